@@ -1,0 +1,1 @@
+"""Plain frozen data that every other package speaks. No I/O here."""

@@ -1,0 +1,206 @@
+"""What an engine is asked for and what it reports: loads, requests, events."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Literal
+
+import msgspec
+
+from vlmtui.domain.attachment import Attachment, Modality
+from vlmtui.domain.conversation import Turn
+from vlmtui.domain.sampling import Sampling
+from vlmtui.errors import ErrorKind, VlmtuiError
+
+
+class Failure(msgspec.Struct, frozen=True, kw_only=True):
+    """A `VlmtuiError` as data, so that it can cross a process boundary."""
+
+    kind: ErrorKind
+    message: str
+    detail: str = ""
+    hint: str = ""
+
+    @classmethod
+    def of(cls, error: VlmtuiError) -> Failure:
+        return cls(kind=error.kind, message=error.message, detail=error.detail, hint=error.hint)
+
+    def error(self) -> VlmtuiError:
+        return VlmtuiError(self.kind, self.message, detail=self.detail, hint=self.hint)
+
+
+class LoadSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything that decides which engine is started. Two equal specs may share one worker."""
+
+    model: str
+    """A repository id or a local folder."""
+    name: str
+    """What the user calls it (`shapes`, `Qwen/Qwen2-VL-7B-Instruct`)."""
+    family: str | None = None
+    revision: str | None = None
+    trust_remote_code: bool = False
+    engine_args: dict[str, object] = msgspec.field(default_factory=dict)
+    """vLLM `AsyncEngineArgs` by name. The worker adds what this machine needs (CPU dtype …) where nothing is said."""
+    num_frames: int = 8
+    """Frames a video is given as by default."""
+
+
+class LoadStage(StrEnum):
+    """The stages of a load, in order."""
+
+    ENVIRONMENT = "environment"
+    CONFIG = "config"
+    WEIGHTS = "weights"
+    MEMORY = "memory"
+    COMPILE = "compile"
+    WARMUP = "warmup"
+
+
+class LoadProgress(msgspec.Struct, frozen=True, kw_only=True, tag="load_progress"):
+    """How far a load is. `fraction` (0..1) belongs to the stage and is None where the stage has no measure."""
+
+    stage: LoadStage
+    elapsed_s: float
+    fraction: float | None = None
+    detail: str = ""
+
+
+class EngineInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """What was loaded, as the engine itself says."""
+
+    spec: LoadSpec
+    architecture: str
+    vllm_version: str
+    device: str
+    """`cpu`, or the GPU's name."""
+    dtype: str
+    max_model_len: int
+    """Context length in tokens."""
+    has_chat_template: bool
+    limits: dict[Modality, int]
+    """How many items of a modality one conversation may hold."""
+    load_s: float
+    engine_args: dict[str, object] = msgspec.field(default_factory=dict)
+    """The arguments as finally used."""
+
+
+class EngineReady(msgspec.Struct, frozen=True, tag="engine_ready"):
+    """The engine answers from now on."""
+
+    info: EngineInfo
+
+
+class LoadFailed(msgspec.Struct, frozen=True, tag="load_failed"):
+    """The engine could not be loaded; its process ends."""
+
+    failure: Failure
+
+
+LoadEvent = LoadProgress | EngineReady | LoadFailed
+
+
+class ChatPrompt(msgspec.Struct, frozen=True, kw_only=True, tag="chat"):
+    """Turns, for the model's own chat template (or the one given here)."""
+
+    turns: tuple[Turn, ...]
+    chat_template: str | None = None
+
+
+class RawPrompt(msgspec.Struct, frozen=True, kw_only=True, tag="raw"):
+    """A prompt text with placeholders in it, and the attachments in the order of their placeholders."""
+
+    text: str
+    attachments: tuple[Attachment, ...] = ()
+
+
+Prompt = ChatPrompt | RawPrompt
+
+
+class GenerateRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """One request. `request_id` is unique among all clients of the worker."""
+
+    request_id: str
+    prompt: Prompt
+    sampling: Sampling
+
+
+class MediaSpan(msgspec.Struct, frozen=True, kw_only=True):
+    """Where an attachment's tokens stand in the prompt, as the engine itself placed them."""
+
+    modality: Modality
+    index: int
+    """Counts the attachments of this modality from 0."""
+    offset: int
+    length: int
+    """Tokens from the first to the last of the span."""
+    tokens: int
+    """How many of them are embeddings of the image or video (separators not counted)."""
+
+
+class Usage(msgspec.Struct, frozen=True, kw_only=True):
+    """Token counts, as the engine reports them."""
+
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    image_tokens: int = 0
+    """Tokens of the prompt that stand for images and video frames."""
+
+
+class Timings(msgspec.Struct, frozen=True, kw_only=True):
+    """Seconds, measured in the worker from the arrival of the request."""
+
+    ttft_s: float | None = None
+    """To the first token; None where none came."""
+    total_s: float = 0.0
+
+
+class PromptReady(msgspec.Struct, frozen=True, kw_only=True, tag="prompt_ready"):
+    """The prompt as the model is given it. Comes before the first token."""
+
+    request_id: str
+    prompt: str
+    """Decoded from `token_ids`, special tokens kept, each image's run of tokens as it stands."""
+    token_ids: tuple[int, ...]
+    media: tuple[MediaSpan, ...]
+
+
+class Delta(msgspec.Struct, frozen=True, kw_only=True, tag="delta"):
+    """New text since the last delta."""
+
+    request_id: str
+    text: str
+    tokens: int
+    """Tokens behind this text."""
+
+
+FinishReason = Literal["stop", "length"]
+
+
+class Finished(msgspec.Struct, frozen=True, kw_only=True, tag="finished"):
+    """The answer is complete."""
+
+    request_id: str
+    finish_reason: FinishReason
+    usage: Usage
+    timings: Timings
+    stop: str | None = None
+    """The stop string or the text of the stop token that ended it; None for `length` or where unknown."""
+
+
+class Failed(msgspec.Struct, frozen=True, kw_only=True, tag="failed"):
+    """The request failed; the text so far stays valid."""
+
+    request_id: str
+    failure: Failure
+
+
+class Cancelled(msgspec.Struct, frozen=True, kw_only=True, tag="cancelled"):
+    """The request was aborted in the engine; the text so far stays valid."""
+
+    request_id: str
+    usage: Usage
+    timings: Timings
+
+
+EngineEvent = PromptReady | Delta | Finished | Failed | Cancelled
+"""A request's events: at most one PromptReady, any number of Deltas, then exactly one of the last three."""

@@ -1,0 +1,81 @@
+"""What an engine is, whoever hosts it. Tests have a scripted one that obeys the same contract."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, AsyncIterator
+from typing import Protocol
+
+from vlmtui.domain.engine import EngineEvent, EngineInfo, GenerateRequest, LoadEvent, LoadSpec
+from vlmtui.errors import VlmtuiError
+from vlmtui.protocol.messages import Status
+
+
+class Engine(Protocol):
+    """A connection to one engine, which may still be loading. All methods belong to one event loop."""
+
+    spec: LoadSpec
+    info: EngineInfo | None
+    """None until the engine is ready."""
+    attached: bool
+    """True when the engine was already there; False when this connection started it."""
+
+    def load(self) -> AsyncIterator[LoadEvent]:
+        """The load's progress, ending with EngineReady or LoadFailed. An engine that is ready yields EngineReady at
+        once. A process that dies meanwhile gives LoadFailed."""
+        ...
+
+    def generate(self, request: GenerateRequest) -> AsyncGenerator[EngineEvent, None]:
+        """The request's events; the last is Finished, Failed or Cancelled. A dead engine gives Failed(ENGINE_DIED).
+        Closing the iterator early, or cancelling its task, cancels the request in the engine."""
+        ...
+
+    async def cancel(self, request_id: str) -> None:
+        """Abort a request; its iterator then ends with Cancelled. Harmless when it has already ended."""
+        ...
+
+    async def ping(self) -> float:
+        """Round trip in seconds. Raises VlmtuiError(ENGINE_DIED) when nobody answers within 5 s."""
+        ...
+
+    async def status(self) -> Status:
+        """What `ps` shows. Raises VlmtuiError(ENGINE_DIED)."""
+        ...
+
+    def log(self, lines: int = 200) -> AsyncGenerator[str, None]:
+        """The newest lines of the engine's log and then new ones as they come, until closed. Hostile text."""
+        ...
+
+    async def set_keep_alive(self, seconds: float | None) -> None:
+        """How long the engine stays after its last client has gone; 0: ends at once; None: for ever."""
+        ...
+
+    async def closed(self) -> VlmtuiError | None:
+        """Wait until the connection is gone: None after our own close or shutdown, else why it died."""
+        ...
+
+    async def close(self) -> None:
+        """Disconnect. The engine stays for its keep-alive time."""
+        ...
+
+    async def shutdown(self) -> None:
+        """End the engine, also in the middle of a load. Returns once no process of it is left."""
+        ...
+
+
+class EngineHost(Protocol):
+    """Starts engines and finds running ones."""
+
+    async def open(self, spec: LoadSpec, *, client: str, keep_alive_s: float | None) -> Engine:
+        """Attach to a running engine of the same spec, or start one. Returns once connected, before it is loaded.
+
+        Raises VlmtuiError when no engine can be started at all (NO_VLLM …).
+        """
+        ...
+
+    async def running(self) -> list[Status]:
+        """Every engine of this user on this machine that answers."""
+        ...
+
+    async def stop(self, pid: int) -> bool:
+        """End the worker of that pid with all its children; False when there is none."""
+        ...

@@ -1,0 +1,63 @@
+"""The one error tree: what happened, the technical part, what to do about it."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class ErrorKind(StrEnum):
+    """What sort of thing went wrong. The kind decides how it is shown and the exit code of the command line."""
+
+    BAD_USAGE = "bad_usage"
+    BAD_INPUT = "bad_input"
+    NO_VLLM = "no_vllm"
+    NO_GPU = "no_gpu"
+    OUT_OF_MEMORY = "out_of_memory"
+    WEIGHTS_MISSING = "weights_missing"
+    GATED_REPO = "gated_repo"
+    NO_NETWORK = "no_network"
+    ARCHITECTURE_UNSUPPORTED = "architecture_unsupported"
+    CONTEXT_TOO_LONG = "context_too_long"
+    BAD_ENGINE_ARGUMENT = "bad_engine_argument"
+    REMOTE_CODE_REFUSED = "remote_code_refused"
+    PLACEHOLDER_MISMATCH = "placeholder_mismatch"
+    NO_CHAT_TEMPLATE = "no_chat_template"
+    MODEL_UNKNOWN = "model_unknown"
+    ENGINE_DIED = "engine_died"
+    ENGINE_BUSY = "engine_busy"
+    PROTOCOL = "protocol"
+    INTERNAL = "internal"
+
+
+_INPUT_KINDS = frozenset({ErrorKind.BAD_USAGE, ErrorKind.BAD_INPUT, ErrorKind.MODEL_UNKNOWN})
+
+
+class VlmtuiError(Exception):
+    """A failure that a person can be told about.
+
+    Args:
+        kind: what sort of failure.
+        message: what happened, one plain sentence, no markup.
+        detail: the technical part (an exception's text, the last log lines); may be empty.
+        hint: what to do about it; may be empty.
+    """
+
+    def __init__(self, kind: ErrorKind, message: str, *, detail: str = "", hint: str = "") -> None:
+        super().__init__(message)
+        self.kind = kind
+        self.message = message
+        self.detail = detail
+        self.hint = hint
+
+    @property
+    def exit_code(self) -> int:
+        """2 for bad usage or bad input, 1 for everything else."""
+        return 2 if self.kind in _INPUT_KINDS else 1
+
+    def __str__(self) -> str:
+        return self.message if not self.hint else f"{self.message} {self.hint}"
+
+
+def bad_input(message: str, *, detail: str = "", hint: str = "") -> VlmtuiError:
+    """An error about something the user handed in: a file, a path, a value."""
+    return VlmtuiError(ErrorKind.BAD_INPUT, message, detail=detail, hint=hint)

@@ -1,0 +1,20 @@
+"""Logging of our own processes: to a file, never to the terminal."""
+
+from __future__ import annotations
+
+import logging
+from logging.handlers import RotatingFileHandler
+from pathlib import Path
+
+from vlmtui.paths import private_dir
+
+
+def log_to_file(path: Path, *, level: int = logging.INFO) -> None:
+    """Send every log record of this process to `path` (1 MiB, three older ones kept), owner-readable only."""
+    private_dir(path.parent)
+    handler = RotatingFileHandler(path, maxBytes=2**20, backupCount=3, encoding="utf-8", errors="backslashreplace")
+    path.chmod(0o600)
+    handler.setFormatter(logging.Formatter("%(asctime)s %(process)d %(levelname)s %(name)s: %(message)s"))
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(level)

@@ -1,0 +1,122 @@
+"""Where files live. Folders are made on first use, readable by their owner only."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import stat
+import tempfile
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+
+import platformdirs
+
+from vlmtui.errors import ErrorKind, VlmtuiError
+
+APP = "vlmtui"
+_SOCKET_PATH_MAX = 100
+"""`sun_path` holds 108 bytes on Linux and 104 on macOS."""
+
+
+@dataclass(frozen=True, slots=True)
+class Paths:
+    """The application's folders.
+
+    `config`: settings and the user's own families. `data`: conversations and stored media. `state`: logs and prompt
+    history. `cache`: thumbnails; may be deleted at any time. `runtime`: sockets of running workers; gone after a reboot.
+    """
+
+    config: Path
+    data: Path
+    state: Path
+    cache: Path
+    runtime: Path
+
+    @classmethod
+    def default(cls) -> Paths:
+        """The platform's own places, or all below `$VLMTUI_DATA_DIR` when that is set."""
+        root = os.environ.get("VLMTUI_DATA_DIR")
+        if root:
+            return cls.below(Path(root))
+        dirs = platformdirs.PlatformDirs(APP, appauthor=False)
+        return cls(
+            config=dirs.user_config_path,
+            data=dirs.user_data_path,
+            state=dirs.user_state_path,
+            cache=dirs.user_cache_path,
+            runtime=_default_runtime(),
+        )
+
+    @classmethod
+    def below(cls, root: Path) -> Paths:
+        """Everything below one folder; the sockets too, unless its name is too long for a socket path."""
+        root = root.expanduser().absolute()
+        runtime = root / "run"
+        if len(os.fsencode(runtime)) > _SOCKET_PATH_MAX - 40:
+            digest = hashlib.sha256(os.fsencode(root)).hexdigest()[:8]
+            runtime = Path(tempfile.gettempdir()) / f"{APP}-{os.getuid()}-{digest}"
+        return cls(root / "config", root / "data", root / "state", root / "cache", runtime)
+
+    @property
+    def media(self) -> Path:
+        """Stored images and videos, named by content hash."""
+        return self.data / "media"
+
+    @property
+    def logs(self) -> Path:
+        return self.state / "logs"
+
+    @property
+    def families(self) -> Path:
+        """The user's own family records."""
+        return self.config / "families"
+
+
+def _default_runtime() -> Path:
+    given = os.environ.get("XDG_RUNTIME_DIR")
+    if given and Path(given).is_dir() and len(given) < _SOCKET_PATH_MAX - 50:
+        return Path(given) / APP
+    return Path(tempfile.gettempdir()) / f"{APP}-{os.getuid()}"
+
+
+def private_dir(path: Path) -> Path:
+    """`path` as a folder of mode 0700 that belongs to this user; made when missing, with its parents.
+
+    Raises VlmtuiError when something else stands there: a file, a symbolic link, another user's folder. In a
+    world-writable place such as /tmp that is how one user would lure another's sockets to himself.
+    """
+    try:
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        found = path.lstat()
+        if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid():
+            raise VlmtuiError(
+                ErrorKind.BAD_INPUT,
+                f"{path} is not a folder of yours, so vlmtui will not use it.",
+                hint="Remove it, or name another place with VLMTUI_DATA_DIR.",
+            )
+        if found.st_mode & 0o077:
+            path.chmod(0o700)
+    except OSError as error:
+        raise VlmtuiError(
+            ErrorKind.BAD_INPUT,
+            f"The folder {path} cannot be made or used.",
+            detail=str(error),
+            hint="Check its permissions, or name another place with VLMTUI_DATA_DIR.",
+        ) from error
+    return path
+
+
+def bundled(name: str = "") -> Path:
+    """A file or folder that ships inside the package."""
+    return Path(str(resources.files("vlmtui") / "bundled")) / name
+
+
+def bundled_model() -> Path:
+    """The folder of the `shapes` model."""
+    return bundled("shapes")
+
+
+def sample_image() -> Path:
+    """A picture to try things on: the first bundled sample by name."""
+    return min(bundled("samples").glob("*.png"))

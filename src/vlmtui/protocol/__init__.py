@@ -1,0 +1,1 @@
+"""What the two processes say to each other, and how it is written on the wire."""
