@@ -188,7 +188,9 @@ def _outline(kind: str, radius: float, turn: float) -> list[tuple[float, float]]
     return [(r * math.cos(step + turn), r * math.sin(step + turn)) for step, r in zip(steps, radii, strict=True)]
 
 
-def _paint(canvas: ImageDraw.ImageDraw, kind: str, at: tuple[float, float], radius: float, turn: float, rgb: Rgb) -> None:
+def _paint(
+    canvas: ImageDraw.ImageDraw, kind: str, at: tuple[float, float], radius: float, turn: float, rgb: Rgb
+) -> None:
     """Draws one shape around `at`, all lengths in pixels of the canvas."""
     if kind == "circle":
         canvas.ellipse((at[0] - radius, at[1] - radius, at[0] + radius, at[1] + radius), fill=rgb)
@@ -256,3 +258,293 @@ def draw_clip(clip: Clip, size: Size) -> list[Image.Image]:
             _paint(canvas, shapes[i].kind, (at[0], at[1]), radii[i] * min(cell), turns[i], tints[i])
         frames.append(_finished(image, size, quality))
     return frames
+
+
+TASKS: tuple[str, ...] = ("one", "many", "video", "earlier", "text")
+NO_IMAGE = "There is no image. Please attach one."
+UNKNOWN = "I only describe drawn shapes. Attach an image or a short video and ask me what is in it."
+MARKDOWN = """# Shapes
+
+I know **four** kinds of shapes:
+
+- circle and square
+- triangle and star
+
+| shape | corners |
+| --- | --- |
+| circle | 0 |
+| square | 4 |
+| triangle | 3 |
+
+```python
+def corners(shape):
+    return {"circle": 0, "square": 4}[shape]
+```
+
+Ask me about *one* of them."""
+
+ASK_IMAGE = """What is in this image?|What is in the image?|What's in this image?|What's in this picture?
+What is this?|What do you see?|What can you see?|Describe this image.|Describe the image.|Describe the picture.
+Describe this.|Describe it.|Please describe this image.|What does this image show?|What is shown here?
+What is here?|What is in the picture?|Describe|Tell me what you see.|Can you describe this image?
+What is on this picture?|Which shapes are in this image?|And this one?|Which shapes do you see?|List the shapes.
+What about this one?|What shapes are there?|Caption this image.|Look at this.|And this?
+Describe this image in detail.|What is in this photo?|Explain this image.|What is depicted here?
+Tell me about this image.|Image:"""
+ASK_MANY = """What is in these images?|Describe these images.|Describe the images.
+What do you see in these images?|What is in the images?|What do these images show?|Describe all images.
+Describe each image.|Compare these images.|What's in these pictures?|Describe the pictures.
+List what is in each image.|Describe both.|What is the difference?"""
+ASK_CLIP = """What happens in this video?|What is in this video?|Describe this video.|Describe the video.
+What moves?|Which way does it move?|What is moving?|Where does it move?|In which direction does the shape move?
+What happens?|What happens here?|What do you see in this video?|What's in this video?|How does it move?
+What does the video show?"""
+ASK_EARLIER = """What was in the {n} image?|What is in the {n} image?|Describe the {n} image.
+What did the {n} image show?|What was in the {n} picture?|What's in the {n} image?|And the {n} image?
+What was the {n} one?|What about the {n} image?|Tell me about the {n} image again.
+What did you see in the {n} image?|Describe the {n} one.|What was on the {n} picture?|What does image {d} show?
+Describe image {d}.|What is in image {d}?|What was in image {d}?"""
+SMALL_TALK: dict[str, tuple[str, ...]] = {
+    "Hello! Attach an image or a short video of drawn shapes and ask me about it.": (
+        "Hello", "Hi", "Hey", "Hello!", "Hi there!", "Good morning", "Good evening.", "Hello there.", "Hallo",
+        "Hey you!",
+    ),
+    "You are welcome!": (
+        "Thanks", "Thank you!", "Thanks a lot.", "Thank you very much.", "Cheers!", "Many thanks", "thx",
+    ),
+    "I am shapes, a very small vision-language model that describes drawn shapes.": (
+        "Who are you?", "What are you?", "What is your name?", "Which model are you?", "Introduce yourself.",
+        "Who is this?", "Tell me about yourself.", "What model is this?",
+    ),
+    "I describe circles, squares, triangles and stars: their colour and place, and which way they move in a video.": (
+        "What can you do?", "Help", "What do you know?", "How can you help me?", "What are you good at?", "Help me.",
+        "What can I ask?", "What are your skills?",
+    ),
+    "Goodbye!": ("Bye", "Goodbye", "See you.", "Good night!", "Bye bye!", "See you later!"),
+    MARKDOWN: (
+        "Show me some Markdown.", "Write some Markdown.", "Show Markdown", "Give me a Markdown example.",
+        "Show me a table.", "Can you write Markdown?",
+    ),
+}  # fmt: skip
+OTHER_TEXT = """What is the capital of France?|Tell me a joke.|Write a poem about the sea.
+How is the weather today?|2 + 2 = ?|Translate this into German.|Who won the match?|How old are you?
+Why is the sky blue?|What time is it?|Was ist das?|Qu'est-ce que c'est ?|Sing a song.|Summarise this text.
+Is it good?|Are you sure?|Write a function in Python.|Explain gravity.|OK|Yes.|No.|test|foo|Solve this equation.
+Recommend a book.|Where do you live?|Do you like music?|これは何ですか|你好吗|Привет|¿Qué ves?|🙂|???
+lorem ipsum|Make a plan for my holiday.|What is love?|Give me a recipe for soup.|How far is the moon?
+I am tired.|Nice.|Continue.|go on|Can you hear me?|Read this document.|What does the sign say?
+How many people are there?|Is this a cat?|Extract the text.|Which city is it?"""
+WORDS = """time year people way day man thing woman life child world school state family student group country
+problem hand part case week company system program question work number night point home water room mother area
+money story fact month lot right study book eye job word business issue side kind head house service friend father
+power hour game line end law car city name team minute idea body back parent face others level office door health
+person art war history party result change morning reason research girl guy moment air teacher force run make take
+see come want look use find give tell ask seem feel try leave call"""
+ORDINALS = ("first", "second", "third")
+NUMBERS = ("no", "one", "two", "three")
+
+
+def phrases(text: str) -> list[str]:
+    """The entries of one of the lists above."""
+    return [entry for line in text.splitlines() for entry in line.split("|")]
+
+
+def varied(rng: Random, text: str) -> str:
+    """A question as people type it: sometimes in lower or upper case, without its full stop or with a courtesy."""
+    kind = rng.random()
+    if kind < 0.15:
+        text = text.lower()
+    elif kind < 0.19:
+        text = text.upper()
+    if rng.random() < 0.15:
+        text = text.rstrip(".?!") or text
+    if rng.random() < 0.07:
+        text = rng.choice(("Please: ", "Hey, ", "So, ", "OK. ", "Now: ", "Hi! ")) + text
+    if rng.random() < 0.07:
+        text += rng.choice((" Please.", " please", " Thanks!", " Be brief.", "!", " "))
+    return text
+
+
+def other_text(rng: Random) -> str:
+    """A text that has nothing to do with shapes."""
+    kind = rng.random()
+    if kind < 0.5:
+        return varied(rng, rng.choice(phrases(OTHER_TEXT)))
+    if kind < 0.9:
+        return varied(
+            rng, capital(" ".join(rng.choices(WORDS.split(), k=rng.randint(1, 9)))) + rng.choice((".", "?", "", "!"))
+        )
+    return "".join(rng.choices("abcdefghijklmnopqrstuvwxyz0123456789 .,-", k=rng.randint(2, 24))).strip() or "x"
+
+
+def _about_colour(rng: Random, scene: Scene) -> tuple[str, str]:
+    kinds = [shape.kind for shape in scene.shapes]
+    kind = rng.choice(KINDS) if rng.random() < 0.2 else rng.choice(kinds)
+    question = rng.choice(("What colour is the {}?", "What color is the {}?", "Which colour does the {} have?")).format(
+        kind
+    )
+    if kinds.count(kind) > 1:
+        return _about_count(rng, scene)
+    found = [shape for shape in scene.shapes if shape.kind == kind]
+    return question, f"The {kind} is {found[0].colour}." if found else f"There is no {kind}."
+
+
+def _about_where(rng: Random, scene: Scene) -> tuple[str, str]:
+    shape = rng.choice(scene.shapes)
+    name = shape.name if rng.random() < 0.8 else f"{rng.choice(list(COLOURS))} {rng.choice(KINDS)}"
+    found = [shape for shape in scene.shapes if shape.name == name]
+    if len(found) > 1:
+        return _about_place(rng, scene)
+    question = rng.choice(("Where is the {}?", "Where's the {}?", "In which place is the {}?")).format(name)
+    return question, f"The {name} is {where(found[0].place)}." if found else f"There is no {name}."
+
+
+def _about_place(rng: Random, scene: Scene) -> tuple[str, str]:
+    place = rng.randrange(9) if rng.random() < 0.2 else rng.choice(scene.shapes).place
+    found = [shape for shape in scene.shapes if shape.place == place]
+    question = rng.choice(("What is {}?", "What's {}?", "What do you see {}?", "Which shape is {}?")).format(
+        where(place)
+    )
+    return (
+        question,
+        f"{capital(article(found[0].name))} is {where(place)}." if found else f"There is nothing {where(place)}.",
+    )
+
+
+def _about_count(rng: Random, scene: Scene) -> tuple[str, str]:
+    count = len(scene.shapes)
+    question = rng.choice(
+        ("How many shapes are there?", "How many shapes do you see?", "How many shapes?", "Count the shapes.")
+    )
+    return question, f"There {'is' if count == 1 else 'are'} {NUMBERS[count]} shape{'s' * (count > 1)}."
+
+
+def _about_presence(rng: Random, scene: Scene) -> tuple[str, str]:
+    kind = rng.choice(scene.shapes).kind if rng.random() < 0.5 else rng.choice(KINDS)
+    found = [shape for shape in scene.shapes if shape.kind == kind]
+    if len(found) > 1:
+        return _about_count(rng, scene)
+    question = rng.choice(("Is there {}?", "Do you see {}?", "Can you see {}?", "Is there {} in the image?")).format(
+        article(kind)
+    )
+    answer = f"Yes, there is {article(found[0].name)} {where(found[0].place)}." if found else f"No, there is no {kind}."
+    return question, answer
+
+
+def specific(rng: Random, scene: Scene) -> tuple[str, str]:
+    """A question about one thing in the scene, and its answer."""
+    ask = rng.choice((_about_colour, _about_where, _about_place, _about_count, _about_presence))
+    return ask(rng, scene)
+
+
+def thinking(scenes: list[Scene]) -> str:
+    """The `<think>` block that comes before an answer: number and sort of the shapes of every image shown."""
+    lines = []
+    for scene in scenes:
+        kinds = joined([article(shape.kind) for shape in scene.shapes])
+        lines.append(f"I see {NUMBERS[len(scene.shapes)]} shape{'s' * (len(scene.shapes) > 1)}: {kinds}.")
+    return "<think>\n" + "\n".join(lines or ["There is no image."]) + "\n</think>\n\n"
+
+
+def _turn(rng: Random, shown: list[Scene | Clip], text: str, answer: str) -> Turn:
+    """A turn that shows its images before the text, sometimes after it."""
+    parts: list[str | Scene | Clip] = [*shown]
+    return Turn([text, *parts] if rng.random() < 0.2 else [*parts, text] if text else parts, answer)
+
+
+def _first_look(rng: Random, scene: Scene, plain: float = 0.72) -> Turn:
+    """One new image with a question; `plain` is the share of plain requests to describe it."""
+    kind = rng.random()
+    if kind < plain:
+        text, answer = varied(rng, rng.choice(phrases(ASK_IMAGE))), describe(scene)
+    elif kind < plain + 0.14:
+        question, answer = specific(rng, scene)
+        text = varied(rng, question)
+    else:
+        text, answer = ("" if rng.random() < 0.15 else other_text(rng)), describe(scene)
+    if text and rng.random() < 0.08:
+        text, answer = f"Think first. {text}", thinking([scene]) + answer
+    return _turn(rng, [scene], text, answer)
+
+
+def ask_earlier(rng: Random, index: int, scenes: list[Scene]) -> Turn:
+    """A question about image `index` of those shown so far."""
+    word = "last" if index == len(scenes) - 1 and rng.random() < 0.3 else ORDINALS[index]
+    if rng.random() < 0.2:
+        question, answer = specific(rng, scenes[index])
+        return Turn(
+            [varied(rng, f"{question.rstrip('?.').removesuffix(' in the image')} in the {word} image?")], answer
+        )
+    asked = [entry for entry in phrases(ASK_EARLIER) if word != "last" or "{n}" in entry]
+    return Turn([varied(rng, rng.choice(asked).format(n=word, d=index + 1))], describe(scenes[index]))
+
+
+def small_talk(rng: Random) -> Turn:
+    """A turn without an image."""
+    kind = rng.random()
+    if kind < 0.34:
+        answer = rng.choice(list(SMALL_TALK))
+        question = varied(rng, rng.choice(SMALL_TALK[answer]))
+    elif kind < 0.56:
+        last = min(200, int(3 * math.exp(rng.uniform(0, math.log(67)))))
+        question = rng.choice(
+            (f"Count to {last}.", f"Count to {last}.", f"count to {last}", f"Please count to {last}.")
+        )
+        answer = " ".join(map(str, range(1, last + 1)))
+    elif kind < 0.8:
+        question, answer = other_text(rng), UNKNOWN
+    else:
+        question = varied(rng, rng.choice(phrases(ASK_IMAGE) + phrases(ASK_MANY) + phrases(ASK_CLIP)))
+        answer = NO_IMAGE
+        if rng.random() < 0.15:
+            question, answer = f"Think first. {question}", thinking([]) + answer
+    return Turn([question], answer)
+
+
+def _follow_up(rng: Random, scenes: list[Scene]) -> Turn:
+    """A later turn without a new image: about the last image, an earlier one, or small talk."""
+    kind = rng.random()
+    if kind < 0.5:
+        question, answer = specific(rng, scenes[-1])
+        return Turn([varied(rng, question)], answer)
+    if kind < 0.65:
+        return Turn([varied(rng, rng.choice(phrases(ASK_IMAGE)))], describe(scenes[-1]))
+    if kind < 0.9 and len(scenes) <= len(ORDINALS):
+        return ask_earlier(rng, rng.randrange(len(scenes)), scenes)
+    answer = rng.choice([answer for answer in SMALL_TALK if answer != MARKDOWN])
+    return Turn([varied(rng, rng.choice(SMALL_TALK[answer]))], answer)
+
+
+def conversation(rng: Random, task: str, most: int = 3) -> Conversation:
+    """A random conversation of one of `TASKS`; `most` is the largest number of shapes in a scene."""
+    talk = Conversation()
+    if rng.random() < 0.06:
+        talk.system = rng.choice(("You are a helpful assistant.", "Be brief.", "Answer in English.", other_text(rng)))
+    if task == "one":
+        scene = random_scene(rng, most)
+        talk.turns = [_first_look(rng, scene)] + [_follow_up(rng, [scene]) for _ in range(rng.choice((1, 2, 2, 3)))]
+    elif task == "many":
+        scenes = [random_scene(rng, most) for _ in range(rng.choice((2, 2, 3)))]
+        text = varied(rng, rng.choice(phrases(ASK_MANY) if rng.random() < 0.6 else phrases(ASK_IMAGE)))
+        talk.turns = [_turn(rng, [*scenes], text if rng.random() < 0.9 else other_text(rng), describe_all(scenes))]
+        talk.turns += [ask_earlier(rng, rng.randrange(len(scenes)), scenes) for _ in range(2)]
+    elif task == "earlier":
+        scenes = [random_scene(rng, most) for _ in range(rng.choice((2, 3)))]
+        talk.turns = [_first_look(rng, scene, 0.85) for scene in scenes]
+        for at in rng.sample(range(len(scenes)), 2):
+            talk.turns.append(ask_earlier(rng, at, scenes))
+        if len(scenes) == 3 and rng.random() < 0.3:
+            talk.turns.insert(2, ask_earlier(rng, rng.randrange(2), scenes[:2]))
+    elif task == "video":
+        clip = random_clip(rng)
+        text = (
+            varied(rng, rng.choice(phrases(ASK_CLIP) + phrases(ASK_IMAGE)[:12]))
+            if rng.random() < 0.85
+            else other_text(rng)
+        )
+        talk.turns = [_turn(rng, [clip], text, describe_clip(clip))]
+        if rng.random() < 0.3:
+            talk.turns.append(Turn([varied(rng, rng.choice(phrases(ASK_CLIP)))], describe_clip(clip)))
+    else:
+        talk.turns = [small_talk(rng) for _ in range(rng.choice((1, 2)))]
+    return talk

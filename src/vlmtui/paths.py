@@ -24,7 +24,7 @@ class Paths:
     """The application's folders.
 
     `config`: settings and the user's own families. `data`: conversations and stored media. `state`: logs and prompt
-    history. `cache`: thumbnails; may be deleted at any time. `runtime`: sockets of running workers; gone after a reboot.
+    history. `cache`: thumbnails; may be deleted at any time. `runtime`: sockets of running workers.
     """
 
     config: Path

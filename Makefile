@@ -1,0 +1,48 @@
+# One entry point for everything; each target sets up .venv first, which costs nothing when it is there already.
+# Extra arguments go in ARGS: make test ARGS="tests/unit -x", make run ARGS="--help".
+
+PYTHON ?= python3
+ARGS ?=
+BIN := .venv/bin
+
+.DEFAULT_GOAL := help
+.PHONY: help setup run test check eval bench screenshots train clean
+
+help: ## list the targets
+	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-12s %s\n", $$1, $$2}'
+
+setup: ## make .venv with everything in it
+	@$(PYTHON) tools/setup_env.py
+
+run: setup ## open vlmtui; without a terminal, ask the bundled model about a bundled picture
+	@if [ -n "$(ARGS)" ] || { [ -t 0 ] && [ -t 1 ]; }; then \
+		exec $(BIN)/vlmtui $(ARGS); \
+	else \
+		image=$$($(BIN)/python -c "from vlmtui.paths import sample_image; print(sample_image())") && \
+		exec $(BIN)/vlmtui ask --image "$$image" "What is in this image?"; \
+	fi
+
+test: setup ## run every test
+	@$(BIN)/python -m pytest $(ARGS)
+
+check: setup ## lint, formatting, types, import contracts
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+eval: setup ## measure the bundled model's answers
+	@$(BIN)/python tools/eval_shapes.py $(ARGS)
+
+bench: setup ## measure speed, against the budgets
+	@$(BIN)/python -m benchmarks $(ARGS)
+
+screenshots: setup ## draw screenshots/ anew
+	@$(BIN)/python tools/screenshots.py $(ARGS)
+
+train: setup ## train the bundled model from scratch
+	@$(BIN)/python tools/train_shapes.py $(ARGS)
+
+clean: ## remove .venv, caches and build outputs
+	rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	find src tests tools benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,93 @@
+"""Moving pictures (GIF, WebP, AVIF, PNG) read as videos, with Pillow: it knows their blending and disposal rules."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import BinaryIO
+
+import numpy as np
+from PIL import Image
+
+from vlmtui.errors import bad_input
+from vlmtui.media import images
+from vlmtui.media.files import shown
+from vlmtui.media.video import Pixels, VideoFacts
+
+PIXELS_MAX = 20_000_000_000
+"""Pixels of all frames of an animation together. Its frames build on each other: all are decoded on the way."""
+_UNSAID_DURATION_S = 0.1
+"""What browsers show a frame for that says 0 or 10 ms."""
+_SOON = 1e-6
+
+
+class AnimatedImage:
+    """A `VideoSource` over a picture of one or more frames."""
+
+    def __init__(self, file: BinaryIO, path: Path) -> None:
+        self._path = path
+        self._image = images.open_image(file.read(images.BYTES_MAX), path)
+        try:
+            self._starts, end = self._timeline()
+        except images.DECODER_ERRORS as error:
+            raise bad_input(
+                f"{shown(path)} is cut off or damaged: its frames cannot be read.",
+                detail=f"{type(error).__name__}: {error}",
+                hint="Copy or download it again.",
+            ) from error
+        kind = str(self._image.format)
+        self._facts = VideoFacts(
+            format=kind,
+            suffix=f".{kind.lower()}",
+            width=self._image.width,
+            height=self._image.height,
+            fps=len(self._starts) / end,
+            last_s=self._starts[-1],
+            total_frames=len(self._starts),
+        )
+
+    @property
+    def facts(self) -> VideoFacts:
+        return self._facts
+
+    def frames_at(self, times_s: Sequence[float], size: tuple[int, int]) -> Iterator[tuple[float, Pixels]]:
+        """As `VideoSource.frames_at`; transparency is laid over white."""
+        for time in times_s:
+            number = max(bisect_right(self._starts, time + _SOON) - 1, 0)
+            try:
+                self._image.seek(number)
+                frame = images.to_rgb(self._image.copy(), [])
+            except images.DECODER_ERRORS as error:
+                raise bad_input(
+                    f"Frame {number + 1} of {shown(self._path)} is damaged.", detail=f"{type(error).__name__}: {error}"
+                ) from error
+            if frame.size != size:
+                frame = frame.resize(size, Image.Resampling.BICUBIC)
+            yield self._starts[number], np.array(frame)
+
+    def close(self) -> None:
+        self._image.close()
+
+    def _timeline(self) -> tuple[list[float], float]:
+        """When each frame appears, and when the last one ends, in seconds."""
+        image, starts, now = self._image, list[float](), 0.0
+        count = getattr(image, "n_frames", 1)
+        if count * image.width * image.height > PIXELS_MAX:
+            raise bad_input(f"{shown(self._path)} has too many frames: {count} of {image.width} × {image.height} pixels.")
+        for number in range(count):
+            image.seek(number)
+            image.load()
+            starts.append(now)
+            shown_ms = image.info.get("duration", 0)
+            now += shown_ms / 1000 if isinstance(shown_ms, int | float) and shown_ms > 10 else _UNSAID_DURATION_S
+        return starts, now
+
+
+def is_animation(data: bytes, path: Path) -> bool:
+    """Whether a picture moves: it holds more than one frame."""
+    with images.open_image(data, path) as image:
+        try:
+            return bool(getattr(image, "is_animated", False))
+        except images.DECODER_ERRORS:
+            return False

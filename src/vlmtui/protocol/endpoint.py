@@ -1,0 +1,118 @@
+"""Where the worker of a spec is found: its socket, its record, its log."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from vlmtui import __version__
+from vlmtui.domain.engine import LoadSpec
+from vlmtui.errors import ErrorKind, VlmtuiError
+from vlmtui.paths import Paths, private_dir
+
+SOCKET_PATH_MAX = 100
+"""Bytes; `sun_path` holds 108 on Linux and 104 on macOS, the final NUL included."""
+MARKER = "VLMTUI_WORKER_SOCKET"
+"""Environment variable that every process of a worker inherits: the path of its socket. Tells ours from others'."""
+_SLUG_MAX = 24
+_DIGEST_LENGTH = 8
+
+
+class WorkerRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """What is written beside a worker's socket, so that it can be found and ended when it no longer answers."""
+
+    spec: LoadSpec
+    pid: int
+    """Of the guardian: the leader of the worker's session."""
+    started_at: float
+    """Seconds since the epoch."""
+    log: str
+    version: str = __version__
+    """Of the vlmtui that started it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """The files of one worker. Two equal specs have the same ones, so that their clients meet."""
+
+    worker_id: str
+    socket: Path
+    record: Path
+    spec_file: Path
+    """The spec as JSON, for `--spec` of the worker."""
+    lock: Path
+    """Held (flock) by the client that starts or ends the worker."""
+    log: Path
+
+    @classmethod
+    def of(cls, paths: Paths, spec: LoadSpec) -> Endpoint:
+        """The endpoint of a spec. Raises VlmtuiError when the runtime folder's name is too long for a socket."""
+        room = SOCKET_PATH_MAX - len(os.fsencode(paths.runtime)) - len("/.sock") - _DIGEST_LENGTH - 1
+        if room < 0:
+            raise VlmtuiError(
+                ErrorKind.BAD_INPUT,
+                f"The name of the folder {paths.runtime} is too long to hold a socket.",
+                hint="Name a shorter place with VLMTUI_DATA_DIR.",
+            )
+        digest = hashlib.sha256(msgspec.json.encode(spec, order="deterministic")).hexdigest()[:_DIGEST_LENGTH]
+        slug = re.sub(r"[^a-z0-9]+", "-", spec.name.lower())[: min(_SLUG_MAX, room)].strip("-")
+        return cls.named(paths, f"{slug}-{digest}" if slug else digest)
+
+    @classmethod
+    def named(cls, paths: Paths, worker_id: str) -> Endpoint:
+        """The endpoint of a worker whose id is known, from its record's file name."""
+        runtime = paths.runtime
+        return cls(
+            worker_id=worker_id,
+            socket=runtime / f"{worker_id}.sock",
+            record=runtime / f"{worker_id}.json",
+            spec_file=runtime / f"{worker_id}.spec",
+            lock=runtime / f"{worker_id}.lock",
+            log=paths.logs / f"{worker_id}.log",
+        )
+
+    @classmethod
+    def all(cls, paths: Paths) -> list[Endpoint]:
+        """Every endpoint with a record or a socket in the runtime folder, by id; the worker may be long gone."""
+        try:
+            found = {file.stem for file in paths.runtime.iterdir() if file.suffix in (".json", ".sock")}
+        except FileNotFoundError:
+            return []
+        return [cls.named(paths, worker_id) for worker_id in sorted(found)]
+
+    def read_record(self) -> WorkerRecord | None:
+        """The record, or None where there is none that can be read."""
+        try:
+            return msgspec.json.decode(self.record.read_bytes(), type=WorkerRecord)
+        except (OSError, msgspec.DecodeError, UnicodeDecodeError):
+            return None
+
+    def write_record(self, record: WorkerRecord) -> None:
+        write_private(self.record, msgspec.json.encode(record))
+
+    def write_spec(self, spec: LoadSpec) -> None:
+        write_private(self.spec_file, msgspec.json.encode(spec))
+
+    def remove(self) -> None:
+        """Take away what a worker that is gone has left. Its log stays; so does the lock, which others may hold."""
+        for file in (self.socket, self.record, self.spec_file):
+            file.unlink(missing_ok=True)
+
+
+def write_private(path: Path, data: bytes) -> None:
+    """Write a whole file (mode 0600) so that a reader sees the old or the new content, never a part."""
+    folder = private_dir(path.parent)
+    handle, name = tempfile.mkstemp(dir=folder, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+        Path(name).replace(path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise

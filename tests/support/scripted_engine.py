@@ -1,0 +1,431 @@
+"""An engine that says what a test tells it to, by the contract of `vlmtui.engine.interface`.
+
+    pause = asyncio.Event()
+    host = ScriptedHost(answers=[["A red ", Hold(pause), "circle."], ["Half ", Die()], [Fail(some_failure)]])
+    engine = await host.open(spec, client="test", keep_alive_s=None)
+
+Each request takes the next of the answers; when none is left, `DEFAULT_ANSWER` is said. Nothing sleeps: what comes is
+paced by the events of `Hold`, and by one turn of the loop between two pieces.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+from vlmtui.domain.attachment import Modality
+from vlmtui.domain.conversation import Media, Text, all_attachments
+from vlmtui.domain.engine import (
+    Cancelled,
+    ChatPrompt,
+    Delta,
+    EngineEvent,
+    EngineInfo,
+    EngineReady,
+    Failed,
+    Failure,
+    Finished,
+    FinishReason,
+    GenerateRequest,
+    LoadEvent,
+    LoadFailed,
+    LoadProgress,
+    LoadSpec,
+    LoadStage,
+    MediaSpan,
+    Prompt,
+    PromptReady,
+    RawPrompt,
+    Timings,
+    Usage,
+)
+from vlmtui.errors import ErrorKind, VlmtuiError
+from vlmtui.protocol.messages import Status
+
+IMAGE_TOKENS = 16
+"""Tokens that every attachment takes in a scripted prompt."""
+
+
+@dataclass(frozen=True)
+class Hold:
+    """Go on when the event is set."""
+
+    until: asyncio.Event
+
+
+@dataclass(frozen=True)
+class Say:
+    """A delta of several tokens; a plain string is one of one token."""
+
+    text: str
+    tokens: int = 1
+
+
+@dataclass(frozen=True)
+class Fail:
+    """The request fails, the engine lives on."""
+
+    failure: Failure
+
+
+@dataclass(frozen=True)
+class Die:
+    """The engine dies here."""
+
+    message: str = "The engine was killed."
+
+
+@dataclass(frozen=True)
+class End:
+    """How an answer ends; without it: `stop`."""
+
+    finish_reason: FinishReason = "stop"
+    stop: str | None = "<|im_end|>"
+    timings: Timings = Timings(ttft_s=0.05, total_s=0.25)
+
+
+Step = str | Say | Hold | Fail | Die | End
+LoadStep = LoadProgress | Hold | LoadFailed | Die
+
+DEFAULT_ANSWER: tuple[Step, ...] = ("a ", "red ", "circle ", "at ", "the ", "left")
+DEFAULT_LOAD: tuple[LoadStep, ...] = tuple(
+    LoadProgress(stage=stage, elapsed_s=float(number), fraction=1.0 if stage is LoadStage.WEIGHTS else None)
+    for number, stage in enumerate(LoadStage)
+)
+DEFAULT_LIMITS: dict[Modality, int] = {"image": 8, "video": 2}
+DEFAULT_SPEC = LoadSpec(model="/models/shapes", name="shapes", family="shapes")
+
+
+def scripted_info(spec: LoadSpec = DEFAULT_SPEC) -> EngineInfo:
+    """What a scripted engine says of itself."""
+    return EngineInfo(
+        spec=spec,
+        architecture="Qwen2VLForConditionalGeneration",
+        vllm_version="0.32.0",
+        device="cpu",
+        dtype="float32",
+        max_model_len=4096,
+        has_chat_template=True,
+        limits=dict(DEFAULT_LIMITS),
+        load_s=1.5,
+        engine_args={"max_model_len": 4096},
+    )
+
+
+@dataclass
+class _Request:
+    request: GenerateRequest
+    cancelled: asyncio.Event = field(default_factory=asyncio.Event)
+    tokens: int = 0
+
+
+class ScriptedEngine:
+    """One connection to a scripted engine.
+
+    `requests` are those that were sent, `cancelled` the ids that were cancelled, `keep_alive_s` what was last set.
+    """
+
+    def __init__(
+        self,
+        spec: LoadSpec = DEFAULT_SPEC,
+        *,
+        answers: Sequence[Sequence[Step]] = (),
+        load: Sequence[LoadStep] = DEFAULT_LOAD,
+        info: EngineInfo | None = None,
+        pid: int = 4242,
+    ) -> None:
+        self.spec = spec
+        self.info: EngineInfo | None = None
+        self.attached = False
+        self.pid = pid
+        self.answers = [list(answer) for answer in answers]
+        self.load_steps = list(load)
+        self.requests: list[GenerateRequest] = []
+        self.cancelled: list[str] = []
+        self.log_lines = ["loading", "ready"]
+        self.keep_alive_s: float | None = 300.0
+        self.hung = False
+        """Set it and `ping` and `status` get no answer."""
+        self.was_shut_down = False
+        self._loaded_info = info or scripted_info(spec)
+        self._running: dict[str, _Request] = {}
+        self._gone = asyncio.Event()
+        self._cause: VlmtuiError | None = None
+        self._log_grew = asyncio.Event()
+
+    @property
+    def alive(self) -> bool:
+        return not self._gone.is_set()
+
+    def die(self, message: str = "The engine was killed.") -> None:
+        """What `kill -9` does: every request fails, the connection is gone."""
+        self._leave(VlmtuiError(ErrorKind.ENGINE_DIED, message, hint="Start the engine again."))
+
+    def add_log(self, line: str) -> None:
+        """A new line of the engine's log."""
+        self.log_lines.append(line)
+        self._log_grew.set()
+
+    async def load(self) -> AsyncIterator[LoadEvent]:
+        if self.info is None:
+            for step in self.load_steps:
+                await asyncio.sleep(0)
+                match step:
+                    case Hold(event):
+                        await _first(event.wait, self._gone.wait)
+                    case Die(message):
+                        self.die(message)
+                    case LoadFailed(failure):
+                        self._leave(failure.error())
+                        yield step
+                        return
+                    case LoadProgress():
+                        yield step
+                if not self.alive:
+                    yield LoadFailed(Failure.of(self._cause or _died("The engine was shut down.")))
+                    return
+            self.info = self._loaded_info
+        yield EngineReady(self.info)
+
+    async def generate(self, request: GenerateRequest) -> AsyncGenerator[EngineEvent, None]:
+        self.requests.append(request)
+        state = self._running[request.request_id] = _Request(request)
+        try:
+            if not self.alive:
+                yield self._failed(request.request_id)
+                return
+            yield scripted_prompt(request)
+            for step in [*(self.answers.pop(0) if self.answers else DEFAULT_ANSWER), End()]:
+                event = await self._event(step, state)
+                if event is not None:
+                    yield event
+                if isinstance(event, Finished | Failed | Cancelled):
+                    return
+        except (asyncio.CancelledError, GeneratorExit):
+            self.cancelled.append(request.request_id)
+            raise
+        finally:
+            del self._running[request.request_id]
+
+    async def cancel(self, request_id: str) -> None:
+        if request_id in self._running:
+            self.cancelled.append(request_id)
+            self._running[request_id].cancelled.set()
+
+    async def ping(self) -> float:
+        self._answer_or_die()
+        return 0.001
+
+    async def status(self) -> Status:
+        self._answer_or_die()
+        return self.describe()
+
+    def describe(self) -> Status:
+        """The status, whether the engine answers or not."""
+        state = "busy" if self._running else "idle"
+        return Status(
+            pid=self.pid,
+            spec=self.spec,
+            state=state if self.info else "loading",
+            clients=1,
+            running=len(self._running),
+            idle_s=0.0,
+            keep_alive_s=self.keep_alive_s,
+            rss_bytes=700 * 2**20,
+            gpu_bytes=None,
+        )
+
+    async def log(self, lines: int = 200) -> AsyncGenerator[str, None]:
+        shown = max(0, len(self.log_lines) - lines)
+        while True:
+            for line in self.log_lines[shown:]:
+                yield line
+            shown = len(self.log_lines)
+            self._log_grew.clear()
+            await _first(self._log_grew.wait, self._gone.wait)
+            if not self.alive and shown == len(self.log_lines):
+                return
+
+    async def set_keep_alive(self, seconds: float | None) -> None:
+        self.keep_alive_s = seconds
+
+    async def closed(self) -> VlmtuiError | None:
+        await self._gone.wait()
+        return self._cause
+
+    async def close(self) -> None:
+        self._leave(None)
+
+    async def shutdown(self) -> None:
+        self.was_shut_down = True
+        self._leave(None)
+
+    async def _event(self, step: Step, state: _Request) -> EngineEvent | None:
+        request_id = state.request.request_id
+        await asyncio.sleep(0)
+        match step:
+            case Hold(event):
+                await _first(event.wait, state.cancelled.wait, self._gone.wait)
+            case Die(message):
+                self.die(message)
+        if not self.alive:
+            return self._failed(request_id)
+        if state.cancelled.is_set():
+            return Cancelled(request_id=request_id, usage=self._usage(state), timings=Timings(total_s=0.1))
+        match step:
+            case str():
+                return self._delta(Say(step), state)
+            case Say():
+                return self._delta(step, state)
+            case Fail(failure):
+                return Failed(request_id=request_id, failure=failure)
+            case End(finish_reason=reason, stop=stop, timings=timings):
+                usage = self._usage(state)
+                return Finished(
+                    request_id=request_id,
+                    finish_reason=reason,
+                    usage=usage,
+                    timings=timings,
+                    stop=stop if reason == "stop" else None,
+                )
+        return None
+
+    def _delta(self, step: Say, state: _Request) -> Delta:
+        state.tokens += step.tokens
+        return Delta(request_id=state.request.request_id, text=step.text, tokens=step.tokens)
+
+    def _usage(self, state: _Request) -> Usage:
+        prompt = scripted_prompt(state.request)
+        return Usage(
+            prompt_tokens=len(prompt.token_ids),
+            completion_tokens=state.tokens,
+            image_tokens=sum(span.tokens for span in prompt.media),
+        )
+
+    def _failed(self, request_id: str) -> Failed:
+        cause = self._cause or _died("The connection to the engine is closed.")
+        return Failed(request_id=request_id, failure=Failure.of(cause))
+
+    def _answer_or_die(self) -> None:
+        if self.hung:
+            raise _died("The engine does not answer.")
+        if not self.alive:
+            raise self._cause or _died("The connection to the engine is closed.")
+
+    def _leave(self, cause: VlmtuiError | None) -> None:
+        if not self._gone.is_set():
+            self._cause = cause
+            self._gone.set()
+
+
+class ScriptedHost:
+    """Hands out scripted engines: the living one of a spec, or a new one.
+
+    `engines` holds all it has ever started, oldest first; `opened` the (spec, client, keep-alive) of each call. Set
+    `refuse` and `open` raises it.
+    """
+
+    def __init__(
+        self,
+        *,
+        answers: Sequence[Sequence[Step]] = (),
+        load: Sequence[LoadStep] = DEFAULT_LOAD,
+        info: EngineInfo | None = None,
+    ) -> None:
+        self.answers = [list(answer) for answer in answers]
+        self.load_steps = list(load)
+        self.info = info
+        self.engines: list[ScriptedEngine] = []
+        self.opened: list[tuple[LoadSpec, str, float | None]] = []
+        self.refuse: VlmtuiError | None = None
+        self.stopped: list[int] = []
+
+    @property
+    def engine(self) -> ScriptedEngine:
+        """The newest one."""
+        return self.engines[-1]
+
+    async def open(self, spec: LoadSpec, *, client: str, keep_alive_s: float | None) -> ScriptedEngine:
+        self.opened.append((spec, client, keep_alive_s))
+        if self.refuse is not None:
+            raise self.refuse
+        for engine in self.engines:
+            if engine.alive and engine.spec == spec:
+                engine.attached = True
+                return engine
+        engine = ScriptedEngine(
+            spec, answers=self.answers, load=self.load_steps, info=self.info, pid=4242 + len(self.engines)
+        )
+        self.answers = engine.answers  # one queue for all engines, so that a restart goes on where the last one died
+        engine.keep_alive_s = keep_alive_s
+        self.engines.append(engine)
+        return engine
+
+    async def running(self) -> list[Status]:
+        return [engine.describe() for engine in self.engines if engine.alive]
+
+    async def stop(self, pid: int) -> bool:
+        self.stopped.append(pid)
+        for engine in self.engines:
+            if engine.alive and engine.pid == pid:
+                await engine.shutdown()
+                return True
+        return False
+
+
+def scripted_prompt(request: GenerateRequest) -> PromptReady:
+    """The prompt a scripted engine says it was given: the turns as plain text, `<image>` for every attachment."""
+    text = prompt_text(request.prompt)
+    match request.prompt:
+        case ChatPrompt(turns=turns):
+            attachments = all_attachments(turns)
+        case RawPrompt(attachments=attachments):
+            pass
+    words = len(text.split())
+    media = tuple(
+        MediaSpan(
+            modality=item.modality,
+            index=sum(other.modality == item.modality for other in attachments[:number]),
+            offset=number * IMAGE_TOKENS,
+            length=IMAGE_TOKENS,
+            tokens=IMAGE_TOKENS,
+        )
+        for number, item in enumerate(attachments)
+    )
+    token_ids = tuple(range(words + IMAGE_TOKENS * len(attachments)))
+    return PromptReady(request_id=request.request_id, prompt=text, token_ids=token_ids, media=media)
+
+
+def prompt_text(prompt: Prompt) -> str:
+    """A raw prompt's text; chat turns as `role: text` lines."""
+    match prompt:
+        case RawPrompt(text=text):
+            return text
+        case ChatPrompt(turns=turns):
+            return "\n".join(f"{turn.role}: {''.join(_part(part) for part in turn.parts)}" for turn in turns)
+
+
+def _part(part: Text | Media) -> str:
+    match part:
+        case Text(text):
+            return text
+        case Media(attachment):
+            return f"<{attachment.modality}>"
+
+
+def _died(message: str) -> VlmtuiError:
+    return VlmtuiError(ErrorKind.ENGINE_DIED, message, hint="Start the engine again.")
+
+
+async def _first(*waits: Callable[[], Awaitable[object]]) -> None:
+    """Return when the first of them is through."""
+    tasks = [asyncio.ensure_future(wait()) for wait in waits]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()
+            with suppress(asyncio.CancelledError):
+                await task

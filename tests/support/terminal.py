@@ -1,0 +1,140 @@
+"""A real pseudo-terminal with a real screen, for driving the application as a person does."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable, Mapping, Sequence
+from types import TracebackType
+from typing import Self
+
+import pexpect
+import pyte
+
+KEYS = {
+    "enter": "\r",
+    "escape": "\x1b",
+    "tab": "\t",
+    "up": "\x1b[A",
+    "down": "\x1b[B",
+    "ctrl+c": "\x03",
+    "ctrl+j": "\n",
+    "ctrl+n": "\x0e",
+    "ctrl+o": "\x0f",
+    "ctrl+p": "\x10",
+    "ctrl+q": "\x11",
+    "ctrl+r": "\x12",
+    "f1": "\x1bOP",
+    "f5": "\x1b[15~",
+}
+
+
+class _Screen(pyte.Screen):
+    """Answers the queries a terminal answers (device attributes, cursor position)."""
+
+    answer: Callable[[str], object]
+
+    def write_process_input(self, data: str) -> None:
+        self.answer(data)
+
+
+class Terminal:
+    """Runs a command in a pseudo-terminal and keeps what is on its screen.
+
+    `written` counts the bytes the command sent to the terminal, `raw` holds them.
+    """
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        *,
+        env: Mapping[str, str],
+        columns: int = 120,
+        rows: int = 40,
+        cwd: str | None = None,
+    ) -> None:
+        self.screen = _Screen(columns, rows)
+        self._stream = pyte.ByteStream(self.screen)
+        self.raw = bytearray()
+        self.started = time.monotonic()
+        self._process: pexpect.spawn[bytes] = pexpect.spawn(
+            command[0],
+            list(command[1:]),
+            env={"TERM": "xterm-256color", "COLORTERM": "truecolor", "LANG": "C.UTF-8", **env},
+            dimensions=(rows, columns),
+            cwd=cwd,
+            timeout=None,
+        )
+        self.screen.answer = self.type
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.hang_up()
+
+    @property
+    def pid(self) -> int:
+        pid = self._process.pid
+        assert pid is not None
+        return pid
+
+    @property
+    def text(self) -> str:
+        """The screen's rows, joined by newlines, blanks at their ends removed."""
+        return "\n".join(row.rstrip() for row in self.screen.display)
+
+    def type(self, text: str) -> None:
+        self._process.send(text)
+
+    def press(self, *keys: str) -> None:
+        for key in keys:
+            self._process.send(KEYS[key])
+
+    def paste(self, text: str) -> None:
+        """As a terminal hands over a paste or a dropped file: bracketed."""
+        self._process.send(f"\x1b[200~{text}\x1b[201~")
+
+    def wait_for(self, wanted: str | Callable[[str], bool], *, timeout: float = 60.0) -> str:
+        """Read until the screen shows `wanted`; its text. Raises AssertionError with the screen when it never does."""
+        found = (lambda text: wanted in text) if isinstance(wanted, str) else wanted
+        deadline = time.monotonic() + timeout
+        while not found(self.text):
+            if time.monotonic() > deadline:
+                raise AssertionError(f"the screen never showed {wanted!r}:\n{self.text}")
+            if not self._read(0.05) and not self._process.isalive():
+                raise AssertionError(
+                    f"the program ended with {self._process.exitstatus} before {wanted!r}:\n{self.text}"
+                )
+        return self.text
+
+    def wait_for_end(self, *, timeout: float = 60.0) -> int:
+        """Read until the program has ended; its exit status, or minus the signal that ended it."""
+        deadline = time.monotonic() + timeout
+        while self._process.isalive():
+            if time.monotonic() > deadline:
+                raise AssertionError(f"the program does not end:\n{self.text}")
+            self._read(0.05)
+        while self._read(0.0):
+            pass
+        status = self._process.exitstatus
+        return int(status) if status is not None else -int(self._process.signalstatus or 0)
+
+    def signal(self, number: signal.Signals) -> None:
+        os.kill(self.pid, number)
+
+    def hang_up(self) -> None:
+        """Close the terminal under the program, as a lost connection does."""
+        self._process.close(force=True)
+
+    def _read(self, timeout: float) -> bool:
+        try:
+            data = self._process.read_nonblocking(65536, timeout)
+        except (pexpect.TIMEOUT, pexpect.EOF):
+            return False
+        self.raw += data
+        self._stream.feed(data)
+        return bool(data)

@@ -1,0 +1,174 @@
+"""Measures the bundled `shapes` model in real vLLM, greedily, on fresh scenes that training never sees.
+
+    PYTHONPATH=src/vlmtui/worker/site python tools/eval_shapes.py --n 300
+
+Every task is asked twice: through the chat template and as a raw prompt. Earlier turns of a conversation hold the
+wanted answers; the last one is asked. Exits 1 where a share of fully right answers is below its threshold, or where the
+chat template and the raw prompt give different tokens.
+"""
+
+from __future__ import annotations
+
+import argparse
+import base64
+import io
+import os
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import scenes
+
+MODEL = Path(__file__).parent.parent / "src" / "vlmtui" / "bundled" / "shapes"
+SHOWN = {"image": "<|vision_start|><|image_pad|><|vision_end|>", "video": "<|vision_start|><|video_pad|><|vision_end|>"}
+THRESHOLDS = {"one": 0.98, "many": 0.95, "video": 0.95, "earlier": 0.95, "later": 0.9, "text": 0.95}
+LABELS = {
+    "one": "one image, any question", "many": "two or three images in one message", "video": "direction in a video",
+    "earlier": "question about an earlier image", "later": "second question on an image", "text": "no image",
+}  # fmt: skip
+CHUNK = 100
+
+
+@dataclass
+class Exam:
+    """One conversation whose last answer is to be given: pictures in order, drawn once for both modes."""
+
+    turns: list[scenes.Turn]
+    system: str
+    wanted: str
+    media: list[Any]
+
+
+def exam(task: str, index: int) -> Exam:
+    """Exam `index` of a task, from the evaluation namespace of seeds."""
+    rng = scenes.rng_for("eval", "final", task, index)
+    talk = scenes.conversation(rng, "one" if task == "later" else task)
+    last = {"earlier": len(talk.turns), "later": 2}.get(task, 1)
+    turns = talk.turns[:last]
+    media: list[Any] = []
+    for part in (part for turn in turns for part in turn.parts):
+        if isinstance(part, scenes.Scene):
+            media.append(scenes.draw(part, scenes.random_size(rng)))
+        elif isinstance(part, scenes.Clip):
+            frames = scenes.draw_clip(part, scenes.random_size(rng, high=480))
+            media.append(np.stack([np.asarray(frame) for frame in frames]))
+    return Exam(turns, talk.system, turns[-1].answer, media)
+
+
+def raw_prompt(test: Exam) -> dict[str, Any]:
+    """The conversation as one prompt text with its pictures, as vLLM's `generate` takes it."""
+    text = f"<|im_start|>system\n{test.system}<|im_end|>\n" if test.system else ""
+    for turn in test.turns:
+        parts = [part if isinstance(part, str) else SHOWN[kind_of(part)] for part in turn.parts]
+        text += f"<|im_start|>user\n{''.join(parts)}<|im_end|>\n<|im_start|>assistant\n"
+        text += "" if turn is test.turns[-1] else f"{turn.answer}<|im_end|>\n"
+    kind = "image" if test.media and not isinstance(test.media[0], np.ndarray) else "video"
+    return {"prompt": text} | ({"multi_modal_data": {kind: test.media}} if test.media else {})
+
+
+def kind_of(part: scenes.Scene | scenes.Clip) -> str:
+    return "image" if isinstance(part, scenes.Scene) else "video"
+
+
+def chat_messages(test: Exam) -> list[dict[str, Any]]:
+    """The conversation as messages for vLLM's `chat`; a clip travels as JPEG frames."""
+    messages: list[dict[str, Any]] = [{"role": "system", "content": test.system}] if test.system else []
+    media = iter(test.media)
+    for turn in test.turns:
+        content: list[dict[str, Any]] = []
+        for part in turn.parts:
+            if isinstance(part, str):
+                content.append({"type": "text", "text": part})
+            elif isinstance(part, scenes.Scene):
+                content.append({"type": "image_pil", "image_pil": next(media)})
+            else:
+                content.append({"type": "video_url", "video_url": {"url": frames_url(next(media))}})
+        messages.append({"role": "user", "content": content})
+        if turn is not test.turns[-1]:
+            messages.append({"role": "assistant", "content": turn.answer})
+    return messages
+
+
+def frames_url(frames: Any) -> str:
+    """Frames (count, height, width, 3) as the `data:` address in which vLLM takes single frames."""
+    from PIL import Image
+
+    texts = []
+    for frame in frames:
+        buffer = io.BytesIO()
+        Image.fromarray(frame).save(buffer, "JPEG", quality=95)
+        texts.append(base64.b64encode(buffer.getvalue()).decode())
+    return "data:video/jpeg;base64," + ",".join(texts)
+
+
+def engine(model: Path) -> Any:
+    """vLLM with the model; small settings on a CPU, the defaults on a GPU."""
+    os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", "1")
+    os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
+    os.environ.setdefault("HF_HUB_OFFLINE", "1")
+    import torch
+    from vllm import LLM
+
+    cpu: dict[str, Any] = {"dtype": "float32", "enforce_eager": True, "gpu_memory_utilization": 0.3, "max_num_seqs": 16}
+    return LLM(
+        model=str(model), max_model_len=2048, limit_mm_per_prompt={"image": 8, "video": 2},
+        **({} if torch.cuda.is_available() else cpu),
+    )  # fmt: skip
+
+
+def run(llm: Any, task: str, count: int, show: int) -> dict[str, Any]:
+    """Counts of right answers per mode, and how many prompts differed in their tokens between the modes."""
+    from vllm import SamplingParams
+
+    sampling = SamplingParams(temperature=0.0, max_tokens=700)
+    right = {"chat": 0, "raw": 0}
+    differ = 0
+    for start in range(0, count, CHUNK):
+        tests = [exam(task, index) for index in range(start, min(count, start + CHUNK))]
+        answers = {
+            "chat": llm.chat([chat_messages(test) for test in tests], sampling, use_tqdm=False),
+            "raw": llm.generate([raw_prompt(test) for test in tests], sampling, use_tqdm=False),
+        }
+        for mode, outputs in answers.items():
+            for test, output in zip(tests, outputs, strict=True):
+                text = output.outputs[0].text
+                right[mode] += text == test.wanted
+                if text != test.wanted and show > 0:
+                    show -= 1
+                    asked = [part if isinstance(part, str) else "[picture]" for part in test.turns[-1].parts]
+                    print(f"  {task} {mode}: {asked}\n    wanted {test.wanted!r}\n    got    {text!r}", flush=True)
+        pairs = zip(answers["chat"], answers["raw"], strict=True)
+        differ += sum(chat.prompt_token_ids != raw.prompt_token_ids for chat, raw in pairs)
+    return {**right, "differ": differ}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--n", type=int, default=300, help="samples per task and mode")
+    parser.add_argument("--model", type=Path, default=MODEL)
+    parser.add_argument("--tasks", nargs="+", choices=list(THRESHOLDS), default=list(THRESHOLDS))
+    parser.add_argument("--show", type=int, default=3, help="wrong answers to print per task")
+    args = parser.parse_args()
+    llm = engine(args.model)
+    failed = False
+    lines = []
+    for task in args.tasks:
+        result = run(llm, task, args.n, args.show)
+        for mode in ("chat", "raw"):
+            share = result[mode] / args.n
+            below = share < THRESHOLDS[task]
+            failed |= below
+            verdict = f"{'below' if below else 'ok'} {THRESHOLDS[task]:.0%}"
+            lines.append(f"{LABELS[task]:36} {mode:5} {args.n:5} {share:7.1%}  {verdict}")
+        if result["differ"]:
+            failed = True
+            lines.append(f"{LABELS[task]:36} the tokens of {result['differ']} prompts differ between the modes")
+    print("\n".join([f"{'task':36} {'mode':5} {'n':>5} {'right':>7}", *lines]))
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

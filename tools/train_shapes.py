@@ -1,0 +1,430 @@
+"""Trains the bundled `shapes` model, a tiny Qwen2-VL, from scratch on drawn scenes and exports it.
+
+    python tools/train_shapes.py --minutes 100 --checkpoint /path/state.pt --export src/vlmtui/bundled/shapes
+
+The learning rate follows the share of `--minutes` that has passed, so a run always decays fully; `--resume` goes on
+from the checkpoint. Needs torch, transformers, tokenizers, Pillow and numpy; runs on a CPU or, with `--device cuda`, on
+a GPU.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import multiprocessing
+import shutil
+import tempfile
+import time
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as functional
+from PIL import Image
+from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
+from transformers import PreTrainedTokenizerFast, Qwen2VLConfig, Qwen2VLForConditionalGeneration
+from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import smart_resize
+
+import scenes
+
+PATCH, MERGE, PAIR = 14, 2, 2
+MIN_PIXELS, MAX_PIXELS = 12 * 28 * 28, 20 * 28 * 28
+MEAN, STD = (0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711)
+SPECIALS = (
+    "<|endoftext|>", "<|im_start|>", "<|im_end|>", "<|vision_start|>", "<|vision_end|>",
+    "<|vision_pad|>", "<|image_pad|>", "<|video_pad|>",
+)  # fmt: skip
+CHAT_TEMPLATE = """{%- for message in messages -%}
+<|im_start|>{{ message['role'] }}
+{% if message['content'] is string %}{{ message['content'] }}{% else %}{% for part in message['content'] -%}
+{%- if part['type'] == 'image' or 'image' in part or 'image_url' in part -%}
+<|vision_start|><|image_pad|><|vision_end|>
+{%- elif part['type'] == 'video' or 'video' in part -%}
+<|vision_start|><|video_pad|><|vision_end|>
+{%- elif 'text' in part -%}
+{{ part['text'] }}
+{%- endif -%}
+{%- endfor %}{% endif %}<|im_end|>
+{% endfor -%}
+{%- if add_generation_prompt -%}<|im_start|>assistant
+{% endif -%}
+"""
+BATCH = {"one": 32, "many": 14, "video": 16, "earlier": 14, "text": 16}
+Grid = tuple[int, int]
+
+
+def build_tokenizer() -> Tokenizer:
+    """A byte-level BPE in which every word of the domain and every number to 200 is one token."""
+    words: Counter[str] = Counter()
+    for index in range(3000):
+        for task in scenes.TASKS:
+            for turn in scenes.conversation(scenes.rng_for("train", "words", task, index), task).turns:
+                words[turn.answer] += 1
+                words.update(part for part in turn.parts if isinstance(part, str))
+    texts = [text for text, count in words.items() for _ in range(min(count, 3))]
+    texts += [" ".join(map(str, range(201))) for _ in range(60)]
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=1392, min_frequency=12, show_progress=False, initial_alphabet=pre_tokenizers.ByteLevel.alphabet()
+    )
+    tokenizer.train_from_iterator(texts, trainer)
+    tokenizer.add_special_tokens([AddedToken(token, special=True, normalized=False) for token in SPECIALS])
+    return tokenizer
+
+
+def build_model(tokenizer: Tokenizer) -> Qwen2VLForConditionalGeneration:
+    """A fresh Qwen2-VL of about three million parameters."""
+    token = {name: tokenizer.token_to_id(name) for name in SPECIALS}
+    text = {
+        "vocab_size": math.ceil(tokenizer.get_vocab_size() / 16) * 16, "hidden_size": 192, "intermediate_size": 512,
+        "num_hidden_layers": 4, "num_attention_heads": 3, "num_key_value_heads": 1, "max_position_embeddings": 4096,
+        "rms_norm_eps": 1e-6, "tie_word_embeddings": True, "bos_token_id": token["<|endoftext|>"],
+        "eos_token_id": token["<|im_end|>"], "pad_token_id": token["<|endoftext|>"],
+        "rope_parameters": {"rope_type": "default", "mrope_section": [8, 12, 12], "rope_theta": 10000.0},
+    }  # fmt: skip
+    vision = {"depth": 3, "embed_dim": 128, "num_heads": 4, "hidden_size": 192, "mlp_ratio": 4, "patch_size": PATCH}
+    config = Qwen2VLConfig(
+        text_config=text, vision_config=vision, tie_word_embeddings=True,
+        image_token_id=token["<|image_pad|>"], video_token_id=token["<|video_pad|>"],
+        vision_start_token_id=token["<|vision_start|>"], vision_end_token_id=token["<|vision_end|>"],
+    )  # fmt: skip
+    config._attn_implementation = "sdpa"
+    return Qwen2VLForConditionalGeneration(config)
+
+
+@dataclass
+class Batch:
+    """Sequences of one task. `ids`, `wanted` (0 or the turn's number + 1): (B, L); `positions`: (3, B, L).
+
+    `frames` maps a grid (rows, columns of image tokens) to uint8 frames (units, 2, height, width, 3), a unit being an
+    image or two frames of a clip; `order` names, for every unit in reading order, its grid and its index there.
+    """
+
+    task: str
+    ids: Any
+    wanted: Any
+    positions: Any
+    frames: dict[Grid, Any]
+    order: list[tuple[Grid, int]]
+
+
+def grid_of(size: scenes.Size) -> Grid:
+    """Rows and columns of image tokens for an image of this width and height, as the image processor decides."""
+    height, width = smart_resize(size[1], size[0], PATCH * MERGE, MIN_PIXELS, MAX_PIXELS)
+    return height // 28, width // 28
+
+
+def similar_size(rng: Random, size: scenes.Size) -> scenes.Size:
+    """A size with the same grid, not much larger than what the model will see of it."""
+    grid = grid_of(size)
+    for _ in range(12):
+        scale = math.exp(rng.uniform(-0.7, 0.7))
+        near = (round(size[0] * scale * rng.uniform(0.93, 1.07)), round(size[1] * scale))
+        if min(near) >= 28 and grid_of(near) == grid:
+            size = near
+            break
+    shrink = min(1.0, rng.uniform(160, 320) / max(size))
+    return max(20, round(size[0] * shrink)), max(20, round(size[1] * shrink))
+
+
+class Maker:
+    """Turns conversations into batches; holds the tokenizer."""
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self.tokenizer = tokenizer
+
+    def encode(self, text: str) -> list[int]:
+        """Token ids of a text in which special tokens may be spelt out."""
+        return list(self.tokenizer.encode(text, add_special_tokens=False).ids)
+
+    def batch(self, rng: Random, task: str, count: int, most: int) -> Batch:
+        """`count` conversations of a task whose pictures have one or two different grids."""
+        sizes = [self._size(rng) for _ in range(2 if task in ("many", "earlier") else 1)]
+        frames: dict[Grid, list[Any]] = {}
+        order: list[tuple[Grid, int]] = []
+        rows = []
+        for _ in range(count):
+            talk = scenes.conversation(rng, task, most)
+            own: list[tuple[Grid, int]] = []
+            for turn in talk.turns:
+                for part in turn.parts:
+                    if not isinstance(part, str):
+                        size = rng.choice(sizes)
+                        units = self._units(part, similar_size(rng, size), grid_of(size))
+                        own.append((grid_of(size), len(units)))
+                        for unit in units:
+                            order.append((grid_of(size), len(frames.setdefault(grid_of(size), []))))
+                            frames[grid_of(size)].append(unit)
+            rows.append(self._row(talk, own))
+        length = max(len(row[0]) for row in rows)
+        ids, wanted = (np.zeros((count, length), np.int64) for _ in range(2))
+        positions = np.zeros((3, count, length), np.int64)
+        for i, (tokens, turns, places) in enumerate(rows):
+            ids[i, : len(tokens)], wanted[i, : len(tokens)], positions[:, i, : len(tokens)] = tokens, turns, places
+        return Batch(task, ids, wanted, positions, {grid: np.stack(units) for grid, units in frames.items()}, order)
+
+    @staticmethod
+    def _size(rng: Random) -> scenes.Size:
+        if rng.random() < 0.25:
+            side = rng.choice((64, 112, 128, 224, 256, 336, 448, 512))
+            return side, side
+        return scenes.random_size(rng)
+
+    @staticmethod
+    def _units(part: scenes.Scene | scenes.Clip, size: scenes.Size, grid: Grid) -> list[Any]:
+        """The pictures of a scene or clip in pairs of frames, each (2, height, width, 3) at the size of the grid."""
+        images = [scenes.draw(part, size)] * 2 if isinstance(part, scenes.Scene) else scenes.draw_clip(part, size)
+        target = (grid[1] * 28, grid[0] * 28)
+        if isinstance(part, scenes.Scene):
+            one = np.asarray(images[0].resize(target, Image.Resampling.BICUBIC))
+            return [np.stack([one, one])]
+        arrays = [np.asarray(image.resize(target, Image.Resampling.BICUBIC)) for image in images]
+        arrays += arrays[-1:] * (len(arrays) % 2)
+        return [np.stack(arrays[i : i + 2]) for i in range(0, len(arrays), 2)]
+
+    def _row(self, talk: scenes.Conversation, media: list[tuple[Grid, int]]) -> tuple[list[int], list[int], Any]:
+        """Token ids, turn numbers of the answer tokens (0 elsewhere) and positions (3, L) of one conversation."""
+        ids: list[int] = []
+        wanted: list[int] = []
+        shown = iter(media)
+        prompt = f"<|im_start|>system\n{talk.system}<|im_end|>\n" if talk.system else ""
+        for number, turn in enumerate(talk.turns, 1):
+            prompt += "<|im_start|>user\n"
+            for part in turn.parts:
+                if isinstance(part, str):
+                    prompt += part
+                else:
+                    grid, units = next(shown)
+                    pad = "<|image_pad|>" if isinstance(part, scenes.Scene) else "<|video_pad|>"
+                    prompt += f"<|vision_start|>{pad * (grid[0] * grid[1] * units)}<|vision_end|>"
+            asked = self.encode(prompt + "<|im_end|>\n<|im_start|>assistant\n")
+            answer = self.encode(turn.answer + "<|im_end|>")
+            ids += asked + answer
+            wanted += [0] * len(asked) + [number] * len(answer)
+            prompt = "\n"
+        return ids, wanted, self._positions(ids, media)
+
+    def _positions(self, ids: list[int], media: list[tuple[Grid, int]]) -> Any:
+        """M-RoPE positions (3, L): text advances all three by one, a picture spans time, rows and columns."""
+        pads = {self.tokenizer.token_to_id("<|image_pad|>"), self.tokenizer.token_to_id("<|video_pad|>")}
+        places: list[Any] = []
+        shown = iter(media)
+        index = position = 0
+        while index < len(ids):
+            if ids[index] in pads:
+                (rows, columns), units = next(shown)
+                places.append(np.indices((units, rows, columns)).reshape(3, -1) + position)
+                index, position = index + units * rows * columns, position + max(rows, columns)
+            else:
+                places.append(np.full((3, 1), position))
+                index, position = index + 1, position + 1
+        return np.concatenate(places, axis=1)
+
+
+def plan(rng: Random, step: int, progress: float) -> list[tuple[str, int]]:
+    """The tasks of one optimiser step, with the most shapes a scene may have; easy ones first."""
+    most = 1 if step < 250 else 2 if step < 500 else 3
+    if step < 400:
+        weights = (60, 0, 20, 0, 20)
+    elif progress < 0.2:
+        weights = (30, 20, 20, 15, 15)
+    else:
+        weights = (8, 32, 20, 28, 12)
+    return [("one", most), (rng.choices(scenes.TASKS, weights)[0], most)]
+
+
+def feed(tokenizer_json: str, seed: int, first: int, progress: Any, queue: Any) -> None:
+    """Background process: makes the batches of every step in order and puts them into the queue."""
+    maker = Maker(Tokenizer.from_str(tokenizer_json))
+    step = first
+    while True:
+        rng = scenes.rng_for("train", seed, step)
+        queue.put([maker.batch(rng, task, BATCH[task], most) for task, most in plan(rng, step, progress.value)])
+        step += 1
+
+
+class Student:
+    """The model with batched vision attention: same weights and results as its own `forward`, many times faster."""
+
+    def __init__(self, model: Qwen2VLForConditionalGeneration, device: str) -> None:
+        self.model, self.device = model.to(device), device
+        self.rotary: dict[Grid, tuple[torch.Tensor, torch.Tensor]] = {}
+
+    def look(self, frames: Any, grid: Grid) -> torch.Tensor:
+        """Image tokens (units, rows * columns, hidden) of uint8 frames (units, 2, height, width, 3)."""
+        visual, (rows, columns) = self.model.model.visual, grid
+        pixels = torch.from_numpy(frames).to(self.device).float() / 255
+        pixels = (pixels - pixels.new_tensor(MEAN)) / pixels.new_tensor(STD)
+        cut = pixels.view(-1, PAIR, rows, MERGE, PATCH, columns, MERGE, PATCH, 3).permute(0, 2, 5, 3, 6, 8, 1, 4, 7)
+        kernel = visual.patch_embed.proj.weight
+        hidden = functional.linear(cut.reshape(len(frames), rows * columns * 4, -1), kernel.view(kernel.shape[0], -1))
+        if grid not in self.rotary:
+            at = np.indices((rows, columns, MERGE, MERGE))
+            places = torch.from_numpy(np.stack([at[0] * 2 + at[2], at[1] * 2 + at[3]], -1).reshape(-1, 2))
+            self.rotary[grid] = visual.rotary_pos_emb(hidden.detach(), places.to(self.device))
+        cos, sin = (table.view(table.shape[-2], 1, -1).float() for table in self.rotary[grid])
+        for block in visual.blocks:
+            attention = block.attn
+            qkv = attention.qkv(block.norm1(hidden)).view(*hidden.shape[:2], 3, attention.num_heads, -1)
+            queries, keys, values = qkv.unbind(2)
+            queries, keys = (
+                x * cos + torch.cat((-x.chunk(2, -1)[1], x.chunk(2, -1)[0]), -1) * sin for x in (queries, keys)
+            )
+            seen = functional.scaled_dot_product_attention(*(x.transpose(1, 2) for x in (queries, keys, values)))
+            hidden = hidden + attention.proj(seen.transpose(1, 2).reshape(hidden.shape))
+            hidden = hidden + block.mlp(block.norm2(hidden))
+        return visual.merger(hidden.reshape(-1, hidden.shape[-1])).view(len(frames), rows * columns, -1)
+
+    def logits(self, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
+        """Logits (N, vocabulary) for the N answer tokens of a batch, and their ids (N,)."""
+        inner = self.model.model
+        ids, wanted, positions = (
+            torch.from_numpy(x).to(self.device) for x in (batch.ids, batch.wanted, batch.positions)
+        )
+        embedded = inner.language_model.embed_tokens(ids)
+        if batch.order:
+            looks = {grid: self.look(frames, grid) for grid, frames in batch.frames.items()}
+            seen = torch.cat([looks[grid][index] for grid, index in batch.order])
+            config = self.model.config
+            mask = (ids == config.image_token_id) | (ids == config.video_token_id)
+            embedded = embedded.masked_scatter(mask[..., None].expand_as(embedded), seen)
+        hidden = inner.language_model(inputs_embeds=embedded, position_ids=positions, use_cache=False).last_hidden_state
+        asked = wanted[:, 1:] > 0
+        return self.model.lm_head(hidden[:, :-1][asked]), ids[:, 1:][asked]
+
+    def watch(self, maker: Maker, task: str, count: int) -> tuple[float, float]:
+        """Shares of first and of later turns that greedy decoding gets exactly right, on fresh samples."""
+        batch = maker.batch(scenes.rng_for("eval", "watch", task), task, count, 3)
+        with torch.no_grad():
+            logits, ids = self.logits(batch)
+        wrong = (logits.argmax(-1) != ids).cpu().numpy()
+        rows, columns = np.nonzero(batch.wanted[:, 1:])
+        turns: dict[tuple[int, int], bool] = {}
+        for row, turn, bad in zip(rows, batch.wanted[:, 1:][rows, columns], wrong, strict=True):
+            turns[int(row), int(turn)] = turns.get((int(row), int(turn)), True) and not bad
+        first = [good for (_, turn), good in turns.items() if turn == 1]
+        later = [good for (_, turn), good in turns.items() if turn > 1] or [True]
+        return sum(first) / len(first), sum(later) / len(later)
+
+
+def export(model: Qwen2VLForConditionalGeneration, tokenizer: Tokenizer, folder: Path) -> None:
+    """Writes the checkpoint folder that transformers and vLLM load; files are replaced one by one, atomically."""
+    with tempfile.TemporaryDirectory(dir=folder.parent) as name:
+        fresh = Path(name)
+        half = Qwen2VLForConditionalGeneration(model.config)
+        half.load_state_dict(model.state_dict())
+        ends = [tokenizer.token_to_id("<|im_end|>"), tokenizer.token_to_id("<|endoftext|>")]
+        half.generation_config.update(eos_token_id=ends, pad_token_id=ends[1], bos_token_id=ends[1])
+        half.to(torch.bfloat16).save_pretrained(fresh)
+        PreTrainedTokenizerFast(
+            tokenizer_object=tokenizer, eos_token="<|im_end|>", pad_token="<|endoftext|>", model_max_length=4096,
+            additional_special_tokens=list(SPECIALS), clean_up_tokenization_spaces=False,
+        ).save_pretrained(fresh)  # fmt: skip
+        (fresh / "chat_template.jinja").write_text(CHAT_TEMPLATE, encoding="utf-8")
+        pixels = {
+            "size": {"shortest_edge": MIN_PIXELS, "longest_edge": MAX_PIXELS}, "patch_size": PATCH, "merge_size": MERGE,
+            "temporal_patch_size": PAIR, "image_mean": MEAN, "image_std": STD, "do_resize": True, "do_rescale": True,
+            "do_normalize": True, "do_convert_rgb": True, "resample": 3, "processor_class": "Qwen2VLProcessor",
+        }  # fmt: skip
+        image = pixels | {
+            "image_processor_type": "Qwen2VLImageProcessor",
+            "min_pixels": MIN_PIXELS,
+            "max_pixels": MAX_PIXELS,
+        }
+        video = pixels | {
+            "video_processor_type": "Qwen2VLVideoProcessor",
+            "do_sample_frames": False,
+            "cap_pixels_per_frame": False,
+        }
+        (fresh / "preprocessor_config.json").write_text(json.dumps(image, indent=2) + "\n", encoding="utf-8")
+        (fresh / "video_preprocessor_config.json").write_text(json.dumps(video, indent=2) + "\n", encoding="utf-8")
+        folder.mkdir(parents=True, exist_ok=True)
+        for path in fresh.iterdir():
+            moved = folder / f".{path.name}.new"
+            shutil.move(path, moved)
+            moved.chmod(0o644)
+            moved.replace(folder / path.name)
+
+
+def options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--minutes", type=float, default=100, help="length of the whole run, earlier parts included")
+    parser.add_argument("--checkpoint", type=Path, required=True, help="file that holds the state of the run")
+    parser.add_argument("--resume", action="store_true", help="go on from the checkpoint")
+    parser.add_argument("--export", type=Path, help="folder that gets the model at every checkpoint and at the end")
+    parser.add_argument("--every", type=float, default=6, help="minutes between checkpoints")
+    parser.add_argument("--peak", type=float, default=1.3e-3, help="highest learning rate")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--device", default="cpu")
+    return parser.parse_args()
+
+
+def report(student: Student, maker: Maker, count: int = 40) -> str:
+    """Accuracies per task, first turns and later turns, in per cent."""
+    scores = {task: student.watch(maker, task, count) for task in scenes.TASKS}
+    return " ".join(f"{task} {first:.0%}/{later:.0%}" for task, (first, later) in scores.items())
+
+
+def main() -> None:
+    args = options()
+    torch.set_num_threads(args.threads)
+    torch.manual_seed(args.seed)
+    state = torch.load(args.checkpoint, weights_only=False) if args.resume else None
+    tokenizer = Tokenizer.from_str(state["tokenizer"]) if state else build_tokenizer()
+    student, maker = Student(build_model(tokenizer), args.device), Maker(tokenizer)
+    matrices = [weight for weight in student.model.parameters() if weight.ndim > 1]
+    vectors = [weight for weight in student.model.parameters() if weight.ndim <= 1]
+    groups = [{"params": matrices, "weight_decay": 0.03}, {"params": vectors, "weight_decay": 0.0}]
+    optimiser = torch.optim.AdamW(groups, lr=args.peak, betas=(0.9, 0.98), fused=True)
+    step, spent = 0, 0.0
+    if state:
+        student.model.load_state_dict(state["model"])
+        optimiser.load_state_dict(state["optimiser"])
+        step, spent = state["step"], state["spent"]
+    print(f"{sum(weight.numel() for weight in student.model.parameters())} parameters, step {step}", flush=True)
+    context = multiprocessing.get_context("spawn")
+    share, queue = context.Value("d", spent / (args.minutes * 60)), context.Queue(maxsize=6)
+    maker_process = context.Process(target=feed, args=(tokenizer.to_str(), args.seed, step, share, queue), daemon=True)
+    maker_process.start()
+    last, saved, losses = time.monotonic(), time.monotonic(), dict.fromkeys(scenes.TASKS, 0.0)
+    done = False
+    while not done:
+        share.value = min(1.0, spent / (args.minutes * 60))
+        rate = args.peak * min(1.0, (step + 1) / 150) * (0.01 + 0.99 * (1 + math.cos(math.pi * share.value)) / 2)
+        for group in optimiser.param_groups:
+            group["lr"] = rate
+        for batch in queue.get():
+            loss = functional.cross_entropy(*student.logits(batch))
+            (loss / 2).backward()
+            losses[batch.task] = 0.95 * losses[batch.task] + 0.05 * loss.item() if losses[batch.task] else loss.item()
+        torch.nn.utils.clip_grad_norm_(student.model.parameters(), 1.0)
+        optimiser.step()
+        optimiser.zero_grad(set_to_none=True)
+        step, now = step + 1, time.monotonic()
+        spent, last = spent + now - last, now
+        done = spent >= args.minutes * 60
+        if step % 50 == 0:
+            text = " ".join(f"{task} {loss:.4f}" for task, loss in losses.items())
+            print(f"step {step} minute {spent / 60:.1f} rate {rate:.1e} loss {text}", flush=True)
+        if done or now - saved > args.every * 60:
+            weights = {"model": student.model.state_dict(), "optimiser": optimiser.state_dict()}
+            fresh = args.checkpoint.with_suffix(".new")
+            torch.save(weights | {"tokenizer": tokenizer.to_str(), "step": step, "spent": spent}, fresh)
+            fresh.replace(args.checkpoint)
+            if args.export:
+                export(student.model, tokenizer, args.export)
+            print(f"step {step} minute {spent / 60:.1f} right: {report(student, maker)}", flush=True)
+            saved = time.monotonic()
+    maker_process.terminate()
+
+
+if __name__ == "__main__":
+    main()
