@@ -6,7 +6,7 @@ ARGS ?=
 BIN := .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test check eval bench screenshots train clean
+.PHONY: help setup run test check lint format types contracts eval bench screenshots train clean
 
 help: ## list the targets
 	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-12s %s\n", $$1, $$2}'
@@ -15,7 +15,7 @@ setup: ## make .venv with everything in it
 	@$(PYTHON) tools/setup_env.py
 
 run: setup ## open vlmtui; without a terminal, ask the bundled model about a bundled picture
-	@if [ -n "$(ARGS)" ] || { [ -t 0 ] && [ -t 1 ]; }; then \
+	@if $(if $(strip $(ARGS)),true,[ -t 0 ] && [ -t 1 ]); then \
 		exec $(BIN)/vlmtui $(ARGS); \
 	else \
 		image=$$($(BIN)/python -c "from vlmtui.paths import sample_image; print(sample_image())") && \
@@ -25,10 +25,18 @@ run: setup ## open vlmtui; without a terminal, ask the bundled model about a bun
 test: setup ## run every test
 	@$(BIN)/python -m pytest $(ARGS)
 
-check: setup ## lint, formatting, types, import contracts
+check: lint format types contracts ## lint, formatting, types, import contracts (-k: all of them, even when one fails)
+
+lint: setup
 	$(BIN)/ruff check .
+
+format: setup
 	$(BIN)/ruff format --check .
+
+types: setup
 	$(BIN)/mypy
+
+contracts: setup
 	$(BIN)/lint-imports
 
 eval: setup ## measure the bundled model's answers

@@ -144,9 +144,9 @@ class Maker:
         """Token ids of a text in which special tokens may be spelt out."""
         return list(self.tokenizer.encode(text, add_special_tokens=False).ids)
 
-    def batch(self, rng: Random, task: str, count: int, most: int) -> Batch:
+    def batch(self, rng: Random, task: str, count: int, most: int, square: float = 0.25) -> Batch:
         """`count` conversations of a task whose pictures have one or two different grids."""
-        sizes = [self._size(rng) for _ in range(2 if task in ("many", "earlier") else 1)]
+        sizes = [self._size(rng, square) for _ in range(2 if task in ("many", "earlier") else 1)]
         frames: dict[Grid, list[Any]] = {}
         order: list[tuple[Grid, int]] = []
         rows = []
@@ -171,8 +171,8 @@ class Maker:
         return Batch(task, ids, wanted, positions, {grid: np.stack(units) for grid, units in frames.items()}, order)
 
     @staticmethod
-    def _size(rng: Random) -> scenes.Size:
-        if rng.random() < 0.25:
+    def _size(rng: Random, square: float) -> scenes.Size:
+        if rng.random() < square:
             side = rng.choice((64, 112, 128, 224, 256, 336, 448, 512))
             return side, side
         return scenes.random_size(rng)
@@ -228,16 +228,19 @@ class Maker:
         return np.concatenate(places, axis=1)
 
 
-def plan(rng: Random, step: int, progress: float) -> list[tuple[str, int]]:
-    """The tasks of one optimiser step, with the most shapes a scene may have; easy ones first."""
-    most = 1 if step < 250 else 2 if step < 500 else 3
-    if step < 400:
-        weights = (60, 0, 20, 0, 20)
-    elif progress < 0.2:
-        weights = (30, 20, 20, 15, 15)
+def plan(rng: Random, step: int, progress: float) -> list[tuple[str, int, float]]:
+    """The tasks of one optimiser step, each with the most shapes a scene may have and the share of square pictures.
+
+    Easy scenes come first; conversations with several pictures follow once single ones are understood.
+    """
+    if step < 1000:
+        weights, limits, square = (60, 4, 18, 4, 14), (50, 25, 25), 0.7
+    elif progress < 0.4:
+        weights, limits, square = (25, 25, 20, 18, 12), (10, 20, 70), 0.35
     else:
-        weights = (8, 32, 20, 28, 12)
-    return [("one", most), (rng.choices(scenes.TASKS, weights)[0], most)]
+        weights, limits, square = (8, 32, 20, 28, 12), (0, 0, 100), 0.25
+    most = rng.choices((1, 2, 3), limits)[0]
+    return [("one", most, square), (rng.choices(scenes.TASKS, weights)[0], most, square)]
 
 
 def feed(tokenizer_json: str, seed: int, first: int, progress: Any, queue: Any) -> None:
@@ -246,7 +249,8 @@ def feed(tokenizer_json: str, seed: int, first: int, progress: Any, queue: Any) 
     step = first
     while True:
         rng = scenes.rng_for("train", seed, step)
-        queue.put([maker.batch(rng, task, BATCH[task], most) for task, most in plan(rng, step, progress.value)])
+        tasks = plan(rng, step, progress.value)
+        queue.put([maker.batch(rng, task, BATCH[task], most, square) for task, most, square in tasks])
         step += 1
 
 

@@ -83,7 +83,7 @@ class End:
 
     finish_reason: FinishReason = "stop"
     stop: str | None = "<|im_end|>"
-    timings: Timings = Timings(ttft_s=0.05, total_s=0.25)
+    timings: Timings = field(default_factory=lambda: Timings(ttft_s=0.05, total_s=0.25))
 
 
 Step = str | Say | Hold | Fail | Die | End
@@ -240,9 +240,9 @@ class ScriptedEngine:
     async def log(self, lines: int = 200) -> AsyncGenerator[str, None]:
         shown = max(0, len(self.log_lines) - lines)
         while True:
-            for line in self.log_lines[shown:]:
-                yield line
-            shown = len(self.log_lines)
+            while shown < len(self.log_lines):
+                shown += 1
+                yield self.log_lines[shown - 1]
             self._log_grew.clear()
             await _first(self._log_grew.wait, self._gone.wait)
             if not self.alive and shown == len(self.log_lines):

@@ -74,7 +74,9 @@ class AnimatedImage:
         image, starts, now = self._image, list[float](), 0.0
         count = getattr(image, "n_frames", 1)
         if count * image.width * image.height > PIXELS_MAX:
-            raise bad_input(f"{shown(self._path)} has too many frames: {count} of {image.width} × {image.height} pixels.")
+            raise bad_input(
+                f"{shown(self._path)} has too many frames: {count} of {image.width} × {image.height} pixels."
+            )
         for number in range(count):
             image.seek(number)
             image.load()
@@ -82,12 +84,3 @@ class AnimatedImage:
             shown_ms = image.info.get("duration", 0)
             now += shown_ms / 1000 if isinstance(shown_ms, int | float) and shown_ms > 10 else _UNSAID_DURATION_S
         return starts, now
-
-
-def is_animation(data: bytes, path: Path) -> bool:
-    """Whether a picture moves: it holds more than one frame."""
-    with images.open_image(data, path) as image:
-        try:
-            return bool(getattr(image, "is_animated", False))
-        except images.DECODER_ERRORS:
-            return False

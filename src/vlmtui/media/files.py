@@ -78,7 +78,8 @@ def opened(path: Path, *, bytes_max: int) -> Iterator[BinaryIO]:
         after = os.fstat(descriptor)
         if (before.st_size, before.st_mtime_ns) != (after.st_size, after.st_mtime_ns):
             raise bad_input(
-                f"{shown(path)} changed while it was being read.", hint="Wait until it is fully written, then try again."
+                f"{shown(path)} changed while it was being read.",
+                hint="Wait until it is fully written, then try again.",
             )
 
 
@@ -94,7 +95,7 @@ def read_whole(path: Path, *, bytes_max: int) -> bytes:
 def store_bytes(data: bytes, store: Path, suffix: str, *, name: str) -> Stored:
     """Keep `data` as `store/ab/<sha256><suffix>` (0600, whole or not at all). What is there already is left alone."""
     sha256 = hashlib.sha256(data).hexdigest()
-    target = private_dir(store / sha256[:2]) / f"{sha256}{suffix}"
+    target = private_dir(private_dir(store) / sha256[:2]) / f"{sha256}{suffix}"
     if not _is_stored(target, len(data)):
         with _whole_or_nothing(target.parent, name) as (file, temporary):
             file.write(data)
@@ -138,7 +139,9 @@ def unreadable(path: Path, error: Exception) -> VlmtuiError:
             target = shown(Path(os.readlink(path)))  # noqa: PTH115  (Path.readlink fails on what is not UTF-8)
             return bad_input(f"{name} is a link to {target}, which does not exist.", detail=detail)
         case errno.ENOENT | errno.ENOTDIR:
-            return bad_input(f"{name} does not exist.", detail=detail, hint="Check the path, and which folder it is in.")
+            return bad_input(
+                f"{name} does not exist.", detail=detail, hint="Check the path, and which folder it is in."
+            )
         case errno.ELOOP:
             return bad_input(f"{name} is a link that leads in a circle.", detail=detail)
         case errno.EACCES | errno.EPERM:

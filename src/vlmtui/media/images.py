@@ -5,6 +5,7 @@ What is stored is what the preview shows and what the model is given: `open_prep
 
 from __future__ import annotations
 
+import importlib
 import io
 import struct
 import warnings
@@ -62,7 +63,7 @@ def stage_image(path: Path, store: Path) -> Attachment:
     """Check an image file, make it plain upright RGB and keep it in `store`. Blocking: call it in a thread.
 
     A JPEG or PNG that is upright sRGB already keeps its bytes; of everything else the prepared pixels are kept as PNG.
-    Of an animation or a file of several pages, the first. Raises VlmtuiError (BAD_INPUT) naming the file and the reason.
+    Of an animation or a file of several pages, the first. Raises VlmtuiError (BAD_INPUT): which file, and why not.
     """
     data = read_whole(path, bytes_max=BYTES_MAX)
     prepared = _prepare(data, path)
@@ -133,6 +134,15 @@ def open_image(data: bytes, path: Path) -> Image.Image:
     return image
 
 
+def is_animation(data: bytes, path: Path) -> bool:
+    """Whether a picture moves: it holds more than one frame."""
+    with open_image(data, path) as image:
+        try:
+            return bool(getattr(image, "is_animated", False))
+        except DECODER_ERRORS:
+            return False
+
+
 def to_rgb(image: Image.Image, notes: list[str]) -> Image.Image:
     """A decoded image as upright-agnostic plain RGB: deep samples to 8 bits, profile to sRGB, alpha over white.
 
@@ -192,7 +202,7 @@ def _orientation(image: Image.Image) -> int:
 
 def _require_whole(data: bytes, kind: str, path: Path) -> None:
     """Refuse what ends too early, also where the decoder would quietly paint the rest grey."""
-    if kind == "JPEG":
+    if kind in ("JPEG", "MPO"):
         # Thumbnails inside EXIF end with the same marker, but they come before the scan's start.
         whole = data.rfind(b"\xff\xd9") > data.rfind(b"\xff\xda")
     elif kind == "PNG":
@@ -223,13 +233,13 @@ def _known_formats() -> frozenset[str]:
 
 def _add_heif(path: Path) -> None:
     try:
-        import pillow_heif
+        plugin = importlib.import_module("pillow_heif")
     except ImportError as error:
         raise bad_input(
             f"{shown(path)} is a HEIC picture, and Pillow's HEIF plug-in is not installed.",
             hint="Install it with `pip install pillow-heif`, or convert the picture to JPEG.",
         ) from error
-    pillow_heif.register_heif_opener()
+    plugin.register_heif_opener()
 
 
 def _to_eight_bits(image: Image.Image, notes: list[str]) -> Image.Image:
@@ -238,11 +248,12 @@ def _to_eight_bits(image: Image.Image, notes: list[str]) -> Image.Image:
         return image
     if image.mode == "F":
         low, high = _extrema(image)
-        low, high = (0.0, 1.0) if 0 <= low and high <= 1 else (0.0, 255.0) if 0 <= low and high <= 255 else (low, high)
+        usual = next((top for top in (1.0, 255.0) if 0.0 <= low <= high <= top), None)
     else:
         image = image.convert("I")
         low, high = _extrema(image)
-        low, high = (0.0, 65535.0) if 0 <= low and high <= 65535 else (low, high)
+        usual = 65535.0 if 0.0 <= low <= high <= 65535.0 else None
+    low, high = (low, high) if usual is None else (0.0, usual)
     notes.append("16 bits to 8" if (low, high) == (0.0, 65535.0) else "deep samples to 8 bits")
     scale = 255.0 / (high - low or 1.0)
     return image.convert("F").point(lambda value: value * scale + (0.5 - low * scale)).convert("L")

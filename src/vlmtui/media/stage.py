@@ -7,7 +7,7 @@ from pathlib import Path
 from vlmtui.domain.attachment import Attachment, VideoSampling
 from vlmtui.errors import bad_input
 from vlmtui.media import images
-from vlmtui.media.files import opened, shown
+from vlmtui.media.files import opened, read_whole, shown
 from vlmtui.media.sniff import HEAD_BYTES, Kind, Sniffed, sniff
 
 FILE_BYTES_MAX = 16_000_000_000
@@ -40,6 +40,4 @@ def sniff_file(path: Path) -> Sniffed:
 def _moves(path: Path, sniffed: Sniffed) -> bool:
     if sniffed.kind is not Kind.ANIMATION and sniffed.what != "a PNG picture":
         return False
-    from vlmtui.media.animation import is_animation
-
-    return is_animation(path)
+    return images.is_animation(read_whole(path, bytes_max=images.BYTES_MAX), path)

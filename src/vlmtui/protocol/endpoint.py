@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+import shutil
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -46,6 +47,9 @@ class Endpoint:
     record: Path
     spec_file: Path
     """The spec as JSON, for `--spec` of the worker."""
+    home: Path
+    """The working directory of all processes of the worker: neutral ground for imports, and a mark of ours that no
+    process loses by naming itself anew (vLLM's children do, which wipes their environment as others see it)."""
     lock: Path
     """Held (flock) by the client that starts or ends the worker."""
     log: Path
@@ -73,6 +77,7 @@ class Endpoint:
             socket=runtime / f"{worker_id}.sock",
             record=runtime / f"{worker_id}.json",
             spec_file=runtime / f"{worker_id}.spec",
+            home=runtime / f"{worker_id}.d",
             lock=runtime / f"{worker_id}.lock",
             log=paths.logs / f"{worker_id}.log",
         )
@@ -103,6 +108,7 @@ class Endpoint:
         """Take away what a worker that is gone has left. Its log stays; so does the lock, which others may hold."""
         for file in (self.socket, self.record, self.spec_file):
             file.unlink(missing_ok=True)
+        shutil.rmtree(self.home, ignore_errors=True)
 
 
 def write_private(path: Path, data: bytes) -> None:

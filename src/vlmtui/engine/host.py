@@ -1,0 +1,146 @@
+"""Finding, starting and ending workers on this machine."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import time
+from contextlib import AsyncExitStack, suppress
+from dataclasses import dataclass
+from functools import partial
+
+from vlmtui.domain.engine import LoadSpec
+from vlmtui.engine.client import WorkerClient
+from vlmtui.engine.connect import connect
+from vlmtui.engine.death import died
+from vlmtui.engine.members import end_members, members
+from vlmtui.engine.process import Launcher, locked
+from vlmtui.errors import ErrorKind, VlmtuiError
+from vlmtui.paths import Paths
+from vlmtui.protocol.endpoint import Endpoint, WorkerRecord
+from vlmtui.protocol.messages import Status
+
+_ATTACH_TIMEOUT_S = 10.0
+_START_TIMEOUT_S = 60.0
+"""From the process's start to its greeting; the model is loaded after that."""
+_LOOK_TIMEOUT_S = 5.0
+_POLL_S = 0.02
+
+
+@dataclass(frozen=True, slots=True)
+class FoundWorker:
+    """A worker that lives. `status` is None when it does not answer."""
+
+    endpoint: Endpoint
+    record: WorkerRecord | None
+    status: Status | None
+
+    @property
+    def name(self) -> str:
+        """What its model is called."""
+        if self.status is not None:
+            return self.status.spec.name
+        return self.record.spec.name if self.record is not None else self.endpoint.worker_id
+
+    @property
+    def pid(self) -> int:
+        if self.status is not None:
+            return self.status.pid
+        return self.record.pid if self.record is not None else 0
+
+
+class WorkerHost:
+    """An `EngineHost`: see `vlmtui.engine.interface`. `open`'s keep-alive goes to a worker that it starts; one that
+    runs already keeps its own."""
+
+    def __init__(self, paths: Paths, launcher: Launcher | None = None) -> None:
+        self._paths = paths
+        self._launcher = launcher or Launcher()
+        self._children: list[subprocess.Popen[bytes]] = []
+
+    async def open(self, spec: LoadSpec, *, client: str, keep_alive_s: float | None) -> WorkerClient:
+        endpoint = Endpoint.of(self._paths, spec)
+        async with locked(endpoint.lock):
+            with suppress(OSError):
+                return await self._connect(endpoint, client, attached=True, timeout=_ATTACH_TIMEOUT_S, name=spec.name)
+            self._launcher.check()
+            await self._end(endpoint, asked=False)
+            return await self._start(endpoint, spec, client, keep_alive_s)
+
+    async def running(self) -> list[Status]:
+        return [worker.status for worker in await self.found() if worker.status is not None]
+
+    async def found(self) -> list[FoundWorker]:
+        """Every living worker of this user, those that do not answer too. What dead ones left is removed."""
+        workers = await asyncio.gather(*(self._look(endpoint) for endpoint in Endpoint.all(self._paths)))
+        return [worker for worker in workers if worker is not None]
+
+    async def stop(self, pid: int) -> bool:
+        for endpoint in Endpoint.all(self._paths):
+            if pid in [process.pid for process in await asyncio.to_thread(members, endpoint)]:
+                await self.stop_worker(endpoint)
+                return True
+        return False
+
+    async def stop_worker(self, endpoint: Endpoint) -> None:
+        """End the worker of an endpoint, answering or not. Returns when no process of it is left."""
+        try:
+            worker = await self._connect(endpoint, "stop", attached=True, timeout=_LOOK_TIMEOUT_S, name="--all")
+        except (OSError, VlmtuiError):
+            await self._end(endpoint, asked=False)
+        else:
+            await worker.shutdown()
+
+    async def _look(self, endpoint: Endpoint) -> FoundWorker | None:
+        record = endpoint.read_record()
+        status: Status | None = None
+        try:
+            worker = await self._connect(endpoint, "ps", attached=True, timeout=_LOOK_TIMEOUT_S, name="--all")
+            try:
+                status = await worker.status()
+            finally:
+                await worker.close()
+        except (OSError, VlmtuiError):
+            if not await asyncio.to_thread(members, endpoint):
+                await self._tidy(endpoint)
+                return None
+        return FoundWorker(endpoint, record, status)
+
+    async def _tidy(self, endpoint: Endpoint) -> None:
+        """Remove a dead worker's files, unless somebody has started a new one since."""
+        async with locked(endpoint.lock):
+            if not await asyncio.to_thread(members, endpoint):
+                endpoint.remove()
+
+    async def _start(self, endpoint: Endpoint, spec: LoadSpec, client: str, keep_alive_s: float | None) -> WorkerClient:
+        async with AsyncExitStack() as cleanup:
+            cleanup.push_async_callback(self._end, endpoint, asked=False)
+            process = self._launcher.start(endpoint, spec, keep_alive_s)
+            self._children.append(process)
+            worker = await self._reach(process, endpoint, spec, client)
+            cleanup.pop_all()
+            return worker
+
+    async def _reach(
+        self, process: subprocess.Popen[bytes], endpoint: Endpoint, spec: LoadSpec, client: str
+    ) -> WorkerClient:
+        """Connect to a process that was just started, as soon as it listens."""
+        deadline = time.monotonic() + _START_TIMEOUT_S
+        while (left := deadline - time.monotonic()) > 0:
+            with suppress(OSError):
+                return await self._connect(endpoint, client, attached=False, timeout=left, name=spec.name)
+            if process.poll() is not None:
+                raise died(f"The worker of {spec.name} ended (status {process.returncode}) at its start.", endpoint)
+            await asyncio.sleep(_POLL_S)
+        message = f"The worker of {spec.name} did not open its socket within {_START_TIMEOUT_S:g} s."
+        raise VlmtuiError(ErrorKind.ENGINE_DIED, message, hint=f"Its log is {endpoint.log}.")
+
+    async def _connect(
+        self, endpoint: Endpoint, client: str, *, attached: bool, timeout: float, name: str
+    ) -> WorkerClient:
+        end = partial(self._end, endpoint, asked=True)
+        return await connect(endpoint, client=client, attached=attached, timeout=timeout, end=end, name=name)
+
+    async def _end(self, endpoint: Endpoint, *, asked: bool) -> None:
+        await end_members(endpoint, asked=asked)
+        self._children = [child for child in self._children if child.poll() is None]

@@ -1,0 +1,73 @@
+"""What has come for a consumer that may be slower than the wire. Bounded, and putting never waits."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+
+from vlmtui.domain.engine import Delta, EngineEvent, LoadProgress, LoadStage
+
+_DELTAS_KEPT_APART = 1024
+_LOG_LINES_KEPT = 2000
+
+
+class EventInbox:
+    """A request's events in order. A consumer far behind gets several deltas as one: a backlog costs its text only."""
+
+    def __init__(self) -> None:
+        self._events: deque[EngineEvent] = deque()
+        self._arrived = asyncio.Event()
+
+    def put(self, event: EngineEvent) -> None:
+        if len(self._events) >= _DELTAS_KEPT_APART and isinstance(event, Delta):
+            last = self._events[-1]
+            if isinstance(last, Delta):
+                self._events[-1] = Delta(
+                    request_id=event.request_id, text=last.text + event.text, tokens=last.tokens + event.tokens
+                )
+                return
+        self._events.append(event)
+        self._arrived.set()
+
+    async def get(self) -> EngineEvent:
+        while not self._events:
+            self._arrived.clear()
+            await self._arrived.wait()
+        return self._events.popleft()
+
+
+class LoadBoard:
+    """The newest progress of each stage of a load. Readers see every stage, and of each what is newest."""
+
+    def __init__(self) -> None:
+        self._newest: dict[LoadStage, LoadProgress] = {}
+
+    def put(self, progress: LoadProgress) -> None:
+        self._newest[progress.stage] = progress
+
+    def unseen(self, seen: dict[LoadStage, LoadProgress]) -> list[LoadProgress]:
+        """What has changed since `seen`, in the stages' order; `seen` is brought up to date."""
+        changed = [item for stage in LoadStage if (item := self._newest.get(stage)) and seen.get(stage) is not item]
+        seen.update(self._newest)
+        return changed
+
+
+class LogTail:
+    """The newest lines of a log, numbered from its beginning, so that several readers may follow it."""
+
+    def __init__(self) -> None:
+        self._lines: deque[str] = deque(maxlen=_LOG_LINES_KEPT)
+        self._count = 0
+
+    def put(self, lines: tuple[str, ...]) -> None:
+        self._lines.extend(lines)
+        self._count += len(lines)
+
+    def newest(self, lines: int) -> int:
+        """The number to read `since` in order to see that many lines."""
+        return self._count - min(lines, len(self._lines))
+
+    def since(self, number: int) -> tuple[list[str], int]:
+        """The lines from that number on which are still kept, and the number to go on with."""
+        kept_from = self._count - len(self._lines)
+        return list(self._lines)[max(0, number - kept_from) :], self._count

@@ -1,0 +1,37 @@
+"""Facts of an attachment in one line, for people."""
+
+from __future__ import annotations
+
+from vlmtui.domain.attachment import Attachment
+from vlmtui.media.files import human_bytes
+
+
+def describe(attachment: Attachment) -> str:
+    """`cat.jpg · 1280 × 720 · 340 kB`; a video also has its length and how many frames the model is given.
+
+    Begins with the file's own name, which is hostile text: escape it before showing.
+    """
+    return f"{attachment.name} · {facts(attachment)}"
+
+
+def facts(attachment: Attachment) -> str:
+    """As `describe`, without the name."""
+    parts = [f"{attachment.width} × {attachment.height}"]
+    if attachment.modality == "video":
+        if attachment.duration_s is not None:
+            parts.append(human_duration(attachment.duration_s))
+        if attachment.sampling is not None:
+            count = attachment.sampling.num_frames
+            parts.append(f"{count} frame{'s' if count != 1 else ''}")
+    else:
+        parts.append(human_bytes(attachment.size_bytes))
+    return " · ".join(parts)
+
+
+def human_duration(seconds: float) -> str:
+    """`4.2 s`, `3:07`, `2:00:05`."""
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"

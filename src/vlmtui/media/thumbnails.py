@@ -1,0 +1,79 @@
+"""Small pictures of attachments, kept on disk by content hash, size and part of the video."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+from contextlib import suppress
+from pathlib import Path
+
+import msgspec
+from PIL import Image
+
+from vlmtui.domain.attachment import Attachment, VideoSampling
+from vlmtui.errors import bad_input
+from vlmtui.media.files import shown, write_atomically
+from vlmtui.media.images import DECODER_ERRORS
+
+KEPT_MAX = 512
+"""Thumbnails on disk; the ones not used for longest go first."""
+
+
+def thumbnail(attachment: Attachment, cache: Path, size_px: tuple[int, int]) -> Image.Image:
+    """A picture of the attachment (of a video, its first sampled frame), RGB, that fits into `size_px` (width, height).
+
+    Never larger than the original. Blocking: call it in a thread. `cache` is a folder of its own, made when missing.
+    Raises VlmtuiError when the stored file is gone or damaged.
+    """
+    kept = cache / f"{_key(attachment, size_px)}.png"
+    with suppress(*DECODER_ERRORS), Image.open(kept, formats=("PNG",)) as image:
+        image.load()
+        kept.touch()
+        return image.convert("RGB")
+    made = _of_video(attachment, size_px) if attachment.modality == "video" else _of_image(attachment, size_px)
+    buffer = io.BytesIO()
+    made.save(buffer, "PNG", compress_level=1)
+    write_atomically(kept, buffer.getvalue())
+    _prune(cache)
+    return made
+
+
+def _key(attachment: Attachment, size_px: tuple[int, int]) -> str:
+    sampling = msgspec.json.encode(attachment.sampling) if attachment.sampling else b""
+    text = f"{attachment.sha256} {size_px[0]}x{size_px[1]} ".encode() + sampling
+    return hashlib.sha256(text).hexdigest()[:40]
+
+
+def _of_image(attachment: Attachment, size_px: tuple[int, int]) -> Image.Image:
+    path = Path(attachment.path)
+    try:
+        with Image.open(path, formats=("JPEG", "PNG")) as image:
+            # `draft` lets libjpeg decode at an eighth to a half of the size: most of a large photo's time.
+            image.draft("RGB", (size_px[0] * 2, size_px[1] * 2))
+            small = image.convert("RGB")
+    except DECODER_ERRORS as error:
+        raise bad_input(
+            f"The stored image {shown(path)} is gone or damaged.", detail=str(error), hint="Attach the picture again."
+        ) from error
+    small.thumbnail(size_px, Image.Resampling.BICUBIC)
+    return small
+
+
+def _of_video(attachment: Attachment, size_px: tuple[int, int]) -> Image.Image:
+    from vlmtui.media.video import sample_frames
+
+    sampling = attachment.sampling or VideoSampling()
+    frames = sample_frames(attachment.path, msgspec.structs.replace(sampling, num_frames=1))
+    small = Image.fromarray(frames.frames[0])
+    small.thumbnail(size_px, Image.Resampling.BICUBIC)
+    return small
+
+
+def _prune(cache: Path) -> None:
+    """Another process may delete at the same time: what is gone already is as good."""
+    used: list[tuple[int, Path]] = []
+    for path in cache.glob("*.png"):
+        with suppress(OSError):
+            used.append((path.stat().st_mtime_ns, path))
+    for _, path in sorted(used, reverse=True)[KEPT_MAX:]:
+        path.unlink(missing_ok=True)

@@ -1,0 +1,91 @@
+"""The one table of what a person can do: keys, palette, slash commands, footer and help all come from it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from textual.binding import Binding
+
+Where = Literal["app", "chat"]
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """One thing to do. `id` is also the binding's id, by which users rebind it, and `action_<id>` runs it."""
+
+    id: str
+    title: str
+    """A few words, for the footer and the palette."""
+    help: str
+    """One sentence: tooltip, palette help and help screen."""
+    keys: str = ""
+    """As in a Textual binding (`ctrl+o`, or several separated by commas); empty: no key."""
+    slash: str = ""
+    """`/name`; empty: no slash command."""
+    argument: str = ""
+    """What the slash command takes (`PATH`); empty: nothing."""
+    where: Where = "app"
+    footer: bool = False
+    priority: bool = False
+
+
+ACTIONS: tuple[Action, ...] = (
+    Action(
+        "attach",
+        "Attach",
+        "Choose images and videos in a file browser.",
+        "ctrl+o",
+        "/attach",
+        "PATH",
+        "chat",
+        footer=True,
+    ),
+    Action("stop", "Stop", "Stop the answer; what has come stays.", "escape", "/stop", where="chat", footer=True),
+    Action(
+        "regenerate", "Answer again", "Ask for another answer to the last message.", "ctrl+r", "/retry", where="chat"
+    ),
+    Action(
+        "new_chat",
+        "New chat",
+        "Start a new conversation with the same model.",
+        "ctrl+n",
+        "/new",
+        where="chat",
+        footer=True,
+    ),
+    Action("copy_answer", "Copy answer", "Copy the last answer to your clipboard.", "ctrl+y", "/copy", where="chat"),
+    Action("drop_attachment", "Remove attachment", "Remove the newest attachment.", "ctrl+x", "/detach", where="chat"),
+    Action("restart_engine", "Restart engine", "Load the model again.", "f5", "/restart", where="chat"),
+    Action("settings", "Settings", "System prompt and sampling.", "f2", "/settings", footer=True, where="chat"),
+    Action("models", "Models", "Pick another model.", "f3", "/model", footer=True, where="chat"),
+    Action("show_log", "Engine log", "The engine's own log, live.", "f4", "/log"),
+    Action("help", "Help", "Every key and command.", "f1", "/help", footer=True),
+    Action("command_palette", "Commands", "Search every command.", "ctrl+p", footer=True),
+    Action(
+        "quit",
+        "Quit",
+        "Leave; a loaded model stays for its keep-alive time.",
+        "ctrl+q",
+        "/quit",
+        footer=True,
+        priority=True,
+    ),
+)
+
+
+def bindings(where: Where) -> list[Binding]:
+    """The bindings of the app or of the chat screen."""
+    return [
+        Binding(
+            action.keys,
+            action.id,
+            action.title,
+            id=action.id,
+            tooltip=action.help,
+            show=action.footer,
+            priority=action.priority,
+        )
+        for action in ACTIONS
+        if action.where == where and action.keys
+    ]

@@ -1,0 +1,129 @@
+"""The engine of the app: which model is loaded, how far a load is, what became of it. No widgets here."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from enum import StrEnum
+
+from vlmtui.domain.engine import EngineInfo, EngineReady, LoadFailed, LoadProgress
+from vlmtui.engine.interface import Engine, EngineHost
+from vlmtui.errors import ErrorKind, VlmtuiError
+from vlmtui.registry.match import Model
+
+_log = logging.getLogger(__name__)
+
+
+class EngineState(StrEnum):
+    """Where the engine is in its life."""
+
+    NONE = "none"
+    LOADING = "loading"
+    READY = "ready"
+    DEAD = "dead"
+
+
+class EngineController:
+    """Holds the one engine of the app. `on_change` is called after every change, in the event loop."""
+
+    def __init__(self, host: EngineHost, *, keep_alive_s: float | None, on_change: Callable[[], None]) -> None:
+        self._host = host
+        self._keep_alive_s = keep_alive_s
+        self._on_change = on_change
+        self._attempt = 0
+        self.state = EngineState.NONE
+        self.model: Model | None = None
+        self.engine: Engine | None = None
+        self.progress: LoadProgress | None = None
+        self.error: VlmtuiError | None = None
+        """Why the load failed or the engine died."""
+        self.started_at = 0.0
+        """`time.monotonic()` of the load's start."""
+
+    @property
+    def info(self) -> EngineInfo | None:
+        return self.engine.info if self.engine else None
+
+    async def start(self, model: Model) -> None:
+        """Load `model` (ending a loaded other one first) and return once it is READY or DEAD. Run it in a task."""
+        self._attempt += 1
+        attempt = self._attempt
+        await self._end_current(keep_same=model)
+        self.model, self.error, self.progress = model, None, None
+        self.started_at = time.monotonic()
+        self._become(EngineState.LOADING)
+        try:
+            engine = await self._host.open(model.spec, client="app", keep_alive_s=self._keep_alive_s)
+        except VlmtuiError as error:
+            if attempt == self._attempt:
+                self._fail(error)
+            return
+        if attempt != self._attempt:
+            await engine.shutdown()
+            return
+        self.engine = engine
+        async for event in engine.load():
+            if attempt != self._attempt:
+                return
+            match event:
+                case LoadProgress():
+                    self.progress = event
+                    self._on_change()
+                case EngineReady():
+                    self._become(EngineState.READY)
+                case LoadFailed(failure=failure):
+                    self._fail(failure.error())
+
+    async def watch(self) -> None:
+        """Wait for the loaded engine's end and report it when it was not ours. Run it in a task after READY."""
+        engine = self.engine
+        if engine is None:
+            return
+        error = await engine.closed()
+        if error is not None and engine is self.engine and self.state is EngineState.READY:
+            self._fail(error)
+
+    async def restart(self) -> None:
+        """Load the same model again after its engine died or failed to load."""
+        if self.model is not None:
+            await self.start(self.model)
+
+    async def abort(self) -> None:
+        """End a load, or the engine; returns when no process of it is left."""
+        self._attempt += 1
+        engine, self.engine = self.engine, None
+        self._become(EngineState.NONE)
+        if engine is not None:
+            await engine.shutdown()
+
+    async def leave(self) -> bool:
+        """The app goes: a loading engine is ended, a ready one stays for its keep-alive time. True when one stays."""
+        if self.state is EngineState.READY and self.engine is not None:
+            await self.engine.close()
+            return self._keep_alive_s is None or self._keep_alive_s > 0
+        await self.abort()
+        return False
+
+    async def _end_current(self, *, keep_same: Model) -> None:
+        engine, self.engine = self.engine, None
+        if engine is None:
+            return
+        if self.state is EngineState.READY and engine.spec == keep_same.spec:
+            await engine.close()
+        else:
+            await engine.shutdown()
+
+    def _fail(self, error: VlmtuiError) -> None:
+        _log.warning("engine: %s (%s)", error.message, error.detail)
+        self.error = error
+        self._become(EngineState.DEAD)
+
+    def _become(self, state: EngineState) -> None:
+        self.state = state
+        self._on_change()
+
+
+def engine_died(detail: str = "") -> VlmtuiError:
+    """The error for a turn whose engine is not there."""
+    return VlmtuiError(ErrorKind.ENGINE_DIED, "The engine is not running.", detail=detail, hint="Restart it with F5.")

@@ -1,0 +1,27 @@
+"""What the app is given from outside. Built by `bootstrap`, or by a test with a scripted engine."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from vlmtui.engine.interface import EngineHost
+from vlmtui.paths import Paths
+from vlmtui.registry.loader import Registry
+
+if TYPE_CHECKING:
+    from vlmtui.config.settings import Settings
+
+
+@dataclass(frozen=True, slots=True)
+class Services:
+    """Everything with a life of its own that the app uses."""
+
+    paths: Paths
+    registry: Registry
+    host: EngineHost
+    settings: Settings
+    keep_alive_s: float | None
+    """How long an engine stays once the app has gone; None: for ever."""
+    initial_model: str | None = None
+    """Load this at once instead of showing the picker."""
