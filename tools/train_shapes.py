@@ -13,6 +13,7 @@ import argparse
 import json
 import math
 import multiprocessing
+import os
 import shutil
 import tempfile
 import time
@@ -55,6 +56,8 @@ CHAT_TEMPLATE = """{%- for message in messages -%}
 {% endif -%}
 """
 BATCH = {"one": 32, "many": 14, "video": 16, "earlier": 14, "text": 16}
+CELLS = 0.5
+"""Weight of the loss that only teaches the vision tower."""
 Grid = tuple[int, int]
 
 
@@ -87,7 +90,7 @@ def build_model(tokenizer: Tokenizer) -> Qwen2VLForConditionalGeneration:
         "num_hidden_layers": 4, "num_attention_heads": 3, "num_key_value_heads": 1, "max_position_embeddings": 4096,
         "rms_norm_eps": 1e-6, "tie_word_embeddings": True, "bos_token_id": token["<|endoftext|>"],
         "eos_token_id": token["<|im_end|>"], "pad_token_id": token["<|endoftext|>"],
-        "rope_parameters": {"rope_type": "default", "mrope_section": [8, 12, 12], "rope_theta": 10000.0},
+        "rope_parameters": {"rope_type": "default", "mrope_section": [6, 13, 13], "rope_theta": 16.0},
     }  # fmt: skip
     vision = {"depth": 3, "embed_dim": 128, "num_heads": 4, "hidden_size": 192, "mlp_ratio": 4, "patch_size": PATCH}
     config = Qwen2VLConfig(
@@ -104,7 +107,9 @@ class Batch:
     """Sequences of one task. `ids`, `wanted` (0 or the turn's number + 1): (B, L); `positions`: (3, B, L).
 
     `frames` maps a grid (rows, columns of image tokens) to uint8 frames (units, 2, height, width, 3), a unit being an
-    image or two frames of a clip; `order` names, for every unit in reading order, its grid and its index there.
+    image or two frames of a clip; `cells` holds, per grid, the colour and kind (1, 2, ...; 0 for nothing) in the nine
+    places of every unit (units, 9, 2), all -1 for clips; `order` names, for every unit in reading order, its grid and
+    its index there.
     """
 
     task: str
@@ -112,6 +117,7 @@ class Batch:
     wanted: Any
     positions: Any
     frames: dict[Grid, Any]
+    cells: dict[Grid, Any]
     order: list[tuple[Grid, int]]
 
 
@@ -134,6 +140,14 @@ def similar_size(rng: Random, size: scenes.Size) -> scenes.Size:
     return max(20, round(size[0] * shrink)), max(20, round(size[1] * shrink))
 
 
+def cells_of(part: scenes.Scene | scenes.Clip) -> Any:
+    """Colour and kind in the nine places (9, 2), as `Batch.cells` counts them."""
+    table = np.full((9, 2), 0 if isinstance(part, scenes.Scene) else -1)
+    for shape in part.shapes if isinstance(part, scenes.Scene) else ():
+        table[shape.place] = list(scenes.COLOURS).index(shape.colour) + 1, scenes.KINDS.index(shape.kind) + 1
+    return table
+
+
 class Maker:
     """Turns conversations into batches; holds the tokenizer."""
 
@@ -148,6 +162,7 @@ class Maker:
         """`count` conversations of a task whose pictures have one or two different grids."""
         sizes = [self._size(rng, square) for _ in range(2 if task in ("many", "earlier") else 1)]
         frames: dict[Grid, list[Any]] = {}
+        cells: dict[Grid, list[Any]] = {}
         order: list[tuple[Grid, int]] = []
         rows = []
         for _ in range(count):
@@ -162,13 +177,15 @@ class Maker:
                         for unit in units:
                             order.append((grid_of(size), len(frames.setdefault(grid_of(size), []))))
                             frames[grid_of(size)].append(unit)
+                            cells.setdefault(grid_of(size), []).append(cells_of(part))
             rows.append(self._row(talk, own))
         length = max(len(row[0]) for row in rows)
         ids, wanted = (np.zeros((count, length), np.int64) for _ in range(2))
         positions = np.zeros((3, count, length), np.int64)
         for i, (tokens, turns, places) in enumerate(rows):
             ids[i, : len(tokens)], wanted[i, : len(tokens)], positions[:, i, : len(tokens)] = tokens, turns, places
-        return Batch(task, ids, wanted, positions, {grid: np.stack(units) for grid, units in frames.items()}, order)
+        stacked = ({grid: np.stack(units) for grid, units in kept.items()} for kept in (frames, cells))
+        return Batch(task, ids, wanted, positions, *stacked, order)
 
     @staticmethod
     def _size(rng: Random, square: float) -> scenes.Size:
@@ -245,12 +262,16 @@ def plan(rng: Random, step: int, progress: float) -> list[tuple[str, int, float]
 
 def feed(tokenizer_json: str, seed: int, first: int, progress: Any, queue: Any) -> None:
     """Background process: makes the batches of every step in order and puts them into the queue."""
-    maker = Maker(Tokenizer.from_str(tokenizer_json))
-    step = first
+    maker, parent, step = Maker(Tokenizer.from_str(tokenizer_json)), os.getppid(), first
     while True:
         rng = scenes.rng_for("train", seed, step)
         tasks = plan(rng, step, progress.value)
-        queue.put([maker.batch(rng, task, BATCH[task], most, square) for task, most, square in tasks])
+        batches = [maker.batch(rng, task, BATCH[task], most, square) for task, most, square in tasks]
+        while queue.full():
+            if os.getppid() != parent:
+                return
+            time.sleep(0.1)
+        queue.put(batches)
         step += 1
 
 
@@ -260,6 +281,9 @@ class Student:
     def __init__(self, model: Qwen2VLForConditionalGeneration, device: str) -> None:
         self.model, self.device = model.to(device), device
         self.rotary: dict[Grid, tuple[torch.Tensor, torch.Tensor]] = {}
+        width = model.config.vision_config.hidden_size
+        self.colour, self.kind = (torch.nn.Linear(width, 1 + len(names)) for names in (scenes.COLOURS, scenes.KINDS))
+        self.heads = torch.nn.ModuleList([self.colour, self.kind]).to(device)
 
     def look(self, frames: Any, grid: Grid) -> torch.Tensor:
         """Image tokens (units, rows * columns, hidden) of uint8 frames (units, 2, height, width, 3)."""
@@ -286,28 +310,49 @@ class Student:
             hidden = hidden + block.mlp(block.norm2(hidden))
         return visual.merger(hidden.reshape(-1, hidden.shape[-1])).view(len(frames), rows * columns, -1)
 
-    def logits(self, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
-        """Logits (N, vocabulary) for the N answer tokens of a batch, and their ids (N,)."""
+    def logits(self, batch: Batch) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Logits (N, vocabulary) for the N answer tokens of a batch, their ids (N,) and the loss of `cell_loss`."""
         inner = self.model.model
-        ids, wanted, positions = (
-            torch.from_numpy(x).to(self.device) for x in (batch.ids, batch.wanted, batch.positions)
-        )
+        tables = (torch.from_numpy(table).to(self.device) for table in (batch.ids, batch.wanted, batch.positions))
+        ids, wanted, positions = tables
         embedded = inner.language_model.embed_tokens(ids)
+        cells = embedded.new_zeros(())
         if batch.order:
             looks = {grid: self.look(frames, grid) for grid, frames in batch.frames.items()}
+            if batch.task != "video":
+                cells = torch.stack([self.cell_loss(looks[grid], grid, batch.cells[grid]) for grid in looks]).mean()
             seen = torch.cat([looks[grid][index] for grid, index in batch.order])
             config = self.model.config
             mask = (ids == config.image_token_id) | (ids == config.video_token_id)
             embedded = embedded.masked_scatter(mask[..., None].expand_as(embedded), seen)
         hidden = inner.language_model(inputs_embeds=embedded, position_ids=positions, use_cache=False).last_hidden_state
         asked = wanted[:, 1:] > 0
-        return self.model.lm_head(hidden[:, :-1][asked]), ids[:, 1:][asked]
+        return self.model.lm_head(hidden[:, :-1][asked]), ids[:, 1:][asked], cells
+
+    def cell_loss(self, looks: torch.Tensor, grid: Grid, cells: Any) -> torch.Tensor:
+        """How badly image tokens (units, rows * columns, hidden) tell what is in the nine places around them.
+
+        Only training uses this: two linear heads read the tokens interpolated at the middle of every place, which
+        teaches the vision tower colours and kinds long before the language model can ask for them.
+        """
+        plane = looks.view(len(looks), *grid, -1).permute(0, 3, 1, 2)
+        at = (torch.arange(3, device=looks.device) * 2 - 2) / 3
+        points = torch.stack((at.repeat(3), at.repeat_interleave(3)), -1).expand(len(looks), 1, 9, 2)
+        read = functional.grid_sample(plane, points, align_corners=False, padding_mode="border")[:, :, 0].transpose(
+            1, 2
+        )
+        wanted = torch.from_numpy(cells).to(self.device)
+        losses = [
+            functional.cross_entropy(head(read).flatten(0, 1), wanted[..., i].flatten())
+            for i, head in enumerate(self.heads)
+        ]
+        return losses[0] + losses[1]
 
     def watch(self, maker: Maker, task: str, count: int) -> tuple[float, float]:
         """Shares of first and of later turns that greedy decoding gets exactly right, on fresh samples."""
         batch = maker.batch(scenes.rng_for("eval", "watch", task), task, count, 3)
         with torch.no_grad():
-            logits, ids = self.logits(batch)
+            logits, ids, _ = self.logits(batch)
         wrong = (logits.argmax(-1) != ids).cpu().numpy()
         rows, columns = np.nonzero(batch.wanted[:, 1:])
         turns: dict[tuple[int, int], bool] = {}
@@ -384,13 +429,15 @@ def main() -> None:
     state = torch.load(args.checkpoint, weights_only=False) if args.resume else None
     tokenizer = Tokenizer.from_str(state["tokenizer"]) if state else build_tokenizer()
     student, maker = Student(build_model(tokenizer), args.device), Maker(tokenizer)
-    matrices = [weight for weight in student.model.parameters() if weight.ndim > 1]
-    vectors = [weight for weight in student.model.parameters() if weight.ndim <= 1]
+    trained = [*student.model.parameters(), *student.heads.parameters()]
+    matrices = [weight for weight in trained if weight.ndim > 1]
+    vectors = [weight for weight in trained if weight.ndim <= 1]
     groups = [{"params": matrices, "weight_decay": 0.03}, {"params": vectors, "weight_decay": 0.0}]
     optimiser = torch.optim.AdamW(groups, lr=args.peak, betas=(0.9, 0.98), fused=True)
     step, spent = 0, 0.0
     if state:
         student.model.load_state_dict(state["model"])
+        student.heads.load_state_dict(state["heads"])
         optimiser.load_state_dict(state["optimiser"])
         step, spent = state["step"], state["spent"]
     print(f"{sum(weight.numel() for weight in student.model.parameters())} parameters, step {step}", flush=True)
@@ -399,17 +446,19 @@ def main() -> None:
     maker_process = context.Process(target=feed, args=(tokenizer.to_str(), args.seed, step, share, queue), daemon=True)
     maker_process.start()
     last, saved, losses = time.monotonic(), time.monotonic(), dict.fromkeys(scenes.TASKS, 0.0)
-    done = False
+    done, seen = False, 0.0
     while not done:
         share.value = min(1.0, spent / (args.minutes * 60))
         rate = args.peak * min(1.0, (step + 1) / 150) * (0.01 + 0.99 * (1 + math.cos(math.pi * share.value)) / 2)
         for group in optimiser.param_groups:
             group["lr"] = rate
         for batch in queue.get():
-            loss = functional.cross_entropy(*student.logits(batch))
-            (loss / 2).backward()
+            logits, ids, cells = student.logits(batch)
+            loss = functional.cross_entropy(logits, ids)
+            (loss / 2 + cells * CELLS).backward()
+            seen = 0.95 * seen + 0.05 * cells.item() if batch.order and batch.task != "video" else seen
             losses[batch.task] = 0.95 * losses[batch.task] + 0.05 * loss.item() if losses[batch.task] else loss.item()
-        torch.nn.utils.clip_grad_norm_(student.model.parameters(), 1.0)
+        torch.nn.utils.clip_grad_norm_(trained, 1.0)
         optimiser.step()
         optimiser.zero_grad(set_to_none=True)
         step, now = step + 1, time.monotonic()
@@ -417,9 +466,10 @@ def main() -> None:
         done = spent >= args.minutes * 60
         if step % 50 == 0:
             text = " ".join(f"{task} {loss:.4f}" for task, loss in losses.items())
-            print(f"step {step} minute {spent / 60:.1f} rate {rate:.1e} loss {text}", flush=True)
+            print(f"step {step} minute {spent / 60:.1f} rate {rate:.1e} loss {text} cells {seen:.4f}", flush=True)
         if done or now - saved > args.every * 60:
-            weights = {"model": student.model.state_dict(), "optimiser": optimiser.state_dict()}
+            weights = {part: getattr(student, part).state_dict() for part in ("model", "heads")}
+            weights["optimiser"] = optimiser.state_dict()
             fresh = args.checkpoint.with_suffix(".new")
             torch.save(weights | {"tokenizer": tokenizer.to_str(), "step": step, "spent": spent}, fresh)
             fresh.replace(args.checkpoint)

@@ -87,7 +87,7 @@ class WorkerHost:
         try:
             worker = await self._connect(endpoint, "stop", attached=True, timeout=_LOOK_TIMEOUT_S, name="--all")
         except (OSError, VlmtuiError):
-            await self._end(endpoint, asked=False)
+            await self._end_alone(endpoint, asked=False)
         else:
             await worker.shutdown()
 
@@ -138,8 +138,13 @@ class WorkerHost:
     async def _connect(
         self, endpoint: Endpoint, client: str, *, attached: bool, timeout: float, name: str
     ) -> WorkerClient:
-        end = partial(self._end, endpoint, asked=True)
+        end = partial(self._end_alone, endpoint, asked=True)
         return await connect(endpoint, client=client, attached=attached, timeout=timeout, end=end, name=name)
+
+    async def _end_alone(self, endpoint: Endpoint, *, asked: bool) -> None:
+        """End a worker while nobody can start the next one of the same endpoint."""
+        async with locked(endpoint.lock):
+            await self._end(endpoint, asked=asked)
 
     async def _end(self, endpoint: Endpoint, *, asked: bool) -> None:
         await end_members(endpoint, asked=asked)

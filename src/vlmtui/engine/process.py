@@ -93,7 +93,7 @@ async def locked(path: Path) -> AsyncIterator[None]:
     private_dir(path.parent)
     file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:
-        while not _try_lock(file):
+        while not _try_lock(file):  # noqa: ASYNC110 - the kernel has no event for it
             await asyncio.sleep(_POLL_S)
         yield
     finally:

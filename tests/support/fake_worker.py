@@ -1,0 +1,253 @@
+"""A small real process that speaks a worker's side of the protocol, without any engine.
+
+    python fake_worker.py --socket S --spec F --log L --keep-alive SECONDS|none
+
+What it does is told by `engine_args` of the spec:
+`load`: `ready` (default), `hold` (loads until it is ended), `fail`, `die`; `greeting`: `old`, `refuse`, `garbage`, `none`;
+`children`: how many processes that ignore SIGTERM it starts; `stubborn`: ignores Shutdown and SIGTERM;
+`start`: `die` ends it before it listens; `silent`: answers neither pings nor status requests.
+
+And by a raw prompt's text, a word a step: `hold` (until cancelled), `die`, `fail`, `garbage`, `oversized`, `foreign` (events
+of another request); any other word is streamed as a delta.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import msgspec
+
+from tests.support.scripted_engine import prompt_text, scripted_info, scripted_prompt
+from vlmtui.domain.engine import (
+    Cancelled,
+    Delta,
+    EngineReady,
+    Failed,
+    Failure,
+    Finished,
+    GenerateRequest,
+    LoadFailed,
+    LoadProgress,
+    LoadSpec,
+    LoadStage,
+    Timings,
+    Usage,
+)
+from vlmtui.errors import ErrorKind
+from vlmtui.protocol.codec import decode_client_message, encode, read_line
+from vlmtui.protocol.messages import (
+    MAX_MESSAGE_BYTES,
+    PROTOCOL_VERSION,
+    Cancel,
+    Generate,
+    GetLog,
+    GetStatus,
+    Hello,
+    LogLines,
+    Ping,
+    Pong,
+    Refused,
+    SetKeepAlive,
+    Shutdown,
+    Status,
+    Welcome,
+    WorkerMessage,
+)
+
+FAKE_WORKER = Path(__file__)
+
+
+class FakeWorker:
+    """The state that all connections share."""
+
+    def __init__(self, spec: LoadSpec, keep_alive_s: float | None) -> None:
+        self.spec = spec
+        self.options = spec.engine_args
+        self.keep_alive_s = keep_alive_s
+        self.info = scripted_info(spec)
+        self.ready = asyncio.Event()
+        self.over = asyncio.Event()
+        self.clients: set[asyncio.StreamWriter] = set()
+        self.cancels: dict[str, asyncio.Event] = {}
+        self.tasks: set[asyncio.Task[None]] = set()
+
+    async def serve(self, socket: Path) -> None:
+        server = await asyncio.start_unix_server(self.client, socket, limit=MAX_MESSAGE_BYTES)
+        socket.chmod(0o600)
+        async with server:
+            await self.load()
+            await self.over.wait()
+
+    async def load(self) -> None:
+        match self.options.get("load", "ready"):
+            case "die":
+                while not self.clients:
+                    await asyncio.sleep(0.01)
+                print("the engine is about to die", flush=True)
+                os._exit(3)
+            case "fail":
+                while not self.clients:
+                    await asyncio.sleep(0.01)
+                failure = Failure(kind=ErrorKind.OUT_OF_MEMORY, message="The model does not fit.")
+                self.tell_all(LoadFailed(failure))
+                self.over.set()
+            case "ready":
+                self.ready.set()
+
+    def tell_all(self, message: WorkerMessage) -> None:
+        for writer in self.clients:
+            writer.write(encode(message))
+
+    async def client(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if not await self.greet(reader, writer):
+            writer.close()
+            return
+        self.clients.add(writer)
+        self.spawn(self.report_load(writer))
+        while (line := await read_line(reader)) is not None:
+            self.take(decode_client_message(line), writer)
+        self.clients.discard(writer)
+        writer.close()
+        if self.keep_alive_s == 0 and not self.clients:
+            self.over.set()
+
+    async def greet(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+        hello = decode_client_message(await read_line(reader) or b"")
+        assert isinstance(hello, Hello)
+        info = self.info if self.ready.is_set() else None
+        welcome = Welcome(version=PROTOCOL_VERSION, pid=os.getpid(), spec=self.spec, info=info)
+        match self.options.get("greeting"):
+            case "old":
+                writer.write(encode(msgspec.structs.replace(welcome, version=PROTOCOL_VERSION + 98)))
+            case "refuse":
+                writer.write(encode(Refused(Failure(kind=ErrorKind.PROTOCOL, message="You are too new."))))
+                return False
+            case "garbage":
+                writer.write(b"\x00\xff{]\n")
+                return False
+            case "none":
+                await self.over.wait()
+            case _:
+                writer.write(encode(welcome))
+        return True
+
+    async def report_load(self, writer: asyncio.StreamWriter) -> None:
+        if self.ready.is_set():
+            return
+        for stage in LoadStage:
+            writer.write(encode(LoadProgress(stage=stage, elapsed_s=0.5)))
+        await self.ready.wait()
+        writer.write(encode(EngineReady(self.info)))
+
+    def take(self, message: object, writer: asyncio.StreamWriter) -> None:
+        silent = bool(self.options.get("silent"))
+        match message:
+            case Generate(request):
+                self.cancels[request.request_id] = asyncio.Event()
+                self.spawn(self.answer(request, writer))
+            case Cancel(request_id):
+                if request_id in self.cancels:
+                    self.cancels[request_id].set()
+            case Ping(n) if not silent:
+                writer.write(encode(Pong(n)))
+            case GetStatus() if not silent:
+                writer.write(encode(self.status()))
+            case GetLog(lines=lines, follow=follow):
+                writer.write(encode(LogLines(tuple(f"line {number}" for number in range(5))[-lines:])))
+                if follow:
+                    writer.write(encode(LogLines(("a new line",))))
+            case SetKeepAlive(seconds):
+                self.keep_alive_s = seconds
+            case Shutdown() if not self.options.get("stubborn"):
+                self.over.set()
+
+    def status(self) -> Status:
+        return Status(
+            pid=os.getpid(),
+            spec=self.spec,
+            state="idle" if self.ready.is_set() else "loading",
+            clients=len(self.clients),
+            running=len(self.cancels),
+            idle_s=1.0,
+            keep_alive_s=self.keep_alive_s,
+            rss_bytes=2**20,
+            gpu_bytes=None,
+        )
+
+    async def answer(self, request: GenerateRequest, writer: asyncio.StreamWriter) -> None:
+        request_id = request.request_id
+        prompt = scripted_prompt(request)
+        started = time.monotonic()
+        tokens = 0
+        writer.write(encode(prompt))
+        cancelled = self.cancels[request_id]
+        for word in prompt_text(request.prompt).split():
+            await writer.drain()
+            match word:
+                case "hold":
+                    await cancelled.wait()
+                case "die":
+                    os._exit(9)
+                case "fail":
+                    failure = Failure(kind=ErrorKind.CONTEXT_TOO_LONG, message="The prompt is too long.")
+                    writer.write(encode(Failed(request_id=request_id, failure=failure)))
+                    return
+                case "garbage":
+                    writer.write(b'{"type":"nonsense"}\n')
+                case "oversized":
+                    writer.write(b"x" * (MAX_MESSAGE_BYTES + 2) + b"\n")
+                case "foreign":
+                    writer.write(encode(Delta(request_id="another", text="not yours", tokens=1)))
+                case _:
+                    tokens += 1
+                    writer.write(encode(Delta(request_id=request_id, text=f"{word} ", tokens=1)))
+            if cancelled.is_set():
+                break
+        del self.cancels[request_id]
+        usage = Usage(
+            prompt_tokens=len(prompt.token_ids),
+            completion_tokens=tokens,
+            image_tokens=sum(span.tokens for span in prompt.media),
+        )
+        timings = Timings(ttft_s=0.01, total_s=time.monotonic() - started)
+        if cancelled.is_set():
+            writer.write(encode(Cancelled(request_id=request_id, usage=usage, timings=timings)))
+            return
+        end = Finished(request_id=request_id, finish_reason="stop", usage=usage, timings=timings, stop="<|im_end|>")
+        writer.write(encode(end))
+
+    def spawn(self, work: object) -> None:
+        task = asyncio.ensure_future(work)  # type: ignore[call-overload]
+        self.tasks.add(task)
+        task.add_done_callback(self.tasks.discard)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    for name in ("--socket", "--spec", "--log", "--keep-alive"):
+        parser.add_argument(name, required=True)
+    options = parser.parse_args()
+    spec = msgspec.json.decode(Path(options.spec).read_bytes(), type=LoadSpec)
+    if spec.engine_args.get("start") == "die":
+        sys.exit("nothing works here")
+    if spec.engine_args.get("stubborn"):
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    children = spec.engine_args.get("children", 0)
+    assert isinstance(children, int)
+    code = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); signal.pause()"
+    for _ in range(children):
+        subprocess.Popen([sys.executable, "-c", code])
+    keep_alive_s = None if options.keep_alive == "none" else float(options.keep_alive)
+    asyncio.run(FakeWorker(spec, keep_alive_s).serve(Path(options.socket)))
+    Path(options.socket).unlink(missing_ok=True)
+
+
+if __name__ == "__main__":
+    main()
