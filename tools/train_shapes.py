@@ -55,9 +55,11 @@ CHAT_TEMPLATE = """{%- for message in messages -%}
 {%- if add_generation_prompt -%}<|im_start|>assistant
 {% endif -%}
 """
-BATCH = {"one": 32, "many": 14, "video": 16, "earlier": 14, "text": 16}
+BATCH = {"one": 32, "many": 14, "video": 16, "earlier": 14, "text": 16, "look": 96}
 CELLS = 0.5
 """Weight of the loss that only teaches the vision tower."""
+LOOK_FIRST = 0.23
+"""The share of the time in which only the vision tower is trained."""
 Grid = tuple[int, int]
 
 
@@ -148,6 +150,11 @@ def cells_of(part: scenes.Scene | scenes.Clip) -> Any:
     return table
 
 
+def glance(rng: Random, most: int) -> scenes.Conversation:
+    """A picture with nothing said about it."""
+    return scenes.Conversation([scenes.Turn([scenes.random_scene(rng, most)], "")])
+
+
 class Maker:
     """Turns conversations into batches; holds the tokenizer."""
 
@@ -160,13 +167,13 @@ class Maker:
 
     def batch(self, rng: Random, task: str, count: int, most: int, square: float = 0.25) -> Batch:
         """`count` conversations of a task whose pictures have one or two different grids."""
-        sizes = [self._size(rng, square) for _ in range(2 if task in ("many", "earlier") else 1)]
+        sizes = [self._size(rng, square) for _ in range(2 if task in ("many", "earlier", "look") else 1)]
         frames: dict[Grid, list[Any]] = {}
         cells: dict[Grid, list[Any]] = {}
         order: list[tuple[Grid, int]] = []
         rows = []
         for _ in range(count):
-            talk = scenes.conversation(rng, task, most)
+            talk = scenes.conversation(rng, task, most) if task != "look" else glance(rng, most)
             own: list[tuple[Grid, int]] = []
             for turn in talk.turns:
                 for part in turn.parts:
@@ -184,8 +191,8 @@ class Maker:
         positions = np.zeros((3, count, length), np.int64)
         for i, (tokens, turns, places) in enumerate(rows):
             ids[i, : len(tokens)], wanted[i, : len(tokens)], positions[:, i, : len(tokens)] = tokens, turns, places
-        stacked = ({grid: np.stack(units) for grid, units in kept.items()} for kept in (frames, cells))
-        return Batch(task, ids, wanted, positions, *stacked, order)
+        seen, known = ({grid: np.stack(units) for grid, units in kept.items()} for kept in (frames, cells))
+        return Batch(task, ids, wanted, positions, seen, known, order)
 
     @staticmethod
     def _size(rng: Random, square: float) -> scenes.Size:
@@ -248,12 +255,15 @@ class Maker:
 def plan(rng: Random, step: int, progress: float) -> list[tuple[str, int, float]]:
     """The tasks of one optimiser step, each with the most shapes a scene may have and the share of square pictures.
 
-    Easy scenes come first; conversations with several pictures follow once single ones are understood.
+    The vision tower learns alone at first (`look`); then come easy scenes, and conversations with several pictures once
+    single ones are understood.
     """
-    if step < 1000:
-        weights, limits, square = (60, 4, 18, 4, 14), (50, 25, 25), 0.7
-    elif progress < 0.4:
-        weights, limits, square = (25, 25, 20, 18, 12), (10, 20, 70), 0.35
+    if progress < LOOK_FIRST:
+        return [("look", 3, 0.4)]
+    if progress < 0.36:
+        weights, limits, square = (45, 10, 20, 10, 15), (25, 25, 50), 0.5
+    elif progress < 0.5:
+        weights, limits, square = (20, 26, 20, 20, 14), (0, 20, 80), 0.3
     else:
         weights, limits, square = (8, 32, 20, 28, 12), (0, 0, 100), 0.25
     most = rng.choices((1, 2, 3), limits)[0]
@@ -328,6 +338,13 @@ class Student:
         hidden = inner.language_model(inputs_embeds=embedded, position_ids=positions, use_cache=False).last_hidden_state
         asked = wanted[:, 1:] > 0
         return self.model.lm_head(hidden[:, :-1][asked]), ids[:, 1:][asked], cells
+
+    def cells(self, batch: Batch) -> torch.Tensor:
+        """The mean of `cell_loss` over the grids of a batch."""
+        losses = [
+            self.cell_loss(self.look(frames, grid), grid, batch.cells[grid]) for grid, frames in batch.frames.items()
+        ]
+        return torch.stack(losses).mean()
 
     def cell_loss(self, looks: torch.Tensor, grid: Grid, cells: Any) -> torch.Tensor:
         """How badly image tokens (units, rows * columns, hidden) tell what is in the nine places around them.
@@ -422,62 +439,102 @@ def report(student: Student, maker: Maker, count: int = 40) -> str:
     return " ".join(f"{task} {first:.0%}/{later:.0%}" for task, (first, later) in scores.items())
 
 
+class Run:
+    """One training run: the model, its optimiser, how far it is, and where it is kept."""
+
+    def __init__(self, args: argparse.Namespace) -> None:
+        state = torch.load(args.checkpoint, weights_only=False) if args.resume else None
+        self.args, self.step, self.spent, self.saved = args, 0, 0.0, time.monotonic()
+        self.tokenizer = Tokenizer.from_str(state["tokenizer"]) if state else build_tokenizer()
+        self.student, self.maker = Student(build_model(self.tokenizer), args.device), Maker(self.tokenizer)
+        self.trained = [*self.student.model.parameters(), *self.student.heads.parameters()]
+        matrices = [weight for weight in self.trained if weight.ndim > 1]
+        vectors = [weight for weight in self.trained if weight.ndim <= 1]
+        groups = [{"params": matrices, "weight_decay": 0.03}, {"params": vectors, "weight_decay": 0.0}]
+        self.optimiser = torch.optim.AdamW(groups, lr=args.peak, betas=(0.9, 0.98), fused=True)
+        self.losses = dict.fromkeys([*scenes.TASKS, "cells"], 0.0)
+        if state:
+            self.student.model.load_state_dict(state["model"])
+            self.student.heads.load_state_dict(state["heads"])
+            self.optimiser.load_state_dict(state["optimiser"])
+            self.step, self.spent = state["step"], state["spent"]
+
+    @property
+    def progress(self) -> float:
+        """The share of the time that has passed."""
+        return min(1.0, self.spent / float(self.args.minutes * 60))
+
+    def rate(self) -> float:
+        """The learning rate: a short warm-up, then a cosine down to a hundredth of the peak."""
+        cosine = (1 + math.cos(math.pi * self.progress)) / 2
+        return float(self.args.peak * min(1.0, (self.step + 1) / 150) * (0.01 + 0.99 * cosine))
+
+    def note(self, name: str, loss: float) -> None:
+        """Keeps a running mean of a loss."""
+        self.losses[name] = 0.95 * self.losses[name] + 0.05 * loss if self.losses[name] else loss
+
+    def update(self, batches: list[Batch]) -> None:
+        """One optimiser step."""
+        for group in self.optimiser.param_groups:
+            group["lr"] = self.rate()
+        for batch in batches:
+            if batch.task == "look":
+                cells = self.student.cells(batch)
+                cells.backward()
+                self.note("cells", cells.item())
+                continue
+            logits, ids, cells = self.student.logits(batch)
+            loss = functional.cross_entropy(logits, ids)
+            (loss / 2 + cells * CELLS).backward()
+            self.note(batch.task, loss.item())
+            if batch.order and batch.task != "video":
+                self.note("cells", cells.item())
+        torch.nn.utils.clip_grad_norm_(self.trained, 1.0)
+        self.optimiser.step()
+        self.optimiser.zero_grad(set_to_none=True)
+        self.step += 1
+
+    def save(self) -> None:
+        """Writes the checkpoint and the export, and prints the accuracies."""
+        state: dict[str, Any] = {part: getattr(self.student, part).state_dict() for part in ("model", "heads")}
+        state |= {"optimiser": self.optimiser.state_dict(), "tokenizer": self.tokenizer.to_str()}
+        fresh = self.args.checkpoint.with_suffix(".new")
+        torch.save(state | {"step": self.step, "spent": self.spent}, fresh)
+        fresh.replace(self.args.checkpoint)
+        if self.args.export:
+            export(self.student.model, self.tokenizer, self.args.export)
+        print(f"step {self.step} minute {self.spent / 60:.1f} right: {report(self.student, self.maker)}", flush=True)
+        self.saved = time.monotonic()
+
+    def train(self, share: Any, queue: Any) -> None:
+        """Takes batches from the queue until the time is over."""
+        last = time.monotonic()
+        while self.progress < 1:
+            share.value = self.progress
+            self.update(queue.get())
+            now = time.monotonic()
+            self.spent, last = self.spent + now - last, now
+            if self.step % 50 == 0:
+                text = " ".join(f"{name} {loss:.4f}" for name, loss in self.losses.items())
+                print(f"step {self.step} minute {self.spent / 60:.1f} rate {self.rate():.1e} loss {text}", flush=True)
+            if self.progress >= 1 or now - self.saved > self.args.every * 60:
+                self.save()
+
+
 def main() -> None:
     args = options()
     torch.set_num_threads(args.threads)
     torch.manual_seed(args.seed)
-    state = torch.load(args.checkpoint, weights_only=False) if args.resume else None
-    tokenizer = Tokenizer.from_str(state["tokenizer"]) if state else build_tokenizer()
-    student, maker = Student(build_model(tokenizer), args.device), Maker(tokenizer)
-    trained = [*student.model.parameters(), *student.heads.parameters()]
-    matrices = [weight for weight in trained if weight.ndim > 1]
-    vectors = [weight for weight in trained if weight.ndim <= 1]
-    groups = [{"params": matrices, "weight_decay": 0.03}, {"params": vectors, "weight_decay": 0.0}]
-    optimiser = torch.optim.AdamW(groups, lr=args.peak, betas=(0.9, 0.98), fused=True)
-    step, spent = 0, 0.0
-    if state:
-        student.model.load_state_dict(state["model"])
-        student.heads.load_state_dict(state["heads"])
-        optimiser.load_state_dict(state["optimiser"])
-        step, spent = state["step"], state["spent"]
-    print(f"{sum(weight.numel() for weight in student.model.parameters())} parameters, step {step}", flush=True)
+    run = Run(args)
+    parameters = sum(weight.numel() for weight in run.student.model.parameters())
+    print(f"{parameters} parameters, step {run.step}", flush=True)
     context = multiprocessing.get_context("spawn")
-    share, queue = context.Value("d", spent / (args.minutes * 60)), context.Queue(maxsize=6)
-    maker_process = context.Process(target=feed, args=(tokenizer.to_str(), args.seed, step, share, queue), daemon=True)
-    maker_process.start()
-    last, saved, losses = time.monotonic(), time.monotonic(), dict.fromkeys(scenes.TASKS, 0.0)
-    done, seen = False, 0.0
-    while not done:
-        share.value = min(1.0, spent / (args.minutes * 60))
-        rate = args.peak * min(1.0, (step + 1) / 150) * (0.01 + 0.99 * (1 + math.cos(math.pi * share.value)) / 2)
-        for group in optimiser.param_groups:
-            group["lr"] = rate
-        for batch in queue.get():
-            logits, ids, cells = student.logits(batch)
-            loss = functional.cross_entropy(logits, ids)
-            (loss / 2 + cells * CELLS).backward()
-            seen = 0.95 * seen + 0.05 * cells.item() if batch.order and batch.task != "video" else seen
-            losses[batch.task] = 0.95 * losses[batch.task] + 0.05 * loss.item() if losses[batch.task] else loss.item()
-        torch.nn.utils.clip_grad_norm_(trained, 1.0)
-        optimiser.step()
-        optimiser.zero_grad(set_to_none=True)
-        step, now = step + 1, time.monotonic()
-        spent, last = spent + now - last, now
-        done = spent >= args.minutes * 60
-        if step % 50 == 0:
-            text = " ".join(f"{task} {loss:.4f}" for task, loss in losses.items())
-            print(f"step {step} minute {spent / 60:.1f} rate {rate:.1e} loss {text} cells {seen:.4f}", flush=True)
-        if done or now - saved > args.every * 60:
-            weights = {part: getattr(student, part).state_dict() for part in ("model", "heads")}
-            weights["optimiser"] = optimiser.state_dict()
-            fresh = args.checkpoint.with_suffix(".new")
-            torch.save(weights | {"tokenizer": tokenizer.to_str(), "step": step, "spent": spent}, fresh)
-            fresh.replace(args.checkpoint)
-            if args.export:
-                export(student.model, tokenizer, args.export)
-            print(f"step {step} minute {spent / 60:.1f} right: {report(student, maker)}", flush=True)
-            saved = time.monotonic()
-    maker_process.terminate()
+    share, queue = context.Value("d", run.progress), context.Queue(maxsize=6)
+    facts = (run.tokenizer.to_str(), args.seed, run.step, share, queue)
+    maker = context.Process(target=feed, args=facts, daemon=True)
+    maker.start()
+    run.train(share, queue)
+    maker.terminate()
 
 
 if __name__ == "__main__":

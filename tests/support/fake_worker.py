@@ -3,12 +3,13 @@
     python fake_worker.py --socket S --spec F --log L --keep-alive SECONDS|none
 
 What it does is told by `engine_args` of the spec:
-`load`: `ready` (default), `hold` (loads until it is ended), `fail`, `die`; `greeting`: `old`, `refuse`, `garbage`, `none`;
+`load`: `ready` (default), `hold` (loads until it is ended), `fail`, `die`;
+`greeting`: `old`, `refuse`, `garbage`, `none`;
 `children`: how many processes that ignore SIGTERM it starts; `stubborn`: ignores Shutdown and SIGTERM;
 `start`: `die` ends it before it listens; `silent`: answers neither pings nor status requests.
 
-And by a raw prompt's text, a word a step: `hold` (until cancelled), `die`, `fail`, `garbage`, `oversized`, `foreign` (events
-of another request); any other word is streamed as a delta.
+And by a raw prompt's text, a word a step: `hold` (until cancelled), `die`, `fail`, `garbage`, `oversized`, `foreign`
+(an event of another request); any other word is streamed as a delta.
 """
 
 from __future__ import annotations

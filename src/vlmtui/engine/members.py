@@ -15,7 +15,7 @@ from vlmtui.protocol.endpoint import MARKER, Endpoint
 
 ASKED_GRACE_S = 10.0
 """How long a worker that was asked to end may take to do so by itself."""
-TERM_GRACE_S = 5.0
+TERM_GRACE_S = 8.0
 KILL_GRACE_S = 10.0
 _POLL_S = 0.02
 
@@ -40,37 +40,36 @@ async def end_members(endpoint: Endpoint, *, asked: bool) -> None:
 
     Returns when no process of it is left. Raises VlmtuiError(INTERNAL) when one outlives even SIGKILL.
     """
-    if asked and await _are_gone(endpoint, ASKED_GRACE_S):
-        return endpoint.remove()
-    record = endpoint.read_record()
-    if record is not None:
-        for process in await asyncio.to_thread(members, endpoint):
-            if process.pid == record.pid:
-                _signal(process, signal.SIGTERM)
-                if await _are_gone(endpoint, TERM_GRACE_S):
-                    return endpoint.remove()
+    leader = await asyncio.to_thread(_leader, endpoint)
+    if leader is not None and not (asked and await _has_ended(leader, ASKED_GRACE_S)):
+        _signal(leader, signal.SIGTERM)
+        await _has_ended(leader, TERM_GRACE_S)
     deadline = time.monotonic() + KILL_GRACE_S
     while left := await asyncio.to_thread(members, endpoint):
         if time.monotonic() > deadline:
             pids = ", ".join(str(process.pid) for process in left)
             message = f"The processes {pids} of the worker could not be ended."
-            raise VlmtuiError(ErrorKind.INTERNAL, message, hint="A driver may be stuck; see `ps` and the kernel's log.")
+            raise VlmtuiError(ErrorKind.INTERNAL, message, hint="A driver may be stuck; see the kernel's log.")
         for process in left:
             _signal(process, signal.SIGKILL)
         await asyncio.sleep(_POLL_S)
-    return endpoint.remove()
+    endpoint.remove()
 
 
-async def _are_gone(endpoint: Endpoint, within_s: float) -> bool:
-    """Whether the worker ends by itself within that many seconds."""
+def _leader(endpoint: Endpoint) -> psutil.Process | None:
+    """The process that cleans up after the others when it is told to end."""
+    record = endpoint.read_record()
+    with suppress(psutil.Error):
+        leader = psutil.Process(record.pid) if record is not None else None
+        return leader if leader is not None and _is_marked(leader, endpoint) else None
+    return None
+
+
+async def _has_ended(process: psutil.Process, within_s: float) -> bool:
     deadline = time.monotonic() + within_s
-    left = await asyncio.to_thread(members, endpoint)
-    while left and time.monotonic() < deadline:
+    while (alive := _is_alive(process)) and time.monotonic() < deadline:  # noqa: ASYNC110 - no event for it
         await asyncio.sleep(_POLL_S)
-        left = [process for process in left if _is_alive(process)]
-        if not left:
-            left = await asyncio.to_thread(members, endpoint)
-    return not left
+    return not alive
 
 
 def _is_marked(process: psutil.Process, endpoint: Endpoint) -> bool:

@@ -31,6 +31,8 @@ _CONTAINERS = {
 }
 _FPS_MAX = 1000.0
 _FAR = 2**62
+_SLACK_S = 0.004
+"""Containers that count in milliseconds round the times of frames."""
 _IO_BUFFER = 256 * 1024
 _SEEK_GAP_S = 4.0
 """Where the file has no index, decoding on is taken to be cheaper than seeking up to this distance."""
@@ -42,6 +44,16 @@ _TAIL_S = 2.0
 _WHOLE = 0.9
 """A file that ends before this part of its promised length is cut off."""
 _WHOLE_SLACK_S = 0.5
+
+
+class _Tail(NamedTuple):
+    """What the packets up to the end of the file tell. Times are seconds from the video's first frame."""
+
+    last: float | None
+    """When the last picture appears; None where no picture was found."""
+    end: float
+    """When the last packet of any track ends."""
+    pictures: int
 
 
 class _Timed(NamedTuple):
@@ -118,13 +130,16 @@ class ContainerVideo:
     def _read_facts(self, what: str) -> VideoFacts:
         first = next(self._packets, None)
         if first is None:
-            raise bad_input(f"{self._name} has a picture track, but no frame in it can be decoded.")
+            raise bad_input(
+                f"{self._name} has a picture track, but no frame in it can be decoded: it is cut off or damaged.",
+                hint="Copy or download it again; if it is still being written, wait.",
+            )
         self._first_pts = _pts(first.frame) or 0
         self._turns = round(first.frame.rotation / 90) % 4
         width, height = first.frame.width, first.frame.height
         last_s = self._measure_end()
         fps = self._fps(last_s)
-        self._slack = 0.1 / fps
+        self._slack = min(0.1 / fps, _SLACK_S)
         label, suffix = _CONTAINERS.get(self._container.format.name, ("MP4", ".mp4"))
         if what == "a QuickTime video":
             label, suffix = "MOV", ".mov"
@@ -143,42 +158,36 @@ class ContainerVideo:
         for rate in (self._stream.average_rate, self._stream.guessed_rate, self._stream.base_rate):
             if rate and 0 < float(rate) <= _FPS_MAX:
                 return float(rate)
-        if self._stream.frames > 1 and last_s > 0:
-            return (self._stream.frames - 1) / last_s
-        return 1.0
+        pictures = self._stream.frames or self._tail(None).pictures
+        return (pictures - 1) / last_s if pictures > 1 and last_s > 0 else 1.0
 
     def _measure_end(self) -> float:
         """When the last frame appears, found by reading the packets (not decoding them) after the last keyframe."""
-        last, end = self._last_packets(_FAR)
-        if last is not None:
-            # Where seeking is not bound to keyframes, the last picture may have come before the last packet.
-            again, _ = self._last_packets(self._pts_at(last - _TAIL_S))
-            last = max(last, again or 0.0)
-        if last is None or self._is_short(end):
-            last, end = self._last_packets(None)
-        if self._is_short(end):
+        tail = self._tail(_FAR)
+        if tail.last is not None:
+            # Where seeking is not bound to keyframes, the last picture may have come before the last packet, and
+            # MPEG counts wrongly for a while after the seek: the second look starts early enough for both.
+            again = self._tail(self._pts_at(tail.last - _TAIL_S))
+            tail = tail if again.last is None else again
+        if tail.last is None or self._is_short(tail.end):
+            tail = self._tail(None)
+        if self._is_short(tail.end):
             promised = self._promised_s() or 0.0
             raise bad_input(
-                f"{self._name} is cut off: it says that it is {promised:.1f} s long, but ends after {end:.1f} s.",
+                f"{self._name} is cut off: it says that it is {promised:.1f} s long, but ends after {tail.end:.1f} s.",
                 hint="Copy or download it again; if it is still being written, wait.",
             )
-        return max(0.0, last or 0.0)
+        return max(0.0, tail.last or 0.0)
 
-    def _last_packets(self, after_pts: int | None) -> tuple[float | None, float]:
-        """The time of the last picture, and the end of the last packet of any kind, in seconds.
-
-        Reads from `after_pts` (None: from the start) to the end of the file.
-        """
+    def _tail(self, after_pts: int | None) -> _Tail:
+        """Read the packets from `after_pts` (None: from the start) to the end of the file."""
         last: float | None = None
-        end = 0.0
+        end, pictures = 0.0, 0
         try:
             if after_pts is None:
                 self._container.seek(0)
             else:
                 self._container.seek(after_pts, backward=True, stream=self._stream)
-        except _ERRORS:
-            return None, 0.0
-        try:
             for packet in self._container.demux():
                 pts = packet.pts if packet.pts is not None else packet.dts
                 if pts is None or packet.time_base is None:
@@ -187,9 +196,10 @@ class ContainerVideo:
                 end = max(end, start + (packet.duration or 0) * float(packet.time_base))
                 if packet.stream_index == self._stream.index and not packet.is_discard:
                     last = start if last is None else max(last, start)
+                    pictures += 1
         except _ERRORS:
-            return last, end
-        return last, end
+            pass  # What a damaged end leaves unread is found out by comparing with the promised length.
+        return _Tail(last, end, pictures)
 
     def _promised_s(self) -> float | None:
         return self._container.duration / 1_000_000 if self._container.duration else None

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import importlib
 import io
+import logging
 import struct
 import warnings
 import zlib
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -39,6 +41,7 @@ DECODER_ERRORS = (
     TypeError,
     AttributeError,
     zlib.error,
+    Image.DecompressionBombError,
     MemoryError,
     RuntimeError,
 )
@@ -46,8 +49,9 @@ DECODER_ERRORS = (
 
 _SAME_WHEN_RGB = frozenset({("JPEG", "RGB"), ("PNG", "RGB"), ("JPEG", "L"), ("PNG", "L")})
 
-# A file's author must not reach the terminal through Pillow's warnings, and the limit on pixels is ours.
+# A file's author must not reach the terminal through Pillow's warnings and log; the limit on pixels is ours.
 warnings.filterwarnings("ignore", module=r"PIL\.")
+logging.getLogger("PIL").addHandler(logging.NullHandler())
 Image.MAX_IMAGE_PIXELS = PIXELS_MAX
 
 
@@ -109,6 +113,8 @@ def open_image(data: bytes, path: Path) -> Image.Image:
         raise bad_input(f"{shown(path)} is {sniffed.what}, not a picture.")
     if sniffed.what == "a HEIC picture":
         _add_heif(path)
+    if sniffed.what == "a TIFF picture":
+        _silence_libtiff()
     try:
         image = Image.open(io.BytesIO(data), formats=[name for name in FORMATS if name in _known_formats()])
     except Image.DecompressionBombError as error:
@@ -240,6 +246,21 @@ def _add_heif(path: Path) -> None:
             hint="Install it with `pip install pillow-heif`, or convert the picture to JPEG.",
         ) from error
     plugin.register_heif_opener()
+
+
+def _silence_libtiff() -> None:
+    """libtiff writes its complaints to file descriptor 2, in the midst of the screen, and Pillow has no switch for it.
+
+    Its symbols are looked up among what Pillow's extension module has loaded; where they are not, it stays as it is.
+    """
+    import ctypes
+
+    from PIL import _imaging
+
+    with suppress(OSError, AttributeError, TypeError):
+        library = ctypes.CDLL(_imaging.__file__)
+        library.TIFFSetErrorHandler(None)
+        library.TIFFSetWarningHandler(None)
 
 
 def _to_eight_bits(image: Image.Image, notes: list[str]) -> Image.Image:

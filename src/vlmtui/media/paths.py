@@ -61,8 +61,10 @@ def looks_like_media(path: Path) -> bool:
 
 def _as_one(text: str) -> list[Path] | None:
     """The whole text is one name, which may hold spaces, newlines and quotes of its own."""
-    for candidate in dict.fromkeys((text, text.removesuffix("\n"), text.strip(" \t\r\n"))):
-        if path := _existing(candidate):
+    bare = text.strip(" \t\r\n")
+    for candidate in dict.fromkeys((text, text.removesuffix("\n"), bare)):
+        # A backslash at the end belongs to the space that was stripped.
+        if (candidate == text or not candidate.endswith("\\")) and (path := _existing(candidate)):
             return [path]
     return None
 

@@ -6,6 +6,7 @@ import errno
 import os
 import socket
 import struct
+import tempfile
 import zlib
 from collections.abc import Callable
 from pathlib import Path
@@ -63,7 +64,7 @@ def test_no_permission(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "secret.png"
     corners().save(path)
     if os.getuid() == 0:
-        monkeypatch.setattr(files.os, "open", _raising(PermissionError(errno.EACCES, "Permission denied")))
+        monkeypatch.setattr(os, "open", _raising(PermissionError(errno.EACCES, "Permission denied")))
     else:
         path.chmod(0)
     _refused(path, "permission denied")
@@ -166,7 +167,6 @@ def test_gif_with_zero_frames(tmp_path: Path) -> None:
 
 
 def test_heic_without_the_plug_in_says_what_to_install(tmp_path: Path) -> None:
-    pytest.importorskip("PIL")
     if _has_heif():
         pytest.skip("pillow-heif is installed")
     (tmp_path / "photo.heic").write_bytes(b"\0\0\0\x18ftypheic\0\0\0\0heicmif1")
@@ -193,7 +193,7 @@ def test_video_cut_in_half(name: str, tmp_path: Path) -> None:
 
 def test_video_cut_in_half_after_its_index(tmp_path: Path) -> None:
     path = video(tmp_path / "a.mp4", frames=100, options={"movflags": "+faststart"})
-    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+    path.write_bytes(path.read_bytes()[: path.stat().st_size * 4 // 5])
     _refused(path, "cut off: it says that it is 4.0 s long, but ends after")
 
 
@@ -207,7 +207,7 @@ def test_video_of_noise(tmp_path: Path) -> None:
 def test_a_file_that_changes_while_it_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "growing.png"
     corners().save(path)
-    seen = files.os.fstat
+    seen = os.fstat
     calls: list[int] = []
 
     def fstat(descriptor: int) -> os.stat_result:
@@ -217,7 +217,7 @@ def test_a_file_that_changes_while_it_is_read(tmp_path: Path, monkeypatch: pytes
                 file.write(b"more")
         return seen(descriptor)
 
-    monkeypatch.setattr(files.os, "fstat", fstat)
+    monkeypatch.setattr(os, "fstat", fstat)
     _refused(path, "changed while it was being read")
 
 
@@ -227,24 +227,30 @@ def test_disk_full_while_storing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     def mkstemp(**_: object) -> tuple[int, str]:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(files.tempfile, "mkstemp", mkstemp)
+    monkeypatch.setattr(tempfile, "mkstemp", mkstemp)
     _refused(tmp_path / "a.png", "could not be kept: the disk is full")
 
 
 @pytest.mark.parametrize(
     "name",
-    ["with space.png", "it's \"q\".png", "new\nline.png", "-rf.png", "[red]x[b].png", "\x1b[31mred.png", "\u202egnp.exe"],
+    [
+        "with space.png",
+        'it\'s "q".png',
+        "new\nline.png",
+        "-rf.png",
+        "[red]x[b].png",
+        "\x1b[31mred.png",
+        "\u202egnp.exe",
+    ],
 )
 def test_names_of_every_sort(name: str, tmp_path: Path) -> None:
     path = tmp_path / name
     corners().save(path, "PNG")
     assert stage(path, tmp_path / "store").name == name
     path.write_text("no picture")
-    error = None
     with pytest.raises(VlmtuiError) as caught:
         stage(path, tmp_path / "store")
-    error = caught.value
-    assert error.message.isprintable()
+    assert caught.value.message.isprintable()
 
 
 def test_name_of_255_bytes_and_not_utf8(tmp_path: Path) -> None:

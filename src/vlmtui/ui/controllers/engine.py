@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
 from collections.abc import Callable
@@ -11,6 +12,7 @@ from vlmtui.domain.engine import EngineInfo, EngineReady, LoadFailed, LoadProgre
 from vlmtui.engine.interface import Engine, EngineHost
 from vlmtui.errors import ErrorKind, VlmtuiError
 from vlmtui.registry.match import Model
+from vlmtui.ui.controllers.engine_log import EngineLog
 
 _log = logging.getLogger(__name__)
 
@@ -32,6 +34,8 @@ class EngineController:
         self._keep_alive_s = keep_alive_s
         self._on_change = on_change
         self._attempt = 0
+        self._opening: asyncio.Task[Engine] | None = None
+        self._ending: asyncio.Task[None] | None = None
         self.state = EngineState.NONE
         self.model: Model | None = None
         self.engine: Engine | None = None
@@ -40,6 +44,8 @@ class EngineController:
         """Why the load failed or the engine died."""
         self.started_at = 0.0
         """`time.monotonic()` of the load's start."""
+        self.log = EngineLog()
+        """What the engine of the newest load said; stays after its death."""
 
     @property
     def info(self) -> EngineInfo | None:
@@ -47,22 +53,23 @@ class EngineController:
 
     async def start(self, model: Model) -> None:
         """Load `model` (ending a loaded other one first) and return once it is READY or DEAD. Run it in a task."""
+        if self._opening is not None:
+            await self.abort()
         self._attempt += 1
         attempt = self._attempt
-        await self._end_current(keep_same=model)
+        self._end_current(keep_same=model)
         self.model, self.error, self.progress = model, None, None
         self.started_at = time.monotonic()
+        self.log.clear()
         self._become(EngineState.LOADING)
-        try:
-            engine = await self._host.open(model.spec, client="app", keep_alive_s=self._keep_alive_s)
-        except VlmtuiError as error:
-            if attempt == self._attempt:
-                self._fail(error)
-            return
+        await self._ended()
         if attempt != self._attempt:
-            await engine.shutdown()
+            return
+        engine = await self._open(model, attempt)
+        if engine is None:
             return
         self.engine = engine
+        self._on_change()
         async for event in engine.load():
             if attempt != self._attempt:
                 return
@@ -74,6 +81,14 @@ class EngineController:
                     self._become(EngineState.READY)
                 case LoadFailed(failure=failure):
                     self._fail(failure.error())
+
+    async def follow_log(self, engine: Engine, on_line: Callable[[], None]) -> None:
+        """Put the engine's log into `self.log` until it ends; `on_line` is called after each line. Run it in a task."""
+        async for line in engine.log():
+            if engine is not self.engine:
+                return
+            self.log.append(line)
+            on_line()
 
     async def watch(self) -> None:
         """Wait for the loaded engine's end and report it when it was not ours. Run it in a task after READY."""
@@ -92,8 +107,15 @@ class EngineController:
     async def abort(self) -> None:
         """End a load, or the engine; returns when no process of it is left."""
         self._attempt += 1
+        opening, self._opening = self._opening, None
         engine, self.engine = self.engine, None
         self._become(EngineState.NONE)
+        if opening is not None:
+            opening.cancel()
+            await asyncio.wait([opening])
+            if not opening.cancelled() and opening.exception() is None:
+                engine = opening.result()
+        await self._ended()
         if engine is not None:
             await engine.shutdown()
 
@@ -105,14 +127,37 @@ class EngineController:
         await self.abort()
         return False
 
-    async def _end_current(self, *, keep_same: Model) -> None:
+    async def _open(self, model: Model, attempt: int) -> Engine | None:
+        """The engine; None when it could not be opened, or is no longer wanted. The task lets `abort` wait for it."""
+        opening = asyncio.ensure_future(self._host.open(model.spec, client="app", keep_alive_s=self._keep_alive_s))
+        self._opening = opening
+        try:
+            await asyncio.wait([opening])
+        except asyncio.CancelledError:
+            opening.cancel()
+            raise
+        if attempt != self._attempt:
+            return None
+        self._opening = None
+        try:
+            return opening.result()
+        except VlmtuiError as error:
+            self._fail(error)
+            return None
+
+    def _end_current(self, *, keep_same: Model) -> None:
+        """Begin to end the engine that is there; in a task of its own, so that nothing can interrupt it."""
         engine, self.engine = self.engine, None
         if engine is None:
             return
-        if self.state is EngineState.READY and engine.spec == keep_same.spec:
-            await engine.close()
-        else:
-            await engine.shutdown()
+        stays = self.state is EngineState.READY and engine.spec == keep_same.spec
+        self._ending = asyncio.ensure_future(engine.close() if stays else engine.shutdown())
+
+    async def _ended(self) -> None:
+        """Wait until the engine before this one is gone."""
+        if self._ending is not None:
+            await asyncio.wait([self._ending])
+            self._ending = None
 
     def _fail(self, error: VlmtuiError) -> None:
         _log.warning("engine: %s (%s)", error.message, error.detail)

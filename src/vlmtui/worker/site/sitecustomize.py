@@ -92,7 +92,24 @@ def run_next_sitecustomize() -> None:
     spec.loader.exec_module(module_from_spec(spec))
 
 
-HOOKS: tuple[Callable[[], None], ...] = (watch_for_torchvision, run_next_sitecustomize)
+def die_with_parent() -> None:
+    """Have the kernel kill this process when its parent ends, where it is one of multiprocessing's children.
+
+    vLLM's engine core and GPU workers outlive a killed parent otherwise. Others are left alone: the signal comes when
+    the *thread* that started the process ends, which compilers and the like are started from.
+    """
+    from os import environ
+
+    if environ.get("VLMTUI_PARENT_DEATH") and any("multiprocessing.spawn" in part for part in sys.orig_argv):
+        import ctypes
+        from signal import SIGKILL
+
+        set_parent_death_signal = 1
+        if sys.platform.startswith("linux"):
+            ctypes.CDLL(None).prctl(set_parent_death_signal, SIGKILL, 0, 0, 0)
+
+
+HOOKS: tuple[Callable[[], None], ...] = (die_with_parent, watch_for_torchvision, run_next_sitecustomize)
 """What runs when a process of the engine starts, in this order."""
 
 

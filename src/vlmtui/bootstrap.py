@@ -1,0 +1,62 @@
+"""The one place that wires everything together."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from vlmtui.config.settings import Settings, load_settings
+from vlmtui.engine.host import WorkerHost
+from vlmtui.paths import Paths
+from vlmtui.registry.loader import Registry
+
+
+@dataclass(frozen=True, slots=True)
+class Application:
+    """What every command needs."""
+
+    paths: Paths
+    settings: Settings
+    registry: Registry
+    host: WorkerHost
+
+
+def build(command_line: Mapping[str, object] | None = None, *, settings: Settings | None = None) -> Application:
+    """Wire the application; `command_line` holds settings by name, and `settings` stands in for all sources of them.
+
+    Raises VlmtuiError for wrong settings.
+    """
+    paths = Paths.default()
+    return Application(
+        paths=paths,
+        settings=settings or load_settings(paths, os.environ, command_line),
+        registry=Registry.bundled(),
+        host=WorkerHost(paths),
+    )
+
+
+def build_host() -> WorkerHost:
+    """The workers alone, for commands that must work whatever the settings say."""
+    return WorkerHost(Paths.default())
+
+
+def open_app(application: Application, *, model: str | None) -> int:
+    """Run the terminal application until the user leaves it; the exit code."""
+    from vlmtui.logs import log_to_file
+    from vlmtui.ui.app import VlmtuiApp
+    from vlmtui.ui.services import Services
+
+    log_to_file(application.paths.logs / "app.log")
+    app = VlmtuiApp(
+        Services(
+            paths=application.paths,
+            registry=application.registry,
+            host=application.host,
+            settings=application.settings,
+            keep_alive_s=application.settings.keep_alive_s,
+            initial_model=model,
+        )
+    )
+    app.run()
+    return app.return_code or 0

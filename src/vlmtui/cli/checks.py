@@ -1,0 +1,215 @@
+"""What `vlmtui doctor` looks at before it loads a model. Each check costs a fraction of a second; none goes online."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import platform
+import shutil
+import sys
+from collections.abc import Callable, Iterator
+from importlib.metadata import PackageNotFoundError, packages_distributions, version
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+import psutil
+
+from vlmtui.config.settings import load_settings
+from vlmtui.engine.process import require_vllm
+from vlmtui.errors import VlmtuiError
+from vlmtui.paths import Paths, private_dir
+
+CheckStatus = Literal["ok", "warn", "fail"]
+_GIB = 2**30
+_MEMORY_WANTED_GIB = 4.0
+_DISK_WANTED_GIB = 20.0
+
+
+class Check(msgspec.Struct, frozen=True):
+    """One line of the report."""
+
+    name: str
+    status: CheckStatus
+    message: str
+    hint: str = ""
+    """What to do about it; empty when it is fine."""
+
+
+def machine_checks(paths: Paths) -> Iterator[Check]:
+    """Everything but the engine, one after the other."""
+    checks: tuple[Callable[[], Check], ...] = (
+        check_python,
+        check_terminal,
+        lambda: check_settings(paths),
+        check_vllm,
+        check_torch,
+        check_gpus,
+        check_memory,
+        lambda: check_disk("data", paths.data, wanted_gib=1.0),
+        lambda: check_disk("hub cache", hub_cache(), wanted_gib=_DISK_WANTED_GIB),
+        check_hub,
+    )
+    for check in checks:
+        yield check()
+
+
+def check_python() -> Check:
+    return Check("python", "ok", f"{platform.python_version()} ({sys.executable})")
+
+
+def check_terminal() -> Check:
+    """By the environment only; the app asks the terminal itself."""
+    environment = os.environ
+    term = environment.get("TERM", "")
+    facts = [f"TERM={term or 'not set'}", _colours(term), f"graphics: probably {guess_graphics()}"]
+    if "SSH_CONNECTION" in environment:
+        facts.append("over SSH")
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        return Check(
+            "terminal", "ok", ", ".join([*facts, "not on a terminal now: `vlmtui ask` works, the app does not"])
+        )
+    if not term or term == "dumb":
+        hint = "Set TERM to what your terminal is, for instance xterm-256color."
+        return Check("terminal", "warn", ", ".join(facts), hint)
+    if "TMUX" in environment or term.startswith(("tmux", "screen")):
+        hint = "Pictures are drawn with half cells in tmux unless it passes graphics on; VLMTUI_GRAPHICS forces a way."
+        return Check("terminal", "warn", ", ".join([*facts, "in tmux or screen"]), hint)
+    return Check("terminal", "ok", ", ".join(facts))
+
+
+def guess_graphics() -> str:
+    """kitty, sixel or halfcell, as the terminal's name tells."""
+    environment = os.environ
+    term, program = environment.get("TERM", ""), environment.get("TERM_PROGRAM", "").lower()
+    if "TMUX" in environment or term.startswith(("tmux", "screen")):
+        return "halfcell"
+    if "KITTY_WINDOW_ID" in environment or "kitty" in term or "ghostty" in term or program in ("ghostty", "wezterm"):
+        return "kitty"
+    if term.startswith(("foot", "mlterm", "yaft", "contour")) or program in ("iterm.app", "vscode"):
+        return "sixel"
+    return "halfcell"
+
+
+def check_settings(paths: Paths) -> Check:
+    try:
+        settings = load_settings(paths, os.environ)
+    except VlmtuiError as error:
+        return Check("settings", "fail", error.message, error.hint or "Correct it, or move the file away.")
+    return Check("settings", "ok", f"model {settings.model}, keep-alive {settings.keep_alive}, in {paths.config}")
+
+
+def check_vllm() -> Check:
+    """Whatever `import vllm` would find: the CUDA and the CPU build have different distribution names."""
+    try:
+        require_vllm()
+    except VlmtuiError as error:
+        return Check("vllm", "fail", error.message, error.hint)
+    names = packages_distributions().get("vllm", [])
+    found = ", ".join(f"{version(name)} ({name})" for name in sorted(set(names))) or "of unknown version"
+    if len(set(names)) > 1:
+        hint = "Both fill the same folder: uninstall both, then install one extra, [cuda] or [cpu]."
+        return Check("vllm", "fail", f"two builds at once: {found}", hint)
+    return Check("vllm", "ok", found)
+
+
+def check_torch() -> Check:
+    try:
+        found = version("torch")
+    except PackageNotFoundError:
+        return Check("torch", "fail", "torch is not installed", "It comes with vLLM: install vlmtui[cuda] or [cpu].")
+    if "cpu" in found.partition("+")[2] and _gpu_names():
+        hint = "Install the CUDA build: pip install 'vlmtui[cuda]' in a new environment."
+        return Check("torch", "warn", f"{found}: a CPU build, though there is a GPU", hint)
+    return Check("torch", "ok", found)
+
+
+def check_gpus() -> Check:
+    names = _gpu_names()
+    if names:
+        return Check("gpu", "ok", "; ".join(names))
+    if shutil.which("nvidia-smi"):
+        hint = "`nvidia-smi` may tell why; the driver may be missing or this container may have no access."
+        return Check("gpu", "warn", "nvidia-smi is there, but no NVIDIA GPU can be reached", hint)
+    return Check("gpu", "ok", "no NVIDIA GPU: models run on the CPU, so small ones are what is practical")
+
+
+def check_memory() -> Check:
+    memory = psutil.virtual_memory()
+    available = memory.available / _GIB
+    text = f"{available:.1f} of {memory.total / _GIB:.1f} GiB available, {os.cpu_count()} CPU cores"
+    if available < _MEMORY_WANTED_GIB:
+        hint = f"An engine wants about {_MEMORY_WANTED_GIB:g} GiB even for a small model: end other programs."
+        return Check("memory", "warn", text, hint)
+    return Check("memory", "ok", text)
+
+
+def check_disk(name: str, folder: Path, *, wanted_gib: float) -> Check:
+    standing = next(place for place in (folder, *folder.absolute().parents) if place.exists())
+    free = shutil.disk_usage(standing).free / _GIB
+    text = f"{free:.1f} GiB free in {folder}"
+    if name == "data":
+        try:
+            private_dir(folder)
+        except VlmtuiError as error:
+            return Check(name, "fail", error.message, error.hint)
+    if not os.access(standing, os.W_OK):
+        return Check(name, "warn", f"{folder} is not writable", "Check its permissions.")
+    if free < wanted_gib:
+        return Check(name, "warn", text, "Large models need tens of GiB: free some, or move the cache with HF_HOME.")
+    return Check(name, "ok", text)
+
+
+def hub_cache() -> Path:
+    """Where the hub's client keeps downloaded models."""
+    environment = os.environ
+    if given := environment.get("HF_HUB_CACHE"):
+        return Path(given).expanduser()
+    home = environment.get("HF_HOME") or str(Path(environment.get("XDG_CACHE_HOME", "~/.cache")) / "huggingface")
+    return Path(home).expanduser() / "hub"
+
+
+def check_hub() -> Check:
+    environment = os.environ
+    models = len(list(hub_cache().glob("models--*")))
+    facts = [f"{models} model{'' if models == 1 else 's'} downloaded"]
+    if environment.get("HF_ENDPOINT"):
+        facts.append(f"endpoint {environment['HF_ENDPOINT']}")
+    token = bool(environment.get("HF_TOKEN")) or (hub_cache().parent / "token").is_file()
+    facts.append("a token is set" if token else "no token (only gated models need one)")
+    if environment.get("HF_HUB_OFFLINE", "").upper() in ("1", "ON", "YES", "TRUE"):
+        return Check("hub", "ok", ", ".join(["configured offline: only what is downloaded can be loaded", *facts]))
+    return Check("hub", "ok", ", ".join(facts))
+
+
+def _colours(term: str) -> str:
+    if "NO_COLOR" in os.environ:
+        return "no colour (NO_COLOR)"
+    if os.environ.get("COLORTERM", "") in ("truecolor", "24bit"):
+        return "true colour"
+    return "256 colours" if "256color" in term else "few colours"
+
+
+def _gpu_names() -> list[str]:
+    """Every GPU with its memory; empty where NVML does not work."""
+    if importlib.util.find_spec("pynvml") is None:
+        return []
+    import pynvml
+
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError:
+        return []
+    try:
+        driver = pynvml.nvmlSystemGetDriverVersion()
+        found = []
+        for number in range(pynvml.nvmlDeviceGetCount()):
+            handle = pynvml.nvmlDeviceGetHandleByIndex(number)
+            memory = pynvml.nvmlDeviceGetMemoryInfo(handle)
+            name = pynvml.nvmlDeviceGetName(handle)
+            found.append(f"{name}, {memory.free / _GIB:.1f} of {memory.total / _GIB:.1f} GiB free, driver {driver}")
+        return found
+    except pynvml.NVMLError:
+        return []
+    finally:
+        pynvml.nvmlShutdown()

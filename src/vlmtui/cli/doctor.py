@@ -1,0 +1,118 @@
+"""`vlmtui doctor`: is this machine fit? Ends with the proof: a real model that answers a real question."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import time
+from collections.abc import Iterator
+
+import msgspec
+
+from vlmtui.bootstrap import build
+from vlmtui.cli.ask import Asking, opened
+from vlmtui.cli.checks import Check, machine_checks
+from vlmtui.cli.interrupts import run_interruptible
+from vlmtui.cli.output import is_tty
+from vlmtui.config.settings import Settings
+from vlmtui.domain.conversation import user_turn
+from vlmtui.engine.session import Answer, make_request, run_turn
+from vlmtui.errors import VlmtuiError
+from vlmtui.media.images import stage_image
+from vlmtui.paths import Paths, bundled
+from vlmtui.registry.match import DEFAULT_MODEL, resolve
+from vlmtui.ui.text import visible
+
+_SAMPLE = "two-shapes.png"
+_SEEN = ("yellow star", "top left", "blue square", "right")
+"""What is in the sample, in the order that the model tells it."""
+_QUESTION = "What is in this image?"
+_COLOURS = {"ok": "32", "warn": "33", "fail": "31"}
+
+
+def doctor(arguments: argparse.Namespace) -> int:
+    return run_interruptible(lambda: _doctor(as_json=arguments.json))
+
+
+async def _doctor(*, as_json: bool) -> int:
+    checks: list[Check] = []
+    for check in machine_checks(Paths.default()):
+        checks.append(check)
+        if not as_json:
+            _print(check)
+    engine = await _check_engine(as_json=as_json)
+    checks.append(engine)
+    fit = all(check.status != "fail" for check in checks)
+    if as_json:
+        report = {"ok": fit, "checks": [msgspec.to_builtins(check) for check in checks]}
+        print(json.dumps(report, indent=2, ensure_ascii=False))
+    else:
+        _print(engine)
+        print("This machine is fit." if fit else "This machine is not fit yet: see the failed lines.")
+    return 0 if fit else 1
+
+
+async def _check_engine(*, as_json: bool) -> Check:
+    """Load the bundled model (or use a running one) and have it look at a picture whose content is known."""
+    try:
+        application = build(settings=Settings(keep_alive="0"))
+        model = resolve(application.registry, DEFAULT_MODEL)
+        image = stage_image(bundled("samples") / _SAMPLE, application.paths.media)
+        sampling = application.settings.sampling.over(model.family.sampling)
+        request = make_request(model.family, [user_turn(_QUESTION, [image])], sampling)
+        started = time.monotonic()
+        async with opened(Asking(application, model, request, keep_alive_given=False, as_json=as_json)) as engine:
+            load_s = time.monotonic() - started
+            answer = Answer(request.request_id)
+            async for _, current in run_turn(engine, request):
+                answer = current
+    except VlmtuiError as error:
+        return Check("engine", "fail", _joined(error), error.hint)
+    return _judge(answer, load_s)
+
+
+def _judge(answer: Answer, load_s: float) -> Check:
+    if answer.failure is not None:
+        return Check("engine", "fail", _joined(answer.failure.error()), answer.failure.hint)
+    said = answer.text.strip()
+    if not tells_what_is_there(said):
+        hint = (
+            "The engine runs but computes wrong results: its build may not fit this machine. Try another vLLM or torch."
+        )
+        return Check("engine", "fail", f"the bundled model is wrong about {_SAMPLE}: {said!r}", hint)
+    ttft = answer.timings.ttft_s if answer.timings else None
+    first = "" if ttft is None else f", first token after {ttft:.2f} s"
+    return Check("engine", "ok", f"loaded in {load_s:.1f} s{first}; saw rightly: {said}")
+
+
+def tells_what_is_there(answer: str) -> bool:
+    """Whether the answer names both shapes of the sample with their places, in order."""
+    place = 0
+    for words in _SEEN:
+        place = answer.lower().find(words, place)
+        if place < 0:
+            return False
+        place += len(words)
+    return True
+
+
+def _joined(error: VlmtuiError) -> str:
+    lines = error.detail.strip().splitlines()
+    return f"{error.message} ({lines[-1]})" if lines else error.message
+
+
+def _print(check: Check) -> None:
+    coloured = is_tty(sys.stdout) and "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb"
+    for line in _lines(check, coloured=coloured):
+        print(line, flush=True)
+
+
+def _lines(check: Check, *, coloured: bool) -> Iterator[str]:
+    mark = f"{check.status:<4}"
+    if coloured:
+        mark = f"\x1b[{_COLOURS[check.status]}m{mark}\x1b[0m"
+    yield f"{mark}  {check.name:<10} {visible(check.message)}"
+    if check.hint and check.status != "ok":
+        yield f"{'':<17}→ {visible(check.hint)}"

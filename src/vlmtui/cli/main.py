@@ -1,0 +1,62 @@
+"""Which command runs, and what its end means to the shell."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import signal
+import sys
+from collections.abc import Sequence
+
+from vlmtui.cli.parser import make_parser, misplaced_option
+from vlmtui.errors import VlmtuiError
+
+_MODULES = {"ask": "ask", "models": "models", "doctor": "doctor", "ps": "workers", "stop": "workers", "app": "app"}
+"""In which module of this package a command's function of the same name lives."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run a command; its exit code."""
+    parser = make_parser()
+    arguments = parser.parse_args(argv)
+    if misplaced := misplaced_option(arguments):
+        parser.error(f"{misplaced} must stand after the command {arguments.command!r}")
+    if hasattr(sys.stdout, "reconfigure"):
+        sys.stdout.reconfigure(errors="backslashreplace")
+    try:
+        command = importlib.import_module(f"vlmtui.cli.{_MODULES[arguments.command]}")
+        status: int = getattr(command, arguments.command)(arguments)
+        sys.stdout.flush()
+    except VlmtuiError as error:
+        from vlmtui.cli.output import print_error
+
+        print_error(error)
+        return error.exit_code
+    except BrokenPipeError:
+        # Who read our output has gone. Without this, flushing stdout at exit would complain once more.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 128 + signal.SIGPIPE
+    except KeyboardInterrupt:
+        return 128 + signal.SIGINT
+    except Exception as error:
+        return _internal_error(error)
+    return status
+
+
+def _internal_error(error: Exception) -> int:
+    """The last edge: whatever got here is a fault of vlmtui's, and its traceback goes to the log."""
+    import logging
+
+    from vlmtui.cli.output import note
+    from vlmtui.logs import log_to_file
+    from vlmtui.paths import Paths
+
+    note(f"vlmtui: something went wrong inside vlmtui: {type(error).__name__}: {error}")
+    try:
+        log = Paths.default().logs / "cli.log"
+        log_to_file(log)
+    except (OSError, VlmtuiError):
+        return 1
+    logging.getLogger(__name__).error("uncaught", exc_info=error)
+    note(f"The traceback is in {log}; please report it.")
+    return 1

@@ -1,0 +1,43 @@
+"""`vlmtui models`: what is known."""
+
+from __future__ import annotations
+
+import argparse
+import json
+
+from vlmtui.bootstrap import build
+from vlmtui.cli.output import print_table
+from vlmtui.registry.schema import Family
+
+
+def models(arguments: argparse.Namespace) -> int:
+    families = list(build().registry.values())
+    if arguments.json:
+        print(json.dumps([_as_json(family) for family in families], indent=2, ensure_ascii=False))
+        return 0
+    rows = [
+        [
+            family.family,
+            f"{family.parameters_b:g}" if family.parameters_b is not None else "?",
+            ", ".join(f"{takes.max_items} {modality}" for modality, takes in family.takes.items()),
+            f"{family.context}" if family.context is not None else "?",
+            family.licence or "?",
+            family.title,
+        ]
+        for family in families
+    ]
+    print_table(["NAME", "PARAMETERS (B)", "TAKES AT MOST", "CONTEXT", "LICENCE", "TITLE"], rows)
+    return 0
+
+
+def _as_json(family: Family) -> dict[str, object]:
+    return {
+        "name": family.family,
+        "title": family.title,
+        "models": list(family.models),
+        "takes": {modality: takes.max_items for modality, takes in family.takes.items()},
+        "parameters_b": family.parameters_b,
+        "context": family.context,
+        "licence": family.licence,
+        "note": family.note,
+    }

@@ -1,0 +1,101 @@
+"""Writing to stdout and stderr: hostile text made visible, one updating line, errors."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import time
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, suppress
+from typing import TextIO
+
+from vlmtui.domain.engine import LoadProgress
+from vlmtui.errors import VlmtuiError
+from vlmtui.ui.text import one_line, visible
+
+_TICK_S = 0.2
+_CLEAR = "\r\x1b[K"
+
+
+def is_tty(stream: TextIO) -> bool:
+    return stream.isatty()
+
+
+def write_answer(text: str) -> None:
+    """Stream a piece of an answer: raw into a pipe; on a terminal with control characters made visible."""
+    sys.stdout.write(visible(text) if is_tty(sys.stdout) else text)
+    sys.stdout.flush()
+
+
+def note(text: str) -> None:
+    """A line on stderr."""
+    print(visible(text), file=sys.stderr, flush=True)
+
+
+def print_error(error: VlmtuiError) -> None:
+    """What happened, the technical part, what to do."""
+    note(f"vlmtui: {error.message}")
+    if error.detail:
+        note("".join(f"    {line}\n" for line in error.detail.splitlines()).rstrip())
+    if error.hint:
+        note(error.hint)
+
+
+def print_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Columns as wide as what stands in them."""
+    shown = [[one_line(cell) for cell in row] for row in (head, *rows)]
+    widths = [max(map(len, column)) for column in zip(*shown, strict=True)]
+    for row in shown:
+        print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+
+
+class LoadLine:
+    """How far a load is, on stderr: one updating line on a terminal, else a line a stage."""
+
+    def __init__(self, name: str, stream: TextIO) -> None:
+        self._name = name
+        self._stream = stream
+        self._updates = is_tty(stream) and os.environ.get("TERM", "dumb") != "dumb"
+        self._started = time.monotonic()
+        self._stage = ""
+        self._detail = ""
+
+    def show(self, progress: LoadProgress) -> None:
+        share = "" if progress.fraction is None else f" {progress.fraction:.0%}"
+        self._detail = share + (f" ({one_line(progress.detail)})" if progress.detail else "")
+        if not self._updates and progress.stage != self._stage:
+            self._stream.write(f"loading {one_line(self._name)}: {progress.stage}\n")
+        self._stage = progress.stage
+        self._draw()
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[LoadLine]:
+        """Keeps the elapsed time going; takes the line away at the end."""
+        ticker = asyncio.create_task(self._tick())
+        try:
+            yield self
+        finally:
+            ticker.cancel()
+            with suppress(asyncio.CancelledError):
+                await ticker
+            if self._updates:
+                self._stream.write(_CLEAR)
+                self._stream.flush()
+
+    async def _tick(self) -> None:
+        while True:
+            self._draw()
+            await asyncio.sleep(_TICK_S)
+
+    def _draw(self) -> None:
+        if not self._updates:
+            return
+        try:
+            width = os.get_terminal_size(self._stream.fileno()).columns
+        except OSError:
+            width = 80
+        elapsed = time.monotonic() - self._started
+        text = f"loading {one_line(self._name)}: {self._stage or 'starting'}{self._detail} · {elapsed:.0f} s"
+        self._stream.write(_CLEAR + text[: max(1, width - 1)])
+        self._stream.flush()

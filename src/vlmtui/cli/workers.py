@@ -1,0 +1,96 @@
+"""`vlmtui ps` and `vlmtui stop`: the workers that run, and ending them."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+
+from vlmtui.bootstrap import build_host
+from vlmtui.cli.output import note, print_table
+from vlmtui.config.duration import describe_duration
+from vlmtui.engine.host import FoundWorker
+from vlmtui.errors import ErrorKind, VlmtuiError
+from vlmtui.protocol.messages import Status
+
+_GIB = 2**30
+_DEAF = "not answering"
+
+
+def ps(arguments: argparse.Namespace) -> int:
+    found = asyncio.run(build_host().found())
+    if arguments.json:
+        print(json.dumps([_as_json(worker) for worker in found], indent=2, ensure_ascii=False))
+    elif not found:
+        note("No model is loaded.")
+    else:
+        head = ["MODEL", "PID", "STATE", "CLIENTS", "IDLE", "STAYS", "MEMORY", "GPU"]
+        print_table(head, [_row(worker) for worker in found])
+    return 0
+
+
+def stop(arguments: argparse.Namespace) -> int:
+    if not arguments.all and arguments.model is None:
+        message = "Say which model to stop."
+        raise VlmtuiError(ErrorKind.BAD_USAGE, message, hint="`vlmtui ps` lists them; `vlmtui stop --all` stops all.")
+    return asyncio.run(_stop(arguments))
+
+
+async def _stop(arguments: argparse.Namespace) -> int:
+    host = build_host()
+    found = await host.found()
+    wanted = found if arguments.all else [worker for worker in found if _is_called(worker, arguments.model)]
+    if not wanted and not arguments.all:
+        running = ", ".join(worker.name for worker in found)
+        message = f"No running model is called {arguments.model!r}."
+        raise VlmtuiError(ErrorKind.MODEL_UNKNOWN, message, hint=f"Running: {running or 'none'}.")
+    for worker in wanted:
+        await host.stop_worker(worker.endpoint)
+        note(f"{worker.name} (pid {worker.pid}) was stopped.")
+    if not wanted:
+        note("No model is loaded.")
+    return 0
+
+
+def _is_called(worker: FoundWorker, name: str) -> bool:
+    specs = [known.spec for known in (worker.status, worker.record) if known is not None]
+    names = {text for spec in specs for text in (spec.name, spec.model, spec.family)}
+    return name in names or name in (str(worker.pid), worker.endpoint.worker_id)
+
+
+def _row(worker: FoundWorker) -> list[str]:
+    status = worker.status
+    if status is None:
+        return [worker.name, str(worker.pid), _DEAF, "", "", "", "", ""]
+    return [
+        worker.name,
+        str(worker.pid),
+        status.state,
+        str(_others(status)),
+        f"{status.idle_s:.0f} s" if status.state == "idle" else "",
+        "for ever" if status.keep_alive_s is None else describe_duration(status.keep_alive_s),
+        f"{status.rss_bytes / _GIB:.1f} GiB",
+        f"{status.gpu_bytes / _GIB:.1f} GiB" if status.gpu_bytes is not None else "",
+    ]
+
+
+def _as_json(worker: FoundWorker) -> dict[str, object]:
+    status = worker.status
+    return {
+        "model": worker.name,
+        "pid": worker.pid,
+        "state": status.state if status else _DEAF,
+        "clients": _others(status) if status else None,
+        "running": status.running if status else None,
+        "idle_s": status.idle_s if status else None,
+        "keep_alive_s": status.keep_alive_s if status else None,
+        "rss_bytes": status.rss_bytes if status else None,
+        "gpu_bytes": status.gpu_bytes if status else None,
+        "started_at": worker.record.started_at if worker.record else None,
+        "log": str(worker.endpoint.log),
+    }
+
+
+def _others(status: Status) -> int:
+    """The clients without the one that asks."""
+    return max(0, status.clients - 1)

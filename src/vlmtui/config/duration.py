@@ -1,0 +1,36 @@
+"""How long: `5m`, `90s`, `1h30m`, `0`, `forever`."""
+
+from __future__ import annotations
+
+import re
+
+from vlmtui.errors import ErrorKind, VlmtuiError
+
+_UNITS = {"h": 3600.0, "m": 60.0, "s": 1.0}
+_FOREVER = ("forever", "-1")
+_NAMES = ((3600.0, "hour"), (60.0, "minute"), (1.0, "second"))
+
+
+def parse_duration(text: str) -> float | None:
+    """Seconds; None for `forever`. A bare number is seconds. Raises VlmtuiError(BAD_USAGE)."""
+    cleaned = text.strip().lower()
+    if cleaned in _FOREVER:
+        return None
+    if re.fullmatch(r"\d+(\.\d+)?", cleaned):
+        return float(cleaned)
+    parts = re.findall(r"(\d+(?:\.\d+)?)([hms])", cleaned)
+    if not parts or "".join(number + unit for number, unit in parts) != cleaned:
+        message = f"{text!r} is not a duration."
+        raise VlmtuiError(ErrorKind.BAD_USAGE, message, hint="Write 5m, 90s, 1h30m, 0 or forever.")
+    return sum(float(number) * _UNITS[unit] for number, unit in parts)
+
+
+def describe_duration(seconds: float) -> str:
+    """For people: `5 minutes`, `1 hour 30 minutes`, `0 seconds`."""
+    left = round(seconds)
+    words = []
+    for size, name in _NAMES:
+        count, left = divmod(left, round(size))
+        if count:
+            words.append(f"{count} {name}{'' if count == 1 else 's'}")
+    return " ".join(words) or "0 seconds"

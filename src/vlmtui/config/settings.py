@@ -1,0 +1,161 @@
+"""The settings: defaults, then `config.toml`, then `VLMTUI_*` in the environment, then the command line."""
+
+from __future__ import annotations
+
+import difflib
+import tomllib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from vlmtui.config.duration import parse_duration
+from vlmtui.domain.sampling import Sampling
+from vlmtui.errors import VlmtuiError, bad_input
+from vlmtui.paths import Paths
+
+Graphics = Literal["auto", "kitty", "sixel", "halfcell", "off"]
+ENVIRONMENT_PREFIX = "VLMTUI_"
+
+
+class SamplingSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How tokens are chosen. What is not set is left to the model's record, and then to vlmtui's defaults."""
+
+    temperature: float | None = None
+    """0 is greedy: always the likeliest token."""
+    top_p: float | None = None
+    """Share of the probability mass to choose from, above 0 up to 1."""
+    max_tokens: int | None = None
+    """The longest answer, in tokens."""
+    seed: int | None = None
+    """The same seed gives the same answer on the same engine."""
+
+    def over(self, base: Sampling | None) -> Sampling:
+        """The sampling of a model's record (or the defaults) with what the user has set."""
+        chosen = {name: value for name, value in msgspec.structs.asdict(self).items() if value is not None}
+        return msgspec.structs.replace(base or Sampling(), **chosen)
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Everything a user can set. In `config.toml` the sampling fields stand below `[sampling]`."""
+
+    model: str = "shapes"
+    """The model that is used when none is named: a family, a repository id or a local folder."""
+    keep_alive: str = "5m"
+    """How long a loaded model stays after its last user has gone: `5m`, `90s`, `0` (unload at once), `forever`."""
+    graphics: Graphics = "auto"
+    """How pictures are drawn; `auto` asks the terminal, which a slow connection may answer too late."""
+    theme: str = ""
+    """The app's theme; empty: its own default."""
+    system_prompt: str = ""
+    """What a new conversation's system prompt is; empty: none."""
+    sampling: SamplingSettings = SamplingSettings()
+    """How tokens are chosen."""
+
+    @property
+    def keep_alive_s(self) -> float | None:
+        """`keep_alive` in seconds; None: for ever."""
+        return parse_duration(self.keep_alive)
+
+
+def config_file(paths: Paths) -> Path:
+    return paths.config / "config.toml"
+
+
+def load_settings(
+    paths: Paths, environment: Mapping[str, str], command_line: Mapping[str, object] | None = None
+) -> Settings:
+    """The settings in force. `command_line` holds fields by name (those of sampling too); None means not given.
+
+    Raises VlmtuiError(BAD_INPUT) that names the file or variable, and the field, that is wrong.
+    """
+    settings = Settings()
+    file = config_file(paths)
+    settings = _with(settings, _read(file), str(file))
+    for name in _names():
+        variable = ENVIRONMENT_PREFIX + name.rpartition(".")[2].upper()
+        if value := environment.get(variable):
+            settings = _with(settings, _nested(name, value), variable, strict=False)
+    for name in _names():
+        option = (command_line or {}).get(name.rpartition(".")[2])
+        if option is not None:
+            settings = _with(settings, _nested(name, option), f"--{name.rpartition('.')[2].replace('_', '-')}")
+    return settings
+
+
+def _read(file: Path) -> dict[str, object]:
+    try:
+        return tomllib.loads(file.read_bytes().decode())
+    except FileNotFoundError:
+        return {}
+    except OSError as error:
+        raise bad_input(f"{file} cannot be read.", detail=str(error)) from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise bad_input(f"{file} is not valid TOML: {error}.") from error
+
+
+def _with(settings: Settings, given: Mapping[str, object], source: str, *, strict: bool = True) -> Settings:
+    """The settings with the given fields replaced. `source` is named when one of them is wrong."""
+    _check_names(given, Settings, source, "")
+    merged = _merge(msgspec.to_builtins(settings), given)
+    try:
+        made = msgspec.convert(merged, Settings, strict=strict)
+    except msgspec.ValidationError as error:
+        raise bad_input(f"{source}: {_plainly(error)}.") from error
+    try:
+        parse_duration(made.keep_alive)
+    except VlmtuiError as error:
+        raise bad_input(f"{source}: keep_alive: {error.message}", hint=error.hint) from error
+    if problem := made.sampling.over(None).problem():
+        raise bad_input(f"{source}: sampling: {problem}.")
+    return made
+
+
+def _check_names(given: Mapping[str, object], kind: type[msgspec.Struct], source: str, where: str) -> None:
+    known = {field.name: field for field in msgspec.structs.fields(kind)}
+    for name, value in given.items():
+        if name not in known:
+            raise bad_input(f"{source}: there is no setting {where + name!r}.", hint=_nearest(where + name))
+        inner = known[name].type
+        if isinstance(value, Mapping) and isinstance(inner, type) and issubclass(inner, msgspec.Struct):
+            _check_names(value, inner, source, f"{name}.")
+
+
+def _nearest(name: str) -> str:
+    names = list(_names())
+    by_last = {known.rpartition(".")[2]: known for known in names}
+    close = difflib.get_close_matches(name, names, n=1) or difflib.get_close_matches(name, by_last, n=1)
+    if close:
+        return f"Did you mean {by_last.get(close[0], close[0])!r}?"
+    return f"Known: {', '.join(names)}."
+
+
+def _names() -> Iterator[str]:
+    """Every setting, dotted."""
+    for field in msgspec.structs.fields(Settings):
+        if isinstance(field.type, type) and issubclass(field.type, msgspec.Struct):
+            yield from (f"{field.name}.{inner.name}" for inner in msgspec.structs.fields(field.type))
+        else:
+            yield field.name
+
+
+def _nested(name: str, value: object) -> dict[str, object]:
+    outer, _, inner = name.rpartition(".")
+    return {outer: {inner: value}} if outer else {inner: value}
+
+
+def _merge(base: dict[str, object], given: Mapping[str, object]) -> dict[str, object]:
+    merged = dict(base)
+    for name, value in given.items():
+        inner = merged.get(name)
+        merged[name] = _merge(inner, value) if isinstance(inner, dict) and isinstance(value, Mapping) else value
+    return merged
+
+
+def _plainly(error: msgspec.ValidationError) -> str:
+    """msgspec's "Expected `float`, got `str` - at `$.sampling.temperature`" with the field first."""
+    text, _, place = str(error).partition(" - at ")
+    field = place.strip("`").removeprefix("$.")
+    text = text.replace("`", "")
+    return f"{field}: {text[:1].lower()}{text[1:]}" if field else text

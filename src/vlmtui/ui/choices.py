@@ -1,0 +1,117 @@
+"""What the model picker offers: the registry's families, what runs now, and what was typed. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from vlmtui.domain.engine import LoadSpec
+from vlmtui.errors import VlmtuiError
+from vlmtui.protocol.messages import Status
+from vlmtui.registry.loader import Registry
+from vlmtui.registry.match import Model, model_of, resolve
+from vlmtui.registry.schema import Family
+
+_BUNDLED = "bundled:"
+_FOLDER_STARTS = ("/", "~", "./", "../")
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """One line of the picker."""
+
+    model: Model
+    title: str
+    default: bool = True
+    """Whether this is its family's default model; the record's size and context are of that one."""
+    running: bool = False
+    """Whether an engine of it runs on this machine."""
+    current: bool = False
+    """Whether it is this app's own."""
+
+    @property
+    def family(self) -> Family:
+        return self.model.family
+
+    @property
+    def bundled(self) -> bool:
+        return self.family.models[0].startswith(_BUNDLED)
+
+    @property
+    def parameters_b(self) -> float | None:
+        """Billions of parameters."""
+        return self.family.parameters_b if self.default else None
+
+    @property
+    def context(self) -> int | None:
+        """Tokens of context."""
+        return self.family.context if self.default else None
+
+    @property
+    def state(self) -> str:
+        if self.current:
+            return "loaded"
+        if self.running:
+            return "running"
+        return "bundled" if self.bundled else ""
+
+
+def choices(
+    registry: Registry, *, running: Sequence[Status] = (), current: LoadSpec | None = None, query: str = ""
+) -> list[Choice]:
+    """The lines to offer for what was typed: bundled ones first, then those that run, then the registry's order.
+
+    A family is one line. A further model of it gets its own when it runs, or when what was typed names it and not the
+    default. A local folder that was typed is a line too.
+    """
+    specs = [status.spec for status in running]
+    rows: list[Choice] = []
+    for family in registry.values():
+        rows += _of_family(family, specs, current, query.strip().casefold())
+    if not query.strip():
+        rows += _unlisted(registry, specs, current, rows)
+    if query.startswith(_FOLDER_STARTS):
+        rows += _folder(registry, query.strip(), specs, current)
+    return sorted(rows, key=lambda row: (not row.bundled, not (row.running or row.current)))
+
+
+def _of_family(family: Family, specs: Sequence[LoadSpec], current: LoadSpec | None, query: str) -> list[Choice]:
+    rows: list[Choice] = []
+    about = " ".join((family.title, family.family, *family.architectures, *family.takes)).casefold()
+    for number, name in enumerate(family.models):
+        model = model_of(family, name)
+        default = number == 0
+        row = Choice(
+            model,
+            title=family.title if default else name,
+            default=default,
+            running=model.spec in specs,
+            current=model.spec == current,
+        )
+        words = query.split()
+        text = f"{about} {name.casefold()}" if default else name.casefold()
+        named = all(word in text for word in words)
+        if named and (default or words or row.running or row.current):
+            rows.append(row)
+    return rows
+
+
+def _unlisted(
+    registry: Registry, specs: Sequence[LoadSpec], current: LoadSpec | None, rows: Sequence[Choice]
+) -> list[Choice]:
+    """Running engines of local folders and the like, whose family is known."""
+    listed = [row.model.spec for row in rows]
+    return [
+        Choice(Model(registry[spec.family], spec), spec.name, default=False, running=True, current=spec == current)
+        for spec in specs
+        if spec not in listed and spec.family is not None and spec.family in registry
+    ]
+
+
+def _folder(registry: Registry, path: str, specs: Sequence[LoadSpec], current: LoadSpec | None) -> list[Choice]:
+    try:
+        model = resolve(registry, path)
+    except (VlmtuiError, RuntimeError):
+        return []
+    spec = model.spec
+    return [Choice(model, spec.name, default=False, running=spec in specs, current=spec == current)]

@@ -1,0 +1,92 @@
+"""How pictures are drawn: the terminal's own graphics, coloured half cells, or not at all."""
+
+from __future__ import annotations
+
+import io
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Literal, cast
+
+from vlmtui.ui.terminal import Terminal
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+    from textual.widget import Widget
+
+GraphicsMode = Literal["kitty", "sixel", "halfcell", "off"]
+
+MAX_CELLS = 297
+"""The longest side of a picture in kitty's protocol: it has that many row and column marks."""
+
+
+class Graphics:
+    """Makes the widgets that show pictures.
+
+    The drawing packages are imported with the first picture, so that the first paint does not wait for them.
+    """
+
+    def __init__(self, mode: GraphicsMode = "halfcell", *, cell: tuple[int, int] = (10, 20)) -> None:
+        self.mode: GraphicsMode = mode
+        self.cell = cell
+        """Width and height of a terminal cell, in pixels."""
+
+    @classmethod
+    def detect(cls, setting: str = "auto") -> Graphics:
+        """As the setting (`auto`, `kitty`, `sixel`, `halfcell`, `off`) and the terminal say.
+
+        Asks the terminal where that is needed, so it belongs before `App.run`; with `off` and `halfcell` nothing is
+        asked.
+        """
+        if setting in ("off", "halfcell"):
+            return cls(cast(GraphicsMode, setting))
+        terminal = Terminal.look()
+        mode = terminal.mode if setting == "auto" else setting
+        return cls(cast(GraphicsMode, mode), cell=terminal.cell)
+
+    def widget_for(self, image: Image, *, columns: int, rows: int) -> Widget | None:
+        """A widget that shows `image` in at most `columns` × `rows` cells; None when pictures are off.
+
+        Its width and height are set. Hand in a thumbnail: drawing a photo of full size takes a tenth of a second.
+        """
+        if self.mode == "off" or not image.width or not image.height:
+            return None
+        with _nothing_asked(self.cell):
+            from vlmtui.ui.widgets import picture
+        widget = picture.PICTURES[self.mode](image)
+        width, height = self.fit(image.width, image.height, columns=columns, rows=rows)
+        widget.styles.width, widget.styles.height = width, height
+        return widget
+
+    def fit(self, width: int, height: int, *, columns: int, rows: int) -> tuple[int, int]:
+        """The cells that an image of that many pixels takes: its aspect ratio kept, never larger than it is."""
+        columns, rows = min(columns, MAX_CELLS), min(rows, MAX_CELLS)
+        cell_width, cell_height = self.cell
+        scale = min(columns * cell_width / width, rows * cell_height / height, 1.0)
+        return (
+            max(1, min(columns, round(width * scale / cell_width))),
+            max(1, min(rows, round(height * scale / cell_height))),
+        )
+
+
+@contextmanager
+def _nothing_asked(cell: tuple[int, int]) -> Iterator[None]:
+    """Keep textual-image from asking the terminal when it is imported: Textual reads the answers by now.
+
+    It asks only where `sys.__stdout__` is a terminal, and takes the cell's size from these two variables elsewhere.
+    """
+    stdout = sys.__stdout__
+    size = {"TEXTUAL_CELL_WIDTH": str(cell[0]), "TEXTUAL_CELL_HEIGHT": str(cell[1])}
+    before = {name: os.environ.get(name) for name in size}
+    sys.__stdout__ = io.StringIO()  # type: ignore[misc]
+    os.environ.update(size)
+    try:
+        yield
+    finally:
+        sys.__stdout__ = stdout  # type: ignore[misc]
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value

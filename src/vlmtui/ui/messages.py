@@ -1,0 +1,28 @@
+"""Messages that more than one screen handles. They live here so that no screen has to import the app."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from textual.message import Message
+
+
+@dataclass
+class EngineChanged(Message):
+    """The engine controller changed: a load got further, became ready or failed, or the engine died."""
+
+    bubble = False
+
+
+@dataclass
+class EngineLogGrew(Message):
+    """There are new lines in `EngineController.log`. Comes at most ten times a second."""
+
+    bubble = False
+
+
+@dataclass
+class GraphicsChanged(Message):
+    """Another way to draw pictures was chosen: `app.graphics` is a new one, pictures on the screen are out of date."""
+
+    bubble = False

@@ -1,0 +1,68 @@
+"""The command palette's commands: the action table, and the themes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import Protocol, cast
+
+from textual.command import DiscoveryHit, Hit, Hits, Provider
+from textual.screen import Screen
+from textual.types import IgnoreReturnCallbackType
+
+from vlmtui.ui.actions import ACTIONS, Action
+from vlmtui.ui.themes import DARK, LIGHT
+
+
+class RunsActions(Protocol):
+    """What the palette needs of the app."""
+
+    theme: str
+
+    def run_action_id(self, id: str, argument: str = "") -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """One line of the palette."""
+
+    title: str
+    help: str
+    run: IgnoreReturnCallbackType
+
+
+def offered(action: Action, screen: Screen[object]) -> bool:
+    """Whether an action can be run from that screen."""
+    return action.where == "app" or hasattr(screen, f"action_{action.id}")
+
+
+class ActionCommands(Provider):
+    """Every action that the screen offers, with its key; then the themes."""
+
+    async def discover(self) -> Hits:
+        for command in self._commands():
+            yield DiscoveryHit(command.title, command.run, help=command.help)
+
+    async def search(self, query: str) -> Hits:
+        matcher = self.matcher(query)
+        for command in self._commands():
+            score = matcher.match(f"{command.title} {command.help}")
+            if score > 0:
+                yield Hit(score, matcher.highlight(command.title), command.run, text=command.title, help=command.help)
+
+    def _commands(self) -> Iterator[Command]:
+        app = cast(RunsActions, self.app)
+        for action in ACTIONS:
+            if action.id != "command_palette" and offered(action, self.screen):
+                help = f"{action.help}  {self._key(action)}".rstrip()
+                yield Command(action.title, help, partial(app.run_action_id, action.id))
+        for theme, title in ((DARK, "Dark theme"), (LIGHT, "Light theme")):
+            yield Command(title, "Change the colours.", partial(setattr, app, "theme", theme.name))
+
+    def _key(self, action: Action) -> str:
+        """The key that runs it now: the user may have bound another."""
+        for active in self.screen.active_bindings.values():
+            if active.binding.id == action.id:
+                return f"[{self.app.get_key_display(active.binding)}]"
+        return ""

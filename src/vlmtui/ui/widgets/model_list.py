@@ -1,0 +1,160 @@
+"""The list of models, in columns that follow the width."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from textual import events
+from textual.content import Content
+from textual.message import Message
+from textual.widgets import OptionList, Static
+from textual.widgets.option_list import Option
+
+from vlmtui.ui.choices import Choice
+from vlmtui.ui.machine import Fit, Machine, fit
+from vlmtui.ui.text import one_line
+
+_TAKES, _SIZE, _CONTEXT, _FITS, _STATE = 17, 5, 7, 9, 7
+_GAP = 2
+_FIXED = _TAKES + _SIZE + _CONTEXT + _FITS + _STATE + 5 * _GAP
+_MIN_TITLE = 12
+_FIT_STYLES = {Fit.YES: "$text-success", Fit.SEVERAL: "$text-warning", Fit.NO: "$text-error", Fit.UNKNOWN: "$text-muted"}
+_FIT_MARKS = {Fit.YES: "✓ fits", Fit.SEVERAL: "✓ n GPUs", Fit.NO: "✗ too big", Fit.UNKNOWN: "?"}
+
+
+def size_text(parameters_b: float | None) -> str:
+    """Billions of parameters for people: `7.6B`, `3M`, `?`."""
+    if parameters_b is None:
+        return "?"
+    if parameters_b < 0.1:
+        return f"{parameters_b * 1000:.3g}M"
+    return f"{parameters_b:.3g}B"
+
+
+def context_text(tokens: int | None) -> str:
+    """Tokens of context for people: `4k`, `128k`, `?`."""
+    if tokens is None:
+        return "?"
+    return f"{tokens // 1024}k" if tokens >= 1024 else str(tokens)
+
+
+def takes_text(choice: Choice) -> str:
+    """What a model takes: `image ×8 video ×2`."""
+    return " ".join(f"{modality} ×{takes.max_items}" for modality, takes in choice.family.takes.items())
+
+
+def row(choice: Choice, machine: Machine | None, width: int) -> Content:
+    """One line of the list, `width` cells wide."""
+    title_width = max(_MIN_TITLE, width - _FIXED)
+    fits = fit(choice.parameters_b, machine)
+    gap = " " * _GAP
+    return Content.assemble(
+        (_cell(one_line(choice.title), title_width), "bold" if choice.current else ""),
+        gap,
+        (_cell(takes_text(choice), _TAKES), "$text-muted"),
+        gap,
+        size_text(choice.parameters_b).rjust(_SIZE),
+        gap,
+        (context_text(choice.context).rjust(_CONTEXT), "$text-muted"),
+        gap,
+        (_cell(_FIT_MARKS[fits], _FITS), _FIT_STYLES[fits]),
+        gap,
+        (_cell(choice.state, _STATE), "$text-accent" if choice.running or choice.current else "$text-muted"),
+    )
+
+
+def header(width: int) -> Content:
+    """The names of the columns, above `row`."""
+    gap = " " * _GAP
+    title = "Model".ljust(max(_MIN_TITLE, width - _FIXED))
+    cells = (title, "Takes".ljust(_TAKES), "Size".rjust(_SIZE), "Context".rjust(_CONTEXT), "Here".ljust(_FITS), "State")
+    return Content.styled(gap.join(cells), "$text-muted")
+
+
+def _cell(text: str, width: int) -> str:
+    content = Content(text)
+    return content.truncate(width, ellipsis=True).plain + " " * max(0, width - content.cell_length)
+
+
+class ModelHeader(Static):
+    """The columns' names; as wide as the list's rows."""
+
+    DEFAULT_CSS = "ModelHeader { height: 1; padding: 0 1; text-wrap: nowrap; }"
+
+    def on_resize(self, event: events.Resize) -> None:
+        self.update(header(event.size.width - 2))
+
+
+class ModelList(OptionList, can_focus=False):
+    """The models on offer. The filter line keeps the focus; the screen moves the highlight."""
+
+    DEFAULT_CSS = """
+    ModelList {
+        height: 1fr;
+        border: none;
+        padding: 0;
+        background: $background;
+        scrollbar-size-vertical: 1;
+        text-wrap: nowrap;
+        & > .option-list--option { padding: 0 1; }
+        & > .option-list--option-highlighted {
+            background: $block-cursor-background;
+            color: $block-cursor-foreground;
+        }
+    }
+    """
+
+    @dataclass
+    class Highlighted(Message):
+        """Another model is highlighted; None when there is none."""
+
+        choice: Choice | None
+
+    @dataclass
+    class Chosen(Message):
+        """A model is to be loaded."""
+
+        choice: Choice
+
+    def __init__(self, *, id: str | None = None) -> None:
+        super().__init__(id=id, markup=False)
+        self.rows: list[Choice] = []
+        self.machine: Machine | None = None
+
+    @property
+    def chosen(self) -> Choice | None:
+        """The highlighted model."""
+        return self.rows[self.highlighted] if self.highlighted is not None and self.rows else None
+
+    def show(self, rows: Sequence[Choice], machine: Machine | None) -> None:
+        """Show these; the highlight stays on the model it is on, or goes to the first."""
+        before = self.chosen
+        self.rows, self.machine = list(rows), machine
+        self._fill()
+        specs = [row.model.spec for row in self.rows]
+        kept = specs.index(before.model.spec) if before and before.model.spec in specs else 0
+        self.highlighted = kept if self.rows else None
+        self.post_message(self.Highlighted(self.chosen))
+
+    def highlight(self, choice: Choice) -> None:
+        """Move the highlight to a model that is listed."""
+        self.highlighted = self.rows.index(choice)
+
+    def on_resize(self) -> None:
+        highlighted = self.highlighted
+        self._fill()
+        self.highlighted = highlighted
+
+    def on_option_list_option_highlighted(self, event: OptionList.OptionHighlighted) -> None:
+        event.stop()
+        self.post_message(self.Highlighted(self.chosen))
+
+    def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
+        event.stop()
+        if self.chosen is not None:
+            self.post_message(self.Chosen(self.chosen))
+
+    def _fill(self) -> None:
+        width = self.scrollable_content_region.width - 2
+        self.set_options(Option(row(choice, self.machine, width)) for choice in self.rows)

@@ -1,0 +1,84 @@
+"""One client of the worker."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import socket
+import struct
+
+from vlmtui.errors import ErrorKind, VlmtuiError
+from vlmtui.protocol.codec import decode_client_message, encode, read_line
+from vlmtui.protocol.messages import ClientMessage, Hello, WorkerMessage
+
+_log = logging.getLogger(__name__)
+
+_BACKLOG_MAX = 32 * 1024 * 1024
+"""Bytes that may wait for a client that does not read; one that lets more pile up is dropped."""
+_VISITORS = frozenset({"ps", "stop"})
+
+
+class Connection:
+    """Sends never wait: what the client does not take at once is buffered, up to a limit."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader = reader
+        self._writer = writer
+        self.hello: Hello | None = None
+        self.follows_log = False
+
+    @property
+    def is_user(self) -> bool:
+        """Whether it keeps the engine in use: those who only look, or come to end it, do not."""
+        return self.hello is not None and self.hello.client not in _VISITORS
+
+    async def receive(self) -> ClientMessage | None:
+        """The next message, or None when the client has gone. Raises VlmtuiError(PROTOCOL)."""
+        line = await read_line(self._reader)
+        return None if line is None else decode_client_message(line)
+
+    def send(self, message: WorkerMessage) -> None:
+        """Queue a message; harmless when the client has gone."""
+        if self._writer.is_closing():
+            return
+        self._writer.write(encode(message))
+        if self._writer.transport.get_write_buffer_size() > _BACKLOG_MAX:
+            _log.warning("a client does not read; it is dropped")
+            self._writer.transport.abort()
+
+    async def flush(self, timeout_s: float) -> None:
+        """Wait until everything is on its way, at most `timeout_s` seconds."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._writer.drain()
+                while self._writer.transport.get_write_buffer_size():  # noqa: ASYNC110 - drain stops at the low mark
+                    await asyncio.sleep(0.005)
+        except (OSError, TimeoutError):
+            return
+
+    def close(self) -> None:
+        self._writer.close()
+
+
+def listen(path: str) -> socket.socket:
+    """A listening Unix socket at `path`, mode 0600. Its folder must be private already."""
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    before = os.umask(0o177)
+    try:
+        listener.bind(path)
+    finally:
+        os.umask(before)
+    listener.listen(16)
+    listener.setblocking(False)
+    return listener
+
+
+def check_peer(writer: asyncio.StreamWriter) -> None:
+    """Raise VlmtuiError unless the process at the other end belongs to this user (or is root)."""
+    peer: socket.socket = writer.get_extra_info("socket")
+    if not hasattr(socket, "SO_PEERCRED"):
+        return
+    _, uid, _ = struct.unpack("3i", peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i")))
+    if uid not in (os.getuid(), 0):
+        raise VlmtuiError(ErrorKind.PROTOCOL, f"The user {uid} may not use this worker.")

@@ -1,0 +1,184 @@
+"""From an exception or the engine's log to what a person is told: what happened, why, what to do."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from vlmtui.errors import ErrorKind, VlmtuiError
+
+_DETAIL_LINES = 12
+_ERROR_LINE = re.compile(r"\bERROR\b|Error\b|Exception\b|error:")
+_LOG_PREFIX = re.compile(r"^\([^)]*pid=\d+\)\s*|^(?:INFO|WARNING|ERROR) [\d-]+ [\d:]+ \[[^\]]*\]\s*")
+_IN_THE_CORE = re.compile(
+    r"Engine core initialization failed|EngineCore encountered an issue|WorkerProc initialization failed"
+)
+
+
+@dataclass(frozen=True)
+class _Rule:
+    """One sort of failure: the text it is known by, and what is said of it."""
+
+    kind: ErrorKind
+    pattern: re.Pattern[str]
+    message: str
+    hint: str | Callable[[re.Match[str]], str]
+
+
+def _kv_hint(found: re.Match[str]) -> str:
+    estimate = re.search(r"estimated maximum model length is (\d+)", found.string)
+    size = f"to at most {estimate[1]}" if estimate else "(a shorter context)"
+    return f"Lower max_model_len {size}, raise gpu_memory_utilization, or use a smaller model."
+
+
+_RULES: tuple[_Rule, ...] = (
+    _Rule(
+        ErrorKind.NO_VLLM,
+        re.compile(r"No module named '?vllm\b"),
+        "vLLM is not installed beside vlmtui, so no model can be run.",
+        "Install it: pip install 'vlmtui[cuda]' for an NVIDIA GPU, 'vlmtui[cpu]' without one.",
+    ),
+    _Rule(
+        ErrorKind.NO_GPU,
+        re.compile(
+            r"Found no NVIDIA driver|No CUDA GPUs are available|Failed to infer device type|no CUDA-capable device"
+            r"|libcuda\.so|CUDA driver version is insufficient|Can't initialize NVML",
+            re.IGNORECASE,
+        ),
+        "This build of vLLM needs a GPU, and none was found.",
+        "Check nvidia-smi and CUDA_VISIBLE_DEVICES, or install vlmtui[cpu].",
+    ),
+    _Rule(
+        ErrorKind.OUT_OF_MEMORY,
+        re.compile(r"larger than the available KV cache|No available memory for the cache blocks"),
+        "The memory left beside the weights does not hold the context of this model.",
+        _kv_hint,
+    ),
+    _Rule(
+        ErrorKind.OUT_OF_MEMORY,
+        re.compile(
+            r"out of memory|OutOfMemoryError|Free memory on device|Cannot allocate memory|less than desired", re.I
+        ),
+        "The model does not fit into the memory that is free.",
+        "Free memory (vlmtui ps; nvidia-smi), lower gpu_memory_utilization or max_model_len, or use more GPUs.",
+    ),
+    _Rule(
+        ErrorKind.GATED_REPO,
+        re.compile(
+            r"gated repo|GatedRepoError|Access to model .* is restricted|awaiting a review|401 Client Error", re.I
+        ),
+        "This model is gated: its owner asks you to accept terms first.",
+        "Accept them on the model's page, then log in: hf auth login (or set HF_TOKEN).",
+    ),
+    _Rule(
+        ErrorKind.WEIGHTS_MISSING,
+        re.compile(r"Cannot find any model weights|no safetensors|does not contain.*weights|MetadataIncompleteBuffer"),
+        "The model's folder holds no complete weights.",
+        "Download it again; an interrupted download leaves parts out.",
+    ),
+    _Rule(
+        ErrorKind.MODEL_UNKNOWN,
+        re.compile(
+            r"RepositoryNotFoundError|404 Client Error|is not a local folder and is not a valid model identifier"
+        ),
+        "There is no such model on the hub, or it is private.",
+        "Check the name; for a private one log in: hf auth login.",
+    ),
+    _Rule(
+        ErrorKind.NO_NETWORK,
+        re.compile(
+            r"couldn't connect to|We have no connection|Name or service not known|Temporary failure in name resolution"
+            r"|Max retries exceeded|LocalEntryNotFoundError|offline mode|OfflineModeIsEnabled|Network is unreachable",
+            re.IGNORECASE,
+        ),
+        "The model is not on this machine, and the hub cannot be reached.",
+        "Check the network (HTTPS_PROXY, HF_ENDPOINT, HF_HUB_OFFLINE), or give a local folder.",
+    ),
+    _Rule(
+        ErrorKind.REMOTE_CODE_REFUSED,
+        re.compile(r"trust_remote_code|trust-remote-code"),
+        "This model runs code of its own, which is only done when you say so.",
+        "Read that code, and then allow it with --trust-remote-code.",
+    ),
+    _Rule(
+        ErrorKind.ARCHITECTURE_UNSUPPORTED,
+        re.compile(r"are not supported for now|has no vLLM implementation|does not recognize this architecture"),
+        "The installed vLLM does not know this model's architecture.",
+        "A newer (or older) vLLM may: see vlmtui models.",
+    ),
+    _Rule(
+        ErrorKind.CONTEXT_TOO_LONG,
+        re.compile(r"longer than the maximum model length|maximum context length|exceeds the.*max_model_len", re.I),
+        "The conversation does not fit into the model's context.",
+        "Start a new chat, attach fewer or smaller images, or load the model with a longer max_model_len.",
+    ),
+    _Rule(
+        ErrorKind.PLACEHOLDER_MISMATCH,
+        re.compile(r"Failed to apply prompt replacement|placeholder tokens? .*match|Expected there to be \d+ prompt"),
+        "The placeholders in the prompt do not match the attachments.",
+        "There must be exactly one placeholder for each attachment.",
+    ),
+    _Rule(
+        ErrorKind.BAD_INPUT,
+        re.compile(r"At most \d+ \w+\(s\) may be provided"),
+        "More images or videos than this engine was started for.",
+        "Start a new chat, or remove an attachment.",
+    ),
+    _Rule(
+        ErrorKind.NO_CHAT_TEMPLATE,
+        re.compile(r"chat template.*(?:must|not|no )|no default chat template", re.IGNORECASE),
+        "This model has no chat template.",
+        "Ask with a raw prompt instead.",
+    ),
+    _Rule(
+        ErrorKind.BAD_ENGINE_ARGUMENT,
+        re.compile(r"unexpected keyword argument|validation errors? for \w+Config|is not a valid|must be divisible by"),
+        "An engine argument is not accepted by the installed vLLM.",
+        "Correct it in the settings or in the model's record.",
+    ),
+)
+
+
+def explain(error: BaseException, log: Sequence[str] = (), *, doing: str = "The request failed.") -> VlmtuiError:
+    """What to tell about an exception. `log` (the newest lines) is consulted where the exception only points there."""
+    if isinstance(error, VlmtuiError):
+        return error
+    text = chain_text(error)
+    if _IN_THE_CORE.search(text):
+        return explain_death(log, fallback=text)
+    return _classify(text, detail=text) or VlmtuiError(ErrorKind.INTERNAL, doing, detail=text)
+
+
+def explain_death(log: Iterable[str], *, fallback: str = "") -> VlmtuiError:
+    """What to tell about an engine that died, from the end of its log."""
+    lines = [_LOG_PREFIX.sub("", _LOG_PREFIX.sub("", line)).rstrip() for line in log]
+    errors = [line for line in lines if _ERROR_LINE.search(line)]
+    detail = "\n".join((errors or lines)[-_DETAIL_LINES:]) or fallback
+    known = _classify("\n".join(errors), detail=detail)
+    return known or VlmtuiError(
+        ErrorKind.ENGINE_DIED,
+        "The engine ended unexpectedly.",
+        detail=detail,
+        hint="Restart it; its log tells more.",
+    )
+
+
+def chain_text(error: BaseException) -> str:
+    """The messages of an exception and of what caused it, the innermost last."""
+    texts: list[str] = []
+    current: BaseException | None = error
+    while current is not None and len(texts) < 8:
+        text = str(current).strip()
+        texts.append(f"{type(current).__name__}: {text}" if text else type(current).__name__)
+        current = current.__cause__ or (None if current.__suppress_context__ else current.__context__)
+    return "\n".join(texts)
+
+
+def _classify(text: str, *, detail: str) -> VlmtuiError | None:
+    for rule in _RULES:
+        found = rule.pattern.search(text)
+        if found:
+            hint = rule.hint if isinstance(rule.hint, str) else rule.hint(found)
+            return VlmtuiError(rule.kind, rule.message, detail=detail, hint=hint)
+    return None

@@ -1,0 +1,53 @@
+"""How much memory the worker's processes use."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import dataclass
+
+import psutil
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """Bytes."""
+
+    rss_bytes: int
+    gpu_bytes: int | None
+    """None where NVML cannot tell."""
+
+
+def memory_of(pid: int) -> Memory:
+    """Resident and GPU memory of a process and all its descendants. Blocking, some milliseconds."""
+    rss = 0
+    pids: set[int] = set()
+    with suppress(psutil.Error):
+        root = psutil.Process(pid)
+        for process in [root, *root.children(recursive=True)]:
+            with suppress(psutil.Error):
+                rss += process.memory_info().rss
+                pids.add(process.pid)
+    return Memory(rss, _gpu_bytes(pids))
+
+
+def _gpu_bytes(pids: set[int]) -> int | None:
+    try:
+        import pynvml
+    except ImportError:
+        return None
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError:
+        return None
+    total = 0
+    try:
+        for index in range(pynvml.nvmlDeviceGetCount()):
+            handle = pynvml.nvmlDeviceGetHandleByIndex(index)
+            for process in pynvml.nvmlDeviceGetComputeRunningProcesses(handle):
+                if process.pid in pids:
+                    total += process.usedGpuMemory or 0
+    except pynvml.NVMLError:
+        return None
+    finally:
+        pynvml.nvmlShutdown()
+    return total

@@ -1,0 +1,409 @@
+"""The server process of a worker: clients on one side, the engine's thread on the other."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import sys
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import assert_never
+
+import msgspec
+
+from vlmtui.domain.engine import (
+    Cancelled,
+    Delta,
+    EngineEvent,
+    EngineInfo,
+    EngineReady,
+    Failed,
+    Failure,
+    Finished,
+    GenerateRequest,
+    LoadFailed,
+    LoadProgress,
+    LoadSpec,
+    LoadStage,
+    PromptReady,
+    Timings,
+    Usage,
+)
+from vlmtui.errors import ErrorKind, VlmtuiError
+from vlmtui.paths import private_dir
+from vlmtui.protocol.messages import (
+    MAX_MESSAGE_BYTES,
+    PROTOCOL_VERSION,
+    Cancel,
+    ClientMessage,
+    Generate,
+    GetLog,
+    GetStatus,
+    Hello,
+    LogLines,
+    Ping,
+    Pong,
+    Refused,
+    SetKeepAlive,
+    Shutdown,
+    Status,
+    Welcome,
+    WorkerMessage,
+)
+from vlmtui.worker import guardian
+from vlmtui.worker.connection import Connection, check_peer, listen
+from vlmtui.worker.failures import explain_death
+from vlmtui.worker.hosting import EngineThread, Load
+from vlmtui.worker.logbook import Logbook
+from vlmtui.worker.memory import memory_of
+from vlmtui.worker.progress import LoadObserver
+
+_log = logging.getLogger(__name__)
+
+LONELY_S = 60.0
+"""A worker that nobody ever connects to ends after this many seconds."""
+_TICK_S = 0.1
+_TOLD_GRACE_S = 10.0
+"""How long a worker whose load failed waits for a client to tell it to."""
+_SHUTDOWN_S = 2.0
+EXIT_LOAD_FAILED = 3
+EXIT_ENGINE_DIED = 4
+
+
+@dataclass(slots=True)
+class _Running:
+    """A request under way."""
+
+    connection: Connection
+    started: float
+    prompt: PromptReady | None = None
+    tokens: int = 0
+    ttft_s: float | None = None
+    cancelled: bool = False
+    over: bool = False
+    """Its terminal message is sent."""
+
+    def usage(self) -> Usage:
+        spans = self.prompt.media if self.prompt else ()
+        return Usage(
+            prompt_tokens=len(self.prompt.token_ids) if self.prompt else 0,
+            completion_tokens=self.tokens,
+            image_tokens=sum(span.tokens for span in spans),
+        )
+
+
+@dataclass(slots=True)
+class WorkerServer:
+    """Serves one engine to any number of clients until it is told to stop, is left alone, or its engine dies."""
+
+    spec: LoadSpec
+    engine: EngineThread
+    logbook: Logbook
+    keep_alive_s: float | None
+    pid: int
+    """The pid that clients are told: the guardian's."""
+    observer: LoadObserver = field(default_factory=LoadObserver)
+    info: EngineInfo | None = None
+    failure: Failure | None = None
+    connections: set[Connection] = field(default_factory=set)
+    running: dict[str, _Running] = field(default_factory=dict)
+    _idle_since: float = field(default_factory=time.monotonic)
+    _left_since: float = field(default_factory=time.monotonic)
+    _met_anyone: bool = False
+    _stopping: asyncio.Event = field(default_factory=asyncio.Event)
+    _status: int = 0
+
+    async def run(self, path: Path) -> int:
+        """Listen and serve; the process's exit status."""
+        private_dir(path.parent)
+        server = await asyncio.start_unix_server(self._serve, sock=listen(str(path)), limit=MAX_MESSAGE_BYTES)
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            loop.add_signal_handler(number, self.stop)
+        self.engine.start(self.spec, self._loaded)
+        ticking = asyncio.create_task(self._tick())
+        await self._stopping.wait()
+        ticking.cancel()
+        server.close()
+        await self._say_goodbye()
+        if self._status == 0:
+            await self.engine.shutdown(_SHUTDOWN_S)
+        return self._status
+
+    def stop(self, status: int = 0) -> None:
+        """End the server with this exit status."""
+        if not self._stopping.is_set():
+            self._status = status
+            self._stopping.set()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        connection = Connection(reader, writer)
+        try:
+            check_peer(writer)
+            await self._greet(connection)
+            while not self._stopping.is_set() and (message := await connection.receive()) is not None:
+                await self._handle(connection, message)
+        except VlmtuiError as error:
+            _log.warning("a client was refused: %s", error)
+            connection.send(Refused(Failure.of(error)))
+            await connection.flush(1.0)
+        except Exception:
+            _log.exception("a connection failed")
+        finally:
+            self._leave(connection)
+
+    async def _greet(self, connection: Connection) -> None:
+        hello = await connection.receive()
+        if hello is None:
+            return
+        if not isinstance(hello, Hello):
+            raise VlmtuiError(ErrorKind.PROTOCOL, "A client must greet first.")
+        if hello.version != PROTOCOL_VERSION:
+            raise VlmtuiError(
+                ErrorKind.PROTOCOL,
+                f"The running worker speaks protocol version {PROTOCOL_VERSION}, this vlmtui {hello.version}.",
+                hint="End the old worker with: vlmtui stop --all",
+            )
+        connection.hello = hello
+        self.connections.add(connection)
+        self._met_anyone = self._met_anyone or connection.is_user
+        connection.send(Welcome(version=PROTOCOL_VERSION, pid=self.pid, spec=self.spec, info=self.info))
+        if self.failure is not None:
+            connection.send(LoadFailed(self.failure))
+        elif self.info is not None:
+            connection.send(EngineReady(self.info))
+        else:
+            connection.send(self.observer.progress)
+
+    def _leave(self, connection: Connection) -> None:
+        connection.close()
+        was_user = connection in self.connections and connection.is_user
+        self.connections.discard(connection)
+        for request_id, running in list(self.running.items()):
+            if running.connection is connection:
+                self._cancel(request_id)
+        if was_user:
+            self._left_since = time.monotonic()
+            self._end_if_unused()
+
+    async def _handle(self, connection: Connection, message: ClientMessage) -> None:
+        match message:
+            case Generate(request=request):
+                self._generate(connection, request)
+            case Cancel(request_id=request_id):
+                if request_id in self.running and self.running[request_id].connection is connection:
+                    self._cancel(request_id)
+            case Ping(n=number):
+                connection.send(Pong(number))
+            case GetStatus():
+                connection.send(await self._make_status())
+            case GetLog(lines=lines, follow=follow):
+                self._read_log()
+                connection.send(LogLines(tuple(self.logbook.lines)[-max(lines, 0) :] if lines > 0 else ()))
+                connection.follows_log = follow
+            case SetKeepAlive(seconds=seconds):
+                self.keep_alive_s = seconds
+            case Shutdown():
+                self.stop()
+            case Hello():
+                raise VlmtuiError(ErrorKind.PROTOCOL, "A client greeted twice.")
+            case _:
+                assert_never(message)
+
+    def _generate(self, connection: Connection, request: GenerateRequest) -> None:
+        request_id = request.request_id
+        if self.info is None or request_id in self.running:
+            loading = self.info is None
+            kind = ErrorKind.ENGINE_BUSY if loading else ErrorKind.PROTOCOL
+            message = "The engine is still loading." if loading else "A request of this id is under way already."
+            connection.send(Failed(request_id=request_id, failure=Failure(kind=kind, message=message)))
+            return
+        self.running[request_id] = _Running(connection, time.monotonic())
+        self.engine.generate(request, lambda event: self._take(request_id, event))
+
+    def _cancel(self, request_id: str) -> None:
+        self.running[request_id].cancelled = True
+        self.engine.cancel(request_id)
+
+    def _take(self, request_id: str, event: EngineEvent | None) -> None:
+        """An event of a request, from the engine; None once nothing of it is left there."""
+        running = self.running.get(request_id)
+        if running is None:
+            return
+        if event is None:
+            del self.running[request_id]
+            self._idle_since = time.monotonic()
+            if not running.over:
+                running.connection.send(self._ending(request_id, running))
+            self._end_if_unused()
+            return
+        if running.over:
+            return
+        match event:
+            case PromptReady():
+                running.prompt = event
+            case Delta(tokens=tokens):
+                running.tokens += tokens
+                running.ttft_s = running.ttft_s or time.monotonic() - running.started
+            case Finished():
+                running.over = True
+                event = msgspec.structs.replace(event, usage=running.usage(), timings=self._timings(running))
+            case Failed() | Cancelled():
+                running.over = True
+            case _:
+                assert_never(event)
+        running.connection.send(event)
+
+    def _ending(self, request_id: str, running: _Running) -> Cancelled | Failed:
+        """The terminal message of a request that ended without one."""
+        if running.cancelled:
+            return Cancelled(request_id=request_id, usage=running.usage(), timings=self._timings(running))
+        failure = Failure(kind=ErrorKind.INTERNAL, message="The engine ended the request without a word.")
+        return Failed(request_id=request_id, failure=failure)
+
+    @staticmethod
+    def _timings(running: _Running) -> Timings:
+        return Timings(ttft_s=running.ttft_s, total_s=time.monotonic() - running.started)
+
+    def _loaded(self, outcome: EngineInfo | VlmtuiError) -> None:
+        if isinstance(outcome, EngineInfo):
+            self.info = msgspec.structs.replace(outcome, load_s=self.observer.elapsed_s)
+            self._left_since = self._idle_since = time.monotonic()
+            _log.info("ready after %.1f s", self.info.load_s)
+            self._broadcast(EngineReady(self.info))
+        else:
+            self.failure = Failure.of(outcome)
+            self._broadcast(LoadFailed(self.failure))
+            if self.connections:
+                self.stop(EXIT_LOAD_FAILED)
+            else:
+                asyncio.get_running_loop().call_later(_TOLD_GRACE_S, self.stop, EXIT_LOAD_FAILED)
+
+    def report(self, stage: LoadStage, detail: str = "") -> None:
+        """Progress that the engine's own thread knows of; may be called from there."""
+        progress = self.observer.reach(stage, detail=detail)
+        if progress is not None:
+            self._broadcast(progress)
+
+    def _broadcast(self, message: WorkerMessage) -> None:
+        for connection in self.connections:
+            connection.send(message)
+
+    async def _tick(self) -> None:
+        while True:
+            await asyncio.sleep(_TICK_S if self.info is None or any(c.follows_log for c in self.connections) else 0.25)
+            self._read_log()
+            if self.engine.is_dead:
+                self._read_log()
+                await self._engine_died()
+            self._end_if_unused()
+            if not self._met_anyone and time.monotonic() - self._left_since > LONELY_S:
+                self.stop()
+
+    def _read_log(self) -> None:
+        lines = self.logbook.read_new()
+        if lines:
+            for connection in self.connections:
+                if connection.follows_log:
+                    connection.send(LogLines(tuple(lines)))
+        if self.info is None and self.failure is None:
+            newest: LoadProgress | None = None
+            for line in lines:
+                newest = self.observer.feed(line) or newest
+            if newest is not None:
+                self._broadcast(newest)
+
+    async def _engine_died(self) -> None:
+        error = explain_death(self.logbook.lines)
+        _log.error("the engine died: %s", error)
+        for request_id, running in list(self.running.items()):
+            if not running.over:
+                running.over = True
+                running.connection.send(Failed(request_id=request_id, failure=Failure.of(error)))
+        self.stop(EXIT_ENGINE_DIED)
+
+    def _end_if_unused(self) -> None:
+        """Stop when nobody has used the engine for the keep-alive time."""
+        if self.keep_alive_s is None or self.running or not self._met_anyone:
+            return
+        if any(connection.is_user for connection in self.connections):
+            return
+        if time.monotonic() - max(self._left_since, self._idle_since) >= self.keep_alive_s:
+            _log.info("unused for %g s: ending", self.keep_alive_s)
+            self.stop()
+
+    async def _make_status(self) -> Status:
+        memory = await asyncio.to_thread(memory_of, self.pid)
+        busy = bool(self.running)
+        state = (
+            "stopping" if self._stopping.is_set() else "loading" if self.info is None else "busy" if busy else "idle"
+        )
+        return Status(
+            pid=self.pid,
+            spec=self.spec,
+            state=state,
+            clients=sum(connection.is_user for connection in self.connections),
+            running=len(self.running),
+            idle_s=0.0 if busy else time.monotonic() - self._idle_since,
+            keep_alive_s=self.keep_alive_s,
+            rss_bytes=memory.rss_bytes,
+            gpu_bytes=memory.gpu_bytes,
+        )
+
+    async def _say_goodbye(self) -> None:
+        """Give every request its terminal message, and every client all that is meant for it."""
+        for request_id, running in self.running.items():
+            if not running.over:
+                running.cancelled = True
+                running.connection.send(self._ending(request_id, running))
+        await asyncio.gather(*(connection.flush(1.0) for connection in self.connections))
+        for connection in self.connections:
+            connection.close()
+
+
+def make_server(spec: LoadSpec, load: Load, *, log: Path, keep_alive_s: float | None, pid: int) -> WorkerServer:
+    """A server around a way to load an engine."""
+    logbook = Logbook(log)
+
+    def log_tail() -> list[str]:
+        return log.read_text(errors="replace").splitlines()[-400:]
+
+    return WorkerServer(spec, EngineThread(load, log_tail), logbook, keep_alive_s, pid)
+
+
+def main(argv: Sequence[str]) -> int:
+    arguments = guardian.parser()
+    arguments.add_argument("--guardian", type=int, default=0)
+    args = arguments.parse_args(argv)
+    if args.guardian:
+        guardian.die_with_parent(args.guardian)
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    spec = msgspec.json.decode(args.spec.read_bytes(), type=LoadSpec)
+    keep_alive_s = None if args.keep_alive == "none" else float(args.keep_alive)
+    return asyncio.run(_main(spec, args.log, args.socket, keep_alive_s, args.guardian or os.getpid()))
+
+
+async def _main(spec: LoadSpec, log: Path, socket_path: Path, keep_alive_s: float | None, pid: int) -> int:
+    loop = asyncio.get_running_loop()
+
+    async def load(wanted: LoadSpec) -> object:
+        from vlmtui.worker.vllm_engine import load_engine
+
+        return await load_engine(wanted, lambda *news: loop.call_soon_threadsafe(server.report, *news))
+
+    server = make_server(spec, load, log=log, keep_alive_s=keep_alive_s, pid=pid)  # type: ignore[arg-type]
+    status = await server.run(socket_path)
+    with suppress(OSError):
+        sys.stdout.flush()
+        sys.stderr.flush()
+    # The engine's thread and vLLM's own exit hooks would wait for processes that the guardian ends anyway.
+    os._exit(status)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,285 @@
+"""vLLM's AsyncLLM behind the worker's own interface. The only file of the project that imports vLLM."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import logging
+import os
+import time
+from collections.abc import AsyncGenerator, Callable
+from dataclasses import fields
+from typing import Any
+
+from vlmtui.domain.attachment import Attachment, Modality
+from vlmtui.domain.conversation import Text, Turn, user_turn
+from vlmtui.domain.engine import (
+    ChatPrompt,
+    Delta,
+    EngineEvent,
+    EngineInfo,
+    Finished,
+    GenerateRequest,
+    LoadSpec,
+    LoadStage,
+    MediaSpan,
+    Prompt,
+    PromptReady,
+    RawPrompt,
+    Timings,
+    Usage,
+)
+from vlmtui.domain.sampling import Sampling
+from vlmtui.errors import ErrorKind, VlmtuiError
+from vlmtui.worker.engine_args import CPU_ENVIRONMENT, ENVIRONMENT, engine_arguments
+from vlmtui.worker.media_items import MediaItem, load_items
+from vlmtui.worker.placeholders import check_placeholders
+
+_log = logging.getLogger(__name__)
+
+Report = Callable[[LoadStage, str], object]
+MODALITIES: tuple[Modality, ...] = ("image", "video")
+_DELTA_S = 0.02
+"""Deltas are sent at most this often, but for the first."""
+
+
+async def load_engine(spec: LoadSpec, report: Report) -> VllmEngine:
+    """Load a model. Blocks its event loop meanwhile. Raises whatever vLLM raises, or VlmtuiError."""
+    for name, value in ENVIRONMENT.items():
+        os.environ.setdefault(name, value)
+    if importlib.util.find_spec("vllm") is None:
+        raise ModuleNotFoundError("No module named 'vllm'")
+    from vllm.platforms import current_platform
+
+    on_cpu = current_platform.is_cpu()
+    if on_cpu:
+        for name, value in CPU_ENVIRONMENT.items():
+            os.environ.setdefault(name, value)
+    from vllm import AsyncEngineArgs
+    from vllm.v1.engine.async_llm import AsyncLLM
+
+    report(LoadStage.CONFIG, "reading the model's config")
+    arguments = engine_arguments(spec, known={field.name for field in fields(AsyncEngineArgs)}, on_cpu=on_cpu)
+    llm = AsyncLLM.from_engine_args(AsyncEngineArgs(**arguments))
+    engine = VllmEngine(llm, spec, arguments)
+    report(LoadStage.WARMUP, "first request")
+    await engine.warm_up()
+    return engine
+
+
+class VllmEngine:
+    """One loaded model."""
+
+    def __init__(self, llm: Any, spec: LoadSpec, arguments: dict[str, object]) -> None:
+        self._llm = llm
+        self._renderer = llm.renderer
+        self._tokenizer = llm.get_tokenizer()
+        self._defaults: dict[str, Any] = llm.model_config.get_diff_sampling_param()
+        self._number = 0
+        self.info = self._describe(spec, arguments)
+
+    @property
+    def is_dead(self) -> bool:
+        return bool(self._llm.errored)
+
+    async def shutdown(self) -> None:
+        await asyncio.to_thread(self._llm.shutdown, timeout=0)
+
+    async def warm_up(self) -> None:
+        """Run one short request, so that the user's first is as fast as the others. It may fail."""
+        if not self.info.has_chat_template:
+            return
+        prompt = ChatPrompt(turns=(user_turn("Hello"),))
+        request = GenerateRequest(request_id="warm-up", prompt=prompt, sampling=Sampling(max_tokens=2))
+        try:
+            async for _ in self.generate(request):
+                pass
+        except (VlmtuiError, ValueError, RuntimeError, TypeError):
+            _log.warning("the warm-up request failed", exc_info=True)
+
+    async def generate(self, request: GenerateRequest) -> AsyncGenerator[EngineEvent, None]:
+        from vllm import SamplingParams
+
+        parameters = SamplingParams(**self._sampling(request.sampling))
+        rendered = await self._render(request.prompt)
+        ready = self._prompt_ready(request, rendered)
+        yield ready
+        self._number += 1
+        outputs = self._llm.generate(rendered, parameters, f"{request.request_id}-{self._number}")
+        text, tokens, sent_at = "", 0, 0.0
+        last_token: int | None = None
+        output: Any = None
+        async for result in outputs:
+            output = result.outputs[0]
+            text += output.text
+            tokens += len(output.token_ids)
+            last_token = output.token_ids[-1] if output.token_ids else last_token
+            now = time.monotonic()
+            if tokens and (now - sent_at >= _DELTA_S or result.finished):
+                yield Delta(request_id=request.request_id, text=text, tokens=tokens)
+                text, tokens, sent_at = "", 0, now
+        reason = output.finish_reason if output is not None else None
+        yield Finished(
+            request_id=request.request_id,
+            finish_reason="length" if reason == "length" else "stop",
+            stop=self._stop_text(output, last_token) if reason == "stop" else None,
+            usage=Usage(),
+            timings=Timings(),
+        )
+
+    async def _render(self, prompt: Prompt) -> Any:
+        """The engine's input: token ids with the media's placeholders expanded, and the processed media."""
+        items = await load_items(_attachments(prompt))
+        started = time.time()
+        if isinstance(prompt, ChatPrompt):
+            parsed = await self._render_chat(prompt, items)
+            parameters = self._renderer.default_chat_tok_params
+        else:
+            parsed = self._render_raw(prompt, items)
+            parameters = self._renderer.default_cmpl_tok_params
+        (tokenised,) = await self._renderer.tokenize_prompts_async([parsed], parameters)
+        try:
+            rendered = await self._renderer.process_for_engine_async(tokenised, started, tok_params=parameters)
+        except (ValueError, RuntimeError) as error:
+            # Each model's processor words it in its own way; the usual cause is a placeholder that is missing.
+            if items and "Failed to apply prompt replacement" in str(error):
+                raise VlmtuiError(
+                    ErrorKind.PLACEHOLDER_MISMATCH,
+                    "The prompt has fewer placeholders than there are attachments.",
+                    detail=str(error),
+                    hint="There must be exactly one placeholder for each attachment.",
+                ) from error
+            raise
+        check_placeholders(rendered, items, self._llm.model_config.hf_config, self._tokenizer)
+        return rendered
+
+    async def _render_chat(self, prompt: ChatPrompt, items: list[MediaItem]) -> Any:
+        from vllm.renderers.params import ChatParams
+
+        if prompt.chat_template is None and not self.info.has_chat_template:
+            message = f"{self.info.spec.name} has no chat template."
+            raise VlmtuiError(ErrorKind.NO_CHAT_TEMPLATE, message, hint="Ask with a raw prompt instead.")
+        left = iter(items)
+        messages = [_message(turn, left) for turn in prompt.turns]
+        parameters = ChatParams(
+            chat_template=prompt.chat_template, chat_template_kwargs={"add_generation_prompt": True}
+        )
+        _, parsed = await self._renderer.render_messages_async(messages, parameters)
+        # The renderer only takes videos as addresses; it is given an empty place for each, which is filled here.
+        videos = [item.data for item in items if item.modality == "video"]
+        if videos:
+            parsed["multi_modal_data"]["video"] = videos
+        return parsed
+
+    @staticmethod
+    def _render_raw(prompt: RawPrompt, items: list[MediaItem]) -> Any:
+        parsed: dict[str, Any] = {"prompt": prompt.text}
+        for modality in MODALITIES:
+            wanted = [item for item in items if item.modality == modality]
+            if wanted:
+                parsed.setdefault("multi_modal_data", {})[modality] = [item.data for item in wanted]
+                parsed.setdefault("multi_modal_uuids", {})[modality] = [item.uuid for item in wanted]
+        return parsed
+
+    def _prompt_ready(self, request: GenerateRequest, rendered: Any) -> PromptReady:
+        ids = tuple(rendered["prompt_token_ids"])
+        spans = [
+            MediaSpan(
+                modality=modality,
+                index=index,
+                offset=found.offset,
+                length=found.length,
+                tokens=found.get_num_embeds(),
+            )
+            for modality in MODALITIES
+            for index, found in enumerate((rendered.get("mm_placeholders") or {}).get(modality, ()))
+        ]
+        return PromptReady(
+            request_id=request.request_id,
+            prompt=self._tokenizer.decode(list(ids), skip_special_tokens=False),
+            token_ids=ids,
+            media=tuple(sorted(spans, key=lambda span: span.offset)),
+        )
+
+    def _sampling(self, sampling: Sampling) -> dict[str, Any]:
+        """SamplingParams' arguments: the model's own defaults, then what is asked for."""
+        from vllm.sampling_params import RequestOutputKind
+
+        chosen = {
+            "temperature": sampling.temperature,
+            "top_p": sampling.top_p,
+            "seed": sampling.seed,
+            **sampling.extra,
+        }
+        stops = [self._token_id(token) for token in sampling.stop_tokens]
+        return {
+            **self._defaults,
+            **{name: value for name, value in chosen.items() if value is not None},
+            "max_tokens": sampling.max_tokens,
+            "stop": list(sampling.stop) or None,
+            "stop_token_ids": [*sampling.stop_token_ids, *(stop for stop in stops if stop is not None)] or None,
+            "skip_special_tokens": sampling.skip_special_tokens,
+            "output_kind": RequestOutputKind.DELTA,
+        }
+
+    def _token_id(self, token: str) -> int | None:
+        found = self._tokenizer.get_vocab().get(token)
+        return None if found is None else int(found)
+
+    def _stop_text(self, output: Any, last_token: int | None) -> str | None:
+        """Which stop string or token ended the answer."""
+        if isinstance(output.stop_reason, str):
+            return str(output.stop_reason)
+        token = output.stop_reason if isinstance(output.stop_reason, int) else last_token
+        return None if token is None else str(self._tokenizer.decode([token], skip_special_tokens=False))
+
+    def _describe(self, spec: LoadSpec, arguments: dict[str, object]) -> EngineInfo:
+        import vllm
+        from vllm.platforms import current_platform
+
+        config = self._llm.model_config
+        processor = getattr(self._renderer, "mm_processor", None)
+        limits = dict(processor.info.allowed_mm_limits) if processor is not None else {}
+        return EngineInfo(
+            spec=spec,
+            architecture=config.architectures[0],
+            vllm_version=vllm.__version__,
+            device="cpu" if current_platform.is_cpu() else str(current_platform.get_device_name()),
+            dtype=str(config.dtype).removeprefix("torch."),
+            max_model_len=config.max_model_len,
+            has_chat_template=self._has_chat_template(),
+            limits={modality: limits[modality] for modality in MODALITIES if limits.get(modality)},
+            load_s=0.0,
+            engine_args=arguments,
+        )
+
+    def _has_chat_template(self) -> bool:
+        from vllm.renderers.hf import HfRenderer, resolve_chat_template
+
+        if not isinstance(self._renderer, HfRenderer):
+            return True
+        found = resolve_chat_template(self._tokenizer, None, None, model_config=self._llm.model_config)
+        return found is not None
+
+
+def _attachments(prompt: Prompt) -> tuple[Attachment, ...]:
+    if isinstance(prompt, RawPrompt):
+        return prompt.attachments
+    return tuple(item for turn in prompt.turns for item in turn.attachments)
+
+
+def _message(turn: Turn, items: Any) -> dict[str, Any]:
+    """A message as vLLM's renderer takes it; media are taken from `items` in order."""
+    if not turn.attachments:
+        return {"role": turn.role, "content": turn.text}
+    content: list[dict[str, Any]] = []
+    for part in turn.parts:
+        if isinstance(part, Text):
+            content.append({"type": "text", "text": part.text})
+            continue
+        item = next(items)
+        if item.modality == "image":
+            content.append({"type": "image_pil", "image_pil": item.data, "uuid": item.uuid})
+        else:
+            content.append({"type": "video_url", "video_url": None, "uuid": item.uuid})
+    return {"role": turn.role, "content": content}

@@ -1,0 +1,212 @@
+"""Starting, finding and ending real processes (that host no engine)."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+import tempfile
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.support.fake_worker import FAKE_WORKER
+from vlmtui.domain.engine import Delta, EngineReady, GenerateRequest, LoadFailed, LoadSpec, RawPrompt
+from vlmtui.domain.sampling import Sampling
+from vlmtui.engine.host import WorkerHost
+from vlmtui.engine.members import members
+from vlmtui.engine.process import Launcher, worker_environment
+from vlmtui.errors import ErrorKind, VlmtuiError
+from vlmtui.paths import Paths
+from vlmtui.protocol.endpoint import MARKER, Endpoint
+
+ROOT = FAKE_WORKER.parents[2]
+RUN_FAKE = f"import sys; sys.path.insert(0, {str(ROOT)!r}); from tests.support.fake_worker import main; main()"
+
+
+def fake_launcher() -> Launcher:
+    return Launcher(command=(sys.executable, "-c", RUN_FAKE), check=lambda: None)
+
+
+def a_spec(name: str = "fake", **options: object) -> LoadSpec:
+    return LoadSpec(model="/models/fake", name=name, engine_args=options)
+
+
+def ask(text: str) -> GenerateRequest:
+    return GenerateRequest(request_id="r1", prompt=RawPrompt(text=text), sampling=Sampling())
+
+
+@pytest.fixture
+def paths() -> Iterator[Paths]:
+    """Below a folder with a short name: a socket's path may not be long."""
+    with tempfile.TemporaryDirectory(prefix="vlmtui-test-") as folder:
+        yield Paths.below(Path(folder))
+
+
+@pytest.fixture
+async def host(paths: Paths) -> AsyncIterator[WorkerHost]:
+    host = WorkerHost(paths, fake_launcher())
+    yield host
+    for endpoint in Endpoint.all(paths):
+        await host.stop_worker(endpoint)
+
+
+async def test_a_second_client_attaches_to_the_first_ones_worker(host: WorkerHost, paths: Paths) -> None:
+    first = await host.open(a_spec(), client="test", keep_alive_s=60)
+    assert not first.attached
+    assert isinstance([event async for event in first.load()][-1], EngineReady)
+    second = await WorkerHost(paths, fake_launcher()).open(a_spec(), client="test", keep_alive_s=0)
+    assert second.attached
+    assert [event.text async for event in second.generate(ask("hello there")) if isinstance(event, Delta)] == [
+        "hello ",
+        "there ",
+    ]
+    [status] = await host.running()
+    assert (status.spec, status.keep_alive_s) == (a_spec(), 60)
+    await second.close()
+    await first.shutdown()
+    assert await first.closed() is None
+    assert await host.running() == []
+
+
+async def test_two_clients_that_start_at_once_share_one_worker(host: WorkerHost, paths: Paths) -> None:
+    hosts = [host, WorkerHost(paths, fake_launcher())]
+    engines = await asyncio.gather(*(one.open(a_spec(), client="test", keep_alive_s=60) for one in hosts))
+    assert sorted(engine.attached for engine in engines) == [False, True]
+    statuses = await asyncio.gather(*(engine.status() for engine in engines))
+    assert len({status.pid for status in statuses}) == 1
+    for engine in engines:
+        await engine.close()
+
+
+async def test_the_workers_files_are_its_owners_alone(host: WorkerHost, paths: Paths) -> None:
+    before = os.umask(0)
+    try:
+        engine = await host.open(a_spec(), client="test", keep_alive_s=60)
+    finally:
+        os.umask(before)
+    endpoint = Endpoint.of(paths, a_spec())
+    modes = [
+        file.stat().st_mode & 0o777 for file in (endpoint.socket, endpoint.record, endpoint.spec_file, endpoint.log)
+    ]
+    assert modes == [0o600] * 4
+    assert paths.runtime.stat().st_mode & 0o777 == 0o700
+    await engine.close()
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [a_spec(children=2), a_spec(children=1, stubborn=True), a_spec(children=1, load="hold")],
+    ids=["children that stay", "deaf", "loading"],
+)
+async def test_shutdown_leaves_no_process_behind(
+    host: WorkerHost, paths: Paths, spec: LoadSpec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("vlmtui.engine.members.ASKED_GRACE_S", 0.5)
+    monkeypatch.setattr("vlmtui.engine.members.TERM_GRACE_S", 0.5)
+    engine = await host.open(spec, client="test", keep_alive_s=60)
+    endpoint = Endpoint.of(paths, spec)
+    assert len(members(endpoint)) >= 2
+    await engine.shutdown()
+    assert members(endpoint) == []
+    assert not endpoint.socket.exists()
+    assert not endpoint.record.exists()
+    assert not endpoint.home.exists()
+
+
+async def test_what_a_killed_worker_left_is_ended_before_the_next_one_starts(host: WorkerHost, paths: Paths) -> None:
+    spec = a_spec(children=1)
+    engine = await host.open(spec, client="test", keep_alive_s=60)
+    endpoint = Endpoint.of(paths, spec)
+    status = await engine.status()
+    os.kill(status.pid, signal.SIGKILL)
+    cause = await engine.closed()
+    assert cause is not None
+    assert cause.kind is ErrorKind.ENGINE_DIED
+    [orphan] = members(endpoint)
+    again = await host.open(spec, client="test", keep_alive_s=60)
+    assert not again.attached
+    assert orphan not in members(endpoint)
+    assert not orphan.is_running() or orphan.status() == psutil.STATUS_ZOMBIE
+    await again.close()
+
+
+async def test_stop_takes_a_pid_of_ours_and_no_other(host: WorkerHost, paths: Paths) -> None:
+    engine = await host.open(a_spec(), client="test", keep_alive_s=60)
+    assert not await host.stop(os.getpid())
+    assert not await host.stop(os.getppid())
+    assert await host.stop((await engine.status()).pid)
+    assert members(Endpoint.of(paths, a_spec())) == []
+
+
+async def test_a_worker_that_does_not_answer_is_found_and_can_be_stopped(
+    host: WorkerHost, paths: Paths, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("vlmtui.engine.client.ANSWER_TIMEOUT_S", 0.3)
+    engine = await host.open(a_spec(silent=True), client="test", keep_alive_s=60)
+    [found] = await host.found()
+    assert (found.name, found.status) == ("fake", None)
+    assert await host.running() == []
+    with pytest.raises(VlmtuiError, match="does not answer"):
+        await engine.ping()
+    await engine.close()
+    await host.stop_worker(found.endpoint)
+    assert await host.found() == []
+
+
+async def test_a_dead_workers_files_are_removed_when_somebody_looks(host: WorkerHost, paths: Paths) -> None:
+    engine = await host.open(a_spec(), client="test", keep_alive_s=60)
+    os.kill((await engine.status()).pid, signal.SIGKILL)
+    await engine.closed()
+    assert await host.found() == []
+    assert Endpoint.all(paths) == []
+
+
+async def test_a_worker_that_ends_at_its_start_says_why(host: WorkerHost, paths: Paths) -> None:
+    with pytest.raises(VlmtuiError, match="ended") as caught:
+        await host.open(a_spec(start="die"), client="test", keep_alive_s=60)
+    assert "nothing works here" in caught.value.detail
+    assert Endpoint.all(paths) == []
+
+
+async def test_a_load_that_dies_ends_with_load_failed(host: WorkerHost) -> None:
+    engine = await host.open(a_spec(load="die"), client="test", keep_alive_s=60)
+    last = [event async for event in engine.load()][-1]
+    assert isinstance(last, LoadFailed)
+    assert last.failure.kind is ErrorKind.ENGINE_DIED
+    assert "about to die" in last.failure.detail
+
+
+async def test_cancelling_a_start_ends_what_was_started(host: WorkerHost, paths: Paths) -> None:
+    spec = a_spec(greeting="none")
+    endpoint = Endpoint.of(paths, spec)
+    opening = asyncio.create_task(host.open(spec, client="test", keep_alive_s=60))
+    while not endpoint.socket.exists():
+        await asyncio.sleep(0.01)
+    opening.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await opening
+    assert members(endpoint) == []
+    assert Endpoint.all(paths) == []
+
+
+async def test_without_vllm_it_says_what_to_install(paths: Paths, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(VlmtuiError, match=r"vlmtui\[cuda\]") as caught:
+        await WorkerHost(paths).open(a_spec(), client="test", keep_alive_s=60)
+    assert caught.value.kind is ErrorKind.NO_VLLM
+
+
+def test_the_environment_keeps_what_the_user_set(paths: Paths) -> None:
+    endpoint = Endpoint.of(paths, a_spec())
+    made = worker_environment({"PYTHONPATH": "/mine", "VLLM_NO_USAGE_STATS": "0", "HOME": "/home/me"}, endpoint)
+    assert made["VLLM_NO_USAGE_STATS"] == "0"
+    assert made["HF_HUB_DISABLE_TELEMETRY"] == "1"
+    assert made["HOME"] == "/home/me"
+    assert made[MARKER] == str(endpoint.socket)
+    site, mine = made["PYTHONPATH"].split(os.pathsep)
+    assert (Path(site) / "sitecustomize.py").is_file()
+    assert mine == "/mine"
