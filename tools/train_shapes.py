@@ -58,7 +58,7 @@ CHAT_TEMPLATE = """{%- for message in messages -%}
 BATCH = {"one": 32, "many": 14, "video": 16, "earlier": 14, "text": 16, "look": 96}
 CELLS = 0.5
 """Weight of the loss that only teaches the vision tower."""
-LOOK_FIRST = 0.23
+LOOK_FIRST = 0.29
 """The share of the time in which only the vision tower is trained."""
 Grid = tuple[int, int]
 
@@ -260,14 +260,15 @@ def plan(rng: Random, step: int, progress: float) -> list[tuple[str, int, float]
     """
     if progress < LOOK_FIRST:
         return [("look", 3, 0.4)]
-    if progress < 0.36:
+    if progress < 0.43:
         weights, limits, square = (45, 10, 20, 10, 15), (25, 25, 50), 0.5
-    elif progress < 0.5:
+    elif progress < 0.57:
         weights, limits, square = (20, 26, 20, 20, 14), (0, 20, 80), 0.3
     else:
         weights, limits, square = (8, 32, 20, 28, 12), (0, 0, 100), 0.25
     most = rng.choices((1, 2, 3), limits)[0]
-    return [("one", most, square), (rng.choices(scenes.TASKS, weights)[0], most, square)]
+    tasks = [("one", most, square), (rng.choices(scenes.TASKS, weights)[0], most, square)]
+    return tasks + [("look", 3, square)] * (progress < 0.57 and step % 2)
 
 
 def feed(tokenizer_json: str, seed: int, first: int, progress: Any, queue: Any) -> None:

@@ -1,6 +1,6 @@
 """A small real process that speaks a worker's side of the protocol, without any engine.
 
-    python fake_worker.py --socket S --spec F --log L --keep-alive SECONDS|none
+    python -c "from tests.support.fake_worker import main; main()" --socket S --spec F --log L --keep-alive SECONDS|none
 
 What it does is told by `engine_args` of the spec:
 `load`: `ready` (default), `hold` (loads until it is ended), `fail`, `die`;
@@ -41,6 +41,7 @@ from vlmtui.domain.engine import (
     Timings,
     Usage,
 )
+from vlmtui.engine.process import Launcher
 from vlmtui.errors import ErrorKind
 from vlmtui.protocol.codec import decode_client_message, encode, read_line
 from vlmtui.protocol.messages import (
@@ -62,15 +63,36 @@ from vlmtui.protocol.messages import (
     WorkerMessage,
 )
 
-FAKE_WORKER = Path(__file__)
+_ROOT = Path(__file__).parents[2]
+_RUN_CLI = """
+import sys; sys.path.insert(0, {root!r})
+import functools, vlmtui.bootstrap
+from tests.support.fake_worker import fake_launcher
+vlmtui.bootstrap.WorkerHost = functools.partial(vlmtui.bootstrap.WorkerHost, launcher=fake_launcher())
+from vlmtui.cli import main
+sys.exit(main())
+"""
+OPTIONS_VARIABLE = "FAKE_WORKER_OPTIONS"
+"""Environment variable with further options as JSON, where a test has no hand on the spec."""
+_RUN = f"import sys; sys.path.insert(0, {str(_ROOT)!r}); from tests.support.fake_worker import main; main()"
+
+
+def fake_launcher() -> Launcher:
+    """Starts this process where the real worker would be started."""
+    return Launcher(command=(sys.executable, "-c", _RUN), check=lambda: None)
+
+
+def fake_cli() -> list[str]:
+    """The command line `vlmtui` with this process as its worker."""
+    return [sys.executable, "-c", _RUN_CLI.format(root=str(_ROOT))]
 
 
 class FakeWorker:
     """The state that all connections share."""
 
-    def __init__(self, spec: LoadSpec, keep_alive_s: float | None) -> None:
+    def __init__(self, spec: LoadSpec, options: dict[str, object], keep_alive_s: float | None) -> None:
         self.spec = spec
-        self.options = spec.engine_args
+        self.options = options
         self.keep_alive_s = keep_alive_s
         self.info = scripted_info(spec)
         self.ready = asyncio.Event()
@@ -236,17 +258,19 @@ def main() -> None:
         parser.add_argument(name, required=True)
     options = parser.parse_args()
     spec = msgspec.json.decode(Path(options.spec).read_bytes(), type=LoadSpec)
-    if spec.engine_args.get("start") == "die":
+    further = msgspec.json.decode(os.environ.get(OPTIONS_VARIABLE, "{}"), type=dict[str, object])
+    behaviour = {**spec.engine_args, **further}
+    if behaviour.get("start") == "die":
         sys.exit("nothing works here")
-    if spec.engine_args.get("stubborn"):
+    if behaviour.get("stubborn"):
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    children = spec.engine_args.get("children", 0)
+    children = behaviour.get("children", 0)
     assert isinstance(children, int)
     code = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); signal.pause()"
     for _ in range(children):
         subprocess.Popen([sys.executable, "-c", code])
     keep_alive_s = None if options.keep_alive == "none" else float(options.keep_alive)
-    asyncio.run(FakeWorker(spec, keep_alive_s).serve(Path(options.socket)))
+    asyncio.run(FakeWorker(spec, behaviour, keep_alive_s).serve(Path(options.socket)))
     Path(options.socket).unlink(missing_ok=True)
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import sys
 import tempfile
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -13,22 +12,15 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.support.fake_worker import FAKE_WORKER
+from tests.support.fake_worker import fake_launcher
 from vlmtui.domain.engine import Delta, EngineReady, GenerateRequest, LoadFailed, LoadSpec, RawPrompt
 from vlmtui.domain.sampling import Sampling
 from vlmtui.engine.host import WorkerHost
 from vlmtui.engine.members import members
-from vlmtui.engine.process import Launcher, worker_environment
+from vlmtui.engine.process import worker_environment
 from vlmtui.errors import ErrorKind, VlmtuiError
 from vlmtui.paths import Paths
 from vlmtui.protocol.endpoint import MARKER, Endpoint
-
-ROOT = FAKE_WORKER.parents[2]
-RUN_FAKE = f"import sys; sys.path.insert(0, {str(ROOT)!r}); from tests.support.fake_worker import main; main()"
-
-
-def fake_launcher() -> Launcher:
-    return Launcher(command=(sys.executable, "-c", RUN_FAKE), check=lambda: None)
 
 
 def a_spec(name: str = "fake", **options: object) -> LoadSpec:

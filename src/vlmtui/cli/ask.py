@@ -150,13 +150,18 @@ def as_json(model: Model, answer: Answer, load_s: float) -> dict[str, object]:
             "image_tokens": answer.usage.image_tokens,
         },
         "timings": {
-            "load_s": round(load_s, 3),
-            "ttft_s": timings.ttft_s if timings else None,
-            "total_s": timings.total_s if timings else None,
+            "load_s": _milliseconds(load_s),
+            "ttft_s": _milliseconds(timings.ttft_s if timings else None),
+            "total_s": _milliseconds(timings.total_s if timings else None),
         },
         "prompt": answer.prompt.prompt if answer.prompt else None,
         "stop": outcome.stop if isinstance(outcome, Finished) else None,
     }
+
+
+def _milliseconds(seconds: float | None) -> float | None:
+    """The seconds, as exact as the clock is worth."""
+    return None if seconds is None else round(seconds, 3)
 
 
 def _finish_reason(answer: Answer) -> str:

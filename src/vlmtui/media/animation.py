@@ -11,12 +11,14 @@ import numpy as np
 from PIL import Image
 
 from vlmtui.errors import bad_input
-from vlmtui.media import images
+from vlmtui.media import colour, images
 from vlmtui.media.files import shown
 from vlmtui.media.video import Pixels, VideoFacts
 
-PIXELS_MAX = 20_000_000_000
+PIXELS_MAX = 4_000_000_000
 """Pixels of all frames of an animation together. Its frames build on each other: all are decoded on the way."""
+FRAME_PIXELS_MAX = 40_000_000
+"""Pixels of one frame. Decoders keep several at a time."""
 _UNSAID_DURATION_S = 0.1
 """What browsers show a frame for that says 0 or 10 ms."""
 _SOON = 1e-6
@@ -57,7 +59,7 @@ class AnimatedImage:
             number = max(bisect_right(self._starts, time + _SOON) - 1, 0)
             try:
                 self._image.seek(number)
-                frame = images.to_rgb(self._image.copy(), [])
+                frame = colour.to_rgb(self._image.copy(), [])
             except images.DECODER_ERRORS as error:
                 raise bad_input(
                     f"Frame {number + 1} of {shown(self._path)} is damaged.", detail=f"{type(error).__name__}: {error}"
@@ -73,9 +75,11 @@ class AnimatedImage:
         """When each frame appears, and when the last one ends, in seconds."""
         image, starts, now = self._image, list[float](), 0.0
         count = getattr(image, "n_frames", 1)
-        if count * image.width * image.height > PIXELS_MAX:
+        pixels = image.width * image.height
+        if count * pixels > PIXELS_MAX or (count > 1 and pixels > FRAME_PIXELS_MAX):
             raise bad_input(
-                f"{shown(self._path)} has too many frames: {count} of {image.width} × {image.height} pixels."
+                f"{shown(self._path)} is too large to play: {count} frames of {image.width} × {image.height} pixels.",
+                hint="Convert it to MP4.",
             )
         for number in range(count):
             image.seek(number)

@@ -40,8 +40,13 @@ def file_name(path: Path) -> str:
 
 
 def shown(path: Path) -> str:
-    """The file's name for a message: control characters, bidi marks and stray bytes are written out, never sent."""
-    return _UNSEEN.sub(lambda match: ascii(match.group())[1:-1], path.name or str(path))
+    """The file's name for a message, made `visible`."""
+    return visible(path.name or str(path))
+
+
+def visible(text: str) -> str:
+    """`text` with its control characters, bidi marks and stray bytes written out, so that they act on no terminal."""
+    return _UNSEEN.sub(lambda match: ascii(match.group())[1:-1], text)
 
 
 def human_bytes(count: int) -> str:
@@ -87,7 +92,7 @@ def read_whole(path: Path, *, bytes_max: int) -> bytes:
     """All bytes of a regular file, as they were at one moment. Errors as for `opened`."""
     with opened(path, bytes_max=bytes_max) as file:
         try:
-            return file.read(bytes_max + 1)
+            return file.read(os.fstat(file.fileno()).st_size)
         except OSError as error:
             raise unreadable(path, error) from error
 

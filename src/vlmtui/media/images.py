@@ -19,6 +19,7 @@ from PIL import ExifTags, Image, ImageOps, UnidentifiedImageError
 
 from vlmtui.domain.attachment import Attachment
 from vlmtui.errors import VlmtuiError, bad_input
+from vlmtui.media.colour import to_rgb
 from vlmtui.media.files import file_name, human_bytes, read_whole, shown, store_bytes
 from vlmtui.media.sniff import HEAD_BYTES, Kind, sniff
 
@@ -149,28 +150,6 @@ def is_animation(data: bytes, path: Path) -> bool:
             return False
 
 
-def to_rgb(image: Image.Image, notes: list[str]) -> Image.Image:
-    """A decoded image as upright-agnostic plain RGB: deep samples to 8 bits, profile to sRGB, alpha over white.
-
-    What was done is added to `notes`. The image must be loaded.
-    """
-    profile = image.info.get("icc_profile")
-    image = _to_eight_bits(image, notes)
-    if image.mode in ("P", "PA"):
-        image = image.convert("RGBA" if "transparency" in image.info or image.mode == "PA" else "RGB")
-    elif image.mode in ("LA", "La", "RGBa") or "transparency" in image.info:
-        image = image.convert("RGBA")
-    alpha = image.getchannel("A") if image.mode == "RGBA" else None
-    image = _to_srgb(image.convert("RGB") if alpha else image, profile, notes)
-    if image.mode == "CMYK":
-        notes.append("CMYK to RGB")
-    image = image.convert("RGB")
-    if alpha is not None and alpha.getextrema() != (255, 255):
-        notes.append("transparency over white")
-        image = Image.composite(image, Image.new("RGB", image.size, "white"), alpha)
-    return image
-
-
 def _prepare(data: bytes, path: Path) -> _Prepared:
     notes: list[str] = []
     with open_image(data, path) as image:
@@ -208,11 +187,11 @@ def _orientation(image: Image.Image) -> int:
 
 def _require_whole(data: bytes, kind: str, path: Path) -> None:
     """Refuse what ends too early, also where the decoder would quietly paint the rest grey."""
-    if kind in ("JPEG", "MPO"):
-        # Thumbnails inside EXIF end with the same marker, but they come before the scan's start.
-        whole = data.rfind(b"\xff\xd9") > data.rfind(b"\xff\xda")
+    # What follows the end (the film of a motion photo, an archive) is nobody's business.
+    if kind == "JPEG":
+        whole = data.find(b"\xff\xd9", _first_scan(data)) >= 0
     elif kind == "PNG":
-        whole = b"IEND" in data[-65536:]
+        whole = b"IEND\xaeB`\x82" in data
     else:
         return
     if not whole:
@@ -220,6 +199,15 @@ def _require_whole(data: bytes, kind: str, path: Path) -> None:
             f"{shown(path)} is cut off: the end of the {kind} is missing ({human_bytes(len(data))} are there).",
             hint="Copy or download it again; if it is still being written, wait.",
         )
+
+
+def _first_scan(data: bytes) -> int:
+    """Where a JPEG's pixels begin. Thumbnails in the segments before have an end marker of their own."""
+    at = 2
+    while data[at : at + 1] == b"\xff" and data[at + 1 : at + 2] != b"\xda":
+        fill = data[at + 1 : at + 2] == b"\xff"
+        at += 1 if fill else 2 + int.from_bytes(data[at + 2 : at + 4], "big")
+    return at
 
 
 def _damaged(path: Path, what: str, error: BaseException) -> VlmtuiError:
@@ -261,49 +249,6 @@ def _silence_libtiff() -> None:
         library = ctypes.CDLL(_imaging.__file__)
         library.TIFFSetErrorHandler(None)
         library.TIFFSetWarningHandler(None)
-
-
-def _to_eight_bits(image: Image.Image, notes: list[str]) -> Image.Image:
-    """Modes with more than 8 bits a sample are scaled; Pillow's own `convert` would clip them to white."""
-    if image.mode not in ("I;16", "I;16L", "I;16B", "I;16N", "I", "F"):
-        return image
-    if image.mode == "F":
-        low, high = _extrema(image)
-        usual = next((top for top in (1.0, 255.0) if 0.0 <= low <= high <= top), None)
-    else:
-        image = image.convert("I")
-        low, high = _extrema(image)
-        usual = 65535.0 if 0.0 <= low <= high <= 65535.0 else None
-    low, high = (low, high) if usual is None else (0.0, usual)
-    notes.append("16 bits to 8" if (low, high) == (0.0, 65535.0) else "deep samples to 8 bits")
-    scale = 255.0 / (high - low or 1.0)
-    return image.convert("F").point(lambda value: value * scale + (0.5 - low * scale)).convert("L")
-
-
-def _extrema(image: Image.Image) -> tuple[float, float]:
-    low, high = image.getextrema()
-    assert isinstance(low, int | float) and isinstance(high, int | float)
-    return float(low), float(high)
-
-
-def _to_srgb(image: Image.Image, profile: object, notes: list[str]) -> Image.Image:
-    """Through the embedded colour profile, unless that is sRGB itself; a profile that does not fit is left out."""
-    if not isinstance(profile, bytes) or not profile:
-        return image
-    from PIL import ImageCms
-
-    try:
-        source = ImageCms.ImageCmsProfile(io.BytesIO(profile))
-        description = ImageCms.getProfileDescription(source).strip()
-        if "srgb" in description.lower():
-            return image
-        converted = ImageCms.profileToProfile(image, source, ImageCms.createProfile("sRGB"), outputMode="RGB")
-    except (ImageCms.PyCMSError, OSError, ValueError, TypeError):
-        notes.append("unreadable colour profile left out")
-        return image
-    assert converted is not None
-    notes.append(f"colour profile {description or 'without a name'} to sRGB")
-    return converted
 
 
 def _as_png(image: Image.Image) -> bytes:

@@ -71,8 +71,10 @@ def fit(parameters_b: float | None, machine: Machine | None) -> Fit:
 
 
 def gib(size: int) -> str:
-    """A size for people: `80 GiB`, `0.5 GiB`."""
+    """A size for people: `80 GiB`, `1.5 GiB`, `7 MiB`."""
     value = size / GIB
+    if value < 0.1:
+        return f"{size / 2**20:.0f} MiB"
     return f"{value:.0f} GiB" if value >= 10 else f"{value:.1f} GiB"
 
 

@@ -18,6 +18,8 @@ DARK = Theme(
     panel="#222731",
     dark=True,
     variables={
+        "muted": "#8b93a1",
+        "faint": "#565e6b",
         "border": "#3f4754",
         "border-blurred": "#2b313c",
         "block-cursor-background": "#2c3f40",
@@ -54,6 +56,8 @@ LIGHT = Theme(
     panel="#e8e5de",
     dark=False,
     variables={
+        "muted": "#6b6f76",
+        "faint": "#a3a49f",
         "border": "#b9b4a8",
         "border-blurred": "#d8d4ca",
         "block-cursor-background": "#cfe3de",
@@ -77,6 +81,9 @@ LIGHT = Theme(
 )
 
 THEMES = (DARK, LIGHT)
+
+VARIABLES = {"muted": "#868c96", "faint": "#6a707a"}
+"""Our own colours, for themes that do not know them: `$muted` for what is read second, `$faint` for what waits."""
 
 
 def theme_name(setting: str) -> str:

@@ -17,22 +17,15 @@ from typing import assert_never
 import msgspec
 
 from vlmtui.domain.engine import (
-    Cancelled,
-    Delta,
     EngineEvent,
     EngineInfo,
     EngineReady,
-    Failed,
     Failure,
-    Finished,
     GenerateRequest,
     LoadFailed,
     LoadProgress,
     LoadSpec,
     LoadStage,
-    PromptReady,
-    Timings,
-    Usage,
 )
 from vlmtui.errors import ErrorKind, VlmtuiError
 from vlmtui.paths import private_dir
@@ -62,6 +55,7 @@ from vlmtui.worker.hosting import EngineThread, Load
 from vlmtui.worker.logbook import Logbook
 from vlmtui.worker.memory import memory_of
 from vlmtui.worker.progress import LoadObserver
+from vlmtui.worker.requests import RunningRequest
 
 _log = logging.getLogger(__name__)
 
@@ -73,28 +67,6 @@ _TOLD_GRACE_S = 10.0
 _SHUTDOWN_S = 2.0
 EXIT_LOAD_FAILED = 3
 EXIT_ENGINE_DIED = 4
-
-
-@dataclass(slots=True)
-class _Running:
-    """A request under way."""
-
-    connection: Connection
-    started: float
-    prompt: PromptReady | None = None
-    tokens: int = 0
-    ttft_s: float | None = None
-    cancelled: bool = False
-    over: bool = False
-    """Its terminal message is sent."""
-
-    def usage(self) -> Usage:
-        spans = self.prompt.media if self.prompt else ()
-        return Usage(
-            prompt_tokens=len(self.prompt.token_ids) if self.prompt else 0,
-            completion_tokens=self.tokens,
-            image_tokens=sum(span.tokens for span in spans),
-        )
 
 
 @dataclass(slots=True)
@@ -111,7 +83,7 @@ class WorkerServer:
     info: EngineInfo | None = None
     failure: Failure | None = None
     connections: set[Connection] = field(default_factory=set)
-    running: dict[str, _Running] = field(default_factory=dict)
+    running: dict[str, RunningRequest] = field(default_factory=dict)
     _idle_since: float = field(default_factory=time.monotonic)
     _left_since: float = field(default_factory=time.monotonic)
     _met_anyone: bool = False
@@ -122,9 +94,6 @@ class WorkerServer:
         """Listen and serve; the process's exit status."""
         private_dir(path.parent)
         server = await asyncio.start_unix_server(self._serve, sock=listen(str(path)), limit=MAX_MESSAGE_BYTES)
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-            loop.add_signal_handler(number, self.stop)
         self.engine.start(self.spec, self._loaded)
         ticking = asyncio.create_task(self._tick())
         await self._stopping.wait()
@@ -184,9 +153,8 @@ class WorkerServer:
         connection.close()
         was_user = connection in self.connections and connection.is_user
         self.connections.discard(connection)
-        for request_id, running in list(self.running.items()):
-            if running.connection is connection:
-                self._cancel(request_id)
+        for request_id in self.running:
+            self._cancel(request_id, connection)
         if was_user:
             self._left_since = time.monotonic()
             self._end_if_unused()
@@ -196,8 +164,7 @@ class WorkerServer:
             case Generate(request=request):
                 self._generate(connection, request)
             case Cancel(request_id=request_id):
-                if request_id in self.running and self.running[request_id].connection is connection:
-                    self._cancel(request_id)
+                self._cancel(request_id, connection)
             case Ping(n=number):
                 connection.send(Pong(number))
             case GetStatus():
@@ -217,58 +184,29 @@ class WorkerServer:
 
     def _generate(self, connection: Connection, request: GenerateRequest) -> None:
         request_id = request.request_id
-        if self.info is None or request_id in self.running:
-            loading = self.info is None
-            kind = ErrorKind.ENGINE_BUSY if loading else ErrorKind.PROTOCOL
-            message = "The engine is still loading." if loading else "A request of this id is under way already."
-            connection.send(Failed(request_id=request_id, failure=Failure(kind=kind, message=message)))
-            return
-        self.running[request_id] = _Running(connection, time.monotonic())
-        self.engine.generate(request, lambda event: self._take(request_id, event))
+        running = RunningRequest(request_id, connection, connection.send)
+        if self.info is None:
+            running.fail(Failure(kind=ErrorKind.ENGINE_BUSY, message="The engine is still loading."))
+        elif request_id in self.running:
+            running.fail(Failure(kind=ErrorKind.PROTOCOL, message="A request of this id is under way already."))
+        else:
+            self.running[request_id] = running
+            self.engine.generate(request, lambda event: self._take(request_id, event))
 
-    def _cancel(self, request_id: str) -> None:
-        self.running[request_id].cancelled = True
-        self.engine.cancel(request_id)
+    def _cancel(self, request_id: str, connection: Connection) -> None:
+        running = self.running.get(request_id)
+        if running is not None and running.owner is connection:
+            running.cancelled = True
+            self.engine.cancel(request_id)
 
     def _take(self, request_id: str, event: EngineEvent | None) -> None:
         """An event of a request, from the engine; None once nothing of it is left there."""
-        running = self.running.get(request_id)
-        if running is None:
+        if event is not None:
+            self.running[request_id].take(event)
             return
-        if event is None:
-            del self.running[request_id]
-            self._idle_since = time.monotonic()
-            if not running.over:
-                running.connection.send(self._ending(request_id, running))
-            self._end_if_unused()
-            return
-        if running.over:
-            return
-        match event:
-            case PromptReady():
-                running.prompt = event
-            case Delta(tokens=tokens):
-                running.tokens += tokens
-                running.ttft_s = running.ttft_s or time.monotonic() - running.started
-            case Finished():
-                running.over = True
-                event = msgspec.structs.replace(event, usage=running.usage(), timings=self._timings(running))
-            case Failed() | Cancelled():
-                running.over = True
-            case _:
-                assert_never(event)
-        running.connection.send(event)
-
-    def _ending(self, request_id: str, running: _Running) -> Cancelled | Failed:
-        """The terminal message of a request that ended without one."""
-        if running.cancelled:
-            return Cancelled(request_id=request_id, usage=running.usage(), timings=self._timings(running))
-        failure = Failure(kind=ErrorKind.INTERNAL, message="The engine ended the request without a word.")
-        return Failed(request_id=request_id, failure=failure)
-
-    @staticmethod
-    def _timings(running: _Running) -> Timings:
-        return Timings(ttft_s=running.ttft_s, total_s=time.monotonic() - running.started)
+        self.running.pop(request_id).end()
+        self._idle_since = time.monotonic()
+        self._end_if_unused()
 
     def _loaded(self, outcome: EngineInfo | VlmtuiError) -> None:
         if isinstance(outcome, EngineInfo):
@@ -300,7 +238,7 @@ class WorkerServer:
             self._read_log()
             if self.engine.is_dead:
                 self._read_log()
-                await self._engine_died()
+                self._engine_died()
             self._end_if_unused()
             if not self._met_anyone and time.monotonic() - self._left_since > LONELY_S:
                 self.stop()
@@ -318,13 +256,11 @@ class WorkerServer:
             if newest is not None:
                 self._broadcast(newest)
 
-    async def _engine_died(self) -> None:
+    def _engine_died(self) -> None:
         error = explain_death(self.logbook.lines)
         _log.error("the engine died: %s", error)
-        for request_id, running in list(self.running.items()):
-            if not running.over:
-                running.over = True
-                running.connection.send(Failed(request_id=request_id, failure=Failure.of(error)))
+        for running in self.running.values():
+            running.fail(Failure.of(error))
         self.stop(EXIT_ENGINE_DIED)
 
     def _end_if_unused(self) -> None:
@@ -357,10 +293,9 @@ class WorkerServer:
 
     async def _say_goodbye(self) -> None:
         """Give every request its terminal message, and every client all that is meant for it."""
-        for request_id, running in self.running.items():
-            if not running.over:
-                running.cancelled = True
-                running.connection.send(self._ending(request_id, running))
+        for running in self.running.values():
+            running.cancelled = True
+            running.end()
         await asyncio.gather(*(connection.flush(1.0) for connection in self.connections))
         for connection in self.connections:
             connection.close()
@@ -397,6 +332,8 @@ async def _main(spec: LoadSpec, log: Path, socket_path: Path, keep_alive_s: floa
         return await load_engine(wanted, lambda *news: loop.call_soon_threadsafe(server.report, *news))
 
     server = make_server(spec, load, log=log, keep_alive_s=keep_alive_s, pid=pid)  # type: ignore[arg-type]
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        loop.add_signal_handler(number, server.stop)
     status = await server.run(socket_path)
     with suppress(OSError):
         sys.stdout.flush()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import random
 import socket
 import struct
 import tempfile
@@ -12,6 +13,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from PIL import Image
 
 from tests.unit.media.made import corners, gif, sound, video
@@ -19,6 +22,7 @@ from vlmtui.errors import ErrorKind, VlmtuiError
 from vlmtui.media import files
 from vlmtui.media.images import open_prepared, stage_image
 from vlmtui.media.stage import stage
+from vlmtui.media.video import sample_frames
 
 
 def _refused(path: Path, *words: str) -> VlmtuiError:
@@ -274,7 +278,51 @@ def test_a_stored_file_that_went_away(tmp_path: Path) -> None:
 
 
 def test_nothing_is_printed(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    test_cut_in_half("a.tif", tmp_path)
     test_video_of_noise(tmp_path)
     test_jpeg_with_a_broken_tail(tmp_path)
+    path = tmp_path / "lzw.tif"
+    Image.effect_noise((90, 90), 80).save(path, compression="tiff_lzw")
+    data = path.read_bytes()
+    path.write_bytes(data[:500] + bytes(len(data) - 1000) + data[-500:])
+    _refused(path)
     assert capfd.readouterr() == ("", "")
+
+
+def test_an_animation_too_large_to_play(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("vlmtui.media.animation.PIXELS_MAX", 10_000)
+    _refused(gif(tmp_path / "long.gif"), "too large to play: 12 frames of 80 × 48 pixels")
+
+
+@pytest.fixture(scope="module")
+def whole_files(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    folder = tmp_path_factory.mktemp("whole")
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    for name in ("a.jpg", "a.png", "a.webp", "a.tif", "a.bmp", "a.avif", "a.gif", "a.jp2", "a.ico", "a.ppm"):
+        corners().save(folder / name, exif=exif)
+    moving = [gif(folder / "m.gif"), gif(folder / "m.webp"), gif(folder / "m.png")]
+    videos = [video(folder / name, frames=12) for name in ("a.mp4", "a.mkv", "a.ts", "a.flv")]
+    return [*sorted(folder.glob("a.*")), *moving, *videos]
+
+
+@pytest.mark.filterwarnings("ignore")
+@given(seed=st.integers(0, 2**32))
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_damaged_files_are_staged_or_refused_and_nothing_else(
+    seed: int, whole_files: list[Path], tmp_path: Path
+) -> None:
+    chance = random.Random(seed)
+    whole = chance.choice(whole_files)
+    data = bytearray(whole.read_bytes())
+    for _ in range(chance.choice((1, 3, 20))):
+        data[chance.randrange(min(len(data), chance.choice((64, 400, len(data)))))] = chance.choice((0, 255, 7))
+    path = tmp_path / f"damaged{whole.suffix}"
+    path.write_bytes(bytes(data[: chance.choice((len(data), chance.randrange(1, len(data))))]))
+    try:
+        attachment = stage(path, tmp_path / "store")
+        if attachment.modality == "image":
+            assert open_prepared(attachment.path).size == (attachment.width, attachment.height)
+        else:
+            assert len(sample_frames(attachment.path, attachment.sampling).frames)
+    except VlmtuiError as error:
+        assert error.kind is ErrorKind.BAD_INPUT

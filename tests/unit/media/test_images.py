@@ -230,6 +230,17 @@ def test_a_jpeg_of_two_pictures_is_one_image(tmp_path: Path, store: Path) -> Non
     assert _difference(open_prepared(attachment.path), corners()) < 8
 
 
+def test_a_motion_photo_is_its_picture(tmp_path: Path, store: Path) -> None:
+    corners().save(tmp_path / "motion.jpg", quality=95)
+    with (tmp_path / "motion.jpg").open("ab") as file:
+        file.write(b"\0\0\0\x18ftypmp42" + b"\xff\xda\0" * 100)
+    corners().save(tmp_path / "zipped.png")
+    with (tmp_path / "zipped.png").open("ab") as file:
+        file.write(bytes(100_000))
+    for name in ("motion.jpg", "zipped.png"):
+        assert _difference(open_prepared(stage(tmp_path / name, store).path), corners()) < 8
+
+
 def test_nested_tiff(tmp_path: Path, store: Path) -> None:
     buffer = io.BytesIO()
     corners().save(buffer, "TIFF", save_all=True, append_images=[corners()] * 20)

@@ -22,7 +22,7 @@ class FailureView(Vertical):
         .message { text-style: bold; color: $text-error; height: auto; }
         .hint { margin-top: 1; height: auto; }
         .scroll { height: auto; max-height: 8; margin-top: 1; scrollbar-size-vertical: 1; }
-        .detail { color: $text-muted; height: auto; }
+        .detail { color: $muted; height: auto; }
     }
     """
 

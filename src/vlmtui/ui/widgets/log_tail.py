@@ -14,7 +14,7 @@ class LogTail(Log):
     DEFAULT_CSS = """
     LogTail {
         background: $background;
-        color: $text-muted;
+        color: $muted;
         scrollbar-size: 1 1;
         overflow-x: auto;
         overflow-y: auto;

@@ -30,35 +30,36 @@ def details(choice: Choice, machine: Machine | None) -> Content:
         ("Parameters", size_text(choice.parameters_b)),
         ("Context", f"{context_text(choice.context)} tokens" if choice.context else "?"),
         ("Licence", family.licence or "?"),
-        ("Engine", ", ".join(family.architectures)),
     ]
+    architectures = Content.styled("\n".join(one_line(name) for name in family.architectures), "$muted")
     others = [name for name in family.models if name != family.models[0]]
     blocks = [
         Content.styled(one_line(choice.title), "bold $text-accent"),
-        Content(one_line(family.note)) if family.note else Content.styled("No note in its record.", "$text-muted"),
+        Content(one_line(family.note)) if family.note else Content.styled("No note in its record.", "$muted"),
         Content("\n").join(_fact(label, value) for label, value in facts),
+        architectures,
         _memory(choice, machine),
     ]
     if others:
         also = Content("\n").join(Content(f"  {one_line(name)}") for name in others)
-        blocks.append(Content.assemble(("Also, by typing its name:\n", "$text-muted"), also))
+        blocks.append(Content.assemble(("Also, by typing its name:\n", "$muted"), also))
     return Content("\n\n").join(blocks)
 
 
 def _fact(label: str, value: str) -> Content:
-    return Content.assemble((label.ljust(_LABEL), "$text-muted"), one_line(value))
+    return Content.assemble((label.ljust(_LABEL), "$muted"), one_line(value))
 
 
 def _memory(choice: Choice, machine: Machine | None) -> Content:
     if choice.parameters_b is None:
-        return Content.styled("Its size is not known, so neither is whether it fits.", "$text-muted")
+        return Content.styled("Its size is not known, so neither is whether it fits.", "$muted")
     needed = f"Needs about {gib(needed_bytes(choice.parameters_b))} in 16 bits."
     if machine is None:
-        return Content.styled(needed, "$text-muted")
+        return Content.styled(needed, "$muted")
     verdict = {
         Fit.YES: ("✓ Fits: ", "$text-success"),
         Fit.SEVERAL: ("✓ Fits several GPUs together: ", "$text-warning"),
         Fit.NO: ("✗ Too big: ", "$text-error"),
-        Fit.UNKNOWN: ("? ", "$text-muted"),
+        Fit.UNKNOWN: ("? ", "$muted"),
     }[fit(choice.parameters_b, machine)]
-    return Content.assemble((needed + "\n", "$text-muted"), verdict, machine.describe() + ".")
+    return Content.assemble((needed + "\n", "$muted"), verdict, machine.describe() + ".")

@@ -19,7 +19,12 @@ _TAKES, _SIZE, _CONTEXT, _FITS, _STATE = 17, 5, 7, 9, 7
 _GAP = 2
 _FIXED = _TAKES + _SIZE + _CONTEXT + _FITS + _STATE + 5 * _GAP
 _MIN_TITLE = 12
-_FIT_STYLES = {Fit.YES: "$text-success", Fit.SEVERAL: "$text-warning", Fit.NO: "$text-error", Fit.UNKNOWN: "$text-muted"}
+_FIT_STYLES = {
+    Fit.YES: "$text-success",
+    Fit.SEVERAL: "$text-warning",
+    Fit.NO: "$text-error",
+    Fit.UNKNOWN: "$muted",
+}
 _FIT_MARKS = {Fit.YES: "✓ fits", Fit.SEVERAL: "✓ n GPUs", Fit.NO: "✗ too big", Fit.UNKNOWN: "?"}
 
 
@@ -49,19 +54,20 @@ def row(choice: Choice, machine: Machine | None, width: int) -> Content:
     title_width = max(_MIN_TITLE, width - _FIXED)
     fits = fit(choice.parameters_b, machine)
     gap = " " * _GAP
-    return Content.assemble(
+    line = Content.assemble(
         (_cell(one_line(choice.title), title_width), "bold" if choice.current else ""),
         gap,
-        (_cell(takes_text(choice), _TAKES), "$text-muted"),
+        (_cell(takes_text(choice), _TAKES), "$muted"),
         gap,
         size_text(choice.parameters_b).rjust(_SIZE),
         gap,
-        (context_text(choice.context).rjust(_CONTEXT), "$text-muted"),
+        (context_text(choice.context).rjust(_CONTEXT), "$muted"),
         gap,
         (_cell(_FIT_MARKS[fits], _FITS), _FIT_STYLES[fits]),
         gap,
-        (_cell(choice.state, _STATE), "$text-accent" if choice.running or choice.current else "$text-muted"),
+        (_cell(choice.state, _STATE), "$text-accent" if choice.running or choice.current else "$muted"),
     )
+    return line.truncate(max(1, width), ellipsis=True)
 
 
 def header(width: int) -> Content:
@@ -69,7 +75,7 @@ def header(width: int) -> Content:
     gap = " " * _GAP
     title = "Model".ljust(max(_MIN_TITLE, width - _FIXED))
     cells = (title, "Takes".ljust(_TAKES), "Size".rjust(_SIZE), "Context".rjust(_CONTEXT), "Here".ljust(_FITS), "State")
-    return Content.styled(gap.join(cells), "$text-muted")
+    return Content.styled(gap.join(cells), "$muted")
 
 
 def _cell(text: str, width: int) -> str:
@@ -80,10 +86,10 @@ def _cell(text: str, width: int) -> str:
 class ModelHeader(Static):
     """The columns' names; as wide as the list's rows."""
 
-    DEFAULT_CSS = "ModelHeader { height: 1; padding: 0 1; text-wrap: nowrap; }"
+    DEFAULT_CSS = "ModelHeader { height: 1; padding: 0 2 0 1; text-wrap: nowrap; }"
 
     def on_resize(self, event: events.Resize) -> None:
-        self.update(header(event.size.width - 2))
+        self.update(header(event.size.width - 3))
 
 
 class ModelList(OptionList, can_focus=False):
@@ -96,6 +102,7 @@ class ModelList(OptionList, can_focus=False):
         padding: 0;
         background: $background;
         scrollbar-size-vertical: 1;
+        scrollbar-gutter: stable;
         text-wrap: nowrap;
         & > .option-list--option { padding: 0 1; }
         & > .option-list--option-highlighted {

@@ -53,9 +53,9 @@ class Stages:
         now = order.index(self.progress.stage) if self.progress else -1
         at = order.index(stage)
         if at < now:
-            return Content.assemble(("✓ ", "$text-success"), title, (self._took(stage), "$text-muted"))
+            return Content.assemble(("✓ ", "$text-success"), title, (self._took(stage), "$muted"))
         if at > now or self.progress is None:
-            return Content.styled(f"○ {title}", "$text-disabled")
+            return Content.styled(f"○ {title}", "$faint")
         if self.failed:
             return Content.assemble(("✗ ", "bold $text-error"), (title, "bold"), self._measure(self.progress))
         mark = _SPINNER[frame % len(_SPINNER)]
@@ -68,7 +68,7 @@ class Stages:
         return f"{min(later) - self.began[stage]:.1f} s" if later else ""
 
     def _measure(self, progress: LoadProgress) -> Content:
-        detail = Content.styled(one_line(progress.detail), "$text-muted")
+        detail = Content.styled(one_line(progress.detail), "$muted")
         if progress.fraction is None:
             return detail
         fraction = min(max(progress.fraction, 0.0), 1.0)

@@ -1,0 +1,129 @@
+"""Staging photos and sampling a long video, against the least that these could cost.
+
+`python -m benchmarks.media [--photos N] [--minutes M]`. Photos: the time until twelve 12-megapixel JPEGs are staged
+and their thumbnails stand, against decoding them once, and the longest time that an event loop stood still meanwhile
+(budget 50 ms). Video: sampling 16 frames by seeking, against decoding the whole file.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import tempfile
+import time
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import av
+import numpy as np
+from PIL import Image
+
+from vlmtui.domain.attachment import VideoSampling
+from vlmtui.media.stage import stage
+from vlmtui.media.thumbnails import thumbnail
+from vlmtui.media.video import sample_frames
+
+FREEZE_BUDGET_MS = 50
+_PHOTO = (4000, 3000)
+_TICK_S = 0.001
+
+
+def make_photos(folder: Path, count: int) -> list[Path]:
+    """JPEGs with the smooth areas and the noise of a camera's, a few megabytes each."""
+    random = np.random.default_rng(0)
+    paths = []
+    for number in range(count):
+        coarse = Image.fromarray(random.integers(0, 255, (30, 40, 3), dtype=np.uint8))
+        smooth = np.asarray(coarse.resize(_PHOTO, Image.Resampling.BICUBIC), np.int16)
+        noisy = (smooth + random.integers(-6, 6, smooth.shape)).clip(0, 255).astype(np.uint8)
+        paths.append(folder / f"photo {number}.jpg")
+        Image.fromarray(noisy).save(paths[-1], quality=90)
+    return paths
+
+
+def make_video(path: Path, minutes: int, rate: int = 25) -> None:
+    random = np.random.default_rng(0)
+    noise = random.integers(0, 255, (180, 320, 3), dtype=np.uint8)
+    shots = [
+        av.VideoFrame.from_ndarray(np.roll(noise, shift * 8, axis=1), format="rgb24").reformat(format="yuv420p")
+        for shift in range(rate)
+    ]
+    with av.open(str(path), "w") as container:
+        stream: Any = container.add_stream("libx264", rate=rate)
+        stream.width, stream.height, stream.pix_fmt = 320, 180, "yuv420p"
+        stream.options = {"preset": "ultrafast", "crf": "45"}
+        stream.codec_context.gop_size = rate * 10
+        for number in range(minutes * 60 * rate):
+            frame = shots[number % rate]
+            frame.pts, frame.time_base = number, Fraction(1, rate)
+            container.mux(stream.encode(frame))
+        container.mux(stream.encode())
+
+
+async def stage_all(paths: list[Path], folder: Path) -> tuple[float, float]:
+    """Seconds until all thumbnails stand, and the event loop's longest standstill in seconds."""
+    longest, done = 0.0, False
+
+    async def watch() -> None:
+        nonlocal longest
+        while not done:
+            before = time.perf_counter()
+            await asyncio.sleep(_TICK_S)
+            longest = max(longest, time.perf_counter() - before - _TICK_S)
+
+    def one(path: Path) -> None:
+        thumbnail(stage(path, folder / "media"), folder / "thumbnails", (320, 240))
+
+    watching = asyncio.create_task(watch())
+    start = time.perf_counter()
+    await asyncio.gather(*(asyncio.to_thread(one, path) for path in paths))
+    taken = time.perf_counter() - start
+    done = True
+    await watching
+    return taken, longest
+
+
+def decode_photos(paths: list[Path]) -> float:
+    start = time.perf_counter()
+    for path in paths:
+        with Image.open(path) as image:
+            image.load()
+    return time.perf_counter() - start
+
+
+def decode_video(path: Path) -> float:
+    start = time.perf_counter()
+    with av.open(str(path)) as container:
+        container.streams.video[0].thread_type = "AUTO"
+        for _ in container.decode(video=0):
+            pass
+    return time.perf_counter() - start
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--photos", type=int, default=12)
+    parser.add_argument("--minutes", type=int, default=60)
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        photos = make_photos(folder, options.photos)
+        bare = decode_photos(photos)
+        taken, longest = asyncio.run(stage_all(photos, folder))
+        print(f"{options.photos} photos of 12 MP staged with thumbnails: {taken:.2f} s", end=" ")
+        print(f"({taken / bare:.2f} × decoding them once, {bare:.2f} s)")
+        print(f"longest standstill of the event loop: {longest * 1000:.0f} ms (budget {FREEZE_BUDGET_MS} ms)")
+
+        video = folder / "long.mp4"
+        make_video(video, options.minutes)
+        start = time.perf_counter()
+        sample_frames(video, VideoSampling(num_frames=16))
+        sampled = time.perf_counter() - start
+        whole = decode_video(video)
+        print(f"16 frames of a {options.minutes}-minute video: {sampled:.2f} s", end=" ")
+        print(f"({sampled / whole:.3f} × decoding it whole, {whole:.2f} s)")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,288 @@
+"""The application: which screen is shown, the life of the engine, and how it all ends."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import time
+from dataclasses import dataclass
+from typing import Any
+
+from rich.text import Text
+from textual import on, work
+from textual.app import App
+from textual.binding import Binding
+from textual.screen import Screen
+from textual.worker import Worker, WorkerState
+
+from vlmtui.engine.interface import Engine
+from vlmtui.errors import VlmtuiError
+from vlmtui.registry.match import Model, resolve
+from vlmtui.ui.actions import bindings
+from vlmtui.ui.controllers.engine import EngineController, EngineState
+from vlmtui.ui.graphics import Graphics
+from vlmtui.ui.messages import EngineChanged, EngineLogGrew
+from vlmtui.ui.palette import ActionCommands
+from vlmtui.ui.screens.loading import LoadingScreen
+from vlmtui.ui.screens.models import ModelsScreen
+from vlmtui.ui.services import Services
+from vlmtui.ui.text import one_line
+from vlmtui.ui.themes import THEMES, VARIABLES, theme_name
+
+_log = logging.getLogger(__name__)
+
+_LOG_EVERY_S = 0.1
+_TWICE_WITHIN_S = 2.0
+_LEAVING_SIGNALS = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
+
+
+@dataclass(frozen=True, slots=True)
+class ExitReport:
+    """What is left behind when the app ends."""
+
+    model: str | None
+    """What the user calls the model that was loaded last."""
+    stays: bool
+    """Whether its engine stays loaded."""
+    keep_alive_s: float | None
+    """For how long, in seconds; None: for ever."""
+
+
+class VlmtuiApp(App[ExitReport | None]):
+    """Picker, loading screen, chat."""
+
+    TITLE = "vlmtui"
+    CSS_PATH = ["app.tcss", "screens/models.tcss", "screens/loading.tcss"]
+    COMMANDS = {ActionCommands}
+    BINDINGS = [*bindings("app"), Binding("ctrl+c", "help_quit", show=False, system=True)]
+
+    def __init__(self, services: Services) -> None:
+        super().__init__()
+        self.services = services
+        self.engine_controller = EngineController(
+            services.host, keep_alive_s=services.keep_alive_s, on_change=self._engine_changed
+        )
+        self.graphics = Graphics()
+        """How pictures are drawn; asked of the terminal when the app runs in one."""
+        self._followed: Engine | None = None
+        self._log_waits = False
+        self._leaving = False
+        self._interrupted_at = float("-inf")
+        for theme in THEMES:
+            self.register_theme(theme)
+        wanted = theme_name(services.settings.theme)
+        self.theme = wanted if wanted in self.available_themes else THEMES[0].name
+
+    def run(self, **options: Any) -> ExitReport | None:
+        """Run in the terminal, after asking it how it draws pictures. The terminal is whole again on return."""
+        self.graphics = Graphics.detect(self.services.settings.graphics)
+        return super().run(**options)
+
+    def get_default_screen(self) -> Screen[Any]:
+        """The first screen; the loading screen where a model was named."""
+        model = self._initial_model()
+        if model is None:
+            return ModelsScreen(self.services, self.engine_controller)
+        self._load(model)
+        return LoadingScreen(self.engine_controller, model)
+
+    def get_theme_variable_defaults(self) -> dict[str, str]:
+        """Our own colours, for themes that do not have them."""
+        return dict(VARIABLES)
+
+    def on_mount(self) -> None:
+        self.set_class(_few_colours(self), "-few-colours")
+        loop = asyncio.get_running_loop()
+        for number in _LEAVING_SIGNALS:
+            loop.add_signal_handler(number, self._on_signal, number)
+
+    async def on_unmount(self) -> None:
+        """Whatever ended the app: a load that is under way ends with it."""
+        loop = asyncio.get_running_loop()
+        for number in _LEAVING_SIGNALS:
+            loop.remove_signal_handler(number)
+        await self.engine_controller.leave()
+
+    @on(ModelsScreen.ModelChosen)
+    def _model_chosen(self, event: ModelsScreen.ModelChosen) -> None:
+        controller = self.engine_controller
+        ready = controller.state is EngineState.READY and controller.model is not None
+        if ready and controller.model is not None and controller.model.spec == event.model.spec:
+            self._back_to_chat()
+            return
+        self._load(event.model)
+        self._show_alone(LoadingScreen(controller, event.model))
+
+    @on(ModelsScreen.LeavePicker)
+    def _leave_picker(self) -> None:
+        self._back_to_chat()
+
+    @on(LoadingScreen.Loaded)
+    def _loaded(self) -> None:
+        if isinstance(self.screen, LoadingScreen):
+            self._show_alone(self._chat_screen())
+
+    @on(LoadingScreen.AbortWanted)
+    def _abort_wanted(self) -> None:
+        self._abort()
+
+    @on(LoadingScreen.RetryWanted)
+    def _retry_wanted(self) -> None:
+        self.restart_engine()
+
+    @on(Worker.StateChanged)
+    def _worker_changed(self, event: Worker.StateChanged) -> None:
+        if event.state is WorkerState.ERROR and event.worker.error is not None:
+            raise event.worker.error
+
+    def restart_engine(self) -> None:
+        """Load the same model again, after its engine died or failed to load."""
+        if self.engine_controller.model is not None and self.engine_controller.state is not EngineState.LOADING:
+            self._load(self.engine_controller.model)
+
+    def run_action_id(self, id: str, argument: str = "") -> None:
+        """Run an action of the table (palette, slash commands): the active screen's own, else the app's."""
+        action = getattr(self.screen, f"action_{id}", None) or getattr(self, f"action_{id}", None)
+        if action is None:
+            self.notify("That is not possible here.", severity="warning", markup=False)
+        elif argument:
+            self.call_later(action, argument)
+        else:
+            self.call_later(action)
+
+    def action_models(self, name: str = "") -> None:
+        """Show the picker over the chat; with a name, load that model at once."""
+        if name:
+            try:
+                model = resolve(self.services.registry, name)
+            except VlmtuiError as error:
+                self.notify(one_line(str(error)), severity="error", markup=False)
+                return
+            self.post_message(ModelsScreen.ModelChosen(model))
+        elif not isinstance(self.screen, ModelsScreen | LoadingScreen):
+            self.push_screen(ModelsScreen(self.services, self.engine_controller))
+
+    def action_show_log(self) -> None:
+        """Show the engine's log over whatever is there."""
+        from vlmtui.ui.screens.log import LogScreen
+
+        if not isinstance(self.screen, LogScreen):
+            self.push_screen(LogScreen(self.engine_controller))
+
+    def action_help(self) -> None:
+        """Show every key and command."""
+        from vlmtui.ui.screens.help import HelpScreen
+
+        if not isinstance(self.screen, HelpScreen):
+            self.push_screen(HelpScreen())
+
+    def action_help_quit(self) -> None:
+        """Ctrl+C with nothing to copy or stop: a hint, and twice within two seconds the end."""
+        now = time.monotonic()
+        if now - self._interrupted_at <= _TWICE_WITHIN_S:
+            self._leave()
+            return
+        self._interrupted_at = now
+        self.notify("Ctrl+Q quits; Ctrl+C once more does too.", timeout=_TWICE_WITHIN_S, markup=False)
+
+    async def action_quit(self) -> None:
+        """Leave in order."""
+        self._leave()
+
+    def _initial_model(self) -> Model | None:
+        name = self.services.initial_model
+        if name is None:
+            return None
+        try:
+            return resolve(self.services.registry, name)
+        except VlmtuiError as error:
+            self.call_later(self.notify, one_line(str(error)), severity="error", timeout=10, markup=False)
+            return None
+
+    def _chat_screen(self) -> Screen[Any]:
+        from vlmtui.ui.screens.chat import ChatScreen
+
+        return ChatScreen(self.services, self.engine_controller)
+
+    def _back_to_chat(self) -> None:
+        """The chat below the picker, or a new one where there is none."""
+        if len(self.screen_stack) > 1:
+            self.pop_screen()
+        else:
+            self._show_alone(self._chat_screen())
+
+    def _show_alone(self, screen: Screen[Any]) -> None:
+        """Show a screen instead of all others."""
+        while len(self.screen_stack) > 1:
+            self.pop_screen()
+        self.switch_screen(screen)
+
+    def _engine_changed(self) -> None:
+        if not self.is_running:
+            return
+        engine = self.engine_controller.engine
+        if engine is not None and engine is not self._followed:
+            self._followed = engine
+            self._follow_log(engine)
+        for screen in self.screen_stack:
+            screen.post_message(EngineChanged())
+
+    def _log_grew(self) -> None:
+        """A line came: tell the screens soon, once for many lines."""
+        if not self._log_waits:
+            self._log_waits = True
+            self.set_timer(_LOG_EVERY_S, self._tell_log)
+
+    def _tell_log(self) -> None:
+        self._log_waits = False
+        for screen in self.screen_stack:
+            screen.post_message(EngineLogGrew())
+
+    @work(group="engine", exit_on_error=False)
+    async def _load(self, model: Model) -> None:
+        await self.engine_controller.start(model)
+        await self.engine_controller.watch()
+
+    @work(group="engine-log", exclusive=True, exit_on_error=False)
+    async def _follow_log(self, engine: Engine) -> None:
+        await self.engine_controller.follow_log(engine, self._log_grew)
+
+    @work(group="abort", exit_on_error=False)
+    async def _abort(self) -> None:
+        await self.engine_controller.abort()
+        if isinstance(self.screen, LoadingScreen):
+            self._show_alone(ModelsScreen(self.services, self.engine_controller))
+
+    @work(group="leave", exit_on_error=False)
+    async def _leave(self, return_code: int = 0) -> None:
+        if self._leaving:
+            return
+        self._leaving = True
+        controller = self.engine_controller
+        if controller.state is EngineState.LOADING:
+            self.notify("Ending the load…", markup=False)
+        stays = await controller.leave()
+        name = controller.model.spec.name if controller.model else None
+        self.exit(ExitReport(name, stays, self.services.keep_alive_s), return_code=return_code)
+
+    def _on_signal(self, number: int) -> None:
+        _log.info("leaving on %s", signal.Signals(number).name)
+        self._leave(return_code=0 if number == signal.SIGINT else 128 + number)
+
+    def _handle_exception(self, error: Exception) -> None:
+        """The app's edge: an error nobody expected goes to the log with its traceback, one sentence to the user."""
+        _log.critical("the app failed", exc_info=error)
+        self._return_code = 1
+        if self._exception is None:
+            self._exception = error
+            self._exception_event.set()
+            summary = one_line(f"{type(error).__name__}: {error}")[:200]
+            log = self.services.paths.logs / "app.log"
+            self.panic(Text(f"vlmtui stopped because of an error of its own: {summary} (details: {log})"))
+
+
+def _few_colours(app: App[Any]) -> bool:
+    """Whether colours cannot be relied on: then the highlighted line is shown reversed."""
+    return bool(os.environ.get("NO_COLOR")) or app.console.color_system not in ("truecolor", "256")

@@ -1,0 +1,182 @@
+"""The picker: which model to load."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from textual import on, work
+from textual.app import ComposeResult
+from textual.binding import Binding
+from textual.containers import Horizontal, Vertical, VerticalScroll
+from textual.message import Message
+from textual.screen import Screen
+from textual.widgets import Footer, Input, Static
+from textual.worker import Worker, WorkerState
+
+from vlmtui.protocol.messages import Status
+from vlmtui.registry.match import Model
+from vlmtui.ui.choices import choices
+from vlmtui.ui.controllers.engine import EngineController, EngineState
+from vlmtui.ui.machine import Machine
+from vlmtui.ui.messages import EngineChanged
+from vlmtui.ui.services import Services
+from vlmtui.ui.widgets.model_details import ModelDetails
+from vlmtui.ui.widgets.model_list import ModelHeader, ModelList
+
+_WIDE = 100
+"""Columns from which the details pane is shown."""
+
+
+class ModelsScreen(Screen[None]):
+    """A filter line that always has the focus, and the models below it."""
+
+    HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (_WIDE, "-wide")]
+    BINDINGS = [
+        Binding("enter", "load", "Load", id="models.load", tooltip="Load the highlighted model.", priority=True),
+        Binding("escape", "back", "Back", id="models.back", tooltip="Clear the filter, or go back to the chat."),
+        Binding("up", "move('cursor_up')", show=False, id="models.up", tooltip="The model above."),
+        Binding("down", "move('cursor_down')", show=False, id="models.down", tooltip="The model below."),
+        Binding("pageup", "move('page_up')", show=False, id="models.page_up", tooltip="A page up."),
+        Binding("pagedown", "move('page_down')", show=False, id="models.page_down", tooltip="A page down."),
+        Binding("ctrl+home", "move('first')", show=False, id="models.first", tooltip="The first model."),
+        Binding("ctrl+end", "move('last')", show=False, id="models.last", tooltip="The last model."),
+    ]
+
+    @dataclass
+    class ModelChosen(Message):
+        """The user wants this model."""
+
+        model: Model
+
+    @dataclass
+    class LeavePicker(Message):
+        """The user wants to go back to the chat with the model that is loaded."""
+
+    @dataclass
+    class MachineMeasured(Message):
+        """The memory of this machine is known."""
+
+        machine: Machine
+
+    @dataclass
+    class RunningFound(Message):
+        """The engines that run on this machine are known."""
+
+        running: list[Status]
+
+    def __init__(self, services: Services, engine_controller: EngineController) -> None:
+        super().__init__()
+        self.services = services
+        self.engine_controller = engine_controller
+        self.machine: Machine | None = None
+        self.running: list[Status] = []
+
+    def compose(self) -> ComposeResult:
+        with Horizontal(id="top"):
+            yield Static("vlmtui", id="brand")
+            yield Static("Pick a model", id="subtitle")
+            yield Static(id="machine", markup=False)
+        yield Input(id="filter", placeholder="Type to filter, or give the path of a model folder", compact=True)
+        with Horizontal(id="body"):
+            with Vertical(id="models"):
+                yield ModelHeader()
+                yield ModelList(id="list")
+                yield Static(id="nothing", markup=False)
+            with VerticalScroll(id="side", can_focus=False):
+                yield ModelDetails(id="details", markup=False)
+        yield Footer(show_command_palette=False)
+
+    def on_mount(self) -> None:
+        self._fill()
+        self.query_one("#filter").focus()
+        self.call_after_refresh(self._look)
+
+    @on(Input.Changed, "#filter")
+    def _filter_changed(self) -> None:
+        self._fill()
+
+    @on(ModelList.Highlighted)
+    def _show_details(self, event: ModelList.Highlighted) -> None:
+        self.query_one(ModelDetails).show(event.choice, self.machine)
+
+    @on(ModelList.Chosen)
+    def _choose(self, event: ModelList.Chosen) -> None:
+        self.post_message(self.ModelChosen(event.choice.model))
+
+    @on(MachineMeasured)
+    def _machine_measured(self, event: MachineMeasured) -> None:
+        self.machine = event.machine
+        self.query_one("#machine", Static).update(event.machine.describe())
+        self._fill()
+
+    @on(RunningFound)
+    def _running_found(self, event: RunningFound) -> None:
+        self.running = event.running
+        self._fill()
+
+    @on(EngineChanged)
+    def _engine_changed(self) -> None:
+        self._fill()
+
+    @on(Worker.StateChanged)
+    def _worker_changed(self, event: Worker.StateChanged) -> None:
+        if event.state is WorkerState.ERROR and event.worker.error is not None:
+            raise event.worker.error
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        if action == "back":
+            return bool(self._query) or self._has_chat
+        return True
+
+    def action_load(self) -> None:
+        """Load the highlighted model."""
+        chosen = self.query_one(ModelList).chosen
+        if chosen is None:
+            self.app.bell()
+        else:
+            self.post_message(self.ModelChosen(chosen.model))
+
+    def action_back(self) -> None:
+        """Clear the filter; with nothing to clear, go back to the chat."""
+        if self._query:
+            self.query_one("#filter", Input).value = ""
+        else:
+            self.post_message(self.LeavePicker())
+
+    async def action_move(self, how: str) -> None:
+        """Move the highlight while the filter line keeps the focus."""
+        await self.query_one(ModelList).run_action(how)
+
+    @property
+    def _query(self) -> str:
+        return self.query_one("#filter", Input).value if self.is_mounted else ""
+
+    @property
+    def _has_chat(self) -> bool:
+        """Whether there is a chat below this screen to go back to."""
+        return self in self.app.screen_stack[1:]
+
+    def _look(self) -> None:
+        """Ask for what takes a while, once the first picture is on the screen."""
+        self._measure()
+        self._find_running()
+
+    @work(thread=True, group="machine", exit_on_error=False)
+    def _measure(self) -> None:
+        self.post_message(self.MachineMeasured(Machine.measure()))
+
+    @work(group="running", exit_on_error=False)
+    async def _find_running(self) -> None:
+        self.post_message(self.RunningFound(await self.services.host.running()))
+
+    def _fill(self) -> None:
+        controller = self.engine_controller
+        loaded = controller.model.spec if controller.model and controller.state is EngineState.READY else None
+        query = self._query
+        rows = choices(self.services.registry, running=self.running, current=loaded, query=query)
+        self.query_one(ModelList).show(rows, self.machine)
+        nothing = self.query_one("#nothing", Static)
+        nothing.display = not rows
+        nothing.update(f"No model matches “{query}”. Esc clears the filter.")
+        self.query_one(ModelList).display = bool(rows)
+        self.refresh_bindings()

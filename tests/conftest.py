@@ -1,0 +1,56 @@
+"""The real engine, started once and shared by every test that needs it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+
+import pytest
+
+from vlmtui.domain.engine import EngineReady
+from vlmtui.engine.client import WorkerClient
+from vlmtui.engine.host import WorkerHost
+from vlmtui.paths import Paths
+from vlmtui.registry.loader import Registry
+from vlmtui.registry.match import DEFAULT_MODEL, Model, resolve
+
+
+@pytest.fixture(scope="session")
+def shapes() -> Model:
+    """The bundled model."""
+    return resolve(Registry.bundled(), DEFAULT_MODEL)
+
+
+@pytest.fixture(scope="session")
+def engine_paths(tmp_path_factory: pytest.TempPathFactory) -> Paths:
+    """The folders that the shared worker belongs to."""
+    return Paths.below(tmp_path_factory.mktemp("engine"))
+
+
+@pytest.fixture(scope="session")
+def loaded_worker(engine_paths: Paths, shapes: Model) -> Iterator[Paths]:
+    """A worker with the bundled model, loaded. Gives the folders to find it in; it ends with the session."""
+
+    async def load() -> None:
+        engine = await WorkerHost(engine_paths).open(shapes.spec, client="tests", keep_alive_s=None)
+        events = [event async for event in engine.load()]
+        assert isinstance(events[-1], EngineReady), events[-1]
+        await engine.close()
+
+    async def end() -> None:
+        host = WorkerHost(engine_paths)
+        for status in await host.running():
+            await host.stop(status.pid)
+
+    asyncio.run(load())
+    yield engine_paths
+    asyncio.run(end())
+
+
+@pytest.fixture
+async def engine(loaded_worker: Paths, shapes: Model) -> AsyncIterator[WorkerClient]:
+    """A connection of the test's own to the shared worker."""
+    client = await WorkerHost(loaded_worker).open(shapes.spec, client="tests", keep_alive_s=None)
+    assert client.attached
+    yield client
+    await client.close()

@@ -1,0 +1,187 @@
+"""The bundled model in real vLLM, through our own worker: tests on what it saw, not on that something came."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import aclosing
+from pathlib import Path
+
+import pytest
+
+from tests.support.pictures import Easel
+from vlmtui.domain.conversation import Media, Text, Turn, assistant_turn, user_turn
+from vlmtui.domain.engine import Cancelled, Delta, Failed, Finished, GenerateRequest, RawPrompt
+from vlmtui.domain.sampling import Sampling
+from vlmtui.engine.client import WorkerClient
+from vlmtui.engine.session import Answer, PromptMode, make_request, new_request_id, run_turn
+from vlmtui.errors import ErrorKind
+from vlmtui.registry.match import Model
+
+pytestmark = pytest.mark.engine
+BOTH: Sequence[PromptMode] = ("chat", "raw")
+IMAGE = "<|vision_start|><|image_pad|><|vision_end|>"
+
+
+@pytest.fixture
+def easel(tmp_path: Path) -> Easel:
+    return Easel(tmp_path)
+
+
+class Asker:
+    def __init__(self, engine: WorkerClient, model: Model) -> None:
+        self.engine = engine
+        self.model = model
+
+    async def run(self, request: GenerateRequest) -> Answer:
+        answer = Answer(request.request_id)
+        async with aclosing(run_turn(self.engine, request)) as events:  # type: ignore[type-var]
+            async for _, answer in events:
+                pass
+        return answer
+
+    async def __call__(self, *turns: Turn, mode: PromptMode = "chat", sampling: Sampling | None = None) -> Answer:
+        return await self.run(make_request(self.model.family, turns, sampling or Sampling(), mode=mode))
+
+
+@pytest.fixture
+def ask(engine: WorkerClient, shapes: Model) -> Asker:
+    return Asker(engine, shapes)
+
+
+@pytest.mark.parametrize("mode", BOTH)
+async def test_one_image(ask: Asker, easel: Easel, mode: PromptMode) -> None:
+    picture = easel.picture(("red", "circle", "top left"))
+    answer = await ask(user_turn("What is in this image?", [picture.attachment]), mode=mode)
+    assert answer.text == picture.answer
+    assert isinstance(answer.outcome, Finished)
+    assert answer.outcome.finish_reason == "stop"
+    assert answer.outcome.stop == "<|im_end|>"
+    assert answer.usage.image_tokens == 16
+
+
+@pytest.mark.parametrize("mode", BOTH)
+async def test_two_images_in_order(ask: Asker, easel: Easel, mode: PromptMode) -> None:
+    first = easel.picture(("yellow", "star", "bottom right"))
+    second = easel.picture(("blue", "square", "center"))
+    answer = await ask(user_turn("Describe these images.", [first.attachment, second.attachment]), mode=mode)
+    assert answer.text == f"Image 1: {first.inner} Image 2: {second.inner}"
+
+
+@pytest.mark.parametrize("mode", BOTH)
+async def test_video(ask: Asker, easel: Easel, mode: PromptMode) -> None:
+    clip = easel.clip("green", "square", "left")
+    answer = await ask(user_turn("What happens in this video?", [clip.attachment]), mode=mode)
+    assert answer.text == clip.answer
+
+
+async def test_a_second_turn_about_the_first_turns_image(ask: Asker, easel: Easel) -> None:
+    first = easel.picture(("purple", "triangle", "top"))
+    second = easel.picture(("orange", "circle", "left"))
+    turns = [
+        user_turn("What is in this image?", [first.attachment]),
+        assistant_turn(first.answer),
+        user_turn("What is in this image?", [second.attachment]),
+        assistant_turn(second.answer),
+        user_turn("What was in the first image?"),
+    ]
+    assert (await ask(*turns)).text == first.answer
+
+
+async def test_chat_template_and_raw_prompt_give_the_same_tokens(ask: Asker, easel: Easel) -> None:
+    one, two = easel.picture(("red", "star", "left")), easel.clip("blue", "circle", "up")
+    turns = [
+        Turn("system", (Text("Be brief."),)),
+        Turn("user", (Text("Look: "), Media(one.attachment), Text(" and tell."))),
+        assistant_turn(one.answer),
+        user_turn("And this {video}?", [two.attachment]),
+    ]
+    chat, raw = await ask(*turns), await ask(*turns, mode="raw")
+    assert chat.prompt is not None
+    assert raw.prompt is not None
+    assert chat.prompt.token_ids == raw.prompt.token_ids
+    assert chat.prompt.media == raw.prompt.media
+    assert chat.text == raw.text
+
+
+async def test_special_characters_reach_the_model_as_they_are(ask: Asker) -> None:
+    text = 'Ünïcødé 图像 🙂 "quotes" {braces} \\n\ttab\nline <b>[/x]'
+    answer = await ask(user_turn(text), mode="raw")
+    assert answer.prompt is not None
+    assert f"<|im_start|>user\n{text}<|im_end|>" in answer.prompt.prompt
+
+
+async def test_max_tokens_ends_with_length(ask: Asker) -> None:
+    answer = await ask(user_turn("Count to 100."), sampling=Sampling(max_tokens=7))
+    assert isinstance(answer.outcome, Finished)
+    assert (answer.outcome.finish_reason, answer.outcome.stop) == ("length", None)
+    assert answer.usage.completion_tokens == 7
+
+
+async def test_a_stop_string_ends_the_answer_and_is_named(ask: Asker) -> None:
+    answer = await ask(user_turn("Count to 100."), sampling=Sampling(stop=(" 7",)))
+    assert answer.text == "1 2 3 4 5 6"
+    assert isinstance(answer.outcome, Finished)
+    assert answer.outcome.stop == " 7"
+
+
+async def test_cancel_keeps_what_came_and_frees_the_engine(ask: Asker, engine: WorkerClient) -> None:
+    request = make_request(ask.model.family, [user_turn("Count to 200.")], Sampling())
+    answer = Answer(request.request_id)
+    async for event, answer in run_turn(engine, request):
+        if isinstance(event, Delta):
+            await engine.cancel(request.request_id)
+    assert isinstance(answer.outcome, Cancelled)
+    assert answer.text.startswith("1 2")
+    assert "200" not in answer.text
+    assert (await engine.status()).running == 0
+
+
+async def test_two_requests_at_once(ask: Asker, easel: Easel) -> None:
+    pictures = [easel.picture(("red", "circle", "top")), easel.picture(("blue", "star", "bottom"))]
+    answers = await asyncio.gather(
+        *(ask(user_turn("What is in this image?", [picture.attachment])) for picture in pictures)
+    )
+    assert [answer.text for answer in answers] == [picture.answer for picture in pictures]
+
+
+@pytest.mark.parametrize(
+    ("text", "images"),
+    [
+        (f"<|im_start|>user\n{IMAGE}{IMAGE}?<|im_end|>\n<|im_start|>assistant\n", 1),
+        ("<|im_start|>user\n?<|im_end|>\n<|im_start|>assistant\n", 1),
+        (f"<|im_start|>user\n{IMAGE}?<|im_end|>\n<|im_start|>assistant\n", 0),
+    ],
+)
+async def test_placeholders_that_do_not_match_are_refused_and_the_engine_lives(
+    ask: Asker, easel: Easel, text: str, images: int
+) -> None:
+    attachments = tuple(easel.picture(("red", "circle", "top")).attachment for _ in range(images))
+    prompt = RawPrompt(text=text, attachments=attachments)
+    answer = await ask.run(GenerateRequest(request_id=new_request_id(), prompt=prompt, sampling=Sampling()))
+    assert isinstance(answer.outcome, Failed)
+    assert answer.outcome.failure.kind is ErrorKind.PLACEHOLDER_MISMATCH
+    assert (await ask(user_turn("hello"))).text
+
+
+async def test_a_context_that_is_too_long_is_told(ask: Asker) -> None:
+    answer = await ask(user_turn("x " * 5000))
+    assert isinstance(answer.outcome, Failed)
+    assert answer.outcome.failure.kind is ErrorKind.CONTEXT_TOO_LONG
+
+
+async def test_an_image_that_vanished_fails_the_turn_alone(ask: Asker, easel: Easel) -> None:
+    picture = easel.picture(("red", "circle", "top"))
+    Path(picture.attachment.path).unlink()
+    answer = await ask(user_turn("?", [picture.attachment]))
+    assert isinstance(answer.outcome, Failed)
+    assert answer.outcome.failure.kind is ErrorKind.BAD_INPUT
+    assert (await ask(user_turn("hello"))).text
+
+
+async def test_the_engine_says_what_it_is(engine: WorkerClient) -> None:
+    assert engine.info is not None
+    assert engine.info.architecture == "Qwen2VLForConditionalGeneration"
+    assert engine.info.has_chat_template
+    assert engine.info.limits == {"image": 8, "video": 2}
+    assert engine.info.max_model_len == 4096

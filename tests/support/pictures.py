@@ -1,0 +1,64 @@
+"""Scenes as files and attachments, with the answer that the bundled model should give."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+
+import av
+import numpy as np
+
+import scenes
+from vlmtui.domain.attachment import Attachment
+from vlmtui.media.stage import stage
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A drawn scene: its file, staged, and what is in it."""
+
+    path: Path
+    attachment: Attachment
+    answer: str
+
+    @property
+    def inner(self) -> str:
+        """The answer as it stands inside a longer one."""
+        return self.answer[0].lower() + self.answer[1:]
+
+
+class Easel:
+    """Draws scenes into files of one folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._store = folder / "store"
+        self._random = Random(folder.name)
+
+    def picture(self, *shapes: tuple[str, str, str], size: tuple[int, int] = (224, 224)) -> Picture:
+        """A scene of (colour, kind, place) on white or black, drawn large and plain."""
+        ordered = sorted((scenes.Shape(c, k, scenes.PLACES.index(p)) for c, k, p in shapes), key=lambda s: s.place)
+        scene = scenes.Scene(tuple(ordered), self._random.getrandbits(32))
+        path = self._folder / f"scene-{len(list(self._folder.iterdir()))}.png"
+        scenes.draw(scene, size).save(path)
+        return Picture(path, stage(path, self._store), scenes.describe(scene))
+
+    def clip(self, colour: str, kind: str, direction: str, *, frames: int = 8) -> Picture:
+        """A video of one shape that moves."""
+        place = 4
+        clip = scenes.Clip(scenes.Shape(colour, kind, place), direction, None, frames, self._random.getrandbits(32))
+        path = self._folder / f"clip-{len(list(self._folder.iterdir()))}.mp4"
+        write_video(path, [np.asarray(frame) for frame in scenes.draw_clip(clip, (224, 224))])
+        return Picture(path, stage(path, self._store), scenes.describe_clip(clip))
+
+
+def write_video(path: Path, frames: list[np.ndarray], *, fps: int = 4) -> None:
+    """Frames (H, W, 3) uint8, even sizes, as H.264."""
+    with av.open(str(path), "w") as container:
+        stream = container.add_stream("libx264", rate=fps, options={"crf": "10"})
+        stream.height, stream.width = frames[0].shape[:2]
+        stream.pix_fmt = "yuv420p"
+        for frame in frames:
+            container.mux(stream.encode(av.VideoFrame.from_ndarray(frame, format="rgb24")))
+        container.mux(stream.encode())

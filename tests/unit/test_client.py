@@ -1,0 +1,307 @@
+"""The client against a real process that speaks the protocol, well or badly."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import tempfile
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.fake_worker import fake_launcher
+from vlmtui.domain.engine import (
+    Cancelled,
+    Delta,
+    EngineReady,
+    Failed,
+    Finished,
+    GenerateRequest,
+    LoadFailed,
+    LoadProgress,
+    LoadSpec,
+    LoadStage,
+    PromptReady,
+    RawPrompt,
+    Timings,
+    Usage,
+)
+from vlmtui.domain.sampling import Sampling
+from vlmtui.engine.client import WorkerClient
+from vlmtui.engine.host import WorkerHost
+from vlmtui.engine.inbox import EventInbox, LoadBoard, LogTail
+from vlmtui.errors import ErrorKind, VlmtuiError
+from vlmtui.paths import Paths
+from vlmtui.protocol.endpoint import Endpoint
+from vlmtui.protocol.messages import MAX_MESSAGE_BYTES
+
+Opening = Callable[..., Awaitable[WorkerClient]]
+
+
+@pytest.fixture
+def paths() -> Iterator[Paths]:
+    """Below a folder with a short name: a socket's path may not be long."""
+    with tempfile.TemporaryDirectory(prefix="vlmtui-test-") as folder:
+        yield Paths.below(Path(folder))
+
+
+@pytest.fixture
+async def opening(paths: Paths) -> AsyncIterator[Opening]:
+    host = WorkerHost(paths, fake_launcher())
+
+    async def opened(**options: object) -> WorkerClient:
+        spec = LoadSpec(model="/models/fake", name="fake", engine_args=options)
+        return await host.open(spec, client="test", keep_alive_s=60)
+
+    yield opened
+    for endpoint in Endpoint.all(paths):
+        await host.stop_worker(endpoint)
+
+
+def ask(text: str, request_id: str = "r1") -> GenerateRequest:
+    return GenerateRequest(request_id=request_id, prompt=RawPrompt(text=text), sampling=Sampling())
+
+
+async def test_an_answer_and_its_end(opening: Opening) -> None:
+    engine = await opening()
+    events = [event async for event in engine.generate(ask("foreign red foreign circle"))]
+    assert [type(event) for event in events] == [PromptReady, Delta, Delta, Finished]
+    assert "".join(event.text for event in events if isinstance(event, Delta)) == "red circle "
+
+
+async def test_requests_at_once_do_not_mix(opening: Opening) -> None:
+    engine = await opening()
+
+    async def answer(number: int) -> str:
+        words = " ".join([f"{number}w"] * 200)
+        events = [event async for event in engine.generate(ask(words, f"r{number}"))]
+        return "".join(event.text for event in events if isinstance(event, Delta))
+
+    answers = await asyncio.gather(*(answer(number) for number in range(8)))
+    assert answers == [f"{number}w " * 200 for number in range(8)]
+
+
+async def test_cancel_ends_with_cancelled(opening: Opening) -> None:
+    engine = await opening()
+    events = engine.generate(ask("half hold never"))
+    async for event in events:
+        if isinstance(event, Delta):
+            break
+    await engine.cancel("r1")
+    [end] = [event async for event in events]
+    assert isinstance(end, Cancelled)
+    assert end.usage.completion_tokens == 1
+    await engine.cancel("r1")
+
+
+async def test_closing_the_iterator_cancels_in_the_worker(opening: Opening) -> None:
+    engine = await opening()
+    events = engine.generate(ask("half hold never"))
+    await anext(events)
+    assert (await engine.status()).running == 1
+    await events.aclose()
+    while (await engine.status()).running:
+        await asyncio.sleep(0)
+    again = [event async for event in engine.generate(ask("again"))]
+    assert isinstance(again[-1], Finished)
+
+
+async def test_cancelling_the_consuming_task_cancels_in_the_worker(opening: Opening) -> None:
+    engine = await opening()
+    holds = asyncio.Event()
+
+    async def consume() -> None:
+        async for event in engine.generate(ask("half hold never")):
+            if isinstance(event, Delta):
+                holds.set()
+
+    task = asyncio.create_task(consume())
+    await holds.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    while (await engine.status()).running:
+        await asyncio.sleep(0)
+
+
+async def test_a_failure_ends_the_request_only(opening: Opening) -> None:
+    engine = await opening()
+    [*_, end] = [event async for event in engine.generate(ask("fail"))]
+    assert isinstance(end, Failed)
+    assert end.failure.kind is ErrorKind.CONTEXT_TOO_LONG
+    assert await engine.ping() < 5
+
+
+async def test_death_mid_answer_fails_every_request(opening: Opening) -> None:
+    engine = await opening()
+    held = asyncio.create_task(_last(engine, ask("hold", "held")))
+    while (await engine.status()).running != 1:
+        await asyncio.sleep(0)
+    events = [event async for event in engine.generate(ask("half die"))]
+    assert [type(event) for event in events] == [PromptReady, Delta, Failed]
+    for end in (events[-1], await held):
+        assert isinstance(end, Failed)
+        assert end.failure.kind is ErrorKind.ENGINE_DIED
+        assert end.failure.hint
+    cause = await engine.closed()
+    assert cause is not None
+    assert cause.kind is ErrorKind.ENGINE_DIED
+    [after] = [event async for event in engine.generate(ask("more"))]
+    assert isinstance(after, Failed)
+    for question in (engine.ping, engine.status):
+        with pytest.raises(VlmtuiError, match="ended"):
+            await question()
+
+
+async def test_kill_is_noticed_while_nothing_is_asked(opening: Opening) -> None:
+    engine = await opening()
+    pid = (await engine.status()).pid
+    waiting = asyncio.create_task(engine.closed())
+    os.kill(pid, signal.SIGKILL)
+    cause = await asyncio.wait_for(waiting, 1)
+    assert cause is not None
+    assert cause.kind is ErrorKind.ENGINE_DIED
+
+
+@pytest.mark.parametrize("word", ["garbage", "oversized"])
+async def test_nonsense_from_the_worker_ends_the_connection(opening: Opening, word: str) -> None:
+    engine = await opening()
+    [*_, end] = [event async for event in engine.generate(ask(f"half {word} more"))]
+    assert isinstance(end, Failed)
+    assert end.failure.kind is ErrorKind.PROTOCOL
+    cause = await engine.closed()
+    assert cause is not None
+    assert cause.kind is ErrorKind.PROTOCOL
+
+
+async def test_a_load_shows_every_stage(opening: Opening) -> None:
+    engine = await opening(load="hold")
+    events = engine.load()
+    stages = [event.stage async for event in _some(events, len(LoadStage)) if isinstance(event, LoadProgress)]
+    assert stages == list(LoadStage)
+    assert engine.info is None
+    waiting = asyncio.create_task(_next(events))
+    await engine.shutdown()
+    assert isinstance(await waiting, LoadFailed)
+
+
+async def test_a_load_that_fails_says_why_and_so_does_closed(opening: Opening) -> None:
+    engine = await opening(load="fail")
+    last = [event async for event in engine.load()][-1]
+    assert isinstance(last, LoadFailed)
+    assert last.failure.kind is ErrorKind.OUT_OF_MEMORY
+    cause = await engine.closed()
+    assert cause is not None
+    assert cause.kind is ErrorKind.OUT_OF_MEMORY
+
+
+async def test_a_ready_engine_is_ready_at_once(opening: Opening) -> None:
+    engine = await opening()
+    [*_, last] = [event async for event in engine.load()]
+    assert isinstance(last, EngineReady)
+    assert [type(event) async for event in engine.load()] == [EngineReady]
+
+
+@pytest.mark.parametrize(
+    ("greeting", "words"), [("old", "version 99"), ("refuse", "too new"), ("garbage", "not understood")]
+)
+async def test_a_worker_of_another_version_is_told(opening: Opening, greeting: str, words: str) -> None:
+    with pytest.raises(VlmtuiError, match=words) as caught:
+        await opening(greeting=greeting)
+    assert caught.value.kind is ErrorKind.PROTOCOL
+    assert "vlmtui stop fake" in caught.value.hint
+
+
+async def test_the_log_begins_with_its_newest_lines_and_goes_on(opening: Opening) -> None:
+    engine = await opening()
+    log = engine.log(2)
+    assert [await anext(log) for _ in range(3)] == ["line 3", "line 4", "a new line"]
+    another = engine.log(1)
+    assert await anext(another) == "a new line"
+    await engine.close()
+    assert [line async for line in log] == []
+
+
+async def test_keep_alive_is_set(opening: Opening) -> None:
+    engine = await opening()
+    await engine.set_keep_alive(7)
+    assert (await engine.status()).keep_alive_s == 7
+
+
+async def test_our_own_close_is_no_death(opening: Opening) -> None:
+    engine = await opening()
+    await engine.close()
+    assert await engine.closed() is None
+    await engine.close()
+    [end] = [event async for event in engine.generate(ask("more"))]
+    assert isinstance(end, Failed)
+
+
+@pytest.mark.parametrize("text", ["\udcff", "x" * MAX_MESSAGE_BYTES], ids=["not Unicode", "too large"])
+async def test_what_cannot_be_sent_fails_and_harms_nothing(opening: Opening, text: str) -> None:
+    engine = await opening()
+    [end] = [event async for event in engine.generate(ask(text))]
+    assert isinstance(end, Failed)
+    assert end.failure.kind is ErrorKind.BAD_INPUT
+    assert isinstance(await _last(engine, ask("fine")), Finished)
+
+
+async def test_a_request_id_is_used_once(opening: Opening) -> None:
+    engine = await opening()
+    events = engine.generate(ask("hold"))
+    await anext(events)
+    with pytest.raises(ValueError, match="r1"):
+        await anext(engine.generate(ask("again")))
+    await events.aclose()
+
+
+async def test_an_inbox_far_behind_joins_deltas_and_loses_nothing() -> None:
+    inbox = EventInbox()
+    for number in range(5000):
+        inbox.put(Delta(request_id="r1", text=f"{number} ", tokens=1))
+    inbox.put(Cancelled(request_id="r1", usage=Usage(), timings=Timings()))
+    taken = []
+    while not isinstance(event := await inbox.get(), Cancelled):
+        taken.append(event)
+    assert len(taken) == 1024
+    deltas = [event for event in taken if isinstance(event, Delta)]
+    assert "".join(delta.text for delta in deltas) == "".join(f"{number} " for number in range(5000))
+    assert sum(delta.tokens for delta in deltas) == 5000
+
+
+def test_a_load_board_keeps_the_newest_of_each_stage() -> None:
+    board = LoadBoard()
+    seen: dict[LoadStage, LoadProgress] = {}
+    for fraction in (0.1, 0.9):
+        board.put(LoadProgress(stage=LoadStage.WEIGHTS, elapsed_s=1, fraction=fraction))
+    board.put(LoadProgress(stage=LoadStage.CONFIG, elapsed_s=0.5))
+    assert [(item.stage, item.fraction) for item in board.unseen(seen)] == [
+        (LoadStage.CONFIG, None),
+        (LoadStage.WEIGHTS, 0.9),
+    ]
+    assert board.unseen(seen) == []
+
+
+def test_a_log_tail_forgets_the_oldest() -> None:
+    tail = LogTail()
+    tail.put(tuple(str(number) for number in range(3000)))
+    lines, number = tail.since(tail.newest(2))
+    assert lines == ["2998", "2999"]
+    tail.put(("more",))
+    assert tail.since(number) == (["more"], 3001)
+    assert len(tail.since(0)[0]) == 2000
+
+
+async def _last(engine: WorkerClient, request: GenerateRequest) -> object:
+    return [event async for event in engine.generate(request)][-1]
+
+
+async def _some(events: AsyncIterator[object], count: int) -> AsyncIterator[object]:
+    for _ in range(count):
+        yield await anext(events)
+
+
+async def _next(events: AsyncIterator[object]) -> object:
+    return await anext(events)

@@ -1,0 +1,61 @@
+"""A hosted engine for the server's tests: says what it is asked to, one word a token."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+
+from vlmtui.domain.engine import (
+    ChatPrompt,
+    Delta,
+    EngineEvent,
+    EngineInfo,
+    Finished,
+    GenerateRequest,
+    LoadSpec,
+    PromptReady,
+    Timings,
+    Usage,
+)
+
+SPEC = LoadSpec(model="m", name="test")
+INFO = EngineInfo(
+    spec=SPEC,
+    architecture="A",
+    vllm_version="0",
+    device="cpu",
+    dtype="float32",
+    max_model_len=100,
+    has_chat_template=True,
+    limits={"image": 1},
+    load_s=0.0,
+)
+
+
+class EchoEngine:
+    """Repeats the last turn's text. `fail` as a text raises; `wait` gives one word and then hangs until cancelled."""
+
+    def __init__(self) -> None:
+        self.info = INFO
+        self.is_dead = False
+        self.aborted: list[str] = []
+        self.ended = False
+
+    async def generate(self, request: GenerateRequest) -> AsyncGenerator[EngineEvent, None]:
+        assert isinstance(request.prompt, ChatPrompt)
+        text = request.prompt.turns[-1].text
+        if text == "fail":
+            raise ValueError("CUDA out of memory.")
+        yield PromptReady(request_id=request.request_id, prompt=text, token_ids=(1, 2, 3), media=())
+        for word in text.split(" "):
+            yield Delta(request_id=request.request_id, text=f"{word} ", tokens=1)
+            if word == "wait":
+                try:
+                    await asyncio.Event().wait()
+                except asyncio.CancelledError:
+                    self.aborted.append(request.request_id)
+                    raise
+        yield Finished(request_id=request.request_id, finish_reason="stop", usage=Usage(), timings=Timings())
+
+    async def shutdown(self) -> None:
+        self.ended = True

@@ -1,0 +1,302 @@
+"""The server over a real socket, spoken to by the real client; only the engine is scripted."""
+
+from __future__ import annotations
+
+import asyncio
+import stat
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from pathlib import Path
+
+import pytest
+
+from tests.worker.hosted import INFO, SPEC, EchoEngine
+from vlmtui.domain.conversation import user_turn
+from vlmtui.domain.engine import (
+    Cancelled,
+    ChatPrompt,
+    EngineEvent,
+    EngineReady,
+    Failed,
+    Finished,
+    GenerateRequest,
+    LoadFailed,
+    LoadSpec,
+)
+from vlmtui.domain.sampling import Sampling
+from vlmtui.engine.client import WorkerClient
+from vlmtui.engine.connect import connect
+from vlmtui.errors import ErrorKind
+from vlmtui.paths import Paths
+from vlmtui.protocol.codec import decode_worker_message, encode
+from vlmtui.protocol.endpoint import Endpoint
+from vlmtui.protocol.messages import Hello, Refused, Welcome
+from vlmtui.worker.server import EXIT_ENGINE_DIED, EXIT_LOAD_FAILED, WorkerServer, make_server
+
+Loader = Callable[[LoadSpec], Awaitable[EchoEngine]]
+
+
+async def nothing() -> None:
+    """The client's own way to end a process: there is none here."""
+
+
+class Stage:
+    """A running server and the means to speak to it."""
+
+    def __init__(self, server: WorkerServer, endpoint: Endpoint, task: asyncio.Task[int]) -> None:
+        self.server = server
+        self.endpoint = endpoint
+        self.task = task
+
+    async def client(self, name: str = "test") -> WorkerClient:
+        while not self.endpoint.socket.exists():
+            await asyncio.sleep(0)
+        return await connect(self.endpoint, client=name, attached=True, timeout=10, end=nothing)
+
+
+@asynccontextmanager
+async def serving(tmp_path: Path, load: Loader, *, keep_alive_s: float | None = None) -> AsyncIterator[Stage]:
+    endpoint = Endpoint.of(Paths.below(tmp_path), SPEC)
+    log = tmp_path / "worker.log"
+    log.write_text("")
+    server = make_server(SPEC, load, log=log, keep_alive_s=keep_alive_s, pid=1)
+    task = asyncio.create_task(server.run(endpoint.socket))
+    async with AsyncExitStack() as stack:
+        stack.callback(server.stop)
+        yield Stage(server, endpoint, task)
+    await task
+
+
+@pytest.fixture
+def engine() -> EchoEngine:
+    return EchoEngine()
+
+
+@pytest.fixture
+async def stage(tmp_path: Path, engine: EchoEngine) -> AsyncIterator[Stage]:
+    async def load(spec: LoadSpec) -> EchoEngine:
+        return engine
+
+    async with serving(tmp_path, load) as found:
+        yield found
+
+
+def request(text: str, request_id: str = "r") -> GenerateRequest:
+    return GenerateRequest(request_id=request_id, prompt=ChatPrompt(turns=(user_turn(text),)), sampling=Sampling())
+
+
+async def ready(client: WorkerClient) -> WorkerClient:
+    events = [event async for event in client.load()]
+    assert isinstance(events[-1], EngineReady)
+    return client
+
+
+async def answer(client: WorkerClient, wanted: GenerateRequest) -> tuple[str, EngineEvent]:
+    events = [event async for event in client.generate(wanted)]
+    return "".join(getattr(event, "text", "") for event in events), events[-1]
+
+
+async def test_a_request_is_answered_with_counts_and_times(stage: Stage) -> None:
+    client = await ready(await stage.client())
+    text, last = await answer(client, request("one two three"))
+    assert text == "one two three "
+    assert isinstance(last, Finished)
+    assert (last.usage.prompt_tokens, last.usage.completion_tokens) == (3, 3)
+    assert last.timings.ttft_s is not None
+    assert last.timings.ttft_s <= last.timings.total_s
+    await client.close()
+
+
+async def test_the_socket_is_its_owners_only(stage: Stage) -> None:
+    client = await stage.client()
+    assert stat.S_IMODE(stage.endpoint.socket.stat().st_mode) == 0o600
+    assert stat.S_IMODE(stage.endpoint.socket.parent.stat().st_mode) == 0o700
+    await client.close()
+
+
+async def test_a_failing_request_is_explained_and_harms_nothing(stage: Stage) -> None:
+    client = await ready(await stage.client())
+    _, last = await answer(client, request("fail"))
+    assert isinstance(last, Failed)
+    assert last.failure.kind is ErrorKind.OUT_OF_MEMORY
+    assert isinstance((await answer(client, request("again")))[1], Finished)
+    await client.close()
+
+
+async def test_cancel_aborts_in_the_engine_and_counts_what_came(stage: Stage, engine: EchoEngine) -> None:
+    client = await ready(await stage.client())
+    events = []
+    async for event in client.generate(request("well wait", "c")):
+        events.append(event)
+        if getattr(event, "text", "") == "wait ":
+            await client.cancel("c")
+    assert isinstance(events[-1], Cancelled)
+    assert events[-1].usage.completion_tokens == 2
+    assert engine.aborted == ["c"]
+    await client.close()
+
+
+async def test_a_client_that_goes_away_leaves_no_request_behind(stage: Stage, engine: EchoEngine) -> None:
+    client, other = await ready(await stage.client()), await ready(await stage.client())
+    async for event in client.generate(request("wait", "gone")):
+        if getattr(event, "text", ""):
+            break
+    await client.close()
+    while stage.server.running:
+        await asyncio.sleep(0)
+    assert engine.aborted == ["gone"]
+    assert isinstance((await answer(other, request("still here")))[1], Finished)
+    await other.close()
+
+
+async def test_one_client_cannot_cancel_anothers_request(stage: Stage) -> None:
+    mine, theirs = await ready(await stage.client()), await ready(await stage.client())
+    stream = mine.generate(request("wait", "mine"))
+    await anext(stream)
+    await theirs.cancel("mine")
+    await theirs.ping()
+    assert "mine" in stage.server.running
+    await stream.aclose()
+    await mine.close()
+    await theirs.close()
+
+
+async def test_pings_are_answered_while_a_load_blocks(tmp_path: Path) -> None:
+    import threading
+
+    release = threading.Event()
+
+    async def slow(spec: LoadSpec) -> EchoEngine:
+        release.wait(60)
+        return EchoEngine()
+
+    async with serving(tmp_path, slow) as stage:
+        client = await stage.client()
+        assert await client.ping() < 5
+        assert (await client.status()).state == "loading"
+        _, last = await answer(client, request("early"))
+        assert isinstance(last, Failed)
+        assert last.failure.kind is ErrorKind.ENGINE_BUSY
+        release.set()
+        await ready(client)
+        assert client.info is not None
+        assert client.info.architecture == INFO.architecture
+        await client.close()
+
+
+async def test_a_load_that_fails_is_told_and_ends_the_worker(tmp_path: Path) -> None:
+    gate = asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    async def broken(spec: LoadSpec) -> EchoEngine:
+        asyncio.run_coroutine_threadsafe(gate.wait(), loop).result(60)
+        raise RuntimeError("Cannot find any model weights with `x`")
+
+    async with serving(tmp_path, broken) as stage:
+        client = await stage.client()
+        gate.set()
+        events = [event async for event in client.load()]
+        assert isinstance(events[-1], LoadFailed)
+        assert events[-1].failure.kind is ErrorKind.WEIGHTS_MISSING
+        assert await stage.task == EXIT_LOAD_FAILED
+
+
+async def test_an_engine_that_dies_fails_its_requests_and_ends_the_worker(stage: Stage, engine: EchoEngine) -> None:
+    client = await ready(await stage.client())
+    (stage.endpoint.log.parent).mkdir(parents=True, exist_ok=True)
+    events = []
+    async for event in client.generate(request("wait", "d")):
+        events.append(event)
+        if getattr(event, "text", ""):
+            engine.is_dead = True
+    assert isinstance(events[-1], Failed)
+    assert events[-1].failure.kind is ErrorKind.ENGINE_DIED
+    assert await stage.task == EXIT_ENGINE_DIED
+
+
+async def test_an_unused_worker_ends_after_its_keep_alive(tmp_path: Path) -> None:
+    async def load(spec: LoadSpec) -> EchoEngine:
+        return EchoEngine()
+
+    async with serving(tmp_path, load, keep_alive_s=0) as stage:
+        client = await ready(await stage.client())
+        looker = await stage.client("ps")
+        await looker.close()
+        assert not stage.task.done()
+        await client.close()
+        assert await asyncio.wait_for(stage.task, 10) == 0
+
+
+async def test_keep_alive_can_be_changed(tmp_path: Path) -> None:
+    async def load(spec: LoadSpec) -> EchoEngine:
+        return EchoEngine()
+
+    async with serving(tmp_path, load, keep_alive_s=None) as stage:
+        client = await ready(await stage.client())
+        await client.set_keep_alive(0)
+        assert (await client.status()).keep_alive_s == 0
+        await client.close()
+        assert await asyncio.wait_for(stage.task, 10) == 0
+
+
+async def test_the_log_is_given_and_followed(stage: Stage, tmp_path: Path) -> None:
+    client = await ready(await stage.client())
+    log = tmp_path / "worker.log"
+    log.write_text("before\n")
+    lines = client.log()
+    assert await anext(lines) == "before"
+    with log.open("a") as file:
+        file.write("after\x1b[31m\n")
+    assert await anext(lines) == "after\x1b[31m"
+    await client.close()
+
+
+@pytest.mark.parametrize(
+    "first",
+    [
+        b"GET / HTTP/1.1\r\n\r\n",
+        b'{"type":"hello"}\n',
+        encode(Hello(version=999, client="old", pid=1)),
+        b'{"type":"ping","n":1}\n',
+        b"\xff\xfe\n",
+    ],
+)
+async def test_a_stranger_is_refused_without_harm(stage: Stage, first: bytes) -> None:
+    friend = await ready(await stage.client())
+    reader, writer = await asyncio.open_unix_connection(stage.endpoint.socket)
+    writer.write(first)
+    reply = decode_worker_message(await reader.readline())
+    assert isinstance(reply, Refused)
+    assert reply.failure.kind is ErrorKind.PROTOCOL
+    assert await reader.read() == b""
+    writer.close()
+    assert isinstance((await answer(friend, request("unharmed")))[1], Finished)
+    await friend.close()
+
+
+async def test_a_message_without_end_is_refused(stage: Stage) -> None:
+    friend = await ready(await stage.client())
+    reader, writer = await asyncio.open_unix_connection(stage.endpoint.socket, limit=2**20)
+    writer.write(encode(Hello(version=1, client="flood", pid=1)))
+    assert isinstance(decode_worker_message(await reader.readline()), Welcome)
+    with suppress(ConnectionError):
+        for _ in range(20):
+            writer.write(b"x" * 2**20)
+            await writer.drain()
+    with suppress(ConnectionError):
+        assert b"refused" in await reader.read()
+    writer.close()
+    assert isinstance((await answer(friend, request("unharmed")))[1], Finished)
+    await friend.close()
+
+
+async def test_shutdown_ends_every_request_with_one_last_word(stage: Stage, engine: EchoEngine) -> None:
+    client, other = await ready(await stage.client()), await ready(await stage.client())
+    stream = client.generate(request("wait", "s"))
+    await anext(stream)
+    await other.shutdown()
+    events = [event async for event in stream]
+    assert isinstance(events[-1], Cancelled)
+    assert await stage.task == 0
+    assert engine.ended
+    await client.close()
