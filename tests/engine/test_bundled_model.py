@@ -36,8 +36,8 @@ class Asker:
     async def run(self, request: GenerateRequest) -> Answer:
         answer = Answer(request.request_id)
         async with aclosing(run_turn(self.engine, request)) as events:  # type: ignore[type-var]
-            async for _, answer in events:
-                pass
+            async for _, current in events:
+                answer = current
         return answer
 
     async def __call__(self, *turns: Turn, mode: PromptMode = "chat", sampling: Sampling | None = None) -> Answer:
@@ -128,7 +128,8 @@ async def test_a_stop_string_ends_the_answer_and_is_named(ask: Asker) -> None:
 async def test_cancel_keeps_what_came_and_frees_the_engine(ask: Asker, engine: WorkerClient) -> None:
     request = make_request(ask.model.family, [user_turn("Count to 200.")], Sampling())
     answer = Answer(request.request_id)
-    async for event, answer in run_turn(engine, request):
+    async for event, current in run_turn(engine, request):
+        answer = current
         if isinstance(event, Delta):
             await engine.cancel(request.request_id)
     assert isinstance(answer.outcome, Cancelled)

@@ -31,6 +31,7 @@ from vlmtui.engine.interface import Engine
 from vlmtui.engine.session import Answer, make_request, run_turn
 from vlmtui.errors import ErrorKind, VlmtuiError, bad_input
 from vlmtui.registry.match import Model, resolve
+from vlmtui.ui.text import visible
 
 _SETTINGS = ("model", "keep_alive", "system_prompt", "temperature", "top_p", "max_tokens", "seed")
 
@@ -197,9 +198,12 @@ def _stage(application: Application, model: Model, kind: str, path: str) -> Atta
         from vlmtui.media.images import stage_image
 
         return stage_image(Path(path), store)
-    from vlmtui.media.video import stage_video
+    from vlmtui.media.stage import stage
 
-    return stage_video(Path(path), store, VideoSampling(num_frames=model.spec.num_frames))
+    attachment = stage(Path(path), store, sampling=VideoSampling(num_frames=model.spec.num_frames))
+    if attachment.modality != "video":
+        raise bad_input(f"{visible(attachment.name)} is a picture, not a video.", hint="Attach it with --image.")
+    return attachment
 
 
 def _turns(system: str, question: str, attachments: list[Attachment]) -> list[Turn]:

@@ -18,7 +18,7 @@ from vlmtui.media.video import Pixels, VideoFacts
 
 _DEMUXERS = "mov,mp4,matroska,webm,avi,mpegts,mpeg,mpegvideo,flv,ogg,asf"
 """The formats libav may take a file for; no playlists (HLS, DASH, concat), which open other files and URLs."""
-_ERRORS = (av.error.FFmpegError, OSError, ValueError, RuntimeError, MemoryError)
+_ERRORS = (av.error.FFmpegError, OSError, ValueError, LookupError, RuntimeError, MemoryError)
 _CONTAINERS = {
     "matroska,webm": ("MKV", ".mkv"),
     "avi": ("AVI", ".avi"),
@@ -188,7 +188,8 @@ class ContainerVideo:
                 self._container.seek(0)
             else:
                 self._container.seek(after_pts, backward=True, stream=self._stream)
-            for packet in self._container.demux():
+            # Not `demux()`: PyAV stumbles over tracks that appear in the midst of the file.
+            for packet in self._container.demux(tuple(self._container.streams)):
                 pts = packet.pts if packet.pts is not None else packet.dts
                 if pts is None or packet.time_base is None:
                     continue

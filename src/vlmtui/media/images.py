@@ -64,14 +64,15 @@ class _Prepared(NamedTuple):
     """The file itself already is these pixels."""
 
 
-def stage_image(path: Path, store: Path) -> Attachment:
+def stage_image(path: Path, store: Path, *, page: int = 0) -> Attachment:
     """Check an image file, make it plain upright RGB and keep it in `store`. Blocking: call it in a thread.
 
     A JPEG or PNG that is upright sRGB already keeps its bytes; of everything else the prepared pixels are kept as PNG.
-    Of an animation or a file of several pages, the first. Raises VlmtuiError (BAD_INPUT): which file, and why not.
+    `page` chooses one of a TIFF's pages or an animation's frames, from 0. Raises VlmtuiError (BAD_INPUT) naming the
+    file and the reason.
     """
     data = read_whole(path, bytes_max=BYTES_MAX)
-    prepared = _prepare(data, path)
+    prepared = _prepare(data, path, page)
     if prepared.keep_bytes:
         suffix = ".jpg" if prepared.format == "JPEG" else ".png"
         stored = store_bytes(data, store, suffix, name=shown(path))
@@ -150,16 +151,20 @@ def is_animation(data: bytes, path: Path) -> bool:
             return False
 
 
-def _prepare(data: bytes, path: Path) -> _Prepared:
+def _prepare(data: bytes, path: Path, page: int) -> _Prepared:
     notes: list[str] = []
     with open_image(data, path) as image:
         kind = "JPEG" if image.format == "MPO" else str(image.format)
         what = f"a {kind} picture"
         _require_whole(data, kind, path)
         try:
+            pages = getattr(image, "n_frames", 1) if image.format != "MPO" else 1
+            if not 0 <= page < pages:
+                raise bad_input(f"{shown(path)} has no page {page + 1}: there {'is' if pages == 1 else 'are'} {pages}.")
+            if page:
+                image.seek(page)
             # Asked before loading: Pillow's TIFF decoder turns the picture itself and then forgets the tag.
             orientation = _orientation(image)
-            pages = getattr(image, "n_frames", 1)
             image.load()
             mode, has_profile = image.mode, "icc_profile" in image.info
             upright = ImageOps.exif_transpose(image) if _orientation(image) != 1 else image
@@ -169,8 +174,8 @@ def _prepare(data: bytes, path: Path) -> _Prepared:
         transparent = "transparency" in image.info
     if orientation != 1:
         notes.insert(0, "turned upright by EXIF")
-    if pages > 1 and image.format != "MPO":
-        notes.insert(0, f"the first of {pages} {'pages' if kind == 'TIFF' else 'frames'}")
+    if pages > 1:
+        notes.insert(0, f"{'page' if kind == 'TIFF' else 'frame'} {page + 1} of {pages}")
     same = (kind, mode) in _SAME_WHEN_RGB and orientation == 1 and not transparent
     changed = has_profile and any(note.startswith("colour profile") for note in notes)
     return _Prepared(pixels, kind, tuple(notes), same and not changed and image.format != "MPO" and pages == 1)

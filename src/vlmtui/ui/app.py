@@ -35,6 +35,8 @@ _log = logging.getLogger(__name__)
 
 _LOG_EVERY_S = 0.1
 _TWICE_WITHIN_S = 2.0
+_ALONE = 2
+"""Screens on the stack when one of ours is shown alone: Textual's own empty one is below it."""
 _LEAVING_SIGNALS = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
 
 
@@ -54,7 +56,7 @@ class VlmtuiApp(App[ExitReport | None]):
     """Picker, loading screen, chat."""
 
     TITLE = "vlmtui"
-    CSS_PATH = ["app.tcss", "screens/models.tcss", "screens/loading.tcss"]
+    CSS_PATH = "app.tcss"
     COMMANDS = {ActionCommands}
     BINDINGS = [*bindings("app"), Binding("ctrl+c", "help_quit", show=False, system=True)]
 
@@ -80,14 +82,6 @@ class VlmtuiApp(App[ExitReport | None]):
         self.graphics = Graphics.detect(self.services.settings.graphics)
         return super().run(**options)
 
-    def get_default_screen(self) -> Screen[Any]:
-        """The first screen; the loading screen where a model was named."""
-        model = self._initial_model()
-        if model is None:
-            return ModelsScreen(self.services, self.engine_controller)
-        self._load(model)
-        return LoadingScreen(self.engine_controller, model)
-
     def get_theme_variable_defaults(self) -> dict[str, str]:
         """Our own colours, for themes that do not have them."""
         return dict(VARIABLES)
@@ -97,6 +91,12 @@ class VlmtuiApp(App[ExitReport | None]):
         loop = asyncio.get_running_loop()
         for number in _LEAVING_SIGNALS:
             loop.add_signal_handler(number, self._on_signal, number)
+        model = self._initial_model()
+        if model is None:
+            self.push_screen(ModelsScreen(self.services, self.engine_controller))
+        else:
+            self._load(model)
+            self.push_screen(LoadingScreen(self.engine_controller, model))
 
     async def on_unmount(self) -> None:
         """Whatever ended the app: a load that is under way ends with it."""
@@ -198,7 +198,7 @@ class VlmtuiApp(App[ExitReport | None]):
         try:
             return resolve(self.services.registry, name)
         except VlmtuiError as error:
-            self.call_later(self.notify, one_line(str(error)), severity="error", timeout=10, markup=False)
+            self.notify(one_line(str(error)), severity="error", timeout=10, markup=False)
             return None
 
     def _chat_screen(self) -> Screen[Any]:
@@ -208,14 +208,14 @@ class VlmtuiApp(App[ExitReport | None]):
 
     def _back_to_chat(self) -> None:
         """The chat below the picker, or a new one where there is none."""
-        if len(self.screen_stack) > 1:
+        if len(self.screen_stack) > _ALONE:
             self.pop_screen()
         else:
             self._show_alone(self._chat_screen())
 
     def _show_alone(self, screen: Screen[Any]) -> None:
         """Show a screen instead of all others."""
-        while len(self.screen_stack) > 1:
+        while len(self.screen_stack) > _ALONE:
             self.pop_screen()
         self.switch_screen(screen)
 

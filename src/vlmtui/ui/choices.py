@@ -88,10 +88,12 @@ def _of_family(family: Family, specs: Sequence[LoadSpec], current: LoadSpec | No
             running=model.spec in specs,
             current=model.spec == current,
         )
-        words = query.split()
-        text = f"{about} {name.casefold()}" if default else name.casefold()
-        named = all(word in text for word in words)
-        if named and (default or words or row.running or row.current):
+        if default:
+            listed = all(word in f"{about} {name.casefold()}" for word in query.split())
+        else:
+            matches = all(word in f"{about} {name.casefold()}" for word in query.split())
+            listed = matches and (row.running or row.current or not (rows and rows[0].default))
+        if listed:
             rows.append(row)
     return rows
 

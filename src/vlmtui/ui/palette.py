@@ -12,6 +12,7 @@ from textual.screen import Screen
 from textual.types import IgnoreReturnCallbackType
 
 from vlmtui.ui.actions import ACTIONS, Action
+from vlmtui.ui.keys import shown_key
 from vlmtui.ui.themes import DARK, LIGHT
 
 
@@ -55,14 +56,11 @@ class ActionCommands(Provider):
         app = cast(RunsActions, self.app)
         for action in ACTIONS:
             if action.id != "command_palette" and offered(action, self.screen):
-                help = f"{action.help}  {self._key(action)}".rstrip()
-                yield Command(action.title, help, partial(app.run_action_id, action.id))
+                key = shown_key(self.app, action)
+                yield Command(
+                    action.title,
+                    f"{action.help}  ({key})" if key else action.help,
+                    partial(app.run_action_id, action.id),
+                )
         for theme, title in ((DARK, "Dark theme"), (LIGHT, "Light theme")):
             yield Command(title, "Change the colours.", partial(setattr, app, "theme", theme.name))
-
-    def _key(self, action: Action) -> str:
-        """The key that runs it now: the user may have bound another."""
-        for active in self.screen.active_bindings.values():
-            if active.binding.id == action.id:
-                return f"[{self.app.get_key_display(active.binding)}]"
-        return ""

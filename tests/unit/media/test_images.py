@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 from PIL import Image, ImageCms, ImageOps
 
-from tests.unit.media.made import corners, gif
+from tests.unit.media.made import corners, gif, numbers
+from vlmtui.errors import VlmtuiError
 from vlmtui.media.describe import describe
 from vlmtui.media.images import open_prepared, stage_image
 from vlmtui.media.stage import stage
@@ -214,13 +215,18 @@ def test_interlaced_png_and_progressive_jpeg(tmp_path: Path, store: Path) -> Non
     assert _difference(open_prepared(stage_image(tmp_path / "p.jpg", store).path), corners()) < 8
 
 
-def test_first_page_of_a_tiff_and_first_frame_of_a_gif(tmp_path: Path, store: Path) -> None:
+def test_pages_of_a_tiff_and_frames_of_a_gif(tmp_path: Path, store: Path) -> None:
     corners().save(tmp_path / "pages.tif", save_all=True, append_images=[Image.new("RGB", (9, 9)), corners()])
     attachment = stage(tmp_path / "pages.tif", store)
-    assert (attachment.modality, attachment.notes) == ("image", ("the first of 3 pages",))
+    assert (attachment.modality, attachment.notes) == ("image", ("page 1 of 3",))
+    second = stage_image(tmp_path / "pages.tif", store, page=1)
+    assert (second.width, second.height, second.notes) == (9, 9, ("page 2 of 3",))
+    with pytest.raises(VlmtuiError, match="has no page 4: there are 3"):
+        stage_image(tmp_path / "pages.tif", store, page=3)
     gif(tmp_path / "moving.gif", frames=5)
     attachment = stage_image(tmp_path / "moving.gif", store)
-    assert (attachment.modality, attachment.notes) == ("image", ("the first of 5 frames",))
+    assert (attachment.modality, attachment.notes) == ("image", ("frame 1 of 5",))
+    assert numbers(np.asarray(open_prepared(stage_image(tmp_path / "moving.gif", store, page=3).path))[None]) == (3,)
 
 
 def test_a_jpeg_of_two_pictures_is_one_image(tmp_path: Path, store: Path) -> None:

@@ -59,7 +59,7 @@ def test_frames_indices_and_times_agree(name: str, sampling: VideoSampling | Non
         assert found.indices == (12, 20, 29, 37)
 
 
-@pytest.mark.parametrize("name", ["a.gif", "a.webp", "a.png"])
+@pytest.mark.parametrize("name", ["a.gif", "a.webp", "a.png", "a.avif"])
 def test_moving_pictures(name: str, tmp_path: Path) -> None:
     path = gif(tmp_path / name, frames=12)
     attachment = stage(path, tmp_path / "store")

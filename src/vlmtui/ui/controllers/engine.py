@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from enum import StrEnum
 
-from vlmtui.domain.engine import EngineInfo, EngineReady, LoadFailed, LoadProgress
+from vlmtui.domain.engine import EngineInfo, EngineReady, LoadFailed, LoadProgress, LoadStage
 from vlmtui.engine.interface import Engine, EngineHost
 from vlmtui.errors import ErrorKind, VlmtuiError
 from vlmtui.registry.match import Model
@@ -40,6 +40,8 @@ class EngineController:
         self.model: Model | None = None
         self.engine: Engine | None = None
         self.progress: LoadProgress | None = None
+        self.began: dict[LoadStage, float] = {}
+        """When each stage of the load began, in seconds from its start."""
         self.error: VlmtuiError | None = None
         """Why the load failed or the engine died."""
         self.started_at = 0.0
@@ -59,6 +61,7 @@ class EngineController:
         attempt = self._attempt
         self._end_current(keep_same=model)
         self.model, self.error, self.progress = model, None, None
+        self.began = {}
         self.started_at = time.monotonic()
         self.log.clear()
         self._become(EngineState.LOADING)
@@ -76,6 +79,7 @@ class EngineController:
             match event:
                 case LoadProgress():
                     self.progress = event
+                    self.began.setdefault(event.stage, event.elapsed_s)
                     self._on_change()
                 case EngineReady():
                     self._become(EngineState.READY)

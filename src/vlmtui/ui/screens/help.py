@@ -12,13 +12,14 @@ from textual.screen import ModalScreen
 from textual.widgets import Footer, Static
 
 from vlmtui.ui.actions import ACTIONS, Action
+from vlmtui.ui.keys import shown_key
 
 _KEYS, _SLASH = 10, 14
 
 _COMPOSER: tuple[tuple[str, str], ...] = (
     ("enter", "Send the message."),
     ("shift+enter, ctrl+j", "Break the line."),
-    ("up, down", "Earlier and later messages, on an empty or unchanged line."),
+    ("up, down", "Earlier and later messages, from an empty line."),
     ("paste or drop a path", "Attach that image or video."),
 )
 
@@ -71,16 +72,7 @@ class HelpScreen(ModalScreen[None]):
     def _lines(self, actions: list[Action]) -> Iterator[Content]:
         for action in actions:
             slash = f"{action.slash} {action.argument}".strip()
-            yield _row(self._key(action).ljust(_KEYS), slash.ljust(_SLASH), action.help)
-
-    def _key(self, action: Action) -> str:
-        """Its key as it stands now: the user may have bound another."""
-        below = self.app.screen_stack[-2] if len(self.app.screen_stack) > 1 else self
-        for active in below.active_bindings.values():
-            if active.binding.id == action.id:
-                return self.app.get_key_display(active.binding)
-        first = action.keys.partition(",")[0]
-        return self.app.get_key_display(Binding(first, action.id, action.title)) if first else ""
+            yield _row(shown_key(self.app, action).ljust(_KEYS), slash.ljust(_SLASH), action.help)
 
 
 def _heading(text: str) -> Content:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from textual import events, on
 from textual.app import ComposeResult
 from textual.binding import Binding
-from textual.containers import Horizontal
+from textual.containers import Horizontal, Vertical
 from textual.message import Message
 from textual.screen import Screen
 from textual.widgets import Footer, Static
@@ -29,6 +29,7 @@ _TICK_S = 1.0
 class LoadingScreen(Screen[None]):
     """Shows the load that the controller runs. It starts nothing itself: it posts what the user wants."""
 
+    CSS_PATH = "loading.tcss"
     BINDINGS = [
         Binding("r", "retry", "Retry", id="loading.retry", tooltip="Load the same model again."),
         Binding("escape", "abort", "Abort", id="loading.abort", tooltip="End the load and go back to the models."),
@@ -60,15 +61,15 @@ class LoadingScreen(Screen[None]):
         self._aborting = False
 
     def compose(self) -> ComposeResult:
-        with Horizontal(id="top"):
-            yield Static(id="what", markup=False)
-            yield Static("0:00", id="elapsed")
-        yield Static(self._about(), id="about", markup=False)
-        yield StageList(id="stages")
-        yield FailureView(id="failure")
-        with Horizontal(id="log-head"):
+        with Vertical(id="page"):
+            with Horizontal(id="top"):
+                yield Static(id="what", markup=False)
+                yield Static("0:00", id="elapsed")
+            yield Static(self._about(), id="about", markup=False)
+            yield StageList(id="stages")
+            yield FailureView(id="failure")
             yield Static("Engine log", id="log-title")
-        yield LogTail(id="log")
+            yield LogTail(id="log")
         yield Footer(show_command_palette=False)
 
     def on_mount(self) -> None:
@@ -122,7 +123,8 @@ class LoadingScreen(Screen[None]):
         controller = self.engine_controller
         self.query_one("#what", Static).update(self._heading())
         if not self._aborting:
-            self.query_one(StageList).show(controller.progress, failed=self._failed)
+            self.query_one(StageList).show(controller.progress, controller.began, failed=self._failed)
+        self.set_class(self._failed, "-failed")
         failure = self.query_one(FailureView)
         failure.display = self._failed
         if controller.error is not None:

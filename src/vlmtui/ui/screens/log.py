@@ -12,7 +12,7 @@ from textual.widgets import Footer, Static
 from vlmtui.ui.controllers.engine import EngineController
 from vlmtui.ui.messages import EngineChanged, EngineLogGrew
 from vlmtui.ui.text import one_line
-from vlmtui.ui.widgets.log_tail import LogTail
+from vlmtui.ui.widgets.log_tail import LogTail, log_line
 
 
 class LogScreen(Screen[None]):
@@ -21,9 +21,9 @@ class LogScreen(Screen[None]):
     CSS_PATH = "log.tcss"
     BINDINGS = [
         Binding("escape,f4,q", "close", "Back", id="log.close", tooltip="Close the log."),
-        Binding("end,G", "follow", "Follow the end", id="log.follow", tooltip="Go to the newest line and follow."),
-        Binding("home,g", "oldest", "Oldest", id="log.oldest", tooltip="Go to the oldest line that is kept."),
-        Binding("y", "copy", "Copy all", id="log.copy", tooltip="Copy all lines to your clipboard."),
+        Binding("end,G", "follow", "End", id="log.follow", tooltip="Go to the newest line and follow."),
+        Binding("home,g", "oldest", "Top", id="log.oldest", tooltip="Go to the oldest line that is kept."),
+        Binding("y", "copy", "Copy", id="log.copy", tooltip="Copy all lines to your clipboard."),
     ]
 
     def __init__(self, engine_controller: EngineController) -> None:
@@ -59,7 +59,7 @@ class LogScreen(Screen[None]):
 
     def action_follow(self) -> None:
         """To the newest line; new ones are followed from there."""
-        self.query_one(LogTail).scroll_end(animate=False)
+        self.query_one(LogTail).anchor()
 
     def action_oldest(self) -> None:
         """To the oldest line."""
@@ -67,6 +67,6 @@ class LogScreen(Screen[None]):
 
     def action_copy(self) -> None:
         """Copy all lines that are kept."""
-        lines = [one_line(line) for line in self.engine_controller.log.since(0)]
+        lines = [log_line(line) for line in self.engine_controller.log.since(0)]
         self.app.copy_to_clipboard("\n".join(lines))
         self.notify(f"Copied {len(lines):,} lines.", markup=False)

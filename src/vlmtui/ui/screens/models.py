@@ -30,6 +30,7 @@ _WIDE = 100
 class ModelsScreen(Screen[None]):
     """A filter line that always has the focus, and the models below it."""
 
+    CSS_PATH = "models.tcss"
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (_WIDE, "-wide")]
     BINDINGS = [
         Binding("enter", "load", "Load", id="models.load", tooltip="Load the highlighted model.", priority=True),
@@ -154,7 +155,7 @@ class ModelsScreen(Screen[None]):
     @property
     def _has_chat(self) -> bool:
         """Whether there is a chat below this screen to go back to."""
-        return self in self.app.screen_stack[1:]
+        return len(self.app.screen_stack) > 2
 
     def _look(self) -> None:
         """Ask for what takes a while, once the first picture is on the screen."""

@@ -32,19 +32,14 @@ def clock_text(seconds: float) -> str:
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
 
 
-@dataclass
+@dataclass(frozen=True)
 class Stages:
-    """What has been seen of a load: when each stage began, and the newest progress."""
+    """How far a load is. A stage may be skipped: those before the newest one count as done."""
 
-    began: dict[LoadStage, float] = field(default_factory=dict)
-    """Seconds from the load's start."""
     progress: LoadProgress | None = None
+    began: Mapping[LoadStage, float] = field(default_factory=dict)
+    """Seconds from the load's start."""
     failed: bool = False
-
-    def see(self, progress: LoadProgress) -> None:
-        """Take in a report. A stage may be skipped: those before the reported one count as done."""
-        self.began.setdefault(progress.stage, progress.elapsed_s)
-        self.progress = progress
 
     def line(self, stage: LoadStage, frame: int = 0) -> Content:
         """A stage's line of the checklist."""
@@ -96,13 +91,9 @@ class StageList(Static):
             self.set_interval(_FRAME_S, self._turn)
         self._draw()
 
-    def show(self, progress: LoadProgress | None, *, failed: bool = False) -> None:
-        """Show how far the load is; None: it has just begun (again)."""
-        if progress is None:
-            self.stages = Stages(failed=failed)
-        else:
-            self.stages.see(progress)
-            self.stages.failed = failed
+    def show(self, progress: LoadProgress | None, began: Mapping[LoadStage, float], *, failed: bool = False) -> None:
+        """Show how far the load is; None: it has just begun."""
+        self.stages = Stages(progress, began, failed)
         self._draw()
 
     def _turn(self) -> None:

@@ -1,0 +1,23 @@
+"""`python -m benchmarks`: every benchmark in turn; exits 1 when one is outside its budget."""
+
+from __future__ import annotations
+
+import importlib.util
+import subprocess
+import sys
+
+ALL = ("first_paint", "engine_overhead", "media")
+
+
+def main() -> int:
+    failed = 0
+    for name in ALL:
+        if importlib.util.find_spec(f"benchmarks.{name}") is None:
+            continue
+        print(f"== {name}", flush=True)
+        failed |= subprocess.run([sys.executable, "-m", f"benchmarks.{name}"], check=False).returncode
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,193 @@
+"""`vlmtui ask` with the real worker, real vLLM and the bundled model: what it says must be right."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from vlmtui.domain.conversation import user_turn
+from vlmtui.domain.engine import ChatPrompt, Delta, Failed, GenerateRequest
+from vlmtui.domain.sampling import Sampling
+from vlmtui.engine.host import WorkerHost
+from vlmtui.engine.members import members
+from vlmtui.engine.process import Launcher
+from vlmtui.errors import ErrorKind
+from vlmtui.paths import Paths, bundled
+from vlmtui.protocol.endpoint import Endpoint
+from vlmtui.registry.loader import Registry
+from vlmtui.registry.match import resolve
+
+pytestmark = [pytest.mark.engine, pytest.mark.e2e, pytest.mark.timeout(600)]
+
+CIRCLE = str(bundled("samples") / "circle.png")
+SHAPES = str(bundled("samples") / "two-shapes.png")
+CLIP = str(bundled("samples") / "moving-circle.mp4")
+QUESTION = "What is in this image?"
+
+
+class Machine:
+    """A place of its own for vlmtui's files, with the real command line."""
+
+    def __init__(self, folder: Path) -> None:
+        self.paths = Paths.below(folder)
+        self.spec = resolve(Registry.bundled(), "shapes").spec
+        self.endpoint = Endpoint.of(self.paths, self.spec)
+        self.env = {
+            **{name: value for name, value in os.environ.items() if not name.startswith("VLMTUI_")},
+            "VLMTUI_DATA_DIR": str(folder),
+        }
+
+    def start(self, *arguments: str) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            [sys.executable, "-m", "vlmtui", *arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=self.env,
+        )
+
+    def run(self, *arguments: str) -> tuple[int, str, str]:
+        """Exit code, stdout, stderr."""
+        with self.start(*arguments) as process:
+            out, error = process.communicate()
+        return process.returncode, out, error
+
+    def ask(self, *arguments: str) -> dict[str, object]:
+        """The object of `ask --json`."""
+        code, out, error = self.run("ask", "--json", *arguments)
+        assert code == 0, error
+        answer: dict[str, object] = json.loads(out)
+        return answer
+
+    def processes(self) -> list[psutil.Process]:
+        return members(self.endpoint)
+
+    def wait_until_nothing_runs(self, within_s: float) -> None:
+        deadline = time.monotonic() + within_s
+        while left := self.processes():
+            assert time.monotonic() < deadline, [process.cmdline() for process in left]
+            psutil.wait_procs(left, timeout=0.1)
+
+
+@pytest.fixture(scope="module")
+def machine() -> Iterator[Machine]:
+    with tempfile.TemporaryDirectory(prefix="vlmtui-test-") as folder:
+        machine = Machine(Path(folder))
+        yield machine
+        code, _, error = machine.run("stop", "--all")
+        assert code == 0, error
+        assert machine.processes() == []
+
+
+def said(answer: dict[str, object]) -> str:
+    text = answer["answer"]
+    assert isinstance(text, str)
+    return text.lower()
+
+
+def test_an_interrupted_load_leaves_nothing_behind(machine: Machine) -> None:
+    asking = machine.start("ask", QUESTION)
+    assert asking.stderr is not None
+    while "config" not in (line := asking.stderr.readline()):
+        assert line, "it ended before it loaded anything"
+    assert machine.processes()
+    asking.send_signal(signal.SIGINT)
+    out, _ = asking.communicate()
+    assert (asking.returncode, out) == (130, "")
+    assert machine.processes() == []
+    assert not machine.endpoint.socket.exists()
+
+
+def test_json_tells_what_is_in_the_picture_and_what_it_cost(machine: Machine) -> None:
+    answer = machine.ask("--image", SHAPES, "--keep-alive", "10m", QUESTION)
+    assert "yellow star at the top left" in said(answer)
+    assert "blue square at the right" in said(answer)
+    assert (answer["model"], answer["finish_reason"], answer["stop"]) == ("shapes", "stop", "<|im_end|>")
+    usage, timings, prompt = answer["usage"], answer["timings"], answer["prompt"]
+    assert isinstance(usage, dict)
+    assert isinstance(timings, dict)
+    assert isinstance(prompt, str)
+    assert usage["prompt_tokens"] > usage["image_tokens"] > 0
+    assert usage["completion_tokens"] > 5
+    assert 0 < timings["ttft_s"] <= timings["total_s"]
+    assert QUESTION in prompt
+    assert prompt.count("<|image_pad|>") == usage["image_tokens"]
+    assert prompt.endswith("<|im_start|>assistant\n")
+
+
+def test_a_running_worker_is_attached_to_and_not_loaded_again(machine: Machine) -> None:
+    machine.ask("--image", CIRCLE, QUESTION)
+    before = sorted(process.pid for process in machine.processes())
+    answer = machine.ask("--image", CIRCLE, QUESTION)
+    timings = answer["timings"]
+    assert isinstance(timings, dict)
+    assert timings["load_s"] + timings["ttft_s"] < 1
+    assert "red circle" in said(answer)
+    assert sorted(process.pid for process in machine.processes()) == before
+
+
+def test_two_pictures_are_told_in_their_order(machine: Machine) -> None:
+    text = said(machine.ask("--image", SHAPES, "--image", CIRCLE, "What is in these images?"))
+    assert text.index("yellow star") < text.index("blue square") < text.index("red circle")
+
+
+def test_a_video_is_watched(machine: Machine) -> None:
+    assert "blue circle moves right" in said(machine.ask("--video", CLIP, "What moves?"))
+
+
+def test_the_longest_answer_is_kept_to(machine: Machine) -> None:
+    answer = machine.ask("--image", SHAPES, "--max-tokens", "2", QUESTION)
+    assert (answer["finish_reason"], answer["stop"]) == ("length", None)
+
+
+def test_ps_shows_it_and_doctor_finds_the_machine_fit(machine: Machine) -> None:
+    machine.ask("--keep-alive", "10m", QUESTION)
+    [listed] = json.loads(machine.run("ps", "--json")[1])
+    assert (listed["model"], listed["state"], listed["keep_alive_s"]) == ("shapes", "idle", 600)
+    assert listed["rss_bytes"] > 2**28
+    code, out, _ = machine.run("doctor", "--json")
+    assert (code, json.loads(out)["ok"]) == (0, True), out
+
+
+async def test_kill_9_mid_answer_keeps_what_came_and_the_next_start_is_clean(machine: Machine) -> None:
+    host = WorkerHost(machine.paths, Launcher())
+    engine = await host.open(machine.spec, client="test", keep_alive_s=600)
+    async for _ in engine.load():
+        pass
+    request = GenerateRequest(
+        request_id="long",
+        prompt=ChatPrompt(turns=(user_turn("hello"),)),
+        sampling=Sampling(max_tokens=3000, extra={"ignore_eos": True}),
+    )
+    pieces: list[str] = []
+    async for event in engine.generate(request):
+        if isinstance(event, Delta):
+            if not pieces:
+                os.kill((await engine.status()).pid, signal.SIGKILL)
+            pieces.append(event.text)
+    assert isinstance(event, Failed)
+    assert event.failure.kind is ErrorKind.ENGINE_DIED
+    assert pieces
+    machine.wait_until_nothing_runs(within_s=20)
+    assert "red circle" in said(machine.ask("--image", CIRCLE, QUESTION))
+
+
+def test_stop_frees_it_and_no_process_remains(machine: Machine) -> None:
+    machine.ask(QUESTION)
+    assert len(machine.processes()) >= 3
+    code, out, error = machine.run("stop", "shapes")
+    assert (code, out) == (0, "")
+    assert "was stopped" in error
+    assert machine.processes() == []
+    assert json.loads(machine.run("ps", "--json")[1]) == []

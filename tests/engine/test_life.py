@@ -1,0 +1,145 @@
+"""The life and death of a real worker: whatever is killed, the client knows, nothing is left, the next one works."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import msgspec
+import psutil
+import pytest
+
+from vlmtui.domain.conversation import user_turn
+from vlmtui.domain.engine import Delta, EngineReady, Failed, Finished, GenerateRequest, LoadFailed, LoadStage
+from vlmtui.domain.sampling import Sampling
+from vlmtui.engine.client import WorkerClient
+from vlmtui.engine.host import WorkerHost
+from vlmtui.engine.members import members
+from vlmtui.engine.session import make_request
+from vlmtui.errors import ErrorKind
+from vlmtui.paths import Paths
+from vlmtui.protocol.endpoint import Endpoint
+from vlmtui.registry.match import Model
+
+pytestmark = [pytest.mark.engine, pytest.mark.timeout(600)]
+
+
+class Life:
+    """A worker of the test's own."""
+
+    def __init__(self, paths: Paths, model: Model) -> None:
+        self.model = model
+        self.host = WorkerHost(paths)
+        self.endpoint = Endpoint.of(paths, model.spec)
+
+    async def open(self) -> WorkerClient:
+        return await self.host.open(self.model.spec, client="tests", keep_alive_s=0)
+
+    async def ready(self) -> WorkerClient:
+        client = await self.open()
+        events = [event async for event in client.load()]
+        assert isinstance(events[-1], EngineReady), events[-1]
+        return client
+
+    def request(self, text: str) -> GenerateRequest:
+        return make_request(self.model.family, [user_turn(text)], Sampling())
+
+    def endless(self) -> GenerateRequest:
+        """A request whose answer does not end before the context does."""
+        request = self.request("Count to 200.")
+        sampling = Sampling(max_tokens=None, extra={"ignore_eos": True}, skip_special_tokens=False)
+        return msgspec.structs.replace(request, sampling=sampling)
+
+    async def nothing_is_left(self, within_s: float = 20) -> bool:
+        for _ in range(int(within_s / 0.1)):
+            if not members(self.endpoint):
+                return True
+            await asyncio.sleep(0.1)
+        return False
+
+
+@pytest.fixture
+async def life(tmp_path: Path, shapes: Model) -> AsyncIterator[Life]:
+    found = Life(Paths.below(tmp_path), shapes)
+    yield found
+    await found.host.stop_worker(found.endpoint)
+
+
+def process(endpoint: Endpoint, wanted: Callable[[psutil.Process], bool]) -> psutil.Process:
+    return next(item for item in members(endpoint) if wanted(item))
+
+
+def is_server(item: psutil.Process) -> bool:
+    return "vlmtui.worker.server" in item.cmdline()
+
+
+def is_engine_core(item: psutil.Process) -> bool:
+    return any("EngineCore" in part for part in item.cmdline())
+
+
+async def kill_while_answering(life: Life, client: WorkerClient, wanted: Callable[[psutil.Process], bool]) -> Failed:
+    """Kill a process of the worker in the middle of an endless answer; how that answer ended."""
+    last: object = None
+    killed = False
+    async for event in client.generate(life.endless()):
+        last = event
+        if isinstance(event, Delta) and not killed:
+            killed = True
+            process(life.endpoint, wanted).send_signal(signal.SIGKILL)
+    assert killed
+    assert isinstance(last, Failed)
+    return last
+
+
+async def test_a_kill_is_noticed_leaves_nothing_and_a_restart_works(life: Life) -> None:
+    for victim in (is_engine_core, is_server):
+        client = await life.ready()
+        failed = await kill_while_answering(life, client, victim)
+        assert failed.failure.kind is ErrorKind.ENGINE_DIED
+        assert failed.failure.hint
+        assert await client.closed() is not None
+        assert await life.nothing_is_left()
+    client = await life.ready()
+    events = [event async for event in client.generate(life.request("hello"))]
+    assert isinstance(events[-1], Finished)
+    await client.close()
+    assert await life.nothing_is_left(), "keep-alive is 0, so the last client's leaving ends the worker"
+
+
+@pytest.mark.parametrize("stage", [LoadStage.ENVIRONMENT, LoadStage.CONFIG])
+async def test_sigterm_in_the_middle_of_a_load_leaves_nothing(life: Life, stage: LoadStage) -> None:
+    client = await life.open()
+    last: object = None
+    async for event in client.load():
+        last = event
+        if getattr(event, "stage", None) is stage:
+            os.kill((await client.status()).pid, signal.SIGTERM)
+            break
+    else:
+        pytest.fail(f"the load ended before {stage}: {last}")
+    assert await life.nothing_is_left()
+    assert not life.endpoint.socket.exists()
+    await client.close()
+
+
+async def test_shutdown_in_the_middle_of_a_load_returns_when_nothing_is_left(life: Life) -> None:
+    client = await life.open()
+    async for event in client.load():
+        if getattr(event, "stage", None) is LoadStage.CONFIG:
+            break
+    await client.shutdown()
+    assert members(life.endpoint) == []
+
+
+async def test_a_broken_model_is_told_and_leaves_nothing(life: Life, tmp_path: Path) -> None:
+    spec = msgspec.structs.replace(life.model.spec, engine_args={"max_model_length": 5})
+    client = await life.host.open(spec, client="tests", keep_alive_s=0)
+    events = [event async for event in client.load()]
+    assert isinstance(events[-1], LoadFailed)
+    assert events[-1].failure.kind is ErrorKind.BAD_ENGINE_ARGUMENT
+    assert "max_model_len" in events[-1].failure.hint
+    life.endpoint = client.endpoint
+    assert await life.nothing_is_left()
