@@ -15,6 +15,7 @@ import math
 import multiprocessing
 import os
 import shutil
+import signal
 import tempfile
 import time
 from collections import Counter
@@ -516,9 +517,15 @@ class Run:
         self.saved = time.monotonic()
 
     def train(self, share: Any, queue: Any) -> None:
-        """Takes batches from the queue until the time is over."""
-        last = time.monotonic()
-        while self.progress < 1:
+        """Takes batches from the queue until the time is over or the process is asked to end; saves then, too."""
+        last, ended = time.monotonic(), False
+
+        def end(*_: object) -> None:
+            nonlocal ended
+            ended = True
+
+        signal.signal(signal.SIGTERM, end)
+        while self.progress < 1 and not ended:
             share.value = self.progress
             self.update(queue.get())
             now = time.monotonic()
@@ -526,8 +533,9 @@ class Run:
             if self.step % 50 == 0:
                 text = " ".join(f"{name} {loss:.4f}" for name, loss in self.losses.items())
                 print(f"step {self.step} minute {self.spent / 60:.1f} rate {self.rate():.1e} loss {text}", flush=True)
-            if self.progress >= 1 or now - self.saved > self.args.every * 60:
+            if now - self.saved > self.args.every * 60:
                 self.save()
+        self.save()
 
 
 def main() -> None:

@@ -5,11 +5,15 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from vlmtui.config.settings import Settings, load_settings
 from vlmtui.engine.host import WorkerHost
 from vlmtui.paths import Paths
 from vlmtui.registry.loader import Registry
+
+if TYPE_CHECKING:
+    from vlmtui.ui.app import ExitReport
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +45,8 @@ def build_host() -> WorkerHost:
     return WorkerHost(Paths.default())
 
 
-def open_app(application: Application, *, model: str | None) -> int:
-    """Run the terminal application until the user leaves it; the exit code."""
+def open_app(application: Application, *, model: str | None) -> tuple[int, ExitReport | None]:
+    """Run the terminal application until the user leaves it: its exit code, and what it leaves behind."""
     from vlmtui.logs import log_to_file
     from vlmtui.ui.app import VlmtuiApp
     from vlmtui.ui.services import Services
@@ -58,5 +62,5 @@ def open_app(application: Application, *, model: str | None) -> int:
             initial_model=model,
         )
     )
-    app.run()
-    return app.return_code or 0
+    report = app.run()
+    return app.return_code or 0, report

@@ -5,7 +5,10 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import subprocess
+import sys
 import tempfile
+import time
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
@@ -20,7 +23,7 @@ from vlmtui.engine.members import members
 from vlmtui.engine.process import worker_environment
 from vlmtui.errors import ErrorKind, VlmtuiError
 from vlmtui.paths import Paths
-from vlmtui.protocol.endpoint import MARKER, Endpoint
+from vlmtui.protocol.endpoint import MARKER, Endpoint, WorkerRecord
 
 
 def a_spec(name: str = "fake", **options: object) -> LoadSpec:
@@ -132,6 +135,21 @@ async def test_stop_takes_a_pid_of_ours_and_no_other(host: WorkerHost, paths: Pa
     assert not await host.stop(os.getppid())
     assert await host.stop((await engine.status()).pid)
     assert members(Endpoint.of(paths, a_spec())) == []
+
+
+async def test_a_record_with_somebody_elses_pid_harms_nobody(host: WorkerHost, paths: Paths) -> None:
+    """The worker is long gone and its pid was given to another program."""
+    endpoint = Endpoint.of(paths, a_spec())
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as bystander:
+        record = WorkerRecord(spec=a_spec(), pid=bystander.pid, started_at=time.time(), log=str(endpoint.log))
+        endpoint.write_record(record)
+        assert not await host.stop(bystander.pid)
+        await host.stop_worker(endpoint)
+        endpoint.write_record(record)
+        assert await host.found() == []
+        assert bystander.poll() is None
+        bystander.communicate(b"\n")
+    assert bystander.returncode == 0
 
 
 async def test_a_worker_that_does_not_answer_is_found_and_can_be_stopped(

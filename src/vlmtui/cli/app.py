@@ -6,6 +6,7 @@ import argparse
 import sys
 
 from vlmtui.bootstrap import build, open_app
+from vlmtui.cli.output import note, stay_note
 from vlmtui.cli.parser import APP_OPTIONS
 from vlmtui.errors import ErrorKind, VlmtuiError
 from vlmtui.registry.match import resolve
@@ -23,4 +24,7 @@ def app(arguments: argparse.Namespace) -> int:
     model: str | None = arguments.app_model
     if model is not None:
         resolve(application.registry, model)
-    return open_app(application, model=model)
+    status, report = open_app(application, model=model)
+    if report is not None and report.stays and report.model is not None:
+        note(stay_note(report.model, report.keep_alive_s))
+    return status

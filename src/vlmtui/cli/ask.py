@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 import time
 from collections.abc import AsyncIterator
@@ -13,8 +12,7 @@ from pathlib import Path
 
 from vlmtui.bootstrap import Application, build
 from vlmtui.cli.interrupts import run_interruptible
-from vlmtui.cli.output import LoadLine, is_tty, note, write_answer
-from vlmtui.config.duration import describe_duration
+from vlmtui.cli.output import LoadLine, is_tty, note, print_json, stay_note, write_answer
 from vlmtui.domain.attachment import Attachment, VideoSampling
 from vlmtui.domain.conversation import Turn, system_turn, user_turn
 from vlmtui.domain.engine import (
@@ -68,7 +66,7 @@ async def _ask(asking: Asking) -> int:
         load_s = time.monotonic() - started
         answer = await _stream(engine, asking)
         if asking.as_json:
-            print(json.dumps(as_json(asking.model, answer, load_s), indent=2, ensure_ascii=False))
+            print_json(as_json(asking.model, answer, load_s))
         if answer.failure is not None:
             raise answer.failure.error()
     return 0
@@ -87,6 +85,8 @@ async def opened(asking: Asking) -> AsyncIterator[Engine]:
         yield engine
     finally:
         if engine.info is None and not engine.attached:
+            if is_tty(sys.stderr):
+                note(f"Ending the load of {engine.spec.name}…")
             await engine.shutdown()
         else:
             await _leave(engine, asking)
@@ -111,14 +111,12 @@ async def _leave(engine: Engine, asking: Asking) -> None:
     except VlmtuiError:
         await engine.close()
         return
-    keep_alive_s = status.keep_alive_s
-    if keep_alive_s == 0 and status.clients <= 1:
+    if status.keep_alive_s == 0 and status.clients <= 1:
         await engine.shutdown()
         return
     await engine.close()
     if is_tty(sys.stderr) or not asking.as_json:
-        stays = "until it is stopped" if keep_alive_s is None else f"for {describe_duration(keep_alive_s)}"
-        note(f"{engine.spec.name} stays loaded {stays}; `vlmtui stop {engine.spec.name}` frees it now.")
+        note(stay_note(engine.spec.name, status.keep_alive_s))
 
 
 async def _stream(engine: Engine, asking: Asking) -> Answer:

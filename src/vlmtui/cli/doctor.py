@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import sys
 import time
@@ -15,7 +14,7 @@ from vlmtui.bootstrap import build
 from vlmtui.cli.ask import Asking, opened
 from vlmtui.cli.checks import Check, machine_checks
 from vlmtui.cli.interrupts import run_interruptible
-from vlmtui.cli.output import is_tty
+from vlmtui.cli.output import is_tty, print_json
 from vlmtui.config.settings import Settings
 from vlmtui.domain.conversation import user_turn
 from vlmtui.engine.session import Answer, make_request, run_turn
@@ -47,7 +46,7 @@ async def _doctor(*, as_json: bool) -> int:
     fit = all(check.status != "fail" for check in checks)
     if as_json:
         report = {"ok": fit, "checks": [msgspec.to_builtins(check) for check in checks]}
-        print(json.dumps(report, indent=2, ensure_ascii=False))
+        print_json(report)
     else:
         _print(engine)
         print("This machine is fit." if fit else "This machine is not fit yet: see the failed lines.")

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import argparse
-import json
 
 from vlmtui.bootstrap import build
-from vlmtui.cli.output import print_table
+from vlmtui.cli.output import print_json, print_table
 from vlmtui.registry.schema import Family
 
 
 def models(arguments: argparse.Namespace) -> int:
     families = list(build().registry.values())
     if arguments.json:
-        print(json.dumps([_as_json(family) for family in families], indent=2, ensure_ascii=False))
+        print_json([_as_json(family) for family in families])
         return 0
     rows = [
         [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import sys
 import time
@@ -10,6 +11,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import TextIO
 
+from vlmtui.config.duration import describe_duration
 from vlmtui.domain.engine import LoadProgress
 from vlmtui.errors import VlmtuiError
 from vlmtui.ui.text import one_line, visible
@@ -40,6 +42,17 @@ def print_error(error: VlmtuiError) -> None:
         note("".join(f"    {line}\n" for line in error.detail.splitlines()).rstrip())
     if error.hint:
         note(error.hint)
+
+
+def print_json(value: object) -> None:
+    """One JSON value; plain ASCII on a terminal, where other characters may be hostile."""
+    print(json.dumps(value, indent=2, ensure_ascii=is_tty(sys.stdout)))
+
+
+def stay_note(model: str, keep_alive_s: float | None) -> str:
+    """That a model stays loaded, and how to free it."""
+    stays = "until it is stopped" if keep_alive_s is None else f"for {describe_duration(keep_alive_s)}"
+    return f"{model} stays loaded {stays}; `vlmtui stop {model}` frees it now."
 
 
 def print_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
@@ -85,8 +98,8 @@ class LoadLine:
 
     async def _tick(self) -> None:
         while True:
-            self._draw()
             await asyncio.sleep(_TICK_S)
+            self._draw()
 
     def _draw(self) -> None:
         if not self._updates:

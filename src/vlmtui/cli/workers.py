@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import json
 
 from vlmtui.bootstrap import build_host
-from vlmtui.cli.output import note, print_table
+from vlmtui.cli.output import note, print_json, print_table
 from vlmtui.config.duration import describe_duration
 from vlmtui.engine.host import FoundWorker
 from vlmtui.errors import ErrorKind, VlmtuiError
@@ -20,7 +19,7 @@ _DEAF = "not answering"
 def ps(arguments: argparse.Namespace) -> int:
     found = asyncio.run(build_host().found())
     if arguments.json:
-        print(json.dumps([_as_json(worker) for worker in found], indent=2, ensure_ascii=False))
+        print_json([_as_json(worker) for worker in found])
     elif not found:
         note("No model is loaded.")
     else:

@@ -8,23 +8,33 @@ import time
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass
 from functools import partial
+from typing import TYPE_CHECKING
 
 from vlmtui.domain.engine import LoadSpec
 from vlmtui.engine.client import WorkerClient
 from vlmtui.engine.connect import connect
 from vlmtui.engine.death import died
-from vlmtui.engine.members import end_members, members
 from vlmtui.engine.process import Launcher, locked
 from vlmtui.errors import ErrorKind, VlmtuiError
 from vlmtui.paths import Paths
 from vlmtui.protocol.endpoint import Endpoint, WorkerRecord
 from vlmtui.protocol.messages import Status
 
+if TYPE_CHECKING:
+    import psutil
+
 _ATTACH_TIMEOUT_S = 10.0
 _START_TIMEOUT_S = 60.0
 """From the process's start to its greeting; the model is loaded after that."""
 _LOOK_TIMEOUT_S = 5.0
 _POLL_S = 0.02
+
+
+async def members_of(endpoint: Endpoint) -> list[psutil.Process]:
+    """Every living process of a worker. psutil comes in here, so that the app's first paint does not wait for it."""
+    from vlmtui.engine.members import members
+
+    return await asyncio.to_thread(members, endpoint)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +87,7 @@ class WorkerHost:
 
     async def stop(self, pid: int) -> bool:
         for endpoint in Endpoint.all(self._paths):
-            if pid in [process.pid for process in await asyncio.to_thread(members, endpoint)]:
+            if pid in [process.pid for process in await members_of(endpoint)]:
                 await self.stop_worker(endpoint)
                 return True
         return False
@@ -101,7 +111,7 @@ class WorkerHost:
             finally:
                 await worker.close()
         except (OSError, VlmtuiError):
-            if not await asyncio.to_thread(members, endpoint):
+            if not await members_of(endpoint):
                 await self._tidy(endpoint)
                 return None
         return FoundWorker(endpoint, record, status)
@@ -109,7 +119,7 @@ class WorkerHost:
     async def _tidy(self, endpoint: Endpoint) -> None:
         """Remove a dead worker's files, unless somebody has started a new one since."""
         async with locked(endpoint.lock):
-            if not await asyncio.to_thread(members, endpoint):
+            if not await members_of(endpoint):
                 endpoint.remove()
 
     async def _start(self, endpoint: Endpoint, spec: LoadSpec, client: str, keep_alive_s: float | None) -> WorkerClient:
@@ -147,5 +157,7 @@ class WorkerHost:
             await self._end(endpoint, asked=asked)
 
     async def _end(self, endpoint: Endpoint, *, asked: bool) -> None:
+        from vlmtui.engine.members import end_members
+
         await end_members(endpoint, asked=asked)
         self._children = [child for child in self._children if child.poll() is None]

@@ -121,7 +121,7 @@ class VlmtuiApp(App[ExitReport | None]):
 
     @on(LoadingScreen.Loaded)
     def _loaded(self) -> None:
-        if isinstance(self.screen, LoadingScreen):
+        if self._shows(LoadingScreen):
             self._show_alone(self._chat_screen())
 
     @on(LoadingScreen.AbortWanted)
@@ -206,6 +206,10 @@ class VlmtuiApp(App[ExitReport | None]):
 
         return ChatScreen(self.services, self.engine_controller)
 
+    def _shows(self, kind: type[Screen[Any]]) -> bool:
+        """Whether the screen is of that kind; False while the app ends, when there is none."""
+        return bool(self.screen_stack) and isinstance(self.screen_stack[-1], kind)
+
     def _back_to_chat(self) -> None:
         """The chat below the picker, or a new one where there is none."""
         if len(self.screen_stack) > _ALONE:
@@ -252,7 +256,7 @@ class VlmtuiApp(App[ExitReport | None]):
     @work(group="abort", exit_on_error=False)
     async def _abort(self) -> None:
         await self.engine_controller.abort()
-        if isinstance(self.screen, LoadingScreen):
+        if self._shows(LoadingScreen):
             self._show_alone(ModelsScreen(self.services, self.engine_controller))
 
     @work(group="leave", exit_on_error=False)
@@ -273,6 +277,10 @@ class VlmtuiApp(App[ExitReport | None]):
 
     def _handle_exception(self, error: Exception) -> None:
         """The app's edge: an error nobody expected goes to the log with its traceback, one sentence to the user."""
+        if self._exit:
+            # A screen that is taken down while it is being built finds its widgets gone.
+            _log.warning("while the app ended", exc_info=error)
+            return
         _log.critical("the app failed", exc_info=error)
         self._return_code = 1
         if self._exception is None:

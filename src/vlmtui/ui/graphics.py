@@ -79,12 +79,12 @@ def _nothing_asked(cell: tuple[int, int]) -> Iterator[None]:
     stdout = sys.__stdout__
     size = {"TEXTUAL_CELL_WIDTH": str(cell[0]), "TEXTUAL_CELL_HEIGHT": str(cell[1])}
     before = {name: os.environ.get(name) for name in size}
-    sys.__stdout__ = io.StringIO()  # type: ignore[misc]
+    sys.__stdout__ = io.StringIO()  # type: ignore[assignment,misc]
     os.environ.update(size)
     try:
         yield
     finally:
-        sys.__stdout__ = stdout  # type: ignore[misc]
+        sys.__stdout__ = stdout  # type: ignore[assignment,misc]
         for name, value in before.items():
             if value is None:
                 del os.environ[name]

@@ -36,7 +36,7 @@ class LogScreen(Screen[None]):
             yield Static(id="model", markup=False)
             yield Static(id="count")
         yield Static("The engine has said nothing yet.", id="empty")
-        yield LogTail(id="lines")
+        yield LogTail(wrap=True, id="lines")
         yield Footer(show_command_palette=False)
 
     def on_mount(self) -> None:

@@ -4,17 +4,28 @@ from __future__ import annotations
 
 import re
 
+from rich.cells import cell_len, chop_cells
 from textual.widgets import Log
 
 from vlmtui.ui.controllers.engine_log import CAPACITY, EngineLog
 from vlmtui.ui.text import one_line
 
+_INDENT = 4
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 
 
 def log_line(line: str) -> str:
     """A line of the log as it is shown: without its colours, everything else that is not text made visible."""
     return one_line(_COLOURS.sub("", line))
+
+
+def wrapped(line: str, width: int) -> list[str]:
+    """The line in pieces of at most `width` cells, further ones indented."""
+    if cell_len(line) <= width:
+        return [line]
+    first, *rest = chop_cells(line, width)
+    indent = " " * _INDENT
+    return [first, *(indent + part for part in chop_cells("".join(rest), width - _INDENT))]
 
 
 class LogTail(Log):
@@ -31,20 +42,32 @@ class LogTail(Log):
     }
     """
 
-    def __init__(self, *, id: str | None = None) -> None:
-        super().__init__(id=id, max_lines=CAPACITY)
+    def __init__(self, *, wrap: bool = False, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self.max_lines = CAPACITY
+        self._wrap = wrap
+        self._shown_log: EngineLog | None = None
         self._shown = 0
         self._generation = -1
 
     def on_mount(self) -> None:
         self.anchor()
 
+    def on_resize(self) -> None:
+        if self._wrap and self._shown_log is not None:
+            self._generation = -1
+            self.show(self._shown_log)
+
     def show(self, log: EngineLog) -> None:
         """Add what is new in `log`; start afresh when it was cleared meanwhile."""
+        self._shown_log = log
         if log.generation != self._generation:
             self.clear()
             self._shown, self._generation = 0, log.generation
-        lines = log.since(self._shown)
+        lines = [log_line(line) for line in log.since(self._shown)]
         self._shown = log.total
+        width = self.scrollable_content_region.width
+        if self._wrap and width > _INDENT:
+            lines = [part for line in lines for part in wrapped(line, width)]
         if lines:
-            self.write_lines(log_line(line) or " " for line in lines)
+            self.write_lines(line or " " for line in lines)

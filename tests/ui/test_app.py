@@ -1,0 +1,208 @@
+"""The app's flow: from picker to chat and back, and every way it ends."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from typing import Never
+
+import pytest
+
+from tests.support.scripted_engine import Hold, ScriptedHost
+from tests.ui.conftest import MakeApp, PlainChat, Until
+from vlmtui.config.settings import Settings
+from vlmtui.domain.engine import LoadSpec
+from vlmtui.registry.loader import Registry
+from vlmtui.ui.app import ExitReport, VlmtuiApp
+from vlmtui.ui.controllers.engine import EngineState
+from vlmtui.ui.screens.loading import LoadingScreen
+from vlmtui.ui.screens.models import ModelsScreen
+from vlmtui.ui.widgets.model_list import ModelList
+
+pytestmark = pytest.mark.usefixtures("plain_chat")
+
+
+def held() -> ScriptedHost:
+    """A host whose engines never finish loading."""
+    return ScriptedHost(load=[Hold(asyncio.Event())])
+
+
+def screen_is(app: VlmtuiApp, kind: type) -> bool:
+    return isinstance(app.screen, kind)
+
+
+async def test_from_the_picker_to_the_chat(make_app: MakeApp, until: Until) -> None:
+    app = make_app(ScriptedHost(load=[]))
+    async with app.run_test() as pilot:
+        await until(pilot, lambda: screen_is(app, ModelsScreen))
+        await pilot.press("enter")
+        await until(pilot, lambda: screen_is(app, PlainChat))
+        assert app.engine_controller.state is EngineState.READY
+
+
+async def test_a_named_model_is_loaded_at_once(make_app: MakeApp, until: Until) -> None:
+    app = make_app(held(), initial_model="shapes")
+    async with app.run_test() as pilot:
+        await until(pilot, lambda: screen_is(app, LoadingScreen))
+
+
+async def test_an_unknown_model_is_told_over_the_picker(make_app: MakeApp, until: Until) -> None:
+    app = make_app(initial_model="no[/x]such")
+    async with app.run_test() as pilot:
+        await until(pilot, lambda: screen_is(app, ModelsScreen))
+        await until(pilot, lambda: any("no[/x]such" in toast.message for toast in app._notifications))
+
+
+async def test_the_loaded_model_leads_back_to_the_same_chat(make_app: MakeApp, until: Until) -> None:
+    host = ScriptedHost(load=[])
+    app = make_app(host, initial_model="shapes")
+    async with app.run_test() as pilot:
+        await until(pilot, lambda: screen_is(app, PlainChat))
+        chat = app.screen
+        app.action_models()
+        await until(pilot, lambda: screen_is(app, ModelsScreen))
+        await until(pilot, lambda: any(row.current for models in app.screen.query(ModelList) for row in models.rows))
+        await pilot.press("enter")
+        await until(pilot, lambda: app.screen is chat)
+        app.action_models()
+        await until(pilot, lambda: screen_is(app, ModelsScreen))
+        await pilot.press("escape")
+        await until(pilot, lambda: app.screen is chat)
+    assert len(host.opened) == 1
+
+
+async def test_another_model_ends_the_engine_before_it_is_loaded(
+    make_app: MakeApp, until: Until, eighty_families: Registry
+) -> None:
+    host = ScriptedHost(load=[])
+    app = make_app(host, registry=eighty_families, initial_model="shapes")
+    async with app.run_test() as pilot:
+        await until(pilot, lambda: screen_is(app, PlainChat))
+        chat = app.screen
+        app.action_models("family3")
+        await until(pilot, lambda: len(host.engines) == 2)
+        await until(pilot, lambda: screen_is(app, PlainChat) and app.screen is not chat)
+        assert host.engines[0].was_shut_down
+        assert app.engine_controller.model is not None
+        assert app.engine_controller.model.family.family == "family3"
+
+
+async def test_an_engine_that_died_can_be_restarted_under_the_chat(make_app: MakeApp, until: Until) -> None:
+    host = ScriptedHost(load=[])
+    app = make_app(host, initial_model="shapes")
+    async with app.run_test() as pilot:
+        await until(pilot, lambda: screen_is(app, PlainChat))
+        chat = app.screen
+        host.engine.die()
+        await until(pilot, lambda: app.engine_controller.state is EngineState.DEAD)
+        app.restart_engine()
+        await until(pilot, lambda: app.engine_controller.state is EngineState.READY)
+        assert app.screen is chat
+        host.engine.die()
+        await until(pilot, lambda: app.engine_controller.state is EngineState.DEAD)
+
+
+async def test_quit_leaves_a_ready_engine_and_reports_it(make_app: MakeApp, until: Until) -> None:
+    host = ScriptedHost(load=[])
+    app = make_app(host, initial_model="shapes")
+    async with app.run_test() as pilot:
+        await until(pilot, lambda: screen_is(app, PlainChat))
+        await pilot.press("ctrl+q")
+        await until(pilot, lambda: app.return_value is not None)
+    assert app.return_value == ExitReport("shapes", stays=True, keep_alive_s=300.0)
+    assert not host.engine.was_shut_down
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+async def test_a_signal_during_a_load_ends_the_engine(make_app: MakeApp, until: Until, number: signal.Signals) -> None:
+    host = held()
+    app = make_app(host, initial_model="shapes")
+    async with app.run_test() as pilot:
+        await until(pilot, lambda: bool(host.engines))
+        os.kill(os.getpid(), number)
+        await until(pilot, lambda: app.return_value is not None)
+    assert app.return_value == ExitReport("shapes", stays=False, keep_alive_s=300.0)
+    assert app.return_code == 128 + number
+    assert host.engine.was_shut_down
+
+
+async def test_quitting_while_the_engine_is_being_opened_leaves_nothing(make_app: MakeApp, until: Until) -> None:
+    host = SlowHost()
+    app = make_app(host, initial_model="shapes")
+    async with app.run_test() as pilot:
+        await until(pilot, host.asked.is_set)
+        await pilot.press("ctrl+q")
+        await until(pilot, lambda: app.return_value is not None)
+    assert host.cancelled
+    assert not host.engines
+
+
+async def test_ctrl_c_hints_once_and_quits_twice(make_app: MakeApp, until: Until) -> None:
+    app = make_app()
+    async with app.run_test() as pilot:
+        await until(pilot, lambda: screen_is(app, ModelsScreen))
+        await pilot.press("ctrl+c")
+        await until(pilot, lambda: any("Ctrl+Q" in toast.message for toast in app._notifications))
+        assert app.return_value is None
+        await pilot.press("ctrl+c")
+        await until(pilot, lambda: app.return_value is not None)
+
+
+async def test_an_unexpected_error_is_one_sentence_and_a_logged_traceback(
+    make_app: MakeApp, until: Until, capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    app = make_app()
+
+    def broken() -> None:
+        raise KeyError("[/x]\x1b[31m")
+
+    with pytest.raises(KeyError):
+        async with app.run_test() as pilot:
+            await until(pilot, lambda: screen_is(app, ModelsScreen))
+            app.call_later(broken)
+            await pilot.pause()
+    assert app.return_code == 1
+    assert caplog.records[-1].exc_info is not None
+    told = capfd.readouterr().err
+    assert "vlmtui stopped because of an error of its own" in told
+    assert "Traceback" not in told
+    assert "\x1b[31m" not in told
+
+
+async def test_an_error_in_a_worker_is_not_lost(make_app: MakeApp, until: Until) -> None:
+    host = ScriptedHost()
+    app = make_app(host)
+
+    async def broken(*args: object, **options: object) -> None:
+        raise RuntimeError("broken")
+
+    host.running = broken  # type: ignore[assignment]
+    with pytest.raises(RuntimeError, match="broken"):
+        async with app.run_test() as pilot:
+            await until(pilot, lambda: app._exception is not None)
+
+
+@pytest.mark.parametrize(
+    ("setting", "theme"), [("", "vlmtui-dark"), ("light", "vlmtui-light"), ("nosuch", "vlmtui-dark")]
+)
+def test_the_theme_of_the_settings(make_app: MakeApp, setting: str, theme: str) -> None:
+    assert make_app(settings=Settings(theme=setting)).theme == theme
+
+
+class SlowHost(ScriptedHost):
+    """Its `open` never returns; it notes that it was cancelled."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked = asyncio.Event()
+        self.cancelled = False
+
+    async def open(self, spec: LoadSpec, *, client: str, keep_alive_s: float | None) -> Never:
+        self.asked.set()
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            self.cancelled = True
+            raise
+        raise AssertionError("unreachable")

@@ -1,0 +1,67 @@
+"""The help screen and the command palette: both are made of the action table."""
+
+from __future__ import annotations
+
+from typing import cast
+
+import pytest
+from textual.command import CommandPalette, DiscoveryHit
+from textual.widgets import Static
+
+from tests.support.scripted_engine import ScriptedHost
+from tests.ui.conftest import MakeApp, PlainChat, Until
+from vlmtui.ui.actions import ACTIONS
+from vlmtui.ui.palette import ActionCommands
+from vlmtui.ui.screens.help import HelpScreen
+from vlmtui.ui.screens.models import ModelsScreen
+
+pytestmark = pytest.mark.usefixtures("plain_chat")
+
+
+async def test_every_action_is_in_the_help_with_its_key_and_command(make_app: MakeApp, until: Until) -> None:
+    app = make_app()
+    async with app.run_test(size=(80, 24)) as pilot:
+        await until(pilot, lambda: isinstance(app.screen, ModelsScreen))
+        await pilot.press("f1")
+        await until(pilot, lambda: isinstance(app.screen, HelpScreen))
+        text = str(app.screen.query_one("#text", Static).content)
+        for action in ACTIONS:
+            assert action.help in text
+            assert action.slash in text
+        sheet = app.screen.query_one("#sheet")
+        assert sheet.region.width <= 80
+        assert sheet.max_scroll_y > 0
+        await pilot.press("end")
+        await until(pilot, lambda: sheet.is_vertical_scroll_end)
+        await pilot.press("escape")
+        await until(pilot, lambda: isinstance(app.screen, ModelsScreen))
+
+
+async def test_the_palette_offers_what_the_screen_can_do(make_app: MakeApp, until: Until) -> None:
+    app = make_app(ScriptedHost(load=[]), initial_model="shapes")
+    async with app.run_test() as pilot:
+        await until(pilot, lambda: isinstance(app.screen, PlainChat))
+        hits = [cast(DiscoveryHit, hit) async for hit in ActionCommands(app.screen).discover()]
+        titles = [str(hit.display) for hit in hits]
+        assert {"Stop", "Attach", "Help", "Quit", "Light theme"} <= set(titles)
+        assert "New chat" not in titles, "the screen has no such action"
+        await pilot.press("ctrl+p")
+        await until(pilot, lambda: isinstance(app.screen, CommandPalette))
+        await pilot.press(*"light")
+        await pilot.press("enter")
+        await until(pilot, lambda: app.theme == "vlmtui-light")
+
+
+async def test_palette_and_slash_commands_go_to_the_screen_first_then_to_the_app(
+    make_app: MakeApp, until: Until
+) -> None:
+    app = make_app(ScriptedHost(load=[]), initial_model="shapes")
+    async with app.run_test() as pilot:
+        await until(pilot, lambda: isinstance(app.screen, PlainChat))
+        chat = cast(PlainChat, app.screen)
+        app.run_action_id("stop")
+        await until(pilot, lambda: chat.stopped == 1)
+        app.run_action_id("attach", "a picture.png")
+        await until(pilot, lambda: chat.attached == "a picture.png")
+        app.run_action_id("help")
+        await until(pilot, lambda: isinstance(app.screen, HelpScreen))

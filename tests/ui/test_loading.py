@@ -1,0 +1,145 @@
+"""The loading screen."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from textual.widgets import Static
+
+from tests.support.scripted_engine import Hold, LoadStep, ScriptedHost
+from tests.ui.conftest import AppPilot, MakeApp, Until
+from vlmtui.domain.engine import Failure, LoadFailed, LoadProgress, LoadStage
+from vlmtui.errors import ErrorKind, VlmtuiError
+from vlmtui.ui.app import VlmtuiApp
+from vlmtui.ui.controllers.engine import EngineState
+from vlmtui.ui.screens.loading import LoadingScreen
+from vlmtui.ui.screens.models import ModelsScreen
+from vlmtui.ui.widgets.failure_view import FailureView
+from vlmtui.ui.widgets.log_tail import LogTail
+from vlmtui.ui.widgets.stage_list import StageList, clock_text
+
+pytestmark = pytest.mark.usefixtures("plain_chat")
+
+OUT_OF_MEMORY = Failure(
+    kind=ErrorKind.OUT_OF_MEMORY,
+    message="The GPU does not have enough free memory [/x].",
+    detail="torch.OutOfMemoryError: CUDA out of memory.",
+    hint="Lower gpu_memory_utilization.",
+)
+
+
+def held_load(until: asyncio.Event, *then: LoadStep) -> list[LoadStep]:
+    """A load that stops at 43 % of its weights."""
+    return [
+        LoadProgress(stage=LoadStage.ENVIRONMENT, elapsed_s=0.0),
+        LoadProgress(stage=LoadStage.CONFIG, elapsed_s=1.5),
+        LoadProgress(stage=LoadStage.WEIGHTS, elapsed_s=2.0, fraction=0.43, detail="2 of 5 shards"),
+        Hold(until),
+        *then,
+    ]
+
+
+async def loading(app: VlmtuiApp, pilot: AppPilot, until: Until) -> LoadingScreen:
+    """The loading screen, once the weights are being read."""
+
+    def reading() -> bool:
+        progress = app.engine_controller.progress
+        return isinstance(app.screen, LoadingScreen) and progress is not None and progress.fraction == 0.43
+
+    await until(pilot, reading)
+    await pilot.pause()
+    assert isinstance(app.screen, LoadingScreen)
+    return app.screen
+
+
+def stage_text(screen: LoadingScreen) -> str:
+    return str(screen.query_one(StageList).content)
+
+
+async def test_stages_are_ticked_off_with_their_times_and_the_weights_have_a_bar(
+    make_app: MakeApp, until: Until
+) -> None:
+    app = make_app(ScriptedHost(load=held_load(asyncio.Event())), initial_model="shapes")
+    async with app.run_test() as pilot:
+        screen = await loading(app, pilot, until)
+        await until(pilot, lambda: "43%" in stage_text(screen))
+        lines = stage_text(screen).splitlines()
+        assert lines[0].split() == ["✓", "Environment", "1.5", "s"]
+        assert lines[1].split() == ["✓", "Configuration", "0.5", "s"]
+        assert "2 of 5 shards" in lines[2]
+        assert [line[0] for line in lines[3:]] == ["○", "○", "○"]
+
+
+async def test_the_log_tail_is_live_and_hostile_text_is_visible(make_app: MakeApp, until: Until) -> None:
+    host = ScriptedHost(load=held_load(asyncio.Event()))
+    app = make_app(host, initial_model="shapes")
+    async with app.run_test() as pilot:
+        screen = await loading(app, pilot, until)
+        tail = screen.query_one(LogTail)
+        host.engine.add_log("[/x] \x1b]0;title\x07 \x1b[31mred\x1b[0m")
+        await until(pilot, lambda: tail.line_count == 3)
+        assert tail.lines[-1] == "[/x] ␛]0;title␇ red"
+        await pilot.press("l")
+        assert screen.has_class("-full-log")
+
+
+async def test_abort_ends_the_engine_and_returns_to_the_picker(make_app: MakeApp, until: Until) -> None:
+    host = ScriptedHost(load=held_load(asyncio.Event()))
+    app = make_app(host, initial_model="shapes")
+    async with app.run_test() as pilot:
+        await loading(app, pilot, until)
+        await pilot.press("escape")
+        await until(pilot, lambda: isinstance(app.screen, ModelsScreen))
+        assert host.engine.was_shut_down
+        assert not host.engine.alive
+        assert app.engine_controller.state is EngineState.NONE
+
+
+async def test_a_failure_says_what_and_what_to_do_and_can_be_retried(make_app: MakeApp, until: Until) -> None:
+    go = asyncio.Event()
+    host = ScriptedHost(load=held_load(go, LoadFailed(OUT_OF_MEMORY)))
+    app = make_app(host, initial_model="shapes")
+    async with app.run_test() as pilot:
+        screen = await loading(app, pilot, until)
+        go.set()
+        await until(pilot, lambda: screen.query_one(FailureView).display)
+        shown = " ".join(str(static.content) for static in screen.query_one(FailureView).query(Static))
+        for part in (OUT_OF_MEMORY.message, OUT_OF_MEMORY.detail, OUT_OF_MEMORY.hint):
+            assert part in shown
+        assert "✗ Weights" in stage_text(screen)
+        host.load_steps = held_load(asyncio.Event())
+        await pilot.press("r")
+        await until(pilot, lambda: len(host.engines) == 2 and app.engine_controller.state is EngineState.LOADING)
+        await until(pilot, lambda: not screen.query_one(FailureView).display)
+
+
+async def test_an_engine_that_cannot_be_started_is_told_and_back_leads_to_the_picker(
+    make_app: MakeApp, until: Until
+) -> None:
+    host = ScriptedHost()
+    host.refuse = VlmtuiError(ErrorKind.NO_VLLM, "vLLM is not installed.", hint="pip install 'vlmtui[cpu]'")
+    app = make_app(host, initial_model="shapes")
+    async with app.run_test() as pilot:
+        await until(pilot, lambda: app.engine_controller.state is EngineState.DEAD)
+        await until(pilot, lambda: app.screen.query_one(FailureView).display)
+        await pilot.press("escape")
+        await until(pilot, lambda: isinstance(app.screen, ModelsScreen))
+
+
+async def test_the_log_over_a_load_is_not_torn_away_when_the_engine_is_ready(make_app: MakeApp, until: Until) -> None:
+    go = asyncio.Event()
+    app = make_app(ScriptedHost(load=held_load(go)), initial_model="shapes")
+    async with app.run_test() as pilot:
+        screen = await loading(app, pilot, until)
+        await pilot.press("f4")
+        await until(pilot, lambda: app.screen is not screen)
+        log = app.screen
+        go.set()
+        await until(pilot, lambda: app.engine_controller.state is EngineState.READY)
+        await pilot.pause()
+        assert app.screen is log
+
+
+def test_the_clock() -> None:
+    assert [clock_text(seconds) for seconds in (0, 7.9, 760, 3723)] == ["0:00", "0:07", "12:40", "1:02:03"]

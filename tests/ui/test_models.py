@@ -1,0 +1,147 @@
+"""The picker."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from textual.widgets import Input
+
+from tests.support.scripted_engine import ScriptedHost
+from tests.ui.conftest import MACHINE, MakeApp, Until
+from vlmtui.paths import bundled_model
+from vlmtui.registry.loader import Registry
+from vlmtui.registry.match import resolve
+from vlmtui.ui.choices import choices
+from vlmtui.ui.machine import GIB, Fit, Gpu, Machine, fit, gib
+from vlmtui.ui.screens.loading import LoadingScreen
+from vlmtui.ui.screens.models import ModelsScreen
+from vlmtui.ui.widgets.model_details import ModelDetails
+from vlmtui.ui.widgets.model_list import ModelList, context_text, row, size_text
+
+pytestmark = pytest.mark.usefixtures("plain_chat")
+
+
+async def test_the_bundled_model_comes_first_and_enter_loads_it(make_app: MakeApp, until: Until) -> None:
+    host = ScriptedHost(load=[])
+    app = make_app(host)
+    async with app.run_test() as pilot:
+        await until(pilot, lambda: isinstance(app.screen, ModelsScreen))
+        chosen = app.screen.query_one(ModelList).chosen
+        assert chosen is not None
+        assert chosen.model.spec.name == "shapes"
+        await pilot.press("enter")
+        await until(pilot, lambda: bool(host.opened))
+    assert host.opened[0][0] == chosen.model.spec
+
+
+async def test_typing_filters_at_once_and_arrows_move_the_list(
+    make_app: MakeApp, until: Until, eighty_families: Registry
+) -> None:
+    app = make_app(registry=eighty_families)
+    async with app.run_test() as pilot:
+        await until(pilot, lambda: isinstance(app.screen, ModelsScreen))
+        models = app.screen.query_one(ModelList)
+        assert len(models.rows) == 80
+        await pilot.press(*"gemma")
+        await until(pilot, lambda: 0 < len(models.rows) < 20)
+        assert all("Gemma" in choice.title for choice in models.rows)
+        await pilot.press("down", "down")
+        assert models.chosen == models.rows[2]
+        assert app.screen.focused is app.screen.query_one("#filter")
+        await pilot.press("escape")
+        await until(pilot, lambda: len(models.rows) == 80)
+        await pilot.press("pagedown", "ctrl+end")
+        assert models.chosen == models.rows[-1]
+
+
+async def test_nothing_found_says_so_and_enter_loads_nothing(make_app: MakeApp, until: Until) -> None:
+    host = ScriptedHost()
+    app = make_app(host)
+    async with app.run_test() as pilot:
+        await until(pilot, lambda: isinstance(app.screen, ModelsScreen))
+        await pilot.press(*"nosuchmodel", "enter")
+        await pilot.pause()
+        assert app.screen.query_one("#nothing").display
+        assert isinstance(app.screen, ModelsScreen)
+    assert not host.opened
+
+
+async def test_markup_and_escapes_in_the_filter_are_just_text(make_app: MakeApp, until: Until) -> None:
+    app = make_app()
+    async with app.run_test() as pilot:
+        await until(pilot, lambda: isinstance(app.screen, ModelsScreen))
+        app.screen.query_one(Input).value = "[/x] \x1b[31m [bold"
+        await pilot.pause()
+        assert app.screen.query_one("#nothing").display
+
+
+@pytest.mark.parametrize(("width", "wide"), [(80, False), (120, True)])
+async def test_the_details_are_shown_on_wide_terminals(make_app: MakeApp, until: Until, width: int, wide: bool) -> None:
+    app = make_app()
+    async with app.run_test(size=(width, 24)) as pilot:
+        await until(pilot, lambda: isinstance(app.screen, ModelsScreen))
+        await until(pilot, lambda: app.screen.query_one("#side").display is wide)
+        details = str(app.screen.query_one(ModelDetails).content)
+        assert "Ships with vlmtui" in details
+
+
+async def test_a_running_engine_is_marked(make_app: MakeApp, until: Until) -> None:
+    host = ScriptedHost()
+    app = make_app(host)
+    spec = resolve(app.services.registry, "shapes").spec
+    await host.open(spec, client="ask", keep_alive_s=None)
+    async with app.run_test() as pilot:
+        await until(pilot, lambda: isinstance(app.screen, ModelsScreen))
+        models = app.screen.query_one(ModelList)
+        await until(pilot, lambda: models.rows[0].state == "running")
+
+
+async def test_a_model_folder_that_was_typed_can_be_loaded(make_app: MakeApp, until: Until) -> None:
+    host = ScriptedHost()
+    app = make_app(host)
+    async with app.run_test() as pilot:
+        await until(pilot, lambda: isinstance(app.screen, ModelsScreen))
+        app.screen.query_one(Input).value = str(bundled_model())
+        models = app.screen.query_one(ModelList)
+        await until(pilot, lambda: bool(models.rows) and models.rows[0].model.spec.name == str(bundled_model()))
+        await pilot.press("enter")
+        await until(pilot, lambda: isinstance(app.screen, LoadingScreen) or bool(host.opened))
+
+
+def test_a_further_model_of_a_family_is_listed_when_its_name_is_typed(eighty_families: Registry) -> None:
+    rows = choices(eighty_families, query="molmo-1-72b")
+    assert [choice.title for choice in rows] == ["org/Molmo-1-72B-Instruct"]
+    assert rows[0].parameters_b is None, "the record's size is that of the default model"
+
+
+def test_a_path_that_is_no_model_offers_nothing(tmp_path: Path) -> None:
+    assert choices(Registry.bundled(), query=str(tmp_path)) == []
+
+
+@pytest.mark.parametrize(
+    ("parameters_b", "machine", "expected"),
+    [
+        (7.0, MACHINE, Fit.YES),
+        (72.0, MACHINE, Fit.NO),
+        (72.0, Machine(tuple(Gpu("H", 80 * GIB, 80 * GIB) for _ in range(4)), GIB), Fit.SEVERAL),
+        (7.0, Machine((), 32 * GIB), Fit.YES),
+        (7.0, Machine((), 4 * GIB), Fit.NO),
+        (None, MACHINE, Fit.UNKNOWN),
+        (7.0, None, Fit.UNKNOWN),
+    ],
+)
+def test_fit(parameters_b: float | None, machine: Machine | None, expected: Fit) -> None:
+    assert fit(parameters_b, machine) is expected
+
+
+@pytest.mark.parametrize("width", [20, 60, 75, 77, 160])
+def test_a_row_is_never_wider_than_the_list(eighty_families: Registry, width: int) -> None:
+    for choice in choices(eighty_families):
+        assert row(choice, MACHINE, width).cell_length <= width
+
+
+def test_numbers_are_short() -> None:
+    assert [size_text(value) for value in (0.003, 0.5, 7.6, 72.7, None)] == ["3M", "0.5B", "7.6B", "72.7B", "?"]
+    assert [context_text(value) for value in (512, 4096, 131072, None)] == ["512", "4k", "128k", "?"]
+    assert [gib(value) for value in (7 * 2**20, 3 * GIB // 2, 80 * GIB)] == ["7 MiB", "1.5 GiB", "80 GiB"]
