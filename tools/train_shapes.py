@@ -56,7 +56,7 @@ CHAT_TEMPLATE = """{%- for message in messages -%}
 {%- if add_generation_prompt -%}<|im_start|>assistant
 {% endif -%}
 """
-BATCH = {"one": 32, "many": 14, "video": 16, "earlier": 14, "text": 16, "look": 96}
+BATCH = {"one": 20, "many": 9, "video": 12, "earlier": 9, "text": 10, "look": 64}
 LONGEST = {"one": 130, "many": 210, "earlier": 240, "video": 105}
 """Longest sequences, in tokens, of most batches: less padding, so more steps."""
 CELLS = 0.5

@@ -98,6 +98,8 @@ class FakeWorker:
         self.ready = asyncio.Event()
         self.over = asyncio.Event()
         self.clients: set[asyncio.StreamWriter] = set()
+        self.visitors: set[asyncio.StreamWriter] = set()
+        """Those that only look, or come to end it: they do not count as clients."""
         self.cancels: dict[str, asyncio.Event] = {}
         self.tasks: set[asyncio.Task[None]] = set()
 
@@ -137,6 +139,7 @@ class FakeWorker:
         while (line := await read_line(reader)) is not None:
             self.take(decode_client_message(line), writer)
         self.clients.discard(writer)
+        self.visitors.discard(writer)
         writer.close()
         if self.keep_alive_s == 0 and not self.clients:
             self.over.set()
@@ -144,6 +147,8 @@ class FakeWorker:
     async def greet(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
         hello = decode_client_message(await read_line(reader) or b"")
         assert isinstance(hello, Hello)
+        if hello.client in ("ps", "stop"):
+            self.visitors.add(writer)
         info = self.info if self.ready.is_set() else None
         welcome = Welcome(version=PROTOCOL_VERSION, pid=os.getpid(), spec=self.spec, info=info)
         match self.options.get("greeting"):
@@ -196,7 +201,7 @@ class FakeWorker:
             pid=os.getpid(),
             spec=self.spec,
             state="idle" if self.ready.is_set() else "loading",
-            clients=len(self.clients),
+            clients=len(self.clients) - len(self.visitors),
             running=len(self.cancels),
             idle_s=1.0,
             keep_alive_s=self.keep_alive_s,

@@ -10,7 +10,6 @@ from vlmtui.cli.output import note, print_json, print_table
 from vlmtui.config.duration import describe_duration
 from vlmtui.engine.host import FoundWorker
 from vlmtui.errors import ErrorKind, VlmtuiError
-from vlmtui.protocol.messages import Status
 
 _GIB = 2**30
 _DEAF = "not answering"
@@ -65,7 +64,7 @@ def _row(worker: FoundWorker) -> list[str]:
         worker.name,
         str(worker.pid),
         status.state,
-        str(_others(status)),
+        str(status.clients),
         f"{status.idle_s:.0f} s" if status.state == "idle" else "",
         "for ever" if status.keep_alive_s is None else describe_duration(status.keep_alive_s),
         f"{status.rss_bytes / _GIB:.1f} GiB",
@@ -79,7 +78,7 @@ def _as_json(worker: FoundWorker) -> dict[str, object]:
         "model": worker.name,
         "pid": worker.pid,
         "state": status.state if status else _DEAF,
-        "clients": _others(status) if status else None,
+        "clients": status.clients if status else None,
         "running": status.running if status else None,
         "idle_s": status.idle_s if status else None,
         "keep_alive_s": status.keep_alive_s if status else None,
@@ -88,8 +87,3 @@ def _as_json(worker: FoundWorker) -> dict[str, object]:
         "started_at": worker.record.started_at if worker.record else None,
         "log": str(worker.endpoint.log),
     }
-
-
-def _others(status: Status) -> int:
-    """The clients without the one that asks."""
-    return max(0, status.clients - 1)

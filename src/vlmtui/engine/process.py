@@ -46,9 +46,6 @@ class Launcher:
 
     def start(self, endpoint: Endpoint, spec: LoadSpec, keep_alive_s: float | None) -> subprocess.Popen[bytes]:
         """Start the process in a session of its own and write its record. Raises VlmtuiError."""
-        private_dir(endpoint.log.parent)
-        private_dir(endpoint.home)
-        endpoint.write_spec(spec)
         command = [
             *self.command,
             *("--socket", str(endpoint.socket)),
@@ -56,23 +53,30 @@ class Launcher:
             *("--log", str(endpoint.log)),
             *("--keep-alive", "none" if keep_alive_s is None else f"{keep_alive_s:g}"),
         ]
+        private_dir(endpoint.log.parent)
+        private_dir(endpoint.home)
         try:
-            with _fresh_log(endpoint.log) as log:
-                process = subprocess.Popen(
-                    command,
-                    stdin=subprocess.DEVNULL,
-                    stdout=log,
-                    stderr=log,
-                    cwd=endpoint.home,
-                    env=worker_environment(os.environ, endpoint),
-                    start_new_session=True,
-                )
+            endpoint.write_spec(spec)
+            process = _spawn(command, endpoint)
+            record = WorkerRecord(spec=spec, pid=process.pid, started_at=time.time(), log=str(endpoint.log))
+            endpoint.write_record(record)
         except OSError as error:
-            raise VlmtuiError(
-                ErrorKind.INTERNAL, "The worker's process could not be started.", detail=str(error)
-            ) from error
-        endpoint.write_record(WorkerRecord(spec=spec, pid=process.pid, started_at=time.time(), log=str(endpoint.log)))
+            message = f"The worker of {spec.name} could not be started."
+            raise VlmtuiError(ErrorKind.INTERNAL, message, detail=str(error)) from error
         return process
+
+
+def _spawn(command: list[str], endpoint: Endpoint) -> subprocess.Popen[bytes]:
+    with _fresh_log(endpoint.log) as log:
+        return subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            cwd=endpoint.home,
+            env=worker_environment(os.environ, endpoint),
+            start_new_session=True,
+        )
 
 
 def worker_environment(given: Mapping[str, str], endpoint: Endpoint) -> dict[str, str]:
@@ -89,9 +93,15 @@ def worker_environment(given: Mapping[str, str], endpoint: Endpoint) -> dict[str
 
 @asynccontextmanager
 async def locked(path: Path) -> AsyncIterator[None]:
-    """Hold the lock file, waiting for whoever holds it; the kernel releases it when a holder dies."""
+    """Hold the lock file, waiting for whoever holds it; the kernel releases it when a holder dies.
+
+    Raises VlmtuiError when it cannot be opened.
+    """
     private_dir(path.parent)
-    file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    try:
+        file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise VlmtuiError(ErrorKind.INTERNAL, f"The lock file {path} cannot be used.", detail=str(error)) from error
     try:
         while not _try_lock(file):  # noqa: ASYNC110 - the kernel has no event for it
             await asyncio.sleep(_POLL_S)

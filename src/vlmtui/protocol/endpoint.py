@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 import tempfile
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -113,12 +114,9 @@ class Endpoint:
 
 def write_private(path: Path, data: bytes) -> None:
     """Write a whole file (mode 0600) so that a reader sees the old or the new content, never a part."""
-    folder = private_dir(path.parent)
-    handle, name = tempfile.mkstemp(dir=folder, prefix=f".{path.name}.")
-    try:
+    handle, name = tempfile.mkstemp(dir=private_dir(path.parent), prefix=f".{path.name}.")
+    with ExitStack() as cleanup:
+        cleanup.callback(Path(name).unlink, missing_ok=True)
         with os.fdopen(handle, "wb") as file:
             file.write(data)
         Path(name).replace(path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise

@@ -8,7 +8,7 @@ import os
 import signal
 import time
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.text import Text
 from textual import on, work
@@ -28,8 +28,12 @@ from vlmtui.ui.palette import ActionCommands
 from vlmtui.ui.screens.loading import LoadingScreen
 from vlmtui.ui.screens.models import ModelsScreen
 from vlmtui.ui.services import Services
+from vlmtui.ui.terminal import TerminalQuestion, detach
 from vlmtui.ui.text import one_line
 from vlmtui.ui.themes import THEMES, VARIABLES, theme_name
+
+if TYPE_CHECKING:
+    from vlmtui.ui.controllers.chat import ChatController
 
 _log = logging.getLogger(__name__)
 
@@ -58,9 +62,14 @@ class VlmtuiApp(App[ExitReport | None]):
     TITLE = "vlmtui"
     CSS_PATH = "app.tcss"
     COMMANDS = {ActionCommands}
-    BINDINGS = [*bindings("app"), Binding("ctrl+c", "help_quit", show=False, system=True)]
+    BINDINGS = [
+        *bindings("app"),
+        Binding("f3", "models", show=False, id="models", tooltip="Pick another model."),
+        Binding("ctrl+c", "help_quit", show=False, system=True),
+    ]
 
-    def __init__(self, services: Services) -> None:
+    def __init__(self, services: Services, question: TerminalQuestion | None = None) -> None:
+        """`question` is one that was asked of the terminal before this module was imported."""
         super().__init__()
         self.services = services
         self.engine_controller = EngineController(
@@ -68,6 +77,9 @@ class VlmtuiApp(App[ExitReport | None]):
         )
         self.graphics = Graphics()
         """How pictures are drawn; asked of the terminal when the app runs in one."""
+        self._question = question
+        self.chat_controller: ChatController | None = None
+        """The conversation; it outlives the chat screen, so that another model can go on with it."""
         self._followed: Engine | None = None
         self._log_waits = False
         self._leaving = False
@@ -79,7 +91,7 @@ class VlmtuiApp(App[ExitReport | None]):
 
     def run(self, **options: Any) -> ExitReport | None:
         """Run in the terminal, after asking it how it draws pictures. The terminal is whole again on return."""
-        self.graphics = Graphics.detect(self.services.settings.graphics)
+        self.graphics = Graphics.detect(self.services.settings.graphics, self._question)
         return super().run(**options)
 
     def get_theme_variable_defaults(self) -> dict[str, str]:
@@ -185,7 +197,7 @@ class VlmtuiApp(App[ExitReport | None]):
             self._leave()
             return
         self._interrupted_at = now
-        self.notify("Ctrl+Q quits; Ctrl+C once more does too.", timeout=_TWICE_WITHIN_S, markup=False)
+        self.notify("Ctrl+Q quits.", timeout=_TWICE_WITHIN_S, markup=False)
 
     async def action_quit(self) -> None:
         """Leave in order."""
@@ -202,9 +214,14 @@ class VlmtuiApp(App[ExitReport | None]):
             return None
 
     def _chat_screen(self) -> Screen[Any]:
-        from vlmtui.ui.screens.chat import ChatScreen
+        from vlmtui.ui.controllers.chat import ChatController
+        from vlmtui.ui.screens.chat import ChatScreen, initial_settings
 
-        return ChatScreen(self.services, self.engine_controller)
+        if self.chat_controller is None:
+            model = self.engine_controller.model
+            settings = initial_settings(self.services, model.family.sampling if model else None)
+            self.chat_controller = ChatController(settings)
+        return ChatScreen(self.services, self.engine_controller, self.chat_controller)
 
     def _shows(self, kind: type[Screen[Any]]) -> bool:
         """Whether the screen is of that kind; False while the app ends, when there is none."""
@@ -273,6 +290,8 @@ class VlmtuiApp(App[ExitReport | None]):
 
     def _on_signal(self, number: int) -> None:
         _log.info("leaving on %s", signal.Signals(number).name)
+        if number == signal.SIGHUP and self._driver is not None:
+            detach(self._driver)
         self._leave(return_code=0 if number == signal.SIGINT else 128 + number)
 
     def _handle_exception(self, error: Exception) -> None:
@@ -285,10 +304,10 @@ class VlmtuiApp(App[ExitReport | None]):
         self._return_code = 1
         if self._exception is None:
             self._exception = error
-            self._exception_event.set()
             summary = one_line(f"{type(error).__name__}: {error}")[:200]
             log = self.services.paths.logs / "app.log"
             self.panic(Text(f"vlmtui stopped because of an error of its own: {summary} (details: {log})"))
+            self._exception_event.set()
 
 
 def _few_colours(app: App[Any]) -> bool:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Literal, cast
 
-from vlmtui.ui.terminal import Terminal
+from vlmtui.ui.terminal import TerminalQuestion
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -33,15 +33,16 @@ class Graphics:
         """Width and height of a terminal cell, in pixels."""
 
     @classmethod
-    def detect(cls, setting: str = "auto") -> Graphics:
-        """As the setting (`auto`, `kitty`, `sixel`, `halfcell`, `off`) and the terminal say.
+    def detect(cls, setting: str = "auto", question: TerminalQuestion | None = None) -> Graphics:
+        """As the setting (`auto`, `kitty`, `sixel`, `halfcell`, `off`) and the terminal say; before `App.run`.
 
-        Asks the terminal where that is needed, so it belongs before `App.run`; with `off` and `halfcell` nothing is
-        asked.
+        `question` may have been asked earlier, so that its answer is there by now. With `off` and `halfcell` nothing
+        is asked.
         """
         if setting in ("off", "halfcell"):
             return cls(cast(GraphicsMode, setting))
-        terminal = Terminal.look()
+        with question or TerminalQuestion().ask() as asked:
+            terminal = asked.answer()
         mode = terminal.mode if setting == "auto" else setting
         return cls(cast(GraphicsMode, mode), cell=terminal.cell)
 
@@ -84,7 +85,7 @@ def _nothing_asked(cell: tuple[int, int]) -> Iterator[None]:
     try:
         yield
     finally:
-        sys.__stdout__ = stdout  # type: ignore[assignment,misc]
+        sys.__stdout__ = stdout  # type: ignore[misc]
         for name, value in before.items():
             if value is None:
                 del os.environ[name]

@@ -19,10 +19,3 @@ class EngineLogGrew(Message):
     """There are new lines in `EngineController.log`. Comes at most ten times a second."""
 
     bubble = False
-
-
-@dataclass
-class GraphicsChanged(Message):
-    """Another way to draw pictures was chosen: `app.graphics` is a new one, pictures on the screen are out of date."""
-
-    bubble = False

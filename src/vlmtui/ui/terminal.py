@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import re
 import select
+import stat
+import struct
 import sys
 import termios
 import time
 import tty
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
+from typing import Any, Protocol, Self
 
-ASK_TIMEOUT_S = 0.15
+ANSWER_WITHIN_S = 0.15
 """How long an answer may take. Every terminal answers a device attributes request, most at once."""
 
 _DEFAULT_CELL = (10, 20)
@@ -36,18 +41,64 @@ class Terminal:
     cell: tuple[int, int] = _DEFAULT_CELL
     """Width and height of a cell, in pixels."""
 
-    @classmethod
-    def look(cls, environment: Mapping[str, str] = os.environ) -> Terminal:
-        """Learn what the terminal is: by its name where that says it, else by asking it, for `ASK_TIMEOUT_S` at most.
 
-        Only before the app runs: afterwards Textual reads the terminal's answers. Half cells when in doubt.
-        """
-        cell = _cell_by_ioctl()
-        mode = mode_by_name(environment)
-        if (mode and cell) or not _is_terminal():
-            return cls(mode or "halfcell", cell or _DEFAULT_CELL)
-        sixel, told_cell = parse_answer(_ask())
-        return cls(mode or ("sixel" if sixel else "halfcell"), cell or told_cell or _DEFAULT_CELL)
+class TerminalQuestion:
+    """Asks the terminal what its name does not say. Ask early, do something else, then take the answer.
+
+    Both belong before the app runs: from then on Textual reads what the terminal says. (It drops an answer that comes
+    too late.) As a context it makes sure that the terminal is left as it was.
+    """
+
+    def __init__(self, environment: Mapping[str, str] = os.environ) -> None:
+        self._mode = mode_by_name(environment)
+        self._cell = _cell_by_ioctl()
+        self._before: list[Any] | None = None
+        self._asked_at = time.monotonic()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._restore()
+
+    def ask(self) -> Self:
+        """Send the question, where one is left."""
+        if (self._mode and self._cell) or not _is_terminal():
+            return self
+        descriptor = _input()
+        with suppress(OSError, termios.error):
+            self._before = termios.tcgetattr(descriptor)
+            tty.setcbreak(descriptor, termios.TCSANOW)
+            os.write(descriptor, _ASK_CELL + _ASK_ATTRIBUTES)
+            self._asked_at = time.monotonic()
+        return self
+
+    def answer(self) -> Terminal:
+        """What is known by `ANSWER_WITHIN_S` after the question: half cells when in doubt."""
+        try:
+            sixel, cell = parse_answer(self._read() if self._before is not None else b"")
+        finally:
+            self._restore()
+        return Terminal(self._mode or ("sixel" if sixel else "halfcell"), self._cell or cell or _DEFAULT_CELL)
+
+    def _read(self) -> bytes:
+        answer = b""
+        deadline = self._asked_at + ANSWER_WITHIN_S
+        with suppress(OSError):
+            while not _ATTRIBUTES.search(answer):
+                if not select.select([_input()], [], [], max(0.0, deadline - time.monotonic()))[0]:
+                    break
+                read = os.read(_input(), 256)
+                if not read:
+                    break
+                answer += read
+        return answer
+
+    def _restore(self) -> None:
+        before, self._before = self._before, None
+        if before is not None:
+            with suppress(OSError, termios.error):
+                termios.tcsetattr(_input(), termios.TCSANOW, before)
 
 
 def mode_by_name(environment: Mapping[str, str]) -> str | None:
@@ -75,53 +126,49 @@ def parse_answer(answer: bytes) -> tuple[bool, tuple[int, int] | None]:
     return sixel, size if all(size) else None
 
 
+class Writes(Protocol):
+    """What `detach` needs of Textual's driver."""
+
+    def write(self, data: str) -> None: ...
+
+
+def detach(driver: Writes) -> None:
+    """The terminal has gone: let nothing fail or block on it from now on.
+
+    Textual's driver writes in a thread that ends at the first error; the app would then wait for ever to be rid of
+    its last words, and never get to end the engine.
+    """
+    driver.write = _nowhere  # type: ignore[method-assign]
+    null = os.open(os.devnull, os.O_RDWR)
+    for stream in (sys.__stdin__, sys.__stdout__, sys.__stderr__):
+        with suppress(OSError, ValueError):
+            if stream is not None and stat.S_ISCHR(os.fstat(stream.fileno()).st_mode):
+                os.dup2(null, stream.fileno())
+    os.close(null)
+
+
+def _nowhere(data: str) -> None:
+    """Write nothing."""
+
+
 def _is_terminal() -> bool:
     return sys.__stdin__ is not None and sys.__stdin__.isatty() and sys.__stderr__ is not None
 
 
+def _input() -> int:
+    assert sys.__stdin__ is not None
+    return sys.__stdin__.fileno()
+
+
 def _cell_by_ioctl() -> tuple[int, int] | None:
-    if not _is_terminal() or sys.__stdin__ is None:
+    """A cell's pixels as the kernel knows them; many terminals, and most connections, do not tell it."""
+    if not _is_terminal():
         return None
     try:
-        rows, columns = termios.tcgetwinsize(sys.__stdin__.fileno())
-    except (OSError, termios.error):
+        size = fcntl.ioctl(_input(), termios.TIOCGWINSZ, b"\0" * 8)
+    except OSError:
         return None
-    width, height = _pixels(sys.__stdin__.fileno())
+    rows, columns, width, height = struct.unpack("HHHH", size)
     if not (rows and columns and width >= columns and height >= rows):
         return None
     return width // columns, height // rows
-
-
-def _pixels(descriptor: int) -> tuple[int, int]:
-    import fcntl
-    import struct
-
-    try:
-        size = fcntl.ioctl(descriptor, termios.TIOCGWINSZ, b"\0" * 8)
-    except OSError:
-        return 0, 0
-    _, _, width, height = struct.unpack("HHHH", size)
-    return width, height
-
-
-def _ask() -> bytes:
-    """Send both questions and read until the second one's answer; what had come when the time was up."""
-    assert sys.__stdin__ is not None
-    descriptor = sys.__stdin__.fileno()
-    before = termios.tcgetattr(descriptor)
-    answer = b""
-    deadline = time.monotonic() + ASK_TIMEOUT_S
-    try:
-        tty.setcbreak(descriptor, termios.TCSANOW)
-        os.write(descriptor, _ASK_CELL + _ASK_ATTRIBUTES)
-        while not _ATTRIBUTES.search(answer) and (left := deadline - time.monotonic()) > 0:
-            if select.select([descriptor], [], [], left)[0]:
-                read = os.read(descriptor, 256)
-                if not read:
-                    break
-                answer += read
-    except OSError:
-        return answer
-    finally:
-        termios.tcsetattr(descriptor, termios.TCSANOW, before)
-    return answer

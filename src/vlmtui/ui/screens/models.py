@@ -27,13 +27,20 @@ _WIDE = 100
 """Columns from which the details pane is shown."""
 
 
+class ModelFilter(Input):
+    """The filter line. Enter is bound here, where the arrows are: a priority binding would overtake them."""
+
+    BINDINGS = [
+        Binding("enter", "submit", "Load", id="models.load", tooltip="Load the highlighted model."),
+    ]
+
+
 class ModelsScreen(Screen[None]):
     """A filter line that always has the focus, and the models below it."""
 
     CSS_PATH = "models.tcss"
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (_WIDE, "-wide")]
     BINDINGS = [
-        Binding("enter", "load", "Load", id="models.load", tooltip="Load the highlighted model.", priority=True),
         Binding("escape", "back", "Back", id="models.back", tooltip="Clear the filter, or go back to the chat."),
         Binding("up", "move('cursor_up')", show=False, id="models.up", tooltip="The model above."),
         Binding("down", "move('cursor_down')", show=False, id="models.down", tooltip="The model below."),
@@ -77,7 +84,7 @@ class ModelsScreen(Screen[None]):
             yield Static("vlmtui", id="brand")
             yield Static("Pick a model", id="subtitle")
             yield Static(id="machine", markup=False)
-        yield Input(id="filter", placeholder="Type to filter, or give the path of a model folder", compact=True)
+        yield ModelFilter(id="filter", placeholder="Type to filter, or give the path of a model folder", compact=True)
         with Horizontal(id="body"):
             with Vertical(id="models"):
                 yield ModelHeader()
@@ -95,6 +102,10 @@ class ModelsScreen(Screen[None]):
     @on(Input.Changed, "#filter")
     def _filter_changed(self) -> None:
         self._fill()
+
+    @on(Input.Submitted, "#filter")
+    def _filter_submitted(self) -> None:
+        self.action_load()
 
     @on(ModelList.Highlighted)
     def _show_details(self, event: ModelList.Highlighted) -> None:

@@ -70,7 +70,7 @@ class Stages:
         filled = round(fraction * _BAR)
         return Content.assemble(
             ("━" * filled, "$text-accent"),
-            ("━" * (_BAR - filled), "$border"),
+            ("─" * (_BAR - filled), "$faint"),
             f" {fraction:4.0%}  ",
             detail,
         )

@@ -1,0 +1,33 @@
+"""Telling a model's thinking from its answer."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+_OPEN, _CLOSE = "<think>", "</think>"
+
+
+class Parts(NamedTuple):
+    """An answer's text in two."""
+
+    thinking: str
+    """Without its tags; empty where there is none."""
+    answer: str
+    is_thinking: bool
+    """Whether the thinking is still going on."""
+
+
+def split_thinking(text: str, *, over: bool) -> Parts:
+    """Split what has come so far; `over` says that nothing more will.
+
+    A chat template may have opened the block already, so that only its end is in the text. That is known once the end
+    has come.
+    """
+    start = text.lstrip()
+    if not start.startswith(_OPEN):
+        if not over and start and _OPEN.startswith(start):
+            return Parts("", "", True)
+        before, closed, after = text.partition(_CLOSE)
+        return Parts(before.strip("\n"), after.lstrip("\n"), False) if closed else Parts("", text, False)
+    thinking, closed, answer = start[len(_OPEN) :].partition(_CLOSE)
+    return Parts(thinking.strip("\n"), answer.lstrip("\n"), not closed and not over)

@@ -1,0 +1,459 @@
+"""The conversation with the loaded model."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from textual import on, work
+from textual.app import ComposeResult
+from textual.containers import Vertical
+from textual.message import Message
+from textual.screen import Screen
+from textual.widgets import Footer, OptionList, Static
+
+from vlmtui.domain.attachment import Attachment
+from vlmtui.domain.engine import EngineEvent, GenerateRequest
+from vlmtui.domain.sampling import Sampling
+from vlmtui.errors import ErrorKind, VlmtuiError, bad_input
+from vlmtui.protocol.messages import Status
+from vlmtui.registry.match import Model
+from vlmtui.ui.actions import bindings
+from vlmtui.ui.controllers.chat import ChatController, Exchange
+from vlmtui.ui.controllers.chat_settings import ChatSettings
+from vlmtui.ui.controllers.engine import EngineController, EngineState, engine_died
+from vlmtui.ui.controllers.history import PromptHistory
+from vlmtui.ui.controllers.slash import SlashCommand, parse_slash, with_setting
+from vlmtui.ui.messages import EngineChanged
+from vlmtui.ui.services import Services
+from vlmtui.ui.text import one_line
+from vlmtui.ui.widgets.attachment_bar import AttachmentBar
+from vlmtui.ui.widgets.composer import Composer
+from vlmtui.ui.widgets.slash_menu import SlashMenu, matching
+from vlmtui.ui.widgets.status_bar import StatusBar
+from vlmtui.ui.widgets.transcript import Transcript
+
+_STATUS_EVERY_S = 3.0
+
+
+class ChatScreen(Screen[None]):
+    """Transcript, what is staged, composer, status."""
+
+    CSS_PATH = "chat.tcss"
+    BINDINGS = [*bindings("chat")]
+
+    @dataclass
+    class Staged(Message):
+        """A file was looked at: it can be sent, or here is why not."""
+
+        outcome: Attachment | VlmtuiError
+
+    @dataclass
+    class AnswerEvent(Message):
+        """Something came of the running answer that the status shows."""
+
+        event: EngineEvent
+
+    @dataclass
+    class AnswerOver(Message):
+        """An exchange has its outcome."""
+
+        exchange: Exchange
+
+    @dataclass
+    class StatusKnown(Message):
+        """What the engine says of itself; None when it does not answer."""
+
+        status: Status | None
+
+    def __init__(self, services: Services, engine_controller: EngineController, chat: ChatController) -> None:
+        super().__init__()
+        self.services = services
+        self.engine_controller = engine_controller
+        self.chat = chat
+        self._status: Status | None = None
+        self._pending = 0
+        """Files that are being looked at."""
+        self._send_when_staged = False
+        self._folder = Path.cwd()
+
+    def compose(self) -> ComposeResult:
+        cache = self.services.paths.cache / "thumbnails"
+        yield Transcript(cache=cache, id="transcript")
+        yield Static("↓ more below · PageDown", id="more")
+        with Vertical(id="bottom"):
+            yield SlashMenu(id="menu")
+            yield AttachmentBar(id="attachments")
+            with Vertical(id="composer-row"):
+                yield Composer(PromptHistory(self.services.paths.state / "prompts.jsonl"), id="composer")
+            yield StatusBar(id="status", markup=False)
+        yield Footer(show_command_palette=False)
+
+    async def on_mount(self) -> None:
+        self.query_one(Composer).focus()
+        for exchange in self.chat.exchanges:
+            await self._transcript.add(exchange)
+        await self._show_hint()
+        await self._show_staged()
+        self._show_status()
+        self._ask_status()
+        self.set_interval(_STATUS_EVERY_S, self._ask_status)
+
+    @on(Composer.Submitted)
+    def _submitted(self, event: Composer.Submitted) -> None:
+        chosen = self.query_one(SlashMenu).chosen
+        if chosen is not None and chosen != event.text:
+            self._complete(chosen)
+            return
+        command = parse_slash(event.text)
+        if command is not None:
+            self._run_slash(command)
+        elif self._pending:
+            self._send_when_staged = True
+            self._tell("It is sent as soon as the files are looked at.")
+        else:
+            self._send()
+
+    @on(Composer.Changed)
+    def _changed(self, event: Composer.Changed) -> None:
+        actions = matching(event.text_area.text)
+        self.query_one(SlashMenu).show(actions)
+        self.query_one(Composer).menu_is_open = bool(actions)
+
+    @on(Composer.MenuKey)
+    def _menu_key(self, event: Composer.MenuKey) -> None:
+        menu = self.query_one(SlashMenu)
+        match event.key:
+            case "up":
+                menu.action_cursor_up()
+            case "down":
+                menu.action_cursor_down()
+            case "tab" if menu.chosen:
+                self._complete(menu.chosen)
+            case _:
+                menu.show([])
+                self.query_one(Composer).menu_is_open = False
+
+    @on(OptionList.OptionSelected)
+    def _menu_clicked(self, event: OptionList.OptionSelected) -> None:
+        if event.option_id:
+            self._complete(event.option_id)
+
+    @on(Composer.PathsPasted)
+    def _paths_pasted(self, event: Composer.PathsPasted) -> None:
+        self._stage(event.paths)
+
+    @on(Composer.ScrollWanted)
+    def _scroll_wanted(self, event: Composer.ScrollWanted) -> None:
+        if event.pages < 0:
+            self._transcript.scroll_page_up()
+        else:
+            self._transcript.scroll_page_down()
+
+    @on(Composer.DropWanted)
+    async def _drop_wanted(self) -> None:
+        await self.action_drop_attachment()
+
+    @on(Composer.Interrupted)
+    def _interrupted(self) -> None:
+        self._call_app("run_action_id", "help_quit")
+
+    @on(Transcript.EndSeen)
+    def _end_seen(self, event: Transcript.EndSeen) -> None:
+        self.query_one("#more").set_class(not event.is_seen, "-shown")
+
+    @on(Staged)
+    async def _staged(self, event: Staged) -> None:
+        self._pending -= 1
+        if isinstance(event.outcome, Attachment):
+            self.chat.staged.append(event.outcome)
+        else:
+            self._send_when_staged = False
+            self._tell_error(event.outcome)
+        await self._show_staged()
+        if self._send_when_staged and not self._pending:
+            self._send_when_staged = False
+            self._send()
+
+    @on(AnswerEvent)
+    def _answer_event(self) -> None:
+        self._show_status()
+
+    @on(AnswerOver)
+    async def _answer_over(self, event: AnswerOver) -> None:
+        await self._transcript.finish(event.exchange)
+        self._show_status()
+        self.refresh_bindings()
+
+    @on(StatusKnown)
+    def _status_known(self, event: StatusKnown) -> None:
+        self._status = event.status
+        self._show_status()
+
+    @on(EngineChanged)
+    def _engine_changed(self) -> None:
+        self._show_status()
+        if self.engine_controller.state is EngineState.READY:
+            self._ask_status()
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        match action:
+            case "stop":
+                return self.chat.running is not None
+            case "restart_engine":
+                return self.engine_controller.state in (EngineState.DEAD, EngineState.NONE)
+            case _:
+                return True
+
+    def action_attach(self, text: str = "") -> None:
+        """Stage the files that `text` names; without it, choose them in the file browser."""
+        if not text:
+            self._browse()
+            return
+        from vlmtui.media.paths import parse_paths
+
+        self._stage(parse_paths(text) or [Path(text).expanduser()])
+
+    @work(exit_on_error=False)
+    async def action_stop(self) -> None:
+        """Stop the running answer; what has come stays."""
+        running, engine = self.chat.running, self.engine_controller.engine
+        if running is not None and engine is not None:
+            await engine.cancel(running.answer.request_id)
+
+    async def action_regenerate(self) -> None:
+        """Ask for another answer to the last turn."""
+        try:
+            exchange, request = self.chat.again(self._model().family)
+        except VlmtuiError as error:
+            self._tell_error(error)
+            return
+        await self._transcript.restart(exchange)
+        self._answer(exchange, request)
+
+    async def action_new_chat(self) -> None:
+        """Start over with the same model; what is staged and written stays."""
+        if self.chat.running is not None:
+            self._tell("An answer is under way: Esc stops it.")
+            return
+        self.chat.clear()
+        await self._transcript.clear()
+        await self._show_hint()
+        await self._show_staged()
+        self._show_status()
+
+    def action_copy_answer(self) -> None:
+        """Copy the last answer, through the terminal (OSC 52)."""
+        text = next((item.answer.text for item in reversed(self.chat.exchanges) if item.answer.text), "")
+        if not text:
+            self._tell("There is no answer to copy yet.")
+            return
+        self.app.copy_to_clipboard(text)
+        self._tell(f"Copied {len(text):,} characters.")
+
+    async def action_drop_attachment(self) -> None:
+        """Remove the newest staged attachment."""
+        if self.chat.staged:
+            self.chat.staged.pop()
+            await self._show_staged()
+
+    def action_restart_engine(self) -> None:
+        """Load the model again."""
+        self._call_app("restart_engine")
+
+    def action_settings(self) -> None:
+        """System prompt and sampling."""
+        self._edit_settings()
+
+    def action_system(self, text: str = "") -> None:
+        """Set the system prompt; empty removes it."""
+        self.chat.settings = ChatSettings(text, self.chat.settings.sampling)
+        self._tell("The system prompt is set." if text else "There is no system prompt now.")
+
+    def action_set(self, text: str = "") -> None:
+        """Set one sampling parameter, as in `temperature 0.7`."""
+        try:
+            sampling = with_setting(self.chat.settings.sampling, text)
+        except VlmtuiError as error:
+            self._tell_error(error)
+            return
+        self.chat.settings = ChatSettings(self.chat.settings.system_prompt, sampling)
+        self._tell(f"Set: {text}")
+
+    def action_help_quit(self) -> None:
+        """Ctrl+C: stops a running answer, else the app's own hint."""
+        if self.chat.running is not None:
+            self.action_stop()
+        else:
+            self._call_app("action_help_quit")
+
+    @property
+    def _transcript(self) -> Transcript:
+        return self.query_one(Transcript)
+
+    def _model(self) -> Model:
+        model = self.engine_controller.model
+        if model is None:
+            raise VlmtuiError(ErrorKind.BAD_USAGE, "No model is loaded.", hint="F3 picks one.")
+        return model
+
+    def _send(self) -> None:
+        """Send what is written and staged; when that cannot be, everything stays as it is."""
+        composer = self.query_one(Composer)
+        text = composer.text.removeprefix("/") if composer.text.startswith("//") else composer.text
+        if not text.strip() and not self.chat.staged:
+            return
+        try:
+            if self.chat.running is not None:
+                raise VlmtuiError(ErrorKind.BAD_USAGE, "An answer is under way: Esc stops it.")
+            if self.engine_controller.state is not EngineState.READY:
+                raise self.engine_controller.error or engine_died()
+            exchange, request = self.chat.begin(self._model().family, text)
+        except VlmtuiError as error:
+            self._tell_error(error)
+            return
+        composer.prompts.add(composer.text)
+        composer.text = ""
+        self._open_exchange(exchange, request)
+
+    @work(exit_on_error=False, group="exchange")
+    async def _open_exchange(self, exchange: Exchange, request: GenerateRequest) -> None:
+        self._answer(exchange, request)
+        await self._show_hint()
+        await self._transcript.add(exchange)
+        await self._show_staged()
+        self._show_status()
+        self.refresh_bindings()
+
+    @work(exit_on_error=False, group="answer")
+    async def _answer(self, exchange: Exchange, request: GenerateRequest) -> None:
+        engine = self.engine_controller.engine
+        assert engine is not None
+        try:
+            await self.chat.answer(engine, exchange, request, lambda event: None)
+        finally:
+            self.post_message(self.AnswerOver(exchange))
+
+    @work(exit_on_error=False, group="status", exclusive=True)
+    async def _ask_status(self) -> None:
+        engine = self.engine_controller.engine
+        if engine is None or self.engine_controller.state is not EngineState.READY:
+            return
+        try:
+            self.post_message(self.StatusKnown(await engine.status()))
+        except VlmtuiError:
+            self.post_message(self.StatusKnown(None))
+
+    def _stage(self, paths: Iterable[Path]) -> None:
+        for path in paths:
+            self._pending += 1
+            self._folder = path.parent
+            self._stage_one(path)
+        self.call_later(self._show_staged)
+
+    @work(exit_on_error=False, group="stage")
+    async def _stage_one(self, path: Path) -> None:
+        from vlmtui.media.stage import stage
+
+        try:
+            outcome: Attachment | VlmtuiError = await asyncio.to_thread(stage, path, self.services.paths.media)
+        except VlmtuiError as error:
+            outcome = error
+        except OSError as error:
+            outcome = bad_input(f"{path.name} cannot be read.", detail=str(error))
+        self.post_message(self.Staged(outcome))
+
+    @work(exit_on_error=False, group="modal")
+    async def _browse(self) -> None:
+        from vlmtui.ui.screens.browser import BrowserScreen
+
+        browser = BrowserScreen(self._folder, cache=self.services.paths.cache / "thumbnails")
+        paths = await self.app.push_screen_wait(browser)
+        self._folder = browser.folder
+        if paths:
+            self._stage(paths)
+
+    @work(exit_on_error=False, group="modal")
+    async def _edit_settings(self) -> None:
+        from vlmtui.ui.screens.settings import SettingsScreen
+
+        changed = await self.app.push_screen_wait(SettingsScreen(self.chat.settings))
+        if changed is not None:
+            self.chat.settings = changed
+
+    def _complete(self, command: str) -> None:
+        composer = self.query_one(Composer)
+        action = next(action for action in matching(command) if action.slash == command)
+        composer.text = f"{command} " if action.argument else command
+        composer.move_cursor(composer.document.end)
+        if not action.argument:
+            self._run_slash(SlashCommand(action, ""))
+
+    def _run_slash(self, command: SlashCommand) -> None:
+        if command.action is None:
+            hint = "/help lists them; // sends a text that begins with a slash."
+            self._tell_error(bad_input(f"There is no command {one_line(command.argument)}.", hint=hint))
+            return
+        self.query_one(Composer).text = ""
+        self._call_app("run_action_id", command.action.id, command.argument)
+
+    async def _show_staged(self) -> None:
+        await self.query_one(AttachmentBar).show(
+            self.chat.staged,
+            first_number=1 + sum(len(exchange.user.attachments) for exchange in self.chat.exchanges),
+            pending=self._pending,
+            cache=self.services.paths.cache / "thumbnails",
+        )
+
+    async def _show_hint(self) -> None:
+        """What one can do, while nothing was said yet."""
+        hints = self._transcript.query("#empty")
+        if self.chat.exchanges:
+            await hints.remove()
+        elif not hints and self.engine_controller.model is not None:
+            await self._transcript.mount(Static(_hint(self.engine_controller.model), id="empty", markup=False))
+
+    def _show_status(self) -> None:
+        controller = self.engine_controller
+        answering = self.chat.running is not None
+        self.set_class(answering, "-busy")
+        self.query_one(StatusBar).show(
+            model=controller.model.spec.name if controller.model else "no model",
+            state=controller.state,
+            progress=controller.progress,
+            answering=answering,
+            info=controller.info,
+            status=self._status,
+            context_used=self.chat.context_used,
+        )
+        self.refresh_bindings()
+
+    def _call_app(self, method: str, *arguments: str) -> None:
+        """The app's own part of an action; a screen does not import the app."""
+        getattr(self.app, method)(*arguments)
+
+    def _tell(self, text: str) -> None:
+        self.notify(one_line(text), timeout=4, markup=False)
+
+    def _tell_error(self, error: VlmtuiError) -> None:
+        self.notify(one_line(str(error)), severity="error", timeout=10, markup=False)
+
+
+def _hint(model: Model) -> str:
+    family = model.family
+    takes = (
+        " and ".join(f"{modality}s (up to {how.max_items})" for modality, how in family.takes.items()) or "text only"
+    )
+    return (
+        f"{one_line(family.title)} is ready. It takes {takes}.\n"
+        f"{family.note}\n\n"
+        "Ctrl+O attaches files, and so does pasting or dropping a path here.\n"
+        "Enter sends, Ctrl+J breaks the line, / lists the commands, F1 helps."
+    )
+
+
+def initial_settings(services: Services, base: Sampling | None) -> ChatSettings:
+    """A conversation's first settings: the user's own over the model's record."""
+    return ChatSettings(services.settings.system_prompt, services.settings.sampling.over(base))

@@ -1,0 +1,44 @@
+"""One line of facts below an answer."""
+
+from __future__ import annotations
+
+from typing import assert_never
+
+from vlmtui.domain.engine import Cancelled, Failed, Finished
+from vlmtui.engine.session import Answer
+from vlmtui.ui.text import one_line
+
+
+def answer_line(answer: Answer) -> str:
+    """`42 tokens · 310 tok/s · first token 12 ms · stop <|im_end|>`; empty while nothing can be said."""
+    tokens = answer.usage.completion_tokens
+    parts = [f"{tokens:,} token{'s' if tokens != 1 else ''}"] if tokens else []
+    timings = answer.timings
+    if timings is not None and timings.ttft_s is not None:
+        streaming = timings.total_s - timings.ttft_s
+        if tokens > 1 and streaming > 0:
+            parts.append(f"{(tokens - 1) / streaming:,.0f} tok/s")
+        parts.append(f"first token {seconds(timings.ttft_s)}")
+    match answer.outcome:
+        case None:
+            return ""
+        case Finished(finish_reason="length"):
+            parts.append("ended by the token limit")
+        case Finished(stop=stop):
+            parts.append(f"stop {one_line(stop)}" if stop else "stop")
+        case Cancelled():
+            parts.append("stopped by you")
+        case Failed():
+            parts.append("incomplete" if tokens else "")
+        case _:
+            assert_never(answer.outcome)
+    if answer.usage.image_tokens:
+        parts.append(f"prompt {answer.usage.prompt_tokens:,} ({answer.usage.image_tokens:,} image)")
+    elif answer.usage.prompt_tokens:
+        parts.append(f"prompt {answer.usage.prompt_tokens:,}")
+    return " · ".join(part for part in parts if part)
+
+
+def seconds(value: float) -> str:
+    """`12 ms`, `1.3 s`."""
+    return f"{value * 1000:.0f} ms" if value < 1 else f"{value:.1f} s"

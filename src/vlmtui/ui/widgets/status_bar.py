@@ -1,0 +1,53 @@
+"""One line: model, engine, memory, context."""
+
+from __future__ import annotations
+
+from textual.content import Content
+from textual.widgets import Static
+
+from vlmtui.domain.engine import EngineInfo, LoadProgress
+from vlmtui.protocol.messages import Status
+from vlmtui.ui.controllers.engine import EngineState
+from vlmtui.ui.text import one_line
+
+_LOOKS = {
+    EngineState.NONE: ("○", "$text-muted", "no engine"),
+    EngineState.LOADING: ("◐", "$text-warning", "loading"),
+    EngineState.READY: ("●", "$text-success", "ready"),
+    EngineState.DEAD: ("✕", "$text-error", "engine ended · F5 restarts"),
+}
+
+
+class StatusBar(Static):
+    """Always one line, cut off at the right where the terminal is narrow."""
+
+    DEFAULT_CSS = """
+    StatusBar { height: 1; padding: 0 2; background: $background; text-wrap: nowrap; text-overflow: ellipsis; }
+    """
+
+    def show(
+        self,
+        *,
+        model: str,
+        state: EngineState,
+        progress: LoadProgress | None,
+        answering: bool,
+        info: EngineInfo | None,
+        status: Status | None,
+        context_used: int | None,
+    ) -> None:
+        """Show the engine as it is now."""
+        glyph, colour, word = _LOOKS[state]
+        if state is EngineState.READY and answering:
+            word = "answering"
+        if state is EngineState.LOADING and progress is not None:
+            share = "" if progress.fraction is None else f" {progress.fraction:.0%}"
+            word = f"loading: {progress.stage.value}{share}"
+        parts = [Content.assemble((f"{glyph} ", colour), (one_line(model), "bold")), Content.styled(word, colour)]
+        if status is not None and state is EngineState.READY:
+            memory = status.gpu_bytes if status.gpu_bytes else status.rss_bytes
+            parts.append(Content(f"{memory / 1e9:.1f} GB {'GPU' if status.gpu_bytes else 'RAM'}"))
+        if info is not None:
+            parts.append(Content(f"context {context_used or 0:,} / {info.max_model_len:,}"))
+            parts.append(Content(f"{info.device} · {info.dtype}"))
+        self.update(Content.styled("  ·  ", "$text-disabled").join(parts))
