@@ -447,10 +447,10 @@ def _hint(model: Model) -> str:
         " and ".join(f"{modality}s (up to {how.max_items})" for modality, how in family.takes.items()) or "text only"
     )
     return (
-        f"{one_line(family.title)} is ready. It takes {takes}.\n"
+        f"{one_line(family.title)} takes {takes}.\n"
         f"{family.note}\n\n"
-        "Ctrl+O attaches files, and so does pasting or dropping a path here.\n"
-        "Enter sends, Ctrl+J breaks the line, / lists the commands, F1 helps."
+        "Ctrl+O attaches files; so does pasting or dropping a path here.\n"
+        "Enter sends, Ctrl+J breaks the line, / lists commands, F1 helps."
     )
 
 

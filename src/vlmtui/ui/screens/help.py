@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterator
+from dataclasses import dataclass
 
+from textual import events, on
 from textual.app import ComposeResult
 from textual.binding import Binding
 from textual.containers import Horizontal, VerticalScroll
@@ -11,17 +14,38 @@ from textual.content import Content
 from textual.screen import ModalScreen
 from textual.widgets import Footer, Static
 
-from vlmtui.ui.actions import ACTIONS, Action
+from vlmtui.ui.actions import ACTIONS, Where
 from vlmtui.ui.keys import shown_key
 
-_KEYS, _SLASH = 10, 14
+_GAP = 2
+_MIN_TEXT = 20
+_WIDTH = 73
 
 _COMPOSER: tuple[tuple[str, str], ...] = (
     ("enter", "Send the message."),
-    ("shift+enter, ctrl+j", "Break the line."),
-    ("up, down", "Earlier and later messages, from an empty line."),
-    ("paste or drop a path", "Attach that image or video."),
+    ("^j", "Break the line; so does Shift+Enter where the terminal tells it apart."),
+    ("↑ ↓", "Earlier and later messages, from the first and the last line."),
+    ("paste", "A path that is pasted or dropped is attached."),
 )
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A line of the help: a heading, or keys, a slash command and what they do. All empty: a blank line."""
+
+    keys: str = ""
+    slash: str = ""
+    text: str = ""
+    heading: str = ""
+
+    def lines(self, keys: int, slash: int, width: int) -> list[Content]:
+        """The row in columns of those widths; the text wrapped in its own."""
+        if self.heading:
+            return [Content.styled(self.heading, "bold $text-accent")]
+        indent = keys + slash + 2 * _GAP
+        first, *rest = textwrap.wrap(self.text, max(_MIN_TEXT, width - indent)) or [""]
+        columns = (self.keys.ljust(keys + _GAP), "bold"), (self.slash.ljust(slash + _GAP), "$muted")
+        return [Content.assemble(*columns, first), *(Content(" " * indent + more) for more in rest)]
 
 
 class HelpScreen(ModalScreen[None]):
@@ -43,8 +67,15 @@ class HelpScreen(ModalScreen[None]):
             with Horizontal(id="head"):
                 yield Static("Keys and commands", id="title")
                 yield Static("esc closes", id="close")
-            yield Static(self._text(), id="text", markup=False)
+            yield Static(id="text", markup=False)
         yield Footer(show_command_palette=False)
+
+    def on_mount(self) -> None:
+        self._show(_WIDTH)
+
+    @on(events.Resize)
+    def _resized(self) -> None:
+        self._show(self.query_one("#text").content_size.width or _WIDTH)
 
     def action_close(self) -> None:
         """Back to the screen below."""
@@ -54,30 +85,25 @@ class HelpScreen(ModalScreen[None]):
         """Scroll the sheet."""
         getattr(self.query_one("#sheet"), f"scroll_{where}")(animate=False)
 
-    def _text(self) -> Content:
-        chat = [action for action in ACTIONS if action.where == "chat"]
-        anywhere = [action for action in ACTIONS if action.where == "app"]
-        lines = [
-            _heading("In a chat"),
-            *self._lines(chat),
-            Content(""),
-            _heading("Writing a message"),
-            *(_row(keys.ljust(_KEYS + _SLASH), "", text) for keys, text in _COMPOSER),
-            Content(""),
-            _heading("Everywhere"),
-            *self._lines(anywhere),
-        ]
-        return Content("\n").join(lines)
+    def _show(self, width: int) -> None:
+        rows = [*self._rows()]
+        keys = max(len(row.keys) for row in rows)
+        slash = max(len(row.slash) for row in rows)
+        lines = [line for row in rows for line in row.lines(keys, slash, width)]
+        self.query_one("#text", Static).update(Content("\n").join(lines))
 
-    def _lines(self, actions: list[Action]) -> Iterator[Content]:
-        for action in actions:
-            slash = f"{action.slash} {action.argument}".strip()
-            yield _row(shown_key(self.app, action).ljust(_KEYS), slash.ljust(_SLASH), action.help)
+    def _rows(self) -> Iterator[Row]:
+        yield Row(heading="In a chat")
+        yield from self._actions("chat")
+        yield Row()
+        yield Row(heading="Writing a message")
+        yield from (Row(keys=keys, text=text) for keys, text in _COMPOSER)
+        yield Row()
+        yield Row(heading="Everywhere")
+        yield from self._actions("app")
 
-
-def _heading(text: str) -> Content:
-    return Content.styled(text, "bold $text-accent")
-
-
-def _row(keys: str, slash: str, text: str) -> Content:
-    return Content.assemble((keys, "bold"), (slash, "$muted"), text)
+    def _actions(self, where: Where) -> Iterator[Row]:
+        for action in ACTIONS:
+            if action.where == where:
+                slash = f"{action.slash} {action.argument}".strip()
+                yield Row(keys=shown_key(self.app, action), slash=slash, text=action.help)

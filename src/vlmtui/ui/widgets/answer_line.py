@@ -10,7 +10,7 @@ from vlmtui.ui.text import one_line
 
 
 def answer_line(answer: Answer) -> str:
-    """`42 tokens · 310 tok/s · first token 12 ms · stop <|im_end|>`; empty while nothing can be said."""
+    """`42 tokens · 310 tok/s · TTFT 12 ms · stop <|im_end|> · prompt 29 (16 image)`; empty while it runs."""
     tokens = answer.usage.completion_tokens
     parts = [f"{tokens:,} token{'s' if tokens != 1 else ''}"] if tokens else []
     timings = answer.timings
@@ -18,7 +18,7 @@ def answer_line(answer: Answer) -> str:
         streaming = timings.total_s - timings.ttft_s
         if tokens > 1 and streaming > 0:
             parts.append(f"{(tokens - 1) / streaming:,.0f} tok/s")
-        parts.append(f"first token {seconds(timings.ttft_s)}")
+        parts.append(f"TTFT {seconds(timings.ttft_s)}")
     match answer.outcome:
         case None:
             return ""

@@ -75,11 +75,10 @@ class Composer(TextArea):
         """Set by the screen: then the arrow keys are the menu's."""
 
     async def _on_key(self, event: events.Key) -> None:
+        # Textual calls the text area's own handler after this one, unless its default is prevented.
         if self._take_key(event.key):
             event.stop()
             event.prevent_default()
-            return
-        await super()._on_key(event)
 
     async def _on_paste(self, event: events.Paste) -> None:
         from vlmtui.media.paths import parse_paths
@@ -89,8 +88,6 @@ class Composer(TextArea):
             event.stop()
             event.prevent_default()
             self.post_message(self.PathsPasted(paths))
-            return
-        await super()._on_paste(event)
 
     def _take_key(self, key: str) -> bool:
         """Act on a key; False for one that is the text area's own."""

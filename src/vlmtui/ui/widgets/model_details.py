@@ -25,7 +25,6 @@ def details(choice: Choice, machine: Machine | None) -> Content:
     """The text: a heading, the note, then a line a fact."""
     family = choice.family
     facts = [
-        ("Model", choice.model.spec.name),
         ("Takes", ", ".join(f"{modality} ×{takes.max_items}" for modality, takes in family.takes.items())),
         ("Parameters", size_text(choice.parameters_b)),
         ("Context", f"{context_text(choice.context)} tokens" if choice.context else "?"),
@@ -34,7 +33,9 @@ def details(choice: Choice, machine: Machine | None) -> Content:
     architectures = Content.styled("\n".join(one_line(name) for name in family.architectures), "$muted")
     others = [name for name in family.models if name != family.models[0]]
     blocks = [
-        Content.styled(one_line(choice.title), "bold $text-accent"),
+        Content.assemble(
+            (one_line(choice.title), "bold $text-accent"), "\n", (one_line(choice.model.spec.name), "$muted")
+        ),
         Content(one_line(family.note)) if family.note else Content.styled("No note in its record.", "$muted"),
         Content("\n").join(_fact(label, value) for label, value in facts),
         architectures,

@@ -74,7 +74,14 @@ def header(width: int) -> Content:
     """The names of the columns, above `row`."""
     gap = " " * _GAP
     title = "Model".ljust(max(_MIN_TITLE, width - _FIXED))
-    cells = (title, "Takes".ljust(_TAKES), "Size".rjust(_SIZE), "Context".rjust(_CONTEXT), "Here".ljust(_FITS), "State")
+    cells = (
+        title,
+        "Takes".ljust(_TAKES),
+        "Size".rjust(_SIZE),
+        "Context".rjust(_CONTEXT),
+        "Memory".ljust(_FITS),
+        "State",
+    )
     return Content.styled(gap.join(cells), "$muted")
 
 

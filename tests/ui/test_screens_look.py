@@ -1,0 +1,109 @@
+"""What the screens look like, at the smallest size and at a comfortable one. Clock, cursor and spinner stand still."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import pytest
+from textual.pilot import Pilot
+from textual.widgets import Input
+
+from tests.support.scripted_engine import ScriptedHost
+from tests.ui.conftest import AppPilot, MakeApp, Until
+from tests.ui.test_loading import OUT_OF_MEMORY, held_load, loading
+from vlmtui.domain.engine import LoadFailed
+from vlmtui.registry.loader import Registry
+from vlmtui.ui.app import VlmtuiApp
+from vlmtui.ui.controllers.engine import EngineState
+from vlmtui.ui.screens.help import HelpScreen
+from vlmtui.ui.screens.models import ModelsScreen
+from vlmtui.ui.widgets.failure_view import FailureView
+from vlmtui.ui.widgets.log_tail import LogTail
+
+SnapCompare = Callable[..., bool]
+
+SIZES = pytest.mark.parametrize("size", [(80, 24), (120, 40)], ids=["80x24", "120x40"])
+
+pytestmark = pytest.mark.usefixtures("plain_chat")
+
+
+@pytest.fixture(autouse=True)
+def still_cursor(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Input, "_restart_blink", lambda self: None)
+
+
+def still(app: VlmtuiApp) -> VlmtuiApp:
+    """Without animations."""
+    app.animation_level = "none"
+    return app
+
+
+def of(pilot: Pilot[object]) -> VlmtuiApp:
+    assert isinstance(pilot.app, VlmtuiApp)
+    return pilot.app
+
+
+async def stop_the_clock(app: VlmtuiApp, pilot: AppPilot, until: Until, host: ScriptedHost) -> None:
+    """Twelve seconds after the load began, some log on the screen."""
+    screen = await loading(app, pilot, until)
+    screen._clock = lambda: app.engine_controller.started_at + 12
+    for number in range(1, 4):
+        host.engine.add_log(f"INFO [weight_utils.py:{number}] Loading checkpoint shard {number} of 5 [/x] \x1b]0;t\x07")
+    await until(pilot, lambda: screen.query_one(LogTail).line_count == 5)
+    screen._tick()
+
+
+@SIZES
+def test_the_picker(
+    snap_compare: SnapCompare, make_app: MakeApp, until: Until, eighty_families: Registry, size: tuple[int, int]
+) -> None:
+    async def before(pilot: AppPilot) -> None:
+        app = of(pilot)
+        await until(pilot, lambda: isinstance(app.screen, ModelsScreen))
+        await until(pilot, lambda: isinstance(app.screen, ModelsScreen) and app.screen.machine is not None)
+        await pilot.press("down", "down", "down")
+        await pilot.pause()
+
+    assert snap_compare(still(make_app(registry=eighty_families)), run_before=before, terminal_size=size)
+
+
+@SIZES
+def test_a_load(snap_compare: SnapCompare, make_app: MakeApp, until: Until, size: tuple[int, int]) -> None:
+    host = ScriptedHost(load=held_load(asyncio.Event()))
+
+    async def before(pilot: AppPilot) -> None:
+        await stop_the_clock(of(pilot), pilot, until, host)
+
+    assert snap_compare(still(make_app(host, initial_model="shapes")), run_before=before, terminal_size=size)
+
+
+@SIZES
+def test_a_load_that_failed(snap_compare: SnapCompare, make_app: MakeApp, until: Until, size: tuple[int, int]) -> None:
+    go = asyncio.Event()
+    host = ScriptedHost(load=held_load(go, LoadFailed(OUT_OF_MEMORY)))
+
+    async def before(pilot: AppPilot) -> None:
+        app = of(pilot)
+        await stop_the_clock(app, pilot, until, host)
+        go.set()
+        await until(pilot, lambda: app.engine_controller.state is EngineState.DEAD)
+        await until(pilot, lambda: app.screen.query_one(FailureView).display)
+        await pilot.pause()
+
+    assert snap_compare(still(make_app(host, initial_model="shapes")), run_before=before, terminal_size=size)
+
+
+@SIZES
+def test_the_help_in_the_light_theme(
+    snap_compare: SnapCompare, make_app: MakeApp, until: Until, size: tuple[int, int]
+) -> None:
+    async def before(pilot: AppPilot) -> None:
+        app = of(pilot)
+        await until(pilot, lambda: isinstance(app.screen, ModelsScreen))
+        app.theme = "vlmtui-light"
+        await pilot.press("f1")
+        await until(pilot, lambda: isinstance(app.screen, HelpScreen))
+        await pilot.pause()
+
+    assert snap_compare(still(make_app()), run_before=before, terminal_size=size)
