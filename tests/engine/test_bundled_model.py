@@ -35,7 +35,7 @@ class Asker:
 
     async def run(self, request: GenerateRequest) -> Answer:
         answer = Answer(request.request_id)
-        async with aclosing(run_turn(self.engine, request)) as events:  # type: ignore[type-var]
+        async with aclosing(run_turn(self.engine, request)) as events:
             async for _, current in events:
                 answer = current
         return answer

@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Callable
 
 import pytest
-from textual.pilot import Pilot
 from textual.widgets import Input
 
 from tests.support.scripted_engine import ScriptedHost
@@ -39,7 +38,7 @@ def still(app: VlmtuiApp) -> VlmtuiApp:
     return app
 
 
-def of(pilot: Pilot[object]) -> VlmtuiApp:
+def of(pilot: AppPilot) -> VlmtuiApp:
     assert isinstance(pilot.app, VlmtuiApp)
     return pilot.app
 

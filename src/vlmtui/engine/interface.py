@@ -68,6 +68,8 @@ class EngineHost(Protocol):
     async def open(self, spec: LoadSpec, *, client: str, keep_alive_s: float | None) -> Engine:
         """Attach to a running engine of the same spec, or start one. Returns once connected, before it is loaded.
 
+        `keep_alive_s` is for an engine that is started; one that runs already keeps its own.
+
         Raises VlmtuiError when no engine can be started at all (NO_VLLM …).
         """
         ...

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Literal
@@ -112,7 +112,7 @@ def with_family_stops(family: Family, sampling: Sampling) -> Sampling:
     )
 
 
-async def run_turn(engine: Engine, request: GenerateRequest) -> AsyncIterator[tuple[EngineEvent, Answer]]:
+async def run_turn(engine: Engine, request: GenerateRequest) -> AsyncGenerator[tuple[EngineEvent, Answer], None]:
     """Generate, yielding each event with the answer as it stands after it."""
     answer = Answer(request.request_id)
     async with aclosing(engine.generate(request)) as events:

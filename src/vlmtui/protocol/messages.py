@@ -108,7 +108,7 @@ class Status(msgspec.Struct, frozen=True, kw_only=True, tag="status"):
     state: str
     """`loading`, `idle`, `busy` or `stopping`."""
     clients: int
-    """Connections now, the one that asks included."""
+    """Who use it now; those that only look (`ps`) or come to end it are not counted."""
     running: int
     """Requests under way."""
     idle_s: float

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from contextlib import aclosing
 from dataclasses import dataclass, field
 
@@ -84,8 +84,7 @@ class ChatController:
     ) -> None:
         """Take the answer in, event by event. Whatever happens, the exchange has an outcome afterwards."""
         try:
-            events: AsyncIterator[tuple[EngineEvent, Answer]] = run_turn(engine, request)
-            async with aclosing(events):  # type: ignore[type-var]
+            async with aclosing(run_turn(engine, request)) as events:
                 async for event, _ in events:
                     exchange.answer.take(event)
                     on_event(event)

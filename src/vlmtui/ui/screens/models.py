@@ -166,7 +166,7 @@ class ModelsScreen(Screen[None]):
     @property
     def _has_chat(self) -> bool:
         """Whether there is a chat below this screen to go back to."""
-        return len(self.app.screen_stack) > 2
+        return self in self.app.screen_stack[2:]
 
     def _look(self) -> None:
         """Ask for what takes a while, once the first picture is on the screen."""

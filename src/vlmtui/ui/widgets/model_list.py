@@ -19,6 +19,9 @@ _TAKES, _SIZE, _CONTEXT, _FITS, _STATE = 17, 5, 7, 9, 7
 _GAP = 2
 _FIXED = _TAKES + _SIZE + _CONTEXT + _FITS + _STATE + 5 * _GAP
 _MIN_TITLE = 12
+_TITLE = 30
+"""A title's width where there is room for the model's name beside it."""
+_MIN_NAME = 24
 _FIT_STYLES = {
     Fit.YES: "$text-success",
     Fit.SEVERAL: "$text-warning",
@@ -51,11 +54,13 @@ def takes_text(choice: Choice) -> str:
 
 def row(choice: Choice, machine: Machine | None, width: int) -> Content:
     """One line of the list, `width` cells wide."""
-    title_width = max(_MIN_TITLE, width - _FIXED)
+    title_width, name_width = _first_columns(width)
+    name = f"{' ' * _GAP}{_cell(one_line(choice.model.spec.name), name_width)}" if name_width else ""
     fits = fit(choice.parameters_b, machine)
     gap = " " * _GAP
     line = Content.assemble(
         (_cell(one_line(choice.title), title_width), "bold" if choice.current else ""),
+        (name, "$muted"),
         gap,
         (_cell(takes_text(choice), _TAKES), "$muted"),
         gap,
@@ -73,9 +78,10 @@ def row(choice: Choice, machine: Machine | None, width: int) -> Content:
 def header(width: int) -> Content:
     """The names of the columns, above `row`."""
     gap = " " * _GAP
-    title = "Model".ljust(max(_MIN_TITLE, width - _FIXED))
+    title, name = _first_columns(width)
     cells = (
-        title,
+        "Model".ljust(title),
+        *(["Name".ljust(name)] if name else []),
         "Takes".ljust(_TAKES),
         "Size".rjust(_SIZE),
         "Context".rjust(_CONTEXT),
@@ -83,6 +89,14 @@ def header(width: int) -> Content:
         "State",
     )
     return Content.styled(gap.join(cells), "$muted")
+
+
+def _first_columns(width: int) -> tuple[int, int]:
+    """The widths of the title and of the model's name; 0: no room for the name."""
+    room = max(_MIN_TITLE, width - _FIXED)
+    if room < _TITLE + _GAP + _MIN_NAME:
+        return room, 0
+    return _TITLE, room - _TITLE - _GAP
 
 
 def _cell(text: str, width: int) -> str:
