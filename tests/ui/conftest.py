@@ -15,7 +15,6 @@ from vlmtui.config.settings import Settings
 from vlmtui.paths import Paths
 from vlmtui.registry.loader import Registry
 from vlmtui.registry.schema import Family
-from vlmtui.ui import app as app_module
 from vlmtui.ui.app import ExitReport, VlmtuiApp
 from vlmtui.ui.machine import Gpu, Machine
 from vlmtui.ui.services import Services
@@ -51,7 +50,6 @@ class PlainChat(Screen[None]):
 def plain_surroundings(monkeypatch: pytest.MonkeyPatch) -> None:
     """The same machine and terminal for every test."""
     monkeypatch.setattr(Machine, "measure", classmethod(lambda cls: MACHINE))
-    monkeypatch.setattr(app_module, "_few_colours", lambda app: False)
     monkeypatch.delenv("NO_COLOR", raising=False)
 
 

@@ -24,7 +24,7 @@ async def test_every_action_is_in_the_help_with_its_key_and_command(make_app: Ma
         await until(pilot, lambda: isinstance(app.screen, ModelsScreen))
         await pilot.press("f1")
         await until(pilot, lambda: isinstance(app.screen, HelpScreen))
-        text = str(app.screen.query_one("#text", Static).content)
+        text = " ".join(str(app.screen.query_one("#text", Static).content).split())
         for action in ACTIONS:
             assert action.help in text
             assert action.slash in text

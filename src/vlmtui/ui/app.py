@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import signal
 import time
 from dataclasses import dataclass
@@ -99,7 +98,6 @@ class VlmtuiApp(App[ExitReport | None]):
         return dict(VARIABLES)
 
     def on_mount(self) -> None:
-        self.set_class(_few_colours(self), "-few-colours")
         loop = asyncio.get_running_loop()
         for number in _LEAVING_SIGNALS:
             loop.add_signal_handler(number, self._on_signal, number)
@@ -308,8 +306,3 @@ class VlmtuiApp(App[ExitReport | None]):
             log = self.services.paths.logs / "app.log"
             self.panic(Text(f"vlmtui stopped because of an error of its own: {summary} (details: {log})"))
             self._exception_event.set()
-
-
-def _few_colours(app: App[Any]) -> bool:
-    """Whether colours cannot be relied on: then the highlighted line is shown reversed."""
-    return bool(os.environ.get("NO_COLOR")) or app.console.color_system not in ("truecolor", "256")

@@ -17,6 +17,7 @@ from vlmtui.ui.text import one_line
 
 _TAKES, _SIZE, _CONTEXT, _FITS, _STATE = 17, 5, 7, 9, 7
 _GAP = 2
+_MARK = "▌"
 _FIXED = _TAKES + _SIZE + _CONTEXT + _FITS + _STATE + 5 * _GAP
 _MIN_TITLE = 12
 _TITLE = 30
@@ -52,13 +53,14 @@ def takes_text(choice: Choice) -> str:
     return " ".join(f"{modality} ×{takes.max_items}" for modality, takes in choice.family.takes.items())
 
 
-def row(choice: Choice, machine: Machine | None, width: int) -> Content:
-    """One line of the list, `width` cells wide."""
+def row(choice: Choice, machine: Machine | None, width: int, *, marked: bool = False) -> Content:
+    """One line of the list, a mark and `width` cells wide. The mark tells the highlight where colours cannot."""
     title_width, name_width = _first_columns(width)
     name = f"{' ' * _GAP}{_cell(one_line(choice.model.spec.name), name_width)}" if name_width else ""
     fits = fit(choice.parameters_b, machine)
     gap = " " * _GAP
     line = Content.assemble(
+        (_MARK if marked else " ", "$text-accent"),
         (_cell(one_line(choice.title), title_width), "bold" if choice.current else ""),
         (name, "$muted"),
         gap,
@@ -72,7 +74,7 @@ def row(choice: Choice, machine: Machine | None, width: int) -> Content:
         gap,
         (_cell(choice.state, _STATE), "$text-accent" if choice.running or choice.current else "$muted"),
     )
-    return line.truncate(max(1, width), ellipsis=True)
+    return line.truncate(max(1, width + 1), ellipsis=True)
 
 
 def header(width: int) -> Content:
@@ -125,7 +127,7 @@ class ModelList(OptionList, can_focus=False):
         scrollbar-size-vertical: 1;
         scrollbar-gutter: stable;
         text-wrap: nowrap;
-        & > .option-list--option { padding: 0 1; }
+        & > .option-list--option { padding: 0 1 0 0; }
         & > .option-list--option-highlighted {
             background: $block-cursor-background;
             color: $block-cursor-foreground;
@@ -149,6 +151,7 @@ class ModelList(OptionList, can_focus=False):
         super().__init__(id=id, markup=False)
         self.rows: list[Choice] = []
         self.machine: Machine | None = None
+        self._marked: int | None = None
 
     @property
     def chosen(self) -> Choice | None:
@@ -169,6 +172,15 @@ class ModelList(OptionList, can_focus=False):
         """Move the highlight to a model that is listed."""
         self.highlighted = self.rows.index(choice)
 
+    def watch_highlighted(self, highlighted: int | None) -> None:
+        """Move the mark along."""
+        before, self._marked = self._marked, highlighted
+        if before is not None and before != highlighted:
+            self._mark(before, marked=False)
+        if highlighted is not None:
+            self._mark(highlighted, marked=True)
+        super().watch_highlighted(highlighted)
+
     def on_resize(self) -> None:
         highlighted = self.highlighted
         self._fill()
@@ -185,4 +197,11 @@ class ModelList(OptionList, can_focus=False):
 
     def _fill(self) -> None:
         width = self.scrollable_content_region.width - 2
+        self._marked = None
         self.set_options(Option(row(choice, self.machine, width)) for choice in self.rows)
+
+    def _mark(self, index: int, *, marked: bool) -> None:
+        if index < len(self.rows):
+            width = self.scrollable_content_region.width - 2
+            line = row(self.rows[index], self.machine, width, marked=marked)
+            self.replace_option_prompt_at_index(index, line)

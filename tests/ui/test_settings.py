@@ -1,0 +1,74 @@
+"""The settings panel."""
+
+from __future__ import annotations
+
+import pytest
+from textual.app import App
+from textual.widgets import Input, Static, TextArea
+
+from vlmtui.domain.sampling import Sampling
+from vlmtui.ui.controllers.chat_settings import ChatSettings
+from vlmtui.ui.screens.settings import SettingsScreen
+from vlmtui.ui.themes import DARK, VARIABLES
+
+CURRENT = ChatSettings("Be brief.", Sampling(temperature=0.5, max_tokens=100))
+
+
+class Host(App[None]):
+    result: ChatSettings | str | None = "open"
+
+    def get_theme_variable_defaults(self) -> dict[str, str]:
+        return dict(VARIABLES)
+
+    def on_mount(self) -> None:
+        self.register_theme(DARK)
+        self.theme = DARK.name
+        self.push_screen(SettingsScreen(CURRENT), self._done)
+
+    def _done(self, result: ChatSettings | None) -> None:
+        self.result = result
+
+
+async def test_what_is_changed_is_given_back() -> None:
+    app = Host()
+    async with app.run_test(size=(80, 24)) as pilot:
+        app.screen.query_one("#temperature", Input).value = ""
+        app.screen.query_one("#seed", Input).value = "7"
+        app.screen.query_one("#system", TextArea).text = "Be\nlong."
+        await pilot.press("ctrl+s")
+        assert app.result == ChatSettings("Be\nlong.", Sampling(temperature=None, max_tokens=100, seed=7))
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "problem"),
+    [
+        ("temperature", "-1", "temperature"),
+        ("top_p", "2", "top-p"),
+        ("max_tokens", "x", "'x'"),
+        ("seed", "1.5", "'1.5'"),
+    ],
+)
+async def test_what_is_wrong_is_told_and_not_applied(field: str, value: str, problem: str) -> None:
+    app = Host()
+    async with app.run_test(size=(80, 24)) as pilot:
+        app.screen.query_one(f"#{field}", Input).value = value
+        await pilot.pause()
+        assert problem in str(app.screen.query_one("#problem", Static).render())
+        await pilot.press("enter")
+        await pilot.press("ctrl+s")
+        assert app.result == "open"
+
+
+async def test_escape_changes_nothing() -> None:
+    app = Host()
+    async with app.run_test(size=(80, 24)) as pilot:
+        app.screen.query_one("#seed", Input).value = "7"
+        await pilot.press("escape")
+        assert app.result is None
+
+
+async def test_it_fits_a_small_terminal() -> None:
+    app = Host()
+    async with app.run_test(size=(80, 24)):
+        for widget in app.screen.query("#panel *"):
+            assert app.screen.region.contains_region(widget.region), widget
