@@ -88,6 +88,18 @@ async def test_another_model_ends_the_engine_before_it_is_loaded(
         assert app.engine_controller.model.family.family == "family3"
 
 
+async def test_after_an_abort_the_picker_is_where_it_was(
+    make_app: MakeApp, until: Until, eighty_families: Registry
+) -> None:
+    app = make_app(held(), registry=eighty_families)
+    async with app.run_test() as pilot:
+        await until(pilot, lambda: screen_is(app, ModelsScreen))
+        await pilot.press("down", "down", "down", "enter")
+        await until(pilot, lambda: screen_is(app, LoadingScreen) and app.engine_controller.engine is not None)
+        await pilot.press("escape")
+        await until(pilot, lambda: any(models.highlighted == 3 for models in app.screen.query(ModelList)))
+
+
 async def test_an_engine_that_died_can_be_restarted_under_the_chat(make_app: MakeApp, until: Until) -> None:
     host = ScriptedHost(load=[])
     app = make_app(host, initial_model="shapes")

@@ -23,7 +23,7 @@ class Entry:
 
 
 def list_folder(folder: Path) -> list[Entry]:
-    """Folders first, then media files, each by name; hidden ones too. Blocking. Raises VlmtuiError when it cannot be read."""
+    """Folders first, then media files, each by name, hidden ones too. Blocking. Raises VlmtuiError."""
     entries: list[Entry] = []
     try:
         with os.scandir(folder) as found:

@@ -183,10 +183,11 @@ class ModelsScreen(Screen[None]):
 
     def _fill(self) -> None:
         controller = self.engine_controller
-        loaded = controller.model.spec if controller.model and controller.state is EngineState.READY else None
+        newest = controller.model.spec if controller.model else None
+        loaded = newest if controller.state is EngineState.READY else None
         query = self._query
         rows = choices(self.services.registry, running=self.running, current=loaded, query=query)
-        self.query_one(ModelList).show(rows, self.machine)
+        self.query_one(ModelList).show(rows, self.machine, prefer=newest)
         nothing = self.query_one("#nothing", Static)
         nothing.display = not rows
         nothing.update(f"No model matches “{query}”. Esc clears the filter.")

@@ -11,6 +11,7 @@ from textual.message import Message
 from textual.widgets import OptionList, Static
 from textual.widgets.option_list import Option
 
+from vlmtui.domain.engine import LoadSpec
 from vlmtui.ui.choices import Choice
 from vlmtui.ui.machine import Fit, Machine, fit
 from vlmtui.ui.text import one_line
@@ -158,19 +159,15 @@ class ModelList(OptionList, can_focus=False):
         """The highlighted model."""
         return self.rows[self.highlighted] if self.highlighted is not None and self.rows else None
 
-    def show(self, rows: Sequence[Choice], machine: Machine | None) -> None:
-        """Show these; the highlight stays on the model it is on, or goes to the first."""
-        before = self.chosen
+    def show(self, rows: Sequence[Choice], machine: Machine | None, *, prefer: LoadSpec | None = None) -> None:
+        """Show these; the highlight stays on the model it is on, or goes to the preferred one, or to the first."""
+        wanted = self.chosen.model.spec if self.chosen else prefer
         self.rows, self.machine = list(rows), machine
         self._fill()
         specs = [row.model.spec for row in self.rows]
-        kept = specs.index(before.model.spec) if before and before.model.spec in specs else 0
+        kept = specs.index(wanted) if wanted in specs else 0
         self.highlighted = kept if self.rows else None
         self.post_message(self.Highlighted(self.chosen))
-
-    def highlight(self, choice: Choice) -> None:
-        """Move the highlight to a model that is listed."""
-        self.highlighted = self.rows.index(choice)
 
     def watch_highlighted(self, highlighted: int | None) -> None:
         """Move the mark along."""
