@@ -63,6 +63,8 @@ CELLS = 0.5
 """Weight of the loss that only teaches the vision tower."""
 LOOK_FIRST = 0.29
 """The share of the time in which only the vision tower is trained."""
+FULL = 0.62
+"""The share of the time after which scenes and conversations have their full variety."""
 Grid = tuple[int, int]
 
 
@@ -269,15 +271,16 @@ def plan(rng: Random, step: int, progress: float) -> list[tuple[str, int, float]
     """
     if progress < LOOK_FIRST:
         return [("look", 3, 0.4)]
-    if progress < 0.43:
-        weights, limits, square = (45, 10, 20, 10, 15), (25, 25, 50), 0.5
-    elif progress < 0.57:
-        weights, limits, square = (20, 26, 20, 20, 14), (0, 20, 80), 0.3
+    if progress < 0.4:
+        weights, limits, square, ones = (45, 10, 20, 10, 15), (25, 25, 50), 0.5, 1.0
+    elif progress < FULL:
+        weights, limits, square, ones = (6, 34, 20, 30, 10), (0, 20, 80), 0.3, 0.6
     else:
-        weights, limits, square = (8, 32, 20, 28, 12), (0, 0, 100), 0.25
+        weights, limits, square, ones = (4, 37, 16, 34, 9), (0, 0, 100), 0.25, 0.45
     most = rng.choices((1, 2, 3), limits)[0]
-    tasks = [("one", most, square), (rng.choices(scenes.TASKS, weights)[0], most, square)]
-    return tasks + [("look", 3, square)] * (progress < 0.57 and step % 2)
+    first = "one" if rng.random() < ones else rng.choice(("many", "earlier"))
+    tasks = [(first, most, square), (rng.choices(scenes.TASKS, weights)[0], most, square)]
+    return tasks + [("look", 3, square)] * (progress < FULL and step % 4 == 0)
 
 
 def feed(tokenizer_json: str, seed: int, first: int, progress: Any, queue: Any) -> None:
@@ -434,6 +437,9 @@ def options() -> argparse.Namespace:
     parser.add_argument("--minutes", type=float, default=100, help="length of the whole run, earlier parts included")
     parser.add_argument("--checkpoint", type=Path, required=True, help="file that holds the state of the run")
     parser.add_argument("--resume", action="store_true", help="go on from the checkpoint")
+    parser.add_argument(
+        "--start", type=Path, help="folder of an exported model whose weights and tokenizer to begin with"
+    )
     parser.add_argument("--export", type=Path, help="folder that gets the model at every checkpoint and at the end")
     parser.add_argument("--every", type=float, default=6, help="minutes between checkpoints")
     parser.add_argument("--peak", type=float, default=1.3e-3, help="highest learning rate")
@@ -455,8 +461,8 @@ class Run:
     def __init__(self, args: argparse.Namespace) -> None:
         state = torch.load(args.checkpoint, weights_only=False) if args.resume else None
         self.args, self.step, self.spent, self.saved = args, 0, 0.0, time.monotonic()
-        self.tokenizer = Tokenizer.from_str(state["tokenizer"]) if state else build_tokenizer()
-        self.student, self.maker = Student(build_model(self.tokenizer), args.device), Maker(self.tokenizer)
+        self.tokenizer, model = self.origin(args.start, state)
+        self.student, self.maker = Student(model, args.device), Maker(self.tokenizer)
         self.trained = [*self.student.model.parameters(), *self.student.heads.parameters()]
         matrices = [weight for weight in self.trained if weight.ndim > 1]
         vectors = [weight for weight in self.trained if weight.ndim <= 1]
@@ -468,6 +474,22 @@ class Run:
             self.student.heads.load_state_dict(state["heads"])
             self.optimiser.load_state_dict(state["optimiser"])
             self.step, self.spent = state["step"], state["spent"]
+
+    @staticmethod
+    def origin(start: Path | None, state: Any) -> tuple[Tokenizer, Qwen2VLForConditionalGeneration]:
+        """Tokenizer and model to begin with: those of an exported folder, or new weights."""
+        if start and not state:
+            model = Qwen2VLForConditionalGeneration.from_pretrained(
+                start, dtype=torch.float32, attn_implementation="sdpa"
+            )
+            return Tokenizer.from_file(str(start / "tokenizer.json")), model
+        tokenizer = Tokenizer.from_str(state["tokenizer"]) if state else build_tokenizer()
+        return tokenizer, build_model(tokenizer)
+
+    @property
+    def stage(self) -> float:
+        """How far the curriculum is; all of it is over where the run began with a trained model."""
+        return max(self.progress, FULL if self.args.start else 0.0)
 
     @property
     def progress(self) -> float:
@@ -526,7 +548,7 @@ class Run:
 
         signal.signal(signal.SIGTERM, end)
         while self.progress < 1 and not ended:
-            share.value = self.progress
+            share.value = self.stage
             self.update(queue.get())
             now = time.monotonic()
             self.spent, last = self.spent + now - last, now
@@ -546,7 +568,7 @@ def main() -> None:
     parameters = sum(weight.numel() for weight in run.student.model.parameters())
     print(f"{parameters} parameters, step {run.step}", flush=True)
     context = multiprocessing.get_context("spawn")
-    share, queue = context.Value("d", run.progress), context.Queue(maxsize=6)
+    share, queue = context.Value("d", run.stage), context.Queue(maxsize=6)
     facts = (run.tokenizer.to_str(), args.seed, run.step, share, queue)
     maker = context.Process(target=feed, args=facts, daemon=True)
     maker.start()

@@ -1,4 +1,4 @@
-"""What the screens look like, at the smallest size and at a comfortable one. Clock, cursor and spinner stand still."""
+"""What the screens look like, at the smallest size and at a comfortable one. Clock and spinner stand still."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Callable
 
 import pytest
-from textual.widgets import Input
 
 from tests.support.scripted_engine import ScriptedHost
 from tests.ui.conftest import AppPilot, MakeApp, Until
@@ -25,11 +24,6 @@ SnapCompare = Callable[..., bool]
 SIZES = pytest.mark.parametrize("size", [(80, 24), (120, 40)], ids=["80x24", "120x40"])
 
 pytestmark = pytest.mark.usefixtures("plain_chat")
-
-
-@pytest.fixture(autouse=True)
-def still_cursor(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Input, "_restart_blink", lambda self: None)
 
 
 def still(app: VlmtuiApp) -> VlmtuiApp:

@@ -11,6 +11,11 @@ from vlmtui.errors import ErrorKind, VlmtuiError
 _DETAIL_LINES = 12
 _ERROR_LINE = re.compile(r"\bERROR\b|Error\b|Exception\b|error:")
 _LOG_PREFIX = re.compile(r"^\([^)]*pid=\d+\)\s*|^(?:INFO|WARNING|ERROR) [\d-]+ [\d:]+ \[[^\]]*\]\s*")
+_NOT_THE_ENGINE = re.compile(
+    r"^\((?:MainProcess|vlmtui) pid=|Dumping (?:input data|scheduler)|See (?:root cause|stack trace)"
+)
+"""Lines that say nothing of why an engine died: those of the process that hosts it (a request that was refused an hour
+ago), and the dump of the engine's whole configuration, in which any word may stand."""
 _IN_THE_CORE = re.compile(
     r"Engine core initialization failed|EngineCore encountered an issue|WorkerProc initialization failed"
 )
@@ -32,7 +37,7 @@ def _kv_hint(found: re.Match[str]) -> str:
     return f"Lower max_model_len {size}, raise gpu_memory_utilization, or use a smaller model."
 
 
-_RULES: tuple[_Rule, ...] = (
+_ENGINE_RULES: tuple[_Rule, ...] = (
     _Rule(
         ErrorKind.NO_VLLM,
         re.compile(r"No module named '?vllm\b"),
@@ -43,7 +48,7 @@ _RULES: tuple[_Rule, ...] = (
         ErrorKind.NO_GPU,
         re.compile(
             r"Found no NVIDIA driver|No CUDA GPUs are available|Failed to infer device type|no CUDA-capable device"
-            r"|libcuda\.so|CUDA driver version is insufficient|Can't initialize NVML",
+            r"|libcuda(?:rt)?\.so|CUDA driver version is insufficient|Can't initialize NVML",
             re.IGNORECASE,
         ),
         "This build of vLLM needs a GPU, and none was found.",
@@ -60,7 +65,7 @@ _RULES: tuple[_Rule, ...] = (
         re.compile(
             r"out of memory|OutOfMemoryError|Free memory on device|Cannot allocate memory|less than desired", re.I
         ),
-        "The model does not fit into the memory that is free.",
+        "There is not enough free memory for this model.",
         "Free memory (vlmtui ps; nvidia-smi), lower gpu_memory_utilization or max_model_len, or use more GPUs.",
     ),
     _Rule(
@@ -81,8 +86,9 @@ _RULES: tuple[_Rule, ...] = (
         ErrorKind.MODEL_UNKNOWN,
         re.compile(
             r"RepositoryNotFoundError|404 Client Error|is not a local folder and is not a valid model identifier"
+            r"|Repo id must be in the form|Repo id must use alphanumeric|Invalid repository ID or local directory"
         ),
-        "There is no such model on the hub, or it is private.",
+        "There is no such model: neither a folder with a config.json, nor one that the hub shows you.",
         "Check the name; for a private one log in: hf auth login.",
     ),
     _Rule(
@@ -97,7 +103,10 @@ _RULES: tuple[_Rule, ...] = (
     ),
     _Rule(
         ErrorKind.REMOTE_CODE_REFUSED,
-        re.compile(r"trust_remote_code|trust-remote-code"),
+        re.compile(
+            r"contains custom code which must be executed|argument .?trust_remote_code=True|--trust-remote-code"
+            r"|requires you to execute the"
+        ),
         "This model runs code of its own, which is only done when you say so.",
         "Read that code, and then allow it with --trust-remote-code.",
     ),
@@ -107,6 +116,15 @@ _RULES: tuple[_Rule, ...] = (
         "The installed vLLM does not know this model's architecture.",
         "A newer (or older) vLLM may: see vlmtui models.",
     ),
+    _Rule(
+        ErrorKind.BAD_ENGINE_ARGUMENT,
+        re.compile(r"unexpected keyword argument|validation errors? for \w+Config|is not a valid|must be divisible by"),
+        "An engine argument is not accepted by the installed vLLM.",
+        "Correct it in the settings or in the model's record.",
+    ),
+)
+"""What keeps an engine from starting, or ends it."""
+_REQUEST_RULES: tuple[_Rule, ...] = (
     _Rule(
         ErrorKind.CONTEXT_TOO_LONG,
         re.compile(r"longer than the maximum model length|maximum context length|exceeds the.*max_model_len", re.I),
@@ -131,37 +149,51 @@ _RULES: tuple[_Rule, ...] = (
         "This model has no chat template.",
         "Ask with a raw prompt instead.",
     ),
-    _Rule(
-        ErrorKind.BAD_ENGINE_ARGUMENT,
-        re.compile(r"unexpected keyword argument|validation errors? for \w+Config|is not a valid|must be divisible by"),
-        "An engine argument is not accepted by the installed vLLM.",
-        "Correct it in the settings or in the model's record.",
-    ),
 )
+"""What only a request can meet."""
 
 
-def explain(error: BaseException, log: Sequence[str] = (), *, doing: str = "The request failed.") -> VlmtuiError:
-    """What to tell about an exception. `log` (the newest lines) is consulted where the exception only points there."""
+def explain_load(error: BaseException, log: Sequence[str], *, name: str) -> VlmtuiError:
+    """What to tell about a load that failed. `log` (the newest lines) is consulted where the exception points there."""
+    if isinstance(error, VlmtuiError):
+        return error
+    detail = chain_text(error)
+    if _IN_THE_CORE.search(detail):
+        known, detail = _cause_in(log, fallback=detail)
+    else:
+        known = _classify(detail, _ENGINE_RULES, detail=detail)
+    return known or VlmtuiError(
+        ErrorKind.INTERNAL, f"{name} could not be loaded.", detail=detail, hint="The log of the load tells more."
+    )
+
+
+def explain_request(error: BaseException, log: Sequence[str] = ()) -> VlmtuiError:
+    """What to tell about a request that failed, perhaps because the engine died."""
     if isinstance(error, VlmtuiError):
         return error
     text = chain_text(error)
     if _IN_THE_CORE.search(text):
         return explain_death(log, fallback=text)
-    return _classify(text, detail=text) or VlmtuiError(ErrorKind.INTERNAL, doing, detail=text)
+    known = _classify(text, _REQUEST_RULES + _ENGINE_RULES, detail=text)
+    return known or VlmtuiError(ErrorKind.INTERNAL, "The request failed.", detail=text)
 
 
 def explain_death(log: Iterable[str], *, fallback: str = "") -> VlmtuiError:
-    """What to tell about an engine that died, from the end of its log."""
-    lines = [_LOG_PREFIX.sub("", _LOG_PREFIX.sub("", line)).rstrip() for line in log]
+    """ENGINE_DIED, with the cause where the end of the log names it."""
+    cause, detail = _cause_in(log, fallback=fallback)
+    if cause is None:
+        return VlmtuiError(ErrorKind.ENGINE_DIED, "The engine died.", detail=detail, hint="Restart it.")
+    message = f"The engine died. {cause.message}"
+    return VlmtuiError(ErrorKind.ENGINE_DIED, message, detail=detail, hint=f"{cause.hint} Then restart it.")
+
+
+def _cause_in(log: Iterable[str], *, fallback: str) -> tuple[VlmtuiError | None, str]:
+    """What the engine's own processes last said that explains it, and their last lines."""
+    own = [line for line in log if not _NOT_THE_ENGINE.search(line)]
+    lines = [_LOG_PREFIX.sub("", _LOG_PREFIX.sub("", line)).rstrip() for line in own]
     errors = [line for line in lines if _ERROR_LINE.search(line)]
-    detail = "\n".join((errors or lines)[-_DETAIL_LINES:]) or fallback
-    known = _classify("\n".join(errors), detail=detail)
-    return known or VlmtuiError(
-        ErrorKind.ENGINE_DIED,
-        "The engine ended unexpectedly.",
-        detail=detail,
-        hint="Restart it; its log tells more.",
-    )
+    detail = "\n".join(dict.fromkeys((errors or lines)[-_DETAIL_LINES:])) or fallback
+    return _classify("\n".join(errors), _ENGINE_RULES, detail=detail), detail
 
 
 def chain_text(error: BaseException) -> str:
@@ -175,8 +207,8 @@ def chain_text(error: BaseException) -> str:
     return "\n".join(texts)
 
 
-def _classify(text: str, *, detail: str) -> VlmtuiError | None:
-    for rule in _RULES:
+def _classify(text: str, rules: Iterable[_Rule], *, detail: str) -> VlmtuiError | None:
+    for rule in rules:
         found = rule.pattern.search(text)
         if found:
             hint = rule.hint if isinstance(rule.hint, str) else rule.hint(found)

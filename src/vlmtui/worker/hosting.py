@@ -10,7 +10,7 @@ from typing import Protocol
 
 from vlmtui.domain.engine import EngineEvent, EngineInfo, Failed, Failure, GenerateRequest, LoadSpec
 from vlmtui.errors import VlmtuiError
-from vlmtui.worker.failures import explain
+from vlmtui.worker.failures import explain_load, explain_request
 
 _log = logging.getLogger(__name__)
 
@@ -72,7 +72,7 @@ class EngineThread:
                 outcome = self._engine.info
             except Exception as error:
                 _log.exception("the load failed")
-                outcome = explain(error, self._log_tail(), doing=f"{spec.name} could not be loaded.")
+                outcome = explain_load(error, self._log_tail(), name=spec.name)
             home.call_soon_threadsafe(on_loaded, outcome)
 
         def run() -> None:
@@ -122,7 +122,7 @@ class EngineThread:
                 post(event)
         except Exception as error:
             _log.exception("request %s failed", request.request_id)
-            known = explain(error, self._log_tail())
+            known = explain_request(error, self._log_tail())
             post(Failed(request_id=request.request_id, failure=Failure.of(known)))
         finally:
             await events.aclose()

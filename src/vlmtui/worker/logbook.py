@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from collections import deque
 from pathlib import Path
@@ -9,6 +10,14 @@ from pathlib import Path
 RING_LINES = 2000
 _LINE_MAX = 4000
 _BREAK = re.compile(rb"\r\n|\n|\r")
+
+
+class LineFormatter(logging.Formatter):
+    """Marks every line of a record as vLLM marks its own, so that ours are told from the engine's, tracebacks too."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        mark = f"(vlmtui pid={record.process}) "
+        return mark + super().format(record).replace("\n", f"\n{mark}")
 
 
 class Logbook:

@@ -52,7 +52,7 @@ from vlmtui.worker import guardian
 from vlmtui.worker.connection import Connection, check_peer, listen
 from vlmtui.worker.failures import explain_death
 from vlmtui.worker.hosting import EngineThread, Load
-from vlmtui.worker.logbook import Logbook
+from vlmtui.worker.logbook import LineFormatter, Logbook
 from vlmtui.worker.memory import memory_of
 from vlmtui.worker.progress import LoadObserver
 from vlmtui.worker.requests import RunningRequest
@@ -223,7 +223,7 @@ class WorkerServer:
                 asyncio.get_running_loop().call_later(_TOLD_GRACE_S, self.stop, EXIT_LOAD_FAILED)
 
     def report(self, stage: LoadStage, detail: str = "") -> None:
-        """Progress that the engine's own thread knows of; may be called from there."""
+        """Progress that is not read off the log: what the engine's own thread knows."""
         progress = self.observer.reach(stage, detail=detail)
         if progress is not None:
             self._broadcast(progress)
@@ -317,7 +317,9 @@ def main(argv: Sequence[str]) -> int:
     args = arguments.parse_args(argv)
     if args.guardian:
         guardian.die_with_parent(args.guardian)
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    handler = logging.StreamHandler()
+    handler.setFormatter(LineFormatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    logging.basicConfig(level=logging.INFO, handlers=[handler])
     spec = msgspec.json.decode(args.spec.read_bytes(), type=LoadSpec)
     keep_alive_s = None if args.keep_alive == "none" else float(args.keep_alive)
     return asyncio.run(_main(spec, args.log, args.socket, keep_alive_s, args.guardian or os.getpid()))

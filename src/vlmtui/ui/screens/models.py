@@ -34,6 +34,10 @@ class ModelFilter(Input):
         Binding("enter", "submit", "Load", id="models.load", tooltip="Load the highlighted model."),
     ]
 
+    def on_mount(self) -> None:
+        # A blinking cursor repaints twice a second for ever: over SSH an idle screen says nothing.
+        self.cursor_blink = False
+
 
 class ModelsScreen(Screen[None]):
     """A filter line that always has the focus, and the models below it."""

@@ -1,0 +1,60 @@
+"""What the chat looks like, at the smallest size and at a comfortable one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from textual.widgets import Input, TextArea
+
+from tests.support.pictures import Easel
+from tests.support.scripted_engine import Die, ScriptedHost
+from tests.ui.conftest import AppPilot, MakeApp, Until
+from tests.ui.test_screens_look import SIZES, SnapCompare, of, still
+from vlmtui.ui.screens.chat import ChatScreen
+from vlmtui.ui.screens.settings import SettingsScreen
+from vlmtui.ui.widgets.assistant_turn import AssistantTurn
+
+MARKDOWN = "A **red** circle:\n\n- round\n- red\n\n```python\ndef area(r):\n    return 3.14 * r * r\n```\n"
+
+
+@pytest.fixture(autouse=True)
+def still_cursor(monkeypatch: pytest.MonkeyPatch) -> None:
+    for widget in (Input, TextArea):
+        monkeypatch.setattr(widget, "_restart_blink", lambda self: None)
+
+
+@SIZES
+def test_a_conversation(
+    snap_compare: SnapCompare, make_app: MakeApp, until: Until, tmp_path: Path, size: tuple[int, int]
+) -> None:
+    host = ScriptedHost(answers=[["<think>\nOne shape.\n</think>\n\n", MARKDOWN], ["Half ", Die()]])
+
+    async def before(pilot: AppPilot) -> None:
+        app = of(pilot)
+        await until(pilot, lambda: isinstance(app.screen, ChatScreen))
+        chat = app.chat_controller
+        assert chat is not None
+        picture = Easel(tmp_path).picture(("red", "circle", "top left"))
+        app.run_action_id("attach", str(picture.path))
+        await until(pilot, lambda: len(chat.staged) == 1)
+        for number, text in enumerate(("What is this?", "And now?"), 1):
+            await pilot.press(*(char if char != " " else "space" for char in text), "enter")
+            await until(pilot, lambda number=number: len(app.screen.query(AssistantTurn)) == number)  # type: ignore[misc]
+            await until(pilot, lambda: app.screen.query(AssistantTurn).last().query_one(".facts").display)
+        await until(pilot, lambda: bool(app.screen.query(".failure")))
+        await pilot.pause()
+
+    assert snap_compare(still(make_app(host, initial_model="shapes")), run_before=before, terminal_size=size)
+
+
+@SIZES
+def test_the_settings(snap_compare: SnapCompare, make_app: MakeApp, until: Until, size: tuple[int, int]) -> None:
+    async def before(pilot: AppPilot) -> None:
+        app = of(pilot)
+        await until(pilot, lambda: isinstance(app.screen, ChatScreen))
+        await pilot.press("f2")
+        await until(pilot, lambda: isinstance(app.screen, SettingsScreen))
+        await pilot.pause()
+
+    assert snap_compare(still(make_app(initial_model="shapes")), run_before=before, terminal_size=size)
