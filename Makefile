@@ -19,7 +19,7 @@ run: setup ## open vlmtui; without a terminal, ask the bundled model about a bun
 		exec $(BIN)/vlmtui $(ARGS); \
 	else \
 		image=$$($(BIN)/python -c "from vlmtui.paths import sample_image; print(sample_image())") && \
-		exec $(BIN)/vlmtui ask --image "$$image" "What is in this image?"; \
+		exec $(BIN)/vlmtui ask --keep-alive 0 --image "$$image" "What is in this image?"; \
 	fi
 
 test: setup ## run every test
@@ -48,8 +48,10 @@ bench: setup ## measure speed, against the budgets
 screenshots: setup ## draw screenshots/ anew
 	@$(BIN)/python tools/screenshots.py $(ARGS)
 
-train: setup ## train the bundled model from scratch
-	@$(BIN)/python tools/train_shapes.py $(ARGS)
+train: setup ## train the bundled model from scratch (about two hours on two cores), or go on where it stopped
+	@mkdir -p .train
+	@$(BIN)/python tools/train_shapes.py --checkpoint .train/state.pt --export src/vlmtui/bundled/shapes \
+		$$([ -e .train/state.pt ] && echo --resume) $(ARGS)
 
 clean: ## remove .venv, caches and build outputs
 	rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

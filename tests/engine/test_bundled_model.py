@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from contextlib import aclosing
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from tests.support.pictures import Easel
@@ -126,7 +127,11 @@ async def test_a_stop_string_ends_the_answer_and_is_named(ask: Asker) -> None:
 
 
 async def test_cancel_keeps_what_came_and_frees_the_engine(ask: Asker, engine: WorkerClient) -> None:
+    sampling = Sampling(max_tokens=None, extra={"ignore_eos": True}, skip_special_tokens=False)
     request = make_request(ask.model.family, [user_turn("Count to 200.")], Sampling())
+    request = msgspec.structs.replace(
+        request, sampling=sampling
+    )  # without stop tokens: it goes on until the context ends
     answer = Answer(request.request_id)
     async for event, current in run_turn(engine, request):
         answer = current
@@ -134,7 +139,7 @@ async def test_cancel_keeps_what_came_and_frees_the_engine(ask: Asker, engine: W
             await engine.cancel(request.request_id)
     assert isinstance(answer.outcome, Cancelled)
     assert answer.text.startswith("1 2")
-    assert "200" not in answer.text
+    assert 0 < answer.outcome.usage.completion_tokens < 4000
     assert (await engine.status()).running == 0
 
 
@@ -169,6 +174,13 @@ async def test_a_context_that_is_too_long_is_told(ask: Asker) -> None:
     answer = await ask(user_turn("x " * 5000))
     assert isinstance(answer.outcome, Failed)
     assert answer.outcome.failure.kind is ErrorKind.CONTEXT_TOO_LONG
+
+
+async def test_an_unknown_sampling_parameter_is_told(ask: Asker) -> None:
+    answer = await ask(user_turn("hello"), sampling=Sampling(extra={"temprature": 1}))
+    assert isinstance(answer.outcome, Failed)
+    assert answer.outcome.failure.kind is ErrorKind.BAD_INPUT
+    assert "temprature" in answer.outcome.failure.detail
 
 
 async def test_an_image_that_vanished_fails_the_turn_alone(ask: Asker, easel: Easel) -> None:

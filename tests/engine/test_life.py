@@ -76,6 +76,10 @@ def is_server(item: psutil.Process) -> bool:
     return "vlmtui.worker.server" in item.cmdline()
 
 
+def is_guardian(item: psutil.Process) -> bool:
+    return "vlmtui.worker" in item.cmdline()
+
+
 def is_engine_core(item: psutil.Process) -> bool:
     return any("EngineCore" in part for part in item.cmdline())
 
@@ -95,7 +99,7 @@ async def kill_while_answering(life: Life, client: WorkerClient, wanted: Callabl
 
 
 async def test_a_kill_is_noticed_leaves_nothing_and_a_restart_works(life: Life) -> None:
-    for victim in (is_engine_core, is_server):
+    for victim in (is_engine_core, is_server, is_guardian):
         client = await life.ready()
         failed = await kill_while_answering(life, client, victim)
         assert failed.failure.kind is ErrorKind.ENGINE_DIED

@@ -149,6 +149,8 @@ class ScriptedEngine:
         self.hung = False
         """Set it and `ping` and `status` get no answer."""
         self.was_shut_down = False
+        self.clients = 1
+        """How many use it, as its status says."""
         self._loaded_info = info or scripted_info(spec)
         self._running: dict[str, _Request] = {}
         self._gone = asyncio.Event()
@@ -229,7 +231,7 @@ class ScriptedEngine:
             pid=self.pid,
             spec=self.spec,
             state=state if self.info else "loading",
-            clients=1,
+            clients=self.clients,
             running=len(self._running),
             idle_s=0.0,
             keep_alive_s=self.keep_alive_s,

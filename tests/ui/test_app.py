@@ -88,6 +88,20 @@ async def test_another_model_ends_the_engine_before_it_is_loaded(
         assert app.engine_controller.model.family.family == "family3"
 
 
+async def test_enter_twice_loads_once(make_app: MakeApp, until: Until) -> None:
+    host = held()
+    app = make_app(host)
+    async with app.run_test() as pilot:
+        await until(pilot, lambda: screen_is(app, ModelsScreen))
+        picker = app.screen
+        assert isinstance(picker, ModelsScreen)
+        picker.action_load()
+        picker.action_load()
+        await until(pilot, lambda: screen_is(app, LoadingScreen) and app.engine_controller.engine is not None)
+        await pilot.pause()
+    assert len(host.opened) == 1
+
+
 async def test_after_an_abort_the_picker_is_where_it_was(
     make_app: MakeApp, until: Until, eighty_families: Registry
 ) -> None:

@@ -9,7 +9,9 @@ from textual.widgets import Input
 
 from tests.support.scripted_engine import ScriptedHost
 from tests.ui.conftest import MACHINE, MakeApp, Until
+from vlmtui.errors import ErrorKind, VlmtuiError
 from vlmtui.paths import bundled_model
+from vlmtui.protocol.messages import Status
 from vlmtui.registry.loader import Registry
 from vlmtui.registry.match import resolve
 from vlmtui.ui.choices import choices
@@ -95,6 +97,19 @@ async def test_a_running_engine_is_marked(make_app: MakeApp, until: Until) -> No
         await until(pilot, lambda: isinstance(app.screen, ModelsScreen))
         models = app.screen.query_one(ModelList)
         await until(pilot, lambda: models.rows[0].state == "running")
+
+
+async def test_it_is_told_when_running_engines_cannot_be_found(make_app: MakeApp, until: Until) -> None:
+    host = ScriptedHost()
+    app = make_app(host)
+
+    async def refused() -> list[Status]:
+        raise VlmtuiError(ErrorKind.BAD_INPUT, "/run/x is not a folder of yours [/x].")
+
+    host.running = refused  # type: ignore[method-assign]
+    async with app.run_test() as pilot:
+        await until(pilot, lambda: any("not a folder" in toast.message for toast in app._notifications))
+        assert isinstance(app.screen, ModelsScreen)
 
 
 async def test_a_model_folder_that_was_typed_can_be_loaded(make_app: MakeApp, until: Until) -> None:

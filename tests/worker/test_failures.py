@@ -7,7 +7,7 @@ import pytest
 from vlmtui.domain.engine import LoadSpec
 from vlmtui.errors import ErrorKind, VlmtuiError
 from vlmtui.worker.engine_args import engine_arguments
-from vlmtui.worker.failures import explain, explain_death
+from vlmtui.worker.failures import explain_death, explain_load, explain_request
 
 SPEC = LoadSpec(model="m", name="m")
 
@@ -30,24 +30,62 @@ def core_failed(line: str) -> tuple[Exception, list[str]]:
         ("Failed to infer device type, please set the environment variable", ErrorKind.NO_GPU),
         ("CUDA out of memory. Tried to allocate 20.00 MiB.", ErrorKind.OUT_OF_MEMORY),
         ("Free memory on device cuda:0 (3.1/79.1 GiB) on startup is less than desired", ErrorKind.OUT_OF_MEMORY),
+        ("libcudart.so.12: cannot open shared object file: No such file or directory", ErrorKind.NO_GPU),
         ("Cannot find any model weights with `/models/x`", ErrorKind.WEIGHTS_MISSING),
+        (
+            "SafetensorError: Error while deserializing header: incomplete metadata, file not fully covered",
+            ErrorKind.WEIGHTS_MISSING,
+        ),
+        (
+            "It looks like the config file at '/models/x/config.json' is not a valid JSON file.",
+            ErrorKind.WEIGHTS_MISSING,
+        ),
         ("Cannot access gated repo for url https://example.org/x", ErrorKind.GATED_REPO),
         ("We couldn't connect to 'https://example.org' to load the files", ErrorKind.NO_NETWORK),
         ("x is not a local folder and is not a valid model identifier listed on", ErrorKind.MODEL_UNKNOWN),
+        (
+            "Repo id must be in the form 'repo_name' or 'namespace/repo_name': '/no/such/folder'.",
+            ErrorKind.MODEL_UNKNOWN,
+        ),
+        ("Value error, Invalid repository ID or local directory specified: '/models'.", ErrorKind.MODEL_UNKNOWN),
         ("Model architectures ['Foo'] are not supported for now.", ErrorKind.ARCHITECTURE_UNSUPPORTED),
         ("Please pass the argument `trust_remote_code=True` to allow custom code", ErrorKind.REMOTE_CODE_REFUSED),
+        (
+            "The repository /models/x contains custom code which must be executed to correctly load the model.",
+            ErrorKind.REMOTE_CODE_REFUSED,
+        ),
+        ("EngineArgs.__init__() got an unexpected keyword argument 'foo'", ErrorKind.BAD_ENGINE_ARGUMENT),
+        (
+            "1 validation error for ModelConfig: User-specified max_model_len (10000000) is greater than the derived"
+            " max_model_len [input_value=ArgsKwargs((), {'model': 'x', 'trust_remote_code': False})]",
+            ErrorKind.BAD_ENGINE_ARGUMENT,
+        ),
+        ("something nobody has seen before", ErrorKind.INTERNAL),
+    ],
+)
+def test_a_failed_load_is_explained(text: str, kind: ErrorKind) -> None:
+    told = explain_load(ValueError(text), [], name="x")
+    assert told.kind is kind
+    assert text in told.detail
+    assert "\n" not in told.message
+    assert told.hint
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
         (
             "The decoder prompt (length 5000) is longer than the maximum model length of 4096.",
             ErrorKind.CONTEXT_TOO_LONG,
         ),
-        ("EngineArgs.__init__() got an unexpected keyword argument 'foo'", ErrorKind.BAD_ENGINE_ARGUMENT),
         ("At most 8 image(s) may be provided in one prompt.", ErrorKind.BAD_INPUT),
         ("Failed to apply prompt replacement for mm_items['image'][0]", ErrorKind.PLACEHOLDER_MISMATCH),
+        ("CUDA out of memory. Tried to allocate 20.00 MiB.", ErrorKind.OUT_OF_MEMORY),
         ("something nobody has seen before", ErrorKind.INTERNAL),
     ],
 )
-def test_an_exception_is_explained(text: str, kind: ErrorKind) -> None:
-    told = explain(ValueError(text))
+def test_a_failed_request_is_explained(text: str, kind: ErrorKind) -> None:
+    told = explain_request(ValueError(text))
     assert told.kind is kind
     assert text in told.detail
     assert "\n" not in told.message
@@ -61,7 +99,7 @@ def test_the_cause_counts_too() -> None:
         except ValueError as cause:
             raise RuntimeError("") from cause
     except RuntimeError as error:
-        assert explain(error).kind is ErrorKind.OUT_OF_MEMORY
+        assert explain_request(error).kind is ErrorKind.OUT_OF_MEMORY
 
 
 def test_the_engine_cores_own_words_are_found_in_the_log() -> None:
@@ -69,10 +107,26 @@ def test_the_engine_cores_own_words_are_found_in_the_log() -> None:
         "ValueError: To serve at least one request with the model's max seq len (131072), 12 GiB KV cache is needed,"
         " which is larger than the available KV cache memory (3.2 GiB). The estimated maximum model length is 34000."
     )
-    told = explain(error, log)
+    told = explain_load(error, log, name="x")
     assert told.kind is ErrorKind.OUT_OF_MEMORY
     assert "at most 34000" in told.hint
     assert "all is well" not in told.detail
+
+
+def test_a_load_that_fails_without_a_known_cause_shows_the_engine_cores_words() -> None:
+    error, log = core_failed("AssertionError: Not enough allowed NUMA nodes to bind threads of 3 local CPUWorkers.")
+    told = explain_load(error, log, name="Tiny")
+    assert told.message == "Tiny could not be loaded."
+    assert told.detail == "AssertionError: Not enough allowed NUMA nodes to bind threads of 3 local CPUWorkers."
+
+
+def test_a_death_names_its_cause() -> None:
+    told = explain_death(
+        ["(EngineCore pid=8) ERROR 11-21 05:22:33 [core.py:9] torch.OutOfMemoryError: CUDA out of memory."]
+    )
+    assert told.kind is ErrorKind.ENGINE_DIED
+    assert "memory" in told.message
+    assert "max_model_len" in told.hint
 
 
 def test_a_death_without_words_shows_the_end_of_the_log() -> None:
@@ -81,9 +135,25 @@ def test_a_death_without_words_shows_the_end_of_the_log() -> None:
     assert told.detail == "last thing it said"
 
 
+def test_a_death_is_not_blamed_on_the_dump_of_the_configuration_or_on_an_earlier_request() -> None:
+    told = explain_death(
+        [
+            "(vlmtui pid=7) ValueError: The decoder prompt is longer than the maximum model length of 4096.",
+            "(vlmtui pid=7) torch.OutOfMemoryError: CUDA out of memory.",
+            "(EngineCore pid=8) ERROR 11-21 05:22:33 [dump_input.py:72] Dumping input data for V1 LLM engine (v0.32.0)"
+            " with config: model='x', hint='Please pass the argument `trust_remote_code=True`'",
+            "(EngineCore pid=8) ERROR 11-21 05:22:33 [core.py:9] RuntimeError: device-side assert triggered",
+            "(MainProcess pid=7) ERROR 11-21 05:22:33 [async_llm.py:7] EngineDeadError: EngineCore died.",
+        ]
+    )
+    assert (told.kind, told.message) == (ErrorKind.ENGINE_DIED, "The engine died.")
+    assert told.detail == "RuntimeError: device-side assert triggered"
+
+
 def test_what_is_told_already_is_left_alone() -> None:
     error = VlmtuiError(ErrorKind.BAD_INPUT, "x")
-    assert explain(error) is error
+    assert explain_load(error, [], name="x") is error
+    assert explain_request(error) is error
 
 
 def test_an_unknown_engine_argument_names_the_nearest() -> None:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 
 from vlmtui.domain.engine import LoadStage
-from vlmtui.worker.logbook import RING_LINES, Logbook
+from vlmtui.worker.logbook import RING_LINES, LineFormatter, Logbook
 from vlmtui.worker.progress import LoadObserver
 
 CPU_LOAD = """\
@@ -87,3 +88,11 @@ def test_the_logbook_is_bounded(tmp_path: Path) -> None:
     book.read_new()
     assert len(book.lines) == RING_LINES
     assert len(book.lines[-1]) <= 4000
+
+
+def test_every_line_of_our_own_records_is_marked() -> None:
+    record = logging.LogRecord("x", logging.ERROR, "x.py", 1, "one\ntwo", None, None)
+    first, second = LineFormatter("%(levelname)s %(message)s").format(record).split("\n")
+    assert first.startswith("(vlmtui pid=")
+    assert first.endswith(") ERROR one")
+    assert second.startswith("(vlmtui pid=")

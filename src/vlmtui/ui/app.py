@@ -118,11 +118,14 @@ class VlmtuiApp(App[ExitReport | None]):
     @on(ModelsScreen.ModelChosen)
     def _model_chosen(self, event: ModelsScreen.ModelChosen) -> None:
         controller = self.engine_controller
-        ready = controller.state is EngineState.READY and controller.model is not None
-        if ready and controller.model is not None and controller.model.spec == event.model.spec:
+        same = controller.model is not None and controller.model.spec == event.model.spec
+        if same and controller.state is EngineState.READY:
             self._back_to_chat()
             return
-        self._load(event.model)
+        if not same or controller.state is not EngineState.LOADING:
+            self._load(event.model)
+        elif self._shows(LoadingScreen):
+            return
         self._show_alone(LoadingScreen(controller, event.model))
 
     @on(ModelsScreen.LeavePicker)

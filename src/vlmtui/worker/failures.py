@@ -9,7 +9,9 @@ from dataclasses import dataclass
 from vlmtui.errors import ErrorKind, VlmtuiError
 
 _DETAIL_LINES = 12
-_ERROR_LINE = re.compile(r"\bERROR\b|Error\b|Exception\b|error:")
+_ERROR_LINE = re.compile(
+    r"^\s*[\w.]*(?:Error|Exception)(?::|$)|\bERROR\b|\berror:|^Fatal |^terminate called|^\s*what\(\):"
+)
 _LOG_PREFIX = re.compile(r"^\([^)]*pid=\d+\)\s*|^(?:INFO|WARNING|ERROR) [\d-]+ [\d:]+ \[[^\]]*\]\s*")
 _NOT_THE_ENGINE = re.compile(
     r"^\((?:MainProcess|vlmtui) pid=|Dumping (?:input data|scheduler)|See (?:root cause|stack trace)"
@@ -78,8 +80,12 @@ _ENGINE_RULES: tuple[_Rule, ...] = (
     ),
     _Rule(
         ErrorKind.WEIGHTS_MISSING,
-        re.compile(r"Cannot find any model weights|no safetensors|does not contain.*weights|MetadataIncompleteBuffer"),
-        "The model's folder holds no complete weights.",
+        re.compile(
+            r"Cannot find any model weights|no safetensors|does not contain.*weights|MetadataIncompleteBuffer"
+            r"|InvalidHeaderDeserialization|SafetensorError|config file at .* is not a valid JSON"
+            r"|not initialized from checkpoint"
+        ),
+        "Files of the model are missing or incomplete.",
         "Download it again; an interrupted download leaves parts out.",
     ),
     _Rule(
@@ -118,7 +124,7 @@ _ENGINE_RULES: tuple[_Rule, ...] = (
     ),
     _Rule(
         ErrorKind.BAD_ENGINE_ARGUMENT,
-        re.compile(r"unexpected keyword argument|validation errors? for \w+Config|is not a valid|must be divisible by"),
+        re.compile(r"unexpected keyword argument|validation errors? for \w+Config|must be divisible by"),
         "An engine argument is not accepted by the installed vLLM.",
         "Correct it in the settings or in the model's record.",
     ),

@@ -8,8 +8,11 @@ import logging
 import os
 import time
 from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
 from dataclasses import fields
 from typing import Any
+
+from PIL import Image
 
 from vlmtui.domain.attachment import Attachment, Modality
 from vlmtui.domain.conversation import Text, Turn, user_turn
@@ -30,7 +33,7 @@ from vlmtui.domain.engine import (
     Usage,
 )
 from vlmtui.domain.sampling import Sampling
-from vlmtui.errors import ErrorKind, VlmtuiError
+from vlmtui.errors import ErrorKind, VlmtuiError, bad_input
 from vlmtui.worker.engine_args import CPU_ENVIRONMENT, ENVIRONMENT, engine_arguments
 from vlmtui.worker.media_items import MediaItem, load_items
 from vlmtui.worker.placeholders import check_placeholders
@@ -41,6 +44,10 @@ Report = Callable[[LoadStage, str], object]
 MODALITIES: tuple[Modality, ...] = ("image", "video")
 _DELTA_S = 0.02
 """Deltas are sent at most this often, but for the first."""
+_WARM_UP_PICTURE = Image.new("RGB", (112, 112), "gray")
+_WARM_UP_ATTACHMENT = Attachment(
+    modality="image", name="warm-up", path="", sha256="", width=112, height=112, size_bytes=0, format="PNG"
+)
 
 
 async def load_engine(spec: LoadSpec, report: Report) -> VllmEngine:
@@ -86,24 +93,31 @@ class VllmEngine:
         await asyncio.to_thread(self._llm.shutdown, timeout=0)
 
     async def warm_up(self) -> None:
-        """Run one short request, so that the user's first is as fast as the others. It may fail."""
+        """Run one short request, with an image where the model takes them, so that the user's first is as fast as the
+        others. That it cannot be answered is no reason not to serve the model; that the engine dies of it is."""
         if not self.info.has_chat_template:
             return
-        prompt = ChatPrompt(turns=(user_turn("Hello"),))
+        items = [MediaItem("image", _WARM_UP_PICTURE, "warm-up")] if self.info.limits.get("image") else []
+        prompt = ChatPrompt(turns=(user_turn("Hello", [_WARM_UP_ATTACHMENT] * len(items)),))
         request = GenerateRequest(request_id="warm-up", prompt=prompt, sampling=Sampling(max_tokens=2))
         try:
-            async for _ in self.generate(request):
+            async for _ in self._answer(request, items):
                 pass
-        except (VlmtuiError, ValueError, RuntimeError, TypeError):
+        except Exception:
             _log.warning("the warm-up request failed", exc_info=True)
+            if self.is_dead:
+                raise
 
     async def generate(self, request: GenerateRequest) -> AsyncGenerator[EngineEvent, None]:
-        from vllm import SamplingParams
+        items = await load_items(_attachments(request.prompt))
+        async with aclosing(self._answer(request, items)) as events:
+            async for event in events:
+                yield event
 
-        parameters = SamplingParams(**self._sampling(request.sampling))
-        rendered = await self._render(request.prompt)
-        ready = self._prompt_ready(request, rendered)
-        yield ready
+    async def _answer(self, request: GenerateRequest, items: list[MediaItem]) -> AsyncGenerator[EngineEvent, None]:
+        parameters = self._sampling_parameters(request.sampling)
+        rendered = await self._render(request.prompt, items)
+        yield self._prompt_ready(request, rendered)
         self._number += 1
         outputs = self._llm.generate(rendered, parameters, f"{request.request_id}-{self._number}")
         text, tokens, sent_at = "", 0, 0.0
@@ -115,21 +129,23 @@ class VllmEngine:
             tokens += len(output.token_ids)
             last_token = output.token_ids[-1] if output.token_ids else last_token
             now = time.monotonic()
-            if tokens and (now - sent_at >= _DELTA_S or result.finished):
+            if (text or tokens) and (now - sent_at >= _DELTA_S or result.finished):
                 yield Delta(request_id=request.request_id, text=text, tokens=tokens)
                 text, tokens, sent_at = "", 0, now
         reason = output.finish_reason if output is not None else None
+        if reason not in ("stop", "length"):
+            message = "The engine broke the answer off."
+            raise VlmtuiError(ErrorKind.INTERNAL, message, detail=f"finish reason: {reason}", hint="Try again.")
         yield Finished(
             request_id=request.request_id,
-            finish_reason="length" if reason == "length" else "stop",
+            finish_reason=reason,
             stop=self._stop_text(output, last_token) if reason == "stop" else None,
             usage=Usage(),
             timings=Timings(),
         )
 
-    async def _render(self, prompt: Prompt) -> Any:
+    async def _render(self, prompt: Prompt, items: list[MediaItem]) -> Any:
         """The engine's input: token ids with the media's placeholders expanded, and the processed media."""
-        items = await load_items(_attachments(prompt))
         started = time.time()
         if isinstance(prompt, ChatPrompt):
             parsed = await self._render_chat(prompt, items)
@@ -201,8 +217,10 @@ class VllmEngine:
             media=tuple(sorted(spans, key=lambda span: span.offset)),
         )
 
-    def _sampling(self, sampling: Sampling) -> dict[str, Any]:
-        """SamplingParams' arguments: the model's own defaults, then what is asked for."""
+    def _sampling_parameters(self, sampling: Sampling) -> Any:
+        """vLLM's SamplingParams: the model's own defaults, then what is asked for. Raises VlmtuiError(BAD_INPUT)."""
+        from vllm import SamplingParams
+        from vllm.exceptions import VLLMError
         from vllm.sampling_params import RequestOutputKind
 
         chosen = {
@@ -212,7 +230,7 @@ class VllmEngine:
             **sampling.extra,
         }
         stops = [self._token_id(token) for token in sampling.stop_tokens]
-        return {
+        arguments = {
             **self._defaults,
             **{name: value for name, value in chosen.items() if value is not None},
             "max_tokens": sampling.max_tokens,
@@ -221,6 +239,11 @@ class VllmEngine:
             "skip_special_tokens": sampling.skip_special_tokens,
             "output_kind": RequestOutputKind.DELTA,
         }
+        try:
+            return SamplingParams(**arguments)
+        except (TypeError, ValueError, VLLMError) as error:
+            message = "The sampling parameters are not accepted by the engine."
+            raise bad_input(message, detail=str(error), hint="Correct them in the settings.") from error
 
     def _token_id(self, token: str) -> int | None:
         found = self._tokenizer.get_vocab().get(token)

@@ -121,7 +121,7 @@ class EngineController:
                 engine = opening.result()
         await self._ended()
         if engine is not None:
-            await engine.shutdown()
+            await _let_go(engine)
 
     async def leave(self) -> bool:
         """The app goes: a loading engine is ended, a ready one stays for its keep-alive time. True when one stays."""
@@ -155,7 +155,7 @@ class EngineController:
         if engine is None:
             return
         stays = self.state is EngineState.READY and engine.spec == keep_same.spec
-        self._ending = asyncio.ensure_future(engine.close() if stays else engine.shutdown())
+        self._ending = asyncio.ensure_future(engine.close() if stays else _let_go(engine))
 
     async def _ended(self) -> None:
         """Wait until the engine before this one is gone."""
@@ -171,6 +171,15 @@ class EngineController:
     def _become(self, state: EngineState) -> None:
         self.state = state
         self._on_change()
+
+
+async def _let_go(engine: Engine) -> None:
+    """End an engine; only disconnect from one that others use too."""
+    try:
+        shared = (await engine.status()).clients > 1
+    except VlmtuiError:
+        shared = False
+    await (engine.close() if shared else engine.shutdown())
 
 
 def engine_died(detail: str = "") -> VlmtuiError:

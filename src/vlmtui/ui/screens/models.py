@@ -13,6 +13,7 @@ from textual.screen import Screen
 from textual.widgets import Footer, Input, Static
 from textual.worker import Worker, WorkerState
 
+from vlmtui.errors import VlmtuiError
 from vlmtui.protocol.messages import Status
 from vlmtui.registry.match import Model
 from vlmtui.ui.choices import choices
@@ -20,6 +21,7 @@ from vlmtui.ui.controllers.engine import EngineController, EngineState
 from vlmtui.ui.machine import Machine
 from vlmtui.ui.messages import EngineChanged
 from vlmtui.ui.services import Services
+from vlmtui.ui.text import one_line
 from vlmtui.ui.widgets.model_details import ModelDetails
 from vlmtui.ui.widgets.model_list import ModelHeader, ModelList
 
@@ -76,6 +78,12 @@ class ModelsScreen(Screen[None]):
 
         running: list[Status]
 
+    @dataclass
+    class RunningUnknown(Message):
+        """It could not be found out which engines run."""
+
+        error: VlmtuiError
+
     def __init__(self, services: Services, engine_controller: EngineController) -> None:
         super().__init__()
         self.services = services
@@ -130,6 +138,10 @@ class ModelsScreen(Screen[None]):
         self.running = event.running
         self._fill()
 
+    @on(RunningUnknown)
+    def _running_unknown(self, event: RunningUnknown) -> None:
+        self.notify(one_line(str(event.error)), severity="error", timeout=10, markup=False)
+
     @on(EngineChanged)
     def _engine_changed(self) -> None:
         self._fill()
@@ -183,7 +195,10 @@ class ModelsScreen(Screen[None]):
 
     @work(group="running", exit_on_error=False)
     async def _find_running(self) -> None:
-        self.post_message(self.RunningFound(await self.services.host.running()))
+        try:
+            self.post_message(self.RunningFound(await self.services.host.running()))
+        except VlmtuiError as error:
+            self.post_message(self.RunningUnknown(error))
 
     def _fill(self) -> None:
         controller = self.engine_controller
