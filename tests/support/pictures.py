@@ -34,10 +34,10 @@ class Easel:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._store = folder / "store"
-        self._random = Random(folder.name)
+        self._random = Random(7)
 
     def picture(self, *shapes: tuple[str, str, str], size: tuple[int, int] = (224, 224)) -> Picture:
-        """A scene of (colour, kind, place) on white or black, drawn large and plain."""
+        """A scene of (colour, kind, place). The same shapes in the same order of drawing give the same picture."""
         ordered = sorted((scenes.Shape(c, k, scenes.PLACES.index(p)) for c, k, p in shapes), key=lambda s: s.place)
         scene = scenes.Scene(tuple(ordered), self._random.getrandbits(32))
         path = self._folder / f"scene-{len(list(self._folder.iterdir()))}.png"

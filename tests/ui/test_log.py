@@ -72,6 +72,8 @@ def test_colours_go_and_every_other_control_character_is_visible() -> None:
 
 def test_wrapping_counts_cells() -> None:
     assert wrapped("漢" * 10, 8) == ["漢" * 4, "    漢漢", "    漢漢", "    漢漢"]
+    assert wrapped("loading the weights", 12) == ["loading the ", "    weights"]
+    assert wrapped("short", 12) == ["short"]
 
 
 def test_the_log_keeps_the_newest_lines() -> None:

@@ -20,12 +20,18 @@ def log_line(line: str) -> str:
 
 
 def wrapped(line: str, width: int) -> list[str]:
-    """The line in pieces of at most `width` cells, further ones indented."""
-    if cell_len(line) <= width:
-        return [line]
-    first, *rest = chop_cells(line, width)
-    indent = " " * _INDENT
-    return [first, *(indent + part for part in chop_cells("".join(rest), width - _INDENT))]
+    """The line in pieces of at most `width` cells, further ones indented; cut at a space where one is near."""
+    pieces: list[str] = []
+    indent = ""
+    while cell_len(line) > (room := width - len(indent)):
+        piece = chop_cells(line, room)[0]
+        space = piece.rfind(" ")
+        if space > len(piece) // 2:
+            piece = piece[: space + 1]
+        pieces.append(indent + piece)
+        line = line[len(piece) :]
+        indent = " " * _INDENT
+    return [*pieces, indent + line]
 
 
 class LogTail(Log):
