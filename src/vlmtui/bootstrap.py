@@ -48,12 +48,17 @@ def build_host() -> WorkerHost:
 def open_app(application: Application, *, model: str | None) -> tuple[int, ExitReport | None]:
     """Run the terminal application until the user leaves it: its exit code, and what it leaves behind."""
     from vlmtui.logs import log_to_file
-    from vlmtui.ui.app import VlmtuiApp
-    from vlmtui.ui.services import Services
+    from vlmtui.ui.terminal import TerminalQuestion
 
     log_to_file(application.paths.logs / "app.log")
-    app = VlmtuiApp(
-        Services(
+    # The terminal answers while Textual is imported.
+    with TerminalQuestion() as question:
+        if application.settings.graphics not in ("off", "halfcell"):
+            question.ask()
+        from vlmtui.ui.app import VlmtuiApp
+        from vlmtui.ui.services import Services
+
+        services = Services(
             paths=application.paths,
             registry=application.registry,
             host=application.host,
@@ -61,6 +66,6 @@ def open_app(application: Application, *, model: str | None) -> tuple[int, ExitR
             keep_alive_s=application.settings.keep_alive_s,
             initial_model=model,
         )
-    )
-    report = app.run()
+        app = VlmtuiApp(services, question)
+        report = app.run()
     return app.return_code or 0, report

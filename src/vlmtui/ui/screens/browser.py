@@ -16,6 +16,7 @@ from textual.message import Message
 from textual.screen import ModalScreen
 from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option
+from textual.worker import Worker, WorkerState
 
 from vlmtui.errors import VlmtuiError
 from vlmtui.ui.controllers.folder import Entry, list_folder
@@ -145,6 +146,11 @@ class BrowserScreen(ModalScreen[list[Path] | None]):
                 picture.add_class("picture")
                 await pane.mount(picture, before=0)
         self.query_one("#facts", Static).update(event.facts)
+
+    @on(Worker.StateChanged)
+    def _worker_changed(self, event: Worker.StateChanged) -> None:
+        if event.state is WorkerState.ERROR and event.worker.error is not None:
+            raise event.worker.error
 
     def action_choose(self) -> None:
         """Open the highlighted folder; attach what is marked, else the highlighted file."""

@@ -13,6 +13,7 @@ from textual.containers import Vertical
 from textual.message import Message
 from textual.screen import Screen
 from textual.widgets import Footer, OptionList, Static
+from textual.worker import Worker, WorkerState
 
 from vlmtui.domain.attachment import Attachment
 from vlmtui.domain.engine import EngineEvent, GenerateRequest
@@ -197,6 +198,11 @@ class ChatScreen(Screen[None]):
         self._show_status()
         if self.engine_controller.state is EngineState.READY:
             self._ask_status()
+
+    @on(Worker.StateChanged)
+    def _worker_changed(self, event: Worker.StateChanged) -> None:
+        if event.state is WorkerState.ERROR and event.worker.error is not None:
+            raise event.worker.error
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         match action:

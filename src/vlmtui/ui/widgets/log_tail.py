@@ -24,7 +24,7 @@ def wrapped(line: str, width: int) -> list[str]:
     pieces: list[str] = []
     indent = ""
     while cell_len(line) > (room := width - len(indent)):
-        piece = chop_cells(line, room)[0]
+        piece = chop_cells(line, room)[0] or line[0]
         space = piece.rfind(" ")
         if space > len(piece) // 2:
             piece = piece[: space + 1]
@@ -73,7 +73,7 @@ class LogTail(Log):
         lines = [log_line(line) for line in log.since(self._shown)]
         self._shown = log.total
         width = self.scrollable_content_region.width
-        if self._wrap and width > _INDENT:
+        if self._wrap and width > 2 * _INDENT:
             lines = [part for line in lines for part in wrapped(line, width)]
         if lines:
             self.write_lines(line or " " for line in lines)
