@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import aclosing
 from dataclasses import dataclass, field
 
 from vlmtui.domain.attachment import Attachment
 from vlmtui.domain.conversation import Turn, assistant_turn, system_turn, user_turn
-from vlmtui.domain.engine import EngineEvent, Failed, Failure, GenerateRequest
+from vlmtui.domain.engine import Failed, Failure, GenerateRequest
 from vlmtui.engine.interface import Engine
 from vlmtui.engine.session import Answer, make_request, run_turn
 from vlmtui.errors import ErrorKind, VlmtuiError
@@ -36,7 +35,7 @@ class Exchange:
 
 
 class ChatController:
-    """One conversation. `on_event` of `answer` is called in the event loop."""
+    """One conversation."""
 
     def __init__(self, settings: ChatSettings) -> None:
         self.settings = settings
@@ -79,15 +78,12 @@ class ChatController:
         exchange.answer = Answer(request.request_id)
         return exchange, request
 
-    async def answer(
-        self, engine: Engine, exchange: Exchange, request: GenerateRequest, on_event: Callable[[EngineEvent], None]
-    ) -> None:
+    async def answer(self, engine: Engine, exchange: Exchange, request: GenerateRequest) -> None:
         """Take the answer in, event by event. Whatever happens, the exchange has an outcome afterwards."""
         try:
             async with aclosing(run_turn(engine, request)) as events:
                 async for event, _ in events:
                     exchange.answer.take(event)
-                    on_event(event)
         finally:
             if exchange.is_running:
                 lost = Failure(kind=ErrorKind.ENGINE_DIED, message="The answer was interrupted.")

@@ -9,14 +9,13 @@ from pathlib import Path
 
 from textual import on, work
 from textual.app import ComposeResult
-from textual.containers import Vertical
 from textual.message import Message
 from textual.screen import Screen
-from textual.widgets import Footer, OptionList, Static
+from textual.widgets import Footer, Static
 from textual.worker import Worker, WorkerState
 
 from vlmtui.domain.attachment import Attachment
-from vlmtui.domain.engine import EngineEvent, GenerateRequest
+from vlmtui.domain.engine import GenerateRequest
 from vlmtui.domain.sampling import Sampling
 from vlmtui.errors import ErrorKind, VlmtuiError, bad_input
 from vlmtui.protocol.messages import Status
@@ -26,13 +25,13 @@ from vlmtui.ui.controllers.chat import ChatController, Exchange
 from vlmtui.ui.controllers.chat_settings import ChatSettings
 from vlmtui.ui.controllers.engine import EngineController, EngineState, engine_died
 from vlmtui.ui.controllers.history import PromptHistory
-from vlmtui.ui.controllers.slash import SlashCommand, parse_slash, with_setting
+from vlmtui.ui.controllers.slash import with_setting
 from vlmtui.ui.messages import EngineChanged
 from vlmtui.ui.services import Services
 from vlmtui.ui.text import one_line
 from vlmtui.ui.widgets.attachment_bar import AttachmentBar
 from vlmtui.ui.widgets.composer import Composer
-from vlmtui.ui.widgets.slash_menu import SlashMenu, matching
+from vlmtui.ui.widgets.composer_panel import ComposerPanel
 from vlmtui.ui.widgets.status_bar import StatusBar
 from vlmtui.ui.widgets.transcript import Transcript
 
@@ -50,12 +49,6 @@ class ChatScreen(Screen[None]):
         """A file was looked at: it can be sent, or here is why not."""
 
         outcome: Attachment | VlmtuiError
-
-    @dataclass
-    class AnswerEvent(Message):
-        """Something came of the running answer that the status shows."""
-
-        event: EngineEvent
 
     @dataclass
     class AnswerOver(Message):
@@ -77,19 +70,16 @@ class ChatScreen(Screen[None]):
         self._status: Status | None = None
         self._pending = 0
         """Files that are being looked at."""
-        self._send_when_staged = False
+        self._to_send: str | None = None
+        """What Enter was pressed after while files were still being looked at."""
         self._folder = Path.cwd()
 
     def compose(self) -> ComposeResult:
         cache = self.services.paths.cache / "thumbnails"
         yield Transcript(cache=cache, id="transcript")
         yield Static("↓ more below · PageDown", id="more")
-        with Vertical(id="bottom"):
-            yield SlashMenu(id="menu")
-            yield AttachmentBar(id="attachments")
-            with Vertical(id="composer-row"):
-                yield Composer(PromptHistory(self.services.paths.state / "prompts.jsonl"), id="composer")
-            yield StatusBar(id="status", markup=False)
+        yield ComposerPanel(PromptHistory(self.services.paths.state / "prompts.jsonl"))
+        yield StatusBar(id="status", markup=False)
         yield Footer(show_command_palette=False)
 
     async def on_mount(self) -> None:
@@ -102,45 +92,23 @@ class ChatScreen(Screen[None]):
         self._ask_status()
         self.set_interval(_STATUS_EVERY_S, self._ask_status)
 
-    @on(Composer.Submitted)
-    def _submitted(self, event: Composer.Submitted) -> None:
-        chosen = self.query_one(SlashMenu).chosen
-        if chosen is not None and chosen != event.text:
-            self._complete(chosen)
-            return
-        command = parse_slash(event.text)
-        if command is not None:
-            self._run_slash(command)
-        elif self._pending:
-            self._send_when_staged = True
+    @on(ComposerPanel.MessageWritten)
+    def _message_written(self, event: ComposerPanel.MessageWritten) -> None:
+        if self._pending:
+            self._to_send = event.text
             self._tell("It is sent as soon as the files are looked at.")
         else:
-            self._send()
+            self._send(event.text)
 
-    @on(Composer.Changed)
-    def _changed(self, event: Composer.Changed) -> None:
-        actions = matching(event.text_area.text)
-        self.query_one(SlashMenu).show(actions)
-        self.query_one(Composer).menu_is_open = bool(actions)
-
-    @on(Composer.MenuKey)
-    def _menu_key(self, event: Composer.MenuKey) -> None:
-        menu = self.query_one(SlashMenu)
-        match event.key:
-            case "up":
-                menu.action_cursor_up()
-            case "down":
-                menu.action_cursor_down()
-            case "tab" if menu.chosen:
-                self._complete(menu.chosen)
-            case _:
-                menu.show([])
-                self.query_one(Composer).menu_is_open = False
-
-    @on(OptionList.OptionSelected)
-    def _menu_clicked(self, event: OptionList.OptionSelected) -> None:
-        if event.option_id:
-            self._complete(event.option_id)
+    @on(ComposerPanel.CommandGiven)
+    def _command_given(self, event: ComposerPanel.CommandGiven) -> None:
+        action, argument = event.command
+        if action is None:
+            hint = "/help lists them; // sends a text that begins with a slash."
+            self._tell_error(bad_input(f"There is no command {one_line(argument)}.", hint=hint))
+            return
+        self._panel.clear()
+        self._call_app("run_action_id", action.id, argument)
 
     @on(Composer.PathsPasted)
     def _paths_pasted(self, event: Composer.PathsPasted) -> None:
@@ -171,16 +139,12 @@ class ChatScreen(Screen[None]):
         if isinstance(event.outcome, Attachment):
             self.chat.staged.append(event.outcome)
         else:
-            self._send_when_staged = False
+            self._to_send = None
             self._tell_error(event.outcome)
         await self._show_staged()
-        if self._send_when_staged and not self._pending:
-            self._send_when_staged = False
-            self._send()
-
-    @on(AnswerEvent)
-    def _answer_event(self) -> None:
-        self._show_status()
+        if self._to_send is not None and not self._pending:
+            text, self._to_send = self._to_send, None
+            self._send(text)
 
     @on(AnswerOver)
     async def _answer_over(self, event: AnswerOver) -> None:
@@ -299,16 +263,18 @@ class ChatScreen(Screen[None]):
     def _transcript(self) -> Transcript:
         return self.query_one(Transcript)
 
+    @property
+    def _panel(self) -> ComposerPanel:
+        return self.query_one(ComposerPanel)
+
     def _model(self) -> Model:
         model = self.engine_controller.model
         if model is None:
             raise VlmtuiError(ErrorKind.BAD_USAGE, "No model is loaded.", hint="F3 picks one.")
         return model
 
-    def _send(self) -> None:
-        """Send what is written and staged; when that cannot be, everything stays as it is."""
-        composer = self.query_one(Composer)
-        text = composer.text.removeprefix("/") if composer.text.startswith("//") else composer.text
+    def _send(self, text: str) -> None:
+        """Send a text and what is staged; when that cannot be, everything stays as it is."""
         if not text.strip() and not self.chat.staged:
             return
         try:
@@ -320,8 +286,7 @@ class ChatScreen(Screen[None]):
         except VlmtuiError as error:
             self._tell_error(error)
             return
-        composer.prompts.add(composer.text)
-        composer.text = ""
+        self._panel.take_text()
         self._open_exchange(exchange, request)
 
     @work(exit_on_error=False, group="exchange")
@@ -338,7 +303,7 @@ class ChatScreen(Screen[None]):
         engine = self.engine_controller.engine
         assert engine is not None
         try:
-            await self.chat.answer(engine, exchange, request, lambda event: None)
+            await self.chat.answer(engine, exchange, request)
         finally:
             self.post_message(self.AnswerOver(exchange))
 
@@ -389,22 +354,6 @@ class ChatScreen(Screen[None]):
         if changed is not None:
             self.chat.settings = changed
 
-    def _complete(self, command: str) -> None:
-        composer = self.query_one(Composer)
-        action = next(action for action in matching(command) if action.slash == command)
-        composer.text = f"{command} " if action.argument else command
-        composer.move_cursor(composer.document.end)
-        if not action.argument:
-            self._run_slash(SlashCommand(action, ""))
-
-    def _run_slash(self, command: SlashCommand) -> None:
-        if command.action is None:
-            hint = "/help lists them; // sends a text that begins with a slash."
-            self._tell_error(bad_input(f"There is no command {one_line(command.argument)}.", hint=hint))
-            return
-        self.query_one(Composer).text = ""
-        self._call_app("run_action_id", command.action.id, command.argument)
-
     async def _show_staged(self) -> None:
         await self.query_one(AttachmentBar).show(
             self.chat.staged,
@@ -424,7 +373,7 @@ class ChatScreen(Screen[None]):
     def _show_status(self) -> None:
         controller = self.engine_controller
         answering = self.chat.running is not None
-        self.set_class(answering, "-busy")
+        self._panel.set_class(answering, "-busy")
         self.query_one(StatusBar).show(
             model=controller.model.spec.name if controller.model else "no model",
             state=controller.state,
