@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import json
 import os
 import statistics
+import subprocess
 import sys
 import tempfile
 import time
@@ -22,10 +24,13 @@ from vlmtui.domain.conversation import user_turn
 from vlmtui.domain.engine import Delta, EngineReady
 from vlmtui.domain.sampling import Sampling
 from vlmtui.engine.host import WorkerHost
+from vlmtui.engine.process import worker_environment
 from vlmtui.engine.session import make_request
 from vlmtui.paths import Paths
+from vlmtui.protocol.endpoint import Endpoint
 from vlmtui.registry.loader import Registry
 from vlmtui.registry.match import resolve
+from vlmtui.worker.engine_args import CPU_ENVIRONMENT, ENVIRONMENT, engine_arguments
 
 TOKENS = 1000
 BUDGET = 0.97
@@ -55,16 +60,12 @@ async def through_the_worker(rounds: int) -> list[tuple[float, float]]:
 
 async def alone(rounds: int) -> list[tuple[float, float]]:
     """The same with AsyncLLM in this process and nothing around it."""
-    os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", "1")
-    os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
     from dataclasses import fields
 
     from vllm import AsyncEngineArgs, SamplingParams
     from vllm.platforms import current_platform
     from vllm.sampling_params import RequestOutputKind
     from vllm.v1.engine.async_llm import AsyncLLM
-
-    from vlmtui.worker.engine_args import engine_arguments
 
     spec = resolve(Registry.bundled(), "shapes").spec
     known = {field.name for field in fields(AsyncEngineArgs)}
@@ -84,6 +85,17 @@ async def alone(rounds: int) -> list[tuple[float, float]]:
     return found[1:]
 
 
+def alone_in_a_child(rounds: int) -> list[tuple[float, float]]:
+    """`alone`, in a process with the environment that the worker's has."""
+    with tempfile.TemporaryDirectory() as folder:
+        endpoint = Endpoint.named(Paths.below(Path(folder)), "benchmark")
+        environment = {**ENVIRONMENT, **CPU_ENVIRONMENT, **worker_environment(os.environ, endpoint)}
+        result = Path(folder) / "rounds.json"
+        command = [sys.executable, "-m", "benchmarks.engine_overhead", "--rounds", str(rounds), "--alone", str(result)]
+        subprocess.run(command, env=environment, check=True, stdout=subprocess.DEVNULL)
+        return [(first, total) for first, total in json.loads(result.read_bytes())]
+
+
 def summary(name: str, rounds: list[tuple[float, float]]) -> tuple[float, float]:
     """Print and return the medians: seconds to first token, tokens a second."""
     first = statistics.median(first for first, _ in rounds)
@@ -95,9 +107,13 @@ def summary(name: str, rounds: list[tuple[float, float]]) -> tuple[float, float]
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--alone", type=Path, help=argparse.SUPPRESS)
     args = parser.parse_args()
+    if args.alone:
+        args.alone.write_text(json.dumps(asyncio.run(alone(args.rounds))))
+        return 0
     worker = summary("worker", asyncio.run(through_the_worker(args.rounds)))
-    bare = summary("AsyncLLM", asyncio.run(alone(args.rounds)))
+    bare = summary("AsyncLLM", alone_in_a_child(args.rounds))
     ratio = worker[1] / bare[1]
     later_ms = (worker[0] - bare[0]) * 1000
     print(f"ratio        {ratio:.3f} of the tokens/s (budget {BUDGET}); first token {later_ms:+.1f} ms")

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import tempfile
 from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
 
 import pytest
 
@@ -13,6 +15,13 @@ from vlmtui.engine.host import WorkerHost
 from vlmtui.paths import Paths
 from vlmtui.registry.loader import Registry
 from vlmtui.registry.match import DEFAULT_MODEL, Model, resolve
+
+
+@pytest.fixture
+def short_path() -> Iterator[Path]:
+    """A temporary folder whose name is short enough for sockets in it, which `tmp_path` often is not."""
+    with tempfile.TemporaryDirectory(prefix="vlmtui-") as folder:
+        yield Path(folder)
 
 
 @pytest.fixture(scope="session")

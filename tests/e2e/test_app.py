@@ -70,8 +70,8 @@ def test_a_lost_terminal_ends_the_app_and_leaves_the_engine(loaded_worker: Paths
     assert members(Endpoint.of(loaded_worker, shapes.spec))
 
 
-def test_quitting_while_loading_leaves_nothing(tmp_path: Path, shapes: Model) -> None:
-    paths = Paths.below(tmp_path)
+def test_quitting_while_loading_leaves_nothing(short_path: Path, shapes: Model) -> None:
+    paths = Paths.below(short_path)
     with Terminal(APP, env=environment(paths)) as terminal:
         terminal.wait_for("Shapes (bundled)")
         terminal.press("enter")

@@ -62,8 +62,8 @@ class Life:
 
 
 @pytest.fixture
-async def life(tmp_path: Path, shapes: Model) -> AsyncIterator[Life]:
-    found = Life(Paths.below(tmp_path), shapes)
+async def life(short_path: Path, shapes: Model) -> AsyncIterator[Life]:
+    found = Life(Paths.below(short_path), shapes)
     yield found
     await found.host.stop_worker(found.endpoint)
 
@@ -138,7 +138,7 @@ async def test_shutdown_in_the_middle_of_a_load_returns_when_nothing_is_left(lif
     assert members(life.endpoint) == []
 
 
-async def test_a_broken_model_is_told_and_leaves_nothing(life: Life, tmp_path: Path) -> None:
+async def test_a_broken_model_is_told_and_leaves_nothing(life: Life) -> None:
     spec = msgspec.structs.replace(life.model.spec, engine_args={"max_model_length": 5})
     client = await life.host.open(spec, client="tests", keep_alive_s=0)
     events = [event async for event in client.load()]

@@ -2,22 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
 import pytest
+from PIL import Image
+from textual import events
 from textual.pilot import Pilot
 from textual.screen import Screen
+from textual.widgets import Markdown
 
-from tests.support.scripted_engine import ScriptedHost
+from tests.support.scripted_engine import ScriptedHost, Step
 from vlmtui.config.settings import Settings
 from vlmtui.paths import Paths
 from vlmtui.registry.loader import Registry
 from vlmtui.registry.schema import Family
 from vlmtui.ui.app import ExitReport, VlmtuiApp
+from vlmtui.ui.controllers.chat import ChatController, Exchange
 from vlmtui.ui.machine import Gpu, Machine
+from vlmtui.ui.screens.chat import ChatScreen
 from vlmtui.ui.services import Services
+from vlmtui.ui.widgets.assistant_turn import AssistantTurn
+from vlmtui.ui.widgets.composer import Composer
 
 GIB = 2**30
 MACHINE = Machine(gpus=(Gpu("Test GPU", free=24 * GIB, total=24 * GIB),), ram_free=32 * GIB)
@@ -31,6 +40,67 @@ _NAMES = ("Qwen2.5-VL", "InternVL3", "LLaVA-OneVision", "Pixtral", "MiniCPM-V", 
 _SIZES = (None, 2.2, 7.6, 14.8, 72.7)
 _CONTEXTS = (4096, 32768, 131072)
 _TURNS = 400
+
+
+@dataclass
+class Chat:
+    """The app with its chat screen shown."""
+
+    app: VlmtuiApp
+    host: ScriptedHost
+    pilot: AppPilot
+    _until: Until
+
+    @property
+    def screen(self) -> ChatScreen:
+        assert isinstance(self.app.screen, ChatScreen)
+        return self.app.screen
+
+    @property
+    def controller(self) -> ChatController:
+        assert self.app.chat_controller is not None
+        return self.app.chat_controller
+
+    @property
+    def composer(self) -> Composer:
+        return self.screen.query_one(Composer)
+
+    @property
+    def last(self) -> Exchange:
+        return self.controller.exchanges[-1]
+
+    @property
+    def notes(self) -> str:
+        return "\n".join(note.message for note in self.app._notifications)
+
+    def shown(self) -> str:
+        """The text of the newest answer as the screen has it."""
+        return self.screen.query(AssistantTurn).last().query_one(Markdown).source
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        await self._until(self.pilot, condition)
+
+    async def write(self, text: str) -> None:
+        self.composer.insert(text)
+        await self.pilot.pause()
+
+    async def send(self, text: str) -> None:
+        await self.write(text)
+        await self.pilot.press("enter")
+
+    async def say(self, text: str) -> None:
+        """Send and wait for the end of the answer."""
+        count = len(self.controller.exchanges)
+        await self.send(text)
+        await self.until(lambda: len(self.controller.exchanges) > count and not self.last.is_running)
+        await self.until(lambda: self.screen.query(AssistantTurn).last().query_one(".facts").display)
+
+    async def paste(self, text: str) -> None:
+        self.app.post_message(events.Paste(text))
+        await self.pilot.pause()
+
+
+StartChat = Callable[..., AbstractAsyncContextManager[Chat]]
 
 
 class PlainChat(Screen[None]):
@@ -97,6 +167,29 @@ def until() -> Until:
         raise AssertionError(f"it never came to hold; the screen is {pilot.app.screen}")
 
     return wait
+
+
+@pytest.fixture
+def chatting(make_app: MakeApp, until: Until) -> StartChat:
+    """`async with chatting(answer, …, size=…) as chat`: the chat screen, its engine ready to give those answers."""
+
+    @asynccontextmanager
+    async def start(*answers: list[Step], size: tuple[int, int] = (100, 30)) -> AsyncIterator[Chat]:
+        host = ScriptedHost(answers=list(answers))
+        app = make_app(host, initial_model="shapes")
+        async with app.run_test(size=size) as pilot:
+            await until(pilot, lambda: isinstance(app.screen, ChatScreen))
+            await pilot.pause()
+            yield Chat(app, host, pilot, until)
+
+    return start
+
+
+def picture(folder: Path, name: str = "cat.png") -> Path:
+    """A small picture file."""
+    path = folder / name
+    Image.new("RGB", (32, 24), "red").save(path)
+    return path
 
 
 @pytest.fixture

@@ -55,9 +55,9 @@ class Stage:
 
 
 @asynccontextmanager
-async def serving(tmp_path: Path, load: Loader, *, keep_alive_s: float | None = None) -> AsyncIterator[Stage]:
-    endpoint = Endpoint.of(Paths.below(tmp_path), SPEC)
-    log = tmp_path / "worker.log"
+async def serving(short_path: Path, load: Loader, *, keep_alive_s: float | None = None) -> AsyncIterator[Stage]:
+    endpoint = Endpoint.of(Paths.below(short_path), SPEC)
+    log = short_path / "worker.log"
     log.write_text("")
     server = make_server(SPEC, load, log=log, keep_alive_s=keep_alive_s, pid=1)
     task = asyncio.create_task(server.run(endpoint.socket))
@@ -73,11 +73,11 @@ def engine() -> EchoEngine:
 
 
 @pytest.fixture
-async def stage(tmp_path: Path, engine: EchoEngine) -> AsyncIterator[Stage]:
+async def stage(short_path: Path, engine: EchoEngine) -> AsyncIterator[Stage]:
     async def load(spec: LoadSpec) -> EchoEngine:
         return engine
 
-    async with serving(tmp_path, load) as found:
+    async with serving(short_path, load) as found:
         yield found
 
 
@@ -161,7 +161,7 @@ async def test_one_client_cannot_cancel_anothers_request(stage: Stage) -> None:
     await theirs.close()
 
 
-async def test_pings_are_answered_while_a_load_blocks(tmp_path: Path) -> None:
+async def test_pings_are_answered_while_a_load_blocks(short_path: Path) -> None:
     import threading
 
     release = threading.Event()
@@ -170,7 +170,7 @@ async def test_pings_are_answered_while_a_load_blocks(tmp_path: Path) -> None:
         release.wait(60)
         return EchoEngine()
 
-    async with serving(tmp_path, slow) as stage:
+    async with serving(short_path, slow) as stage:
         client = await stage.client()
         assert await client.ping() < 5
         assert (await client.status()).state == "loading"
@@ -184,7 +184,7 @@ async def test_pings_are_answered_while_a_load_blocks(tmp_path: Path) -> None:
         await client.close()
 
 
-async def test_a_load_that_fails_is_told_and_ends_the_worker(tmp_path: Path) -> None:
+async def test_a_load_that_fails_is_told_and_ends_the_worker(short_path: Path) -> None:
     gate = asyncio.Event()
     loop = asyncio.get_running_loop()
 
@@ -192,7 +192,7 @@ async def test_a_load_that_fails_is_told_and_ends_the_worker(tmp_path: Path) -> 
         asyncio.run_coroutine_threadsafe(gate.wait(), loop).result(60)
         raise RuntimeError("Cannot find any model weights with `x`")
 
-    async with serving(tmp_path, broken) as stage:
+    async with serving(short_path, broken) as stage:
         client = await stage.client()
         gate.set()
         events = [event async for event in client.load()]
@@ -214,11 +214,11 @@ async def test_an_engine_that_dies_fails_its_requests_and_ends_the_worker(stage:
     assert await stage.task == EXIT_ENGINE_DIED
 
 
-async def test_an_unused_worker_ends_after_its_keep_alive(tmp_path: Path) -> None:
+async def test_an_unused_worker_ends_after_its_keep_alive(short_path: Path) -> None:
     async def load(spec: LoadSpec) -> EchoEngine:
         return EchoEngine()
 
-    async with serving(tmp_path, load, keep_alive_s=0) as stage:
+    async with serving(short_path, load, keep_alive_s=0) as stage:
         client = await ready(await stage.client())
         looker = await stage.client("ps")
         await looker.close()
@@ -227,11 +227,11 @@ async def test_an_unused_worker_ends_after_its_keep_alive(tmp_path: Path) -> Non
         assert await asyncio.wait_for(stage.task, 10) == 0
 
 
-async def test_keep_alive_can_be_changed(tmp_path: Path) -> None:
+async def test_keep_alive_can_be_changed(short_path: Path) -> None:
     async def load(spec: LoadSpec) -> EchoEngine:
         return EchoEngine()
 
-    async with serving(tmp_path, load, keep_alive_s=None) as stage:
+    async with serving(short_path, load, keep_alive_s=None) as stage:
         client = await ready(await stage.client())
         await client.set_keep_alive(0)
         assert (await client.status()).keep_alive_s == 0
@@ -239,9 +239,9 @@ async def test_keep_alive_can_be_changed(tmp_path: Path) -> None:
         assert await asyncio.wait_for(stage.task, 10) == 0
 
 
-async def test_the_log_is_given_and_followed(stage: Stage, tmp_path: Path) -> None:
+async def test_the_log_is_given_and_followed(stage: Stage, short_path: Path) -> None:
     client = await ready(await stage.client())
-    log = tmp_path / "worker.log"
+    log = short_path / "worker.log"
     log.write_text("before\n")
     lines = client.log()
     assert await anext(lines) == "before"

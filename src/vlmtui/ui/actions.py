@@ -66,9 +66,22 @@ ACTIONS: tuple[Action, ...] = (
     Action(
         "drop_attachment",
         "Remove attachment",
-        "Remove the newest attachment; so does Backspace in an empty message.",
+        "Remove an attachment, or the newest; so does Backspace in an empty message.",
         slash="/detach",
+        argument="NUMBER",
         where="chat",
+    ),
+    Action(
+        "toggle_thinking",
+        "Thinking",
+        "Fold or unfold the newest thinking.",
+        "ctrl+t",
+        "/thinking",
+        where="chat",
+        priority=True,
+    ),
+    Action(
+        "jump_end", "Jump to the end", "Go to the newest text and follow it.", "ctrl+end", where="chat", priority=True
     ),
     Action("restart_engine", "Restart engine", "Load the model again.", "f5", "/restart", where="chat"),
     Action("settings", "Settings", "System prompt and sampling.", "f2", "/settings", footer=True, where="chat"),

@@ -188,7 +188,8 @@ def explain_death(log: Iterable[str], *, fallback: str = "") -> VlmtuiError:
     """ENGINE_DIED, with the cause where the end of the log names it."""
     cause, detail = _cause_in(log, fallback=fallback)
     if cause is None:
-        return VlmtuiError(ErrorKind.ENGINE_DIED, "The engine died.", detail=detail, hint="Restart it.")
+        hint = "Restart it. One that dies without a word was often ended by the system for want of memory."
+        return VlmtuiError(ErrorKind.ENGINE_DIED, "The engine died.", detail=detail, hint=hint)
     message = f"The engine died. {cause.message}"
     return VlmtuiError(ErrorKind.ENGINE_DIED, message, detail=detail, hint=f"{cause.hint} Then restart it.")
 

@@ -29,6 +29,14 @@ if TYPE_CHECKING:
 _WIDE = 100
 _PREVIEW_PX = (320, 320)
 _PREVIEW_CELLS = (34, 18)
+_SIZE = 9
+_NAME_MIN = 12
+_MARGIN = 3
+"""Cells beside a line: what the list itself keeps free, and the space before the facts."""
+
+
+def _style(entry: Entry) -> str:
+    return "$text-accent" if entry.is_folder else ""
 
 
 class FilterInput(Input):
@@ -96,11 +104,14 @@ class BrowserScreen(ModalScreen[list[Path] | None]):
                 yield files
                 with Vertical(id="preview"):
                     yield Static(id="facts", markup=False)
-            yield Static("Enter opens or attaches · Space marks · ← up · ~ home · . hidden · Esc cancels", id="keys")
+            yield Static("enter attaches · space marks · ← folder above · ~ home · . hidden · esc", id="keys")
 
     def on_mount(self) -> None:
         self.query_one(FilterInput).focus()
         self._list(self.folder)
+
+    def on_resize(self) -> None:
+        self.call_after_refresh(self._show_again)
 
     @on(FilterInput.BrowserKey)
     def _browser_key(self, event: FilterInput.BrowserKey) -> None:
@@ -207,16 +218,23 @@ class BrowserScreen(ModalScreen[list[Path] | None]):
         if not self._shown:
             self.query_one("#facts", Static).update("Nothing here that can be attached.")
 
+    def _show_again(self) -> None:
+        """The lines are as wide as the list."""
+        if self._shown:
+            self._show(highlight=self._current.path if self._current else None)
+
     def _line(self, entry: Entry) -> Content:
-        name = one_line(entry.path.name)
-        if entry.is_folder:
-            return Content.styled(f"  {name}/", "$text-accent")
         from vlmtui.media.files import human_bytes
 
-        when = time.strftime("%Y-%m-%d", time.localtime(entry.modified))
+        name = Content.styled(one_line(entry.path.name) + ("/" if entry.is_folder else ""), _style(entry))
         mark = "● " if entry.path in self.marked else "  "
-        facts = f"{human_bytes(entry.size):>10}  {when}"
-        return Content.assemble((mark, "$accent"), name, "  ", (facts, "$text-muted"))
+        when = time.strftime("%Y-%m-%d", time.localtime(entry.modified))
+        facts = f"{'' if entry.is_folder else human_bytes(entry.size):>{_SIZE}}  {when}"
+        room = self.query_one("#files").scrollable_content_region.width - len(mark) - len(facts) - _MARGIN
+        name = name.truncate(max(_NAME_MIN, room), ellipsis=True)
+        return Content.assemble(
+            (mark, "$accent"), name.pad_right(max(0, room - name.cell_length)), " ", (facts, "$muted")
+        )
 
     @work(thread=True, exit_on_error=False, group="list", exclusive=True)
     def _list(self, folder: Path) -> None:

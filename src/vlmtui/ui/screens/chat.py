@@ -34,6 +34,7 @@ from vlmtui.ui.widgets.composer import Composer
 from vlmtui.ui.widgets.composer_panel import ComposerPanel
 from vlmtui.ui.widgets.status_bar import StatusBar
 from vlmtui.ui.widgets.transcript import Transcript
+from vlmtui.ui.widgets.welcome import Welcome
 
 _STATUS_EVERY_S = 3.0
 
@@ -77,7 +78,7 @@ class ChatScreen(Screen[None]):
     def compose(self) -> ComposeResult:
         cache = self.services.paths.cache / "thumbnails"
         yield Transcript(cache=cache, id="transcript")
-        yield Static("↓ more below · PageDown", id="more")
+        yield Static("↓ more below · Ctrl+End", id="more")
         yield ComposerPanel(PromptHistory(self.services.paths.state / "prompts.jsonl"))
         yield StatusBar(id="status", markup=False)
         yield Footer(show_command_palette=False)
@@ -144,7 +145,8 @@ class ChatScreen(Screen[None]):
         await self._show_staged()
         if self._to_send is not None and not self._pending:
             text, self._to_send = self._to_send, None
-            self._send(text)
+            if text == self._panel.text:
+                self._send(text)
 
     @on(AnswerOver)
     async def _answer_over(self, event: AnswerOver) -> None:
@@ -172,6 +174,8 @@ class ChatScreen(Screen[None]):
         match action:
             case "stop":
                 return self.chat.running is not None
+            case "new_chat":
+                return self.chat.running is None
             case "restart_engine":
                 return self.engine_controller.state in (EngineState.DEAD, EngineState.NONE)
             case _:
@@ -196,6 +200,7 @@ class ChatScreen(Screen[None]):
     async def action_regenerate(self) -> None:
         """Ask for another answer to the last turn."""
         try:
+            self._need_engine()
             exchange, request = self.chat.again(self._model().family)
         except VlmtuiError as error:
             self._tell_error(error)
@@ -223,11 +228,23 @@ class ChatScreen(Screen[None]):
         self.app.copy_to_clipboard(text)
         self._tell(f"Copied {len(text):,} characters.")
 
-    async def action_drop_attachment(self) -> None:
-        """Remove the newest staged attachment."""
-        if self.chat.staged:
-            self.chat.staged.pop()
+    async def action_drop_attachment(self, number: str = "") -> None:
+        """Remove a staged attachment, by the number in its caption; without one, the newest."""
+        places = [str(self._first_number + place) for place in range(len(self.chat.staged))]
+        if number and number not in places:
+            self._tell_error(bad_input(f"No attachment {one_line(number)} is staged.", hint="Their numbers are above."))
+        elif places:
+            self.chat.staged.pop(places.index(number) if number else -1)
             await self._show_staged()
+
+    def action_toggle_thinking(self) -> None:
+        """Fold the newest thinking block, or unfold it."""
+        if not self._transcript.toggle_thinking():
+            self._tell("No answer here shows its thinking.")
+
+    def action_jump_end(self) -> None:
+        """To the newest text, and follow it."""
+        self._transcript.show_end()
 
     def action_restart_engine(self) -> None:
         """Load the model again."""
@@ -267,11 +284,23 @@ class ChatScreen(Screen[None]):
     def _panel(self) -> ComposerPanel:
         return self.query_one(ComposerPanel)
 
+    @property
+    def _first_number(self) -> int:
+        """The number of the first staged attachment: they are counted over the conversation."""
+        return 1 + sum(len(exchange.user.attachments) for exchange in self.chat.exchanges)
+
     def _model(self) -> Model:
         model = self.engine_controller.model
         if model is None:
             raise VlmtuiError(ErrorKind.BAD_USAGE, "No model is loaded.", hint="F3 picks one.")
         return model
+
+    def _need_engine(self) -> None:
+        """Raises VlmtuiError when no engine is ready: what is on the screen is not to be lost to a request in vain."""
+        if self.engine_controller.state is EngineState.LOADING:
+            raise VlmtuiError(ErrorKind.ENGINE_BUSY, "The model is still loading.")
+        if self.engine_controller.state is not EngineState.READY:
+            raise self.engine_controller.error or engine_died()
 
     def _send(self, text: str) -> None:
         """Send a text and what is staged; when that cannot be, everything stays as it is."""
@@ -280,8 +309,7 @@ class ChatScreen(Screen[None]):
         try:
             if self.chat.running is not None:
                 raise VlmtuiError(ErrorKind.BAD_USAGE, "An answer is under way: Esc stops it.")
-            if self.engine_controller.state is not EngineState.READY:
-                raise self.engine_controller.error or engine_died()
+            self._need_engine()
             exchange, request = self.chat.begin(self._model().family, text)
         except VlmtuiError as error:
             self._tell_error(error)
@@ -357,18 +385,19 @@ class ChatScreen(Screen[None]):
     async def _show_staged(self) -> None:
         await self.query_one(AttachmentBar).show(
             self.chat.staged,
-            first_number=1 + sum(len(exchange.user.attachments) for exchange in self.chat.exchanges),
+            first_number=self._first_number,
             pending=self._pending,
             cache=self.services.paths.cache / "thumbnails",
         )
 
     async def _show_hint(self) -> None:
         """What one can do, while nothing was said yet."""
-        hints = self._transcript.query("#empty")
+        model, transcript = self.engine_controller.model, self._transcript
+        transcript.show_empty(not self.chat.exchanges)
         if self.chat.exchanges:
-            await hints.remove()
-        elif not hints and self.engine_controller.model is not None:
-            await self._transcript.mount(Static(_hint(self.engine_controller.model), id="empty", markup=False))
+            await transcript.query(Welcome).remove()
+        elif model is not None and not transcript.query(Welcome):
+            await transcript.mount(Welcome(model))
 
     def _show_status(self) -> None:
         controller = self.engine_controller
@@ -394,19 +423,6 @@ class ChatScreen(Screen[None]):
 
     def _tell_error(self, error: VlmtuiError) -> None:
         self.notify(one_line(str(error)), severity="error", timeout=10, markup=False)
-
-
-def _hint(model: Model) -> str:
-    family = model.family
-    takes = (
-        " and ".join(f"{modality}s (up to {how.max_items})" for modality, how in family.takes.items()) or "text only"
-    )
-    return (
-        f"{one_line(family.title)} takes {takes}.\n"
-        f"{family.note}\n\n"
-        "Ctrl+O attaches files; so does pasting or dropping a path here.\n"
-        "Enter sends, Ctrl+J breaks the line, / lists commands, F1 helps."
-    )
 
 
 def initial_settings(services: Services, base: Sampling | None) -> ChatSettings:

@@ -2,20 +2,30 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from textual import on
 from textual.app import ComposeResult
 from textual.containers import Vertical
+from textual.content import Content
 from textual.timer import Timer
 from textual.widgets import Collapsible, Markdown, Static
 
 from vlmtui.domain.engine import Failure
 from vlmtui.engine.session import Answer
+from vlmtui.errors import ErrorKind
 from vlmtui.ui.controllers.thinking import Parts, split_thinking
 from vlmtui.ui.text import visible
 from vlmtui.ui.widgets.answer_line import answer_line
+from vlmtui.ui.widgets.live_markdown import LiveMarkdown
+from vlmtui.ui.widgets.still_markdown import StillMarkdown
+from vlmtui.ui.widgets.thinking_block import ThinkingBlock
 
 REFRESH_S = 0.1
 """New text is shown at most this often."""
+
+_DETAIL_MAX = 600
+"""Characters of a failure's technical part; its end says most."""
 
 
 class AssistantTurn(Vertical):
@@ -26,16 +36,9 @@ class AssistantTurn(Vertical):
         height: auto;
         margin: 1 0 0 0;
         padding: 0 1 0 2;
-        Markdown { padding: 0; margin: 0; background: transparent; height: auto; }
-        Markdown > *:last-child { margin-bottom: 0; }
-        .frozen { height: auto; }
-        .facts { height: auto; color: $faint; }
+        .facts { height: auto; color: $muted 80%; }
         .waiting { height: 1; color: $muted; }
         .failure { height: auto; border-left: outer $error; padding: 0 1; margin-top: 1; }
-        Collapsible { background: transparent; border: none; padding: 0; margin: 0 0 1 0; }
-        Collapsible CollapsibleTitle { padding: 0; color: $muted; background: transparent; }
-        Collapsible Contents { padding: 0 0 0 2; }
-        .thoughts { height: auto; color: $muted; }
     }
     """
 
@@ -45,10 +48,12 @@ class AssistantTurn(Vertical):
         self.is_frozen = False
         self._shown = ""
         self._timer: Timer | None = None
+        """None until there is a widget to write to."""
+        self._showing = asyncio.Lock()
 
     def compose(self) -> ComposeResult:
         yield Static("…", classes="waiting")
-        yield Markdown(open_links=False)
+        yield LiveMarkdown()
         yield Static(classes="facts", markup=False)
 
     def on_mount(self) -> None:
@@ -81,22 +86,21 @@ class AssistantTurn(Vertical):
         if self.is_frozen or self.answer.outcome is None:
             return
         self.is_frozen = True
-        from rich.markdown import Markdown as RichMarkdown
-
-        parts = self._parts()
-        body = self.query_one(Markdown)
-        still = Static(RichMarkdown(visible(parts.answer), hyperlinks=False), classes="frozen")
-        await self.mount(still, before=body)
+        body = self.query_one(LiveMarkdown)
+        await self.mount(StillMarkdown(visible(self._parts().answer)), before=body)
         await body.remove()
         await self.query(".waiting").remove()
 
     def _begin_soon(self) -> None:
-        """Begin once the Markdown widget is there: when it is mounted it clears itself."""
         self._timer = None
         self.query_one(".facts").display = False
-        self.call_after_refresh(self._begin)
 
-    async def _begin(self) -> None:
+    @on(Markdown.TableOfContentsUpdated)
+    async def _body_is_there(self, event: Markdown.TableOfContentsUpdated) -> None:
+        """A Markdown widget clears itself when it is mounted and says this afterwards: text before that is lost."""
+        event.stop()
+        if self._timer is not None or event.markdown is not self.query_one(LiveMarkdown):
+            return
         self._timer = self.set_interval(REFRESH_S, self._show_new)
         if self.answer.outcome is not None:
             await self.finish()
@@ -109,6 +113,10 @@ class AssistantTurn(Vertical):
         return split_thinking(self.answer.text, over=self.answer.outcome is not None)
 
     async def _show_new(self) -> None:
+        async with self._showing:
+            await self._show_parts()
+
+    async def _show_parts(self) -> None:
         parts = self._parts()
         over = self.answer.outcome is not None
         self.query(".waiting").set(display=not over and not parts.answer and not parts.thinking)
@@ -116,7 +124,7 @@ class AssistantTurn(Vertical):
             await self._show_thinking(parts)
         if self.is_frozen or parts.answer == self._shown:
             return
-        body = self.query_one(Markdown)
+        body = self.query_one(LiveMarkdown)
         if parts.answer.startswith(self._shown):
             fragment = parts.answer[len(self._shown) :]
             self._shown = parts.answer
@@ -126,17 +134,20 @@ class AssistantTurn(Vertical):
             await body.update(visible(parts.answer))
 
     async def _show_thinking(self, parts: Parts) -> None:
-        title = "Thinking…" if parts.is_thinking else "Thought"
-        block = self.query(Collapsible)
-        if not block:
-            thoughts = Static(visible(parts.thinking), classes="thoughts", markup=False)
-            await self.mount(Collapsible(thoughts, title=title, collapsed=not parts.is_thinking), before=0)
-            return
-        block.first().title = title
-        self.query_one(".thoughts", Static).update(visible(parts.thinking))
+        blocks = self.query(ThinkingBlock)
+        if blocks:
+            blocks.first().show(parts)
+        else:
+            await self.mount(ThinkingBlock(parts), before=0)
 
-    def _told(self, failure: Failure) -> str:
-        lines = [failure.message, failure.hint, "F5 restarts the engine · Ctrl+R asks again"]
-        if not self.answer.text:
-            lines.insert(1, "Nothing came, so later turns are sent without this one.")
-        return visible("\n".join(line for line in lines if line))
+    def _told(self, failure: Failure) -> Content:
+        """What, why, what to do."""
+        dead = failure.kind is ErrorKind.ENGINE_DIED
+        lines = [
+            Content.styled(visible(failure.message), "bold"),
+            Content.styled(visible(failure.detail.strip()[-_DETAIL_MAX:]), "$muted"),
+            Content("" if self.answer.text else "Nothing came, so later turns are sent without this one."),
+            Content(visible(failure.hint)),
+            Content.styled(f"{'F5 restarts the engine · ' if dead else ''}Ctrl+R asks again", "$muted"),
+        ]
+        return Content("\n").join(line for line in lines if line)

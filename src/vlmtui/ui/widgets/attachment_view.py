@@ -24,23 +24,20 @@ _GLYPHS = {"image": "▣", "video": "▶"}
 _PIXELS = (320, 320)
 
 
-def caption(attachment: Attachment, number: int) -> str:
-    """`▣ 1 cat.jpg · 224 × 224 · 12 kB`, control characters visible."""
-    from vlmtui.media.describe import facts
-
-    return f"{_GLYPHS[attachment.modality]} {number} {one_line(attachment.name)} · {facts(attachment)}"
+def name_line(attachment: Attachment, number: int) -> str:
+    """`▣ 1 cat.jpg`, control characters visible."""
+    return f"{_GLYPHS[attachment.modality]} {number} {one_line(attachment.name)}"
 
 
 class AttachmentView(Vertical):
-    """The picture (where pictures are on) above its caption."""
+    """The picture (where pictures are on), the name below it, and the facts."""
 
     DEFAULT_CSS = """
     AttachmentView {
-        width: auto;
-        max-width: 100%;
+        width: 100%;
         height: auto;
-        margin: 0 2 0 0;
-        .caption { width: auto; max-width: 100%; height: auto; color: $muted; }
+        .facts { width: 100%; height: auto; color: $muted; }
+        .name { width: 100%; height: 1; text-wrap: nowrap; text-overflow: ellipsis; }
     }
     """
 
@@ -56,8 +53,12 @@ class AttachmentView(Vertical):
 
         reason: str
 
-    def __init__(self, attachment: Attachment, number: int, *, cache: Path, columns: int, rows: int) -> None:
+    def __init__(
+        self, attachment: Attachment, number: int, *, cache: Path, columns: int, rows: int, brief: bool = False
+    ) -> None:
+        """`rows` and `columns` are the picture's, in cells; without rows there is none. `brief`: all in one line."""
         super().__init__()
+        self._brief = brief
         self.attachment = attachment
         self._number = number
         self._cache = cache
@@ -65,7 +66,14 @@ class AttachmentView(Vertical):
         self._rows = rows
 
     def compose(self) -> ComposeResult:
-        yield Static(caption(self.attachment, self._number), classes="caption", markup=False)
+        from vlmtui.media.describe import facts
+
+        name, told = name_line(self.attachment, self._number), facts(self.attachment)
+        if self._brief:
+            yield Static(f"{name} · {told.partition(' · ')[0]}", classes="name facts", markup=False)
+        else:
+            yield Static(name, classes="name", markup=False)
+            yield Static(told, classes="facts", markup=False)
 
     def on_mount(self) -> None:
         if self._rows > 0 and self._graphics.mode != "off":
@@ -79,9 +87,7 @@ class AttachmentView(Vertical):
 
     @on(ThumbnailFailed)
     def _failed(self, event: ThumbnailFailed) -> None:
-        self.query_one(".caption", Static).update(
-            f"{caption(self.attachment, self._number)} · {one_line(event.reason)}"
-        )
+        self.query_one(".facts", Static).update(one_line(event.reason))
 
     @work(thread=True, exit_on_error=False, group="thumbnail")
     def _make(self) -> None:

@@ -59,8 +59,7 @@ class ComposerPanel(Vertical):
             return
         command = parse_slash(event.text)
         if command is None:
-            text = event.text.removeprefix("/") if event.text.startswith("//") else event.text
-            self.post_message(self.MessageWritten(text))
+            self.post_message(self.MessageWritten(_message(event.text)))
         else:
             self.post_message(self.CommandGiven(command))
 
@@ -92,6 +91,11 @@ class ComposerPanel(Vertical):
         self._prompts.add(self._composer.text)
         self.clear()
 
+    @property
+    def text(self) -> str:
+        """The message that is written, as `MessageWritten` has it."""
+        return _message(self._composer.text)
+
     def clear(self) -> None:
         self._composer.text = ""
 
@@ -115,3 +119,8 @@ class ComposerPanel(Vertical):
         self._composer.move_cursor(self._composer.document.end)
         if not action.argument:
             self.post_message(self.CommandGiven(SlashCommand(action, "")))
+
+
+def _message(written: str) -> str:
+    """Two slashes begin a message that starts with one."""
+    return written.removeprefix("/") if written.startswith("//") else written

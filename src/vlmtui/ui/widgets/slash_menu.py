@@ -8,6 +8,8 @@ from textual.widgets.option_list import Option
 
 from vlmtui.ui.actions import ACTIONS, Action
 
+_COMMAND = 19
+
 
 def matching(text: str) -> list[Action]:
     """The actions whose slash command begins with `text`; none unless it is a single word after a slash."""
@@ -28,7 +30,11 @@ class SlashMenu(OptionList):
         margin: 0 2;
         border: none;
         background: $panel;
+        padding: 0;
         scrollbar-size-vertical: 1;
+        text-wrap: nowrap;
+        text-overflow: ellipsis;
+        & > .option-list--option { padding: 0 1; }
     }
     """
 
@@ -37,7 +43,7 @@ class SlashMenu(OptionList):
         self.clear_options()
         for action in actions:
             command = f"{action.slash} {action.argument}".strip()
-            line = Content.assemble((f"{command:18}", "bold"), (f" {action.help}", "$text-muted"))
+            line = Content.assemble((f"{command:{_COMMAND}}", "bold"), (action.help, "$muted"))
             self.add_option(Option(line, id=action.slash))
         self.highlighted = 0 if actions else None
         self.display = bool(actions)

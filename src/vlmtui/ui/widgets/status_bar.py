@@ -16,6 +16,8 @@ _LOOKS = {
     EngineState.READY: ("●", "$text-success", "ready"),
     EngineState.DEAD: ("✕", "$text-error", "engine ended · F5 restarts"),
 }
+_NEARLY_FULL = 0.9
+"""Share of the context from which it is told in another colour."""
 
 
 class StatusBar(Static):
@@ -46,8 +48,10 @@ class StatusBar(Static):
         parts = [Content.assemble((f"{glyph} ", colour), (one_line(model), "bold")), Content.styled(word, colour)]
         if status is not None and state is EngineState.READY:
             memory = status.gpu_bytes if status.gpu_bytes else status.rss_bytes
-            parts.append(Content(f"{memory / 1e9:.1f} GB {'GPU' if status.gpu_bytes else 'RAM'}"))
+            parts.append(Content.styled(f"{memory / 1e9:.1f} GB {'GPU' if status.gpu_bytes else 'RAM'}", "$muted"))
         if info is not None:
-            parts.append(Content(f"context {context_used or 0:,} / {info.max_model_len:,}"))
-            parts.append(Content(f"{info.device} · {info.dtype}"))
-        self.update(Content.styled("  ·  ", "$text-disabled").join(parts))
+            used = context_used or 0
+            full = "$text-warning" if used >= _NEARLY_FULL * info.max_model_len else "$muted"
+            parts.append(Content.styled(f"context {used:,} / {info.max_model_len:,}", full))
+            parts.append(Content.styled(f"{info.device} {info.dtype}", "$muted"))
+        self.update(Content.styled("  ·  ", "$faint").join(parts))

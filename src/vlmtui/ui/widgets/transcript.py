@@ -10,6 +10,7 @@ from textual.message import Message
 
 from vlmtui.ui.controllers.chat import Exchange
 from vlmtui.ui.widgets.assistant_turn import AssistantTurn
+from vlmtui.ui.widgets.thinking_block import ThinkingBlock
 from vlmtui.ui.widgets.user_turn import UserTurn
 
 LIVE_MAX = 20
@@ -26,6 +27,7 @@ class Transcript(VerticalScroll):
         padding: 0 2;
         scrollbar-size-vertical: 1;
         background: $background;
+        &.-empty { align: center middle; }
     }
     """
 
@@ -75,10 +77,25 @@ class Transcript(VerticalScroll):
             await self._turns[exchange].restart(exchange.answer)
             self.show_end()
 
+    def toggle_thinking(self) -> bool:
+        """Fold or unfold the newest thinking block; False when there is none."""
+        blocks = self.query(ThinkingBlock)
+        if blocks:
+            blocks.last().collapsed = not blocks.last().collapsed
+        return bool(blocks)
+
     async def clear(self) -> None:
         self._turns.clear()
         self._media = 0
         await self.remove_children()
+
+    def show_empty(self, empty: bool) -> None:
+        """Nothing was said yet: what is shown instead stands in the middle."""
+        self.set_class(empty, "-empty")
+        self.anchor(not empty)
+        if empty:
+            # An anchored view that is not full is scrolled to above its top.
+            self.scroll_home(animate=False, force=True)
 
     def show_end(self) -> None:
         """Go to the end and follow it."""

@@ -5,12 +5,18 @@ from __future__ import annotations
 from pathlib import Path
 
 from textual.app import ComposeResult
-from textual.containers import Horizontal, Vertical
+from textual.containers import Vertical
 from textual.widgets import Static
 
 from vlmtui.domain.conversation import Turn
 from vlmtui.ui.text import visible
+from vlmtui.ui.widgets.attachment_grid import PICTURE, AttachmentGrid
 from vlmtui.ui.widgets.attachment_view import AttachmentView
+
+_TALL = 36
+"""Rows of the terminal from which pictures are drawn larger."""
+
+_ROWS, _ROWS_TALL = 6, 10
 
 
 class UserTurn(Vertical):
@@ -22,7 +28,7 @@ class UserTurn(Vertical):
         margin: 1 0 0 0;
         padding: 0 1;
         border-left: outer $accent;
-        .media { height: auto; margin-bottom: 0; }
+        .media { margin: 0 0 1 0; grid-gutter: 1 2; }
         .said { height: auto; text-style: bold; }
     }
     """
@@ -35,8 +41,9 @@ class UserTurn(Vertical):
 
     def compose(self) -> ComposeResult:
         if self._turn.attachments:
-            with Horizontal(classes="media"):
+            rows = _ROWS_TALL if self.app.size.height >= _TALL else _ROWS
+            with AttachmentGrid(classes="media"):
                 for offset, attachment in enumerate(self._turn.attachments):
                     number = self._first_number + offset
-                    yield AttachmentView(attachment, number, cache=self._cache, columns=28, rows=7)
+                    yield AttachmentView(attachment, number, cache=self._cache, columns=PICTURE, rows=rows)
         yield Static(visible(self._turn.text), classes="said", markup=False)

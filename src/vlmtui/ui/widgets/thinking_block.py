@@ -1,0 +1,46 @@
+"""What a model thinks before it answers."""
+
+from __future__ import annotations
+
+from textual.widgets import Collapsible, Static
+
+from vlmtui.ui.controllers.thinking import Parts
+from vlmtui.ui.text import visible
+
+_TAIL = 1500
+"""Characters that are shown while there come more: laying out a long text ten times a second is slow."""
+
+
+class ThinkingBlock(Collapsible):
+    """Open while the model thinks, folded once it answers; then it is the reader's."""
+
+    DEFAULT_CSS = """
+    ThinkingBlock {
+        background: transparent;
+        border: none;
+        padding: 0;
+        margin: 0 0 1 0;
+        CollapsibleTitle { padding: 0; color: $muted; background: transparent; }
+        Contents { padding: 0 0 0 2; }
+        .thoughts { height: auto; color: $muted; }
+    }
+    """
+
+    def __init__(self, parts: Parts) -> None:
+        self._thoughts = Static(classes="thoughts", markup=False)
+        super().__init__(self._thoughts, collapsed=bool(parts.answer))
+        self._is_answered = bool(parts.answer)
+        self._shown = ""
+        self.show(parts)
+
+    def show(self, parts: Parts) -> None:
+        """The thinking as it stands."""
+        text = parts.thinking
+        tail = f"…{text[-_TAIL:]}" if parts.is_thinking and len(text) > _TAIL else text
+        if tail != self._shown:
+            self._shown = tail
+            self._thoughts.update(visible(tail))
+        self.title = "Thinking…" if parts.is_thinking else f"Thought · {len(text.split()):,} words"
+        if parts.answer and not self._is_answered:
+            self._is_answered = True
+            self.collapsed = True

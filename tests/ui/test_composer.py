@@ -1,0 +1,71 @@
+"""Where one writes: keys, pastes, history, commands."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.support.scripted_engine import ScriptedHost
+from tests.ui.conftest import MakeApp, StartChat, Until, picture
+from vlmtui.ui.screens.chat import ChatScreen
+from vlmtui.ui.widgets.composer import Composer
+from vlmtui.ui.widgets.slash_menu import SlashMenu
+
+
+async def test_ctrl_j_breaks_the_line_and_a_pasted_break_does_not_send(chatting: StartChat) -> None:
+    async with chatting() as chat:
+        await chat.write("one")
+        await chat.pilot.press("ctrl+j")
+        await chat.paste("two\nthree\n")
+        assert chat.composer.text == "one\ntwo\nthree\n"
+        assert chat.controller.exchanges == []
+
+
+async def test_a_path_within_a_text_stays_text(chatting: StartChat, tmp_path: Path) -> None:
+    async with chatting() as chat:
+        text = f"see {picture(tmp_path)} please"
+        await chat.paste(text)
+        assert chat.composer.text == text
+        assert chat.controller.staged == []
+
+
+async def test_history_goes_up_and_down_and_keeps_the_draft(chatting: StartChat) -> None:
+    async with chatting(["a"], ["b"]) as chat:
+        await chat.say("first")
+        await chat.say("second\nwith two lines")
+        await chat.write("draft")
+        await chat.pilot.press("up")
+        assert chat.composer.text == "second\nwith two lines"
+        await chat.pilot.press("up", "up")
+        assert chat.composer.text == "first"
+        await chat.pilot.press("down", "down", "down")
+        assert chat.composer.text == "draft"
+
+
+async def test_history_survives_the_app(chatting: StartChat, make_app: MakeApp, until: Until) -> None:
+    async with chatting(["a"]) as chat:
+        await chat.say("remember me")
+    again = make_app(ScriptedHost(), initial_model="shapes")
+    async with again.run_test() as pilot:
+        await until(pilot, lambda: isinstance(again.screen, ChatScreen))
+        await pilot.pause()
+        await pilot.press("up")
+        assert again.screen.query_one(Composer).text == "remember me"
+
+
+async def test_the_slash_menu_completes(chatting: StartChat) -> None:
+    async with chatting() as chat:
+        await chat.pilot.press("slash", "a", "t")
+        await chat.until(lambda: bool(chat.screen.query_one(SlashMenu).display))
+        await chat.pilot.press("tab")
+        await chat.until(lambda: chat.composer.text == "/attach ")
+        assert not chat.screen.query_one(SlashMenu).display
+
+
+async def test_an_unknown_command_is_told_and_kept(chatting: StartChat) -> None:
+    async with chatting(["ok"]) as chat:
+        await chat.send("/nonsense now")
+        await chat.until(lambda: "/nonsense" in chat.notes)
+        assert chat.composer.text == "/nonsense now"
+        chat.composer.text = ""
+        await chat.say("//nonsense")
+        assert chat.last.user.text == "/nonsense"

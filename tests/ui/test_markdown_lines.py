@@ -1,0 +1,54 @@
+"""Markdown laid out as lines."""
+
+from __future__ import annotations
+
+import pytest
+
+from vlmtui.ui.markdown_lines import markdown_lines
+
+
+def plain(source: str, width: int = 40) -> list[str]:
+    return [line.plain.rstrip() for line in markdown_lines(source, width)]
+
+
+def test_blocks_are_one_empty_line_apart() -> None:
+    assert plain("# Title\n\ntext\n\n- a\n- b\n\nend") == ["Title", "", "text", "", "• a", "• b", "", "end"]
+
+
+def test_tags_and_line_breaks_stay() -> None:
+    assert plain("<ref>cat</ref><box>(1,2)</box>\nnext") == ["<ref>cat</ref><box>(1,2)</box>", "next"]
+
+
+def test_a_list_continues_below_its_text() -> None:
+    assert plain("9. a long item that wraps\n10. b", 16) == ["  9. a long item", "     that wraps", " 10. b"]
+
+
+def test_a_table_is_as_wide_as_its_cells() -> None:
+    assert plain("| a | bb |\n|---|---|\n| c |  |") == [
+        "┌───┬────┐",
+        "│ a │ bb │",
+        "├───┼────┤",
+        "│ c │    │",
+        "└───┴────┘",
+    ]
+
+
+@pytest.mark.parametrize("width", [20, 33, 80])
+@pytest.mark.parametrize(
+    "source",
+    [
+        "word " * 40,
+        "x" * 200,
+        "```\n" + "code " * 40 + "\n```",
+        "> " + "quoted " * 40,
+        "| a | b |\n|---|---|\n| " + "cell " * 30 + " | short |",
+        "漢字" * 60,
+    ],
+)
+def test_no_line_is_too_wide(source: str, width: int) -> None:
+    assert max(line.cell_length for line in markdown_lines(source, width)) <= width
+
+
+@pytest.mark.parametrize("source", ["", "```", "|", "- ", "<", "**", "[x](", "1. \n2. ", "> ", "| a |\n|-|"])
+def test_what_is_unfinished_is_no_error(source: str) -> None:
+    markdown_lines(source, 20)

@@ -1,0 +1,168 @@
+"""What was said, as the screen shows it."""
+
+from __future__ import annotations
+
+import asyncio
+
+from textual.widgets import Collapsible, Markdown, Static
+from textual.widgets._footer import FooterKey
+
+from tests.support.scripted_engine import Hold
+from tests.ui.conftest import StartChat
+from vlmtui.ui.screens.chat import ChatScreen
+from vlmtui.ui.widgets.assistant_turn import AssistantTurn
+from vlmtui.ui.widgets.status_bar import StatusBar
+from vlmtui.ui.widgets.thinking_block import ThinkingBlock
+from vlmtui.ui.widgets.transcript import LIVE_MAX, Transcript
+from vlmtui.ui.widgets.welcome import Welcome
+
+MARKDOWN = """# One
+
+Text with **bold** and `code` <box>(1, 2)</box>
+and a second line of the same paragraph.
+
+> A quote
+
+- first
+- second
+  - inner
+
+1. one
+2. two
+
+```python
+def area(radius: float) -> float:
+    return 3.14 * radius ** 2
+```
+
+| shape | colour |
+|---|---|
+| circle | red |
+
+The end."""
+
+
+async def test_hostile_text_is_shown_and_not_obeyed(chatting: StartChat) -> None:
+    async with chatting(["\x1b[31mred\x1b]0;title\x07 ", "\u202egnp.tac [/x]"]) as chat:
+        await chat.say("\x1b[2Jwipe [/b]")
+        await chat.until(lambda: "gnp" in chat.shown())
+        assert "\x1b" not in chat.shown()
+        assert "\u202e" not in chat.shown()
+        assert "␛[31mred" in chat.shown()
+        assert "\x1b" not in str(chat.screen.query_one(".said", Static).render())
+        assert chat.last.answer.text.startswith("\x1b[31m"), "what the model said is kept as it was"
+
+
+async def test_thinking_is_folded_away_once_it_is_over(chatting: StartChat) -> None:
+    gate, never = asyncio.Event(), asyncio.Event()
+    async with chatting(["<thi", "nk>\nhm ", Hold(gate), "so.\n</think>\n\n", "The answer.", Hold(never)]) as chat:
+        await chat.send("Think")
+        await chat.until(lambda: bool(chat.screen.query(Collapsible)))
+        assert chat.shown() == ""
+        gate.set()
+        await chat.until(lambda: chat.shown() == "The answer.")
+        block = chat.screen.query_one(Collapsible)
+        await chat.until(lambda: block.title == "Thought · 2 words")
+        assert block.collapsed
+        assert "so." in str(chat.screen.query_one(".thoughts", Static).render())
+
+
+async def test_old_answers_are_frozen_and_the_widgets_bounded(chatting: StartChat) -> None:
+    async with chatting(*[[f"Answer **{number}**."] for number in range(30)]) as chat:
+        for number in range(30):
+            await chat.say(f"question {number}")
+        turns = list(chat.screen.query(AssistantTurn))
+        assert [turn.is_frozen for turn in turns[:10]] == [True] * 10
+        assert len(chat.screen.query(Markdown)) == LIVE_MAX
+        frozen, live = turns[0], turns[-1]
+        per_frozen_turn = 1 + len(frozen.query("*")) + 2
+        assert 180 * per_frozen_turn + 20 * (3 + len(live.query("*"))) + 30 <= 1500
+
+
+async def test_nothing_is_cut_off_on_a_small_terminal(chatting: StartChat) -> None:
+    async with chatting(["word " * 400], size=(80, 24)) as chat:
+        await chat.say("long")
+        for widget in (chat.composer, chat.screen.query_one(StatusBar)):
+            assert chat.screen.region.contains_region(widget.region)
+            assert widget.region.height == 1
+        assert chat.composer.has_focus
+
+
+async def test_another_model_goes_on_with_the_conversation(chatting: StartChat) -> None:
+    async with chatting(["The answer."]) as chat:
+        await chat.say("first")
+        chat.app._show_alone(chat.app._chat_screen())
+        await chat.until(lambda: isinstance(chat.app.screen, ChatScreen) and bool(chat.screen.query(AssistantTurn)))
+        await chat.until(lambda: chat.shown() == "The answer.")
+
+
+async def test_thinking_stays_open_when_no_answer_came(chatting: StartChat) -> None:
+    never = asyncio.Event()
+    async with chatting(["<think>half a thought", Hold(never)]) as chat:
+        await chat.send("Think")
+        await chat.until(lambda: bool(chat.screen.query(ThinkingBlock)))
+        await chat.pilot.press("escape")
+        await chat.until(lambda: not chat.last.is_running)
+        block = chat.screen.query_one(ThinkingBlock)
+        await chat.until(lambda: block.title.startswith("Thought"))
+        assert not block.collapsed
+        await chat.pilot.press("ctrl+t")
+        await chat.until(lambda: block.collapsed)
+
+
+async def test_a_frozen_answer_looks_as_it_did(chatting: StartChat) -> None:
+    def lines() -> list[str]:
+        return [strip.text.rstrip() for strip in chat.screen._compositor.render_strips()]
+
+    async with chatting([MARKDOWN], size=(80, 60)) as chat:
+        await chat.say("Show me")
+        turn = chat.screen.query_one(AssistantTurn)
+        await chat.until(lambda: chat.shown() == MARKDOWN)
+        await chat.pilot.pause()
+        before = lines()
+        assert any("<box>(1, 2)</box>" in line for line in before)
+        await turn.freeze()
+        await chat.pilot.pause()
+        assert not turn.query(Markdown)
+        assert lines() == before
+
+
+async def test_scrolling_up_holds_still_until_one_jumps_to_the_end(chatting: StartChat) -> None:
+    gate, never = asyncio.Event(), asyncio.Event()
+    long = "\n\n".join(f"line {number}" for number in range(60))
+    async with chatting([long, Hold(gate), "\n\nmore", Hold(never)], size=(80, 24)) as chat:
+        transcript = chat.screen.query_one(Transcript)
+        await chat.send("Go")
+        await chat.until(lambda: transcript.max_scroll_y > 50 and transcript.is_vertical_scroll_end)
+        await chat.pilot.press("pageup")
+        await chat.until(lambda: chat.screen.query_one("#more").display)
+        held = transcript.scroll_target_y
+        gate.set()
+        await chat.until(lambda: chat.shown().endswith("more"))
+        assert transcript.scroll_target_y == held
+        await chat.pilot.press("ctrl+end")
+        await chat.until(lambda: transcript.is_vertical_scroll_end)
+        assert not chat.screen.query_one("#more").display
+
+
+async def test_every_hint_of_the_footer_fits_on_a_small_terminal(chatting: StartChat) -> None:
+    never = asyncio.Event()
+    async with chatting(["One ", Hold(never)], size=(80, 24)) as chat:
+        for is_running in (False, True):
+            if is_running:
+                await chat.send("Count")
+                await chat.until(lambda: "Stop" in [key.description for key in chat.screen.query(FooterKey)])
+            for key in chat.screen.query(FooterKey):
+                assert chat.screen.region.contains_region(key.region), key.description
+
+
+async def test_a_new_chat_shows_the_welcome_again(chatting: StartChat) -> None:
+    async with chatting(["One."]) as chat:
+        assert chat.screen.query(Welcome)
+        await chat.say("first")
+        assert not chat.screen.query(Welcome)
+        await chat.pilot.press("ctrl+n")
+        await chat.until(lambda: bool(chat.screen.query(Welcome)))
+        await chat.pilot.pause()
+        welcome = chat.screen.query_one(Welcome)
+        assert chat.screen.query_one(Transcript).region.contains_region(welcome.region)
