@@ -12,6 +12,7 @@ from tests.ui.conftest import StartChat
 from vlmtui.ui.screens.chat import ChatScreen
 from vlmtui.ui.widgets.assistant_turn import AssistantTurn
 from vlmtui.ui.widgets.status_bar import StatusBar
+from vlmtui.ui.widgets.still_markdown import StillMarkdown
 from vlmtui.ui.widgets.thinking_block import ThinkingBlock
 from vlmtui.ui.widgets.transcript import LIVE_MAX, Transcript
 from vlmtui.ui.widgets.welcome import Welcome
@@ -166,3 +167,17 @@ async def test_a_new_chat_shows_the_welcome_again(chatting: StartChat) -> None:
         await chat.pilot.pause()
         welcome = chat.screen.query_one(Welcome)
         assert chat.screen.query_one(Transcript).region.contains_region(welcome.region)
+
+
+async def test_a_long_conversation_is_whole_on_another_screen(chatting: StartChat) -> None:
+    count = LIVE_MAX + 3
+    async with chatting(*[[f"<think>hm</think>Answer {number}."] for number in range(count)]) as chat:
+        for number in range(count):
+            await chat.say(f"question {number}")
+        chat.app._show_alone(chat.app._chat_screen())
+        await chat.until(lambda: isinstance(chat.app.screen, ChatScreen))
+        await chat.until(lambda: len(chat.screen.query(AssistantTurn)) == count)
+        await chat.until(lambda: all(facts.display for facts in chat.screen.query(".facts")))
+        assert len(chat.screen.query(ThinkingBlock)) == count
+        assert chat.screen.query(AssistantTurn).first().query_one(StillMarkdown).source == "Answer 0."
+        await chat.until(lambda: chat.shown() == f"Answer {count - 1}.")

@@ -54,16 +54,16 @@ class AssistantTurn(Vertical):
     def compose(self) -> ComposeResult:
         yield Static("…", classes="waiting")
         yield LiveMarkdown()
-        yield Static(classes="facts", markup=False)
-
-    def on_mount(self) -> None:
-        self._begin_soon()
+        facts = Static(classes="facts", markup=False)
+        facts.display = False
+        yield facts
 
     async def finish(self) -> None:
         """The answer is over: show the rest of it, its facts, and what went wrong if something did."""
-        if self._timer is None:
+        if self._timer is not None:
+            self._timer.stop()
+        elif not self.is_frozen:
             return
-        self._timer.stop()
         await self._show_new()
         facts = self.query_one(".facts", Static)
         line = answer_line(self.answer)
@@ -76,10 +76,10 @@ class AssistantTurn(Vertical):
         """Show another answer from its beginning."""
         self.answer = answer
         self._shown = ""
+        self._timer = None
         self.is_frozen = False
         await self.remove_children()
         await self.mount_all(self.compose())
-        self._begin_soon()
 
     async def freeze(self) -> None:
         """Replace the Markdown's many widgets by one that looks the same."""
@@ -90,16 +90,13 @@ class AssistantTurn(Vertical):
         await self.mount(StillMarkdown(visible(self._parts().answer)), before=body)
         await body.remove()
         await self.query(".waiting").remove()
-
-    def _begin_soon(self) -> None:
-        self._timer = None
-        self.query_one(".facts").display = False
+        await self.finish()
 
     @on(Markdown.TableOfContentsUpdated)
     async def _body_is_there(self, event: Markdown.TableOfContentsUpdated) -> None:
         """A Markdown widget clears itself when it is mounted and says this afterwards: text before that is lost."""
         event.stop()
-        if self._timer is not None or event.markdown is not self.query_one(LiveMarkdown):
+        if self._timer is not None or event.markdown not in [*self.query(LiveMarkdown)]:
             return
         self._timer = self.set_interval(REFRESH_S, self._show_new)
         if self.answer.outcome is not None:
