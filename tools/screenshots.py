@@ -16,7 +16,7 @@ from textual.pilot import Pilot
 from vlmtui.config.settings import Settings
 from vlmtui.domain.engine import LoadStage
 from vlmtui.engine.host import WorkerHost
-from vlmtui.paths import Paths, bundled
+from vlmtui.paths import Paths, bundled, sample_image
 from vlmtui.registry.loader import Registry
 from vlmtui.ui.app import ExitReport, VlmtuiApp
 from vlmtui.ui.controllers.engine import EngineState
@@ -42,7 +42,8 @@ def save(app: VlmtuiApp, name: str, theme: str = "") -> None:
     """Write what the screen shows."""
     columns, rows = app.size
     target = OUT / f"{name}{theme}-{columns}x{rows}.svg"
-    target.write_text(app.export_screenshot(title="vlmtui"), encoding="utf-8")
+    # Where this copy of the project lies is nobody's business.
+    target.write_text(app.export_screenshot(title="vlmtui").replace(str(OUT.parent), "/home/user"), encoding="utf-8")
     print(target.name, flush=True)
 
 
@@ -80,7 +81,7 @@ async def session(paths: Paths, size: tuple[int, int], *, theme: str = "") -> No
             )
             save(app, "loading")
         await until(pilot, lambda: controller.state is EngineState.READY and app.chat_controller is not None)
-        await ask(app, pilot, "What is in this image?", sorted(SAMPLES.glob("*.png"))[0])
+        await ask(app, pilot, "What is in this image?", sample_image())
         await ask(app, pilot, "What happens in this video?", next(SAMPLES.glob("*.mp4")))
         await ask(app, pilot, "What was in the first image?")
         save(app, "chat", suffix)

@@ -118,5 +118,5 @@ def bundled_model() -> Path:
 
 
 def sample_image() -> Path:
-    """A picture to try things on: the first bundled sample by name."""
-    return min(bundled("samples").glob("*.png"))
+    """A picture to try things on: a red circle."""
+    return bundled("samples") / "circle.png"
