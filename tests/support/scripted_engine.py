@@ -35,6 +35,7 @@ from vlmtui.domain.engine import (
     LoadSpec,
     LoadStage,
     MediaSpan,
+    MessagesPrompt,
     Prompt,
     PromptReady,
     RawPrompt,
@@ -383,7 +384,7 @@ def scripted_prompt(request: GenerateRequest) -> PromptReady:
     match request.prompt:
         case ChatPrompt(turns=turns):
             attachments = all_attachments(turns)
-        case RawPrompt(attachments=attachments):
+        case RawPrompt(attachments=attachments) | MessagesPrompt(attachments=attachments):
             pass
     words = len(text.split())
     media = tuple(
@@ -405,6 +406,8 @@ def prompt_text(prompt: Prompt) -> str:
     match prompt:
         case RawPrompt(text=text):
             return text
+        case MessagesPrompt(messages=messages):
+            return "\n".join(f"{message.role}: {message.content}" for message in messages)
         case ChatPrompt(turns=turns):
             return "\n".join(f"{turn.role}: {''.join(_part(part) for part in turn.parts)}" for turn in turns)
 

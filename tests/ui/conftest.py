@@ -17,12 +17,12 @@ from textual.widgets import Markdown
 
 from tests.support.scripted_engine import ScriptedHost, Step
 from vlmtui.config.settings import Settings
+from vlmtui.engine.machine import Gpu, Machine
 from vlmtui.paths import Paths
 from vlmtui.registry.loader import Registry
 from vlmtui.registry.schema import Family
 from vlmtui.ui.app import ExitReport, VlmtuiApp
 from vlmtui.ui.controllers.chat import ChatController, Exchange
-from vlmtui.ui.machine import Gpu, Machine
 from vlmtui.ui.screens.chat import ChatScreen
 from vlmtui.ui.services import Services
 from vlmtui.ui.widgets.assistant_turn import AssistantTurn

@@ -9,13 +9,13 @@ from textual.widgets import Input
 
 from tests.support.scripted_engine import ScriptedHost
 from tests.ui.conftest import MACHINE, MakeApp, Until
+from vlmtui.engine.machine import GIB, gib
 from vlmtui.errors import ErrorKind, VlmtuiError
 from vlmtui.paths import bundled_model
 from vlmtui.protocol.messages import Status
 from vlmtui.registry.loader import Registry
 from vlmtui.registry.match import resolve
 from vlmtui.ui.choices import choices
-from vlmtui.ui.machine import GIB, Fit, Gpu, Machine, fit, gib
 from vlmtui.ui.screens.loading import LoadingScreen
 from vlmtui.ui.screens.models import ModelsScreen
 from vlmtui.ui.widgets.model_details import ModelDetails
@@ -132,22 +132,6 @@ def test_a_further_model_of_a_family_is_listed_when_its_name_is_typed(eighty_fam
 
 def test_a_path_that_is_no_model_offers_nothing(tmp_path: Path) -> None:
     assert choices(Registry.bundled(), query=str(tmp_path)) == []
-
-
-@pytest.mark.parametrize(
-    ("parameters_b", "machine", "expected"),
-    [
-        (7.0, MACHINE, Fit.YES),
-        (72.0, MACHINE, Fit.NO),
-        (72.0, Machine(tuple(Gpu("H", 80 * GIB, 80 * GIB) for _ in range(4)), GIB), Fit.SEVERAL),
-        (7.0, Machine((), 32 * GIB), Fit.YES),
-        (7.0, Machine((), 4 * GIB), Fit.NO),
-        (None, MACHINE, Fit.UNKNOWN),
-        (7.0, None, Fit.UNKNOWN),
-    ],
-)
-def test_fit(parameters_b: float | None, machine: Machine | None, expected: Fit) -> None:
-    assert fit(parameters_b, machine) is expected
 
 
 @pytest.mark.parametrize("width", [20, 60, 75, 77, 160])

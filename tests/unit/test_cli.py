@@ -91,7 +91,7 @@ def test_version_and_help(capsys: pytest.CaptureFixture[str]) -> None:
         (["frobnicate"], 2, "invalid choice"),
         (["ask"], 2, "QUESTION"),
         (["ask", ""], 2, "empty"),
-        (["ask", "what?", "--model", "nope"], 2, "Known: "),
+        (["ask", "what?", "--model", "nope"], 2, "vlmtui models"),
         (["ask", "what?", "--image", "/no/such.png"], 2, "such.png"),
         (["ask", "what?", "--image", "/"], 2, "folder"),
         (["ask", "what?", "--video", CIRCLE], 2, "circle.png"),

@@ -28,7 +28,9 @@ from vlmtui.domain.engine import (
 from vlmtui.engine.interface import Engine
 from vlmtui.engine.session import Answer, make_request, run_turn
 from vlmtui.errors import ErrorKind, VlmtuiError, bad_input
-from vlmtui.registry.match import Model, resolve
+from vlmtui.registry.engine_values import with_engine_args
+from vlmtui.registry.match import Model, resolve, with_trust
+from vlmtui.registry.routes import closed
 from vlmtui.ui.text import visible
 
 _SETTINGS = ("model", "keep_alive", "system_prompt", "temperature", "top_p", "max_tokens", "seed")
@@ -49,7 +51,9 @@ def ask(arguments: argparse.Namespace) -> int:
     """Raises VlmtuiError before anything is loaded when the question or a file is not fit."""
     application = build({name: getattr(arguments, name) for name in _SETTINGS})
     model = resolve(application.registry, application.settings.model)
-    question = _question(arguments.question)
+    model = with_engine_args(model, arguments.engine_arg)
+    model = allowed(model, trust=arguments.trust_remote_code)
+    question = read_question(arguments.question)
     attachments = [_stage(application, model, kind, path) for kind, path in arguments.media or ()]
     request = make_request(
         model.family,
@@ -173,7 +177,7 @@ def _finish_reason(answer: Answer) -> str:
             return "failed"
 
 
-def _question(given: str) -> str:
+def read_question(given: str) -> str:
     """The question, from stdin for `-`. Raises VlmtuiError where there is none."""
     if given == "-":
         try:
@@ -187,6 +191,23 @@ def _question(given: str) -> str:
     if not given.strip():
         raise VlmtuiError(ErrorKind.BAD_USAGE, "The question is empty.")
     return given
+
+
+def allowed(model: Model, *, trust: bool) -> Model:
+    """The model as it may be started.
+
+    Raises VlmtuiError, before anything is downloaded, where the installed vLLM cannot run it, or where its repository's
+    own code would have to run and nobody said that it may.
+    """
+    if error := closed(model.family):
+        raise error
+    if model.family.trust_remote_code and not trust:
+        raise VlmtuiError(
+            ErrorKind.REMOTE_CODE_REFUSED,
+            f"{model.spec.name} needs Python code of its own repository to run on this machine.",
+            hint="Read that code, and then allow it with --trust-remote-code.",
+        )
+    return with_trust(model) if trust else model
 
 
 def _stage(application: Application, model: Model, kind: str, path: str) -> Attachment:

@@ -11,7 +11,10 @@ from collections.abc import Sequence
 from vlmtui.cli.parser import make_parser, misplaced_option
 from vlmtui.errors import VlmtuiError
 
-_MODULES = {"ask": "ask", "models": "models", "doctor": "doctor", "ps": "workers", "stop": "workers", "app": "app"}
+_MODULES = {
+    "ask": "ask", "models": "models", "prompt": "prompt", "doctor": "doctor", "ps": "workers", "stop": "workers",
+    "app": "app",
+}  # fmt: skip
 """In which module of this package a command's function of the same name lives."""
 
 

@@ -54,6 +54,7 @@ def make_parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(title="commands", metavar="COMMAND")
     _add_ask(commands)
     _add_models(commands)
+    _add_prompt(commands)
     _add_doctor(commands)
     _add_ps(commands)
     _add_stop(commands)
@@ -88,14 +89,67 @@ def _add_ask(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
         metavar="DUR",
         help="how long the model stays loaded afterwards: 5m, 90s, 0, forever (default: 5m)",
     )
+    ask.add_argument(
+        "--trust-remote-code",
+        action="store_true",
+        help="let the model's repository run its own Python code on this machine; never the default",
+    )
+    ask.add_argument(
+        "--engine-arg",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="a vLLM engine argument on top of the record's, for instance max_model_len=4096; may be repeated",
+    )
     ask.add_argument("--json", action="store_true", help="print one JSON object at the end instead of streaming")
     ask.set_defaults(command="ask")
 
 
 def _add_models(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    models = commands.add_parser("models", help="list the models that are known", description="List the known models.")
+    models = commands.add_parser(
+        "models",
+        help="list the models that are known; show one; begin a record of your own",
+        description="List the families of models that are known, and whether they run here.",
+    )
     models.add_argument("--json", action="store_true", help="print a JSON array")
-    models.set_defaults(command="models")
+    models.add_argument("--modality", choices=("image", "video"), help="only those that take it")
+    models.add_argument("--runnable", action="store_true", help="only those that the installed vLLM runs")
+    models.set_defaults(command="models", action="list")
+    actions = models.add_subparsers(metavar="ACTION")
+    show = actions.add_parser("show", help="the whole record of a family, resolved", description="Print a record.")
+    show.add_argument("name", metavar="FAMILY", help="a family, a repository id or a local folder")
+    show.add_argument("--json", action="store_true", help="print one JSON object instead of TOML")
+    show.set_defaults(action="show")
+    new = actions.add_parser(
+        "new",
+        help="write the commented skeleton of a record into the folder of your own",
+        description="Write a commented record; of a known family, one that changes some of it.",
+    )
+    new.add_argument("name", metavar="FAMILY", help="the family's name")
+    new.set_defaults(action="new")
+
+
+def _add_prompt(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    prompt = commands.add_parser(
+        "prompt",
+        help="print what a model would be sent; no engine is needed",
+        description="Print the raw prompt or the messages of one question, as `ask` and the app would send them.",
+    )
+    prompt.add_argument("family", metavar="FAMILY", help="a family, a repository id or a local folder")
+    prompt.add_argument("question", metavar="QUESTION", help="the question; - reads it from stdin")
+    prompt.add_argument("--images", type=_count, default=0, metavar="N", help="with so many images")
+    prompt.add_argument("--videos", type=_count, default=0, metavar="N", help="with so many videos")
+    prompt.add_argument("--mode", choices=("raw", "chat"), default="raw", help="the raw prompt, or messages (raw)")
+    prompt.add_argument("--system", metavar="S", dest="system_prompt", help="the system prompt")
+    prompt.add_argument("--json", action="store_true", help="print one JSON object")
+    prompt.set_defaults(command="prompt")
+
+
+def _count(text: str) -> int:
+    count = int(text)
+    if count < 0:
+        raise ValueError
+    return count
 
 
 def _add_doctor(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

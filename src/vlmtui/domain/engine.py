@@ -8,7 +8,7 @@ from typing import Literal
 import msgspec
 
 from vlmtui.domain.attachment import Attachment, Modality
-from vlmtui.domain.conversation import Turn
+from vlmtui.domain.conversation import Role, Turn
 from vlmtui.domain.sampling import Sampling
 from vlmtui.errors import ErrorKind, VlmtuiError
 
@@ -29,6 +29,15 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True):
         return VlmtuiError(self.kind, self.message, detail=self.detail, hint=self.hint)
 
 
+class LoraAdapter(msgspec.Struct, frozen=True, kw_only=True):
+    """A LoRA adapter that every request is run with."""
+
+    name: str
+    id: int
+    path: str
+    """Relative to the model's folder, which the worker looks up."""
+
+
 class LoadSpec(msgspec.Struct, frozen=True, kw_only=True):
     """Everything that decides which engine is started. Two equal specs may share one worker."""
 
@@ -43,6 +52,7 @@ class LoadSpec(msgspec.Struct, frozen=True, kw_only=True):
     """vLLM `AsyncEngineArgs` by name. The worker adds what this machine needs (CPU dtype …) where nothing is said."""
     num_frames: int = 8
     """Frames a video is given as by default."""
+    lora: LoraAdapter | None = None
 
 
 class LoadStage(StrEnum):
@@ -100,10 +110,13 @@ LoadEvent = LoadProgress | EngineReady | LoadFailed
 
 
 class ChatPrompt(msgspec.Struct, frozen=True, kw_only=True, tag="chat"):
-    """Turns, for the model's own chat template (or the one given here)."""
+    """Turns, for a chat template."""
 
     turns: tuple[Turn, ...]
     chat_template: str | None = None
+    """Used instead of the model's own."""
+    fallback_template: str | None = None
+    """Used where the model has none."""
 
 
 class RawPrompt(msgspec.Struct, frozen=True, kw_only=True, tag="raw"):
@@ -113,7 +126,25 @@ class RawPrompt(msgspec.Struct, frozen=True, kw_only=True, tag="raw"):
     attachments: tuple[Attachment, ...] = ()
 
 
-Prompt = ChatPrompt | RawPrompt
+class Message(msgspec.Struct, frozen=True, kw_only=True):
+    """One message for a chat template: its content is a text with placeholders in it, or a list of parts."""
+
+    role: Role
+    content: str | tuple[dict[str, object], ...]
+
+
+class MessagesPrompt(msgspec.Struct, frozen=True, kw_only=True, tag="messages"):
+    """A raw prompt that is still to be written: the worker applies the chat template of the model's tokenizer or
+    processor (or the one given) to the messages, and sends the text as it would send a `RawPrompt`."""
+
+    messages: tuple[Message, ...]
+    by: Literal["tokenizer", "processor"]
+    chat_template: str | None = None
+    attachments: tuple[Attachment, ...] = ()
+    """In the order of their placeholders."""
+
+
+Prompt = ChatPrompt | RawPrompt | MessagesPrompt
 
 
 class GenerateRequest(msgspec.Struct, frozen=True, kw_only=True):

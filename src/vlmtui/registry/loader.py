@@ -1,30 +1,61 @@
-"""Reads the family records. Importing this costs nothing heavy: no jinja2, no vllm."""
+"""Reads the family records: those of the package, then the user's own. Importing this costs nothing heavy."""
 
 from __future__ import annotations
 
+import difflib
+import re
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from importlib import resources
+from importlib.resources.abc import Traversable
+from pathlib import Path
 
 import msgspec
 
-from vlmtui.errors import ErrorKind, VlmtuiError
-from vlmtui.registry.schema import Family
+from vlmtui.errors import VlmtuiError, bad_input
+from vlmtui.registry.schema import Family, Layout, Lora, RawTemplate, Route, Takes
+
+_OWN = ("family", "title", "models", "checked", "checked_note", "note")
+"""Fields that a twin does not take over by `extends`."""
 
 
 class Registry(Mapping[str, Family]):
-    """The families by name, in the order of their files."""
+    """The families by name, in the order of their files. `warnings` says which of the user's files were left out."""
 
-    def __init__(self, families: Mapping[str, Family]) -> None:
+    def __init__(self, families: Mapping[str, Family], warnings: Iterable[VlmtuiError] = ()) -> None:
         self._families = dict(families)
+        self.warnings = tuple(warnings)
 
     @classmethod
     def bundled(cls) -> Registry:
         """The records that ship with the package. Raises VlmtuiError naming the file when one is wrong."""
-        folder = resources.files("vlmtui.registry") / "families"
-        files = sorted((file for file in folder.iterdir() if file.name.endswith(".toml")), key=lambda file: file.name)
-        families = (parse_family(file.read_bytes(), file.name) for file in files)
-        return cls({family.family: family for family in families})
+        tables = {table["family"]: (table, name) for table, name in _tables(_files(_bundled()))}
+        return cls({str(family): _family(table, name, tables) for family, (table, name) in tables.items()})
+
+    @classmethod
+    def with_users(cls, folder: Path) -> Registry:
+        """The package's records and those of the user's folder, which add families or replace some.
+
+        A file that is wrong is a warning, and harms nothing else.
+        """
+        tables = {table["family"]: (table, name) for table, name in _tables(_files(_bundled()))}
+        families = {str(family): _family(table, name, tables) for family, (table, name) in tables.items()}
+        warnings: list[VlmtuiError] = []
+        try:
+            files = _files(folder) if folder.is_dir() else []
+        except OSError as error:
+            files = []
+            warnings.append(bad_input(f"The folder {folder} cannot be read.", detail=str(error)))
+        for file in files:
+            try:
+                name = str(file)
+                table = _table(file.read_bytes(), name)
+                families[str(table["family"])] = _family(table, name, tables)
+            except OSError as error:
+                warnings.append(bad_input(f"The model record {file} cannot be read.", detail=str(error)))
+            except VlmtuiError as error:
+                warnings.append(error)
+        return cls(families, warnings)
 
     def __getitem__(self, name: str) -> Family:
         return self._families[name]
@@ -37,9 +68,109 @@ class Registry(Mapping[str, Family]):
 
 
 def parse_family(data: bytes, name: str) -> Family:
-    """A record from the bytes of its TOML file. Raises VlmtuiError with the file's name and the field."""
+    """A record from the bytes of a TOML file that extends nothing. Raises VlmtuiError with the file's name, the line,
+    the field and, for an unknown one, the nearest that is valid."""
+    return _family(_table(data, name), name, {})
+
+
+_Tables = Mapping[object, tuple[dict[str, object], str]]
+
+
+def _bundled() -> Traversable:
+    return resources.files("vlmtui.registry") / "families"
+
+
+def _files(folder: Traversable) -> list[Traversable]:
+    return sorted((file for file in folder.iterdir() if file.name.endswith(".toml")), key=lambda file: file.name)
+
+
+def _tables(files: Iterable[Traversable]) -> Iterator[tuple[dict[str, object], str]]:
+    for file in files:
+        yield _table(file.read_bytes(), file.name), file.name
+
+
+def _table(data: bytes, name: str) -> dict[str, object]:
     try:
-        return msgspec.convert(tomllib.loads(data.decode()), Family)
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, msgspec.ValidationError) as error:
-        message = f"The model record {name} is not valid."
-        raise VlmtuiError(ErrorKind.BAD_INPUT, message, detail=str(error)) from error
+        table = tomllib.loads(data.decode())
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise bad_input(f"The model record {name} is not valid TOML.", detail=str(error)) from error
+    if not isinstance(table.get("family"), str):
+        raise bad_input(f"The model record {name} has no field 'family'.", hint='Begin it with: family = "NAME"')
+    table["_text"] = data
+    return table
+
+
+def _family(table: dict[str, object], name: str, tables: _Tables) -> Family:
+    data = table["_text"]
+    own = {field: value for field, value in table.items() if field not in ("_text", "extends")}
+    base = table.get("extends")
+    if base is not None:
+        if base not in tables:
+            raise _wrong(name, data, "extends", f"There is no family {base!r} to extend.", _nearest(str(base), tables))
+        inherited = tables[base][0]
+        if "extends" in inherited:
+            raise _wrong(name, data, "extends", f"{base!r} extends another family itself.", "Extend that one.")
+        own = _merged({key: inherited[key] for key in inherited if key not in (*_OWN, "_text")}, own)
+    try:
+        return msgspec.convert(own, Family)
+    except msgspec.ValidationError as error:
+        raise _explained(name, data, str(error)) from error
+
+
+def _merged(base: Mapping[str, object], own: Mapping[str, object]) -> dict[str, object]:
+    """Tables are merged, everything else is replaced."""
+    merged = dict(base)
+    for key, value in own.items():
+        old = merged.get(key)
+        merged[key] = _merged(old, value) if isinstance(old, dict) and isinstance(value, dict) else value
+    return merged
+
+
+def _explained(name: str, data: object, text: str) -> VlmtuiError:
+    """msgspec's message with the field, its line and the nearest valid name."""
+    unknown = re.search(r"unknown field `(?P<field>[^`]*)`", text)
+    where = re.search(r"`\$(?:\.(?P<path>[^`]*))?`$", text)
+    path = (where["path"] if where and where["path"] else "").removesuffix("[...]")
+    last = re.sub(r"\[[^]]*\]", "", path).rpartition(".")[2]
+    if unknown:
+        field = unknown["field"]
+        hint = _nearest(field, _fields(path))
+        return _wrong(name, data, field, f"There is no field {'.'.join(filter(None, (path, field)))!r}.", hint)
+    missing = re.search(r"missing required field `(?P<field>[^`]*)`", text)
+    if missing:
+        inside = f" in {path}" if path else ""
+        return _wrong(name, data, last, f"The field {missing['field']!r} is missing{inside}.", "")
+    said = text.partition(" - at ")[0]
+    return _wrong(name, data, last, f"{path or 'the record'}: {said[:1].lower()}{said[1:]}.", "")
+
+
+def _fields(path: str) -> list[str]:
+    """The valid names where an unknown one was found."""
+    start = path.partition("[")[0].partition(".")[0]
+    tables: dict[str, type[msgspec.Struct]] = {
+        "takes": Takes, "raw": RawTemplate, "raw_several": RawTemplate, "routes": Route, "lora": Lora,
+    }  # fmt: skip
+    kind: type[msgspec.Struct] = tables.get(start, Family)
+    if path.endswith(".several"):
+        kind = Layout
+    return [field.name for field in msgspec.structs.fields(kind)] + (["extends"] if kind is Family else [])
+
+
+def _nearest(name: str, known: Iterable[object]) -> str:
+    close = difflib.get_close_matches(name, [str(one) for one in known], n=1)
+    return f"Did you mean {close[0]!r}?" if close else ""
+
+
+def _wrong(name: str, data: object, field: str, what: str, hint: str) -> VlmtuiError:
+    line = _line_of(data, field)
+    at = f", line {line}" if line else ""
+    return bad_input(f"The model record {name}{at} is not valid: {what}", hint=hint)
+
+
+def _line_of(data: object, field: str) -> int | None:
+    """The line on which the field is first set, or the table of that name begins."""
+    if not isinstance(data, bytes) or not field:
+        return None
+    pattern = re.compile(rf"^\s*(?:\[+[\w.\"-]*\b{re.escape(field)}\]+|\"?{re.escape(field)}\"?\s*=)")
+    lines = data.decode().splitlines()
+    return next((number for number, line in enumerate(lines, 1) if pattern.match(line)), None)

@@ -2,64 +2,204 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 
-from vlmtui.domain.attachment import Modality
-from vlmtui.domain.conversation import Media, Text, Turn, all_attachments
-from vlmtui.domain.engine import ChatPrompt, RawPrompt
+import msgspec
+
+from vlmtui.domain.attachment import Attachment, Modality
+from vlmtui.domain.conversation import Media, Part, Text, Turn, all_attachments
+from vlmtui.domain.engine import ChatPrompt, Message, MessagesPrompt, RawPrompt
 from vlmtui.errors import bad_input
-from vlmtui.registry.schema import Family
+from vlmtui.registry.chat_template import chat_template_of
+from vlmtui.registry.schema import Family, Layout, RawTemplate, Takes
 
 
 def chat_prompt(family: Family, turns: Sequence[Turn]) -> ChatPrompt:
-    """The turns for the model's own chat template. Raises VlmtuiError when the family cannot take what is attached."""
+    """The turns for the model's own chat template, or for the registry's where the model has none.
+
+    Raises VlmtuiError when the family cannot take what is attached.
+    """
     check_attachments(family, turns)
-    return ChatPrompt(turns=tuple(turns))
+    several = _several(turns)
+    template = chat_template_of(family, several=several)
+    if family.chat == "model":
+        return ChatPrompt(turns=_asked(family, turns), fallback_template=template)
+    writer = _Writer(family, several)
+    arranged = tuple(Turn(turn.role, tuple(writer.arranged(turn.parts))) for turn in _asked(family, turns))
+    return ChatPrompt(turns=arranged, chat_template=template)
 
 
-def raw_prompt(family: Family, turns: Sequence[Turn]) -> RawPrompt:
-    """The whole prompt as text, placeholders in it, ready for the answer.
+def raw_prompt(family: Family, turns: Sequence[Turn]) -> RawPrompt | MessagesPrompt:
+    """The whole prompt as text, placeholders in it, ready for the answer; or the messages that the worker turns into
+    that text with the model's own template.
 
     Raises VlmtuiError when the family cannot take what is attached, or has no system turn and one is given.
     """
     check_attachments(family, turns)
-    raw = family.raw
-    formats = {"system": raw.system, "user": raw.user, "assistant": raw.assistant}
-    counters: dict[Modality, int] = {}
-    text = raw.bos
-    for turn in turns:
-        layout = formats[turn.role]
-        if layout is None:
-            message = f"{family.title} has no system prompt."
-            raise bad_input(message, hint="Empty the system prompt in the settings, or put it into the message.")
-        text += layout.replace("{content}", _content(family, turn, counters))
-    return RawPrompt(text=text + raw.generation_prompt, attachments=all_attachments(turns))
+    several = _several(turns)
+    raw = family.raw_several if several and family.raw_several else family.raw
+    turns = _asked(family, turns)
+    if raw.default_system is not None and not any(turn.role == "system" for turn in turns):
+        turns = (Turn("system", (Text(raw.default_system),)), *turns)
+    writer = _Writer(family, several)
+    if raw.by == "text":
+        return RawPrompt(text=_as_text(family, raw, turns, writer), attachments=_in_order(writer))
+    messages = tuple(
+        Message(role=turn.role, content=writer.parts(turn) if raw.parts else writer.content(turn)) for turn in turns
+    )
+    return MessagesPrompt(messages=messages, by=raw.by, chat_template=raw.chat_template, attachments=_in_order(writer))
 
 
 def check_attachments(family: Family, turns: Sequence[Turn]) -> None:
     """Raise VlmtuiError when an attachment is of a kind, or one more, than the family takes."""
-    counts: dict[Modality, int] = {}
+    counts: Counter[Modality] = Counter()
     for attachment in all_attachments(turns):
         takes = family.takes.get(attachment.modality)
         if takes is None:
             able = " and ".join(f"{modality}s" for modality in family.takes) or "text only"
             message = f"{family.title} takes no {attachment.modality}, so {attachment.name!r} cannot be sent."
             raise bad_input(message, hint=f"It takes {able}. Choose another model, or remove the attachment.")
-        counts[attachment.modality] = counts.get(attachment.modality, 0) + 1
+        counts[attachment.modality] += 1
         if counts[attachment.modality] > takes.max_items:
-            message = f"{family.title} takes at most {takes.max_items} {attachment.modality}s in one conversation."
+            kind = attachment.modality if takes.max_items == 1 else f"{attachment.modality}s"
+            message = f"{family.title} takes at most {takes.max_items} {kind} in one conversation."
             raise bad_input(message, hint="Start a new chat, or remove an attachment.")
 
 
-def _content(family: Family, turn: Turn, counters: dict[Modality, int]) -> str:
-    pieces: dict[str, list[str]] = {"before": [], "inline": [], "after": []}
-    for part in turn.parts:
-        match part:
+def _several(turns: Iterable[Turn]) -> bool:
+    return max(Counter(item.modality for item in all_attachments(turns)).values(), default=0) > 1
+
+
+def _asked(family: Family, turns: Sequence[Turn]) -> tuple[Turn, ...]:
+    """The turns with the user's text as the family takes it: as it is, left out, or as a task prompt."""
+    if family.question == "free":
+        return tuple(turns)
+    return tuple(_with_task(family, turn) if turn.role == "user" else turn for turn in turns)
+
+
+def _with_task(family: Family, turn: Turn) -> Turn:
+    media = tuple(part for part in turn.parts if isinstance(part, Media))
+    if family.question == "ignored":
+        return Turn(turn.role, media)
+    known = any(turn.text.startswith(task) for task in family.tasks)
+    return Turn(turn.role, (*media, Text(turn.text if known else family.tasks[0])))
+
+
+def _as_text(family: Family, raw: RawTemplate, turns: Sequence[Turn], writer: _Writer) -> str:
+    formats = {"system": raw.system, "user": raw.user, "assistant": raw.assistant}
+    written: list[str] = []
+    for turn in turns:
+        layout = formats[turn.role]
+        if layout is None:
+            message = f"{family.title} has no system prompt."
+            raise bad_input(message, hint="Empty the system prompt in the settings, or put it into the message.")
+        content = writer.content(turn)
+        written.append(writer.take_pending() + layout.replace("{content}", content))
+    return "".join((*writer.front, raw.bos, *written, raw.generation_prompt))
+
+
+def _in_order(writer: _Writer) -> tuple[Attachment, ...]:
+    return tuple(writer.front_items + writer.items)
+
+
+@dataclass
+class _Writer:
+    """Writes the placeholders of a conversation, turn by turn, and keeps the attachments in that order."""
+
+    family: Family
+    several: bool
+    front: list[str] = field(default_factory=list)
+    """Placeholders that stand before everything."""
+    front_items: list[Attachment] = field(default_factory=list)
+    items: list[Attachment] = field(default_factory=list)
+    _pending: str = ""
+    _counts: Counter[Modality] = field(default_factory=Counter)
+
+    def content(self, turn: Turn) -> str:
+        """The turn's text with its placeholders in it."""
+        return "".join(self._joined(self.arranged(turn.parts)))
+
+    def parts(self, turn: Turn) -> tuple[dict[str, object], ...] | str:
+        """The turn's content as parts; a plain string where it has no media."""
+        arranged = self.arranged(turn.parts)
+        if not turn.attachments:
+            return turn.text
+        found: list[dict[str, object]] = []
+        for part in arranged:
+            if isinstance(part, Text):
+                found.append({"type": "text", "text": part.text})
+            else:
+                self.items.append(part.attachment)
+                modality = part.attachment.modality
+                found.append(self.family.takes[modality].part or {"type": modality})
+        return tuple(found)
+
+    def take_pending(self) -> str:
+        """What stands before the turn that was written last."""
+        taken, self._pending = self._pending, ""
+        return taken
+
+    def arranged(self, parts: Sequence[Part]) -> list[Part]:
+        """The parts in the order in which they are written. An item that was put behind some text stays there where the
+        family may interleave; otherwise all of them go to the family's place."""
+        said = [part for part in parts if isinstance(part, Media) or part.text]
+        if self._is_composed(said):
+            return said
+        media = [part for part in said if isinstance(part, Media)]
+        texts = [part for part in said if isinstance(part, Text)]
+        after = [part for part in media if self._layout(part).place == "after"]
+        return [*(part for part in media if part not in after), *texts, *after]
+
+    def _is_composed(self, parts: Sequence[Part]) -> bool:
+        behind = False
+        for part in parts:
+            if isinstance(part, Text):
+                behind = behind or bool(part.text.strip())
+            elif behind and self.family.takes[part.attachment.modality].interleave:
+                return self._layout(part).place in ("before", "after")
+        return False
+
+    def _joined(self, parts: Sequence[Part]) -> Iterable[str]:
+        before: Part | None = None
+        for part in parts:
+            if isinstance(part, Text):
+                yield (self._layout(before).gap if isinstance(before, Media) else "") + part.text
+            else:
+                layout = self._layout(part)
+                modality = part.attachment.modality
+                self._counts[modality] += 1
+                placeholder = layout.placeholder.replace("{i}", str(self._counts[modality]))
+                if layout.place == "front":
+                    self.front.append(placeholder)
+                    self.front_items.append(part.attachment)
+                    continue
+                self.items.append(part.attachment)
+                if layout.place == "turn":
+                    self._pending += placeholder
+                    continue
+                yield self._glue(before, layout, modality) + placeholder
+            before = part
+
+    def _glue(self, before: Part | None, layout: Layout, modality: Modality) -> str:
+        match before:
+            case None:
+                return ""
             case Text(text):
-                pieces["inline"].append(text)
-            case Media(attachment):
-                takes = family.takes[attachment.modality]
-                counters[attachment.modality] = counters.get(attachment.modality, 0) + 1
-                placeholder = takes.placeholder.replace("{i}", str(counters[attachment.modality]))
-                pieces[takes.place].append(placeholder + takes.joiner)
-    return "".join(pieces["before"] + pieces["inline"] + pieces["after"])
+                # Written behind a text that a person broke off there: no more than what they typed, but for the gap
+                # that a placeholder after the text has.
+                return layout.gap if layout.place == "after" and text[-1:] not in (" ", "\n", "\t") else ""
+            case Media(attachment) if attachment.modality == modality:
+                return layout.separator
+            case Media():
+                return self._layout(before).gap
+
+    def _layout(self, part: Media) -> Layout:
+        takes: Takes = self.family.takes[part.attachment.modality]
+        return takes.several if self.several and takes.several else takes
+
+
+def message_dicts(messages: Iterable[Message]) -> list[dict[str, object]]:
+    """Messages as JSON has them."""
+    return [msgspec.to_builtins(message) for message in messages]

@@ -16,14 +16,18 @@ from textual.binding import Binding
 from textual.screen import Screen
 from textual.worker import Worker, WorkerState
 
+from vlmtui.config.trust import TrustStore
 from vlmtui.engine.interface import Engine
+from vlmtui.engine.machine import Machine
 from vlmtui.errors import VlmtuiError
 from vlmtui.registry.match import Model, resolve
 from vlmtui.ui.actions import bindings
 from vlmtui.ui.controllers.engine import EngineController, EngineState
+from vlmtui.ui.controllers.obstacles import Obstacles, Way
 from vlmtui.ui.graphics import Graphics
 from vlmtui.ui.messages import EngineChanged, EngineLogGrew
 from vlmtui.ui.palette import ActionCommands
+from vlmtui.ui.screens.before_load import BeforeLoadScreen
 from vlmtui.ui.screens.loading import LoadingScreen
 from vlmtui.ui.screens.models import ModelsScreen
 from vlmtui.ui.services import Services
@@ -74,6 +78,7 @@ class VlmtuiApp(App[ExitReport | None]):
         self.engine_controller = EngineController(
             services.host, keep_alive_s=services.keep_alive_s, on_change=self._engine_changed
         )
+        self.obstacles = Obstacles(TrustStore(services.paths))
         self.graphics = Graphics()
         """How pictures are drawn; asked of the terminal when the app runs in one."""
         self._question = question
@@ -101,9 +106,14 @@ class VlmtuiApp(App[ExitReport | None]):
         loop = asyncio.get_running_loop()
         for number in _LEAVING_SIGNALS:
             loop.add_signal_handler(number, self._on_signal, number)
+        for warning in self.services.registry.warnings:
+            self.notify(one_line(str(warning)), severity="warning", timeout=15, markup=False)
         model = self._initial_model()
-        if model is None:
+        obstacle = self.obstacles.first(model, None) if model is not None else None
+        if model is None or obstacle is not None:
             self.push_screen(ModelsScreen(self.services, self.engine_controller))
+            if model is not None:
+                self._choose(model, None)
         else:
             self._load(model)
             self.push_screen(LoadingScreen(self.engine_controller, model))
@@ -117,16 +127,44 @@ class VlmtuiApp(App[ExitReport | None]):
 
     @on(ModelsScreen.ModelChosen)
     def _model_chosen(self, event: ModelsScreen.ModelChosen) -> None:
+        self._choose(event.model, event.machine)
+
+    def _choose(self, model: Model, machine: Machine | None, *, size_accepted: bool = False) -> None:
+        """Load a model, after what has to be decided before."""
+        model = self.obstacles.allowed(model)
+        running = self.engine_controller.model
+        known = running is not None and running.spec == model.spec
+        obstacle = None if known else self.obstacles.first(model, machine, size_accepted=size_accepted)
+        if obstacle is None:
+            self._open(model)
+            return
+
+        def go_on(way: Way | None) -> None:
+            if way is None or way.model is None:
+                return
+            if way.trusts:
+                self._remember(way.model)
+            self._choose(way.model, machine, size_accepted=True)
+
+        self.push_screen(BeforeLoadScreen(one_line(model.spec.name), obstacle), go_on)
+
+    def _remember(self, model: Model) -> None:
+        try:
+            self.obstacles.remember(model)
+        except VlmtuiError as error:
+            self.notify(one_line(str(error)), severity="warning", markup=False)
+
+    def _open(self, model: Model) -> None:
         controller = self.engine_controller
-        same = controller.model is not None and controller.model.spec == event.model.spec
+        same = controller.model is not None and controller.model.spec == model.spec
         if same and controller.state is EngineState.READY:
             self._back_to_chat()
             return
         if not same or controller.state is not EngineState.LOADING:
-            self._load(event.model)
+            self._load(model)
         elif self._shows(LoadingScreen):
             return
-        self._show_alone(LoadingScreen(controller, event.model))
+        self._show_alone(LoadingScreen(controller, model))
 
     @on(ModelsScreen.LeavePicker)
     def _leave_picker(self) -> None:

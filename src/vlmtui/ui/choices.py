@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from vlmtui.domain.engine import LoadSpec
@@ -10,6 +10,7 @@ from vlmtui.errors import VlmtuiError
 from vlmtui.protocol.messages import Status
 from vlmtui.registry.loader import Registry
 from vlmtui.registry.match import Model, model_of, resolve
+from vlmtui.registry.routes import mark_of
 from vlmtui.registry.schema import Family
 
 _BUNDLED = "bundled:"
@@ -28,6 +29,13 @@ class Choice:
     """Whether an engine of it runs on this machine."""
     current: bool = False
     """Whether it is this app's own."""
+    downloaded: bool = False
+    """Whether its files are on this machine."""
+
+    @property
+    def closed(self) -> bool:
+        """Whether the installed vLLM cannot run it."""
+        return bool(mark_of(self.family))
 
     @property
     def family(self) -> Family:
@@ -53,29 +61,45 @@ class Choice:
             return "loaded"
         if self.running:
             return "running"
-        return "bundled" if self.bundled else ""
+        if self.closed:
+            return mark_of(self.family)
+        if self.bundled:
+            return "bundled"
+        return "here" if self.downloaded else ""
 
 
 def choices(
-    registry: Registry, *, running: Sequence[Status] = (), current: LoadSpec | None = None, query: str = ""
+    registry: Registry,
+    *,
+    running: Sequence[Status] = (),
+    current: LoadSpec | None = None,
+    downloaded: Sequence[Model] = (),
+    query: str = "",
 ) -> list[Choice]:
-    """The lines to offer for what was typed: bundled ones first, then those that run, then the registry's order.
+    """The lines to offer for what was typed: bundled ones first, then those that run, then what is downloaded, then the
+    registry's order, those that cannot run here last.
 
-    A family is one line. A further model of it gets its own when it runs, or when what was typed names it and not the
-    default. A local folder that was typed is a line too.
+    A family is one line. A further model of it gets its own when it runs or is downloaded, or when what was typed names
+    it and not the default. A local folder or a repository id that was typed is a line too.
     """
     specs = [status.spec for status in running]
+    here = {model.spec.model for model in downloaded}
     rows: list[Choice] = []
     for family in registry.values():
-        rows += _of_family(family, specs, current, query.strip().casefold())
+        rows += _of_family(family, specs, current, here, query.strip().casefold())
     if not query.strip():
         rows += _unlisted(registry, specs, current, rows)
-    if query.startswith(_FOLDER_STARTS):
-        rows += _folder(registry, query.strip(), specs, current)
-    return sorted(rows, key=lambda row: (not row.bundled, not (row.running or row.current)))
+    rows += _downloaded(downloaded, specs, current, rows, query.strip().casefold())
+    if query.startswith(_FOLDER_STARTS) or (query.count("/") == 1 and not rows):
+        rows += _typed(registry, query.strip(), specs, current)
+    return sorted(
+        rows, key=lambda row: (not row.bundled, not (row.running or row.current), not row.downloaded, row.closed)
+    )
 
 
-def _of_family(family: Family, specs: Sequence[LoadSpec], current: LoadSpec | None, query: str) -> list[Choice]:
+def _of_family(
+    family: Family, specs: Sequence[LoadSpec], current: LoadSpec | None, here: Collection[str], query: str
+) -> list[Choice]:
     rows: list[Choice] = []
     about = " ".join((family.title, family.family, *family.architectures, *family.takes)).casefold()
     for number, name in enumerate(family.models):
@@ -87,12 +111,13 @@ def _of_family(family: Family, specs: Sequence[LoadSpec], current: LoadSpec | No
             default=default,
             running=model.spec in specs,
             current=model.spec == current,
+            downloaded=name in here,
         )
         if default:
             listed = all(word in f"{about} {name.casefold()}" for word in query.split())
         else:
             matches = all(word in f"{about} {name.casefold()}" for word in query.split())
-            listed = matches and (row.running or row.current or not (rows and rows[0].default))
+            listed = matches and (row.running or row.current or row.downloaded or not (rows and rows[0].default))
         if listed:
             rows.append(row)
     return rows
@@ -110,9 +135,32 @@ def _unlisted(
     ]
 
 
-def _folder(registry: Registry, path: str, specs: Sequence[LoadSpec], current: LoadSpec | None) -> list[Choice]:
+def _downloaded(
+    models: Sequence[Model],
+    specs: Sequence[LoadSpec],
+    current: LoadSpec | None,
+    rows: Sequence[Choice],
+    query: str,
+) -> list[Choice]:
+    """Downloaded repositories that no record lists."""
+    listed = {row.model.spec.model for row in rows}
+    return [
+        Choice(
+            model,
+            model.spec.name,
+            default=False,
+            running=model.spec in specs,
+            current=model.spec == current,
+            downloaded=True,
+        )
+        for model in models
+        if model.spec.model not in listed and all(word in model.spec.name.casefold() for word in query.split())
+    ]
+
+
+def _typed(registry: Registry, name: str, specs: Sequence[LoadSpec], current: LoadSpec | None) -> list[Choice]:
     try:
-        model = resolve(registry, path)
+        model = resolve(registry, name)
     except (VlmtuiError, RuntimeError):
         return []
     spec = model.spec

@@ -19,8 +19,8 @@ ENVIRONMENT = {
 CPU_ENVIRONMENT = {"VLLM_CPU_KVCACHE_SPACE": "1"}
 """GiB; vLLM's own default takes more than a small machine has."""
 _CPU_DEFAULTS: dict[str, object] = {"dtype": "float32", "enforce_eager": True, "max_num_seqs": 8}
-# On a CPU it is the share of all RAM that must be free at the start, so a family's figure for GPUs means nothing there.
-_CPU_FORCED: dict[str, object] = {"gpu_memory_utilization": 0.3}
+# On a CPU it is the share of all RAM that must be free at the start, so a family's figures for GPUs mean nothing there.
+_CPU_FORCED: dict[str, object] = {"gpu_memory_utilization": 0.3, "tensor_parallel_size": 1}
 
 
 def engine_arguments(spec: LoadSpec, *, known: Collection[str], on_cpu: bool) -> dict[str, object]:

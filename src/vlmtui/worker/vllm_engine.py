@@ -10,12 +10,13 @@ import time
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from dataclasses import fields
+from pathlib import Path
 from typing import Any
 
 from PIL import Image
 
 from vlmtui.domain.attachment import Attachment, Modality
-from vlmtui.domain.conversation import Text, Turn, user_turn
+from vlmtui.domain.conversation import user_turn
 from vlmtui.domain.engine import (
     ChatPrompt,
     Delta,
@@ -26,6 +27,7 @@ from vlmtui.domain.engine import (
     LoadSpec,
     LoadStage,
     MediaSpan,
+    MessagesPrompt,
     Prompt,
     PromptReady,
     RawPrompt,
@@ -37,11 +39,14 @@ from vlmtui.errors import ErrorKind, VlmtuiError, bad_input
 from vlmtui.worker.engine_args import CPU_ENVIRONMENT, ENVIRONMENT, engine_arguments
 from vlmtui.worker.media_items import MediaItem, load_items
 from vlmtui.worker.placeholders import check_placeholders
+from vlmtui.worker.rendering import attachments_of, chat_message, text_of_messages
 
 _log = logging.getLogger(__name__)
 
 Report = Callable[[LoadStage, str], object]
 MODALITIES: tuple[Modality, ...] = ("image", "video")
+EOS_TOKEN = "@eos_token"
+"""Stands for the tokenizer's own end of sequence among the stop tokens of a record."""
 _DELTA_S = 0.02
 """Deltas are sent at most this often, but for the first."""
 _WARM_UP_PICTURE = Image.new("RGB", (112, 112), "gray")
@@ -83,6 +88,7 @@ class VllmEngine:
         self._tokenizer = llm.get_tokenizer()
         self._defaults: dict[str, Any] = llm.model_config.get_diff_sampling_param()
         self._number = 0
+        self._lora = _lora_request(spec)
         self.info = self._describe(spec, arguments)
 
     @property
@@ -109,7 +115,7 @@ class VllmEngine:
                 raise
 
     async def generate(self, request: GenerateRequest) -> AsyncGenerator[EngineEvent, None]:
-        items = await load_items(_attachments(request.prompt))
+        items = await load_items(attachments_of(request.prompt))
         async with aclosing(self._answer(request, items)) as events:
             async for event in events:
                 yield event
@@ -119,7 +125,9 @@ class VllmEngine:
         rendered = await self._render(request.prompt, items)
         yield self._prompt_ready(request, rendered)
         self._number += 1
-        outputs = self._llm.generate(rendered, parameters, f"{request.request_id}-{self._number}")
+        outputs = self._llm.generate(
+            rendered, parameters, f"{request.request_id}-{self._number}", lora_request=self._lora
+        )
         text, tokens, sent_at = "", 0, 0.0
         last_token: int | None = None
         output: Any = None
@@ -147,6 +155,10 @@ class VllmEngine:
     async def _render(self, prompt: Prompt, items: list[MediaItem]) -> Any:
         """The engine's input: token ids with the media's placeholders expanded, and the processed media."""
         started = time.time()
+        if isinstance(prompt, MessagesPrompt):
+            appliers = [self._processor(), self._tokenizer] if prompt.by == "processor" else [self._tokenizer]
+            text = await asyncio.to_thread(text_of_messages, prompt, appliers)
+            prompt = RawPrompt(text=text, attachments=prompt.attachments)
         if isinstance(prompt, ChatPrompt):
             parsed = await self._render_chat(prompt, items)
             parameters = self._renderer.default_chat_tok_params
@@ -172,14 +184,15 @@ class VllmEngine:
     async def _render_chat(self, prompt: ChatPrompt, items: list[MediaItem]) -> Any:
         from vllm.renderers.params import ChatParams
 
-        if prompt.chat_template is None and not self.info.has_chat_template:
+        template = prompt.chat_template
+        if template is None and not self.info.has_chat_template:
+            template = prompt.fallback_template
+        if template is None and not self.info.has_chat_template:
             message = f"{self.info.spec.name} has no chat template."
             raise VlmtuiError(ErrorKind.NO_CHAT_TEMPLATE, message, hint="Ask with a raw prompt instead.")
         left = iter(items)
-        messages = [_message(turn, left) for turn in prompt.turns]
-        parameters = ChatParams(
-            chat_template=prompt.chat_template, chat_template_kwargs={"add_generation_prompt": True}
-        )
+        messages = [chat_message(turn, left) for turn in prompt.turns]
+        parameters = ChatParams(chat_template=template, chat_template_kwargs={"add_generation_prompt": True})
         _, parsed = await self._renderer.render_messages_async(messages, parameters)
         # The renderer only takes videos as addresses; it is given an empty place for each, which is filled here.
         videos = [item.data for item in items if item.modality == "video"]
@@ -245,7 +258,15 @@ class VllmEngine:
             message = "The sampling parameters are not accepted by the engine."
             raise bad_input(message, detail=str(error), hint="Correct them in the settings.") from error
 
+    def _processor(self) -> Any:
+        """The model's Hugging Face processor; None where it has none."""
+        processor = getattr(self._renderer, "mm_processor", None)
+        return None if processor is None else processor.info.get_hf_processor()
+
     def _token_id(self, token: str) -> int | None:
+        if token == EOS_TOKEN:
+            eos: int | None = self._tokenizer.eos_token_id
+            return eos
         found = self._tokenizer.get_vocab().get(token)
         return None if found is None else int(found)
 
@@ -285,24 +306,15 @@ class VllmEngine:
         return found is not None
 
 
-def _attachments(prompt: Prompt) -> tuple[Attachment, ...]:
-    if isinstance(prompt, RawPrompt):
-        return prompt.attachments
-    return tuple(item for turn in prompt.turns for item in turn.attachments)
+def _lora_request(spec: LoadSpec) -> Any:
+    """The adapter that every request is run with; its files are fetched where they are not there yet."""
+    if spec.lora is None:
+        return None
+    from huggingface_hub import snapshot_download
+    from vllm.lora.request import LoRARequest
 
-
-def _message(turn: Turn, items: Any) -> dict[str, Any]:
-    """A message as vLLM's renderer takes it; media are taken from `items` in order."""
-    if not turn.attachments:
-        return {"role": turn.role, "content": turn.text}
-    content: list[dict[str, Any]] = []
-    for part in turn.parts:
-        if isinstance(part, Text):
-            content.append({"type": "text", "text": part.text})
-            continue
-        item = next(items)
-        if item.modality == "image":
-            content.append({"type": "image_pil", "image_pil": item.data, "uuid": item.uuid})
-        else:
-            content.append({"type": "video_url", "video_url": None, "uuid": item.uuid})
-    return {"role": turn.role, "content": content}
+    folder = Path(spec.model)
+    if not folder.is_dir():
+        wanted = f"{spec.lora.path}/*"
+        folder = Path(snapshot_download(spec.model, revision=spec.revision, allow_patterns=[wanted]))
+    return LoRARequest(spec.lora.name, spec.lora.id, str(folder / spec.lora.path))

@@ -13,12 +13,13 @@ from textual.screen import Screen
 from textual.widgets import Footer, Input, Static
 from textual.worker import Worker, WorkerState
 
+from vlmtui.engine.machine import Machine
 from vlmtui.errors import VlmtuiError
 from vlmtui.protocol.messages import Status
-from vlmtui.registry.match import Model
+from vlmtui.registry.cache import downloaded
+from vlmtui.registry.match import Model, resolve
 from vlmtui.ui.choices import choices
 from vlmtui.ui.controllers.engine import EngineController, EngineState
-from vlmtui.ui.machine import Machine
 from vlmtui.ui.messages import EngineChanged
 from vlmtui.ui.services import Services
 from vlmtui.ui.text import one_line
@@ -58,9 +59,10 @@ class ModelsScreen(Screen[None]):
 
     @dataclass
     class ModelChosen(Message):
-        """The user wants this model."""
+        """The user wants this model. `machine` is what it would run on, where that is known."""
 
         model: Model
+        machine: Machine | None = None
 
     @dataclass
     class LeavePicker(Message):
@@ -84,12 +86,19 @@ class ModelsScreen(Screen[None]):
 
         error: VlmtuiError
 
+    @dataclass
+    class DownloadedFound(Message):
+        """The models that are on this machine are known."""
+
+        downloaded: list[Model]
+
     def __init__(self, services: Services, engine_controller: EngineController) -> None:
         super().__init__()
         self.services = services
         self.engine_controller = engine_controller
         self.machine: Machine | None = None
         self.running: list[Status] = []
+        self.downloaded: list[Model] = []
 
     def compose(self) -> ComposeResult:
         with Horizontal(id="top"):
@@ -125,12 +134,17 @@ class ModelsScreen(Screen[None]):
 
     @on(ModelList.Chosen)
     def _choose(self, event: ModelList.Chosen) -> None:
-        self.post_message(self.ModelChosen(event.choice.model))
+        self.post_message(self.ModelChosen(event.choice.model, self.machine))
 
     @on(MachineMeasured)
     def _machine_measured(self, event: MachineMeasured) -> None:
         self.machine = event.machine
         self.query_one("#machine", Static).update(event.machine.describe())
+        self._fill()
+
+    @on(DownloadedFound)
+    def _downloaded_found(self, event: DownloadedFound) -> None:
+        self.downloaded = event.downloaded
         self._fill()
 
     @on(RunningFound)
@@ -162,7 +176,7 @@ class ModelsScreen(Screen[None]):
         if chosen is None:
             self.app.bell()
         else:
-            self.post_message(self.ModelChosen(chosen.model))
+            self.post_message(self.ModelChosen(chosen.model, self.machine))
 
     def action_back(self) -> None:
         """Clear the filter; with nothing to clear, go back to the chat."""
@@ -188,10 +202,23 @@ class ModelsScreen(Screen[None]):
         """Ask for what takes a while, once the first picture is on the screen."""
         self._measure()
         self._find_running()
+        self._find_downloaded()
 
     @work(thread=True, group="machine", exit_on_error=False)
     def _measure(self) -> None:
         self.post_message(self.MachineMeasured(Machine.measure()))
+
+    @work(thread=True, group="downloaded", exit_on_error=False)
+    def _find_downloaded(self) -> None:
+        found: list[Model] = []
+        for one in downloaded():
+            try:
+                found.append(resolve(self.services.registry, one.name))
+            except VlmtuiError:
+                # No vision-language model, or one whose config says nothing.
+                continue
+        if found:
+            self.post_message(self.DownloadedFound(found))
 
     @work(group="running", exit_on_error=False)
     async def _find_running(self) -> None:
@@ -205,7 +232,9 @@ class ModelsScreen(Screen[None]):
         newest = controller.model.spec if controller.model else None
         loaded = newest if controller.state is EngineState.READY else None
         query = self._query
-        rows = choices(self.services.registry, running=self.running, current=loaded, query=query)
+        rows = choices(
+            self.services.registry, running=self.running, current=loaded, downloaded=self.downloaded, query=query
+        )
         self.query_one(ModelList).show(rows, self.machine, prefer=newest)
         nothing = self.query_one("#nothing", Static)
         nothing.display = not rows

@@ -5,8 +5,10 @@ from __future__ import annotations
 from textual.content import Content
 from textual.widgets import Static
 
+from vlmtui.engine.fit import Fit, judge
+from vlmtui.engine.machine import Machine, gib
+from vlmtui.registry.routes import closed, route_name, status_of
 from vlmtui.ui.choices import Choice
-from vlmtui.ui.machine import Fit, Machine, fit, gib, needed_bytes
 from vlmtui.ui.text import one_line
 from vlmtui.ui.widgets.model_list import context_text, size_text
 
@@ -28,8 +30,12 @@ def details(choice: Choice, machine: Machine | None) -> Content:
         ("Takes", ", ".join(f"{modality} ×{takes.max_items}" for modality, takes in family.takes.items())),
         ("Parameters", size_text(choice.parameters_b)),
         ("Context", f"{context_text(choice.context)} tokens" if choice.context else "?"),
-        ("Licence", family.licence or "?"),
+        ("Licence", (family.licence or "?") + (", asks for an agreement" if family.gated else "")),
+        ("Route", f"{route_name(family)}: {status_of(family)}" if choice.model.listed else "not in the registry"),
+        ("Checked", {"engine": "tiny model, real engine", "trained": "trained model"}.get(family.checked, "no")),
     ]
+    if family.trust_remote_code:
+        facts.append(("Own code", "asks before it runs"))
     architectures = Content.styled("\n".join(one_line(name) for name in family.architectures), "$muted")
     others = [name for name in family.models if name != family.models[0]]
     blocks = [
@@ -39,6 +45,7 @@ def details(choice: Choice, machine: Machine | None) -> Content:
         Content(one_line(family.note)) if family.note else Content.styled("No note in its record.", "$muted"),
         Content("\n").join(_fact(label, value) for label, value in facts),
         architectures,
+        *([Content.styled(one_line(str(error)), "$text-error")] if (error := closed(family)) else []),
         _memory(choice, machine),
     ]
     if others:
@@ -52,15 +59,17 @@ def _fact(label: str, value: str) -> Content:
 
 
 def _memory(choice: Choice, machine: Machine | None) -> Content:
-    if choice.parameters_b is None:
+    verdict = judge(choice.model, machine)
+    if not verdict.needed:
         return Content.styled("Its size is not known, so neither is whether it fits.", "$muted")
-    needed = f"Needs about {gib(needed_bytes(choice.parameters_b))} in 16 bits."
+    needed = f"Needs about {gib(verdict.needed)}."
     if machine is None:
         return Content.styled(needed, "$muted")
-    verdict = {
+    said = {
         Fit.YES: ("✓ Fits: ", "$text-success"),
         Fit.SEVERAL: ("✓ Fits several GPUs together: ", "$text-warning"),
         Fit.NO: ("✗ Too big: ", "$text-error"),
         Fit.UNKNOWN: ("? ", "$muted"),
-    }[fit(choice.parameters_b, machine)]
-    return Content.assemble((needed + "\n", "$muted"), verdict, machine.describe() + ".")
+    }[verdict.fit]
+    advice = f"\nWould fit with {one_line(verdict.advice)}." if verdict.advice else ""
+    return Content.assemble((needed + "\n", "$muted"), said, machine.describe() + ".", (advice, "$muted"))

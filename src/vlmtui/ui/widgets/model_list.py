@@ -12,8 +12,9 @@ from textual.widgets import OptionList, Static
 from textual.widgets.option_list import Option
 
 from vlmtui.domain.engine import LoadSpec
+from vlmtui.engine.fit import Fit, judge
+from vlmtui.engine.machine import Machine
 from vlmtui.ui.choices import Choice
-from vlmtui.ui.machine import Fit, Machine, fit
 from vlmtui.ui.text import one_line
 
 _TAKES, _SIZE, _CONTEXT, _FITS, _STATE = 17, 5, 7, 9, 7
@@ -58,7 +59,7 @@ def row(choice: Choice, machine: Machine | None, width: int, *, marked: bool = F
     """One line of the list, a mark and `width` cells wide. The mark tells the highlight where colours cannot."""
     title_width, name_width = _first_columns(width)
     name = f"{' ' * _GAP}{_cell(one_line(choice.model.spec.name), name_width)}" if name_width else ""
-    fits = fit(choice.parameters_b, machine)
+    fits = judge(choice.model, machine).fit
     gap = " " * _GAP
     line = Content.assemble(
         (_MARK if marked else " ", "$text-accent"),
@@ -73,9 +74,15 @@ def row(choice: Choice, machine: Machine | None, width: int, *, marked: bool = F
         gap,
         (_cell(_FIT_MARKS[fits], _FITS), _FIT_STYLES[fits]),
         gap,
-        (_cell(choice.state, _STATE), "$text-accent" if choice.running or choice.current else "$muted"),
+        (_cell(choice.state, _STATE), _state_style(choice)),
     )
     return line.truncate(max(1, width + 1), ellipsis=True)
+
+
+def _state_style(choice: Choice) -> str:
+    if choice.running or choice.current:
+        return "$text-accent"
+    return "$text-error" if choice.closed else "$muted"
 
 
 def header(width: int) -> Content:

@@ -1,14 +1,9 @@
-"""Whether a model fits this machine: a rule of thumb, from its size and the memory that is free now."""
+"""The memory of this machine: of its GPUs, and of the computer."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import StrEnum
 
-_BYTES_PER_PARAMETER = 2
-"""16-bit weights."""
-_OVERHEAD = 1.2
-"""KV cache and activations, at the least."""
 GIB = 2**30
 
 
@@ -42,32 +37,6 @@ class Machine:
         first = self.gpus[0]
         count = f"{len(self.gpus)} × " if len(self.gpus) > 1 else ""
         return f"{count}{first.name}, {gib(sum(gpu.free for gpu in self.gpus))} free"
-
-
-class Fit(StrEnum):
-    """Whether a model fits."""
-
-    YES = "fits"
-    SEVERAL = "several GPUs"
-    NO = "too big"
-    UNKNOWN = "?"
-
-
-def needed_bytes(parameters_b: float) -> int:
-    """What a model of that many billions of parameters needs to run, roughly."""
-    return int(parameters_b * 1e9 * _BYTES_PER_PARAMETER * _OVERHEAD)
-
-
-def fit(parameters_b: float | None, machine: Machine | None) -> Fit:
-    """Whether a model of that size fits into the free memory: of one GPU, of all of them, or of the computer."""
-    if parameters_b is None or machine is None:
-        return Fit.UNKNOWN
-    needed = needed_bytes(parameters_b)
-    if not machine.gpus:
-        return Fit.YES if needed <= machine.ram_free else Fit.NO
-    if needed <= max(gpu.free for gpu in machine.gpus):
-        return Fit.YES
-    return Fit.SEVERAL if needed <= sum(gpu.free for gpu in machine.gpus) else Fit.NO
 
 
 def gib(size: int) -> str:

@@ -1,0 +1,107 @@
+"""`vlmtui prompt`: what would be sent, without an engine."""
+
+from __future__ import annotations
+
+import argparse
+
+import msgspec
+
+from vlmtui.bootstrap import build
+from vlmtui.cli.ask import read_question
+from vlmtui.cli.output import note, print_json
+from vlmtui.domain.attachment import Attachment, Modality
+from vlmtui.domain.conversation import Text, Turn, system_turn, user_turn
+from vlmtui.domain.engine import ChatPrompt, MessagesPrompt, RawPrompt
+from vlmtui.domain.sampling import Sampling
+from vlmtui.engine.session import make_request
+from vlmtui.registry.match import Model, engine_args_of, resolve
+from vlmtui.registry.routes import closed
+from vlmtui.ui.text import visible
+
+
+def prompt(arguments: argparse.Namespace) -> int:
+    """Print the prompt. Raises VlmtuiError where the family cannot take what is asked for."""
+    application = build({"system_prompt": arguments.system_prompt})
+    model = resolve(application.registry, arguments.family)
+    counts: dict[Modality, int] = {"image": arguments.images, "video": arguments.videos}
+    attachments = [_stand_in(kind, number) for kind, count in counts.items() for number in range(1, count + 1)]
+    asked = user_turn(read_question(arguments.question), attachments)
+    system = application.settings.system_prompt
+    turns = [system_turn(system), asked] if system else [asked]
+    request = make_request(model.family, turns, model.family.sampling or Sampling(), mode=arguments.mode)
+    shown = request.prompt
+    if arguments.json:
+        print_json(_as_json(model, shown, request.sampling, counts))
+        return 0
+    if error := closed(model.family):
+        note(f"note: {error}")
+    match shown:
+        case RawPrompt(text=text):
+            print(visible(text))
+        case MessagesPrompt():
+            note(f"The {shown.by}'s chat template makes the prompt of these messages:")
+            print_json(_messages(shown))
+        case ChatPrompt():
+            note("The chat template makes the prompt of these messages:")
+            print_json(_messages(shown))
+    return 0
+
+
+def _as_json(
+    model: Model, shown: ChatPrompt | RawPrompt | MessagesPrompt, sampling: Sampling, counts: dict[Modality, int]
+) -> dict[str, object]:
+    family = model.family
+    content: dict[str, object]
+    match shown:
+        case RawPrompt(text=text):
+            content = {"kind": "text", "prompt": text}
+        case MessagesPrompt(by=by, chat_template=template):
+            content = {"kind": "messages", "messages": _messages(shown), "by": by, "chat_template": template}
+        case ChatPrompt(chat_template=template):
+            content = {"kind": "messages", "messages": _messages(shown), "by": "engine", "chat_template": template}
+    wanted = {modality: count for modality, count in counts.items() if count}
+    arguments = engine_args_of(family, wanted or None)
+    if family.trust_remote_code:
+        arguments["trust_remote_code"] = True
+    video = family.takes.get("video")
+    chosen = msgspec.to_builtins(family.sampling) if family.sampling else {}
+    return {
+        "family": family.family or None,
+        "model": model.spec.name,
+        **content,
+        "stop_token_ids": list(sampling.stop_token_ids),
+        "stop": list(sampling.stop_tokens),
+        "engine_args": arguments,
+        "sampling": chosen,
+        "lora": msgspec.to_builtins(family.lora) if family.lora else None,
+        "needs_video_metadata": bool(video and video.metadata),
+    }
+
+
+def _messages(shown: ChatPrompt | MessagesPrompt) -> list[dict[str, object]]:
+    if isinstance(shown, MessagesPrompt):
+        return [msgspec.to_builtins(message) for message in shown.messages]
+    return [{"role": turn.role, "content": _content(turn)} for turn in shown.turns]
+
+
+def _content(turn: Turn) -> object:
+    if not turn.attachments:
+        return turn.text
+    return [
+        {"type": "text", "text": part.text} if isinstance(part, Text) else {"type": part.attachment.modality}
+        for part in turn.parts
+    ]
+
+
+def _stand_in(modality: Modality, number: int) -> Attachment:
+    """An attachment that is not there; prompts need no more than its kind."""
+    return Attachment(
+        modality=modality,
+        name=f"{modality} {number}",
+        path="",
+        sha256="",
+        width=0,
+        height=0,
+        size_bytes=0,
+        format="",
+    )

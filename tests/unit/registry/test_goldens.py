@@ -1,0 +1,202 @@
+"""Every family's prompt against the seed documents, whose own code wrote `seeds.json`, and its chat template."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import jinja2
+import msgspec
+import pytest
+
+from vlmtui.domain.attachment import Attachment, Modality
+from vlmtui.domain.conversation import Text, Turn, assistant_turn, user_turn
+from vlmtui.domain.engine import ChatPrompt, MessagesPrompt, RawPrompt
+from vlmtui.registry.loader import Registry
+from vlmtui.registry.match import engine_args_of
+from vlmtui.registry.prompts import chat_prompt, raw_prompt
+from vlmtui.registry.schema import Family
+
+SEEDS = json.loads((Path(__file__).parent / "seeds.json").read_bytes())
+QUESTION: str = SEEDS["question"]
+REGISTRY = Registry.bundled()
+SHOWN: dict[str, dict[Modality, int]] = {
+    "image": {"image": 1}, "images2": {"image": 2}, "images3": {"image": 3}, "video": {"video": 1},
+}  # fmt: skip
+DEVIATIONS: dict[tuple[str, str], str] = {
+    ("qwen2_5_omni", "mm_processor_kwargs"): "fps is a number: the installed processor divides by it",
+    ("phi4_mm", "mm_processor_kwargs"): "the newer example's dynamic_hd of several images",
+    ("internvl_chat", "mm_processor_kwargs"): "the installed processor refuses max_dynamic_patch",
+    ("ernie45_vl", "limit_mm_per_prompt"): "the seed asks for one image also where it shows a video",
+}
+"""Engine arguments in which a record differs from the seeds on purpose."""
+
+
+def shown(counts: dict[Modality, int]) -> list[Attachment]:
+    return [
+        Attachment(
+            modality=modality, name=f"{modality}{number}", path="/x", sha256="0" * 64,
+            width=8, height=8, size_bytes=1, format="PNG",
+        )
+        for modality, count in counts.items()
+        for number in range(count)
+    ]  # fmt: skip
+
+
+CASES = [
+    pytest.param(name, case, seed, id=f"{name}-{case}")
+    for name, found in SEEDS["families"].items()
+    for case, seed in found.items()
+]
+
+
+def test_every_family_of_the_seeds_has_a_record() -> None:
+    assert set(SEEDS["families"]) <= set(REGISTRY)
+    assert len(SEEDS["families"]) == 63
+    assert len(REGISTRY) >= 63 + 15 + 1
+
+
+@pytest.mark.parametrize(("name", "case", "seed"), CASES)
+def test_the_prompt_is_the_seeds(name: str, case: str, seed: dict[str, Any]) -> None:
+    prompt = raw_prompt(REGISTRY[name], [user_turn(QUESTION, shown(SHOWN[case]))])
+    if isinstance(prompt, RawPrompt):
+        assert seed["kind"] == "text"
+        assert prompt.text == seed["prompt"]
+    else:
+        assert seed["kind"] == "messages"
+        assert prompt.by == seed["by"]
+        assert msgspec.json.decode(msgspec.json.encode(prompt.messages)) == _plain(seed["messages"])
+        assert (prompt.chat_template or None) == seed.get("chat_template")
+
+
+def _plain(messages: Any) -> Any:
+    """The seeds' messages; some scripts hand over a list of conversations."""
+    return messages[0] if isinstance(messages[0], list) else messages
+
+
+@pytest.mark.parametrize(("name", "case", "seed"), CASES)
+def test_the_engine_arguments_are_the_seeds(name: str, case: str, seed: dict[str, Any]) -> None:
+    family = REGISTRY[name]
+    given = engine_args_of(family, SHOWN[case])
+    for argument, value in seed["engine_args"].items():
+        match argument:
+            case "model":
+                wanted = value.removeprefix("snapshot:").partition("@")[0]
+                assert wanted in [model.partition("@")[0] for model in family.models]
+            case "trust_remote_code":
+                # The newest script of Aria needs it no more.
+                assert family.trust_remote_code or name == "aria"
+            case _ if (name, argument) in DEVIATIONS:
+                continue
+            case "limit_mm_per_prompt":
+                assert {key: count for key, count in given[argument].items() if count} == value  # type: ignore[attr-defined]
+            case _:
+                assert given.get(argument) == value, argument
+
+
+@pytest.mark.parametrize(("name", "case", "seed"), CASES)
+def test_stops_sampling_and_lora_are_the_seeds(name: str, case: str, seed: dict[str, Any]) -> None:
+    family = REGISTRY[name]
+    assert list(family.stop_token_ids) == (seed.get("stop_token_ids") or [])
+    assert set(seed.get("stop_tokens") or []) <= set(family.stop_tokens)
+    if lora := seed.get("lora"):
+        assert family.lora is not None
+        assert (family.lora.name, family.lora.id, family.lora.path) == tuple(lora[:3])
+        assert family.engine_args["max_lora_rank"] == lora[3]
+    if sampling := seed.get("sampling"):
+        assert family.sampling is not None
+        own = {**msgspec.structs.asdict(family.sampling), **family.sampling.extra}
+        assert {key: own[key] for key in sampling} == sampling
+
+
+def conversations(family: Family) -> Iterator[list[Turn]]:
+    """What a family may be asked: one to three images, a video, two turns with an image each, text around an image."""
+    images, videos = family.takes.get("image"), family.takes.get("video")
+    most = images.max_items if images else 0
+    for count in range(1, min(most, 3) + 1):
+        yield [user_turn(QUESTION, shown({"image": count})), assistant_turn("An answer."), user_turn("And {i}?")]
+    if most > 1:
+        yield [
+            user_turn("first", shown({"image": 1})),
+            assistant_turn("a"),
+            user_turn("second", shown({"image": 1})),
+        ]
+        first, second = user_turn("", shown({"image": 2})).parts[:2]
+        yield [Turn("user", (first, Text("unlike "), second, Text(" how?")))]
+    if videos:
+        yield [user_turn(QUESTION, shown({"video": 1}))]
+    if images and videos:
+        yield [user_turn(QUESTION, shown({"image": 1, "video": 1}))]
+
+
+ALL = [
+    pytest.param(family, turns, id=f"{family.family}-{number}")
+    for family in REGISTRY.values()
+    for number, turns in enumerate(conversations(family))
+]
+
+
+@pytest.mark.parametrize(("family", "turns"), ALL)
+def test_every_attachment_has_its_placeholder_and_every_word_is_kept(family: Family, turns: list[Turn]) -> None:
+    prompt = raw_prompt(family, turns)
+    assert len(prompt.attachments) == sum(len(turn.attachments) for turn in turns)
+    text = prompt.text if isinstance(prompt, RawPrompt) else _all_text(prompt)
+    for modality, takes in family.takes.items():
+        count = sum(item.modality == modality for item in prompt.attachments)
+        mark = max(takes.placeholder.split("{i}"), key=len).strip()
+        if isinstance(prompt, RawPrompt) and mark:
+            assert text.count(mark) == count
+    if family.question == "free":
+        for turn in turns:
+            position = 0
+            for part in turn.parts:
+                if isinstance(part, Text):
+                    assert part.text.strip() in text[position:]
+                    position = text.index(part.text.strip(), position)
+
+
+def _all_text(prompt: MessagesPrompt) -> str:
+    return "".join(
+        message.content
+        if isinstance(message.content, str)
+        else "".join(str(part.get("text", "")) for part in message.content)
+        for message in prompt.messages
+    )
+
+
+WRITTEN = [one for one in ALL if isinstance(raw_prompt(*one.values), RawPrompt)]  # type: ignore[arg-type]
+"""Those whose raw prompt the record writes, and not the model's own template."""
+
+
+@pytest.mark.parametrize(("family", "turns"), WRITTEN)
+def test_the_registrys_chat_template_writes_the_raw_prompt(family: Family, turns: list[Turn]) -> None:
+    raw = raw_prompt(family, turns)
+    assert isinstance(raw, RawPrompt)
+    prompt = chat_prompt(msgspec.structs.replace(family, chat="registry"), turns)
+    assert prompt.chat_template is not None
+    assert _rendered(prompt.chat_template, prompt.turns) == raw.text
+
+
+def test_only_families_without_a_template_of_their_own_are_given_one() -> None:
+    for family in REGISTRY.values():
+        prompt = chat_prompt(family, [user_turn("q")])
+        assert isinstance(prompt, ChatPrompt)
+        assert (prompt.chat_template is not None) == (family.chat == "registry")
+
+
+def _rendered(template: str, turns: Sequence[Turn]) -> str:
+    """As vLLM's renderer does it: content is a list of parts."""
+    messages = [
+        {
+            "role": turn.role,
+            "content": [
+                {"type": "text", "text": part.text} if isinstance(part, Text) else {"type": part.attachment.modality}
+                for part in turn.parts
+            ],
+        }
+        for turn in turns
+    ]
+    environment = jinja2.Environment()
+    return environment.from_string(template).render(messages=messages, add_generation_prompt=True)

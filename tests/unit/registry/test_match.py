@@ -1,0 +1,182 @@
+"""From a name, a repository or a folder to a family."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from vlmtui.errors import ErrorKind, VlmtuiError
+from vlmtui.paths import bundled_model
+from vlmtui.registry.cache import downloaded, hub_cache, snapshot_of
+from vlmtui.registry.engine_values import with_engine_args
+from vlmtui.registry.loader import Registry
+from vlmtui.registry.match import DEFAULT_MODEL, engine_args_of, resolve, with_trust
+
+
+@pytest.fixture(scope="module")
+def registry() -> Registry:
+    return Registry.bundled()
+
+
+def a_folder(folder: Path, config: Mapping[str, object] | str) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "config.json").write_text(config if isinstance(config, str) else json.dumps(config))
+    return folder
+
+
+def a_repository(cache: Path, name: str, config: Mapping[str, object], commit: str = "c0ffee") -> Path:
+    root = cache / f"models--{name.replace('/', '--')}"
+    (root / "refs").mkdir(parents=True)
+    (root / "refs" / "main").write_text(commit)
+    return a_folder(root / "snapshots" / commit, config)
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub"))
+    return tmp_path / "hub"
+
+
+def test_the_default_model_ships_with_the_package(registry: Registry) -> None:
+    model = resolve(registry, DEFAULT_MODEL)
+    assert model.spec.name == "shapes"
+    assert model.spec.engine_args["limit_mm_per_prompt"] == {"image": 8, "video": 2}
+    assert not model.spec.trust_remote_code
+    assert resolve(registry, str(bundled_model())).family.family == "shapes"
+
+
+def test_every_family_and_every_listed_repository_finds_itself(registry: Registry, cache: Path) -> None:
+    for family in registry.values():
+        assert resolve(registry, family.family).family is family
+        for name in family.models:
+            found = resolve(registry, name)
+            assert family.family in (found.family.family, *_shared(registry, name))
+            assert name.startswith("bundled:") or found.spec.model == name
+
+
+def _shared(registry: Registry, name: str) -> list[str]:
+    return [family.family for family in registry.values() if name in family.models]
+
+
+@pytest.mark.parametrize(
+    ("config", "family"),
+    [
+        ({"architectures": ["Qwen2VLForConditionalGeneration"], "model_type": "qwen2_vl"}, "qwen2_vl"),
+        ({"architectures": ["InternVLChatModel"], "model_type": "internvl_chat"}, "internvl_chat"),
+        ({"model_type": "idefics3"}, "idefics3"),
+        (
+            {"architectures": ["LlavaForConditionalGeneration"], "vision_config": {"model_type": "pixtral"}},
+            "pixtral_hf",
+        ),
+        (
+            {"architectures": ["PaliGemmaForConditionalGeneration"], "text_config": {"model_type": "gemma2"}},
+            "paligemma2",
+        ),
+    ],
+)
+def test_a_local_folder_finds_its_family_by_its_config(
+    registry: Registry, tmp_path: Path, config: dict[str, object], family: str
+) -> None:
+    folder = a_folder(tmp_path / "some-finetune", config)
+    model = resolve(registry, str(folder))
+    assert model.family.family == family
+    assert model.spec.model == str(folder)
+
+
+def test_a_repository_that_is_not_here_is_found_by_the_longest_pattern(registry: Registry, cache: Path) -> None:
+    assert resolve(registry, "someone/Qwen2-VL-7B-Instruct-finetuned").family.family == "qwen2_vl"
+    assert resolve(registry, "someone/InternVL3-78B-AWQ").family.family == "internvl_chat"
+
+
+def test_the_config_of_a_downloaded_repository_is_stronger_than_its_name(registry: Registry, cache: Path) -> None:
+    a_repository(cache, "someone/Qwen2-VL-in-name-only", {"model_type": "idefics3"})
+    assert resolve(registry, "someone/Qwen2-VL-in-name-only").family.family == "idefics3"
+
+
+def test_a_draw_names_the_candidates(registry: Registry, tmp_path: Path) -> None:
+    folder = a_folder(tmp_path / "mine", {"architectures": ["QWenLMHeadModel"], "visual": {"image_size": 448}})
+    with pytest.raises(VlmtuiError, match=r"qwen_vl.*qwen_vl_chat") as caught:
+        resolve(registry, str(folder))
+    assert caught.value.kind is ErrorKind.MODEL_UNKNOWN
+
+
+def test_a_model_that_only_vllm_knows_runs_with_its_own_template(registry: Registry, tmp_path: Path) -> None:
+    folder = a_folder(tmp_path / "new", {"architectures": ["Moondream3ForCausalLM"], "model_type": "moondream3"})
+    model = resolve(registry, str(folder))
+    assert not model.listed
+    assert "not in the registry" in model.family.note.lower()
+
+
+@pytest.mark.parametrize(
+    ("config", "kind"),
+    [
+        ('{"architectures": ["NobodyKnows"]}', ErrorKind.MODEL_UNKNOWN),
+        ("{}", ErrorKind.MODEL_UNKNOWN),
+        ("[]", ErrorKind.BAD_INPUT),
+        ("{", ErrorKind.BAD_INPUT),
+    ],
+)
+def test_a_folder_that_is_no_known_model_is_refused(
+    registry: Registry, tmp_path: Path, config: str, kind: ErrorKind
+) -> None:
+    with pytest.raises(VlmtuiError) as caught:
+        resolve(registry, str(a_folder(tmp_path, config)))
+    assert caught.value.kind is kind
+    assert caught.value.exit_code == 2
+
+
+def test_a_folder_without_a_config_is_refused(registry: Registry, tmp_path: Path) -> None:
+    with pytest.raises(VlmtuiError, match=r"no readable config\.json"):
+        resolve(registry, str(tmp_path))
+
+
+def test_a_misspelt_name_is_told_the_nearest(registry: Registry) -> None:
+    with pytest.raises(VlmtuiError) as caught:
+        resolve(registry, "qwen2-vl")
+    assert "qwen2_vl" in caught.value.hint
+
+
+def test_the_hub_cache_is_looked_through(cache: Path) -> None:
+    folder = a_repository(cache, "owner/name", {"model_type": "qwen2_vl"})
+    (folder / "model.safetensors").write_bytes(b"x" * 10)
+    (cache / "models--owner--empty" / "snapshots").mkdir(parents=True)
+    (cache / "datasets--owner--data").mkdir()
+    (found,) = downloaded()
+    assert (found.name, found.folder, found.weights_bytes, found.complete) == ("owner/name", folder, 10, True)
+    (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": {"a": "other.safetensors"}}))
+    assert not downloaded()[0].complete
+    assert snapshot_of("owner/nowhere") is None
+    assert hub_cache({"HF_HOME": "/x"}) == Path("/x/hub")
+
+
+def test_engine_arguments_follow_the_case(registry: Registry) -> None:
+    family = registry["idefics3"]
+    single = engine_args_of(family, {"image": 1})
+    several = engine_args_of(family, {"image": 2})
+    assert (single["max_num_seqs"], several["max_num_seqs"]) == (2, 16)
+    assert several["mm_processor_kwargs"] == {"size": {"longest_edge": 728}}
+    assert several["max_model_len"] == 8192
+    assert single["limit_mm_per_prompt"] == {"image": 1, "video": 0}
+
+
+def test_a_user_sets_engine_arguments(registry: Registry) -> None:
+    model = with_engine_args(
+        resolve(registry, "shapes"),
+        ["max-model-len=128", "enforce_eager=true", "kv_cache_dtype=fp8", "mm_processor_kwargs={ fps = 1 }"],
+    )
+    given = model.spec.engine_args
+    assert (given["max_model_len"], given["enforce_eager"], given["kv_cache_dtype"]) == (128, True, "fp8")
+    assert given["mm_processor_kwargs"] == {"fps": 1}
+    assert given["max_num_seqs"] == 8
+    with pytest.raises(VlmtuiError, match="no engine argument"):
+        with_engine_args(model, ["max_model_len"])
+
+
+def test_trust_is_given_to_one_model_at_a_time(registry: Registry) -> None:
+    model = resolve(registry, "internvl_chat")
+    assert not model.spec.trust_remote_code
+    assert with_trust(model).spec.trust_remote_code
+    assert not any(resolve(registry, name).spec.trust_remote_code for name in registry)

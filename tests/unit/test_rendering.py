@@ -1,0 +1,70 @@
+"""Raw prompts that the model's own chat template writes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jinja2
+import pytest
+
+from vlmtui.domain.engine import Message, MessagesPrompt
+from vlmtui.errors import ErrorKind, VlmtuiError
+from vlmtui.worker.rendering import text_of_messages
+
+STRINGS = "{% for m in messages %}[{{ m.role }}]{{ m.content }}{% endfor %}{% if add_generation_prompt %}>{% endif %}"
+PARTS = (
+    "{% for m in messages %}[{{ m.role }}]{% for p in m.content %}"
+    "{% if p.type == 'image' %}<i>{% elif p.type == 'text' %}{{ p.text }}{% endif %}{% endfor %}{% endfor %}>"
+)
+
+
+class Applier:
+    """What a tokenizer or processor is to the renderer."""
+
+    def __init__(self, chat_template: str | None) -> None:
+        self.chat_template = chat_template
+
+    def apply_chat_template(self, messages: Any, *, tokenize: bool, add_generation_prompt: bool, **given: Any) -> str:
+        assert not tokenize
+        template = jinja2.Environment().from_string(str(given.get("chat_template") or self.chat_template))
+        return template.render(messages=messages, add_generation_prompt=add_generation_prompt)
+
+
+def asked(*content: str | tuple[dict[str, object], ...], template: str | None = None) -> MessagesPrompt:
+    roles = ("user", "assistant", "user")
+    messages = tuple(Message(role=role, content=one) for role, one in zip(roles, content, strict=False))  # type: ignore[arg-type]
+    return MessagesPrompt(messages=messages, by="tokenizer", chat_template=template)
+
+
+def test_the_template_is_applied() -> None:
+    assert text_of_messages(asked("q", "a", "r"), [Applier(STRINGS)]) == "[user]q[assistant]a[user]r>"
+
+
+def test_the_first_with_a_template_is_taken() -> None:
+    assert text_of_messages(asked("q"), [None, Applier(None), Applier(STRINGS)]) == "[user]q>"
+
+
+def test_a_template_that_is_given_comes_first() -> None:
+    assert text_of_messages(asked("q", template="{{ messages[0].content }}!"), [Applier(STRINGS)]) == "q!"
+
+
+def test_a_template_that_drops_strings_is_given_parts() -> None:
+    parts: tuple[dict[str, object], ...] = ({"type": "image"}, {"type": "text", "text": "what?"})
+    assert text_of_messages(asked(parts, "a", "and?"), [Applier(PARTS)]) == "[user]<i>what?[assistant]a[user]and?>"
+
+
+def test_a_template_that_leaves_the_question_out_is_refused() -> None:
+    with pytest.raises(VlmtuiError, match="leaves out"):
+        text_of_messages(asked("what?"), [Applier("nothing")])
+
+
+def test_a_template_that_refuses_says_why() -> None:
+    with pytest.raises(VlmtuiError, match="does not take") as caught:
+        text_of_messages(asked("q"), [Applier("{{ nothing.at.all }}")])
+    assert "nothing" in caught.value.detail
+
+
+def test_no_template_at_all() -> None:
+    with pytest.raises(VlmtuiError) as caught:
+        text_of_messages(asked("q"), [Applier(None)])
+    assert caught.value.kind is ErrorKind.NO_CHAT_TEMPLATE

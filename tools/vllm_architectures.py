@@ -1,0 +1,47 @@
+"""Writes the multimodal architectures of the installed vLLM into the registry; run it after a vLLM upgrade.
+
+Reads the tables of vLLM's registry as source text, so it needs neither torch nor a minute.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import json
+from pathlib import Path
+
+from vlmtui.registry.routes import vllm_version
+
+TARGET = Path(__file__).parent.parent / "src" / "vlmtui" / "registry" / "architectures.json"
+
+
+def tables() -> dict[str, dict[str, object]]:
+    """The literal tables of vLLM's model registry, by name. Raises FileNotFoundError where no vLLM is installed."""
+    spec = importlib.util.find_spec("vllm")
+    if spec is None or spec.origin is None:
+        raise FileNotFoundError("vLLM is not installed")
+    source = (Path(spec.origin).parent / "model_executor" / "models" / "registry.py").read_text(encoding="utf-8")
+    found: dict[str, dict[str, object]] = {}
+    for node in ast.parse(source).body:
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Dict) and None not in node.value.keys:
+            target = node.targets[0]
+            if isinstance(target, ast.Name) and all(isinstance(key, ast.Constant) for key in node.value.keys):
+                found[target.id] = ast.literal_eval(node.value)
+    return found
+
+
+def installed() -> dict[str, object]:
+    """The version; the architectures that take images or videos; those that were dropped, with their last version; and
+    those of plugins, with where these are."""
+    found = tables()
+    backend = [name for name, served in found["_TRANSFORMERS_SUPPORTED_MODELS"].items() if "MultiModal" in str(served)]
+    return {
+        "vllm": vllm_version(),
+        "multimodal": sorted({*found["_MULTIMODAL_MODELS"], *backend}),
+        "removed": found["_PREVIOUSLY_SUPPORTED_MODELS"],
+        "plugin": found["_OOT_SUPPORTED_MODELS"],
+    }
+
+
+if __name__ == "__main__":
+    TARGET.write_text(json.dumps(installed(), indent=1) + "\n", encoding="utf-8")
