@@ -1,0 +1,7 @@
+"""The recipes. Each module of this folder registers its own when imported; importing the folder imports them all."""
+
+from importlib import import_module
+from pkgutil import iter_modules
+
+for _module in iter_modules(__path__):
+    import_module(f"{__name__}.{_module.name}")

@@ -1,0 +1,64 @@
+"""Families that vLLM had and dropped, as far as another of its models still serves them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.zoo.kit import load_tokenizer, recipe, text_model, vision_model, write_config, write_tokenizer
+from tests.zoo.templates import chat_template
+
+SIDE = 56
+
+
+@recipe("mantis")
+def mantis(folder: Path) -> None:
+    """Mantis: a LLaVA of SigLIP and Llama 3."""
+    from transformers import LlamaConfig, LlavaConfig, LlavaProcessor, SiglipImageProcessor, SiglipVisionConfig
+
+    special = ["<|begin_of_text|>", "<|end_of_text|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"]
+    template = chat_template(
+        {role: f"<|start_header_id|>{role}<|end_header_id|>\n\n" for role in ("system", "user", "assistant")},
+        "<|eot_id|>", "<|start_header_id|>assistant<|end_header_id|>\n\n", start="<|begin_of_text|>", image="<image>",
+    )  # fmt: skip
+    ids = write_tokenizer(
+        folder, [*special, "<image>", "<Image>", "</Image>", "<pad>"], bos=special[0], eos="<|eot_id|>", pad="<pad>",
+        chat_template=template, image_token="<image>",
+    )  # fmt: skip
+    config = LlavaConfig(
+        vision_config=SiglipVisionConfig(**vision_model(SIDE), vision_use_head=False),
+        text_config=LlamaConfig(**text_model(ids[""])),
+        image_token_index=ids["<image>"], image_seq_length=16, vision_feature_select_strategy="full",
+    )  # fmt: skip
+    write_config(folder, config, "LlavaForConditionalGeneration")
+    LlavaProcessor(
+        SiglipImageProcessor(size={"height": SIDE, "width": SIDE}), load_tokenizer(folder),
+        patch_size=14, vision_feature_select_strategy="full", num_additional_image_tokens=0,
+    ).save_pretrained(folder)  # fmt: skip
+
+
+@recipe("tarsier", note="as LLaVA: without the tokens that Tarsier puts after each row of patches")
+def tarsier(folder: Path) -> None:
+    """Tarsier: a LLaVA of CLIP and Vicuna, under a class name of its own."""
+    from transformers import CLIPImageProcessor, CLIPVisionConfig, LlamaConfig, LlavaConfig, LlavaProcessor
+
+    template = chat_template(
+        {"system": "", "user": "USER: ", "assistant": "ASSISTANT: "},
+        {"system": " ", "user": " ", "assistant": "</s>"},
+        "ASSISTANT:", image="<image>\n",
+    )  # fmt: skip
+    ids = write_tokenizer(
+        folder, ["<unk>", "<s>", "</s>", "<pad>", "<image>", "<image_newline>", "<image_new>"], bos="<s>", eos="</s>",
+        pad="<pad>", unk="<unk>", add_bos=True, chat_template=template, image_token="<image>",
+    )  # fmt: skip
+    config = LlavaConfig(
+        vision_config=CLIPVisionConfig(**vision_model(SIDE), projection_dim=64),
+        text_config=LlamaConfig(**text_model(ids[""])),
+        image_token_index=ids["<image>"], image_seq_length=16,
+    )  # fmt: skip
+    more = {"image_newline_idx": ids["<image_newline>"], "image_new_idx": ids["<image_new>"]}
+    write_config(folder, config, "TarsierForConditionalGeneration", **more)
+    square = {"height": SIDE, "width": SIDE}
+    LlavaProcessor(
+        CLIPImageProcessor(size={"shortest_edge": SIDE}, crop_size=square), load_tokenizer(folder),
+        patch_size=14, vision_feature_select_strategy="default", num_additional_image_tokens=1,
+    ).save_pretrained(folder)  # fmt: skip

@@ -1,0 +1,144 @@
+"""One family's tiny model, driven by the project's own worker code with the project's own record."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import os
+import time
+import traceback
+from contextlib import aclosing
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from tests.zoo.kit import Recipe, make_checkpoint
+from vlmtui.domain.attachment import Attachment, Modality
+from vlmtui.domain.conversation import user_turn
+from vlmtui.domain.engine import Failed, Finished, PromptReady
+from vlmtui.domain.sampling import Sampling
+from vlmtui.engine.session import PromptMode, make_request
+from vlmtui.media.stage import stage
+from vlmtui.paths import bundled
+from vlmtui.registry.match import Model, model_of, with_trust
+from vlmtui.registry.schema import Family
+
+CPU: dict[str, object] = {
+    "dtype": "float32",
+    "load_format": "dummy",
+    "max_model_len": 2048,
+    "max_num_seqs": 2,
+    "mm_processor_cache_gb": 0.5,
+    "seed": 0,
+}
+"""What a CPU and a tiny model without weights ask for, in place of the record's own."""
+QUESTION = "What is {this}?"
+SHOWN: dict[str, dict[Modality, int]] = {"image": {"image": 1}, "images": {"image": 2}, "video": {"video": 1}}
+MODES: tuple[PromptMode, ...] = ("chat", "raw")
+Results = dict[str, str]
+
+
+def cases(recipe: Recipe, family: Family) -> list[str]:
+    """What both the tiny model and the family can be shown."""
+    images = family.takes.get("image")
+    able = {
+        "image": recipe.images > 0 and images is not None,
+        "images": recipe.images > 1 and images is not None and images.max_items > 1,
+        "video": recipe.video and "video" in family.takes,
+    }
+    return [case for case, can in able.items() if can]
+
+
+def model_for(recipe: Recipe, family: Family, folder: Path) -> Model:
+    """The model in `folder` as the application would start it, with the engine arguments reduced for the CPU."""
+    able = cases(recipe, family)
+    limits: dict[Modality, int] = {}
+    if {"image", "images"} & set(able):
+        limits["image"] = 2 if "images" in able else 1
+    if "video" in able:
+        limits["video"] = 1
+    model = model_of(family, str(folder), limits=limits)
+    arguments = {**model.spec.engine_args, **CPU, **recipe.engine_args}
+    model = replace(model, spec=msgspec.structs.replace(model.spec, engine_args=arguments))
+    return with_trust(model) if family.trust_remote_code or recipe.remote_code else model
+
+
+def run(recipe: Recipe, family: Family, folder: Path) -> Results:
+    """Make the model, load it, show it everything in both modes. `ok …`, or what went wrong, by case and mode."""
+    if missing := [package for package in recipe.needs if importlib.util.find_spec(package) is None]:
+        return {"load": f"needs {', '.join(missing)}"}
+    os.environ.update(recipe.environment)
+    if recipe.prepare is not None:
+        recipe.prepare()
+    return asyncio.run(_run(recipe, family, folder))
+
+
+async def _run(recipe: Recipe, family: Family, folder: Path) -> Results:
+    from vlmtui.worker.vllm_engine import load_engine
+
+    started = time.monotonic()
+    try:
+        make_checkpoint(recipe.family, folder / "model")
+        model = model_for(recipe, family, folder / "model")
+        engine = await load_engine(model.spec, lambda *_: None)
+    except Exception as error:
+        traceback.print_exc()
+        return {"load": _said(error)}
+    results = {"load": f"ok {time.monotonic() - started:.0f} s"}
+    try:
+        for case in cases(recipe, family):
+            for mode in MODES:
+                try:
+                    results[f"{case} {mode}"] = await _ask(engine, model, case, mode, folder / "media")
+                except Exception as error:
+                    traceback.print_exc()
+                    results[f"{case} {mode}"] = _said(error)
+    finally:
+        await engine.shutdown()
+    return results
+
+
+async def _ask(engine: Any, model: Model, case: str, mode: PromptMode, store: Path) -> str:
+    """Ask once; the tokens of the media and of the answer, once it is seen that each medium has its own."""
+    attachments = _attachments(case, store)
+    sampling = msgspec.structs.replace(model.family.sampling or Sampling(), max_tokens=4)
+    request = make_request(model.family, [user_turn(QUESTION, attachments)], sampling, mode=mode)
+    prompt: PromptReady | None = None
+    tokens = 0
+    async with aclosing(engine.generate(request)) as events:
+        async for event in events:
+            match event:
+                case PromptReady():
+                    prompt = event
+                case Failed(failure=failure):
+                    raise failure.error()
+                case Finished():
+                    break
+                case _:
+                    tokens += getattr(event, "tokens", 0)
+    if prompt is None or not tokens:
+        raise AssertionError("no answer came")
+    spans = [span.modality for span in prompt.media]
+    if sorted(spans) != sorted(item.modality for item in attachments):
+        raise AssertionError(f"{len(attachments)} attachments, but {len(spans)} runs of tokens")
+    if not all(span.tokens > 0 for span in prompt.media):
+        raise AssertionError("an attachment without tokens")
+    if model.family.question == "free" and "What is" not in prompt.prompt:
+        raise AssertionError(f"the question is not in the prompt: {prompt.prompt[-80:]!r}")
+    return f"ok {sum(span.tokens for span in prompt.media)}"
+
+
+def _attachments(case: str, store: Path) -> list[Attachment]:
+    samples = bundled("samples")
+    files: dict[Modality, list[Path]] = {
+        "image": [samples / "circle.png", samples / "two-shapes.png"],
+        "video": [samples / "moving-circle.mp4"],
+    }
+    return [stage(path, store) for modality, count in SHOWN[case].items() for path in files[modality][:count]]
+
+
+def _said(error: Exception) -> str:
+    text = f"{error} {getattr(error, 'detail', '')}".strip().splitlines()
+    return f"{type(error).__name__}: {text[0] if text else ''}"[:300]
