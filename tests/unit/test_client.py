@@ -35,7 +35,7 @@ from vlmtui.engine.inbox import EventInbox, LoadBoard, LogTail
 from vlmtui.errors import ErrorKind, VlmtuiError
 from vlmtui.paths import Paths
 from vlmtui.protocol.endpoint import Endpoint
-from vlmtui.protocol.messages import MAX_MESSAGE_BYTES
+from vlmtui.protocol.messages import MAX_MESSAGE_BYTES, PROTOCOL_VERSION
 
 Opening = Callable[..., Awaitable[WorkerClient]]
 
@@ -205,7 +205,8 @@ async def test_a_ready_engine_is_ready_at_once(opening: Opening) -> None:
 
 
 @pytest.mark.parametrize(
-    ("greeting", "words"), [("old", "version 99"), ("refuse", "too new"), ("garbage", "not understood")]
+    ("greeting", "words"),
+    [("old", f"version {PROTOCOL_VERSION + 98}"), ("refuse", "too new"), ("garbage", "not understood")],
 )
 async def test_a_worker_of_another_version_is_told(opening: Opening, greeting: str, words: str) -> None:
     with pytest.raises(VlmtuiError, match=words) as caught:

@@ -81,7 +81,8 @@ def test_a_family_that_cannot_run_is_explained_first(store: TrustStore, monkeypa
     obstacle = Obstacles(store).first(resolve(Registry.bundled(), "mllama"), MACHINE)
     assert obstacle is not None
     assert "0.32.0" in obstacle.text
-    assert "up to vLLM 0.10.2" in obstacle.text
+    assert "It ran in vLLM up to 0.10.2." in obstacle.text
+    assert "cross-attention" in obstacle.text
     assert all(way.model is None for way in obstacle.ways)
 
 

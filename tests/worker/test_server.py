@@ -30,7 +30,7 @@ from vlmtui.errors import ErrorKind
 from vlmtui.paths import Paths
 from vlmtui.protocol.codec import decode_worker_message, encode
 from vlmtui.protocol.endpoint import Endpoint
-from vlmtui.protocol.messages import Hello, Refused, Welcome
+from vlmtui.protocol.messages import PROTOCOL_VERSION, Hello, Refused, Welcome
 from vlmtui.worker.server import EXIT_ENGINE_DIED, EXIT_LOAD_FAILED, WorkerServer, make_server
 
 Loader = Callable[[LoadSpec], Awaitable[EchoEngine]]
@@ -277,7 +277,7 @@ async def test_a_stranger_is_refused_without_harm(stage: Stage, first: bytes) ->
 async def test_a_message_without_end_is_refused(stage: Stage) -> None:
     friend = await ready(await stage.client())
     reader, writer = await asyncio.open_unix_connection(stage.endpoint.socket, limit=2**20)
-    writer.write(encode(Hello(version=1, client="flood", pid=1)))
+    writer.write(encode(Hello(version=PROTOCOL_VERSION, client="flood", pid=1)))
     assert isinstance(decode_worker_message(await reader.readline()), Welcome)
     with suppress(ConnectionError):
         for _ in range(20):

@@ -81,7 +81,9 @@ def _bundled() -> Traversable:
 
 
 def _files(folder: Traversable) -> list[Traversable]:
-    return sorted((file for file in folder.iterdir() if file.name.endswith(".toml")), key=lambda file: file.name)
+    return sorted(
+        (file for file in folder.iterdir() if file.name.endswith(".toml")), key=lambda file: file.name.casefold()
+    )
 
 
 def _tables(files: Iterable[Traversable]) -> Iterator[tuple[dict[str, object], str]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fnmatch
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -23,6 +24,7 @@ DEFAULT_MODEL = "shapes"
 UNLISTED = ""
 """The name of the record that stands for a model of no listed family."""
 _BUNDLED = "bundled:"
+_REPOSITORY = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", re.ASCII)
 
 Case = Literal["single", "several", "video"]
 
@@ -52,10 +54,10 @@ def resolve(registry: Registry, name: str) -> Model:
     for family in registry.values():
         if name in family.models:
             return model_of(family, name)
-    folder = Path(name).expanduser()
-    if folder.is_dir():
+    folder = _folder(name)
+    if folder is not None:
         return _of_folder(registry, folder.resolve())
-    if name.count("/") == 1 and not name.startswith(("/", ".", "~")):
+    if _REPOSITORY.fullmatch(name):
         return _of_repository(registry, name, snapshot_of(name))
     raise VlmtuiError(
         ErrorKind.MODEL_UNKNOWN,
@@ -143,6 +145,15 @@ def unlisted(name: str, spec_model: str, architecture: str) -> Model:
         note="Not in the registry: its own chat template is used, and nothing is known of its limits.",
     )
     return Model(family, LoadSpec(model=spec_model, name=name))
+
+
+def _folder(name: str) -> Path | None:
+    """The folder of that name, where there is one."""
+    try:
+        folder = Path(name).expanduser()
+        return folder if name and folder.is_dir() else None
+    except (OSError, RuntimeError, ValueError):
+        return None
 
 
 def _of_folder(registry: Registry, folder: Path) -> Model:

@@ -78,16 +78,31 @@ def closed(family: Family) -> VlmtuiError | None:
         ErrorKind.ARCHITECTURE_UNSUPPORTED,
         f"{family.title} does not run in the installed vLLM {vllm_version()}.",
         detail=" ".join(route.note for route in family.routes if route.note),
-        hint=f"It ran {_versions(family)}." if family.routes else "No version of vLLM is known to run it.",
+        hint=_way_out(family),
     )
+
+
+def _way_out(family: Family) -> str:
+    ways = [
+        (f"vLLM {route.since} to {route.until}" if route.since else f"vLLM up to {route.until}")
+        + (" through its Transformers backend" if route.engine == "vllm-transformers" else "")
+        for route in family.routes
+        if route.until
+    ]
+    plugins = [f"{' '.join(route.needs)} ({route.note})" for route in family.routes if route.engine == "plugin"]
+    if ways:
+        return f"It ran in {'; or in '.join(ways)}."
+    if plugins:
+        return f"It needs the plugin {plugins[0]}."
+    return "Another version of vLLM may run it."
 
 
 def status_of(family: Family) -> str:
     """In a word or two: `runs`, `needs timm`, `up to vLLM 0.23.0`, `no vLLM`."""
     route = open_route(family)
     if route is None:
-        last = _last_version(family)
-        return f"up to vLLM {last}" if last else "does not run"
+        last, needs = _last_version(family), " ".join(one for route in family.routes for one in route.needs)
+        return f"up to vLLM {last}" if last else f"needs {needs}" if needs else "broken"
     if missing := missing_packages(route):
         return f"needs {' '.join(missing)}"
     return "runs" if vllm_version() is not None else "no vLLM"
@@ -98,7 +113,7 @@ def mark_of(family: Family) -> str:
     route = open_route(family)
     if route is None:
         last = _last_version(family)
-        return f"≤{last}" if last else "plugin" if any(one.needs for one in family.routes) else "no way"
+        return f"≤{last}" if last else "plugin" if any(one.needs for one in family.routes) else "broken"
     return "needs…" if missing_packages(route) else ""
 
 
@@ -114,17 +129,10 @@ def _last_version(family: Family) -> str:
     return max((one.until for one in family.routes if one.until), key=_key, default="")
 
 
-def _versions(family: Family) -> str:
-    return "; or ".join(
-        (f"in vLLM {route.since} to {route.until}" if route.since else f"up to vLLM {route.until}")
-        + (" through its Transformers backend" if route.engine == "vllm-transformers" else "")
-        + (f" with {', '.join(route.needs)}" if route.needs else "")
-        for route in family.routes
-    )
-
-
 def _within(version: str, route: Route) -> bool:
     if route.engine == "plugin" and missing_packages(route):
+        return False
+    if version in route.broken:
         return False
     if route.since and _key(version) < _key(route.since):
         return False

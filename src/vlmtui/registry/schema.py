@@ -86,6 +86,8 @@ class Route(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """The first vLLM version with it; empty: not known, or any."""
     until: str = ""
     """The last vLLM version with it; empty: the current one has it."""
+    broken: tuple[str, ...] = ()
+    """vLLM versions that have it but cannot run it; `note` says why."""
     hf_overrides: dict[str, object] = msgspec.field(default_factory=dict)
     """Merged into the engine argument of that name."""
     engine_args: dict[str, object] = msgspec.field(default_factory=dict)

@@ -29,6 +29,7 @@ DEVIATIONS: dict[tuple[str, str], str] = {
     ("qwen2_5_omni", "mm_processor_kwargs"): "fps is a number: the installed processor divides by it",
     ("phi4_mm", "mm_processor_kwargs"): "the newer example's dynamic_hd of several images",
     ("internvl_chat", "mm_processor_kwargs"): "the installed processor refuses max_dynamic_patch",
+    ("mantis", "hf_overrides"): "served as LLaVA since its own class has gone",
     ("ernie45_vl", "limit_mm_per_prompt"): "the seed asks for one image also where it shows a video",
 }
 """Engine arguments in which a record differs from the seeds on purpose."""

@@ -139,6 +139,13 @@ def test_a_misspelt_name_is_told_the_nearest(registry: Registry) -> None:
     assert "qwen2_vl" in caught.value.hint
 
 
+@pytest.mark.parametrize("name", ["", "no[/x]such", "a/b/c", "../x", "~nobody/x", "/no/such", "owner/", "a b/c"])
+def test_what_is_no_name_at_all_is_refused(registry: Registry, name: str) -> None:
+    with pytest.raises(VlmtuiError) as caught:
+        resolve(registry, name)
+    assert caught.value.kind in (ErrorKind.MODEL_UNKNOWN, ErrorKind.BAD_INPUT)
+
+
 def test_the_hub_cache_is_looked_through(cache: Path) -> None:
     folder = a_repository(cache, "owner/name", {"model_type": "qwen2_vl"})
     (folder / "model.safetensors").write_bytes(b"x" * 10)

@@ -45,7 +45,8 @@ class Obstacles:
     def first(self, model: Model, machine: Machine | None, *, size_accepted: bool = False) -> Obstacle | None:
         """The next thing to decide; None where the model may be loaded. Without a machine, its size is no question."""
         if error := closed(model.family):
-            return Obstacle("This model does not run here", f"{error.message}\n\n{error.hint}".strip(), (_BACK,))
+            said = "\n\n".join(text for text in (error.message, error.detail, error.hint) if text)
+            return Obstacle("This model does not run here", said, (_BACK,))
         if not size_accepted and (obstacle := self._too_big(model, machine)):
             return obstacle
         return self._foreign_code(model)

@@ -1,0 +1,94 @@
+"""What runs in the installed vLLM, compared with its own registry and its own engine arguments, read as source text."""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+from pathlib import Path
+
+import pytest
+
+import vllm_architectures
+from vlmtui.registry import routes
+from vlmtui.registry.loader import Registry
+from vlmtui.registry.match import engine_args_of
+from vlmtui.registry.routes import closed, known_architectures, open_route, status_of
+from vlmtui.registry.schema import Family
+
+REGISTRY = Registry.bundled()
+FAMILIES = [pytest.param(family, id=family.family) for family in REGISTRY.values()]
+OVERRIDDEN = {"architectures", "auto_map"}
+
+
+@pytest.fixture
+def without_vllm(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(routes, "vllm_version", lambda: None)
+
+
+def test_the_list_of_architectures_is_that_of_the_installed_vllm() -> None:
+    """After an upgrade: `python tools/vllm_architectures.py`, and look at what moved."""
+    installed = vllm_architectures.installed()
+    known = known_architectures()
+    assert known.vllm == installed["vllm"]
+    assert list(known.multimodal) == installed["multimodal"]
+    assert known.removed == installed["removed"]
+    assert known.plugin == installed["plugin"]
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_an_open_route_leads_to_an_architecture_that_is_there(family: Family) -> None:
+    route, known = open_route(family), known_architectures()
+    backends = {"TransformersMultiModalForCausalLM", "TransformersMultiModalMoEForCausalLM"}
+    if route is not None:
+        assert route.architecture in {*known.multimodal, *backends}
+    for other in family.routes:
+        if other.engine == "plugin":
+            assert other.architecture in known.plugin
+        elif other.until and other.engine == "vllm":
+            assert known.removed[other.architecture] == other.until
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_family_that_has_no_way_says_what_ran_it(family: Family) -> None:
+    error = closed(family)
+    assert (open_route(family) is None) <= (error is not None)
+    if error is not None:
+        assert error.hint
+        assert status_of(family) != "runs"
+    else:
+        assert status_of(family) == "runs"
+
+
+def test_how_many_families_run() -> None:
+    runnable = [family.family for family in REGISTRY.values() if open_route(family) is not None]
+    assert len(runnable) >= 50 + 15
+    assert {"chameleon", "fuyu", "florence2", "mllama", "qwen_vl", "tarsier2"}.isdisjoint(runnable)
+
+
+@pytest.mark.usefixtures("without_vllm")
+def test_without_vllm_every_family_may_be_looked_at() -> None:
+    assert all(closed(family) is None for family in REGISTRY.values() if not family.routes[0].needs)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_every_engine_argument_is_one_of_the_installed_vllm(family: Family) -> None:
+    names = engine_argument_names()
+    for limits in ({"image": 1}, {"image": 2}, {"video": 1}):
+        known = {modality: count for modality, count in limits.items() if modality in family.takes}
+        assert set(engine_args_of(family, known)) <= names
+
+
+def engine_argument_names() -> set[str]:
+    """The fields of `EngineArgs` and `AsyncEngineArgs`, without importing vLLM."""
+    spec = importlib.util.find_spec("vllm")
+    assert spec is not None
+    assert spec.origin is not None
+    source = (Path(spec.origin).parent / "engine" / "arg_utils.py").read_text(encoding="utf-8")
+    classes = [node for node in ast.parse(source).body if isinstance(node, ast.ClassDef)]
+    return {
+        field.target.id
+        for node in classes
+        if node.name in ("EngineArgs", "AsyncEngineArgs")
+        for field in node.body
+        if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name)
+    }
