@@ -1,0 +1,93 @@
+"""What is asked and told between the picker and a load."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.support.scripted_engine import ScriptedHost
+from tests.ui.conftest import MakeApp, Until
+from vlmtui.config.trust import TrustStore
+from vlmtui.engine.machine import GIB, Gpu, Machine
+from vlmtui.paths import Paths
+from vlmtui.registry import routes
+from vlmtui.ui.screens.before_load import BeforeLoadScreen
+from vlmtui.ui.screens.models import ModelsScreen
+from vlmtui.ui.widgets.model_list import ModelList
+
+pytestmark = pytest.mark.usefixtures("plain_chat", "big_machine")
+
+
+@pytest.fixture
+def big_machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    machine = Machine((Gpu("H", 79 * GIB, 80 * GIB),), 64 * GIB)
+    monkeypatch.setattr(Machine, "measure", classmethod(lambda cls: machine))
+    monkeypatch.setattr(routes, "vllm_version", lambda: "0.32.0")
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub"))
+
+
+async def pick(app, pilot, until: Until, name: str) -> None:  # type: ignore[no-untyped-def]
+    """Type a model's name, wait until the machine is known, and choose it."""
+    await until(pilot, lambda: isinstance(app.screen, ModelsScreen) and app.screen.machine is not None)
+    app.screen.query_one("#filter").value = name
+    models = app.screen.query_one(ModelList)
+    await until(pilot, lambda: models.chosen is not None and name in models.chosen.family.family)
+    await pilot.press("enter")
+
+
+async def test_foreign_code_runs_only_after_a_yes_that_is_remembered(
+    make_app: MakeApp, until: Until, tmp_path: Path
+) -> None:
+    host = ScriptedHost(load=[])
+    app = make_app(host)
+    async with app.run_test() as pilot:
+        await pick(app, pilot, until, "internvl_chat")
+        await until(pilot, lambda: isinstance(app.screen, BeforeLoadScreen))
+        await pilot.press("enter")
+        await until(pilot, lambda: isinstance(app.screen, ModelsScreen))
+        assert not host.opened
+        await pilot.press("enter")
+        await until(pilot, lambda: isinstance(app.screen, BeforeLoadScreen))
+        await pilot.press("escape")
+        await until(pilot, lambda: isinstance(app.screen, ModelsScreen))
+        assert not host.opened
+        await pilot.press("enter")
+        await until(pilot, lambda: isinstance(app.screen, BeforeLoadScreen))
+        await pilot.press("down", "enter")
+        await until(pilot, lambda: bool(host.opened))
+    assert host.opened[0][0].trust_remote_code
+    assert TrustStore(Paths.below(tmp_path)).is_trusted("OpenGVLab/InternVL3-2B", None)
+
+
+async def test_a_family_that_cannot_run_is_explained_and_not_loaded(make_app: MakeApp, until: Until) -> None:
+    host = ScriptedHost(load=[])
+    app = make_app(host)
+    async with app.run_test() as pilot:
+        await pick(app, pilot, until, "mllama")
+        await until(pilot, lambda: isinstance(app.screen, BeforeLoadScreen))
+        assert "0.10.2" in str(app.screen.query_one("#text").render())  # type: ignore[attr-defined]
+        await pilot.press("enter")
+        await until(pilot, lambda: isinstance(app.screen, ModelsScreen))
+    assert not host.opened
+
+
+async def test_a_model_that_does_not_fit_offers_what_would(make_app: MakeApp, until: Until) -> None:
+    host = ScriptedHost(load=[])
+    app = make_app(host)
+    async with app.run_test() as pilot:
+        await pick(app, pilot, until, "command_a_vision")
+        await until(pilot, lambda: isinstance(app.screen, BeforeLoadScreen))
+        await pilot.press("end", "enter")
+        await until(pilot, lambda: bool(host.opened))
+    assert host.opened[0][0].model == "CohereLabs/command-a-vision-07-2025"
+
+
+async def test_an_initial_model_is_asked_about_too(make_app: MakeApp, until: Until) -> None:
+    host = ScriptedHost(load=[])
+    app = make_app(host, initial_model="ovis")
+    async with app.run_test() as pilot:
+        await until(pilot, lambda: isinstance(app.screen, BeforeLoadScreen))
+        await pilot.press("down", "enter")
+        await until(pilot, lambda: bool(host.opened))
+    assert host.opened[0][0].trust_remote_code

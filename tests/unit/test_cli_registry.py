@@ -1,0 +1,147 @@
+"""`vlmtui models` and `vlmtui prompt`, as a shell sees them."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from vlmtui.cli import main
+from vlmtui.paths import Paths
+from vlmtui.registry.loader import Registry
+
+Run = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+    monkeypatch.setenv("VLMTUI_DATA_DIR", str(tmp_path))
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub"))
+
+    def run(*arguments: str) -> tuple[int, str, str]:
+        code = main(arguments)
+        out, err = capsys.readouterr()
+        return code, out, err
+
+    return run
+
+
+def the_json(ran: tuple[int, str, str]) -> Any:
+    code, out, _ = ran
+    assert code == 0
+    return json.loads(out)
+
+
+def test_the_list_names_every_family(run: Run) -> None:
+    listed = the_json(run("models", "--json"))
+    assert {one["name"] for one in listed} == set(Registry.bundled())
+    _, out, _ = run("models")
+    assert "qwen2_5_vl" in out
+    assert "up to vLLM 0.10.2" in out
+
+
+def test_the_list_is_filtered(run: Run) -> None:
+    videos = the_json(run("models", "--json", "--modality", "video"))
+    assert {"qwen2_vl", "shapes"} <= {one["name"] for one in videos}
+    assert all("video" in one["takes"] for one in videos)
+    runnable = the_json(run("models", "--json", "--runnable"))
+    assert all(one["runnable"] for one in runnable)
+    assert "mllama" not in {one["name"] for one in runnable}
+
+
+def test_a_record_is_shown_as_toml_and_as_json(run: Run) -> None:
+    code, out, _ = run("models", "show", "phi3_v")
+    assert code == 0
+    record = tomllib.loads(out)
+    assert record["takes"]["image"]["placeholder"] == "<|image_{i}|>"
+    shown = the_json(run("models", "show", "microsoft/Phi-3.5-vision-instruct", "--json"))
+    assert shown["family"] == "phi3_v"
+    assert shown["resolved_engine_args"]["mm_processor_kwargs"] == {"num_crops": 4}
+    assert shown["trust_remote_code"] is True
+
+
+def test_every_record_can_be_shown(run: Run) -> None:
+    for name in Registry.bundled():
+        code, out, _ = run("models", "show", name)
+        assert code == 0
+        assert tomllib.loads(out)["family"] == name
+
+
+def test_a_new_record_is_written_once(run: Run, tmp_path: Path) -> None:
+    code, out, _ = run("models", "new", "mine")
+    file = Paths.below(tmp_path).families / "mine.toml"
+    assert (code, out.strip()) == (0, str(file))
+    assert the_json(run("models", "show", "mine", "--json"))["family"] == "mine"
+    assert run("models", "new", "mine")[0] == 2
+    assert run("models", "new", "../mine")[0] == 2
+    file.write_text("family = 3")
+    code, out, error = run("models")
+    assert code == 0
+    assert "mine.toml" in error
+    assert "qwen2_vl" in out
+
+
+def test_a_prompt_is_printed_as_it_would_be_sent(run: Run) -> None:
+    code, out, _ = run("prompt", "llava", "--images", "1", "What is {this}?")
+    assert (code, out) == (0, "USER: <image>\nWhat is {this}?\nASSISTANT:\n")
+
+
+def test_a_prompt_as_json(run: Run) -> None:
+    found = the_json(run("prompt", "internvl_chat", "--images", "2", "--json", "q"))
+    assert (found["family"], found["model"], found["kind"]) == ("internvl_chat", "OpenGVLab/InternVL3-2B", "messages")
+    assert found["messages"] == [{"role": "user", "content": "Image-1: <image>\n\nImage-2: <image>\n\nq"}]
+    assert found["stop"] == ["<|endoftext|>", "<|im_start|>", "<|im_end|>", "<|end|>"]
+    assert found["engine_args"]["limit_mm_per_prompt"] == {"image": 2, "video": 0}
+    assert found["engine_args"]["trust_remote_code"] is True
+    text = the_json(run("prompt", "aria", "--images", "1", "--json", "q"))
+    assert text["prompt"] == "<|im_start|>user\n<fim_prefix><|img|><fim_suffix>q<|im_end|>\n<|im_start|>assistant\n"
+    assert text["stop_token_ids"] == [93532, 93653, 944, 93421, 1019, 93653, 93519]
+    lora = the_json(run("prompt", "phi4_mm", "--images", "1", "--json", "q"))
+    assert lora["lora"] == {"name": "vision", "id": 1, "path": "vision-lora"}
+    assert the_json(run("prompt", "qwen3_vl", "--videos", "1", "--json", "q"))["needs_video_metadata"] is True
+    ocr = the_json(run("prompt", "deepseek_ocr", "--images", "1", "--json", "q"))
+    assert ocr["sampling"]["extra"]["extra_args"]["whitelist_token_ids"] == [128821, 128822]
+    assert ocr["sampling"]["skip_special_tokens"] is False
+
+
+def test_chat_mode_and_a_system_prompt(run: Run) -> None:
+    found = the_json(run("prompt", "qwen2_vl", "--images", "1", "--mode", "chat", "--system", "S", "--json", "q"))
+    assert found["kind"] == "messages"
+    assert found["messages"] == [
+        {"role": "system", "content": "S"},
+        {"role": "user", "content": [{"type": "image"}, {"type": "text", "text": "q"}]},
+    ]
+    raw = the_json(run("prompt", "qwen2_vl", "--system", "S", "--json", "q"))
+    assert raw["prompt"].startswith("<|im_start|>system\nS<|im_end|>\n")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("prompt", "llava", "--videos", "1", "q"), "takes no video"),
+        (("prompt", "blip-2", "--images", "2", "q"), "at most 1 image"),
+        (("prompt", "gemma3", "--system", "S", "q"), "no system prompt"),
+        (("prompt", "nothing-like-it", "q"), "no model called"),
+        (("prompt", "llava", " "), "question is empty"),
+    ],
+)
+def test_what_a_family_cannot_take_is_said(run: Run, arguments: tuple[str, ...], words: str) -> None:
+    code, out, error = run(*arguments)
+    assert (code, out) == (2, "")
+    assert words in error
+
+
+def test_ask_refuses_foreign_code_and_closed_families_before_anything_is_loaded(run: Run) -> None:
+    code, _, error = run("ask", "--model", "internvl_chat", "q")
+    assert code == 1
+    assert "--trust-remote-code" in error
+    code, _, error = run("ask", "--model", "mllama", "q")
+    assert code == 1
+    assert "0.10.2" in error
+    code, _, error = run("ask", "--engine-arg", "max_model_len", "q")
+    assert code == 2
+    assert "NAME=VALUE" in error
