@@ -7,6 +7,9 @@ from pathlib import Path
 from tests.zoo.kit import load_tokenizer, recipe, text_model, vision_model, write_config, write_tokenizer
 from tests.zoo.templates import chat_template, chatml
 
+VOCABULARY = 100_352
+"""Aria's stop tokens are given by their number, so its vocabulary has to be as large as the real one."""
+
 
 @recipe("aria")
 def aria(folder: Path) -> None:
@@ -21,7 +24,7 @@ def aria(folder: Path) -> None:
     experts = {"moe_num_experts": 4, "moe_topk": 2, "moe_num_shared_experts": 1}
     config = AriaConfig(
         vision_config=vision_model(980, 98, model_type="idefics3_vision"),
-        text_config=AriaTextConfig(**text_model(ids[""], **experts)),
+        text_config=AriaTextConfig(**text_model(VOCABULARY, **experts)),
         projector_patch_to_query_dict={25: 4, 100: 8}, image_token_index=ids["<|img|>"],
     )  # fmt: skip
     write_config(folder, config, "AriaForConditionalGeneration")

@@ -102,6 +102,10 @@ def glm4_5v(folder: Path) -> None:
     save_processor(folder)
 
 
+VOCABULARY = 151_552
+"""GLM-4V's stop tokens are given by their number, so its vocabulary has to be as large as the real one."""
+
+
 @recipe("glm4v", images=1)
 def glm4v(folder: Path) -> None:
     """GLM-4V: ChatGLM with an EVA-CLIP tower; its config class comes with vLLM, and so does its processor."""
@@ -114,7 +118,7 @@ def glm4v(folder: Path) -> None:
         "num_positions": 17, "scaling_factor": 8,
     }  # fmt: skip
     config = {
-        "model_type": "chatglm", "num_layers": 2, "padded_vocab_size": ids[""], "vocab_size": ids[""],
+        "model_type": "chatglm", "num_layers": 2, "padded_vocab_size": VOCABULARY, "vocab_size": VOCABULARY,
         "hidden_size": 64, "ffn_hidden_size": 128, "kv_channels": 32, "num_attention_heads": 2,
         "multi_query_attention": True, "multi_query_group_num": 1, "seq_length": 4096, "add_qkv_bias": True,
         "original_rope": True, "tie_word_embeddings": False, "vision_config": tower,

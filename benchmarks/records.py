@@ -1,0 +1,45 @@
+"""Time to load every family's record, against parsing the same files as bare TOML.
+
+`python -m benchmarks.records [--rounds N]`. Prints medians in milliseconds and their ratio; the budgets are 1.5 and
+60 ms.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import time
+import tomllib
+from collections.abc import Callable
+from importlib import resources
+
+from vlmtui.registry.loader import Registry
+
+RATIO, MILLISECONDS = 1.5, 60.0
+
+
+def bare() -> None:
+    """Parse every file and look at nothing."""
+    for file in (resources.files("vlmtui.registry") / "families").iterdir():
+        tomllib.loads(file.read_text(encoding="utf-8"))
+
+
+def milliseconds(action: Callable[[], object]) -> float:
+    started = time.perf_counter()
+    action()
+    return (time.perf_counter() - started) * 1000
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=15)
+    rounds = parser.parse_args().rounds
+    pairs = [(milliseconds(bare), milliseconds(Registry.bundled)) for _ in range(rounds)]
+    toml, records = (statistics.median(times) for times in zip(*pairs, strict=True))
+    print(f"bare TOML {toml:6.1f} ms, {len(Registry.bundled())} records {records:6.1f} ms (medians of {rounds})")
+    print(f"ratio    {records / toml:.2f} (budget {RATIO}, and {MILLISECONDS:.0f} ms)")
+    return 0 if records / toml <= RATIO and records <= MILLISECONDS else 1
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

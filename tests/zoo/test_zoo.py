@@ -1,0 +1,65 @@
+"""Tiny models of eleven families of different kinds, in the real engine, from their own records.
+
+`make zoo` runs all of them. Here: prompts that the record, the tokenizer and the processor write; placeholders that the
+engine puts in by itself, and behind the text; video with and without metadata; a configuration of the repository's own;
+a family under a sister architecture, and one on the Transformers backend.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import vlmtui.worker
+from tests.zoo.kit import load_recipes
+from tests.zoo.trial import MODES, Results, cases
+from vlmtui.registry.loader import Registry
+
+FAMILIES = (
+    "aya_vision", "blip-2", "gemma3", "glm4_1v", "idefics3", "internvl_chat", "llava-onevision", "lfm2_vl", "mantis",
+    "pixtral_hf", "qwen2_5_vl",
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Results]]:
+    """What the runner found, by family."""
+    folder = tmp_path_factory.mktemp("zoo")
+    site = Path(vlmtui.worker.__file__).parent / "site"
+    path = os.pathsep.join(filter(None, [str(site), os.environ.get("PYTHONPATH")]))
+    root = Path(__file__).parents[2]
+    command = [sys.executable, "-m", "tests.zoo", *FAMILIES, "--keep", str(folder), "--json", str(folder / "all.json")]
+    done = subprocess.run(
+        command,
+        cwd=root,
+        env={**os.environ, "PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=1500,
+    )
+    assert (folder / "all.json").exists(), done.stdout[-2000:] + done.stderr[-2000:]
+    yield json.loads((folder / "all.json").read_text())
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.timeout(1600)
+def test_the_family_answers_every_case_in_both_modes(results: dict[str, Results], name: str) -> None:
+    wanted = {
+        "load",
+        *(f"{case} {mode}" for case in cases(load_recipes()[name], Registry.bundled()[name]) for mode in MODES),
+    }
+    assert set(results[name]) == wanted
+    assert {case: text for case, text in results[name].items() if not text.startswith("ok")} == {}
+
+
+def test_a_record_says_engine_only_where_the_zoo_has_a_model_for_it() -> None:
+    recipes = load_recipes()
+    checked = [family.family for family in Registry.bundled().values() if family.checked == "engine"]
+    assert set(checked) <= set(recipes)

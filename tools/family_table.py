@@ -1,0 +1,73 @@
+"""Writes the table of model families into README.md, from the records."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from vlmtui.registry.loader import Registry
+from vlmtui.registry.routes import Architectures, known_architectures
+from vlmtui.registry.schema import Family, Route
+
+README = Path(__file__).parent.parent / "README.md"
+BEGIN, END = "<!-- families: made by `make families` -->", "<!-- families end -->"
+
+
+def table() -> str:
+    """The table as Markdown; for the vLLM version that the registry was checked against, whatever is installed."""
+    known = known_architectures()
+    lines = ["| family | models | takes | route | verified |", "| --- | --- | --- | --- | --- |"]
+    for family in Registry.bundled().values():
+        takes = ", ".join(_takes(modality, one.max_items) for modality, one in family.takes.items())
+        models = family.models[0].removeprefix("bundled:")
+        lines.append(f"| {family.family} | {models} | {takes} | {_route(family, known)} | {_verified(family)} |")
+    return "\n".join(lines)
+
+
+def _takes(modality: str, most: int) -> str:
+    return modality if most == 1 else f"{most} {modality}s"
+
+
+def _route(family: Family, known: Architectures) -> str:
+    for route in family.routes:
+        if _is_open(route, known):
+            as_what = f" as `{route.architecture}`" if route.hf_overrides else ""
+            return {"vllm": "vLLM", "vllm-transformers": "vLLM, Transformers backend"}[route.engine] + as_what
+    last = next((route.until for route in family.routes if route.until), "")
+    if last:
+        return f"none in vLLM {known.vllm}; ran up to {last}"
+    if any(route.engine == "plugin" for route in family.routes):
+        return f"plugin ({family.routes[0].note})"
+    return f"broken in vLLM {known.vllm}"
+
+
+def _is_open(route: Route, known: Architectures) -> bool:
+    backend = "TransformersMultiModalForCausalLM"
+    return (
+        route.engine != "plugin"
+        and not route.until
+        and known.vllm not in route.broken
+        and (route.architecture in known.multimodal or route.architecture == backend)
+    )
+
+
+def _verified(family: Family) -> str:
+    match family.checked:
+        case "trained":
+            return "trained model, real engine"
+        case "engine":
+            return family.checked_note or "tiny model, real engine"
+        case _:
+            return family.checked_note or "prompt and arguments only"
+
+
+def written(text: str) -> str:
+    """The README with the table in its place. Raises ValueError where its marks are missing."""
+    before, begin, rest = text.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not (begin and end):
+        raise ValueError(f"README.md has no {BEGIN} … {END}")
+    return f"{before}{BEGIN}\n{table()}\n{END}{after}"
+
+
+if __name__ == "__main__":
+    README.write_text(written(README.read_text(encoding="utf-8")), encoding="utf-8")
