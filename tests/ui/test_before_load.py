@@ -66,7 +66,7 @@ async def test_a_family_that_cannot_run_is_explained_and_not_loaded(make_app: Ma
     async with app.run_test() as pilot:
         await pick(app, pilot, until, "mllama")
         await until(pilot, lambda: isinstance(app.screen, BeforeLoadScreen))
-        assert "0.10.2" in str(app.screen.query_one("#text").render())  # type: ignore[attr-defined]
+        assert "0.10.2" in str(app.screen.query_one("#text").render())
         await pilot.press("enter")
         await until(pilot, lambda: isinstance(app.screen, ModelsScreen))
     assert not host.opened

@@ -117,12 +117,14 @@ def family_of_config(registry: Registry, config: Mapping[str, object], name: str
     """The family of a `config.json`; None where none claims it. Raises VlmtuiError naming the candidates of a draw."""
     architectures = config.get("architectures")
     names = set(architectures) if isinstance(architectures, list) else set()
-    candidates = [
+    fitting = [
         family
         for family in registry.values()
-        if (names & set(family.architectures) or config.get("model_type") in family.model_types)
-        and all(_at(config, path) == value for path, value in family.config.items())
+        if all(_at(config, path) == value for path, value in family.config.items())
     ]
+    # Some models carry the type of a relative, so it only counts where no architecture does.
+    candidates = [family for family in fitting if names & set(family.architectures)]
+    candidates = candidates or [family for family in fitting if config.get("model_type") in family.model_types]
     most = max((len(family.config) for family in candidates), default=0)
     return _only(_best([family for family in candidates if len(family.config) == most], name), name)
 

@@ -29,8 +29,15 @@ class BeforeLoadScreen(ModalScreen[Way | None]):
             border: round $primary;
         }
         & Static { height: auto; }
-        & #title { text-style: bold; margin-bottom: 1; }
-        & OptionList { height: auto; margin-top: 1; border: none; padding: 0; background: $surface; }
+        & #title { text-style: bold; }
+        & #model { color: $text-muted; margin-bottom: 1; }
+        & OptionList, & OptionList:focus {
+            height: auto;
+            margin-top: 1;
+            border: none;
+            padding: 0;
+            background: $surface;
+        }
     }
     """
     BINDINGS = [Binding("escape", "back", "Back", id="before_load.back", tooltip="Load nothing.")]
