@@ -19,6 +19,7 @@ from tests.support.scripted_engine import ScriptedHost, Step
 from vlmtui.config.settings import Settings
 from vlmtui.engine.machine import Gpu, Machine
 from vlmtui.paths import Paths
+from vlmtui.registry import routes
 from vlmtui.registry.loader import Registry
 from vlmtui.registry.schema import Family
 from vlmtui.ui.app import ExitReport, VlmtuiApp
@@ -120,6 +121,7 @@ class PlainChat(Screen[None]):
 def plain_surroundings(monkeypatch: pytest.MonkeyPatch) -> None:
     """The same machine and terminal for every test."""
     monkeypatch.setattr(Machine, "measure", classmethod(lambda cls: MACHINE))
+    monkeypatch.setattr(routes, "vllm_version", lambda: "0.32.0")
     monkeypatch.delenv("NO_COLOR", raising=False)
 
 

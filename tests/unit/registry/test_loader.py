@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -110,3 +112,13 @@ def test_the_skeleton_is_a_valid_record(tmp_path: Path, known: str | None) -> No
 def test_a_record_of_the_package_names_its_file() -> None:
     with pytest.raises(VlmtuiError, match=r"broken\.toml, line 2 .*'placeholders'"):
         parse_family(b'family = "x"\nplaceholders = 1', "broken.toml")
+
+
+def test_loading_every_record_brings_in_nothing_heavy() -> None:
+    program = (
+        "import sys; from vlmtui.registry.loader import Registry; from vlmtui.registry.match import resolve;"
+        "resolve(Registry.bundled(), 'qwen2_vl');"
+        "print(sorted({'vllm', 'torch', 'transformers', 'jinja2', 'textual', 'PIL', 'numpy'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
