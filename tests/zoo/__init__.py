@@ -1,6 +1,5 @@
-"""A zoo of tiny models: for every model family a checkpoint of its true architecture, made on the spot.
+"""Tiny models of the true architectures: config, tokenizer and processor, but no weights.
 
-A checkpoint is a folder with `config.json`, a tokenizer and the processor's files, but no weights: vLLM loads it with
-`load_format="dummy"`. `tests.zoo.kit` says how a recipe is written, `tests.zoo.recipes` holds them, and
-`python -m tests.zoo.check FAMILY...` loads them in vLLM and asks each about pictures.
+`kit` says how a recipe is written and `recipes` holds them; `trial` drives one of them through the worker's own code
+with the project's own record; `python -m tests.zoo` (`make zoo`) runs all and prints a table.
 """

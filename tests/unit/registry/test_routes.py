@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+import family_table
 import vllm_architectures
 from vlmtui.registry import routes
 from vlmtui.registry.loader import Registry
@@ -92,3 +93,9 @@ def engine_argument_names() -> set[str]:
         for field in node.body
         if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name)
     }
+
+
+def test_the_readmes_table_is_that_of_the_records() -> None:
+    """`make families` writes it anew."""
+    text = family_table.README.read_text(encoding="utf-8")
+    assert family_table.written(text) == text

@@ -36,31 +36,3 @@ def mantis(folder: Path) -> None:
         SiglipImageProcessor(size={"height": SIDE, "width": SIDE}), load_tokenizer(folder),
         patch_size=14, vision_feature_select_strategy="full", num_additional_image_tokens=0,
     ).save_pretrained(folder)  # fmt: skip
-
-
-@recipe("tarsier", note="as LLaVA: without the tokens that Tarsier puts after each row of patches")
-def tarsier(folder: Path) -> None:
-    """Tarsier: a LLaVA of CLIP and Vicuna, under a class name of its own."""
-    from transformers import CLIPImageProcessor, CLIPVisionConfig, LlamaConfig, LlavaConfig, LlavaProcessor
-
-    template = chat_template(
-        {"system": "", "user": "USER: ", "assistant": "ASSISTANT: "},
-        {"system": " ", "user": " ", "assistant": "</s>"},
-        "ASSISTANT:", image="<image>\n",
-    )  # fmt: skip
-    ids = write_tokenizer(
-        folder, ["<unk>", "<s>", "</s>", "<pad>", "<image>", "<image_newline>", "<image_new>"], bos="<s>", eos="</s>",
-        pad="<pad>", unk="<unk>", add_bos=True, chat_template=template, image_token="<image>",
-    )  # fmt: skip
-    config = LlavaConfig(
-        vision_config=CLIPVisionConfig(**vision_model(SIDE), projection_dim=64),
-        text_config=LlamaConfig(**text_model(ids[""])),
-        image_token_index=ids["<image>"], image_seq_length=16,
-    )  # fmt: skip
-    more = {"image_newline_idx": ids["<image_newline>"], "image_new_idx": ids["<image_new>"]}
-    write_config(folder, config, "TarsierForConditionalGeneration", **more)
-    square = {"height": SIDE, "width": SIDE}
-    LlavaProcessor(
-        CLIPImageProcessor(size={"shortest_edge": SIDE}, crop_size=square), load_tokenizer(folder),
-        patch_size=14, vision_feature_select_strategy="default", num_additional_image_tokens=1,
-    ).save_pretrained(folder)  # fmt: skip
