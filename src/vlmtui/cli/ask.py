@@ -12,7 +12,7 @@ from pathlib import Path
 
 from vlmtui.bootstrap import Application, build
 from vlmtui.cli.interrupts import run_interruptible
-from vlmtui.cli.output import LoadLine, is_tty, note, print_json, stay_note, write_answer
+from vlmtui.cli.output import LoadLine, is_tty, note, print_json, print_warnings, stay_note, write_answer
 from vlmtui.domain.attachment import Attachment, VideoSampling
 from vlmtui.domain.conversation import Turn, system_turn, user_turn
 from vlmtui.domain.engine import (
@@ -50,6 +50,7 @@ class Asking:
 def ask(arguments: argparse.Namespace) -> int:
     """Raises VlmtuiError before anything is loaded when the question or a file is not fit."""
     application = build({name: getattr(arguments, name) for name in _SETTINGS})
+    print_warnings(application.registry.warnings)
     model = resolve(application.registry, application.settings.model)
     model = with_engine_args(model, arguments.engine_arg)
     model = allowed(model, trust=arguments.trust_remote_code)

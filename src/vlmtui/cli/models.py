@@ -8,7 +8,7 @@ import re
 import msgspec
 
 from vlmtui.bootstrap import Application, build
-from vlmtui.cli.output import note, print_json, print_table
+from vlmtui.cli.output import note, print_json, print_table, print_warnings
 from vlmtui.engine.fit import describe, judge
 from vlmtui.engine.machine import Machine
 from vlmtui.errors import VlmtuiError, bad_input
@@ -23,8 +23,7 @@ from vlmtui.registry.skeleton import skeleton
 def models(arguments: argparse.Namespace) -> int:
     """List the families, show one of them, or begin a new one."""
     application = build()
-    for warning in application.registry.warnings:
-        note(f"warning: {warning}")
+    print_warnings(application.registry.warnings)
     match arguments.action:
         case "show":
             return _show(application, arguments)

@@ -7,7 +7,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import TextIO
 
@@ -47,6 +47,12 @@ def print_error(error: VlmtuiError) -> None:
 def print_json(value: object) -> None:
     """One JSON value; plain ASCII on a terminal, where other characters may be hostile."""
     print(json.dumps(value, indent=2, ensure_ascii=is_tty(sys.stdout)))
+
+
+def print_warnings(warnings: Iterable[VlmtuiError]) -> None:
+    """What was left out, and why, on stderr."""
+    for warning in warnings:
+        note(f"warning: {warning}")
 
 
 def stay_note(model: str, keep_alive_s: float | None) -> str:

@@ -8,7 +8,7 @@ import msgspec
 
 from vlmtui.bootstrap import build
 from vlmtui.cli.ask import read_question
-from vlmtui.cli.output import note, print_json
+from vlmtui.cli.output import note, print_json, print_warnings
 from vlmtui.domain.attachment import Attachment, Modality
 from vlmtui.domain.conversation import Text, Turn, system_turn, user_turn
 from vlmtui.domain.engine import ChatPrompt, MessagesPrompt, RawPrompt
@@ -22,6 +22,7 @@ from vlmtui.ui.text import visible
 def prompt(arguments: argparse.Namespace) -> int:
     """Print the prompt. Raises VlmtuiError where the family cannot take what is asked for."""
     application = build({"system_prompt": arguments.system_prompt})
+    print_warnings(application.registry.warnings)
     model = resolve(application.registry, arguments.family)
     counts: dict[Modality, int] = {"image": arguments.images, "video": arguments.videos}
     attachments = [_stand_in(kind, number) for kind, count in counts.items() for number in range(1, count + 1)]
