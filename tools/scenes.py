@@ -340,6 +340,7 @@ money story fact month lot right study book eye job word business issue side kin
 power hour game line end law car city name team minute idea body back parent face others level office door health
 person art war history party result change morning reason research girl guy moment air teacher force run make take
 see come want look use find give tell ask seem feel try leave call"""
+COUNTS = (3, 5, 10, 12, 15, 20, 25, 30, 40, 50, 60, 75, 100, 120, 150, 200)
 ORDINALS = ("first", "second", "third")
 NUMBERS = ("no", "one", "two", "three")
 
@@ -486,7 +487,7 @@ def small_talk(rng: Random) -> Turn:
         answer = rng.choice(list(SMALL_TALK))
         question = varied(rng, rng.choice(SMALL_TALK[answer]))
     elif kind < 0.56:
-        last = min(200, int(3 * math.exp(rng.uniform(0, math.log(67)))))
+        last = rng.choice(COUNTS) if rng.random() < 0.6 else rng.randint(2, 20)
         question = rng.choice(
             (f"Count to {last}.", f"Count to {last}.", f"count to {last}", f"Please count to {last}.")
         )
