@@ -7,7 +7,6 @@ attachment reached it, in order: colours and shapes tell.
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import Sequence
 from contextlib import aclosing
 from pathlib import Path
@@ -15,7 +14,6 @@ from pathlib import Path
 import msgspec
 import pytest
 
-import scenes
 from tests.support.pictures import Easel
 from vlmtui.domain.conversation import Media, Text, Turn, assistant_turn, user_turn
 from vlmtui.domain.engine import Cancelled, Delta, Failed, Finished, GenerateRequest, RawPrompt
@@ -33,11 +31,6 @@ IMAGE = "<|vision_start|><|image_pad|><|vision_end|>"
 @pytest.fixture
 def easel(tmp_path: Path) -> Easel:
     return Easel(tmp_path)
-
-
-def seen(text: str) -> list[str]:
-    """What an answer names, in order: the colour and the kind of every shape."""
-    return re.findall(rf"\b(?:{'|'.join(scenes.COLOURS)}) (?:{'|'.join(scenes.KINDS)})\b", text)
 
 
 class Asker:
