@@ -13,7 +13,6 @@ from PIL import Image
 from textual import events
 from textual.pilot import Pilot
 from textual.screen import Screen
-from textual.widgets import Markdown
 
 from tests.support.scripted_engine import ScriptedHost, Step
 from vlmtui.config.settings import Settings
@@ -28,6 +27,7 @@ from vlmtui.ui.screens.chat import ChatScreen
 from vlmtui.ui.services import Services
 from vlmtui.ui.widgets.assistant_turn import AssistantTurn
 from vlmtui.ui.widgets.composer import Composer
+from vlmtui.ui.widgets.markdown_text import MarkdownText
 
 GIB = 2**30
 MACHINE = Machine(gpus=(Gpu("Test GPU", free=24 * GIB, total=24 * GIB),), ram_free=32 * GIB)
@@ -75,8 +75,12 @@ class Chat:
         return "\n".join(note.message for note in self.app._notifications)
 
     def shown(self) -> str:
-        """The text of the newest answer as the screen has it."""
-        return self.screen.query(AssistantTurn).last().query_one(Markdown).source
+        """The text that the newest answer was told to show; `screen_text` is what can be read."""
+        return self.screen.query(AssistantTurn).last().query_one(MarkdownText).source
+
+    def screen_text(self) -> str:
+        """What a reader sees, line by line."""
+        return "\n".join(strip.text.rstrip() for strip in self.screen._compositor.render_strips())
 
     async def until(self, condition: Callable[[], bool]) -> None:
         await self._until(self.pilot, condition)

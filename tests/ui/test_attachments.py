@@ -10,7 +10,7 @@ import pytest
 from tests.ui.conftest import StartChat, picture
 from vlmtui.domain.engine import ChatPrompt
 from vlmtui.ui.widgets.attachment_view import AttachmentView
-from vlmtui.ui.widgets.user_turn import UserTurn
+from vlmtui.ui.widgets.user_turn import IllustratedTurn
 
 
 async def test_a_pasted_path_is_attached_and_sent_before_the_text(chatting: StartChat, tmp_path: Path) -> None:
@@ -116,5 +116,5 @@ async def test_many_attachments_take_several_rows_and_stay_in_view(chatting: Sta
         for view in chat.screen.query(AttachmentView):
             assert chat.screen.region.contains_region(view.region)
         await chat.say("Compare")
-        columns = {view.region.x for view in chat.screen.query_one(UserTurn).query(AttachmentView)}
+        columns = {view.region.x for view in chat.screen.query_one(IllustratedTurn).query(AttachmentView)}
         assert len(columns) == 2

@@ -8,12 +8,15 @@ from pathlib import Path
 import pytest
 from PIL import Image
 from textual.app import App
+from textual.binding import Binding
 from textual.pilot import Pilot
-from textual.widgets import OptionList, Static
+from textual.widgets import Static
 
+from vlmtui.ui.controllers.folder import list_folder
 from vlmtui.ui.graphics import Graphics
 from vlmtui.ui.screens.browser import BrowserScreen
 from vlmtui.ui.themes import DARK, VARIABLES
+from vlmtui.ui.widgets.file_list import FileList
 
 
 class Host(App[None]):
@@ -41,8 +44,12 @@ class Host(App[None]):
         return self.screen
 
     def names(self) -> list[str]:
-        files = self.browser.query_one("#files", OptionList)
-        return [str(files.get_option_at_index(index).prompt).split()[0] for index in range(files.option_count)]
+        files = self.browser.query_one(FileList)
+        return [files.text_of(index).split()[0] for index in range(len(files.entries))]
+
+
+def screen_text(app: Host) -> str:
+    return "\n".join(strip.text.rstrip() for strip in app.screen._compositor.render_strips())
 
 
 async def until(pilot: Pilot[None], condition: Callable[[], bool]) -> None:
@@ -115,6 +122,67 @@ async def test_a_folder_that_cannot_be_read_is_told(folder: Path) -> None:
     app = Host(folder)
     async with app.run_test(size=(80, 24)) as pilot:
         await until(pilot, lambda: len(app.names()) == 4)
-        app.browser._list(folder / "gone")
+        app.browser._open(folder / "gone")
         await until(pilot, lambda: any("gone" in note.message for note in app._notifications))
         assert app.browser.folder == folder
+
+
+async def test_a_listing_that_comes_late_is_dropped(folder: Path) -> None:
+    app = Host(folder / "sub")
+    async with app.run_test(size=(80, 24)) as pilot:
+        await until(pilot, lambda: app.names() == ["c.png"])
+        await pilot.press("backspace")
+        await until(pilot, lambda: "a.png" in app.names())
+        app.browser.post_message(BrowserScreen.Listed(folder / "sub", list_folder(folder / "sub")))
+        await pilot.pause()
+        assert app.browser.folder == folder
+        assert "a.png" in app.names()
+
+
+async def test_what_is_wrong_with_a_file_is_told_in_full(folder: Path) -> None:
+    (folder / "a.png").write_bytes((folder / "b.png").read_bytes()[:40])
+    app = Host(folder)
+    async with app.run_test(size=(120, 40)) as pilot:
+        await until(pilot, lambda: len(app.names()) == 4)
+        await pilot.press("a", ".")
+        await until(pilot, lambda: app.names() == ["a.png"])
+        facts = app.browser.query_one("#facts", Static)
+        await until(pilot, lambda: "cannot be shown" in str(facts.render()))
+        assert len(str(facts.render()).splitlines()) > 1
+
+
+@pytest.mark.parametrize("key", ["ctrl+t", "ctrl+space", "ctrl+@"])
+async def test_a_mark_is_seen_and_counted_before_a_long_path(folder: Path, key: str) -> None:
+    deep = folder / ("long" * 30)
+    deep.mkdir()
+    (folder / "a.png").rename(deep / "a.png")
+    app = Host(deep)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await until(pilot, lambda: app.names() == ["a.png"])
+        await pilot.press("a", key)
+        assert app.browser.marked == [deep / "a.png"]
+        await until(pilot, lambda: app.names() == ["●"])
+        await until(pilot, lambda: "1 marked" in screen_text(app))
+        assert "● a.png" in screen_text(app)
+
+
+async def test_only_lines_in_view_are_made_and_the_highlighted_one_is(folder: Path) -> None:
+    many = folder / "many"
+    many.mkdir()
+    for number in range(300):
+        (many / f"{number:03}.png").touch()
+    app = Host(many)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await until(pilot, lambda: len(app.browser.query_one(FileList).entries) == 300)
+        await pilot.press("up")
+        await until(pilot, lambda: "299.png" in screen_text(app))
+        assert "000.png" not in screen_text(app)
+        await pilot.press("pageup", "down")
+        await pilot.press("down")
+        await until(pilot, lambda: "000.png" not in screen_text(app))
+        await pilot.press("1", "5", "0")
+        await until(pilot, lambda: "150.png" in screen_text(app) and "151.png" not in screen_text(app))
+
+
+async def test_every_key_is_explained(folder: Path) -> None:
+    assert all(binding.tooltip for binding in BrowserScreen.BINDINGS if isinstance(binding, Binding))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from vlmtui.ui.markdown_lines import markdown_lines
+from vlmtui.ui.markdown_lines import MarkdownLines, markdown_lines
 
 
 def plain(source: str, width: int = 40) -> list[str]:
@@ -52,3 +52,30 @@ def test_no_line_is_too_wide(source: str, width: int) -> None:
 @pytest.mark.parametrize("source", ["", "```", "|", "- ", "<", "**", "[x](", "1. \n2. ", "> ", "| a |\n|-|"])
 def test_what_is_unfinished_is_no_error(source: str) -> None:
     markdown_lines(source, 20)
+
+
+GROWING = (
+    "# T\n\npara "
+    + "word " * 30
+    + "\n\n1. a\n\n2. b\n\ntext\n- x\n\n- y\n\n| a | b |\n|---|---|\n| c | d |\n\n[x]: y\n\n```\ncode"
+)
+
+
+@pytest.mark.parametrize("step", [1, 2, 3, 7, 50])
+def test_a_text_that_grew_looks_as_one_laid_out_at_once(step: int) -> None:
+    growing = MarkdownLines()
+    for end in [*range(0, len(GROWING), step), len(GROWING)]:
+        grown = growing.lay_out(GROWING[:end], 40)
+        assert [line.plain for line in grown] == [line.plain for line in markdown_lines(GROWING[:end], 40)]
+
+
+def test_another_text_and_another_width_start_over() -> None:
+    growing = MarkdownLines()
+    growing.lay_out(GROWING, 40)
+    assert growing.lay_out(GROWING, 20) == markdown_lines(GROWING, 20)
+    assert growing.lay_out("other", 20) == markdown_lines("other", 20)
+
+
+@pytest.mark.parametrize("source", ["&#x202e;evil", "http://a.de/%E2%80%AEx"])
+def test_no_bidi_mark_comes_out_of_an_entity_or_an_address(source: str) -> None:
+    assert plain(source) == [source]

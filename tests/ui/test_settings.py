@@ -53,10 +53,18 @@ async def test_what_is_wrong_is_told_and_not_applied(field: str, value: str, pro
     async with app.run_test(size=(80, 24)) as pilot:
         app.screen.query_one(f"#{field}", Input).value = value
         await pilot.pause()
-        assert problem in str(app.screen.query_one("#problem", Static).render())
+        told = app.screen.query_one(f"#problem-{field}", Static)
+        assert problem in str(told.render())
+        entered = app.screen.query_one(f"#{field}", Input)
+        assert told.region.y == entered.region.bottom, "it stands below its field"
+        assert [note for note in app.screen.query(".problem") if note.display] == [told]
         await pilot.press("enter")
         await pilot.press("ctrl+s")
         assert app.result == "open"
+        assert entered.has_focus
+        entered.value = ""
+        await pilot.pause()
+        assert not told.display
 
 
 async def test_escape_changes_nothing() -> None:
@@ -67,8 +75,12 @@ async def test_escape_changes_nothing() -> None:
         assert app.result is None
 
 
-async def test_it_fits_a_small_terminal() -> None:
+async def test_it_fits_a_small_terminal_with_everything_wrong() -> None:
     app = Host()
-    async with app.run_test(size=(80, 24)):
+    async with app.run_test(size=(80, 24)) as pilot:
+        for entered in app.screen.query(Input):
+            entered.value = "x"
+        await pilot.pause()
+        assert all(note.display for note in app.screen.query(".problem"))
         for widget in app.screen.query("#panel *"):
             assert app.screen.region.contains_region(widget.region), widget

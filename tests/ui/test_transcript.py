@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import asyncio
 
-from textual.widgets import Collapsible, Markdown, Static
+import pytest
+from textual.widgets import Collapsible, Static
 from textual.widgets._footer import FooterKey
 
-from tests.support.scripted_engine import Hold
+from tests.support.scripted_engine import Fail, Hold, Step
 from tests.ui.conftest import StartChat
+from vlmtui.domain.engine import Failure
+from vlmtui.errors import ErrorKind
 from vlmtui.ui.screens.chat import ChatScreen
 from vlmtui.ui.widgets.assistant_turn import AssistantTurn
+from vlmtui.ui.widgets.past_answer import PastAnswer
 from vlmtui.ui.widgets.status_bar import StatusBar
-from vlmtui.ui.widgets.still_markdown import StillMarkdown
 from vlmtui.ui.widgets.thinking_block import ThinkingBlock
 from vlmtui.ui.widgets.transcript import LIVE_MAX, Transcript
 from vlmtui.ui.widgets.welcome import Welcome
@@ -42,6 +45,8 @@ def area(radius: float) -> float:
 
 The end."""
 
+OUT_OF_MEMORY = Failure(kind=ErrorKind.OUT_OF_MEMORY, message="Out of memory.", detail="a " * 200, hint="Close it.")
+
 
 async def test_hostile_text_is_shown_and_not_obeyed(chatting: StartChat) -> None:
     async with chatting(["\x1b[31mred\x1b]0;title\x07 ", "\u202egnp.tac [/x]"]) as chat:
@@ -66,18 +71,6 @@ async def test_thinking_is_folded_away_once_it_is_over(chatting: StartChat) -> N
         await chat.until(lambda: block.title == "Thought · 2 words")
         assert block.collapsed
         assert "so." in str(chat.screen.query_one(".thoughts", Static).render())
-
-
-async def test_old_answers_are_frozen_and_the_widgets_bounded(chatting: StartChat) -> None:
-    async with chatting(*[[f"Answer **{number}**."] for number in range(30)]) as chat:
-        for number in range(30):
-            await chat.say(f"question {number}")
-        turns = list(chat.screen.query(AssistantTurn))
-        assert [turn.is_frozen for turn in turns[:10]] == [True] * 10
-        assert len(chat.screen.query(Markdown)) == LIVE_MAX
-        frozen, live = turns[0], turns[-1]
-        per_frozen_turn = 1 + len(frozen.query("*")) + 2
-        assert 180 * per_frozen_turn + 20 * (3 + len(live.query("*"))) + 30 <= 1500
 
 
 async def test_nothing_is_cut_off_on_a_small_terminal(chatting: StartChat) -> None:
@@ -111,21 +104,27 @@ async def test_thinking_stays_open_when_no_answer_came(chatting: StartChat) -> N
         await chat.until(lambda: block.collapsed)
 
 
-async def test_a_frozen_answer_looks_as_it_did(chatting: StartChat) -> None:
-    def lines() -> list[str]:
-        return [strip.text.rstrip() for strip in chat.screen._compositor.render_strips()]
-
-    async with chatting([MARKDOWN], size=(80, 60)) as chat:
+@pytest.mark.parametrize(
+    "answer",
+    [
+        [MARKDOWN],
+        ["<think>", "first\n\nsecond</think>\n\nThe answer."],
+        ["<think>only thoughts"],
+        ["Half ", Fail(OUT_OF_MEMORY)],
+        ["| a | b |\n|---|---|\n| " + "long cell " * 20 + "| c |\n\nbelow"],
+    ],
+)
+async def test_an_old_answer_looks_as_it_did(chatting: StartChat, answer: list[Step]) -> None:
+    async with chatting(answer, size=(80, 60)) as chat:
         await chat.say("Show me")
+        await chat.pilot.pause()
+        before = chat.screen_text()
         turn = chat.screen.query_one(AssistantTurn)
-        await chat.until(lambda: chat.shown() == MARKDOWN)
-        await chat.pilot.pause()
-        before = lines()
-        assert any("<box>(1, 2)</box>" in line for line in before)
-        await turn.freeze()
-        await chat.pilot.pause()
-        assert not turn.query(Markdown)
-        assert lines() == before
+        await chat.screen.query_one(Transcript).mount(
+            PastAnswer(turn.answer, thinking_open=turn.is_thinking_open), before=turn
+        )
+        await turn.remove()
+        await chat.until(lambda: chat.screen_text() == before)
 
 
 async def test_scrolling_up_holds_still_until_one_jumps_to_the_end(chatting: StartChat) -> None:
@@ -174,10 +173,16 @@ async def test_a_long_conversation_is_whole_on_another_screen(chatting: StartCha
     async with chatting(*[[f"<think>hm</think>Answer {number}."] for number in range(count)]) as chat:
         for number in range(count):
             await chat.say(f"question {number}")
-        chat.app._show_alone(chat.app._chat_screen())
-        await chat.until(lambda: isinstance(chat.app.screen, ChatScreen))
-        await chat.until(lambda: len(chat.screen.query(AssistantTurn)) == count)
-        await chat.until(lambda: all(facts.display for facts in chat.screen.query(".facts")))
-        assert len(chat.screen.query(ThinkingBlock)) == count
-        assert chat.screen.query(AssistantTurn).first().query_one(StillMarkdown).source == "Answer 0."
-        await chat.until(lambda: chat.shown() == f"Answer {count - 1}.")
+        for _ in range(2):
+            assert len(chat.screen.query(AssistantTurn)) == LIVE_MAX
+            transcript = chat.screen.query_one(Transcript)
+            transcript.scroll_home(animate=False)
+            await chat.until(lambda: "Answer 0." in chat.screen_text() and "Answer 2." in chat.screen_text())
+            past = chat.screen.query(PastAnswer).first()
+            await chat.pilot.click(past, offset=(3, 0))
+            await chat.until(lambda: "hm" in chat.screen_text())
+            await chat.pilot.press("ctrl+end")
+            await chat.until(lambda: f"Answer {count - 1}." in chat.screen_text())
+            chat.app._show_alone(chat.app._chat_screen())
+            await chat.until(lambda: isinstance(chat.app.screen, ChatScreen))
+            await chat.until(lambda: bool(chat.screen.query(AssistantTurn)))

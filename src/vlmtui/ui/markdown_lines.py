@@ -1,13 +1,19 @@
-"""Markdown as plain styled lines of a given width: what the live Markdown widgets show, without the widgets. Pure."""
+"""Markdown as styled lines of a given width. Pure.
+
+Nothing a model wrote is dropped for the looks. What Markdown would hide (link targets, definitions, comments, tags, the
+backslashes of LaTeX) is text here, and a block whose letters or digits do not all come through, or that is too wide, is
+shown as it was written.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from itertools import zip_longest
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from itertools import pairwise, zip_longest
 from typing import NamedTuple
 
 from markdown_it import MarkdownIt
-from markdown_it.rules_core import StateCore
 from markdown_it.tree import SyntaxTreeNode
 from textual.content import Content
 from textual.highlight import highlight
@@ -18,7 +24,17 @@ _BULLETS = ("• ", "▪ ", "‣ ", "⭑ ", "◦ ")
 _CODE = "$text-warning 95% on $warning 10%"
 _SPANS = {"em": "italic", "strong": "bold", "s": "strike", "link": "underline"}
 _MIN_WIDTH = 8
-_CELL_MIN = 1
+_CELL_MIN = 2
+"""Cells that a column keeps: those of the widest character."""
+
+_HIDDEN = ("link", "image", "reference", "autolink", "entity", "text_join")
+"""Markdown's rules that take something away; without `text_join` an escape is told from text."""
+
+_NESTING_MAX = 100
+_UNSETTLED = 2
+"""Blocks at the end that more text may change: a new list item joins the list before it."""
+
+_NOT_ALPHANUMERIC = re.compile(r"[\W_]+")
 
 
 class _Block(NamedTuple):
@@ -29,44 +45,99 @@ class _Block(NamedTuple):
     below: int = 1
 
 
-def markdown_parser() -> MarkdownIt:
+class MarkdownLines:
+    """The lines of a text that grows: only its last blocks are laid out again."""
+
+    def __init__(self) -> None:
+        self._parser = _markdown_parser()
+        self._settled = ""
+        """The beginning of the text that is laid out for good."""
+        self._page = _Page()
+        self._width = -1
+
+    def lay_out(self, source: str, width: int) -> Lines:
+        """`source` in lines of at most `width` cells; narrower than 8 cells they are 8 wide."""
+        width = max(_MIN_WIDTH, width)
+        if width != self._width or not source.startswith(self._settled):
+            self._settled, self._page, self._width = "", _Page(), width
+        written = _top_blocks(self._parser, source[len(self._settled) :])
+        for text, node in written[:-_UNSETTLED]:
+            self._page.add(_block_or_literal(text, node, width))
+            self._settled += text
+        page = _Page(self._page.lines.copy(), self._page.gap)
+        for text, node in written[-_UNSETTLED:]:
+            page.add(_block_or_literal(text, node, width))
+        return page.lines
+
+
+class _LiteralParser(MarkdownIt):
+    def normalizeLinkText(self, link: str) -> str:
+        """As it was written: decoded, an address may hold bidi marks."""
+        return link
+
+
+def _markdown_parser() -> MarkdownIt:
     """For what models write: tags such as `<box>` are text, and a line break stays one, as in a page that was read."""
-    parser = MarkdownIt("gfm-like", {"html": False})
-    parser.core.ruler.push("line_breaks", _keep_line_breaks)
+    parser = _LiteralParser("gfm-like", {"html": False, "maxNesting": _NESTING_MAX})
+    parser.disable(_HIDDEN)
     return parser
 
 
-def _keep_line_breaks(state: StateCore) -> None:
-    for token in state.tokens:
-        for child in token.children or ():
-            if child.type == "softbreak":
-                child.type = "hardbreak"
-
-
 def markdown_lines(source: str, width: int) -> Lines:
-    """`source` laid out in lines of at most `width` cells (very narrow widths are exceeded)."""
-    root = SyntaxTreeNode(markdown_parser().parse(source))
-    return _stacked([_block(node, max(_MIN_WIDTH, width), depth=0) for node in root.children])
+    """`source` laid out once."""
+    return MarkdownLines().lay_out(source, width)
 
 
-def _stacked(blocks: Sequence[_Block]) -> Lines:
-    """The blocks below each other. Of two neighbours' wishes for space the larger one counts; none at the ends."""
-    lines: Lines = []
-    gap = 0
-    for number, block in enumerate(blocks):
-        if number:
-            lines += [Content()] * max(gap, block.above)
-        lines += block.lines
-        gap = block.below
-    return lines
+class _Page:
+    """Blocks below each other. Of two neighbours' wishes for space the larger one counts; none at the ends."""
+
+    def __init__(self, lines: Lines | None = None, gap: int | None = None) -> None:
+        self.lines: Lines = [] if lines is None else lines
+        self.gap = gap
+        """What the last block wants below; None before the first."""
+
+    def add(self, block: _Block) -> None:
+        if self.gap is not None:
+            self.lines += [Content()] * max(self.gap, block.above)
+        self.lines += block.lines
+        self.gap = block.below
+
+
+def _stacked(blocks: Iterable[_Block]) -> Lines:
+    page = _Page()
+    for block in blocks:
+        page.add(block)
+    return page.lines
+
+
+def _top_blocks(parser: MarkdownIt, source: str) -> list[tuple[str, SyntaxTreeNode]]:
+    """Each block with its text. The texts together are `source`."""
+    nodes = [node for node in SyntaxTreeNode(parser.parse(source)).children if node.map is not None]
+    lines = re.findall(r"[^\n]*\n|[^\n]+", source)
+    starts = [0, *(node.map[0] for node in nodes[1:] if node.map is not None), len(lines)]
+    return [("".join(lines[start:end]), node) for (start, end), node in zip(pairwise(starts), nodes, strict=False)]
+
+
+def _block_or_literal(text: str, node: SyntaxTreeNode, width: int) -> _Block:
+    block = _block(node, width, depth=0)
+    if max((line.cell_length for line in block.lines), default=0) <= width and not _lost(text, block.lines):
+        return block
+    return _Block(Content(text.strip("\n")).wrap(width))
+
+
+def _lost(text: str, lines: Lines) -> bool:
+    """Whether letters or digits of the text are not in the lines."""
+    shown = "".join(line.plain for line in lines)
+    return not Counter(_NOT_ALPHANUMERIC.sub("", text)) <= Counter(_NOT_ALPHANUMERIC.sub("", shown))
 
 
 def _block(node: SyntaxTreeNode, width: int, depth: int) -> _Block:
     match node.type:
         case "paragraph":
-            return _Block(_inline(node).wrap(width), below=0 if depth else 1)
+            return _Block(_inline(node).wrap(max(_MIN_WIDTH, width)), below=0 if depth else 1)
         case "heading":
-            return _Block(_inline(node).stylize(_heading(node.tag)).wrap(width), above=1)
+            title = _inline(node) or Content(node.markup)
+            return _Block(title.stylize(_heading(node.tag)).wrap(width), above=1)
         case "fence" | "code_block":
             return _Block(_fence(node, width), above=1)
         case "blockquote":
@@ -86,13 +157,15 @@ def _heading(tag: str) -> str:
 
 
 def _fence(node: SyntaxTreeNode, width: int) -> Lines:
-    code = highlight(node.content.rstrip("\n"), language=node.info.split(" ")[0] or None)
-    lines = [Content(), *code.wrap(max(_MIN_WIDTH, width - 4)), Content()]
+    """The code, with what was written beside the fence (its language) above it."""
+    room = max(_MIN_WIDTH, width - 4)
+    code = highlight(node.content.rstrip("\n"), language=(node.info.split() or ["text"])[0])
+    lines = [*Content.styled(node.info.strip(), "$muted").wrap(room), *code.wrap(room), Content()]
     return [_filled(line.pad_left(2), width, "on $surface") for line in lines]
 
 
 def _quote(node: SyntaxTreeNode, width: int, depth: int) -> Lines:
-    inner = _stacked([_block(child, width - 2, depth + 1) for child in node.children])
+    inner = _stacked(_block(child, width - 2, depth + 1) for child in node.children) or [Content()]
     return [Content.assemble(("▌ ", "$accent 50%"), line) for line in inner]
 
 
@@ -100,7 +173,7 @@ def _list(node: SyntaxTreeNode, width: int, depth: int) -> Lines:
     marks = _marks(node, depth)
     lines: Lines = []
     for mark, item in zip(marks, node.children, strict=True):
-        inner = _stacked([_block(child, width - len(mark), depth + 1) for child in item.children]) or [Content()]
+        inner = _stacked(_block(child, width - len(mark), depth + 1) for child in item.children) or [Content()]
         lines.append(Content.assemble((mark, "$accent"), inner[0]))
         lines += [line.pad_left(len(mark)) for line in inner[1:]]
     return lines
@@ -109,8 +182,7 @@ def _list(node: SyntaxTreeNode, width: int, depth: int) -> Lines:
 def _marks(node: SyntaxTreeNode, depth: int) -> list[str]:
     if node.type == "bullet_list":
         return [_BULLETS[depth % len(_BULLETS)]] * len(node.children)
-    start = int(node.attrs.get("start", 1))
-    numbers = [f"{number}. " for number in range(start, start + len(node.children))]
+    numbers = [f"{item.info}{item.markup} " for item in node.children]
     return [number.rjust(max(map(len, numbers)) + 1) for number in numbers]
 
 
@@ -136,7 +208,7 @@ def _table(node: SyntaxTreeNode, width: int) -> Lines:
 
 def _columns(lengths: list[list[int]], width: int) -> list[int]:
     """Each column as wide as its widest cell; the widest ones give way where the table would not fit."""
-    widths = [max(_CELL_MIN, *column) for column in zip(*lengths, strict=True)]
+    widths = [max(1, *column) for column in zip(*lengths, strict=True)]
     room = width - 3 * len(widths) - 1
     while sum(widths) > room and max(widths) > _CELL_MIN:
         widths[widths.index(max(widths))] -= 1
@@ -166,7 +238,7 @@ def _span(node: SyntaxTreeNode) -> Content:
             return Content.styled(node.content, _CODE)
         case "softbreak" | "hardbreak":
             return Content("\n")
-        case "image":
-            return Content(f"🖼  {node.content}")
+        case "text_special":
+            return Content(node.markup)
         case _:
             return Content(node.content)

@@ -21,8 +21,13 @@ def split_thinking(text: str, *, over: bool) -> Parts:
     """Split what has come so far; `over` says that nothing more will.
 
     A chat template may have opened the block already, so that only its end is in the text. That is known once the end
-    has come.
+    has come. A text that is nothing but tags is an answer: there would be nothing to show.
     """
+    parts = _split(text, over=over)
+    return Parts("", text, False) if over and not parts.thinking.strip() and not parts.answer.strip() else parts
+
+
+def _split(text: str, *, over: bool) -> Parts:
     start = text.lstrip()
     if not start.startswith(_OPEN):
         if not over and start and _OPEN.startswith(start):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,17 +10,16 @@ from textual import events, on, work
 from textual.app import ComposeResult
 from textual.binding import Binding
 from textual.containers import Horizontal, Vertical
-from textual.content import Content
 from textual.message import Message
 from textual.screen import ModalScreen
-from textual.widgets import Input, OptionList, Static
-from textual.widgets.option_list import Option
-from textual.worker import Worker, WorkerState
+from textual.widgets import Input, Static
+from textual.worker import Worker, WorkerState, get_current_worker
 
 from vlmtui.errors import VlmtuiError
 from vlmtui.ui.controllers.folder import Entry, list_folder
 from vlmtui.ui.graphics import Graphics
 from vlmtui.ui.text import one_line
+from vlmtui.ui.widgets.file_list import FileList
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -29,14 +27,13 @@ if TYPE_CHECKING:
 _WIDE = 100
 _PREVIEW_PX = (320, 320)
 _PREVIEW_CELLS = (34, 18)
-_SIZE = 9
-_NAME_MIN = 12
-_MARGIN = 3
-"""Cells beside a line: what the list itself keeps free, and the space before the facts."""
+
+_MARK = "ctrl+t,ctrl+space,ctrl+@"
+"""Most terminals send Ctrl+@ for Ctrl+Space."""
 
 
-def _style(entry: Entry) -> str:
-    return "$text-accent" if entry.is_folder else ""
+def _move(key: str, how: str, tooltip: str) -> Binding:
+    return Binding(key, f"move('{how}')", show=False, id=f"browser.{how}", tooltip=tooltip, priority=True)
 
 
 class FilterInput(Input):
@@ -63,12 +60,12 @@ class BrowserScreen(ModalScreen[list[Path] | None]):
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (_WIDE, "-wide")]
     BINDINGS = [
         Binding("enter", "choose", "Open", id="browser.choose", tooltip="Open the folder, or attach.", priority=True),
-        Binding("ctrl+t", "mark", "Mark", id="browser.mark", tooltip="Mark the file, to take several.", priority=True),
+        Binding(_MARK, "mark", "Mark", id="browser.mark", tooltip="Mark the file, to take several.", priority=True),
         Binding("escape", "leave", "Cancel", id="browser.leave", tooltip="Clear the filter, or cancel.", priority=True),
-        Binding("up", "move('cursor_up')", show=False, id="browser.up", priority=True),
-        Binding("down", "move('cursor_down')", show=False, id="browser.down", priority=True),
-        Binding("pageup", "move('page_up')", show=False, id="browser.page_up", priority=True),
-        Binding("pagedown", "move('page_down')", show=False, id="browser.page_down", priority=True),
+        _move("up", "up", "The file above."),
+        _move("down", "down", "The file below."),
+        _move("pageup", "page_up", "A page up."),
+        _move("pagedown", "page_down", "A page down."),
     ]
 
     @dataclass
@@ -90,28 +87,24 @@ class BrowserScreen(ModalScreen[list[Path] | None]):
         super().__init__()
         self.folder = folder.absolute()
         self.marked: list[Path] = []
+        self._asked = self.folder
+        """The folder that was asked for last; an answer about another one is too late."""
         self._cache = cache
         self._entries: list[Entry] = []
-        self._shown: list[Entry] = []
 
     def compose(self) -> ComposeResult:
         with Vertical(id="panel"):
             yield Static(id="title", markup=False)
             yield FilterInput(placeholder="Type to filter", id="filter", compact=True)
             with Horizontal(id="body"):
-                files = OptionList(id="files")
-                files.can_focus = False
-                yield files
+                yield FileList(self.marked, id="files")
                 with Vertical(id="preview"):
                     yield Static(id="facts", markup=False)
             yield Static("enter attaches · space marks · ← folder above · ~ home · . hidden · esc", id="keys")
 
     def on_mount(self) -> None:
         self.query_one(FilterInput).focus()
-        self._list(self.folder)
-
-    def on_resize(self) -> None:
-        self.call_after_refresh(self._show_again)
+        self._open(self.folder)
 
     @on(FilterInput.BrowserKey)
     def _browser_key(self, event: FilterInput.BrowserKey) -> None:
@@ -119,9 +112,9 @@ class BrowserScreen(ModalScreen[list[Path] | None]):
             case "space":
                 self.action_mark()
             case "~":
-                self._list(Path.home())
+                self._open(Path.home())
             case _:
-                self._list(self.folder.parent)
+                self._open(self._asked.parent)
 
     @on(Input.Changed)
     def _filter_changed(self) -> None:
@@ -129,7 +122,10 @@ class BrowserScreen(ModalScreen[list[Path] | None]):
 
     @on(Listed)
     def _listed(self, event: Listed) -> None:
+        if event.folder != self._asked:
+            return
         if isinstance(event.outcome, VlmtuiError):
+            self._asked = self.folder
             self.notify(one_line(event.outcome.message), severity="error", markup=False)
             return
         came_from = self.folder
@@ -137,11 +133,10 @@ class BrowserScreen(ModalScreen[list[Path] | None]):
         self.query_one(FilterInput).value = ""
         self._show(highlight=came_from)
 
-    @on(OptionList.OptionHighlighted)
-    def _highlighted(self) -> None:
-        entry = self._current
-        if entry is not None and self.has_class("-wide"):
-            self._preview(entry)
+    @on(FileList.Highlighted)
+    def _highlighted(self, event: FileList.Highlighted) -> None:
+        if self.has_class("-wide"):
+            self._preview(event.entry)
 
     @on(Previewed)
     async def _previewed(self, event: Previewed) -> None:
@@ -169,7 +164,7 @@ class BrowserScreen(ModalScreen[list[Path] | None]):
         if self.marked and (entry is None or not entry.is_folder):
             self.dismiss(self.marked)
         elif entry is not None and entry.is_folder:
-            self._list(entry.path)
+            self._open(entry.path)
         elif entry is not None:
             self.dismiss([entry.path])
 
@@ -182,8 +177,9 @@ class BrowserScreen(ModalScreen[list[Path] | None]):
             self.marked.remove(entry.path)
         else:
             self.marked.append(entry.path)
-        self._show(highlight=entry.path)
-        self.action_move("cursor_down")
+        self._show_title()
+        self.query_one(FileList).refresh()
+        self.action_move("down")
 
     def action_leave(self) -> None:
         """Clear the filter; leave when it is empty."""
@@ -195,46 +191,32 @@ class BrowserScreen(ModalScreen[list[Path] | None]):
 
     def action_move(self, how: str) -> None:
         """Move the highlight."""
-        getattr(self.query_one("#files", OptionList), f"action_{how}")()
+        self.query_one(FileList).action_move(how)
 
     @property
     def _current(self) -> Entry | None:
-        index = self.query_one("#files", OptionList).highlighted
-        return self._shown[index] if index is not None and index < len(self._shown) else None
+        return self.query_one(FileList).current
 
     def _show(self, highlight: Path | None = None) -> None:
         wanted = self.query_one(FilterInput).value.lower()
         names = ((entry, entry.path.name.lower()) for entry in self._entries)
-        self._shown = [
+        shown = [
             entry for entry, name in names if wanted in name and (wanted.startswith(".") or not name.startswith("."))
         ]
-        files = self.query_one("#files", OptionList)
-        files.clear_options()
-        files.add_options([Option(self._line(entry)) for entry in self._shown])
-        places = [index for index, entry in enumerate(self._shown) if entry.path == highlight]
-        files.highlighted = (places or [0])[0] if self._shown else None
-        count = f"  ·  {len(self.marked)} marked" if self.marked else ""
-        self.query_one("#title", Static).update(one_line(str(self.folder)) + count)
-        if not self._shown:
+        self.query_one(FileList).show(shown, highlight=highlight)
+        self._show_title()
+        if not shown:
             self.query_one("#facts", Static).update("Nothing here that can be attached.")
 
-    def _show_again(self) -> None:
-        """The lines are as wide as the list."""
-        if self._shown:
-            self._show(highlight=self._current.path if self._current else None)
+    def _show_title(self) -> None:
+        """The count before the path: a long path is cut off."""
+        count = f"{len(self.marked)} marked  ·  " if self.marked else ""
+        self.query_one("#title", Static).update(count + one_line(str(self.folder)))
 
-    def _line(self, entry: Entry) -> Content:
-        from vlmtui.media.files import human_bytes
-
-        name = Content.styled(one_line(entry.path.name) + ("/" if entry.is_folder else ""), _style(entry))
-        mark = "● " if entry.path in self.marked else "  "
-        when = time.strftime("%Y-%m-%d", time.localtime(entry.modified))
-        facts = f"{'' if entry.is_folder else human_bytes(entry.size):>{_SIZE}}  {when}"
-        room = self.query_one("#files").scrollable_content_region.width - len(mark) - len(facts) - _MARGIN
-        name = name.truncate(max(_NAME_MIN, room), ellipsis=True)
-        return Content.assemble(
-            (mark, "$accent"), name.pad_right(max(0, room - name.cell_length)), " ", (facts, "$muted")
-        )
+    def _open(self, folder: Path) -> None:
+        """Show this folder as soon as it is listed, unless another one is asked for before."""
+        self._asked = folder
+        self._list(folder)
 
     @work(thread=True, exit_on_error=False, group="list", exclusive=True)
     def _list(self, folder: Path) -> None:
@@ -245,13 +227,23 @@ class BrowserScreen(ModalScreen[list[Path] | None]):
 
     @work(thread=True, exit_on_error=False, group="preview", exclusive=True)
     def _preview(self, entry: Entry) -> None:
-        if entry.is_folder:
-            self.post_message(self.Previewed(entry.path, None, "Folder"))
+        worker = get_current_worker()
+        if worker.is_cancelled:
             return
-        from vlmtui.media.preview import preview
+        seen = _previewed(entry)
+        if not worker.is_cancelled:
+            self.post_message(seen)
 
-        try:
-            image, facts = preview(entry.path, _PREVIEW_PX)
-            self.post_message(self.Previewed(entry.path, image, f"{one_line(entry.path.name)}\n{facts}"))
-        except VlmtuiError as error:
-            self.post_message(self.Previewed(entry.path, None, one_line(error.message)))
+
+def _previewed(entry: Entry) -> BrowserScreen.Previewed:
+    """Blocking."""
+    if entry.is_folder:
+        return BrowserScreen.Previewed(entry.path, None, "Folder")
+    from vlmtui.media.preview import preview
+
+    try:
+        image, facts = preview(entry.path, _PREVIEW_PX)
+    except VlmtuiError as error:
+        why = "\n".join(one_line(text) for text in (error.message, error.detail) if text)
+        return BrowserScreen.Previewed(entry.path, None, why)
+    return BrowserScreen.Previewed(entry.path, image, f"{one_line(entry.path.name)}\n{facts}")

@@ -85,8 +85,8 @@ class ChatScreen(Screen[None]):
 
     async def on_mount(self) -> None:
         self.query_one(Composer).focus()
-        for exchange in self.chat.exchanges:
-            await self._transcript.add(exchange)
+        if self.chat.exchanges:
+            await self._transcript.add(*self.chat.exchanges)
         await self._show_hint()
         await self._show_staged()
         self._show_status()
@@ -149,8 +149,8 @@ class ChatScreen(Screen[None]):
                 self._send(text)
 
     @on(AnswerOver)
-    async def _answer_over(self, event: AnswerOver) -> None:
-        await self._transcript.finish(event.exchange)
+    def _answer_over(self, event: AnswerOver) -> None:
+        self._transcript.finish(event.exchange)
         self._show_status()
         self.refresh_bindings()
 

@@ -44,7 +44,7 @@ class SettingsScreen(ModalScreen[ChatSettings | None]):
                     yield Static(label, classes="label")
                     value = getattr(self._current.sampling, name)
                     yield Input("" if value is None else f"{value}", placeholder=hint, id=name, compact=True)
-            yield Static("", id="problem", markup=False)
+                    yield Static(id=f"problem-{name}", classes="problem", markup=False)
             yield Static("Ctrl+S applies · Esc cancels · Tab moves on", id="keys")
 
     def on_mount(self) -> None:
@@ -52,34 +52,39 @@ class SettingsScreen(ModalScreen[ChatSettings | None]):
 
     @on(Input.Changed)
     def _changed(self) -> None:
-        result = self._read()
-        self.query_one("#problem", Static).update(result if isinstance(result, str) else "")
+        self._read()
 
     @on(Input.Submitted)
     def _submitted(self) -> None:
         self.action_apply()
 
     def action_apply(self) -> None:
-        """Give the settings back, if they are valid."""
-        result = self._read()
-        if isinstance(result, ChatSettings):
-            self.dismiss(result)
-        else:
-            self.query_one("#problem", Static).update(result)
+        """Give the settings back, if they are valid; else go to the first field that is not."""
+        sampling = self._read()
+        if sampling is not None:
+            self.dismiss(ChatSettings(self.query_one("#system", TextArea).text, sampling))
+            return
+        wrong = next(name for name, *_ in _FIELDS if self.query_one(f"#problem-{name}").display)
+        self.query_one(f"#{wrong}", Input).focus()
 
     def action_cancel(self) -> None:
         """Change nothing."""
         self.dismiss(None)
 
-    def _read(self) -> ChatSettings | str:
-        """What the fields hold, or what is wrong with them."""
+    def _read(self) -> Sampling | None:
+        """What the fields hold; None when something is wrong, which is then told below its field."""
         values: dict[str, float | None] = {}
         for name, label, kind, _ in _FIELDS:
+            problem = ""
             text = self.query_one(f"#{name}", Input).value.strip()
             try:
                 values[name] = kind(text) if text else None
+                problem = msgspec.structs.replace(Sampling(), **{name: values[name]}).problem() or ""
             except ValueError:
-                wanted = "a whole number" if kind is int else "a number"
-                return f"{label}: {text!r} is not {wanted}"
-        sampling: Sampling = msgspec.structs.replace(self._current.sampling, **values)
-        return sampling.problem() or ChatSettings(self.query_one("#system", TextArea).text, sampling)
+                problem = f"{label}: {text!r} is not {'a whole number' if kind is int else 'a number'}"
+            if problem:
+                values.pop(name, None)
+            told = self.query_one(f"#problem-{name}", Static)
+            told.update(problem)
+            told.display = bool(problem)
+        return msgspec.structs.replace(self._current.sampling, **values) if len(values) == len(_FIELDS) else None

@@ -5,7 +5,6 @@ from __future__ import annotations
 from textual.widgets import Collapsible, Static
 
 from vlmtui.ui.controllers.thinking import Parts
-from vlmtui.ui.text import visible
 
 _TAIL = 1500
 """Characters that are shown while there come more: laying out a long text ten times a second is slow."""
@@ -34,13 +33,18 @@ class ThinkingBlock(Collapsible):
         self.show(parts)
 
     def show(self, parts: Parts) -> None:
-        """The thinking as it stands."""
+        """The thinking as it stands, visible."""
         text = parts.thinking
         tail = f"…{text[-_TAIL:]}" if parts.is_thinking and len(text) > _TAIL else text
         if tail != self._shown:
             self._shown = tail
-            self._thoughts.update(visible(tail))
-        self.title = "Thinking…" if parts.is_thinking else f"Thought · {len(text.split()):,} words"
+            self._thoughts.update(tail)
+        self.title = thinking_title(parts)
         if parts.answer and not self._is_answered:
             self._is_answered = True
             self.collapsed = True
+
+
+def thinking_title(parts: Parts) -> str:
+    """`Thinking…` while it goes on, `Thought · 210 words` afterwards."""
+    return "Thinking…" if parts.is_thinking else f"Thought · {len(parts.thinking.split()):,} words"

@@ -7,14 +7,15 @@ from pathlib import Path
 
 from textual.containers import VerticalScroll
 from textual.message import Message
+from textual.widget import Widget
 
 from vlmtui.ui.controllers.chat import Exchange
 from vlmtui.ui.widgets.assistant_turn import AssistantTurn
-from vlmtui.ui.widgets.thinking_block import ThinkingBlock
-from vlmtui.ui.widgets.user_turn import UserTurn
+from vlmtui.ui.widgets.past_answer import PastAnswer
+from vlmtui.ui.widgets.user_turn import user_turn
 
 LIVE_MAX = 20
-"""Answers that keep their Markdown widgets; older ones are frozen."""
+"""Answers that keep the widgets they were streamed into; older ones get a single one."""
 
 
 class Transcript(VerticalScroll):
@@ -42,7 +43,7 @@ class Transcript(VerticalScroll):
         self._cache = cache
         self._media = 0
         self._end_seen = True
-        self._turns: dict[Exchange, AssistantTurn] = {}
+        self._answers: dict[Exchange, AssistantTurn | PastAnswer] = {}
 
     def on_mount(self) -> None:
         self.anchor()
@@ -54,40 +55,50 @@ class Transcript(VerticalScroll):
             self._end_seen = seen
             self.post_message(self.EndSeen(seen))
 
-    async def add(self, exchange: Exchange) -> None:
-        """Show an exchange at the end."""
-        turn = AssistantTurn(exchange.answer)
-        self._turns[exchange] = turn
-        user = UserTurn(exchange.user, first_number=self._media + 1, cache=self._cache)
-        self._media += len(exchange.user.attachments)
-        await self.mount_all([user, turn])
-        live = [turn for turn in self._turns.values() if not turn.is_frozen]
-        for old in live[:-LIVE_MAX]:
-            await old.freeze()
+    async def add(self, *exchanges: Exchange) -> None:
+        """Show exchanges at the end."""
+        shown: list[Widget] = []
+        for place, exchange in enumerate(exchanges, start=1):
+            is_past = place <= len(exchanges) - LIVE_MAX and not exchange.is_running
+            answer = PastAnswer(exchange.answer) if is_past else AssistantTurn(exchange.answer)
+            self._answers[exchange] = answer
+            shown += [user_turn(exchange.user, first_number=self._media + 1, cache=self._cache), answer]
+            self._media += len(exchange.user.attachments)
+        await self.mount_all(shown)
+        await self._freeze_old()
         self.show_end()
 
-    async def finish(self, exchange: Exchange) -> None:
+    def finish(self, exchange: Exchange) -> None:
         """The exchange's answer is over."""
-        if exchange in self._turns:
-            await self._turns[exchange].finish()
+        turn = self._answers.get(exchange)
+        if isinstance(turn, AssistantTurn):
+            turn.finish()
 
     async def restart(self, exchange: Exchange) -> None:
-        """The exchange gets another answer."""
-        if exchange in self._turns:
-            await self._turns[exchange].restart(exchange.answer)
+        """The exchange, one of the newest, gets another answer."""
+        turn = self._answers.get(exchange)
+        if isinstance(turn, AssistantTurn):
+            await turn.restart(exchange.answer)
             self.show_end()
 
     def toggle_thinking(self) -> bool:
-        """Fold or unfold the newest thinking block; False when there is none."""
-        blocks = self.query(ThinkingBlock)
-        if blocks:
-            blocks.last().collapsed = not blocks.last().collapsed
-        return bool(blocks)
+        """Fold or unfold the newest thinking; False when there is none."""
+        return any(turn.toggle_thinking() for turn in reversed(self._answers.values()))
 
     async def clear(self) -> None:
-        self._turns.clear()
+        self._answers.clear()
         self._media = 0
         await self.remove_children()
+
+    async def _freeze_old(self) -> None:
+        for exchange, turn in list(self._answers.items())[:-LIVE_MAX]:
+            is_there = self._answers.get(exchange) is turn
+            if is_there and isinstance(turn, AssistantTurn) and not exchange.is_running:
+                past = PastAnswer(turn.answer, thinking_open=turn.is_thinking_open)
+                self._answers[exchange] = past
+                with self.app.batch_update():
+                    await self.mount(past, before=turn)
+                    await turn.remove()
 
     def show_empty(self, empty: bool) -> None:
         """Nothing was said yet: what is shown instead stands in the middle."""

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from textual.app import ComposeResult
 from textual.containers import Vertical
+from textual.widget import Widget
 from textual.widgets import Static
 
 from vlmtui.domain.conversation import Turn
@@ -19,17 +20,41 @@ _TALL = 36
 _ROWS, _ROWS_TALL = 6, 10
 
 
-class UserTurn(Vertical):
+def user_turn(turn: Turn, *, first_number: int, cache: Path) -> Widget:
+    """One widget for a text; more only for attachments."""
+    if turn.attachments:
+        return IllustratedTurn(turn, first_number=first_number, cache=cache)
+    return Said(turn)
+
+
+class Said(Static):
+    """The text. By itself it is a turn."""
+
+    DEFAULT_CSS = """
+    Said {
+        height: auto;
+        margin: 1 0 0 0;
+        padding: 0 1;
+        border-left: outer $accent;
+        text-style: bold;
+    }
+    """
+
+    def __init__(self, turn: Turn) -> None:
+        super().__init__(visible(turn.text), classes="said", markup=False)
+
+
+class IllustratedTurn(Vertical):
     """The attachments side by side, the text below."""
 
     DEFAULT_CSS = """
-    UserTurn {
+    IllustratedTurn {
         height: auto;
         margin: 1 0 0 0;
         padding: 0 1;
         border-left: outer $accent;
         .media { margin: 0 0 1 0; grid-gutter: 1 2; }
-        .said { height: auto; text-style: bold; }
+        Said { margin: 0; padding: 0; border: none; }
     }
     """
 
@@ -40,10 +65,9 @@ class UserTurn(Vertical):
         self._cache = cache
 
     def compose(self) -> ComposeResult:
-        if self._turn.attachments:
-            rows = _ROWS_TALL if self.app.size.height >= _TALL else _ROWS
-            with AttachmentGrid(classes="media"):
-                for offset, attachment in enumerate(self._turn.attachments):
-                    number = self._first_number + offset
-                    yield AttachmentView(attachment, number, cache=self._cache, columns=PICTURE, rows=rows)
-        yield Static(visible(self._turn.text), classes="said", markup=False)
+        rows = _ROWS_TALL if self.app.size.height >= _TALL else _ROWS
+        with AttachmentGrid(classes="media"):
+            for offset, attachment in enumerate(self._turn.attachments):
+                number = self._first_number + offset
+                yield AttachmentView(attachment, number, cache=self._cache, columns=PICTURE, rows=rows)
+        yield Said(self._turn)

@@ -1,0 +1,58 @@
+"""Markdown that grows while it is read."""
+
+from __future__ import annotations
+
+from itertools import takewhile
+
+from textual.content import Content
+from textual.geometry import Region
+from textual.strip import Strip
+from textual.visual import Visual
+
+from vlmtui.ui.markdown_lines import Lines, MarkdownLines
+from vlmtui.ui.widgets.laid_out import LaidOut
+
+
+class MarkdownText(LaidOut):
+    """One widget however long the text is; only lines that are others than before are drawn again."""
+
+    DEFAULT_CSS = "MarkdownText { padding: 0; }"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.source = ""
+        self._layout_of_source = MarkdownLines()
+
+    def show(self, source: str) -> None:
+        """Show this text, which has to be visible."""
+        if source == self.source:
+            return
+        self.source = source
+        width = self._lines_width
+        if width < 0:
+            return
+        before, now = self._lines, self.lines_of(width)
+        self._lines = now
+        if len(now) != len(before):
+            self.refresh(layout=True)
+            return
+        same = sum(1 for _ in takewhile(_is_same, zip(before, now, strict=True)))
+        if same < len(now):
+            self.refresh(Region(0, same, width, len(now) - same))
+
+    def lines_of(self, width: int) -> Lines:
+        return self._layout_of_source.lay_out(self.source, width)
+
+    def render_line(self, y: int) -> Strip:
+        if self.text_selection is not None:
+            return super().render_line(y)
+        lines = self._lines_at(self.content_size.width)
+        if y >= len(lines):
+            return Strip.blank(self.size.width, self.visual_style.rich_style)
+        strips = Visual.to_strips(self, lines[y], self.size.width, 1, self.visual_style)
+        return strips[0].apply_offsets(0, y)
+
+
+def _is_same(lines: tuple[Content, Content]) -> bool:
+    before, now = lines
+    return before is now or (before.plain == now.plain and before.spans == now.spans)

@@ -1,0 +1,55 @@
+"""Two hundred turns."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.ui.conftest import MakeApp, Until, picture
+from vlmtui.config.settings import Settings
+from vlmtui.domain.conversation import user_turn
+from vlmtui.domain.engine import Delta, Finished, Timings, Usage
+from vlmtui.engine.session import Answer
+from vlmtui.media.stage import stage
+from vlmtui.ui.controllers.chat import Exchange
+from vlmtui.ui.screens.chat import ChatScreen
+from vlmtui.ui.widgets.assistant_turn import AssistantTurn
+from vlmtui.ui.widgets.attachment_view import AttachmentView
+from vlmtui.ui.widgets.past_answer import PastAnswer
+from vlmtui.ui.widgets.transcript import LIVE_MAX, Transcript
+
+TURNS = 200
+PICTURES_EVERY = 4
+ONE_BY_ONE = LIVE_MAX + 5
+"""Turns that are added as in a conversation; those before them at once, as when the chat's screen is made anew."""
+
+WIDGETS_MAX = 1500
+
+TEXT = "<think>Let me look.</think># Shapes\n\nA **red** circle.\n\n- one\n- two\n\n| a | b |\n|---|---|\n| 1 | 2 |\n"
+
+
+def answered(number: int, folder: Path) -> Exchange:
+    """An exchange that is over; every fourth question comes with a picture."""
+    attachments = [] if number % PICTURES_EVERY else [stage(picture(folder), folder / "media")]
+    answer = Answer(f"request{number}")
+    answer.take(Delta(request_id=answer.request_id, text=f"{TEXT}\nAnswer {number}.", tokens=40))
+    usage = Usage(prompt_tokens=20, completion_tokens=40)
+    timings = Timings(ttft_s=0.1, total_s=1.0)
+    answer.take(Finished(request_id=answer.request_id, finish_reason="stop", usage=usage, timings=timings, stop="</s>"))
+    return Exchange(user_turn(f"question {number}", attachments), answer)
+
+
+async def test_the_widgets_are_bounded(make_app: MakeApp, until: Until, tmp_path: Path) -> None:
+    app = make_app(settings=Settings(graphics="halfcell"), initial_model="shapes")
+    async with app.run_test(size=(100, 30)) as pilot:
+        await until(pilot, lambda: isinstance(app.screen, ChatScreen))
+        transcript = app.screen.query_one(Transcript)
+        transcript.show_empty(False)
+        exchanges = [answered(number, tmp_path) for number in range(TURNS)]
+        await transcript.add(*exchanges[:-ONE_BY_ONE])
+        for exchange in exchanges[-ONE_BY_ONE:]:
+            await transcript.add(exchange)
+        assert len(app.screen.query(AssistantTurn)) == LIVE_MAX
+        assert len(app.screen.query(PastAnswer)) == TURNS - LIVE_MAX
+        await until(pilot, lambda: len(app.screen.query(AttachmentView)) == TURNS // PICTURES_EVERY)
+        await until(pilot, lambda: not any(worker.is_running for worker in app.workers if worker.group == "thumbnail"))
+        assert len(app.screen.query("*")) <= WIDGETS_MAX
