@@ -167,6 +167,23 @@ def _all_text(prompt: MessagesPrompt) -> str:
     )
 
 
+PROMPTS = Path(__file__).parent / "prompts.json"
+"""What every family is sent. `python tests/unit/registry/test_goldens.py` writes it anew: read what changed."""
+
+
+def sent(family: Family) -> list[Any]:
+    """A family's raw prompts of `conversations`, as JSON has them."""
+    return [
+        prompt.text if isinstance(prompt, RawPrompt) else msgspec.json.decode(msgspec.json.encode(prompt.messages))
+        for prompt in (raw_prompt(family, turns) for turns in conversations(family))
+    ]
+
+
+@pytest.mark.parametrize("family", [pytest.param(family, id=family.family) for family in REGISTRY.values()])
+def test_no_prompt_changes_unnoticed(family: Family) -> None:
+    assert sent(family) == json.loads(PROMPTS.read_bytes())[family.family]
+
+
 WRITTEN = [one for one in ALL if isinstance(raw_prompt(*one.values), RawPrompt)]  # type: ignore[arg-type]
 """Those whose raw prompt the record writes, and not the model's own template."""
 
@@ -201,3 +218,8 @@ def _rendered(template: str, turns: Sequence[Turn]) -> str:
     ]
     environment = jinja2.Environment()
     return environment.from_string(template).render(messages=messages, add_generation_prompt=True)
+
+
+if __name__ == "__main__":
+    found = {family.family: sent(family) for family in REGISTRY.values()}
+    PROMPTS.write_text(json.dumps(found, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
