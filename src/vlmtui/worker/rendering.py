@@ -5,11 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import jinja2
+
 from vlmtui.domain.attachment import Attachment
 from vlmtui.domain.conversation import Text, Turn
 from vlmtui.domain.engine import ChatPrompt, Message, MessagesPrompt, Prompt
 from vlmtui.errors import ErrorKind, VlmtuiError, bad_input
 from vlmtui.worker.media_items import MediaItem
+
+_REFUSALS = (jinja2.TemplateError, TypeError, ValueError, LookupError, AttributeError)
+"""What a template raises that does not take a form of messages."""
 
 
 def attachments_of(prompt: Prompt) -> tuple[Attachment, ...]:
@@ -48,7 +53,7 @@ def text_of_messages(prompt: MessagesPrompt, appliers: list[Any]) -> str:
         messages = [form(message) for message in prompt.messages]
         try:
             text = apply(messages)
-        except Exception as error:  # whatever a template raises, it refuses this form
+        except _REFUSALS as error:
             last = last or error
             continue
         if all(said.strip() in text for message in prompt.messages for said in _said_by_user(message)):

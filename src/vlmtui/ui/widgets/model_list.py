@@ -59,7 +59,7 @@ def row(choice: Choice, machine: Machine | None, width: int, *, marked: bool = F
     """One line of the list, a mark and `width` cells wide. The mark tells the highlight where colours cannot."""
     title_width, name_width = _first_columns(width)
     name = f"{' ' * _GAP}{_cell(one_line(choice.model.spec.name), name_width)}" if name_width else ""
-    fits = judge(choice.model, machine).fit
+    fits = judge(choice.model, machine).fit if machine else Fit.UNKNOWN
     gap = " " * _GAP
     line = Content.assemble(
         (_MARK if marked else " ", "$text-accent"),
@@ -160,6 +160,8 @@ class ModelList(OptionList, can_focus=False):
         self.rows: list[Choice] = []
         self.machine: Machine | None = None
         self._marked: int | None = None
+        self._width = 0
+        """Cells a row has; 0 before the first layout."""
 
     @property
     def chosen(self) -> Choice | None:
@@ -186,9 +188,12 @@ class ModelList(OptionList, can_focus=False):
         super().watch_highlighted(highlighted)
 
     def on_resize(self) -> None:
-        highlighted = self.highlighted
-        self._fill()
-        self.highlighted = highlighted
+        width = self.scrollable_content_region.width - 2
+        if width != self._width:
+            self._width = width
+            highlighted = self.highlighted
+            self._fill()
+            self.highlighted = highlighted
 
     def on_option_list_option_highlighted(self, event: OptionList.OptionHighlighted) -> None:
         event.stop()
@@ -200,12 +205,13 @@ class ModelList(OptionList, can_focus=False):
             self.post_message(self.Chosen(self.chosen))
 
     def _fill(self) -> None:
-        width = self.scrollable_content_region.width - 2
         self._marked = None
-        self.set_options(Option(row(choice, self.machine, width)) for choice in self.rows)
+        self.set_options(Option(self._line(choice)) for choice in self.rows)
 
     def _mark(self, index: int, *, marked: bool) -> None:
         if index < len(self.rows):
-            width = self.scrollable_content_region.width - 2
-            line = row(self.rows[index], self.machine, width, marked=marked)
-            self.replace_option_prompt_at_index(index, line)
+            self.replace_option_prompt_at_index(index, self._line(self.rows[index], marked=marked))
+
+    def _line(self, choice: Choice, *, marked: bool = False) -> Content:
+        """Its row; before the first layout only a place for one, which nobody sees."""
+        return row(choice, self.machine, self._width, marked=marked) if self._width else Content(" ")
