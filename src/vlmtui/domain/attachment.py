@@ -10,9 +10,14 @@ Modality = Literal["image", "video"]
 
 
 class VideoSampling(msgspec.Struct, frozen=True, kw_only=True):
-    """Which frames of a video the model is given: `num_frames` of them, uniform in time between start and end."""
+    """Which frames of a video the model is given, uniform in time between start and end.
+
+    `num_frames` of them; or, where `fps` is set, as many as that makes (frames a second of the video), and
+    `num_frames` is not looked at.
+    """
 
     num_frames: int = 8
+    fps: float | None = None
     start_s: float = 0.0
     end_s: float | None = None
     """None: to the end of the video."""
@@ -44,3 +49,9 @@ class Attachment(msgspec.Struct, frozen=True, kw_only=True):
     fps: float | None = None
     sampling: VideoSampling | None = None
     """Set for videos only."""
+    source: str = ""
+    """Where the file was when it was attached: an absolute path, or a URL. Hostile text, for people only."""
+    page: int = 1
+    """Of a document of several pages (TIFF), which one this is; from 1."""
+    pages: int = 1
+    """How many pages or, of an animation taken as a still image, frames the file has."""
