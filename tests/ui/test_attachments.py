@@ -2,27 +2,32 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.ui.conftest import StartChat, picture
+from vlmtui.domain.attachment import Attachment
+from vlmtui.domain.conversation import Media, Text
 from vlmtui.domain.engine import ChatPrompt
+from vlmtui.media import stage
 from vlmtui.ui.widgets.attachment_view import AttachmentView
 from vlmtui.ui.widgets.user_turn import IllustratedTurn
 
 
-async def test_a_pasted_path_is_attached_and_sent_before_the_text(chatting: StartChat, tmp_path: Path) -> None:
+async def test_a_pasted_path_is_attached_where_the_cursor_is(chatting: StartChat, tmp_path: Path) -> None:
     async with chatting() as chat:
         await chat.write("What is ")
         await chat.paste(f"'{picture(tmp_path)}'")
         await chat.until(lambda: len(chat.controller.staged) == 1)
-        assert chat.composer.text == "What is "
+        await chat.until(lambda: chat.composer.text == "What is [Image #1]")
         await chat.say("this?")
         turn = chat.last.user
         assert [item.name for item in turn.attachments] == ["cat.png"]
-        assert turn.text == "What is this?"
+        assert turn.parts == (Text("What is "), Media(turn.attachments[0]), Text("this?"))
         assert chat.controller.staged == []
         sent = chat.host.engine.requests[-1].prompt
         assert isinstance(sent, ChatPrompt)
@@ -58,12 +63,12 @@ async def test_a_file_that_cannot_be_attached_is_named_and_nothing_is_lost(
 
 async def test_enter_waits_for_the_files(chatting: StartChat, tmp_path: Path) -> None:
     async with chatting() as chat:
-        chat.screen._stage([picture(tmp_path)])
+        chat.screen.attach_files([picture(tmp_path)])
         await chat.say("now")
         assert len(chat.last.user.attachments) == 1
 
 
-async def test_backspace_in_an_empty_message_removes_the_newest_attachment(chatting: StartChat, tmp_path: Path) -> None:
+async def test_backspace_removes_an_attachment_as_one(chatting: StartChat, tmp_path: Path) -> None:
     async with chatting() as chat:
         await chat.paste(str(picture(tmp_path)))
         await chat.until(lambda: len(chat.controller.staged) == 1)
@@ -74,25 +79,33 @@ async def test_backspace_in_an_empty_message_removes_the_newest_attachment(chatt
 async def test_more_than_the_model_takes_is_said_before_sending(chatting: StartChat, tmp_path: Path) -> None:
     async with chatting() as chat:
         paths = [picture(tmp_path, f"{number}.png") for number in range(9)]
-        chat.screen._stage(paths)
+        chat.screen.attach_files(paths)
         await chat.until(lambda: len(chat.controller.staged) == 9)
         await chat.send("all")
         await chat.until(lambda: "at most 8 images" in chat.notes)
-        assert chat.composer.text == "all"
+        assert chat.composer.text.endswith("[Image #9]all")
         assert len(chat.controller.staged) == 9
         assert chat.controller.exchanges == []
 
 
-async def test_what_is_written_after_enter_is_not_sent_with_the_files(chatting: StartChat, tmp_path: Path) -> None:
+async def test_what_is_written_after_enter_is_not_sent_with_the_files(
+    chatting: StartChat, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked, look = threading.Event(), stage.stage
+
+    def slow(path: Path, store: Path, **more: Any) -> Attachment:
+        assert looked.wait(10)
+        return look(path, store, **more)
+
+    monkeypatch.setattr(stage, "stage", slow)
     async with chatting() as chat:
-        await chat.write("now")
-        chat.screen._pending += 1
-        await chat.pilot.press("enter")
+        chat.screen.attach_files([picture(tmp_path)])
+        await chat.send("now")
         await chat.write(" and then")
-        chat.screen._stage([picture(tmp_path)])
-        chat.screen._pending -= 1
+        looked.set()
         await chat.until(lambda: len(chat.controller.staged) == 1)
-        assert chat.composer.text == "now and then"
+        await chat.pilot.pause()
+        assert chat.composer.text == "[Image #1]now and then"
         assert chat.controller.exchanges == []
 
 
@@ -118,3 +131,55 @@ async def test_many_attachments_take_several_rows_and_stay_in_view(chatting: Sta
         await chat.say("Compare")
         columns = {view.region.x for view in chat.screen.query_one(IllustratedTurn).query(AttachmentView)}
         assert len(columns) == 2
+
+
+async def test_a_token_is_one_piece(chatting: StartChat, tmp_path: Path) -> None:
+    async with chatting() as chat:
+        await chat.write("ab")
+        await chat.pilot.press("left")
+        chat.screen.attach_files([picture(tmp_path)])
+        await chat.until(lambda: chat.composer.text == "a[Image #1]b")
+        assert chat.composer.cursor_location == (0, 11)
+        await chat.pilot.press("left")
+        assert chat.composer.cursor_location == (0, 1), "over the token"
+        await chat.pilot.press("right")
+        assert chat.composer.cursor_location == (0, 11)
+        await chat.pilot.press("ctrl+w")
+        assert (chat.composer.text, chat.controller.staged) == ("ab", [])
+        await chat.pilot.press("ctrl+z")
+        await chat.until(lambda: len(chat.controller.staged) == 1)
+        await chat.pilot.press("home", "right", "delete")
+        assert chat.composer.text == "ab"
+
+
+async def test_a_token_is_cut_and_pasted_elsewhere(chatting: StartChat, tmp_path: Path) -> None:
+    async with chatting(["Yes."]) as chat:
+        chat.screen.attach_files([picture(tmp_path)])
+        await chat.until(lambda: chat.composer.text == "[Image #1]")
+        await chat.write("before")
+        await chat.pilot.press("home", "shift+right", "ctrl+x")
+        await chat.until(lambda: chat.composer.text == "before")
+        assert chat.controller.staged == []
+        await chat.pilot.press("end", "ctrl+v")
+        await chat.until(lambda: len(chat.controller.staged) == 1)
+        await chat.say(" after")
+        assert [type(part) for part in chat.last.user.parts] == [Text, Media, Text]
+        assert "before[Image #1] after" in chat.screen_text()
+
+
+async def test_commands_work_beside_attachments_and_leave_them(chatting: StartChat, tmp_path: Path) -> None:
+    async with chatting() as chat:
+        chat.screen.attach_files([picture(tmp_path)])
+        await chat.until(lambda: len(chat.controller.staged) == 1)
+        await chat.send("/set temperature 0.5")
+        await chat.until(lambda: chat.controller.settings.sampling.temperature == 0.5)
+        assert chat.composer.text == "[Image #1]"
+
+
+async def test_a_recalled_prompt_keeps_what_is_attached(chatting: StartChat, tmp_path: Path) -> None:
+    async with chatting(["One."]) as chat:
+        await chat.say("first")
+        chat.screen.attach_files([picture(tmp_path)])
+        await chat.until(lambda: len(chat.controller.staged) == 1)
+        await chat.pilot.press("up")
+        assert chat.composer.text == "[Image #1]first"

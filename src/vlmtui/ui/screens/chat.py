@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,7 +12,7 @@ from textual.screen import Screen
 from textual.widgets import Footer, Static
 from textual.worker import Worker, WorkerState
 
-from vlmtui.domain.attachment import Attachment
+from vlmtui.domain.attachment import VideoSampling
 from vlmtui.domain.engine import GenerateRequest
 from vlmtui.domain.sampling import Sampling
 from vlmtui.errors import ErrorKind, VlmtuiError, bad_input
@@ -29,7 +27,6 @@ from vlmtui.ui.controllers.slash import with_setting
 from vlmtui.ui.messages import EngineChanged
 from vlmtui.ui.services import Services
 from vlmtui.ui.text import one_line
-from vlmtui.ui.widgets.attachment_bar import AttachmentBar
 from vlmtui.ui.widgets.composer import Composer
 from vlmtui.ui.widgets.composer_panel import ComposerPanel
 from vlmtui.ui.widgets.status_bar import StatusBar
@@ -44,12 +41,6 @@ class ChatScreen(Screen[None]):
 
     CSS_PATH = "chat.tcss"
     BINDINGS = [*bindings("chat")]
-
-    @dataclass
-    class Staged(Message):
-        """A file was looked at: it can be sent, or here is why not."""
-
-        outcome: Attachment | VlmtuiError
 
     @dataclass
     class AnswerOver(Message):
@@ -69,17 +60,13 @@ class ChatScreen(Screen[None]):
         self.engine_controller = engine_controller
         self.chat = chat
         self._status: Status | None = None
-        self._pending = 0
-        """Files that are being looked at."""
-        self._to_send: str | None = None
-        """What Enter was pressed after while files were still being looked at."""
         self._folder = Path.cwd()
 
     def compose(self) -> ComposeResult:
-        cache = self.services.paths.cache / "thumbnails"
-        yield Transcript(cache=cache, id="transcript")
+        paths = self.services.paths
+        yield Transcript(cache=paths.cache / "thumbnails", id="transcript")
         yield Static("↓ more below · Ctrl+End", id="more")
-        yield ComposerPanel(PromptHistory(self.services.paths.state / "prompts.jsonl"))
+        yield ComposerPanel(PromptHistory(paths.state / "prompts.jsonl"), self.chat.draft, paths)
         yield StatusBar(id="status", markup=False)
         yield Footer(show_command_palette=False)
 
@@ -88,18 +75,18 @@ class ChatScreen(Screen[None]):
         if self.chat.exchanges:
             await self._transcript.add(*self.chat.exchanges)
         await self._show_hint()
-        await self._show_staged()
+        self._prepare_panel()
         self._show_status()
         self._ask_status()
         self.set_interval(_STATUS_EVERY_S, self._ask_status)
 
     @on(ComposerPanel.MessageWritten)
-    def _message_written(self, event: ComposerPanel.MessageWritten) -> None:
-        if self._pending:
-            self._to_send = event.text
-            self._tell("It is sent as soon as the files are looked at.")
-        else:
-            self._send(event.text)
+    def _message_written(self) -> None:
+        self._send()
+
+    @on(ComposerPanel.FileRefused)
+    def _file_refused(self, event: ComposerPanel.FileRefused) -> None:
+        self._tell_error(event.error)
 
     @on(ComposerPanel.CommandGiven)
     def _command_given(self, event: ComposerPanel.CommandGiven) -> None:
@@ -108,12 +95,8 @@ class ChatScreen(Screen[None]):
             hint = "/help lists them; // sends a text that begins with a slash."
             self._tell_error(bad_input(f"There is no command {one_line(argument)}.", hint=hint))
             return
-        self._panel.clear()
+        self._panel.clear_words()
         self._call_app("run_action_id", action.id, argument)
-
-    @on(Composer.PathsPasted)
-    def _paths_pasted(self, event: Composer.PathsPasted) -> None:
-        self._stage(event.paths)
 
     @on(Composer.ScrollWanted)
     def _scroll_wanted(self, event: Composer.ScrollWanted) -> None:
@@ -122,10 +105,6 @@ class ChatScreen(Screen[None]):
         else:
             self._transcript.scroll_page_down()
 
-    @on(Composer.DropWanted)
-    async def _drop_wanted(self) -> None:
-        await self.action_drop_attachment()
-
     @on(Composer.Interrupted)
     def _interrupted(self) -> None:
         self._call_app("run_action_id", "help_quit")
@@ -133,20 +112,6 @@ class ChatScreen(Screen[None]):
     @on(Transcript.EndSeen)
     def _end_seen(self, event: Transcript.EndSeen) -> None:
         self.query_one("#more").set_class(not event.is_seen, "-shown")
-
-    @on(Staged)
-    async def _staged(self, event: Staged) -> None:
-        self._pending -= 1
-        if isinstance(event.outcome, Attachment):
-            self.chat.staged.append(event.outcome)
-        else:
-            self._to_send = None
-            self._tell_error(event.outcome)
-        await self._show_staged()
-        if self._to_send is not None and not self._pending:
-            text, self._to_send = self._to_send, None
-            if text == self._panel.text:
-                self._send(text)
 
     @on(AnswerOver)
     def _answer_over(self, event: AnswerOver) -> None:
@@ -188,7 +153,7 @@ class ChatScreen(Screen[None]):
             return
         from vlmtui.media.paths import parse_paths
 
-        self._stage(parse_paths(text) or [Path(text).expanduser()])
+        self.attach_files(parse_paths(text) or [Path(text).expanduser()])
 
     @work(exit_on_error=False)
     async def action_stop(self) -> None:
@@ -216,7 +181,7 @@ class ChatScreen(Screen[None]):
         self.chat.clear()
         await self._transcript.clear()
         await self._show_hint()
-        await self._show_staged()
+        self._prepare_panel()
         self._show_status()
 
     def action_copy_answer(self) -> None:
@@ -228,14 +193,12 @@ class ChatScreen(Screen[None]):
         self.app.copy_to_clipboard(text)
         self._tell(f"Copied {len(text):,} characters.")
 
-    async def action_drop_attachment(self, number: str = "") -> None:
-        """Remove a staged attachment, by the number in its caption; without one, the newest."""
-        places = [str(self._first_number + place) for place in range(len(self.chat.staged))]
-        if number and number not in places:
+    def action_drop_attachment(self, number: str = "") -> None:
+        """Remove an attachment of the message, by its number; without one, the last."""
+        tokens = self.chat.draft.tokens
+        wanted = int(number) if number.isdecimal() else tokens[-1].number if tokens and not number else 0
+        if not self._panel.detach(wanted) and (number or tokens):
             self._tell_error(bad_input(f"No attachment {one_line(number)} is staged.", hint="Their numbers are above."))
-        elif places:
-            self.chat.staged.pop(places.index(number) if number else -1)
-            await self._show_staged()
 
     def action_toggle_thinking(self) -> None:
         """Fold the newest thinking block, or unfold it."""
@@ -284,11 +247,6 @@ class ChatScreen(Screen[None]):
     def _panel(self) -> ComposerPanel:
         return self.query_one(ComposerPanel)
 
-    @property
-    def _first_number(self) -> int:
-        """The number of the first staged attachment: they are counted over the conversation."""
-        return 1 + sum(len(exchange.user.attachments) for exchange in self.chat.exchanges)
-
     def _model(self) -> Model:
         model = self.engine_controller.model
         if model is None:
@@ -302,19 +260,19 @@ class ChatScreen(Screen[None]):
         if self.engine_controller.state is not EngineState.READY:
             raise self.engine_controller.error or engine_died()
 
-    def _send(self, text: str) -> None:
-        """Send a text and what is staged; when that cannot be, everything stays as it is."""
-        if not text.strip() and not self.chat.staged:
-            return
+    def _send(self) -> None:
+        """Send the draft; when that cannot be, everything stays as it is."""
+        written = self.chat.draft.words
         try:
             if self.chat.running is not None:
                 raise VlmtuiError(ErrorKind.BAD_USAGE, "An answer is under way: Esc stops it.")
             self._need_engine()
-            exchange, request = self.chat.begin(self._model().family, text)
+            exchange, request = self.chat.begin(self._model().family)
         except VlmtuiError as error:
             self._tell_error(error)
             return
-        self._panel.take_text()
+        self._panel.take_text(written)
+        self._prepare_panel()
         self._open_exchange(exchange, request)
 
     @work(exit_on_error=False, group="exchange")
@@ -322,7 +280,6 @@ class ChatScreen(Screen[None]):
         self._answer(exchange, request)
         await self._show_hint()
         await self._transcript.add(exchange)
-        await self._show_staged()
         self._show_status()
         self.refresh_bindings()
 
@@ -345,24 +302,9 @@ class ChatScreen(Screen[None]):
         except VlmtuiError:
             self.post_message(self.StatusKnown(None))
 
-    def _stage(self, paths: Iterable[Path]) -> None:
-        for path in paths:
-            self._pending += 1
-            self._folder = path.parent
-            self._stage_one(path)
-        self.call_later(self._show_staged)
-
-    @work(exit_on_error=False, group="stage")
-    async def _stage_one(self, path: Path) -> None:
-        from vlmtui.media.stage import stage
-
-        try:
-            outcome: Attachment | VlmtuiError = await asyncio.to_thread(stage, path, self.services.paths.media)
-        except VlmtuiError as error:
-            outcome = error
-        except OSError as error:
-            outcome = bad_input(f"{path.name} cannot be read.", detail=str(error))
-        self.post_message(self.Staged(outcome))
+    def attach_files(self, paths: list[Path]) -> None:
+        self._folder = paths[-1].parent
+        self._panel.attach(paths)
 
     @work(exit_on_error=False, group="modal")
     async def _browse(self) -> None:
@@ -372,7 +314,7 @@ class ChatScreen(Screen[None]):
         paths = await self.app.push_screen_wait(browser)
         self._folder = browser.folder
         if paths:
-            self._stage(paths)
+            self.attach_files(paths)
 
     @work(exit_on_error=False, group="modal")
     async def _edit_settings(self) -> None:
@@ -382,13 +324,12 @@ class ChatScreen(Screen[None]):
         if changed is not None:
             self.chat.settings = changed
 
-    async def _show_staged(self) -> None:
-        await self.query_one(AttachmentBar).show(
-            self.chat.staged,
-            first_number=self._first_number,
-            pending=self._pending,
-            cache=self.services.paths.cache / "thumbnails",
-        )
+    def _prepare_panel(self) -> None:
+        """Attachments are counted over the conversation, and videos sampled as the model's record says."""
+        self._panel.numbers_above = self.chat.attachments_sent
+        model = self.engine_controller.model
+        if model is not None:
+            self._panel.sampling = VideoSampling(num_frames=model.spec.num_frames)
 
     async def _show_hint(self) -> None:
         """What one can do, while nothing was said yet."""

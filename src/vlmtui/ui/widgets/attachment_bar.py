@@ -1,11 +1,13 @@
-"""What is staged for the next turn."""
+"""What is attached to the message that is being written, and what it costs."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from pathlib import Path
 
-from textual.widget import Widget
+from textual.app import ComposeResult
+from textual.containers import Vertical
 from textual.widgets import Static
 
 from vlmtui.domain.attachment import Attachment
@@ -17,36 +19,77 @@ _TALL = 32
 """Rows of the terminal from which staged attachments have pictures."""
 
 
-class AttachmentBar(AttachmentGrid):
-    """Hidden while nothing is staged. The attachments side by side, in as many rows as it takes."""
+class AttachmentBar(Vertical):
+    """Hidden while there is none. The attachments side by side, in as many rows as it takes; then the cost."""
 
     DEFAULT_CSS = """
     AttachmentBar {
         display: none;
         height: auto;
-        max-height: 10;
         margin: 1 2 0 4;
-        overflow-y: auto;
-        scrollbar-size-vertical: 1;
-        .busy { height: 1; color: $muted; }
+        & > AttachmentGrid { max-height: 10; overflow-y: auto; scrollbar-size-vertical: 1; }
+        & > Static { display: none; height: auto; color: $muted; }
+        & > Static.-shown { display: block; }
+        & > .-too-much { color: $text-error; text-style: bold; }
     }
     """
 
-    def __init__(self, *, id: str | None = None) -> None:
+    def __init__(self, *, cache: Path, id: str | None = None) -> None:
         super().__init__(id=id)
+        self._cache = cache
         self._busy = asyncio.Lock()
+        self._views: dict[int, AttachmentView] = {}
+        self._rows = 0
+        self._tokens: dict[int, int] = {}
 
-    async def show(self, staged: list[Attachment], *, first_number: int, pending: int, cache: Path) -> None:
-        """Show these, and how many more are being looked at."""
-        one_row = len(staged) + bool(pending) <= max(1, self.app.size.width // COLUMN)
-        rows = _PICTURE_ROWS if one_row and self.app.size.height >= _TALL else 0
-        widgets: list[Widget] = [
-            AttachmentView(item, first_number + offset, cache=cache, columns=PICTURE, rows=rows, brief=not rows)
-            for offset, item in enumerate(staged)
-        ]
-        if pending:
-            widgets.append(Static(f"looking at {pending} file{'s' if pending != 1 else ''}…", classes="busy"))
+    def compose(self) -> ComposeResult:
+        yield AttachmentGrid()
+        yield Static("", id="pending", markup=False)
+        yield Static("", id="cost", markup=False)
+
+    async def show(self, staged: Mapping[int, Attachment], *, pending: int) -> None:
+        """Show these by their numbers, in this order, and how many more are being looked at."""
         async with self._busy:
-            await self.remove_children()
-            await self.mount_all(widgets)
-        self.display = bool(widgets)
+            await self._show(staged, pending)
+
+    async def _show(self, staged: Mapping[int, Attachment], pending: int) -> None:
+        self._say("#pending", f"looking at {pending} file{'s' if pending != 1 else ''}…" if pending else "")
+        one_row = len(staged) <= max(1, self.app.size.width // COLUMN)
+        rows = _PICTURE_ROWS if one_row and self.app.size.height >= _TALL else 0
+        old = self._views if rows == self._rows else {}
+        kept = {n: old[n] for n, item in staged.items() if n in old and old[n].attachment == item}
+        order = [number for number in self._views if number in kept]
+        if rows != self._rows or list(self._views) != list(staged) or len(kept) < len(staged):
+            grid, self._rows = self.query_one(AttachmentGrid), rows
+            await grid.remove_children([view for number, view in self._views.items() if number not in kept])
+            self._views = {number: kept.get(number) or self._view(number, item) for number, item in staged.items()}
+            await grid.mount_all(view for number, view in self._views.items() if number not in kept)
+            if list(self._views)[: len(order)] != order:
+                grid.sort_children(key=lambda view: list(self._views.values()).index(view))  # type: ignore[arg-type]
+        self._update_display()
+
+    def tell_tokens(self, tokens: Mapping[int, int]) -> None:
+        """How many tokens each attachment takes, by its number."""
+        self._tokens = dict(tokens)
+        for number, view in self._views.items():
+            view.tell_tokens(self._tokens.get(number))
+
+    def tell_cost(self, text: str, *, too_much: bool = False) -> None:
+        """What the whole prompt takes."""
+        self._say("#cost", text)
+        self.query_one("#cost").set_class(too_much, "-too-much")
+        self._update_display()
+
+    def _view(self, number: int, item: Attachment) -> AttachmentView:
+        rows = self._rows
+        view = AttachmentView(item, number, cache=self._cache, columns=PICTURE, rows=rows, brief=not rows)
+        view.tell_tokens(self._tokens.get(number))
+        return view
+
+    def _say(self, selector: str, text: str) -> None:
+        line = self.query_one(selector, Static)
+        line.update(text)
+        line.set_class(bool(text), "-shown")
+
+    def _update_display(self) -> None:
+        self.display = bool(self._views) or bool(self.query("Static.-shown"))

@@ -61,19 +61,24 @@ class AttachmentView(Vertical):
         self._brief = brief
         self.attachment = attachment
         self._number = number
+        self._tokens: int | None = None
         self._cache = cache
         self._columns = columns
         self._rows = rows
 
     def compose(self) -> ComposeResult:
-        from vlmtui.media.describe import facts
-
-        name, told = name_line(self.attachment, self._number), facts(self.attachment)
         if self._brief:
-            yield Static(f"{name} · {told.partition(' · ')[0]}", classes="name facts", markup=False)
+            yield Static(self._facts, classes="name facts", markup=False)
         else:
-            yield Static(name, classes="name", markup=False)
-            yield Static(told, classes="facts", markup=False)
+            yield Static(name_line(self.attachment, self._number), classes="name", markup=False)
+            yield Static(self._facts, classes="facts", markup=False)
+
+    def tell_tokens(self, tokens: int | None) -> None:
+        """How many tokens of the prompt it takes; None: not known."""
+        if tokens != self._tokens:
+            self._tokens = tokens
+            if self.is_mounted:
+                self.query_one(".facts", Static).update(self._facts)
 
     def on_mount(self) -> None:
         if self._rows > 0 and self._graphics.mode != "off":
@@ -97,6 +102,16 @@ class AttachmentView(Vertical):
             self.post_message(self.ThumbnailMade(thumbnail(self.attachment, self._cache, _PIXELS)))
         except VlmtuiError as error:
             self.post_message(self.ThumbnailFailed(error.message))
+
+    @property
+    def _facts(self) -> str:
+        from vlmtui.media.describe import facts
+
+        told = facts(self.attachment)
+        tokens = "" if self._tokens is None else f" · {self._tokens:,} tokens"
+        if self._brief:
+            return f"{name_line(self.attachment, self._number)} · {told.partition(' · ')[0]}{tokens}"
+        return told + tokens
 
     @property
     def _graphics(self) -> Graphics:

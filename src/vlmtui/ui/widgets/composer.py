@@ -5,15 +5,24 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from rich.style import Style
+from rich.text import Text
 from textual import events
+from textual.document._document import Document, EditResult, Location, Selection
 from textual.message import Message
 from textual.widgets import TextArea
 
+from vlmtui.ui.controllers.draft import Draft
 from vlmtui.ui.controllers.history import PromptHistory
+
+_TOKEN = Style(reverse=True, bold=True)
 
 
 class Composer(TextArea):
-    """A text of several lines. Enter sends, Shift+Enter and Ctrl+J break the line; a pasted line break never sends."""
+    """A text of several lines. Enter sends, Shift+Enter and Ctrl+J break the line; a pasted line break never sends.
+
+    The tokens of the draft's attachments are one piece: the cursor jumps over them, and they are deleted whole.
+    """
 
     DEFAULT_CSS = """
     Composer {
@@ -54,15 +63,13 @@ class Composer(TextArea):
         key: str
 
     @dataclass
-    class DropWanted(Message):
-        """Backspace with nothing written."""
-
-    @dataclass
     class Interrupted(Message):
         """Ctrl+C with nothing selected."""
 
-    def __init__(self, prompts: PromptHistory, *, id: str | None = None) -> None:
+    def __init__(self, prompts: PromptHistory, draft: Draft, *, id: str | None = None) -> None:
+        self.draft = draft
         super().__init__(
+            draft.text,
             id=id,
             compact=True,
             soft_wrap=True,
@@ -99,8 +106,6 @@ class Composer(TextArea):
                 self.post_message(self.Submitted(self.text))
             case "shift+enter" | "ctrl+j" | "alt+enter":
                 self.insert("\n")
-            case "backspace" if not self.text:
-                self.post_message(self.DropWanted())
             case "ctrl+c" if not self.selected_text:
                 self.post_message(self.Interrupted())
             case "pageup" | "pagedown":
@@ -113,9 +118,58 @@ class Composer(TextArea):
                 return False
         return True
 
+    def get_line(self, line_index: int) -> Text:
+        line = super().get_line(line_index)
+        for token in self.draft.tokens_in(line.plain):
+            line.stylize(_TOKEN, token.start, token.end)
+        return line
+
+    def delete(self, start: Location, end: Location, *, maintain_selection_offset: bool = True) -> EditResult:
+        first, last = self._index_of(min(start, end)), self._index_of(max(start, end))
+        for token in self.draft.tokens_in(self.text):
+            if token.start < last and first < token.end:
+                first, last = min(first, token.start), max(last, token.end)
+        start, end = (self._location_of(index) for index in (first, last))
+        return super().delete(start, end, maintain_selection_offset=maintain_selection_offset)
+
+    def insert_token(self, token: str) -> None:
+        """At the cursor."""
+        self.insert(token, self.cursor_location)
+
+    def replace_token(self, old: str, new: str) -> None:
+        """Wherever it stands; where it does not stand any more, nothing happens."""
+        while (at := self.text.find(old)) >= 0:
+            start, end = (self._location_of(index) for index in (at, at + len(old)))
+            self.replace(new, start, end)
+
+    def _validate_selection(self, selection: Selection) -> Selection:
+        """Textual's check of a new selection, and no end of it within a token: it goes on in the direction it came."""
+        start, end = super()._validate_selection(selection)
+        if "[" not in self.text:
+            return Selection(start, end)
+        came_from = self._index_of(self.selection.end)
+        edges = [self._outside(self._index_of(place), came_from) for place in (start, end)]
+        return Selection(*(self._location_of(index) for index in edges))
+
+    def _outside(self, index: int, came_from: int) -> int:
+        for token in self.draft.tokens_in(self.text):
+            if token.start < index < token.end:
+                return token.end if came_from <= token.start else token.start
+        return index
+
+    def _index_of(self, location: Location) -> int:
+        assert isinstance(self.document, Document)
+        return self.document.get_index_from_location(location)
+
+    def _location_of(self, index: int) -> Location:
+        assert isinstance(self.document, Document)
+        return self.document.get_location_from_index(index)
+
     def _recall(self, text: str | None) -> bool:
+        """Show another prompt. What is attached stays, before it."""
         if text is None:
             return False
-        self.text = text
+        tokens = "" if self.draft.tokens_in(text) else self.draft.only_tokens()
+        self.text = tokens + text
         self.move_cursor(self.document.end)
         return True

@@ -2,23 +2,33 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Iterable
 from dataclasses import dataclass
+from pathlib import Path
 
-from textual import on
+from textual import on, work
 from textual.app import ComposeResult
 from textual.containers import Vertical
 from textual.message import Message
 from textual.widgets import OptionList
 
+from vlmtui.domain.attachment import Attachment, VideoSampling
+from vlmtui.errors import VlmtuiError, bad_input
+from vlmtui.paths import Paths
+from vlmtui.ui.controllers.draft import Draft, token_text
 from vlmtui.ui.controllers.history import PromptHistory
 from vlmtui.ui.controllers.slash import SlashCommand, parse_slash
 from vlmtui.ui.widgets.attachment_bar import AttachmentBar
 from vlmtui.ui.widgets.composer import Composer
 from vlmtui.ui.widgets.slash_menu import SlashMenu, matching
 
+_AT_ONCE = 3
+"""Files that are looked at side by side."""
+
 
 class ComposerPanel(Vertical):
-    """Tells messages from commands. What is written stays until `clear`."""
+    """Tells messages from commands, and looks at what is attached. What is written stays until it is sent."""
 
     DEFAULT_CSS = """
     ComposerPanel {
@@ -30,9 +40,7 @@ class ComposerPanel(Vertical):
 
     @dataclass
     class MessageWritten(Message):
-        """Enter after a text that is to be sent, the slash that hid it from the commands removed."""
-
-        text: str
+        """Enter after a text that is to be sent: the draft has it. Comes once all its files are looked at."""
 
     @dataclass
     class CommandGiven(Message):
@@ -40,15 +48,44 @@ class ComposerPanel(Vertical):
 
         command: SlashCommand
 
-    def __init__(self, prompts: PromptHistory) -> None:
+    @dataclass
+    class DraftChanged(Message):
+        """Text or attachments are others now."""
+
+    @dataclass
+    class LookedAt(Message):
+        """A file was looked at: it can be sent, or here is why not."""
+
+        number: int
+        outcome: Attachment | VlmtuiError
+
+    @dataclass
+    class FileRefused(Message):
+        """A file cannot be sent, and why."""
+
+        error: VlmtuiError
+
+    def __init__(self, prompts: PromptHistory, draft: Draft, paths: Paths) -> None:
         super().__init__()
         self._prompts = prompts
+        self._draft = draft
+        self._paths = paths
+        self._slots = asyncio.Semaphore(_AT_ONCE)
+        self._to_send: str | None = None
+        """The words after which Enter was pressed while files were still being looked at."""
+        self.numbers_above = 0
+        """Attachments get numbers above this one: as many as the conversation has already."""
+        self.sampling = VideoSampling()
+        """How videos are sampled when nothing else is said."""
 
     def compose(self) -> ComposeResult:
         yield SlashMenu(id="menu")
-        yield AttachmentBar(id="attachments")
+        yield AttachmentBar(cache=self._paths.cache / "thumbnails", id="attachments")
         with Vertical(id="composer-row"):
-            yield Composer(self._prompts, id="composer")
+            yield Composer(self._prompts, self._draft, id="composer")
+
+    async def on_mount(self) -> None:
+        await self._show_attachments()
 
     @on(Composer.Submitted)
     def _submitted(self, event: Composer.Submitted) -> None:
@@ -57,15 +94,38 @@ class ComposerPanel(Vertical):
         if chosen is not None and chosen != event.text:
             self._complete(chosen)
             return
-        command = parse_slash(event.text)
-        if command is None:
-            self.post_message(self.MessageWritten(_message(event.text)))
-        else:
+        command = parse_slash(self._draft.words)
+        if command is not None:
             self.post_message(self.CommandGiven(command))
+        elif self._draft.pending:
+            self._to_send = self._draft.words
+            self.notify("It is sent as soon as the files are looked at.", timeout=4)
+        elif event.text.strip():
+            self.post_message(self.MessageWritten())
 
     @on(Composer.Changed)
-    def _changed(self, event: Composer.Changed) -> None:
-        self._offer(event.text_area.text)
+    async def _changed(self, event: Composer.Changed) -> None:
+        self._draft.text = event.text_area.text
+        self._offer(self._draft.words)
+        await self._show_attachments()
+        self.post_message(self.DraftChanged())
+
+    @on(Composer.PathsPasted)
+    def _paths_pasted(self, event: Composer.PathsPasted) -> None:
+        self.attach(event.paths)
+
+    @on(LookedAt)
+    def _looked_at(self, event: LookedAt) -> None:
+        number, outcome = event.number, event.outcome
+        if isinstance(outcome, Attachment):
+            self._draft.fill(number, outcome)
+            self._composer.replace_token(token_text(number), token_text(number, outcome))
+        else:
+            self._to_send = None
+            self._composer.replace_token(token_text(number), "")
+            self._draft.drop(number)
+            self.post_message(self.FileRefused(outcome))
+        self.call_later(self._send_what_waits)
 
     @on(Composer.MenuKey)
     def _menu_key(self, event: Composer.MenuKey) -> None:
@@ -86,18 +146,69 @@ class ComposerPanel(Vertical):
         if event.option_id:
             self._complete(event.option_id)
 
-    def take_text(self) -> None:
+    def attach(self, sources: Iterable[Path]) -> None:
+        """Put a token for each at the cursor, and look at the files."""
+        for source in sources:
+            number = self._draft.reserve(self.numbers_above)
+            self._composer.insert_token(token_text(number))
+            self._look_at(number, source)
+
+    def detach(self, number: int) -> bool:
+        """Take the attachment of that number out of the text; False where there is none."""
+        tokens = [token for token in self._draft.tokens if token.number == number]
+        for token in reversed(tokens):
+            self._composer.replace_token(self._draft.text[token.start : token.end], "")
+        return bool(tokens)
+
+    def replace(self, number: int, attachment: Attachment) -> None:
+        """The attachment of that number is another one now."""
+        old = next((token for token in self._draft.tokens if token.number == number), None)
+        self._draft.fill(number, attachment)
+        if old is not None:
+            self._composer.replace_token(self._draft.text[old.start : old.end], token_text(number, attachment))
+        self.call_later(self._show_attachments)
+        self.post_message(self.DraftChanged())
+
+    def take_text(self, written: str) -> None:
         """What is written was sent: remember it, and begin afresh."""
-        self._prompts.add(self._composer.text)
-        self.clear()
+        self._prompts.add(written)
+        self._composer.text = ""
+
+    def clear_words(self) -> None:
+        """What was written was a command. What is attached stays."""
+        self._composer.text = self._draft.only_tokens()
+        self._composer.move_cursor(self._composer.document.end)
 
     @property
-    def text(self) -> str:
-        """The message that is written, as `MessageWritten` has it."""
-        return _message(self._composer.text)
+    def bar(self) -> AttachmentBar:
+        return self.query_one(AttachmentBar)
 
-    def clear(self) -> None:
-        self._composer.text = ""
+    @work(exit_on_error=False, group="stage")
+    async def _look_at(self, number: int, source: Path) -> None:
+        from vlmtui.media.stage import stage
+
+        try:
+            async with self._slots:
+                outcome: Attachment | VlmtuiError = await asyncio.to_thread(
+                    stage, source, self._paths.media, sampling=self.sampling
+                )
+        except VlmtuiError as error:
+            outcome = error
+        except OSError as error:
+            outcome = bad_input(f"{source.name} cannot be read.", detail=str(error))
+        self.post_message(self.LookedAt(number, outcome))
+
+    def _send_what_waits(self) -> None:
+        """Enter was pressed already: send, unless something else was written since."""
+        if self._to_send is None or self._draft.pending:
+            return
+        waited, self._to_send = self._to_send, None
+        if waited == self._draft.words:
+            self.post_message(self.MessageWritten())
+
+    async def _show_attachments(self) -> None:
+        shown = {token.number: token.attachment for token in self._draft.tokens if token.attachment is not None}
+        await self.bar.show(shown, pending=len(self._draft.pending))
 
     @property
     def _composer(self) -> Composer:
@@ -115,12 +226,7 @@ class ComposerPanel(Vertical):
     def _complete(self, slash: str) -> None:
         """Write the command out; one that takes nothing is given at once."""
         action = next(action for action in matching(slash) if action.slash == slash)
-        self._composer.text = f"{slash} " if action.argument else slash
+        self._composer.text = self._draft.only_tokens() + (f"{slash} " if action.argument else slash)
         self._composer.move_cursor(self._composer.document.end)
         if not action.argument:
             self.post_message(self.CommandGiven(SlashCommand(action, "")))
-
-
-def _message(written: str) -> str:
-    """Two slashes begin a message that starts with one."""
-    return written.removeprefix("/") if written.startswith("//") else written

@@ -6,10 +6,12 @@ from pathlib import Path
 
 from textual.app import ComposeResult
 from textual.containers import Vertical
+from textual.content import Content
 from textual.widget import Widget
 from textual.widgets import Static
 
-from vlmtui.domain.conversation import Turn
+from vlmtui.domain.conversation import Media, Text, Turn
+from vlmtui.ui.controllers.draft import token_text
 from vlmtui.ui.text import visible
 from vlmtui.ui.widgets.attachment_grid import PICTURE, AttachmentGrid
 from vlmtui.ui.widgets.attachment_view import AttachmentView
@@ -24,11 +26,11 @@ def user_turn(turn: Turn, *, first_number: int, cache: Path) -> Widget:
     """One widget for a text; more only for attachments."""
     if turn.attachments:
         return IllustratedTurn(turn, first_number=first_number, cache=cache)
-    return Said(turn)
+    return Said(turn, first_number=first_number)
 
 
 class Said(Static):
-    """The text. By itself it is a turn."""
+    """The text, with a token for every attachment that does not come before all of it. By itself it is a turn."""
 
     DEFAULT_CSS = """
     Said {
@@ -40,8 +42,22 @@ class Said(Static):
     }
     """
 
-    def __init__(self, turn: Turn) -> None:
-        super().__init__(visible(turn.text), classes="said", markup=False)
+    def __init__(self, turn: Turn, *, first_number: int) -> None:
+        super().__init__(_written(turn, first_number), classes="said", markup=False)
+
+
+def _written(turn: Turn, first_number: int) -> Content:
+    """The text with its tokens; control characters visible."""
+    pieces: list[Content | tuple[str, str]] = []
+    number = first_number
+    for part in turn.parts:
+        match part:
+            case Text(text):
+                pieces.append(Content(visible(text)))
+            case Media(attachment):
+                pieces += [(token_text(number, attachment), "$accent")] if any(map(len, pieces)) else []
+                number += 1
+    return Content.assemble(*pieces)
 
 
 class IllustratedTurn(Vertical):
@@ -70,4 +86,4 @@ class IllustratedTurn(Vertical):
             for offset, attachment in enumerate(self._turn.attachments):
                 number = self._first_number + offset
                 yield AttachmentView(attachment, number, cache=self._cache, columns=PICTURE, rows=rows)
-        yield Said(self._turn)
+        yield Said(self._turn, first_number=self._first_number)

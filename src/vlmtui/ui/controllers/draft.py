@@ -1,0 +1,123 @@
+"""A message that is being written: a text in which tokens such as `[Image #2]` stand for attachments. No widgets here.
+
+The text alone says which attachments are sent, and where. What was attached once stays known as long as the draft
+lives, so that cutting a token and pasting it elsewhere, or undoing its removal, brings the attachment back.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from vlmtui.domain.attachment import Attachment
+from vlmtui.domain.conversation import Media, Part, Text
+
+_TOKEN = re.compile(r"\[(?:Image|Video|File) #([1-9][0-9]{0,5})\]")
+_WORDS = {"image": "Image", "video": "Video"}
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """A token in the text: where it stands (offsets), its number, and what it stands for (None: still looked at)."""
+
+    start: int
+    end: int
+    number: int
+    attachment: Attachment | None
+
+
+def token_text(number: int, attachment: Attachment | None = None) -> str:
+    """`[Image #1]`; `[File #1]` as long as nobody knows what it is."""
+    return f"[{_WORDS[attachment.modality] if attachment else 'File'} #{number}]"
+
+
+class Draft:
+    """The text and the attachments it speaks of. `text` is set by whoever shows it."""
+
+    def __init__(self) -> None:
+        self.text = ""
+        self._known: dict[int, Attachment] = {}
+        self._pending: set[int] = set()
+
+    @property
+    def tokens(self) -> list[Token]:
+        """In the order of the text. A text that only looks like a token is none."""
+        return self.tokens_in(self.text)
+
+    def tokens_in(self, text: str) -> list[Token]:
+        found = ((match, int(match[1])) for match in _TOKEN.finditer(text))
+        return [
+            Token(match.start(), match.end(), number, self._known.get(number))
+            for match, number in found
+            if match[0] in self._texts_of(number)
+        ]
+
+    @property
+    def attachments(self) -> list[Attachment]:
+        """Those that would be sent, in order."""
+        return [token.attachment for token in self.tokens if token.attachment is not None]
+
+    @property
+    def pending(self) -> list[int]:
+        """The numbers of files in the text that are still being looked at."""
+        return [token.number for token in self.tokens if token.attachment is None]
+
+    @property
+    def words(self) -> str:
+        """The text without the tokens."""
+        return self.without_tokens(self.text)
+
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        """Texts and attachments in order, as they are sent. Two slashes begin a text that starts with one."""
+        parts: list[Part] = []
+        at = 0
+        for token in self.tokens:
+            parts += [Text(self.text[at : token.start])] if token.start > at else []
+            parts += [Media(token.attachment)] if token.attachment else []
+            at = token.end
+        parts += [Text(self.text[at:])] if at < len(self.text) else []
+        first = next((place for place, part in enumerate(parts) if isinstance(part, Text)), None)
+        if first is not None and self.words.startswith("//"):
+            parts[first] = Text(self.text_of_part(parts[first])[1:])
+        return tuple(parts)
+
+    @staticmethod
+    def text_of_part(part: Part) -> str:
+        return part.text if isinstance(part, Text) else ""
+
+    def without_tokens(self, text: str) -> str:
+        for token in reversed(self.tokens_in(text)):
+            text = text[: token.start] + text[token.end :]
+        return text
+
+    def only_tokens(self) -> str:
+        """The tokens alone."""
+        return "".join(self.text[token.start : token.end] for token in self.tokens)
+
+    def reserve(self, above: int = 0) -> int:
+        """A number, above all in use and above `above`, for a file that is still to be looked at."""
+        number = 1 + max([above, *self._known, *self._pending])
+        self._pending.add(number)
+        return number
+
+    def fill(self, number: int, attachment: Attachment) -> None:
+        """What the number stands for, or stands for from now on."""
+        self._pending.discard(number)
+        self._known[number] = attachment
+
+    def drop(self, number: int) -> None:
+        """There is no such attachment after all."""
+        self._pending.discard(number)
+        self._known.pop(number, None)
+
+    def clear(self) -> None:
+        """A new message. Files that are still being looked at belong to it."""
+        self.text = ""
+        self._known = {}
+
+    def _texts_of(self, number: int) -> tuple[str, ...]:
+        """How a token of that number may read: an undone edit may bring back the one from before it was known."""
+        if number in self._known:
+            return token_text(number, self._known[number]), token_text(number)
+        return (token_text(number),) if number in self._pending else ()

@@ -1,0 +1,73 @@
+"""The message that is being written, and the tokens in it."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from vlmtui.domain.attachment import Attachment
+from vlmtui.domain.conversation import Media, Text
+from vlmtui.ui.controllers.draft import Draft
+
+
+def image(name: str = "cat.png") -> Attachment:
+    return Attachment(
+        modality="image", name=name, path="/x", sha256="0" * 64, width=1, height=1, size_bytes=1, format="PNG"
+    )
+
+
+def test_parts_follow_the_text() -> None:
+    draft = Draft()
+    draft.fill(draft.reserve(), image("a"))
+    draft.fill(draft.reserve(), image("b"))
+    draft.text = "Here [Image #2] and there[Image #1]?"
+    assert draft.parts == (Text("Here "), Media(image("b")), Text(" and there"), Media(image("a")), Text("?"))
+    assert draft.words == "Here  and there?"
+    assert draft.only_tokens() == "[Image #2][Image #1]"
+
+
+def test_what_only_looks_like_a_token_is_text() -> None:
+    draft = Draft()
+    draft.fill(draft.reserve(), image())
+    draft.text = "[Image #7] [Video #1] [Image #01] [image #1] [File #1]"
+    assert draft.parts == (Text(draft.text),)
+
+
+def test_a_file_that_is_looked_at_waits_and_a_bad_one_goes() -> None:
+    draft = Draft()
+    number = draft.reserve(above=4)
+    assert number == 5
+    draft.text = "see [File #5]"
+    assert (draft.pending, draft.attachments) == ([5], [])
+    draft.drop(number)
+    assert (draft.pending, draft.parts) == ([], (Text("see [File #5]"),))
+
+
+def test_a_cut_token_can_be_pasted_again() -> None:
+    draft = Draft()
+    draft.fill(draft.reserve(), image())
+    draft.text = ""
+    assert draft.attachments == []
+    assert draft.reserve() == 2, "its number is not given away"
+    draft.text = "now [Image #1]"
+    assert draft.attachments == [image()]
+
+
+def test_two_slashes_begin_a_text_with_one() -> None:
+    draft = Draft()
+    draft.fill(draft.reserve(), image())
+    draft.text = "[Image #1]//tmp"
+    assert draft.parts == (Media(image()), Text("/tmp"))
+    draft.text = "a //tmp"
+    assert draft.parts == (Text("a //tmp"),)
+
+
+@given(st.lists(st.text() | st.integers(1, 4)))
+def test_nothing_written_is_lost(pieces: list[str | int]) -> None:
+    draft = Draft()
+    for number in range(1, 4):
+        draft.fill(draft.reserve(), image(str(number)))
+    draft.text = "".join(piece if isinstance(piece, str) else f"[Image #{piece}]" for piece in pieces)
+    shown = "".join(part.text if isinstance(part, Text) else f"[Image #{part.attachment.name}]" for part in draft.parts)
+    if not draft.words.startswith("//"):
+        assert shown == draft.text
