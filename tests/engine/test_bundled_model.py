@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from contextlib import aclosing
 from pathlib import Path
 
 import msgspec
 import pytest
 
+from tests.support.asker import Asker
 from tests.support.pictures import Easel
 from vlmtui.domain.conversation import Media, Text, Turn, assistant_turn, user_turn
 from vlmtui.domain.engine import Cancelled, Delta, Failed, Finished, GenerateRequest, RawPrompt
@@ -31,22 +31,6 @@ IMAGE = "<|vision_start|><|image_pad|><|vision_end|>"
 @pytest.fixture
 def easel(tmp_path: Path) -> Easel:
     return Easel(tmp_path)
-
-
-class Asker:
-    def __init__(self, engine: WorkerClient, model: Model) -> None:
-        self.engine = engine
-        self.model = model
-
-    async def run(self, request: GenerateRequest) -> Answer:
-        answer = Answer(request.request_id)
-        async with aclosing(run_turn(self.engine, request)) as events:
-            async for _, current in events:
-                answer = current
-        return answer
-
-    async def __call__(self, *turns: Turn, mode: PromptMode = "chat", sampling: Sampling | None = None) -> Answer:
-        return await self.run(make_request(self.model.family, turns, sampling or Sampling(), mode=mode))
 
 
 @pytest.fixture

@@ -216,7 +216,7 @@ class FakeWorker:
         tokens = 0
         writer.write(encode(prompt))
         cancelled = self.cancels[request_id]
-        for word in prompt_text(request.prompt).split():
+        for word in [] if request.only_render else prompt_text(request.prompt).split():
             await writer.drain()
             match word:
                 case "hold":

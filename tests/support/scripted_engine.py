@@ -144,6 +144,9 @@ class ScriptedEngine:
         self.answers = [list(answer) for answer in answers]
         self.load_steps = list(load)
         self.requests: list[GenerateRequest] = []
+        self.renders: list[GenerateRequest] = []
+        """Those that asked for the prompt alone."""
+        self.render_failure: Failure | None = None
         self.cancelled: list[str] = []
         self.log_lines = ["loading", "ready"]
         self.keep_alive_s: float | None = 300.0
@@ -193,13 +196,19 @@ class ScriptedEngine:
         yield EngineReady(self.info)
 
     async def generate(self, request: GenerateRequest) -> AsyncGenerator[EngineEvent, None]:
-        self.requests.append(request)
+        (self.renders if request.only_render else self.requests).append(request)
         state = self._running[request.request_id] = _Request(request)
         try:
             if not self.alive:
                 yield self._failed(request.request_id)
                 return
+            if request.only_render and self.render_failure is not None:
+                yield Failed(request_id=request.request_id, failure=self.render_failure)
+                return
             yield scripted_prompt(request)
+            if request.only_render:
+                yield Finished(request_id=request.request_id, finish_reason="stop", usage=Usage(), timings=Timings())
+                return
             for step in [*(self.answers.pop(0) if self.answers else DEFAULT_ANSWER), End()]:
                 event = await self._event(step, state)
                 if event is not None:

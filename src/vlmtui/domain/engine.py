@@ -153,6 +153,8 @@ class GenerateRequest(msgspec.Struct, frozen=True, kw_only=True):
     request_id: str
     prompt: Prompt
     sampling: Sampling
+    only_render: bool = False
+    """Make the prompt, media processed and counted, and end after PromptReady: nothing is generated."""
 
 
 class MediaSpan(msgspec.Struct, frozen=True, kw_only=True):

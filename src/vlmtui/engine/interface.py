@@ -25,7 +25,8 @@ class Engine(Protocol):
         ...
 
     def generate(self, request: GenerateRequest) -> AsyncGenerator[EngineEvent, None]:
-        """The request's events; the last is Finished, Failed or Cancelled. A dead engine gives Failed(ENGINE_DIED).
+        """The request's events (for `only_render` PromptReady and the end alone); the last is Finished, Failed or
+        Cancelled. A dead engine gives Failed(ENGINE_DIED).
         Closing the iterator early, or cancelling its task, cancels the request in the engine."""
         ...
 

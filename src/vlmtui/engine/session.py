@@ -19,12 +19,14 @@ from vlmtui.domain.engine import (
     Failure,
     Finished,
     GenerateRequest,
+    Prompt,
     PromptReady,
     Timings,
     Usage,
 )
 from vlmtui.domain.sampling import Sampling
 from vlmtui.engine.interface import Engine
+from vlmtui.errors import ErrorKind, VlmtuiError
 from vlmtui.registry.prompts import chat_prompt, raw_prompt
 from vlmtui.registry.schema import Family
 
@@ -119,3 +121,16 @@ async def run_turn(engine: Engine, request: GenerateRequest) -> AsyncGenerator[t
         async for event in events:
             answer.take(event)
             yield event, answer
+
+
+async def render(engine: Engine, prompt: Prompt) -> PromptReady:
+    """The prompt as the model would be given it; nothing is generated. Raises VlmtuiError when it cannot be made."""
+    request = GenerateRequest(request_id=new_request_id(), prompt=prompt, sampling=Sampling(), only_render=True)
+    async with aclosing(engine.generate(request)) as events:
+        async for event in events:
+            match event:
+                case PromptReady():
+                    return event
+                case Failed(failure=failure):
+                    raise failure.error()
+    raise VlmtuiError(ErrorKind.INTERNAL, "The engine ended the request without a word.")

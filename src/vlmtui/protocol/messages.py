@@ -24,7 +24,7 @@ from vlmtui.domain.engine import (
     PromptReady,
 )
 
-PROTOCOL_VERSION = 2
+PROTOCOL_VERSION = 3
 
 MAX_MESSAGE_BYTES = 16 * 1024 * 1024
 """A line longer than this is refused: media travel as paths, so no honest message comes near it."""

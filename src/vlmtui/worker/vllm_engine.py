@@ -9,7 +9,7 @@ import os
 import time
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ from vlmtui.domain.engine import (
     EngineEvent,
     EngineInfo,
     Finished,
+    FinishReason,
     GenerateRequest,
     LoadSpec,
     LoadStage,
@@ -89,6 +90,8 @@ class VllmEngine:
         self._defaults: dict[str, Any] = llm.model_config.get_diff_sampling_param()
         self._number = 0
         self._lora = _lora_request(spec)
+        self._sent: set[str] = set()
+        """Hashes of the media that were sent to the engine core."""
         self.info = self._describe(spec, arguments)
 
     @property
@@ -116,6 +119,9 @@ class VllmEngine:
 
     async def generate(self, request: GenerateRequest) -> AsyncGenerator[EngineEvent, None]:
         items = await load_items(attachments_of(request.prompt))
+        if request.only_render:
+            # What is processed here never reaches the engine core, whose cache must not be thought to have it.
+            items = [replace(item, uuid=f"render {item.uuid}") for item in items]
         async with aclosing(self._answer(request, items)) as events:
             async for event in events:
                 yield event
@@ -124,7 +130,11 @@ class VllmEngine:
         parameters = self._sampling_parameters(request.sampling)
         rendered = await self._render(request.prompt, items)
         yield self._prompt_ready(request, rendered)
+        if request.only_render:
+            yield _finished(request.request_id, "stop", None)
+            return
         self._number += 1
+        self._sent.update(_hashes(rendered))
         outputs = self._llm.generate(
             rendered, parameters, f"{request.request_id}-{self._number}", lora_request=self._lora
         )
@@ -144,13 +154,7 @@ class VllmEngine:
         if reason not in ("stop", "length"):
             message = "The engine broke the answer off."
             raise VlmtuiError(ErrorKind.INTERNAL, message, detail=f"finish reason: {reason}", hint="Try again.")
-        yield Finished(
-            request_id=request.request_id,
-            finish_reason=reason,
-            stop=self._stop_text(output, last_token) if reason == "stop" else None,
-            usage=Usage(),
-            timings=Timings(),
-        )
+        yield _finished(request.request_id, reason, self._stop_text(output, last_token) if reason == "stop" else None)
 
     async def _render(self, prompt: Prompt, items: list[MediaItem]) -> Any:
         """The engine's input: token ids with the media's placeholders expanded, and the processed media."""
@@ -166,11 +170,18 @@ class VllmEngine:
             parsed = self._render_raw(prompt, items)
             parameters = self._renderer.default_cmpl_tok_params
         (tokenised,) = await self._renderer.tokenize_prompts_async([parsed], parameters)
+        rendered: Any = {}
         try:
             rendered = await self._renderer.process_for_engine_async(tokenised, started, tok_params=parameters)
-        except (ValueError, RuntimeError) as error:
+            check_placeholders(rendered, items, self._llm.model_config.hf_config, self._tokenizer)
+        except Exception as error:
+            self._forget({item.uuid for item in items} | _hashes(rendered))
             # Each model's processor words it in its own way; the usual cause is a placeholder that is missing.
-            if items and "Failed to apply prompt replacement" in str(error):
+            if (
+                items
+                and isinstance(error, ValueError | RuntimeError)
+                and "Failed to apply prompt replacement" in str(error)
+            ):
                 raise VlmtuiError(
                     ErrorKind.PLACEHOLDER_MISMATCH,
                     "The prompt has fewer placeholders than there are attachments.",
@@ -178,8 +189,14 @@ class VllmEngine:
                     hint="There must be exactly one placeholder for each attachment.",
                 ) from error
             raise
-        check_placeholders(rendered, items, self._llm.model_config.hf_config, self._tokenizer)
         return rendered
+
+    def _forget(self, hashes: set[str]) -> None:
+        """Media of a prompt that is not sent: vLLM, which keeps what it has processed by hash, thinks that the engine
+        core has them, too, and the next prompt with them would fail."""
+        cache = self._renderer.mm_processor_cache
+        for found in hashes - self._sent if cache is not None else ():
+            cache.invalidate(found)
 
     async def _render_chat(self, prompt: ChatPrompt, items: list[MediaItem]) -> Any:
         from vllm.renderers.params import ChatParams
@@ -304,6 +321,16 @@ class VllmEngine:
             return True
         found = resolve_chat_template(self._tokenizer, None, None, model_config=self._llm.model_config)
         return found is not None
+
+
+def _finished(request_id: str, reason: FinishReason, stop: str | None) -> Finished:
+    """Usage and timings are the server's to fill in."""
+    return Finished(request_id=request_id, finish_reason=reason, stop=stop, usage=Usage(), timings=Timings())
+
+
+def _hashes(rendered: Any) -> set[str]:
+    """Hashes of the media in a rendered prompt."""
+    return {found for hashes in (rendered.get("mm_hashes") or {}).values() for found in hashes}
 
 
 def _lora_request(spec: LoadSpec) -> Any:

@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 
 from textual import on, work
 from textual.app import ComposeResult
 from textual.message import Message
-from textual.screen import Screen
 from textual.widgets import Footer, Static
 from textual.worker import Worker, WorkerState
 
-from vlmtui.domain.attachment import VideoSampling
 from vlmtui.domain.engine import GenerateRequest
 from vlmtui.domain.sampling import Sampling
 from vlmtui.errors import ErrorKind, VlmtuiError, bad_input
 from vlmtui.protocol.messages import Status
-from vlmtui.registry.match import Model
 from vlmtui.ui.actions import bindings
 from vlmtui.ui.controllers.chat import ChatController, Exchange
 from vlmtui.ui.controllers.chat_settings import ChatSettings
@@ -25,6 +21,7 @@ from vlmtui.ui.controllers.engine import EngineController, EngineState, engine_d
 from vlmtui.ui.controllers.history import PromptHistory
 from vlmtui.ui.controllers.slash import with_setting
 from vlmtui.ui.messages import EngineChanged
+from vlmtui.ui.screens.attaching import AttachingScreen
 from vlmtui.ui.services import Services
 from vlmtui.ui.text import one_line
 from vlmtui.ui.widgets.composer import Composer
@@ -36,7 +33,7 @@ from vlmtui.ui.widgets.welcome import Welcome
 _STATUS_EVERY_S = 3.0
 
 
-class ChatScreen(Screen[None]):
+class ChatScreen(AttachingScreen):
     """Transcript, what is staged, composer, status."""
 
     CSS_PATH = "chat.tcss"
@@ -55,12 +52,8 @@ class ChatScreen(Screen[None]):
         status: Status | None
 
     def __init__(self, services: Services, engine_controller: EngineController, chat: ChatController) -> None:
-        super().__init__()
-        self.services = services
-        self.engine_controller = engine_controller
-        self.chat = chat
+        super().__init__(services, engine_controller, chat)
         self._status: Status | None = None
-        self._folder = Path.cwd()
 
     def compose(self) -> ComposeResult:
         paths = self.services.paths
@@ -75,7 +68,7 @@ class ChatScreen(Screen[None]):
         if self.chat.exchanges:
             await self._transcript.add(*self.chat.exchanges)
         await self._show_hint()
-        self._prepare_panel()
+        self.prepare_panel()
         self._show_status()
         self._ask_status()
         self.set_interval(_STATUS_EVERY_S, self._ask_status)
@@ -84,18 +77,14 @@ class ChatScreen(Screen[None]):
     def _message_written(self) -> None:
         self._send()
 
-    @on(ComposerPanel.FileRefused)
-    def _file_refused(self, event: ComposerPanel.FileRefused) -> None:
-        self._tell_error(event.error)
-
     @on(ComposerPanel.CommandGiven)
     def _command_given(self, event: ComposerPanel.CommandGiven) -> None:
         action, argument = event.command
         if action is None:
             hint = "/help lists them; // sends a text that begins with a slash."
-            self._tell_error(bad_input(f"There is no command {one_line(argument)}.", hint=hint))
+            self.tell_error(bad_input(f"There is no command {one_line(argument)}.", hint=hint))
             return
-        self._panel.clear_words()
+        self.panel.clear_words()
         self._call_app("run_action_id", action.id, argument)
 
     @on(Composer.ScrollWanted)
@@ -116,6 +105,7 @@ class ChatScreen(Screen[None]):
     @on(AnswerOver)
     def _answer_over(self, event: AnswerOver) -> None:
         self._transcript.finish(event.exchange)
+        self.ask_cost_soon()
         self._show_status()
         self.refresh_bindings()
 
@@ -146,15 +136,6 @@ class ChatScreen(Screen[None]):
             case _:
                 return True
 
-    def action_attach(self, text: str = "") -> None:
-        """Stage the files that `text` names; without it, choose them in the file browser."""
-        if not text:
-            self._browse()
-            return
-        from vlmtui.media.paths import parse_paths
-
-        self.attach_files(parse_paths(text) or [Path(text).expanduser()])
-
     @work(exit_on_error=False)
     async def action_stop(self) -> None:
         """Stop the running answer; what has come stays."""
@@ -166,9 +147,9 @@ class ChatScreen(Screen[None]):
         """Ask for another answer to the last turn."""
         try:
             self._need_engine()
-            exchange, request = self.chat.again(self._model().family)
+            exchange, request = self.chat.again(self.model().family)
         except VlmtuiError as error:
-            self._tell_error(error)
+            self.tell_error(error)
             return
         await self._transcript.restart(exchange)
         self._answer(exchange, request)
@@ -176,34 +157,27 @@ class ChatScreen(Screen[None]):
     async def action_new_chat(self) -> None:
         """Start over with the same model; what is staged and written stays."""
         if self.chat.running is not None:
-            self._tell("An answer is under way: Esc stops it.")
+            self.tell("An answer is under way: Esc stops it.")
             return
         self.chat.clear()
         await self._transcript.clear()
         await self._show_hint()
-        self._prepare_panel()
+        self.prepare_panel()
         self._show_status()
 
     def action_copy_answer(self) -> None:
         """Copy the last answer, through the terminal (OSC 52)."""
         text = next((item.answer.text for item in reversed(self.chat.exchanges) if item.answer.text), "")
         if not text:
-            self._tell("There is no answer to copy yet.")
+            self.tell("There is no answer to copy yet.")
             return
         self.app.copy_to_clipboard(text)
-        self._tell(f"Copied {len(text):,} characters.")
-
-    def action_drop_attachment(self, number: str = "") -> None:
-        """Remove an attachment of the message, by its number; without one, the last."""
-        tokens = self.chat.draft.tokens
-        wanted = int(number) if number.isdecimal() else tokens[-1].number if tokens and not number else 0
-        if not self._panel.detach(wanted) and (number or tokens):
-            self._tell_error(bad_input(f"No attachment {one_line(number)} is staged.", hint="Their numbers are above."))
+        self.tell(f"Copied {len(text):,} characters.")
 
     def action_toggle_thinking(self) -> None:
         """Fold the newest thinking block, or unfold it."""
         if not self._transcript.toggle_thinking():
-            self._tell("No answer here shows its thinking.")
+            self.tell("No answer here shows its thinking.")
 
     def action_jump_end(self) -> None:
         """To the newest text, and follow it."""
@@ -220,17 +194,17 @@ class ChatScreen(Screen[None]):
     def action_system(self, text: str = "") -> None:
         """Set the system prompt; empty removes it."""
         self.chat.settings = ChatSettings(text, self.chat.settings.sampling)
-        self._tell("The system prompt is set." if text else "There is no system prompt now.")
+        self.tell("The system prompt is set." if text else "There is no system prompt now.")
 
     def action_set(self, text: str = "") -> None:
         """Set one sampling parameter, as in `temperature 0.7`."""
         try:
             sampling = with_setting(self.chat.settings.sampling, text)
         except VlmtuiError as error:
-            self._tell_error(error)
+            self.tell_error(error)
             return
         self.chat.settings = ChatSettings(self.chat.settings.system_prompt, sampling)
-        self._tell(f"Set: {text}")
+        self.tell(f"Set: {text}")
 
     def action_help_quit(self) -> None:
         """Ctrl+C: stops a running answer, else the app's own hint."""
@@ -242,16 +216,6 @@ class ChatScreen(Screen[None]):
     @property
     def _transcript(self) -> Transcript:
         return self.query_one(Transcript)
-
-    @property
-    def _panel(self) -> ComposerPanel:
-        return self.query_one(ComposerPanel)
-
-    def _model(self) -> Model:
-        model = self.engine_controller.model
-        if model is None:
-            raise VlmtuiError(ErrorKind.BAD_USAGE, "No model is loaded.", hint="F3 picks one.")
-        return model
 
     def _need_engine(self) -> None:
         """Raises VlmtuiError when no engine is ready: what is on the screen is not to be lost to a request in vain."""
@@ -267,12 +231,13 @@ class ChatScreen(Screen[None]):
             if self.chat.running is not None:
                 raise VlmtuiError(ErrorKind.BAD_USAGE, "An answer is under way: Esc stops it.")
             self._need_engine()
-            exchange, request = self.chat.begin(self._model().family)
+            self.need_room()
+            exchange, request = self.chat.begin(self.model().family)
         except VlmtuiError as error:
-            self._tell_error(error)
+            self.tell_error(error)
             return
-        self._panel.take_text(written)
-        self._prepare_panel()
+        self.panel.take_text(written)
+        self.prepare_panel()
         self._open_exchange(exchange, request)
 
     @work(exit_on_error=False, group="exchange")
@@ -302,20 +267,6 @@ class ChatScreen(Screen[None]):
         except VlmtuiError:
             self.post_message(self.StatusKnown(None))
 
-    def attach_files(self, paths: list[Path]) -> None:
-        self._folder = paths[-1].parent
-        self._panel.attach(paths)
-
-    @work(exit_on_error=False, group="modal")
-    async def _browse(self) -> None:
-        from vlmtui.ui.screens.browser import BrowserScreen
-
-        browser = BrowserScreen(self._folder, cache=self.services.paths.cache / "thumbnails")
-        paths = await self.app.push_screen_wait(browser)
-        self._folder = browser.folder
-        if paths:
-            self.attach_files(paths)
-
     @work(exit_on_error=False, group="modal")
     async def _edit_settings(self) -> None:
         from vlmtui.ui.screens.settings import SettingsScreen
@@ -323,13 +274,6 @@ class ChatScreen(Screen[None]):
         changed = await self.app.push_screen_wait(SettingsScreen(self.chat.settings))
         if changed is not None:
             self.chat.settings = changed
-
-    def _prepare_panel(self) -> None:
-        """Attachments are counted over the conversation, and videos sampled as the model's record says."""
-        self._panel.numbers_above = self.chat.attachments_sent
-        model = self.engine_controller.model
-        if model is not None:
-            self._panel.sampling = VideoSampling(num_frames=model.spec.num_frames)
 
     async def _show_hint(self) -> None:
         """What one can do, while nothing was said yet."""
@@ -343,7 +287,7 @@ class ChatScreen(Screen[None]):
     def _show_status(self) -> None:
         controller = self.engine_controller
         answering = self.chat.running is not None
-        self._panel.set_class(answering, "-busy")
+        self.panel.set_class(answering, "-busy")
         self.query_one(StatusBar).show(
             model=controller.model.spec.name if controller.model else "no model",
             state=controller.state,
@@ -358,12 +302,6 @@ class ChatScreen(Screen[None]):
     def _call_app(self, method: str, *arguments: str) -> None:
         """The app's own part of an action; a screen does not import the app."""
         getattr(self.app, method)(*arguments)
-
-    def _tell(self, text: str) -> None:
-        self.notify(one_line(text), timeout=4, markup=False)
-
-    def _tell_error(self, error: VlmtuiError) -> None:
-        self.notify(one_line(str(error)), severity="error", timeout=10, markup=False)
 
 
 def initial_settings(services: Services, base: Sampling | None) -> ChatSettings:

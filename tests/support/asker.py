@@ -1,0 +1,28 @@
+"""Asks the real engine as the app does."""
+
+from __future__ import annotations
+
+from contextlib import aclosing
+
+from vlmtui.domain.conversation import Turn
+from vlmtui.domain.engine import GenerateRequest
+from vlmtui.domain.sampling import Sampling
+from vlmtui.engine.client import WorkerClient
+from vlmtui.engine.session import Answer, PromptMode, make_request, run_turn
+from vlmtui.registry.match import Model
+
+
+class Asker:
+    def __init__(self, engine: WorkerClient, model: Model) -> None:
+        self.engine = engine
+        self.model = model
+
+    async def run(self, request: GenerateRequest) -> Answer:
+        answer = Answer(request.request_id)
+        async with aclosing(run_turn(self.engine, request)) as events:
+            async for _, current in events:
+                answer = current
+        return answer
+
+    async def __call__(self, *turns: Turn, mode: PromptMode = "chat", sampling: Sampling | None = None) -> Answer:
+        return await self.run(make_request(self.model.family, turns, sampling or Sampling(), mode=mode))

@@ -1,0 +1,89 @@
+"""What a message costs, told before it is sent, and what helps when it is too much."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from PIL import Image
+
+from tests.ui.conftest import StartChat, picture
+from vlmtui.domain.engine import Failure
+from vlmtui.errors import ErrorKind
+from vlmtui.media.stage import stage
+
+
+async def test_tokens_of_each_attachment_and_of_the_whole_prompt(chatting: StartChat, tmp_path: Path) -> None:
+    async with chatting(["A cat."]) as chat:
+        chat.screen.attach_files([picture(tmp_path), picture(tmp_path, "dog.png")])
+        await chat.until(lambda: "This prompt takes" in chat.screen_text())
+        assert chat.screen_text().count("16 tokens") == 2
+        assert chat.host.engine.requests == []
+        await chat.say("What is this?")
+        assert "This prompt takes" not in chat.screen_text()
+
+
+async def test_a_prompt_that_is_too_long_is_told_and_not_sent(chatting: StartChat, tmp_path: Path) -> None:
+    async with chatting() as chat:
+        failure = Failure(
+            kind=ErrorKind.CONTEXT_TOO_LONG, message="The prompt has 9,000 tokens, the model takes 4,096."
+        )
+        chat.host.engine.render_failure = failure
+        chat.screen.attach_files([picture(tmp_path)])
+        await chat.until(lambda: "9,000 tokens" in chat.screen_text())
+        assert "F6 smaller images" in chat.screen_text()
+
+
+async def test_a_message_that_fills_the_context_stays(chatting: StartChat) -> None:
+    async with chatting() as chat:
+        await chat.write("word " * 5000)
+        await chat.until(lambda: "Too long for the model" in chat.screen_text())
+        await chat.pilot.press("enter")
+        await chat.until(lambda: "Too long for the model" in chat.notes)
+        assert chat.controller.exchanges == []
+        assert chat.composer.text.startswith("word ")
+
+
+async def test_f6_halves_the_images(chatting: StartChat, tmp_path: Path) -> None:
+    path = tmp_path / "large.png"
+    Image.linear_gradient("L").resize((400, 300)).save(path)
+    async with chatting() as chat:
+        chat.screen.attach_files([path])
+        await chat.until(lambda: len(chat.controller.staged) == 1)
+        await chat.pilot.press("f6")
+        await chat.until(lambda: chat.controller.staged[0].width == 200)
+        (smaller,) = chat.controller.staged
+        assert (smaller.width, smaller.height) == (200, 150)
+        assert "made smaller from 400 × 300" in smaller.notes
+        with Image.open(smaller.path) as kept:
+            assert kept.size == (200, 150)
+        assert chat.composer.text == "[Image #1]"
+        await chat.pilot.press("f6")
+        await chat.until(lambda: chat.controller.staged[0].width == 100)
+        assert [note for note in chat.controller.staged[0].notes if "smaller" in note] == [smaller.notes[-1]]
+        await chat.pilot.press("f6")
+        await chat.until(lambda: "not made smaller" in chat.notes)
+
+
+async def test_f8_sends_the_oldest_attachments_no_more(chatting: StartChat, tmp_path: Path) -> None:
+    async with chatting(["One."], ["Two."], ["Three."]) as chat:
+        for name in ("a.png", "b.png"):
+            chat.screen.attach_files([picture(tmp_path, name)])
+            await chat.until(lambda: len(chat.controller.staged) == 1)
+            await chat.say(f"{name}?")
+        await chat.pilot.press("f8")
+        await chat.until(lambda: "a.png" in chat.notes)
+        await chat.say("And now?")
+        prompt = chat.host.engine.requests[-1].prompt
+        sent = [[item.name for item in turn.attachments] for turn in prompt.turns]  # type: ignore[union-attr]
+        assert sent == [[], [], ["b.png"], [], []]
+        assert [turn.text for turn in prompt.turns][:2] == ["a.png?", "One."]  # type: ignore[union-attr]
+
+
+async def test_the_same_picture_twice_is_two_attachments(chatting: StartChat, tmp_path: Path) -> None:
+    async with chatting(["Yes."]) as chat:
+        path = picture(tmp_path)
+        chat.screen.attach_files([path, path])
+        await chat.until(lambda: len(chat.controller.staged) == 2)
+        assert chat.controller.staged[0].sha256 == stage(path, tmp_path / "store").sha256
+        await chat.say("Same?")
+        assert len(chat.last.user.attachments) == 2
