@@ -1,0 +1,176 @@
+"""The picture in the clipboard, where this machine's desktop has one: through `wl-paste` or `xclip`."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import selectors
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import IO, NamedTuple
+
+from vlmtui.errors import VlmtuiError, bad_input
+from vlmtui.media.files import human_bytes, visible, write_atomically
+from vlmtui.media.inbox import scp_line
+from vlmtui.media.paths import looks_like_media, parse_paths
+from vlmtui.media.sniff import HEAD_BYTES, Kind, sniff
+
+BYTES_MAX = 256_000_000
+"""Of one picture."""
+WAIT_S = 5.0
+_PREFERRED = (
+    "image/png",
+    "image/webp",
+    "image/jpeg",
+    "image/avif",
+    "image/heic",
+    "image/tiff",
+    "image/gif",
+    "image/bmp",
+)
+_TYPES_MAX = 100_000
+
+
+class _Tool(NamedTuple):
+    """A program that reads the clipboard: the command that lists its types, and the one that gives one of them."""
+
+    display: str
+    listing: tuple[str, ...]
+    giving: tuple[str, ...]
+
+
+_TOOLS = (
+    _Tool("WAYLAND_DISPLAY", ("wl-paste", "--list-types"), ("wl-paste", "--no-newline", "--type")),
+    _Tool(
+        "DISPLAY",
+        ("xclip", "-selection", "clipboard", "-o", "-t", "TARGETS"),
+        ("xclip", "-selection", "clipboard", "-o", "-t"),
+    ),
+)
+
+
+def clipboard_pictures(
+    folder: Path, *, inbox: Path | None = None, environ: Mapping[str, str] = os.environ, wait_s: float = WAIT_S
+) -> tuple[Path, ...]:
+    """The clipboard's picture, kept in `folder` by content hash, or the media files that were copied there.
+
+    Never empty. Blocking, at most about `wait_s` seconds: call it in a thread. `inbox` is where the hint says to
+    copy files to instead. Raises VlmtuiError (BAD_INPUT) when there is no display, no tool or no picture.
+    """
+    until = time.monotonic() + wait_s
+    failure: VlmtuiError | None = None
+    for tool in _usable(inbox, environ):
+        try:
+            types = _run(tool.listing, until, _TYPES_MAX).decode("utf-8", "replace").split()
+        except VlmtuiError as error:
+            failure = failure or error
+            continue
+        if picture := _picture(tool, types, folder, until):
+            return (picture,)
+        if files := _files(tool, types, until):
+            return files
+        failure = bad_input("There is no picture in the clipboard.", detail=_listed(types))
+    raise failure or bad_input("There is no picture in the clipboard.")
+
+
+def _usable(inbox: Path | None, environ: Mapping[str, str]) -> list[_Tool]:
+    """The tools whose display and program are both there. Raises VlmtuiError when there are none."""
+    displays = [tool for tool in _TOOLS if environ.get(tool.display)]
+    if not displays:
+        hint = "Save the picture on your own computer, and copy it to this machine"
+        hint += f": {scp_line(inbox, environ=environ)}" if inbox else " with scp."
+        over = "this is a session over SSH" if environ.get("SSH_CONNECTION") else "this session has no display"
+        raise bad_input(f"The clipboard cannot be read: {over}.", hint=hint)
+    tools = [tool for tool in displays if shutil.which(tool.listing[0], path=environ.get("PATH"))]
+    if not tools:
+        package = "wl-clipboard" if displays[0].display == "WAYLAND_DISPLAY" else "xclip"
+        name = displays[0].listing[0]
+        raise bad_input(f"The clipboard cannot be read: {name} is not installed.", hint=f"Install {package}.")
+    return tools
+
+
+def _picture(tool: _Tool, types: list[str], folder: Path, until: float) -> Path | None:
+    """PNG when it is offered, otherwise the next type that proves to be a picture."""
+    offered = [kind for kind in dict.fromkeys(types) if kind.startswith("image/")]
+    order = {kind: place for place, kind in enumerate(_PREFERRED)}
+    for kind in sorted(offered, key=lambda kind: order.get(kind, len(order))):
+        data = _run((*tool.giving, kind), until, BYTES_MAX)
+        if sniff(data[:HEAD_BYTES]).kind in (Kind.IMAGE, Kind.ANIMATION):
+            ending = kind.removeprefix("image/") if kind in order else "image"
+            target = folder / f"clipboard-{hashlib.sha256(data).hexdigest()[:16]}.{ending}"
+            write_atomically(target, data)
+            return target
+    return None
+
+
+def _files(tool: _Tool, types: list[str], until: float) -> tuple[Path, ...]:
+    """The media files that a file manager copied."""
+    if "text/uri-list" not in types:
+        return ()
+    text = os.fsdecode(_run((*tool.giving, "text/uri-list"), until, _TYPES_MAX))
+    lines = (line for line in text.splitlines() if line.startswith("file:"))
+    return tuple(path for line in lines for path in parse_paths(line) or () if looks_like_media(path))
+
+
+def _run(command: tuple[str, ...], until: float, bytes_max: int) -> bytes:
+    """What a program writes. It and its children are ended when it takes too long or writes too much."""
+    name = command[0]
+    try:
+        with tempfile.TemporaryFile() as complaints:
+            process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=complaints, start_new_session=True
+            )
+            assert process.stdout is not None
+            try:
+                data = _read(process.stdout, name, until, bytes_max)
+                code = process.wait(max(0.01, until - time.monotonic()))
+            finally:
+                with suppress(ProcessLookupError, PermissionError):
+                    os.killpg(process.pid, signal.SIGKILL)
+                process.stdout.close()
+                process.wait()
+            complaints.seek(0)
+            said = complaints.read(500).decode("utf-8", "replace").strip()
+    except subprocess.TimeoutExpired as error:
+        raise _too_slow(name) from error
+    except OSError as error:
+        raise bad_input(f"The clipboard cannot be read: {name} does not run.", detail=str(error)) from error
+    if code:
+        raise bad_input(
+            "There is no picture in the clipboard.", detail=visible(said) or f"{name} ended with code {code}."
+        )
+    return data
+
+
+def _read(pipe: IO[bytes], name: str, until: float, bytes_max: int) -> bytes:
+    found = bytearray()
+    with selectors.DefaultSelector() as selector:
+        selector.register(pipe, selectors.EVENT_READ)
+        while True:
+            if not selector.select(max(0.0, until - time.monotonic())):
+                raise _too_slow(name)
+            piece = os.read(pipe.fileno(), 1 << 20)
+            if not piece:
+                return bytes(found)
+            found += piece
+            if len(found) > bytes_max:
+                raise bad_input(f"What is in the clipboard is too large: the limit is {human_bytes(bytes_max)}.")
+            if time.monotonic() >= until:
+                raise _too_slow(name)
+
+
+def _too_slow(name: str) -> VlmtuiError:
+    return bad_input(
+        f"The clipboard cannot be read: {name} did not answer in time.",
+        hint="The program that the picture was copied from may hang, or may have ended.",
+    )
+
+
+def _listed(types: list[str]) -> str:
+    return visible("It holds: " + ", ".join(types[:10])) if types else "It is empty."

@@ -1,0 +1,226 @@
+"""What `/attach` names: paths in any quoting, patterns such as `shots/*.png`, folders and addresses on the web."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections import deque
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from fnmatch import translate
+from pathlib import Path
+
+from vlmtui.errors import VlmtuiError, bad_input
+from vlmtui.media.files import shown, unreadable, visible
+from vlmtui.media.paths import TEXT_MAX, looks_like_media, parse_paths, split_words
+from vlmtui.media.remote import is_url
+
+ASK_ABOVE = 20
+"""Files; the interface asks before it attaches more."""
+ENTRIES_MAX = 10_000
+"""Folder entries that are looked at for one command."""
+FILES_MAX = 1000
+_NAME_MAX = 4096
+_WILD = re.compile(r"[*?\[]")
+_DIGITS = re.compile(r"(\d+)")
+
+
+@dataclass(frozen=True, slots=True)
+class Gathered:
+    """What was found, in the order of the text, and what was not: both may be there, so that nothing is lost."""
+
+    paths: tuple[Path, ...] = ()
+    urls: tuple[str, ...] = ()
+    problems: tuple[VlmtuiError, ...] = ()
+
+
+def gather(text: str, *, base: Path, entries_max: int = ENTRIES_MAX, files_max: int = FILES_MAX) -> Gathered:
+    """Read what `/attach` was given; relative names count from `base`. Blocking: call it in a thread.
+
+    A name that exists is that file, whatever characters it has. Otherwise `* ? [ ]` and `**` are patterns, which find
+    media files only, no hidden ones unless the pattern begins with a dot. A folder stands for the media files in it,
+    not for those in its folders. A file that is named outright is given back whatever it is: staging judges it.
+    Never raises VlmtuiError: what is wrong is in `problems`.
+    """
+    if not text.strip():
+        return Gathered(problems=(bad_input("Nothing was named.", hint="Name files, a folder, a pattern or a URL."),))
+    if len(text) > TEXT_MAX or "\0" in text:
+        return Gathered(problems=(bad_input("That is no list of files."),))
+    search = _Search(base, entries_max, files_max)
+    for word in _words(text, base):
+        search.take(word)
+    return search.gathered()
+
+
+def natural_key(path: Path) -> tuple[object, ...]:
+    """Sorts `2.png` before `10.png`, without regard to case."""
+    parts = [
+        [int(piece) if at % 2 else piece.casefold() for at, piece in enumerate(_DIGITS.split(part))]
+        for part in path.parts
+    ]
+    return (parts, os.fsencode(path))
+
+
+@dataclass(slots=True)
+class _Search:
+    """One command's findings, and how much may still be looked at for it."""
+
+    base: Path
+    entries_left: int
+    files_left: int
+    paths: dict[Path, None] = field(default_factory=dict)
+    urls: dict[str, None] = field(default_factory=dict)
+    problems: list[VlmtuiError] = field(default_factory=list)
+    is_over: bool = False
+    looked_at: dict[Path, list[str]] = field(default_factory=dict)
+
+    def gathered(self) -> Gathered:
+        return Gathered(tuple(self.paths), tuple(self.urls), tuple(self.problems))
+
+    def take(self, word: str | Path) -> None:
+        """One word of the command, unquoted, or a path that is known to exist."""
+        if isinstance(word, str) and is_url(word):
+            self.urls[word.strip()] = None
+            return
+        path = word if isinstance(word, Path) else _path(word, self.base)
+        failure = _failure(path)
+        if failure is None and path.is_dir():
+            self._add_folder(path)
+        elif failure is None:
+            self._add([path])
+        elif isinstance(failure, FileNotFoundError) and _WILD.search(str(word)):
+            self._add_pattern(path, str(word))
+        else:
+            self.problems.append(unreadable(path, failure))
+
+    def _add(self, paths: Iterable[Path]) -> None:
+        for path in paths:
+            if path in self.paths:
+                continue
+            if self.files_left == 0:
+                self._stop(f"Only the first {len(self.paths)} files are taken.", "Name fewer at a time.")
+                return
+            self.files_left -= 1
+            self.paths[path] = None
+
+    def _add_folder(self, folder: Path) -> None:
+        names = self.entries(folder, say=True)
+        found = [path for name in names if not name.startswith(".") and looks_like_media(path := folder / name)]
+        if not found and folder in self.looked_at and not self.is_over:
+            self.problems.append(bad_input(f"There are no pictures or videos in the folder {shown(folder)}."))
+        self._add(sorted(found, key=natural_key))
+
+    def _add_pattern(self, pattern: Path, word: str) -> None:
+        found = dict.fromkeys(path for path in self._matches(pattern) if looks_like_media(path))
+        if not found and not self.is_over:
+            self.problems.append(
+                bad_input(
+                    f"{visible(word)[:200]} matches no picture or video.",
+                    detail=visible(str(pattern)),
+                    hint="Upper and lower case count.",
+                )
+            )
+        self._add(sorted(found, key=natural_key))
+
+    def _matches(self, pattern: Path) -> Iterator[Path]:
+        """Level by level, so that what is near is found before the limit is reached."""
+        parts = [part for at, part in enumerate(pattern.parts) if part != "**" or pattern.parts[at - 1 : at] != ("**",)]
+        if parts[-1] == "**":
+            parts.append("*")
+        waiting = deque([(Path(parts[0]), 1)] if pattern.is_absolute() else [(Path(), 0)])
+        while waiting:
+            folder, at = waiting.popleft()
+            last = at == len(parts) - 1
+            if parts[at] == "**":
+                waiting.append((folder, at + 1))
+                waiting += [(below, at) for below in self._folders(folder)]
+                continue
+            for path in self._step(folder, parts[at]):
+                if last:
+                    yield path
+                elif path.is_dir():
+                    waiting.append((path, at + 1))
+
+    def _step(self, folder: Path, part: str) -> list[Path]:
+        """What one part of a pattern stands for in a folder. A name that is there as it is wins."""
+        literal = folder / part
+        if not _WILD.search(part) or _failure(literal) is None:
+            return [literal]
+        fits = re.compile(translate(part)).match
+        names = self.entries(folder)
+        return [folder / name for name in names if fits(name) and (part[0] == "." or name[0] != ".")]
+
+    def _folders(self, folder: Path) -> list[Path]:
+        """Those that `**` goes down to: neither hidden ones nor links, which may lead in a circle."""
+        below = (folder / name for name in self.entries(folder) if not name.startswith("."))
+        return [path for path in below if not path.is_symlink() and path.is_dir()]
+
+    def entries(self, folder: Path, *, say: bool = False) -> list[str]:
+        """The names in a folder, as far as they may still be looked at; each folder is read once."""
+        if folder in self.looked_at:
+            return self.looked_at[folder]
+        names: list[str] = []
+        try:
+            with os.scandir(folder) as found:
+                for entry in found:
+                    if self.entries_left == 0:
+                        self._stop(
+                            "There is too much to look through: not everything was seen.", "Name a folder in it."
+                        )
+                        break
+                    self.entries_left -= 1
+                    names.append(entry.name)
+        except OSError as error:
+            if say:
+                self.problems.append(unreadable(folder, error))
+            return []
+        self.looked_at[folder] = names
+        return names
+
+    def _stop(self, message: str, hint: str) -> None:
+        if not self.is_over:
+            self.problems.append(bad_input(message, hint=hint))
+        self.is_over = True
+
+
+def _words(text: str, base: Path) -> list[str] | list[Path]:
+    """What the text consists of, unquoted: one name as it stands, paths in any quoting, or words of a shell."""
+    bare = text.strip()
+    if is_url(bare):
+        return [bare]
+    for candidate in (text, bare):
+        if _failure(_path(candidate, base)) is None:
+            return [_path(candidate, base)]
+    # Relative names were looked up from the process's own folder there, which need not be `base`.
+    found = parse_paths(text)
+    if found and all(path.is_absolute() for path in found):
+        return found
+    words = split_words(text)
+    if words is None:
+        return text.split()
+    if len(words) > 1 and not any(is_url(word) for word in words) and _is_spaced_pattern(bare, words, base):
+        return [bare]
+    return [word for word in words if word]
+
+
+def _is_spaced_pattern(text: str, words: list[str], base: Path) -> bool:
+    """`my shots/*.png` without quotes: its first word is nothing by itself, the folder with the spaces is there."""
+    if len(text) > _NAME_MAX or _failure(_path(words[0], base)) is None:
+        return False
+    folders = (text[: slash.start()] for slash in re.finditer("/", text) if _WILD.search(text, slash.end()))
+    return any(re.search(r"\s", folder) and _failure(_path(folder, base)) is None for folder in folders)
+
+
+def _path(word: str, base: Path) -> Path:
+    if word.startswith("file:") and (found := parse_paths(word)):
+        return found[0]
+    return base / os.path.expanduser(word)  # noqa: PTH111  (Path.expanduser raises for an unknown user)
+
+
+def _failure(path: Path) -> OSError | ValueError | None:
+    """Why there is nothing at `path`; None when there is."""
+    try:
+        path.stat()
+    except (OSError, ValueError) as error:
+        return error
+    return None

@@ -1,0 +1,118 @@
+"""A folder that pictures and videos arrive in, copied there from the laptop while the application runs."""
+
+from __future__ import annotations
+
+import getpass
+import ipaddress
+import os
+import shlex
+import socket
+import stat
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from vlmtui.media.files import unreadable
+from vlmtui.media.paths import looks_like_media
+
+_PARTIAL = (".part", ".partial", ".filepart", ".crdownload", ".download", ".tmp", ".swp", "~")
+
+
+class _State(NamedTuple):
+    """What tells a file's content from what was there before under its name."""
+
+    size: int
+    mtime_ns: int
+    inode: int
+
+
+class Inbox:
+    """Tells which media files are new and complete. Files that are in `folder` already are not new."""
+
+    def __init__(self, folder: Path) -> None:
+        """Raises VlmtuiError when the folder cannot be read; one that is not there yet counts as empty."""
+        self.folder = folder
+        self._known = dict(self._look())
+        self._growing: dict[str, _State] = {}
+
+    def scan(self) -> list[Path]:
+        """The media files that came since the last call, the oldest first. Blocking; call it about once a second.
+
+        A file counts once its size and time were the same in two calls, and again when it was written anew. Hidden
+        files, those named as partial, empty ones and links that lead outside do not. Raises VlmtuiError.
+        """
+        found = dict(self._look())
+        same = {name for name, state in found.items() if self._known.get(name) == state}
+        arrived = {
+            name: state for name, state in found.items() if self._growing.get(name) == state and name not in same
+        }
+        self._growing = {name: state for name, state in found.items() if name not in same and name not in arrived}
+        self._known = {name: state for name, state in self._known.items() if name in found} | arrived
+        names = sorted(arrived, key=lambda name: (arrived[name].mtime_ns, os.fsencode(name)))
+        return [path for name in names if looks_like_media(path := self.folder / name)]
+
+    def _look(self) -> Iterator[tuple[str, _State]]:
+        try:
+            root = self.folder.resolve()
+            with os.scandir(self.folder) as entries:
+                for entry in entries:
+                    state = None if _is_partial(entry.name) else _state(entry, root)
+                    if state is not None:
+                        yield entry.name, state
+        except FileNotFoundError:
+            return
+        except (OSError, RuntimeError) as error:
+            raise unreadable(self.folder, error) from error
+
+
+def scp_line(folder: Path, *, environ: Mapping[str, str] = os.environ) -> str:
+    """A line for a shell on the laptop that copies `FILE` into `folder` of this machine.
+
+    Host and port are those that the SSH session came in by; behind a jump host or a port forward the laptop may
+    know this machine by another name.
+    """
+    host, port = _address(environ.get("SSH_CONNECTION", ""))
+    user = environ.get("USER") or environ.get("LOGNAME") or _user()
+    there = str(folder.absolute()).rstrip("/") + "/"
+    option = f"-P {port} " if port != "22" else ""
+    quoted = "'" + there.replace("'", "'\\''") + "'"
+    return f"scp {option}FILE {shlex.quote(f'{user}@{host}')}:{quoted}"
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError):
+        return "USER"
+
+
+def _address(connection: str) -> tuple[str, str]:
+    """This machine's address and port as `SSH_CONNECTION` tells them: client, its port, server, its port."""
+    fields = connection.split()
+    if len(fields) == 4 and fields[3].isascii() and fields[3].isdigit():
+        try:
+            address = ipaddress.ip_address(fields[2])
+        except ValueError:
+            return socket.gethostname(), "22"
+        if isinstance(address, ipaddress.IPv4Address):
+            return str(address), fields[3]
+        mapped = address.ipv4_mapped
+        return (str(mapped) if mapped else f"[{address}]"), fields[3]
+    return socket.gethostname(), "22"
+
+
+def _is_partial(name: str) -> bool:
+    return name.startswith(".") or name.lower().endswith(_PARTIAL)
+
+
+def _state(entry: os.DirEntry[str], root: Path) -> _State | None:
+    """None for what is no file with content inside `root`."""
+    try:
+        if entry.is_symlink() and not Path(entry.path).resolve().is_relative_to(root):
+            return None
+        found = entry.stat()
+    except (OSError, RuntimeError):
+        return None
+    if not stat.S_ISREG(found.st_mode) or found.st_size == 0:
+        return None
+    return _State(found.st_size, found.st_mtime_ns, found.st_ino)

@@ -1,0 +1,110 @@
+"""Quoting as a real shell does it, and names below folders with nasty names; `test_paths.py` has the single styles."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from vlmtui.media.paths import parse_paths, split_words
+
+_BASH = shutil.which("bash")
+_AWKWARD = " '\"\\()[]{}&;|<>*?!#$`~%=,:@+-_.\n\t\r\x01\x1b\x7fäé日ש\u202e\u200b\u00a0\udce9\udcff"
+_names = st.text(alphabet=st.sampled_from(_AWKWARD + "abntrexuU019"), min_size=1, max_size=24).filter(
+    lambda name: name not in (".", "..") and len(os.fsencode(name)) < 200
+)
+
+
+@contextmanager
+def _files(names: list[str]) -> Iterator[list[Path]]:
+    """Files of these names, each in a folder of the same name."""
+    with TemporaryDirectory() as made:
+        paths = [Path(made) / name / name for name in names]
+        for path in paths:
+            path.parent.mkdir(exist_ok=True)
+            path.touch()
+        yield paths
+
+
+def _quoted_by_bash(form: str, paths: list[Path], locale: str) -> str:
+    """All paths on one line, quoted by bash: `%q`, or its `${x@Q}`."""
+    script = {"%q": "printf '%q ' \"$@\"", "@Q": 'printf "%s " "${@@Q}"'}[form]
+    assert _BASH is not None
+    done = subprocess.run(
+        [_BASH, "--norc", "-c", script, "bash", *map(str, paths)],
+        env={"LC_ALL": locale, "PATH": os.environ["PATH"]},
+        capture_output=True,
+        check=True,
+    )
+    return os.fsdecode(done.stdout)
+
+
+@pytest.mark.skipif(_BASH is None, reason="asks bash")
+@pytest.mark.parametrize("locale", ["C", "C.UTF-8"])
+@pytest.mark.parametrize("form", ["%q", "@Q"])
+@given(names=st.lists(_names, min_size=1, max_size=8, unique=True))
+@settings(max_examples=40, deadline=None)
+def test_what_bash_quotes_is_read_back(form: str, locale: str, names: list[str]) -> None:
+    with _files(names) as paths:
+        assert parse_paths(_quoted_by_bash(form, paths, locale)) == paths
+
+
+@given(names=st.lists(_names, min_size=1, max_size=6, unique=True), between=st.sampled_from([" ", "\n", " \n ", "\t"]))
+@settings(max_examples=150, deadline=None)
+def test_below_nasty_folders(names: list[str], between: str) -> None:
+    with _files(names) as paths:
+        assert parse_paths(between.join(shlex.quote(str(path)) for path in paths)) == paths
+        assert parse_paths(between.join(path.as_uri() for path in paths)) == paths
+
+
+@given(name=_names, style=st.sampled_from(["plain", "quoted", "home"]))
+@settings(max_examples=150, deadline=None)
+def test_relative_names(name: str, style: str) -> None:
+    with TemporaryDirectory() as made, pytest.MonkeyPatch.context() as patch:
+        patch.chdir(made)
+        patch.setenv("HOME", made)
+        (Path(made) / name).touch()
+        text = {"plain": f"./{name}", "quoted": shlex.quote(f"./{name}"), "home": f"~/{name}"}[style]
+        expected = Path(made, name) if style == "home" else Path(name)
+        assert parse_paths(text) == [expected]
+
+
+@given(text=st.text(alphabet=st.sampled_from("ab \n\t'\"\\é.-"), max_size=40))
+@settings(max_examples=400, deadline=None)
+def test_words_as_shlex_splits_them(text: str) -> None:
+    try:
+        expected: list[str] | None = shlex.split(text)
+    except ValueError:
+        expected = None
+    # POSIX drops a backslash with its newline; shlex keeps the newline.
+    if "\\\n" not in text:
+        assert split_words(text) == expected
+
+
+@given(text=st.text(alphabet=st.sampled_from("/~.ab 'file:\\\n$%"), max_size=60))
+@settings(max_examples=400, deadline=None)
+def test_no_path_is_made_of_text_without_one(text: str) -> None:
+    with TemporaryDirectory() as empty, pytest.MonkeyPatch.context() as patch:
+        patch.chdir(empty)
+        patch.setenv("HOME", empty)
+        found = parse_paths(text)
+        # Dots and slashes may well name the root or this folder; what is given back is there, and was named.
+        assert found is None or (found and all(path.exists() for path in found) and "/" in text)
+
+
+@given(name=_names, before=st.sampled_from(["look at", "x", "-"]), after=st.sampled_from(["please", "?", "and why"]))
+@settings(max_examples=150, deadline=None)
+def test_a_question_about_a_path_stays_text(name: str, before: str, after: str) -> None:
+    with _files([name]) as paths:
+        quoted = shlex.quote(str(paths[0]))
+        assert parse_paths(f"{before} {quoted}") is None
+        assert parse_paths(f"{quoted} {after}") is None
