@@ -19,7 +19,7 @@ PIXELS_MAX = 4_000_000_000
 """Pixels of all frames of an animation together. Its frames build on each other: all are decoded on the way."""
 FRAME_PIXELS_MAX = 40_000_000
 """Pixels of one frame. Decoders keep several at a time."""
-_UNSAID_DURATION_S = 0.1
+_UNSAID_DURATION_MS = 100
 """What browsers show a frame for that says 0 or 10 ms."""
 _SOON = 1e-6
 
@@ -32,6 +32,7 @@ class AnimatedImage:
         self._image = images.open_image(file.read(images.BYTES_MAX), path)
         try:
             self._starts, end = self._timeline()
+            notes = self._notes()
         except images.DECODER_ERRORS as error:
             raise bad_input(
                 f"{shown(path)} is cut off or damaged: its frames cannot be read.",
@@ -47,6 +48,7 @@ class AnimatedImage:
             fps=len(self._starts) / end,
             last_s=self._starts[-1],
             total_frames=len(self._starts),
+            notes=notes,
         )
 
     @property
@@ -71,9 +73,16 @@ class AnimatedImage:
     def close(self) -> None:
         self._image.close()
 
+    def _notes(self) -> tuple[str, ...]:
+        """What is done to the first frame, and so to the others."""
+        notes: list[str] = []
+        self._image.seek(0)
+        colour.to_rgb(self._image.copy(), notes)
+        return tuple(notes)
+
     def _timeline(self) -> tuple[list[float], float]:
         """When each frame appears, and when the last one ends, in seconds."""
-        image, starts, now = self._image, list[float](), 0.0
+        image, starts, now_ms = self._image, list[float](), 0.0
         count = getattr(image, "n_frames", 1)
         pixels = image.width * image.height
         if count * pixels > PIXELS_MAX or (count > 1 and pixels > FRAME_PIXELS_MAX):
@@ -84,7 +93,7 @@ class AnimatedImage:
         for number in range(count):
             image.seek(number)
             image.load()
-            starts.append(now)
+            starts.append(now_ms / 1000)
             shown_ms = image.info.get("duration", 0)
-            now += shown_ms / 1000 if isinstance(shown_ms, int | float) and shown_ms > 10 else _UNSAID_DURATION_S
-        return starts, now
+            now_ms += shown_ms if isinstance(shown_ms, int | float) and shown_ms > 10 else _UNSAID_DURATION_MS
+        return starts, now_ms / 1000

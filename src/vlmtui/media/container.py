@@ -31,6 +31,9 @@ _CONTAINERS = {
 }
 _FPS_MAX = 1000.0
 _FAR = 2**62
+_STRETCH_MAX = 4.0
+"""Pixels more oblong than this are a damaged mark, not a film's."""
+_NEARLY_SQUARE = 0.01
 _SLACK_S = 0.004
 """Containers that count in milliseconds round the times of frames."""
 _IO_BUFFER = 256 * 1024
@@ -136,7 +139,7 @@ class ContainerVideo:
             )
         self._first_pts = _pts(first.frame) or 0
         self._turns = round(first.frame.rotation / 90) % 4
-        width, height = first.frame.width, first.frame.height
+        width, height, stretched = self._display_size(first.frame)
         last_s = self._measure_end()
         fps = self._fps(last_s)
         self._slack = min(0.1 / fps, _SLACK_S)
@@ -151,8 +154,17 @@ class ContainerVideo:
             fps=fps,
             last_s=last_s,
             total_frames=max(self._stream.frames, 1) if self._stream.frames else round(last_s * fps) + 1,
-            notes=("turned upright by its rotation mark",) if self._turns else (),
+            notes=(*stretched, *(("turned upright by its rotation mark",) if self._turns else ())),
         )
+
+    def _display_size(self, frame: av.VideoFrame) -> tuple[int, int, tuple[str, ...]]:
+        """Width and height with square pixels, before any turn; nothing is made smaller. A note when stretched."""
+        width, height = frame.width, frame.height
+        ratio = float(self._stream.sample_aspect_ratio or 1)
+        if not 1 / _STRETCH_MAX <= ratio <= _STRETCH_MAX or abs(ratio - 1) < _NEARLY_SQUARE:
+            return width, height, ()
+        wide, high = (round(width * ratio), height) if ratio > 1 else (width, round(height / ratio))
+        return wide, high, (f"stretched from {width} × {height} to square pixels",)
 
     def _fps(self, last_s: float) -> float:
         for rate in (self._stream.average_rate, self._stream.guessed_rate, self._stream.base_rate):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from vlmtui.domain.attachment import Attachment
+from vlmtui.domain.attachment import Attachment, VideoSampling
 from vlmtui.media.files import human_bytes
 
 
@@ -21,11 +21,16 @@ def facts(attachment: Attachment) -> str:
         if attachment.duration_s is not None:
             parts.append(human_duration(attachment.duration_s))
         if attachment.sampling is not None:
-            count = attachment.sampling.num_frames
-            parts.append(f"{count} frame{'s' if count != 1 else ''}")
+            parts.append(_sampled(attachment.sampling))
     else:
         parts.append(human_bytes(attachment.size_bytes))
     return " · ".join(parts)
+
+
+def _sampled(sampling: VideoSampling) -> str:
+    if sampling.fps is not None:
+        return f"{sampling.fps:g} frames a second"
+    return f"{sampling.num_frames} frame{'s' if sampling.num_frames != 1 else ''}"
 
 
 def human_duration(seconds: float) -> str:

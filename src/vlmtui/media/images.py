@@ -20,7 +20,9 @@ from PIL import ExifTags, Image, ImageOps, UnidentifiedImageError
 from vlmtui.domain.attachment import Attachment
 from vlmtui.errors import VlmtuiError, bad_input
 from vlmtui.media.colour import to_rgb
-from vlmtui.media.files import file_name, human_bytes, read_whole, shown, store_bytes
+from vlmtui.media.files import human_bytes, read_whole, shown, store_bytes
+from vlmtui.media.kept import require_kept, source_text
+from vlmtui.media.pages import page_name, page_note, turn_to
 from vlmtui.media.sniff import HEAD_BYTES, Kind, sniff
 
 PIXELS_MAX = 200_000_000
@@ -60,15 +62,16 @@ class _Prepared(NamedTuple):
     pixels: Image.Image
     format: str
     notes: tuple[str, ...]
+    pages: int
     keep_bytes: bool
     """The file itself already is these pixels."""
 
 
-def stage_image(path: Path, store: Path, *, page: int = 0) -> Attachment:
+def stage_image(path: Path, store: Path, *, page: int = 1) -> Attachment:
     """Check an image file, make it plain upright RGB and keep it in `store`. Blocking: call it in a thread.
 
     A JPEG or PNG that is upright sRGB already keeps its bytes; of everything else the prepared pixels are kept as PNG.
-    `page` chooses one of a TIFF's pages or an animation's frames, from 0. Raises VlmtuiError (BAD_INPUT) naming the
+    `page` chooses one of a TIFF's pages or an animation's frames, from 1. Raises VlmtuiError (BAD_INPUT) naming the
     file and the reason.
     """
     data = read_whole(path, bytes_max=BYTES_MAX)
@@ -77,10 +80,10 @@ def stage_image(path: Path, store: Path, *, page: int = 0) -> Attachment:
         suffix = ".jpg" if prepared.format == "JPEG" else ".png"
         stored = store_bytes(data, store, suffix, name=shown(path))
     else:
-        stored = store_bytes(_as_png(prepared.pixels), store, ".png", name=shown(path))
+        stored = store_bytes(as_png(prepared.pixels), store, ".png", name=shown(path))
     return Attachment(
         modality="image",
-        name=file_name(path),
+        name=page_name(path, prepared.format, page),
         path=str(stored.path),
         sha256=stored.sha256,
         width=prepared.pixels.width,
@@ -88,15 +91,19 @@ def stage_image(path: Path, store: Path, *, page: int = 0) -> Attachment:
         size_bytes=len(data),
         format=prepared.format,
         notes=prepared.notes,
+        source=source_text(path),
+        page=page,
+        pages=prepared.pages,
     )
 
 
 def open_prepared(path: str | Path) -> Image.Image:
     """The pixels of a stored image, mode RGB, upright: exactly what is shown and what the model is given.
 
-    Raises VlmtuiError (BAD_INPUT) when the stored file is gone or damaged.
+    Raises VlmtuiError (BAD_INPUT) when the stored file is gone, damaged, or no longer what was attached.
     """
     path = Path(path)
+    require_kept(path)
     try:
         with Image.open(path, formats=("JPEG", "PNG")) as image:
             return image.convert("RGB")
@@ -158,11 +165,7 @@ def _prepare(data: bytes, path: Path, page: int) -> _Prepared:
         what = f"a {kind} picture"
         _require_whole(data, kind, path)
         try:
-            pages = getattr(image, "n_frames", 1) if image.format != "MPO" else 1
-            if not 0 <= page < pages:
-                raise bad_input(f"{shown(path)} has no page {page + 1}: there {'is' if pages == 1 else 'are'} {pages}.")
-            if page:
-                image.seek(page)
+            pages = turn_to(image, page, path)
             # Asked before loading: Pillow's TIFF decoder turns the picture itself and then forgets the tag.
             orientation = _orientation(image)
             image.load()
@@ -175,16 +178,18 @@ def _prepare(data: bytes, path: Path, page: int) -> _Prepared:
     if orientation != 1:
         notes.insert(0, "turned upright by EXIF")
     if pages > 1:
-        notes.insert(0, f"{'page' if kind == 'TIFF' else 'frame'} {page + 1} of {pages}")
-    same = (kind, mode) in _SAME_WHEN_RGB and orientation == 1 and not transparent
+        notes.insert(0, page_note(kind, page, pages))
+    same = (kind, mode) in _SAME_WHEN_RGB and orientation == 1 and not transparent and pages == 1
     changed = has_profile and any(note.startswith("colour profile") for note in notes)
-    return _Prepared(pixels, kind, tuple(notes), same and not changed and image.format != "MPO" and pages == 1)
+    return _Prepared(pixels, kind, tuple(notes), pages, same and not changed and image.format != "MPO")
 
 
 def _orientation(image: Image.Image) -> int:
     """EXIF orientation, 1 to 8; 1 when there is none or it cannot be read."""
     try:
         found = image.getexif().get(ExifTags.Base.Orientation, 1)
+        if image.format == "HEIF":  # its plug-in turns the picture itself and tells what the tag was
+            found = image.info.get("original_orientation") or found
     except DECODER_ERRORS:
         return 1
     return found if isinstance(found, int) and 1 <= found <= 8 else 1
@@ -256,8 +261,9 @@ def _silence_libtiff() -> None:
         library.TIFFSetWarningHandler(None)
 
 
-def _as_png(image: Image.Image) -> bytes:
-    """Level 1 takes a quarter of the time of the default for a few per cent more bytes."""
+def as_png(image: Image.Image) -> bytes:
+    """An RGB image as PNG, its pixels and nothing else."""
+    # Level 1 takes a quarter of the time of the default for a few per cent more bytes.
     buffer = io.BytesIO()
     image.save(buffer, "PNG", compress_level=1, icc_profile=None, exif=None, pnginfo=None)
     return buffer.getvalue()

@@ -63,7 +63,7 @@ def _of_video(attachment: Attachment, size_px: tuple[int, int]) -> Image.Image:
     from vlmtui.media.video import sample_frames
 
     sampling = attachment.sampling or VideoSampling()
-    frames = sample_frames(attachment.path, msgspec.structs.replace(sampling, num_frames=1))
+    frames = sample_frames(attachment.path, msgspec.structs.replace(sampling, num_frames=1, fps=None))
     small = Image.fromarray(frames.frames[0])
     small.thumbnail(size_px, Image.Resampling.BICUBIC)
     return small

@@ -18,6 +18,7 @@ import numpy.typing as npt
 from vlmtui.domain.attachment import Attachment, VideoSampling
 from vlmtui.errors import bad_input
 from vlmtui.media.files import file_name, opened, shown, store_copy
+from vlmtui.media.kept import require_kept, source_text
 from vlmtui.media.sniff import HEAD_BYTES, Kind, sniff
 
 BYTES_MAX = 16_000_000_000
@@ -26,6 +27,9 @@ FRAMES_PIXELS_MAX = 256_000_000
 """Pixels of all sampled frames together (768 MB as RGB); beyond that the frames are scaled down evenly."""
 FRAMES_MAX = 4096
 """The most frames that may be asked for."""
+
+_ROUNDING = 1e-6
+"""Of a step: what floating point may take off the last one."""
 
 Pixels = npt.NDArray[np.uint8]
 
@@ -123,16 +127,19 @@ def stage_video(path: Path, store: Path, sampling: VideoSampling | None = None) 
         duration_s=facts.duration_s,
         fps=facts.fps,
         sampling=sampling,
+        source=source_text(path),
     )
 
 
 def sample_frames(path: str | Path, sampling: VideoSampling | None = None) -> Frames:
     """The frames that `sampling` asks for (default: `VideoSampling()`), uniform in time from start to end.
 
-    Fewer than `num_frames` where the video has fewer. Blocking; reads by seeking, in memory that does not grow with
-    the video's length. Raises VlmtuiError (BAD_INPUT) when the file cannot be read or holds nothing at that time.
+    Fewer than asked for where the video has fewer. Blocking; reads by seeking, in memory that does not grow with the
+    video's length. Raises VlmtuiError (BAD_INPUT) when the file cannot be read or holds nothing at that time, and
+    when a stored copy is no longer what was attached.
     """
     path, sampling = Path(path), sampling or VideoSampling()
+    require_kept(path)
     with opened(path, bytes_max=BYTES_MAX) as file, _source(file, path) as source:
         facts = source.facts
         targets = target_times(facts, sampling, shown(path))
@@ -157,22 +164,41 @@ def sample_frames(path: str | Path, sampling: VideoSampling | None = None) -> Fr
 
 
 def target_times(facts: VideoFacts, sampling: VideoSampling, name: str) -> list[float]:
-    """When to look, in seconds: `num_frames` times from start to end, both included; never after the last frame.
+    """When to look, in seconds, from start to end; never after the last frame.
 
-    Raises VlmtuiError (BAD_INPUT) for a sampling that makes no sense for this video.
+    `num_frames` times, the first and the last of the part among them; or, with `fps`, start, start + 1 / fps, and so
+    on. Raises VlmtuiError (BAD_INPUT) for a sampling that makes no sense for this video.
     """
-    count, start, end = sampling.num_frames, sampling.start_s, sampling.end_s
-    if not 1 <= count <= FRAMES_MAX:
-        raise bad_input(f"{count} frames of {name} cannot be sampled: ask for 1 to {FRAMES_MAX}.")
+    start, end = sampling.start_s, sampling.end_s
     if not (math.isfinite(start) and start >= 0) or (end is not None and not end > start):
         raise bad_input(f"The part of {name} from {start} s to {end} s is empty: the end must come after the start.")
     if start >= facts.duration_s:
         raise bad_input(f"{name} is {facts.duration_s:.2f} s long: nothing is there at {start:.2f} s.")
+    if sampling.fps is not None:
+        return _at_rate(facts, sampling.fps, start, end, name)
     last = min(facts.last_s, facts.last_s if end is None else end)
     start = min(start, last)
+    count = sampling.num_frames
+    if not 1 <= count <= FRAMES_MAX:
+        raise bad_input(f"{count} frames of {name} cannot be sampled: ask for 1 to {FRAMES_MAX}.")
     count = 1 if last <= start else min(count, facts.total_frames) if facts.total_frames > 1 else count
     step = (last - start) / max(count - 1, 1)
     return [start + step * number for number in range(count)]
+
+
+def _at_rate(facts: VideoFacts, fps: float, start: float, end: float | None, name: str) -> list[float]:
+    """`fps` times a second from start to end, the end included; the video's own end, where nothing is, is not."""
+    if not (math.isfinite(fps) and fps > 0):
+        raise bad_input(f"{fps:g} frames a second of {name} cannot be sampled: ask for a number above 0.")
+    inside = end is not None and end < facts.duration_s
+    length = (end if end is not None and inside else facts.duration_s) - start
+    steps = length * fps + (_ROUNDING if inside else -_ROUNDING)
+    if steps >= FRAMES_MAX:
+        raise bad_input(
+            f"{fps:g} frames a second of {name} are too many: more than {FRAMES_MAX} in {length:.1f} s.",
+            hint="Ask for fewer frames a second, or for a shorter part of the video.",
+        )
+    return [min(start + number / fps, facts.last_s) for number in range(max(math.floor(steps) + 1, 1))]
 
 
 @contextmanager

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-import io
 from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image, ImageCms, ImageOps
 
-from tests.unit.media.made import corners, gif, numbers
-from vlmtui.errors import VlmtuiError
+from tests.unit.media.made import corners
 from vlmtui.media.describe import describe
 from vlmtui.media.images import open_prepared, stage_image
 from vlmtui.media.stage import stage
@@ -215,20 +213,6 @@ def test_interlaced_png_and_progressive_jpeg(tmp_path: Path, store: Path) -> Non
     assert _difference(open_prepared(stage_image(tmp_path / "p.jpg", store).path), corners()) < 8
 
 
-def test_pages_of_a_tiff_and_frames_of_a_gif(tmp_path: Path, store: Path) -> None:
-    corners().save(tmp_path / "pages.tif", save_all=True, append_images=[Image.new("RGB", (9, 9)), corners()])
-    attachment = stage(tmp_path / "pages.tif", store)
-    assert (attachment.modality, attachment.notes) == ("image", ("page 1 of 3",))
-    second = stage_image(tmp_path / "pages.tif", store, page=1)
-    assert (second.width, second.height, second.notes) == (9, 9, ("page 2 of 3",))
-    with pytest.raises(VlmtuiError, match="has no page 4: there are 3"):
-        stage_image(tmp_path / "pages.tif", store, page=3)
-    gif(tmp_path / "moving.gif", frames=5)
-    attachment = stage_image(tmp_path / "moving.gif", store)
-    assert (attachment.modality, attachment.notes) == ("image", ("frame 1 of 5",))
-    assert numbers(np.asarray(open_prepared(stage_image(tmp_path / "moving.gif", store, page=3).path))[None]) == (3,)
-
-
 def test_a_jpeg_of_two_pictures_is_one_image(tmp_path: Path, store: Path) -> None:
     corners().save(tmp_path / "phone.jpg", "MPO", save_all=True, append_images=[corners((32, 24))])
     attachment = stage(tmp_path / "phone.jpg", store)
@@ -245,13 +229,6 @@ def test_a_motion_photo_is_its_picture(tmp_path: Path, store: Path) -> None:
         file.write(bytes(100_000))
     for name in ("motion.jpg", "zipped.png"):
         assert _difference(open_prepared(stage(tmp_path / name, store).path), corners()) < 8
-
-
-def test_nested_tiff(tmp_path: Path, store: Path) -> None:
-    buffer = io.BytesIO()
-    corners().save(buffer, "TIFF", save_all=True, append_images=[corners()] * 20)
-    (tmp_path / "deep.tiff").write_bytes(buffer.getvalue())
-    assert stage(tmp_path / "deep.tiff", store).width == 64
 
 
 def test_description(tmp_path: Path, store: Path) -> None:

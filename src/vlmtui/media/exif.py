@@ -1,0 +1,121 @@
+"""What a camera wrote into a picture's file, for people."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from pathlib import Path
+
+from PIL import ExifTags, Image
+
+from vlmtui.errors import VlmtuiError
+from vlmtui.media.files import opened, visible
+from vlmtui.media.images import BYTES_MAX, DECODER_ERRORS, FORMATS
+
+_TEXT_MAX = 80
+"""Characters of one value that are looked at."""
+_SLOWEST_SHOWN_AS_FRACTION_S = 0.5
+
+_Tags = dict[int, object]
+
+
+def exif_facts(path: Path) -> list[tuple[str, str]]:
+    """Camera, lens, date and exposure as (label, value), each where the file at `path` tells it; never where it is.
+
+    Of a position only its presence is told. Values are short and hold no control characters. Never raises: a file
+    that is gone, is no picture or is damaged has no facts. Blocking; reads the headers only.
+    """
+    try:
+        main, details = _read(path)
+    except (*DECODER_ERRORS, VlmtuiError):
+        return []
+    found: list[tuple[str, str]] = []
+    for label, tell in _TELLERS:
+        try:
+            value = tell(main, details)
+        except DECODER_ERRORS:
+            continue
+        if value:
+            found.append((label, value))
+    return found
+
+
+def _read(path: Path) -> tuple[_Tags, _Tags]:
+    """The tags of the picture and those of the exposure."""
+    with opened(path, bytes_max=BYTES_MAX) as file:
+        known = [name for name in FORMATS if name in _known_formats()]
+        with Image.open(file, formats=known) as image:
+            # Pillow decodes a whole PNG in search of EXIF that comes after the pixels: not for this.
+            if image.format == "PNG" and not {"exif", "Raw profile type exif"} & set(image.info):
+                return {}, {}
+            exif = image.getexif()
+            return dict(exif), dict(exif.get_ifd(ExifTags.IFD.Exif))
+
+
+def _known_formats() -> frozenset[str]:
+    Image.init()
+    return frozenset(Image.OPEN)
+
+
+def _camera(main: _Tags, _: _Tags) -> str:
+    make, model = _text(main.get(ExifTags.Base.Make)), _text(main.get(ExifTags.Base.Model))
+    return model if model.lower().startswith(make.lower()) else f"{make} {model}".strip()
+
+
+def _lens(_: _Tags, details: _Tags) -> str:
+    return _text(details.get(ExifTags.Base.LensModel))
+
+
+def _taken(main: _Tags, details: _Tags) -> str:
+    when = _text(details.get(ExifTags.Base.DateTimeOriginal)) or _text(main.get(ExifTags.Base.DateTime))
+    day, _, time = when.partition(" ")
+    return f"{day.replace(':', '-')} {time}".strip()
+
+
+def _exposure(_: _Tags, details: _Tags) -> str:
+    parts: list[str] = []
+    seconds = _number(details.get(ExifTags.Base.ExposureTime))
+    if seconds is not None:
+        short = seconds < _SLOWEST_SHOWN_AS_FRACTION_S
+        parts.append(f"1/{1 / seconds:.0f} s" if short else f"{seconds:g} s")
+    for tag, form in (
+        (ExifTags.Base.FNumber, "f/{:g}"),
+        (ExifTags.Base.ISOSpeedRatings, "ISO {:g}"),
+        (ExifTags.Base.FocalLength, "{:g} mm"),
+    ):
+        number = _number(details.get(tag))
+        if number is not None:
+            parts.append(form.format(number))
+    return " · ".join(parts)
+
+
+def _position(main: _Tags, _: _Tags) -> str:
+    return "a GPS position is in the file" if ExifTags.Base.GPSInfo in main else ""
+
+
+_TELLERS: tuple[tuple[str, Callable[[_Tags, _Tags], str]], ...] = (
+    ("Camera", _camera),
+    ("Lens", _lens),
+    ("Taken", _taken),
+    ("Exposure", _exposure),
+    ("Place", _position),
+)
+
+
+def _text(value: object) -> str:
+    if isinstance(value, bytes):
+        value = value[:_TEXT_MAX].decode("utf-8", "replace")
+    if not isinstance(value, str):
+        return ""
+    text = value[:_TEXT_MAX].partition("\0")[0].strip()
+    return visible(text)[:_TEXT_MAX]
+
+
+def _number(value: object) -> float | None:
+    """Above 0 and finite; of several the first."""
+    if isinstance(value, tuple) and value:
+        value = value[0]
+    if isinstance(value, str | bytes) or value is None:
+        return None
+    number = float(value)  # type: ignore[arg-type]
+    return number if math.isfinite(number) and 0 < number < 1e9 else None
