@@ -64,6 +64,11 @@ class Paths:
         return self.data / "media"
 
     @property
+    def inbox(self) -> Path:
+        """Where the user copies files to from elsewhere; new ones are offered for attaching."""
+        return self.data / "inbox"
+
+    @property
     def logs(self) -> Path:
         return self.state / "logs"
 

@@ -4,17 +4,26 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.support.pictures import Easel
 from tests.ui.conftest import StartChat, picture
-from vlmtui.domain.attachment import Attachment
+from vlmtui.domain.attachment import Attachment, VideoSampling
 from vlmtui.domain.conversation import Media, Text
 from vlmtui.domain.engine import ChatPrompt
-from vlmtui.media import stage
+from vlmtui.media import source
+from vlmtui.ui.screens import attaching
+from vlmtui.ui.screens.chat import ChatScreen
+from vlmtui.ui.screens.confirm import ConfirmScreen
+from vlmtui.ui.screens.frames import FramesChoice, FramesScreen
+from vlmtui.ui.screens.viewer import ViewerScreen
 from vlmtui.ui.widgets.attachment_view import AttachmentView
+from vlmtui.ui.widgets.path_menu import PathMenu
 from vlmtui.ui.widgets.user_turn import IllustratedTurn
 
 
@@ -91,13 +100,13 @@ async def test_more_than_the_model_takes_is_said_before_sending(chatting: StartC
 async def test_what_is_written_after_enter_is_not_sent_with_the_files(
     chatting: StartChat, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    looked, look = threading.Event(), stage.stage
+    looked, look = threading.Event(), source.stage_source
 
-    def slow(path: Path, store: Path, **more: Any) -> Attachment:
+    def slow(*arguments: Any) -> Attachment:
         assert looked.wait(10)
-        return look(path, store, **more)
+        return look(*arguments)
 
-    monkeypatch.setattr(stage, "stage", slow)
+    monkeypatch.setattr(source, "stage_source", slow)
     async with chatting() as chat:
         chat.screen.attach_files([picture(tmp_path)])
         await chat.send("now")
@@ -183,3 +192,100 @@ async def test_a_recalled_prompt_keeps_what_is_attached(chatting: StartChat, tmp
         await chat.until(lambda: len(chat.controller.staged) == 1)
         await chat.pilot.press("up")
         assert chat.composer.text == "[Image #1]first"
+
+
+async def test_an_at_sign_completes_paths(chatting: StartChat, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "my shots").mkdir()
+    picture(tmp_path / "my shots", "cat one.png")
+    monkeypatch.chdir(tmp_path)
+    async with chatting(["A cat."]) as chat:
+        menu = chat.screen.query_one(PathMenu)
+        await chat.write("What is @my")
+        await chat.until(lambda: menu.display)
+        await chat.pilot.press("tab")
+        await chat.until(lambda: chat.composer.text == 'What is @"my shots/' and menu.display)
+        await chat.pilot.press("enter")
+        await chat.until(lambda: chat.composer.text == "What is [Image #1]")
+        assert chat.controller.exchanges == []
+        assert not menu.display
+        await chat.write(" me@example.org")
+        await chat.pilot.pause()
+        assert not menu.display
+
+
+async def test_many_files_are_attached_after_a_question(chatting: StartChat, tmp_path: Path) -> None:
+    for number in range(21):
+        picture(tmp_path, f"{number}.png")
+    async with chatting() as chat:
+        chat.app.run_action_id("attach", str(tmp_path / "*.png"))
+        await chat.until(lambda: isinstance(chat.app.screen, ConfirmScreen))
+        await chat.pilot.press("escape")
+        await chat.until(lambda: isinstance(chat.app.screen, ChatScreen))
+        assert chat.composer.text == ""
+        chat.app.run_action_id("attach", str(tmp_path / "*.png"))
+        await chat.until(lambda: isinstance(chat.app.screen, ConfirmScreen))
+        await chat.pilot.press("enter")
+        await chat.until(lambda: len(chat.controller.staged) == 21)
+        assert [item.name for item in chat.controller.staged] == [f"{number}.png" for number in range(21)]
+
+
+async def test_a_web_address_is_attached(chatting: StartChat, tmp_path: Path) -> None:
+    picture(tmp_path)
+    handler = partial(SimpleHTTPRequestHandler, directory=str(tmp_path))
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        address = f"http://127.0.0.1:{server.server_port}/cat.png"
+        async with chatting() as chat:
+            chat.app.run_action_id("attach", address)
+            await chat.until(lambda: len(chat.controller.staged) == 1)
+            assert chat.controller.staged[0].source == address
+            chat.app.run_action_id("attach", address + "x")
+            await chat.until(lambda: "404" in chat.notes)
+            assert chat.composer.text == "[Image #1]"
+        server.shutdown()
+
+
+async def test_the_inbox_tells_how_to_copy_and_offers_what_came(
+    chatting: StartChat, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(attaching, "_INBOX_EVERY_S", 0.02)
+    async with chatting() as chat:
+        inbox = chat.screen.services.paths.inbox
+        chat.app.run_action_id("inbox")
+        await chat.until(lambda: "scp" in chat.notes)
+        assert str(inbox) in chat.notes
+        assert inbox.stat().st_mode & 0o777 == 0o700
+        picture(inbox, "from home.png")
+        await chat.until(lambda: "from home.png" in chat.notes)
+        assert chat.composer.text == ""
+        await chat.pilot.press("alt+i")
+        await chat.until(lambda: [item.name for item in chat.controller.staged] == ["from home.png"])
+
+
+async def test_f9_shows_an_attachment(chatting: StartChat, tmp_path: Path) -> None:
+    async with chatting() as chat:
+        await chat.pilot.press("f9")
+        await chat.until(lambda: "Nothing is attached" in chat.notes)
+        chat.screen.attach_files([picture(tmp_path)])
+        await chat.until(lambda: len(chat.controller.staged) == 1)
+        await chat.pilot.press("f9")
+        await chat.until(lambda: isinstance(chat.app.screen, ViewerScreen))
+        await chat.pilot.press("escape")
+        await chat.until(lambda: isinstance(chat.app.screen, ChatScreen))
+
+
+async def test_the_frames_of_a_video_are_chosen(chatting: StartChat, tmp_path: Path) -> None:
+    clip = Easel(tmp_path).clip("red", "circle", "left")
+    async with chatting(["It moves."]) as chat:
+        chat.screen.attach_files([clip.path])
+        await chat.until(lambda: chat.composer.text == "[Video #1]")
+        chat.app.run_action_id("frames")
+        await chat.until(lambda: isinstance(chat.app.screen, FramesScreen))
+        chat.app.screen.dismiss(FramesChoice(VideoSampling(num_frames=3), as_images=False))
+        await chat.until(lambda: chat.controller.staged[0].sampling == VideoSampling(num_frames=3))
+        chat.app.run_action_id("frames", "1")
+        await chat.until(lambda: isinstance(chat.app.screen, FramesScreen))
+        chat.app.screen.dismiss(FramesChoice(VideoSampling(num_frames=2), as_images=True))
+        await chat.until(lambda: chat.composer.text == "[Image #2][Image #3]")
+        await chat.say("What moves?")
+        assert [item.modality for item in chat.last.user.attachments] == ["image", "image"]

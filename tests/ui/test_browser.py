@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 from PIL import Image
 from textual.app import App
@@ -12,11 +14,14 @@ from textual.binding import Binding
 from textual.pilot import Pilot
 from textual.widgets import Static
 
-from vlmtui.ui.controllers.folder import list_folder
+from tests.support.pictures import write_video
+from vlmtui.ui.controllers.folder import Look, Media, Sort, list_folder
+from vlmtui.ui.controllers.recent_folders import RecentFolders
 from vlmtui.ui.graphics import Graphics
 from vlmtui.ui.screens.browser import BrowserScreen
 from vlmtui.ui.themes import DARK, VARIABLES
-from vlmtui.ui.widgets.file_list import FileList
+from vlmtui.ui.widgets.file_list import FileList, FilterInput
+from vlmtui.ui.widgets.file_preview import FilePreview, look_at
 
 
 class Host(App[None]):
@@ -26,6 +31,8 @@ class Host(App[None]):
         super().__init__()
         self.folder = folder
         self.graphics = Graphics("halfcell")
+        self.recent = RecentFolders(folder / ".state" / "folders.json")
+        self.look = Look()
 
     def get_theme_variable_defaults(self) -> dict[str, str]:
         return dict(VARIABLES)
@@ -33,7 +40,8 @@ class Host(App[None]):
     def on_mount(self) -> None:
         self.register_theme(DARK)
         self.theme = DARK.name
-        self.push_screen(BrowserScreen(self.folder, cache=self.folder / ".cache"), self._done)
+        browser = BrowserScreen(self.folder, cache=self.folder / ".cache", recent=self.recent, look=self.look)
+        self.push_screen(browser, self._done)
 
     def _done(self, result: list[Path] | None) -> None:
         self.result = result
@@ -42,6 +50,19 @@ class Host(App[None]):
     def browser(self) -> BrowserScreen:
         assert isinstance(self.screen, BrowserScreen)
         return self.screen
+
+    @property
+    def preview(self) -> FilePreview:
+        return self.browser.query_one(FilePreview)
+
+    def is_done(self) -> bool:
+        return self.result != "open"
+
+    def state(self) -> str:
+        return str(self.browser.query_one("#state", Static).render())
+
+    def typed(self) -> str:
+        return self.browser.query_one(FilterInput).value
 
     def names(self) -> list[str]:
         files = self.browser.query_one(FileList)
@@ -82,12 +103,12 @@ async def test_several_are_marked_across_folders(folder: Path) -> None:
     app = Host(folder)
     async with app.run_test(size=(80, 24)) as pilot:
         await until(pilot, lambda: len(app.names()) == 4)
-        await pilot.press("end", "down", "down", "down", "space")
+        await pilot.press("end", "space")
         await pilot.press("s", "u", "b")
         await until(pilot, lambda: app.names() == ["sub/"])
         await pilot.press("enter")
         await until(pilot, lambda: app.names() == ["c.png"])
-        assert "1 marked" in str(app.browser.query_one("#title", Static).render())
+        assert "1 marked" in app.state()
         await pilot.press("space", "enter")
         assert app.result == [folder / "b.png", folder / "sub" / "c.png"]
 
@@ -102,7 +123,7 @@ async def test_up_and_hidden_and_escape(folder: Path) -> None:
         await pilot.press("full_stop", "h")
         await until(pilot, lambda: app.names() == [".hidden.png"])
         await pilot.press("escape")
-        assert app.result == "open"
+        assert not app.is_done()
         await pilot.press("escape")
         assert app.result is None
 
@@ -112,9 +133,10 @@ async def test_a_wide_terminal_previews_and_a_broken_file_says_why(folder: Path)
     async with app.run_test(size=(120, 40)) as pilot:
         await until(pilot, lambda: len(app.names()) == 4)
         await pilot.press("down")
-        await until(pilot, lambda: "cannot be shown" in str(app.browser.query_one("#facts", Static).render()))
+        await until(pilot, lambda: "is damaged" in app.preview.told)
+        assert not app.browser.query(".picture")
         await pilot.press("down")
-        await until(pilot, lambda: "16 × 8" in str(app.browser.query_one("#facts", Static).render()))
+        await until(pilot, lambda: "16 × 8" in app.preview.told)
         assert app.browser.query(".picture")
 
 
@@ -146,9 +168,8 @@ async def test_what_is_wrong_with_a_file_is_told_in_full(folder: Path) -> None:
         await until(pilot, lambda: len(app.names()) == 4)
         await pilot.press("a", ".")
         await until(pilot, lambda: app.names() == ["a.png"])
-        facts = app.browser.query_one("#facts", Static)
-        await until(pilot, lambda: "cannot be shown" in str(facts.render()))
-        assert len(str(facts.render()).splitlines()) > 1
+        await until(pilot, lambda: "a.png is damaged" in app.preview.told)
+        assert len(app.preview.told.splitlines()) > 1
 
 
 @pytest.mark.parametrize("key", ["ctrl+t", "ctrl+space", "ctrl+@"])
@@ -182,6 +203,242 @@ async def test_only_lines_in_view_are_made_and_the_highlighted_one_is(folder: Pa
         await until(pilot, lambda: "000.png" not in screen_text(app))
         await pilot.press("1", "5", "0")
         await until(pilot, lambda: "150.png" in screen_text(app) and "151.png" not in screen_text(app))
+
+
+def make_pictures(folder: Path, *names: str) -> None:
+    folder.mkdir(exist_ok=True)
+    for age, name in enumerate(names):
+        Image.new("RGB", (8 + 8 * age, 8)).save(folder / name, "BMP")
+        os.utime(folder / name, (1_700_000_000 - age, 1_700_000_000 - age))
+
+
+async def test_the_order_is_cycled_and_stays_for_the_next_time(tmp_path: Path) -> None:
+    make_pictures(tmp_path / "pics", "b10.png", "b2.png", "A1.png", "b.png")
+    app = Host(tmp_path / "pics")
+    async with app.run_test(size=(80, 24)) as pilot:
+        await until(pilot, lambda: app.names() == ["A1.png", "b.png", "b2.png", "b10.png"])
+        assert "by name" in app.state()
+        await pilot.press("down", "ctrl+s")
+        assert app.names() == ["b10.png", "b2.png", "A1.png", "b.png"]
+        assert "newest first" in app.state()
+        current = app.browser.query_one(FileList).current
+        assert current is not None and current.path.name == "b.png", "the highlight stays on its file"
+        await pilot.press("ctrl+s")
+        assert app.names() == ["b.png", "A1.png", "b2.png", "b10.png"]
+        assert "largest first" in app.state()
+        assert app.look.sort is Sort.LARGEST
+
+
+async def test_images_and_videos_can_be_told_apart(tmp_path: Path) -> None:
+    make_pictures(tmp_path / "pics", "a.png", "b.JPG", "c.MP4")
+    (tmp_path / "pics" / "sub").mkdir()
+    # Without an ending, the first bytes tell.
+    (tmp_path / "pics" / "clip").write_bytes(b"\x1a\x45\xdf\xa3" + b"\0" * 100)
+    app = Host(tmp_path / "pics")
+    async with app.run_test(size=(80, 24)) as pilot:
+        await until(pilot, lambda: app.names() == ["sub/", "a.png", "b.JPG", "c.MP4", "clip"])
+        assert "4 files · 1 folder" in app.state()
+        await pilot.press("ctrl+k")
+        assert app.names() == ["sub/", "a.png", "b.JPG"]
+        assert "2 of 4 files" not in app.state() and "images only" in app.state()
+        await pilot.press("ctrl+k")
+        assert app.names() == ["sub/", "c.MP4", "clip"]
+        assert app.look.media is Media.VIDEOS
+        await pilot.press("ctrl+k")
+        assert len(app.names()) == 5
+
+
+async def test_all_that_is_shown_is_marked_and_unmarked(folder: Path) -> None:
+    app = Host(folder)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await until(pilot, lambda: len(app.names()) == 4)
+        await pilot.press("p", "n", "g", "ctrl+a")
+        assert [path.name for path in app.browser.marked] == ["[red]broken[.png", "a.png", "b.png"]
+        assert "3 marked" in app.state()
+        await pilot.press("ctrl+a")
+        assert app.browser.marked == []
+        await pilot.press("escape", "a", ".", "ctrl+a")
+        assert "1 marked" in app.state() and "1 of 3 files" in app.state()
+        await pilot.press("enter")
+        assert app.result == [folder / "a.png"]
+
+
+async def test_space_is_typed_while_one_writes_and_marks_after_an_arrow_key(tmp_path: Path) -> None:
+    make_pictures(tmp_path / "pics", "my cat.png", "my dog.png")
+    app = Host(tmp_path / "pics")
+    async with app.run_test(size=(80, 24)) as pilot:
+        await until(pilot, lambda: len(app.browser.query_one(FileList).entries) == 2)
+        await pilot.press("m", "y", "space")
+        assert app.typed() == "my "
+        await pilot.press("down", "space")
+        assert app.typed() == "my "
+        assert app.browser.marked == [tmp_path / "pics" / "my dog.png"]
+
+
+async def test_hidden_files_are_shown_and_not(folder: Path) -> None:
+    app = Host(folder)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await until(pilot, lambda: len(app.names()) == 4)
+        await pilot.press("ctrl+d")
+        assert ".hidden.png" in app.names() and "hidden too" in app.state()
+        await pilot.press("ctrl+d")
+        assert ".hidden.png" not in app.names()
+
+
+async def test_a_typed_path_goes_there(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(folder / "sub"))
+    app = Host(folder)
+    async with app.run_test(size=(100, 24)) as pilot:
+        await until(pilot, lambda: len(app.names()) == 4)
+        await pilot.press("~")
+        await until(pilot, lambda: app.browser.folder == folder / "sub" and app.names() == ["c.png"])
+        assert app.typed() == "~"
+        await pilot.press("enter")
+        assert app.typed() == "", "the folder is taken, nothing is attached"
+        assert not app.is_done()
+        app.browser.query_one(FilterInput).value = f"{folder}/su"
+        await until(pilot, lambda: app.names() == ["sub/"])
+        await pilot.press("tab")
+        assert app.typed() == f"{folder}/sub/"
+        await until(pilot, lambda: app.names() == ["c.png"])
+        app.browser.query_one(FilterInput).value = f"{folder}/a.png"
+        await until(pilot, lambda: app.names() == ["a.png"])
+        await pilot.press("enter")
+        assert app.result == [folder / "a.png"]
+
+
+async def test_a_typed_path_that_is_not_there_says_so_and_attaches_nothing(folder: Path) -> None:
+    app = Host(folder)
+    async with app.run_test(size=(100, 24)) as pilot:
+        await until(pilot, lambda: len(app.names()) == 4)
+        app.browser.query_one(FilterInput).value = "/gone/deep"
+        await until(pilot, lambda: "/gone cannot be read" in app.state())
+        assert app.names() == []
+        await pilot.press("enter")
+        assert not app.is_done()
+        await pilot.press("escape")
+        await until(pilot, lambda: len(app.names()) == 4)
+        assert app.browser.folder == folder
+
+
+async def test_recent_folders_are_offered_and_remembered(folder: Path) -> None:
+    app = Host(folder)
+    app.recent.remember([folder / "sub" / "c.png"])
+    app.recent.remember([folder / "gone" / "x.png"])
+    async with app.run_test(size=(120, 30)) as pilot:
+        await until(pilot, lambda: len(app.names()) == 4)
+        await pilot.press("ctrl+r")
+        await until(pilot, lambda: "Recent folders" in screen_text(app))
+        shown = app.browser.query_one(FileList)
+        assert [entry.path for entry in shown.entries] == [folder / "sub"], "what is gone is not offered"
+        assert "/sub/ " in shown.text_of(0), "of a long path the end is seen"
+        await pilot.press("escape")
+        await until(pilot, lambda: len(app.names()) == 4)
+        await pilot.press("ctrl+r")
+        await until(pilot, lambda: len(app.names()) == 1)
+        await pilot.press("s", "u", "b", "enter")
+        await until(pilot, lambda: app.names() == ["c.png"])
+        assert app.browser.folder == folder / "sub"
+        await pilot.press("backspace")
+        await until(pilot, lambda: len(app.names()) == 4)
+        await pilot.press("end", "enter")
+        assert app.result == [folder / "b.png"]
+        assert app.recent.folders[0] == folder
+
+
+async def test_without_recent_folders_that_is_said(folder: Path) -> None:
+    app = Host(folder)
+    async with app.run_test(size=(120, 30)) as pilot:
+        await until(pilot, lambda: len(app.names()) == 4)
+        await pilot.press("ctrl+r")
+        await until(pilot, lambda: "once something was attached" in screen_text(app))
+        await pilot.press("enter", "space", "ctrl+a", "down")
+        assert not app.is_done()
+
+
+async def test_a_video_shows_its_first_frame_and_how_long_it_is(folder: Path) -> None:
+    frames = [np.full((48, 64, 3), (250, 0, 0) if number == 0 else (0, 0, 250), np.uint8) for number in range(8)]
+    write_video(folder / "sub" / "v.mp4", frames, fps=4)
+    app = Host(folder / "sub")
+    async with app.run_test(size=(120, 40)) as pilot:
+        await until(pilot, lambda: app.names() == ["c.png", "v.mp4"])
+        await pilot.press("end")
+        await until(pilot, lambda: "64 × 48" in app.preview.told)
+        assert "2.0 s · 4 frames/s" in app.preview.told
+        image = next(iter(reversed(app.preview._seen.values()))).image
+        assert image is not None
+        pixel = image.getpixel((30, 20))
+        assert isinstance(pixel, tuple) and pixel[0] > 200 > 60 > pixel[2], "the first frame is red"
+
+
+async def test_the_size_told_is_the_files_and_upright(tmp_path: Path) -> None:
+    (tmp_path / "pics").mkdir()
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    Image.new("RGB", (3000, 2000), "red").save(tmp_path / "pics" / "photo.jpg", exif=exif)
+    app = Host(tmp_path / "pics")
+    async with app.run_test(size=(80, 24)) as pilot:
+        await until(pilot, lambda: "2000 × 3000" in app.preview.told)
+        assert not app.browser.query(".picture"), "there is no room for it"
+        assert "\n" not in app.preview.told
+        await pilot.resize_terminal(120, 40)
+        await until(pilot, lambda: bool(app.browser.query(".picture")))
+        await pilot.resize_terminal(80, 44)
+        await until(pilot, lambda: app.preview.region.y > app.browser.query_one(FileList).region.y)
+        assert app.browser.query(".picture")
+
+
+async def test_a_preview_that_comes_late_is_dropped_and_few_are_kept(tmp_path: Path) -> None:
+    make_pictures(tmp_path / "pics", *(f"{number}.png" for number in range(40)))
+    app = Host(tmp_path / "pics")
+    async with app.run_test(size=(120, 40)) as pilot:
+        await until(pilot, lambda: "0.png" in app.preview.told)
+        await pilot.press("down")
+        app.preview.post_message(FilePreview.Seen(app.browser.query_one(FileList).entries[30], None, ("late",)))
+        await until(pilot, lambda: "1.png" in app.preview.told)
+        for entry in app.browser.query_one(FileList).entries:
+            app.preview.post_message(look_at(entry))
+        await pilot.pause()
+        assert len(app.preview._seen) < 40
+        assert "1.png" in app.preview.told and len(app.browser.query(".picture")) == 1
+
+
+async def test_thousands_of_files(tmp_path: Path) -> None:
+    for number in range(5000):
+        (tmp_path / f"img{number}.png").touch()
+    app = Host(tmp_path)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await until(pilot, lambda: len(app.browser.query_one(FileList).entries) == 5000)
+        assert "5,000 files" in app.state()
+        await pilot.press("4", "9", "9", "ctrl+a", "ctrl+s")
+        assert "15 marked" in app.state() and "15 of 5,000 files" in app.state()
+        await pilot.press("escape", "ctrl+a", "end")
+        await until(pilot, lambda: "5,000 marked" in app.state())
+
+
+async def test_the_keys_are_told_as_they_are_bound(folder: Path) -> None:
+    app = Host(folder)
+    app.set_keymap({"browser.sort": "f6"})
+    async with app.run_test(size=(80, 24)) as pilot:
+        await until(pilot, lambda: len(app.names()) == 4)
+        await until(pilot, lambda: "f6 order" in screen_text(app))
+        assert "^d hidden  ^r recent folders  ← above  ~ / path  esc cancels" in screen_text(app)
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 40), (40, 12)])
+async def test_a_name_cannot_act_on_the_terminal(tmp_path: Path, size: tuple[int, int]) -> None:
+    nasty = tmp_path / "\x1b]0;t\x07[red]\u202e"
+    make_pictures(nasty, "\x1b[2Jx.png", os.fsdecode(b"\xff.png"))
+    app = Host(nasty)
+    app.recent.remember([nasty / "x.png"])
+    async with app.run_test(size=size) as pilot:
+        await until(pilot, lambda: len(app.browser.query_one(FileList).entries) == 2)
+        await until(pilot, lambda: bool(app.preview.told))
+        await pilot.press("ctrl+r")
+        await until(pilot, lambda: "Recent" in screen_text(app))
+        text = screen_text(app)
+        assert not any(char in text for char in "\x1b\x07\u202e")
+        text.encode()
 
 
 async def test_every_key_is_explained(folder: Path) -> None:

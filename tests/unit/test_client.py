@@ -32,6 +32,7 @@ from vlmtui.domain.sampling import Sampling
 from vlmtui.engine.client import WorkerClient
 from vlmtui.engine.host import WorkerHost
 from vlmtui.engine.inbox import EventInbox, LoadBoard, LogTail
+from vlmtui.engine.session import render
 from vlmtui.errors import ErrorKind, VlmtuiError
 from vlmtui.paths import Paths
 from vlmtui.protocol.endpoint import Endpoint
@@ -256,6 +257,45 @@ async def test_a_request_id_is_used_once(opening: Opening) -> None:
     with pytest.raises(ValueError, match="r1"):
         await anext(engine.generate(ask("again")))
     await events.aclose()
+
+
+async def test_prompts_are_rendered_while_an_answer_is_under_way(opening: Opening) -> None:
+    engine = await opening()
+    held = engine.generate(ask("hold"))
+    await anext(held)
+    found = await asyncio.gather(*(render(engine, RawPrompt(text=text)) for text in ("one", "fail hold", "")))
+    assert [(type(ready), ready.prompt) for ready in found] == [
+        (PromptReady, "one"),
+        (PromptReady, "fail hold"),
+        (PromptReady, ""),
+    ]
+    await held.aclose()
+    while (await engine.status()).running:
+        await asyncio.sleep(0)
+
+
+async def test_a_render_that_is_cancelled_harms_nothing(opening: Opening) -> None:
+    engine = await opening()
+    rendering = asyncio.create_task(render(engine, RawPrompt(text="one")))
+    await asyncio.sleep(0)
+    rendering.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await rendering
+    assert (await render(engine, RawPrompt(text="two"))).prompt == "two"
+    while (await engine.status()).running:
+        await asyncio.sleep(0)
+
+
+async def test_a_render_raises_what_a_request_would_fail_with(opening: Opening) -> None:
+    engine = await opening()
+    with pytest.raises(VlmtuiError) as caught:
+        await render(engine, RawPrompt(text="\udcff"))
+    assert caught.value.kind is ErrorKind.BAD_INPUT
+    os.kill((await engine.status()).pid, signal.SIGKILL)
+    await engine.closed()
+    with pytest.raises(VlmtuiError) as caught:
+        await render(engine, RawPrompt(text="one"))
+    assert caught.value.kind is ErrorKind.ENGINE_DIED
 
 
 async def test_an_inbox_far_behind_joins_deltas_and_loses_nothing() -> None:

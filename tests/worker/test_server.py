@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import stat
-from collections.abc import AsyncIterator, Awaitable, Callable
+import threading
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
 
@@ -22,11 +23,15 @@ from vlmtui.domain.engine import (
     GenerateRequest,
     LoadFailed,
     LoadSpec,
+    PromptReady,
+    Timings,
+    Usage,
 )
 from vlmtui.domain.sampling import Sampling
 from vlmtui.engine.client import WorkerClient
 from vlmtui.engine.connect import connect
-from vlmtui.errors import ErrorKind
+from vlmtui.engine.session import render
+from vlmtui.errors import ErrorKind, VlmtuiError
 from vlmtui.paths import Paths
 from vlmtui.protocol.codec import decode_worker_message, encode
 from vlmtui.protocol.endpoint import Endpoint
@@ -162,8 +167,6 @@ async def test_one_client_cannot_cancel_anothers_request(stage: Stage) -> None:
 
 
 async def test_pings_are_answered_while_a_load_blocks(short_path: Path) -> None:
-    import threading
-
     release = threading.Event()
 
     async def slow(spec: LoadSpec) -> EchoEngine:
@@ -300,3 +303,112 @@ async def test_shutdown_ends_every_request_with_one_last_word(stage: Stage, engi
     assert await stage.task == 0
     assert engine.ended
     await client.close()
+
+
+class RenderingEngine(EchoEngine):
+    """Renders the last turn's text; `block` first holds its thread until it is released, `wait` waits for ever."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.entered = threading.Event()
+        self.release = threading.Event()
+
+    async def generate(self, request: GenerateRequest) -> AsyncGenerator[EngineEvent, None]:
+        if not request.only_render:
+            async for event in super().generate(request):
+                yield event
+            return
+        assert isinstance(request.prompt, ChatPrompt)
+        text = request.prompt.turns[-1].text
+        self.entered.set()
+        if text == "fail":
+            raise VlmtuiError(ErrorKind.PLACEHOLDER_MISMATCH, "One too many.")
+        if text == "block":
+            self.release.wait(60)
+        if text == "wait":
+            try:
+                await asyncio.Event().wait()
+            finally:
+                self.aborted.append(request.request_id)
+        yield PromptReady(request_id=request.request_id, prompt=text, token_ids=(1, 2), media=())
+        yield Finished(request_id=request.request_id, finish_reason="stop", usage=Usage(), timings=Timings())
+
+
+@pytest.fixture
+def renderer() -> RenderingEngine:
+    return RenderingEngine()
+
+
+@pytest.fixture
+async def rendering(short_path: Path, renderer: RenderingEngine) -> AsyncIterator[Stage]:
+    async def load(spec: LoadSpec) -> EchoEngine:
+        return renderer
+
+    async with serving(short_path, load) as found:
+        yield found
+
+
+def prompt(text: str) -> ChatPrompt:
+    return ChatPrompt(turns=(user_turn(text),))
+
+
+async def test_prompts_are_rendered_beside_an_answer(rendering: Stage) -> None:
+    client = await ready(await rendering.client())
+    stream = client.generate(request("wait"))
+    await anext(stream)
+    one, two = await asyncio.gather(render(client, prompt("one")), render(client, prompt("two")))
+    assert (one.prompt, two.prompt, one.token_ids) == ("one", "two", (1, 2))
+    await client.cancel("r")
+    events = [event async for event in stream]
+    assert sum(isinstance(event, Finished | Failed | Cancelled) for event in events) == 1
+    assert isinstance(events[-1], Cancelled)
+    while rendering.server.running:
+        await asyncio.sleep(0)
+    await client.close()
+
+
+async def test_a_render_that_fails_is_explained_and_harms_nothing(rendering: Stage) -> None:
+    client = await ready(await rendering.client())
+    with pytest.raises(VlmtuiError, match="One too many") as caught:
+        await render(client, prompt("fail"))
+    assert caught.value.kind is ErrorKind.PLACEHOLDER_MISMATCH
+    assert (await render(client, prompt("again"))).prompt == "again"
+    assert isinstance((await answer(client, request("and an answer")))[1], Finished)
+    await client.close()
+
+
+async def test_a_cancelled_render_is_aborted_in_the_engine(rendering: Stage, renderer: RenderingEngine) -> None:
+    client = await ready(await rendering.client())
+    waiting = asyncio.create_task(render(client, prompt("wait")))
+    assert await asyncio.to_thread(renderer.entered.wait, 60)
+    waiting.cancel()
+    with suppress(asyncio.CancelledError):
+        await waiting
+    while rendering.server.running:
+        await asyncio.sleep(0)
+    assert len(renderer.aborted) == 1
+    assert (await render(client, prompt("again"))).prompt == "again"
+    await client.close()
+
+
+async def test_pings_are_answered_while_a_prompt_is_rendered(rendering: Stage, renderer: RenderingEngine) -> None:
+    client = await ready(await rendering.client())
+    heavy = asyncio.create_task(render(client, prompt("block")))
+    assert await asyncio.to_thread(renderer.entered.wait, 60)
+    assert await client.ping() < 5
+    assert not heavy.done()
+    renderer.release.set()
+    assert (await heavy).prompt == "block"
+    await client.close()
+
+
+async def test_a_render_of_an_engine_that_dies_fails(rendering: Stage, renderer: RenderingEngine) -> None:
+    client = await ready(await rendering.client())
+    (rendering.endpoint.log.parent).mkdir(parents=True, exist_ok=True)
+    waiting = asyncio.create_task(render(client, prompt("wait")))
+    assert await asyncio.to_thread(renderer.entered.wait, 60)
+    renderer.is_dead = True
+    with pytest.raises(VlmtuiError) as caught:
+        await waiting
+    assert caught.value.kind is ErrorKind.ENGINE_DIED
+    assert await rendering.task == EXIT_ENGINE_DIED

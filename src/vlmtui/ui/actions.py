@@ -34,7 +34,7 @@ ACTIONS: tuple[Action, ...] = (
     Action(
         "attach",
         "Attach",
-        "Choose images and videos in a file browser.",
+        "Choose images and videos in a file browser; or give paths, *.png, a folder, or a web address.",
         "ctrl+o",
         "/attach",
         "PATH",
@@ -71,6 +71,19 @@ ACTIONS: tuple[Action, ...] = (
         argument="NUMBER",
         where="chat",
     ),
+    Action("paste_picture", "Paste a picture", "Attach the clipboard's picture.", "alt+v", "/paste", where="chat"),
+    Action(
+        "inbox",
+        "Inbox",
+        "Attach what came into the inbox folder; tells how to copy there.",
+        "alt+i",
+        "/inbox",
+        where="chat",
+    ),
+    Action(
+        "view", "View", "Show an attachment in full size; its frames, zoom, facts.", "f9", "/view", "NUMBER", "chat"
+    ),
+    Action("frames", "Frames", "Choose which frames of a video are sent.", "", "/frames", "NUMBER", "chat"),
     Action(
         "smaller",
         "Smaller images",

@@ -9,7 +9,7 @@ import os
 import time
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
-from dataclasses import fields, replace
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -90,8 +90,6 @@ class VllmEngine:
         self._defaults: dict[str, Any] = llm.model_config.get_diff_sampling_param()
         self._number = 0
         self._lora = _lora_request(spec)
-        self._sent: set[str] = set()
-        """Hashes of the media that were sent to the engine core."""
         self.info = self._describe(spec, arguments)
 
     @property
@@ -120,8 +118,11 @@ class VllmEngine:
     async def generate(self, request: GenerateRequest) -> AsyncGenerator[EngineEvent, None]:
         items = await load_items(attachments_of(request.prompt))
         if request.only_render:
-            # What is processed here never reaches the engine core, whose cache must not be thought to have it.
-            items = [replace(item, uuid=f"render {item.uuid}") for item in items]
+            if self.is_dead:
+                raise self._llm.dead_error
+            yield self._prompt_ready(request, await self._render(request.prompt, items, is_sent=False))
+            yield _finished(request.request_id, "stop", None)
+            return
         async with aclosing(self._answer(request, items)) as events:
             async for event in events:
                 yield event
@@ -130,14 +131,7 @@ class VllmEngine:
         parameters = self._sampling_parameters(request.sampling)
         rendered = await self._render(request.prompt, items)
         yield self._prompt_ready(request, rendered)
-        if request.only_render:
-            yield _finished(request.request_id, "stop", None)
-            return
-        self._number += 1
-        self._sent.update(_hashes(rendered))
-        outputs = self._llm.generate(
-            rendered, parameters, f"{request.request_id}-{self._number}", lora_request=self._lora
-        )
+        outputs = self._results(request, rendered, items, parameters)
         text, tokens, sent_at = "", 0, 0.0
         last_token: int | None = None
         output: Any = None
@@ -156,8 +150,25 @@ class VllmEngine:
             raise VlmtuiError(ErrorKind.INTERNAL, message, detail=f"finish reason: {reason}", hint="Try again.")
         yield _finished(request.request_id, reason, self._stop_text(output, last_token) if reason == "stop" else None)
 
-    async def _render(self, prompt: Prompt, items: list[MediaItem]) -> Any:
-        """The engine's input: token ids with the media's placeholders expanded, and the processed media."""
+    async def _results(
+        self, request: GenerateRequest, rendered: Any, items: list[MediaItem], parameters: Any
+    ) -> AsyncGenerator[Any, None]:
+        """vLLM's outputs. vLLM notes the media that it has rendered as sent, also where a prompt was then refused or
+        cancelled; the engine core, asked for what it never got, gives an error, and what is rendered anew holds it."""
+        for is_last in (False, True):
+            self._number += 1
+            number = f"{request.request_id}-{self._number}"
+            async for result in self._llm.generate(rendered, parameters, number, lora_request=self._lora):
+                if result.outputs[0].finish_reason == "error" and items and not is_last:
+                    break
+                yield result
+            else:
+                return
+            rendered = await self._render(request.prompt, items)
+
+    async def _render(self, prompt: Prompt, items: list[MediaItem], *, is_sent: bool = True) -> Any:
+        """The engine's input: token ids with the media's placeholders expanded, and the processed media. What is not
+        to be sent must be said, or vLLM will think that the engine core has its media."""
         started = time.time()
         if isinstance(prompt, MessagesPrompt):
             appliers = [self._processor(), self._tokenizer] if prompt.by == "processor" else [self._tokenizer]
@@ -170,18 +181,13 @@ class VllmEngine:
             parsed = self._render_raw(prompt, items)
             parameters = self._renderer.default_cmpl_tok_params
         (tokenised,) = await self._renderer.tokenize_prompts_async([parsed], parameters)
-        rendered: Any = {}
         try:
-            rendered = await self._renderer.process_for_engine_async(tokenised, started, tok_params=parameters)
-            check_placeholders(rendered, items, self._llm.model_config.hf_config, self._tokenizer)
-        except Exception as error:
-            self._forget({item.uuid for item in items} | _hashes(rendered))
+            rendered = await self._renderer.process_for_engine_async(
+                tokenised, started, skip_mm_cache=not is_sent, tok_params=parameters
+            )
+        except (ValueError, RuntimeError) as error:
             # Each model's processor words it in its own way; the usual cause is a placeholder that is missing.
-            if (
-                items
-                and isinstance(error, ValueError | RuntimeError)
-                and "Failed to apply prompt replacement" in str(error)
-            ):
+            if items and "Failed to apply prompt replacement" in str(error):
                 raise VlmtuiError(
                     ErrorKind.PLACEHOLDER_MISMATCH,
                     "The prompt has fewer placeholders than there are attachments.",
@@ -189,14 +195,8 @@ class VllmEngine:
                     hint="There must be exactly one placeholder for each attachment.",
                 ) from error
             raise
+        check_placeholders(rendered, items, self._llm.model_config.hf_config, self._tokenizer)
         return rendered
-
-    def _forget(self, hashes: set[str]) -> None:
-        """Media of a prompt that is not sent: vLLM, which keeps what it has processed by hash, thinks that the engine
-        core has them, too, and the next prompt with them would fail."""
-        cache = self._renderer.mm_processor_cache
-        for found in hashes - self._sent if cache is not None else ():
-            cache.invalidate(found)
 
     async def _render_chat(self, prompt: ChatPrompt, items: list[MediaItem]) -> Any:
         from vllm.renderers.params import ChatParams
@@ -326,11 +326,6 @@ class VllmEngine:
 def _finished(request_id: str, reason: FinishReason, stop: str | None) -> Finished:
     """Usage and timings are the server's to fill in."""
     return Finished(request_id=request_id, finish_reason=reason, stop=stop, usage=Usage(), timings=Timings())
-
-
-def _hashes(rendered: Any) -> set[str]:
-    """Hashes of the media in a rendered prompt."""
-    return {found for hashes in (rendered.get("mm_hashes") or {}).values() for found in hashes}
 
 
 def _lora_request(spec: LoadSpec) -> Any:

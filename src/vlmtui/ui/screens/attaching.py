@@ -6,7 +6,9 @@ import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+import msgspec
 from textual import on, work
 from textual.message import Message
 from textual.screen import Screen
@@ -15,15 +17,24 @@ from textual.timer import Timer
 from vlmtui.domain.attachment import Attachment, Modality, VideoSampling
 from vlmtui.engine.session import render
 from vlmtui.errors import ErrorKind, VlmtuiError, bad_input
+from vlmtui.paths import private_dir
 from vlmtui.registry.match import Model
 from vlmtui.ui.controllers.chat import ChatController
 from vlmtui.ui.controllers.cost import Cost, cost_of
 from vlmtui.ui.controllers.draft import Token
 from vlmtui.ui.controllers.engine import EngineController, EngineState
+from vlmtui.ui.controllers.folder import Look
+from vlmtui.ui.controllers.recent_folders import RecentFolders
 from vlmtui.ui.services import Services
 from vlmtui.ui.text import one_line
 from vlmtui.ui.widgets.composer_panel import ComposerPanel
 
+if TYPE_CHECKING:
+    from vlmtui.media.inbox import Inbox
+
+ASK_ABOVE = 20
+"""Files that are attached at once without a question."""
+_INBOX_EVERY_S = 1.0
 _COST_AFTER_S = 0.4
 """How long nothing has to change before the cost is asked for."""
 _LONG_TEXT = 2000
@@ -52,6 +63,11 @@ class AttachingScreen(Screen[None]):
         self._counted: object = None
         self._cost_timer: Timer | None = None
         self._folder = Path.cwd()
+        self.recent = RecentFolders(services.paths.state / "folders.json")
+        self._inbox: Inbox | None = None
+        self._inbox_timer: Timer | None = None
+        self._arrived: list[Path] = []
+        self._look = Look()
 
     @property
     def panel(self) -> ComposerPanel:
@@ -76,10 +92,16 @@ class AttachingScreen(Screen[None]):
         if model is not None:
             self.panel.sampling = VideoSampling(num_frames=model.spec.num_frames)
 
-    def attach_files(self, paths: Sequence[Path]) -> None:
-        """Put them where the cursor is."""
-        self._folder = paths[-1].parent
-        self.panel.attach(paths)
+    def attach_files(self, sources: Sequence[Path | str]) -> None:
+        """Put files, and pictures at web addresses, where the cursor is. Many only after a question."""
+        folders = [source for source in sources if isinstance(source, Path)]
+        if folders:
+            self._folder = folders[-1].parent
+            self.recent.remember(folders)
+        if len(sources) > ASK_ABOVE:
+            self._attach_many(sources)
+        else:
+            self.panel.attach(sources)
 
     @on(ComposerPanel.FileRefused)
     def _file_refused(self, event: ComposerPanel.FileRefused) -> None:
@@ -106,12 +128,47 @@ class AttachingScreen(Screen[None]):
 
     def action_attach(self, text: str = "") -> None:
         """Stage the files that `text` names; without it, choose them in the file browser."""
-        if not text:
+        if text:
+            self._gather(text)
+        else:
             self._browse()
-            return
-        from vlmtui.media.paths import parse_paths
 
-        self.attach_files(parse_paths(text) or [Path(text).expanduser()])
+    def action_paste_picture(self) -> None:
+        """Attach the picture that is in the clipboard of this machine."""
+        self._paste_picture()
+
+    def action_inbox(self) -> None:
+        """Attach what came into the inbox; when nothing did, tell how to copy files there."""
+        if self._arrived:
+            arrived, self._arrived = self._arrived, []
+            self.attach_files(arrived)
+        else:
+            self._open_inbox()
+
+    def action_view(self, number: str = "") -> None:
+        """Show an attachment as large as the screen, by its number; without one, the newest."""
+        from vlmtui.ui.screens.viewer import ViewerScreen
+
+        sent = [item for exchange in self.chat.exchanges for item in exchange.user.attachments]
+        numbered = dict(enumerate(sent, 1)) | {
+            token.number: token.attachment for token in self.chat.draft.tokens if token.attachment is not None
+        }
+        wanted = int(number) if number.isdecimal() else max(numbered, default=0) if not number else 0
+        if wanted not in numbered:
+            problem = f"There is no attachment {one_line(number)}." if number else "Nothing is attached yet."
+            self.tell_error(bad_input(problem, hint="Ctrl+O attaches a file."))
+            return
+        at = list(numbered).index(wanted)
+        self.app.push_screen(ViewerScreen(list(numbered.values()), at, cache=self._thumbnails))
+
+    def action_frames(self, number: str = "") -> None:
+        """Choose which frames of a video of the message are sent, by its number; without one, of the last."""
+        tokens = [token for token in self.chat.draft.tokens if token.attachment and token.attachment.sampling]
+        chosen = [token for token in tokens if not number or str(token.number) == number]
+        if chosen:
+            self._choose_frames(chosen[-1])
+        else:
+            self.tell(f"The message has no video {one_line(number)}".rstrip() + ".")
 
     def action_drop_attachment(self, number: str = "") -> None:
         """Remove an attachment of the message, by its number; without one, the last."""
@@ -204,11 +261,99 @@ class AttachingScreen(Screen[None]):
             return
         self.panel.replace(token.number, changed)
 
+    @property
+    def _thumbnails(self) -> Path:
+        return self.services.paths.cache / "thumbnails"
+
+    @work(exit_on_error=False, group="gather")
+    async def _gather(self, text: str) -> None:
+        from vlmtui.media.gather import gather
+
+        found = await asyncio.to_thread(gather, text, base=Path.cwd())
+        for problem in found.problems:
+            self.tell_error(problem)
+        if found.paths or found.urls:
+            self.attach_files([*found.paths, *found.urls])
+
+    @work(exit_on_error=False, group="modal")
+    async def _attach_many(self, sources: Sequence[Path | str]) -> None:
+        from vlmtui.ui.screens.confirm import ConfirmScreen
+
+        question = f"Attach all {len(sources)} files to the message?"
+        if await self.app.push_screen_wait(ConfirmScreen(question, yes=f"Attach {len(sources)} files")):
+            self.panel.attach(sources)
+
+    @work(exit_on_error=False, group="gather")
+    async def _paste_picture(self) -> None:
+        from vlmtui.media.clipboard import clipboard_pictures
+
+        inbox = self.services.paths.inbox
+        try:
+            paths = await asyncio.to_thread(clipboard_pictures, self.services.paths.cache / "clipboard", inbox=inbox)
+        except VlmtuiError as error:
+            self.tell_error(error)
+            return
+        self.attach_files(paths)
+
+    @work(exit_on_error=False, group="gather")
+    async def _open_inbox(self) -> None:
+        from vlmtui.media.inbox import Inbox, scp_line
+
+        folder = self.services.paths.inbox
+        try:
+            private_dir(folder)
+            self._inbox = self._inbox or await asyncio.to_thread(Inbox, folder)
+        except VlmtuiError as error:
+            self.tell_error(error)
+            return
+        if self._inbox_timer is None:
+            self._inbox_timer = self.set_interval(_INBOX_EVERY_S, self._look_into_inbox)
+        line = scp_line(folder)
+        self.app.copy_to_clipboard(line)
+        self.notify(f"{one_line(line)}\n(copied) New files there are offered here.", timeout=15, markup=False)
+
+    @work(exit_on_error=False, group="inbox", exclusive=True)
+    async def _look_into_inbox(self) -> None:
+        assert self._inbox is not None
+        try:
+            arrived = await asyncio.to_thread(self._inbox.scan)
+        except VlmtuiError:
+            return
+        if arrived:
+            self._arrived += arrived
+            names = ", ".join(one_line(path.name) for path in arrived[:3]) + (" …" if len(arrived) > 3 else "")
+            self.notify(f"In the inbox: {names}. Alt+I attaches.", timeout=15, markup=False)
+
+    @work(exit_on_error=False, group="modal")
+    async def _choose_frames(self, token: Token) -> None:
+        from vlmtui.media.sheet import frames_as_images
+        from vlmtui.ui.screens.frames import FramesScreen
+
+        assert token.attachment is not None
+        model = self.engine_controller.model
+        takes = model.family.takes if model is not None else {}
+        most = takes["image"].max_items if "image" in takes else 0
+        takes_video = "video" in takes or not takes
+        screen = FramesScreen(token.attachment, cache=self._thumbnails, takes_video=takes_video, most_images=most)
+        choice = await self.app.push_screen_wait(screen)
+        if choice is None:
+            return
+        sampled = msgspec.structs.replace(token.attachment, sampling=choice.sampling)
+        if not choice.as_images:
+            self.panel.replace(token.number, sampled)
+            return
+        try:
+            images = await asyncio.to_thread(frames_as_images, sampled, self.services.paths.media, most=most)
+        except VlmtuiError as error:
+            self.tell_error(error)
+            return
+        self.panel.replace_with_several(token.number, images)
+
     @work(exit_on_error=False, group="modal")
     async def _browse(self) -> None:
         from vlmtui.ui.screens.browser import BrowserScreen
 
-        browser = BrowserScreen(self._folder, cache=self.services.paths.cache / "thumbnails")
+        browser = BrowserScreen(self._folder, cache=self._thumbnails, recent=self.recent, look=self._look)
         paths = await self.app.push_screen_wait(browser)
         self._folder = browser.folder
         if paths:

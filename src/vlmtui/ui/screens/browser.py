@@ -4,53 +4,33 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from textual import events, on, work
+from textual import on, work
 from textual.app import ComposeResult
 from textual.binding import Binding
-from textual.containers import Horizontal, Vertical
+from textual.containers import Container, Vertical
 from textual.message import Message
 from textual.screen import ModalScreen
 from textual.widgets import Input, Static
-from textual.worker import Worker, WorkerState, get_current_worker
+from textual.worker import Worker, WorkerState
 
 from vlmtui.errors import VlmtuiError
-from vlmtui.ui.controllers.folder import Entry, list_folder
-from vlmtui.ui.graphics import Graphics
+from vlmtui.ui.controllers.folder import Entry, Look, list_folder, list_folders, typed_path
+from vlmtui.ui.controllers.recent_folders import RecentFolders
 from vlmtui.ui.text import one_line
-from vlmtui.ui.widgets.file_list import FileList
-
-if TYPE_CHECKING:
-    from PIL.Image import Image
+from vlmtui.ui.widgets.file_list import FileList, FilterInput, FolderTitle, KeyHint
+from vlmtui.ui.widgets.file_preview import FilePreview
 
 _WIDE = 100
-_PREVIEW_PX = (320, 320)
-_PREVIEW_CELLS = (34, 18)
-
-_MARK = "ctrl+t,ctrl+space,ctrl+@"
-"""Most terminals send Ctrl+@ for Ctrl+Space."""
-
-
-def _move(key: str, how: str, tooltip: str) -> Binding:
-    return Binding(key, f"move('{how}')", show=False, id=f"browser.{how}", tooltip=tooltip, priority=True)
+_TALL = 40
+_SLOW_S = 0.3
+"""After so long, one is told that a folder is still being read."""
+_EMPTY = "Nothing here that can be attached."
+_EMPTY_RECENT = "Nothing here. Folders come here once something was attached from them."
 
 
-class FilterInput(Input):
-    """Keeps the focus; keys that mean nothing to an empty filter are the browser's."""
-
-    @dataclass
-    class BrowserKey(Message):
-        """`space`, `backspace`, `left` or `~` in an empty filter."""
-
-        key: str
-
-    async def _on_key(self, event: events.Key) -> None:
-        key = "~" if event.character == "~" else event.key
-        if not self.value and key in ("space", "backspace", "left", "~"):
-            event.stop()
-            event.prevent_default()
-            self.post_message(self.BrowserKey(key))
+def _key(keys: str, action: str, name: str, title: str, tooltip: str) -> Binding:
+    return Binding(keys, action, title, show=False, id=f"browser.{name}", tooltip=tooltip, priority=True)
 
 
 class BrowserScreen(ModalScreen[list[Path] | None]):
@@ -58,100 +38,118 @@ class BrowserScreen(ModalScreen[list[Path] | None]):
 
     CSS_PATH = "browser.tcss"
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (_WIDE, "-wide")]
+    VERTICAL_BREAKPOINTS = [(0, "-short"), (_TALL, "-tall")]
     BINDINGS = [
-        Binding("enter", "choose", "Open", id="browser.choose", tooltip="Open the folder, or attach.", priority=True),
-        Binding(_MARK, "mark", "Mark", id="browser.mark", tooltip="Mark the file, to take several.", priority=True),
-        Binding("escape", "leave", "Cancel", id="browser.leave", tooltip="Clear the filter, or cancel.", priority=True),
-        _move("up", "up", "The file above."),
-        _move("down", "down", "The file below."),
-        _move("pageup", "page_up", "A page up."),
-        _move("pagedown", "page_down", "A page down."),
+        _key("enter", "choose", "choose", "Open", "Open the folder, or attach."),
+        # Most terminals send Ctrl+@ for Ctrl+Space.
+        _key("ctrl+t,ctrl+space,ctrl+@", "mark", "mark", "Mark", "Mark the file, to take several; so does Space."),
+        _key("ctrl+a", "mark_all", "all", "Mark all", "Mark every file that is shown, or none of them."),
+        _key("ctrl+s", "sort", "sort", "Order", "By name, newest first, largest first."),
+        _key("ctrl+k", "media", "media", "Kind", "Images and videos, images, videos."),
+        _key("ctrl+d", "hidden", "hidden", "Hidden", "Show hidden files and folders, or not."),
+        _key("ctrl+r", "recent", "recent", "Recent folders", "Folders that files were attached from."),
+        _key("tab", "complete", "complete", "Complete", "Complete a path that is being typed."),
+        _key("escape", "leave", "leave", "Cancel", "Clear the filter, leave the recent folders, or cancel."),
+        _key("up", "move('up')", "up", "Up", "The file above."),
+        _key("down", "move('down')", "down", "Down", "The file below."),
+        _key("pageup", "move('page_up')", "page_up", "A page up", "A page up."),
+        _key("pagedown", "move('page_down')", "page_down", "A page down", "A page down."),
+        _key("ctrl+home", "move('first')", "first", "First", "The first file; so does Home without a filter."),
+        _key("ctrl+end", "move('last')", "last", "Last", "The last file; so does End without a filter."),
     ]
 
     @dataclass
     class Listed(Message):
-        """A folder's entries, or why there are none."""
+        """A folder's entries, or why there are none. Without a folder: the recent ones."""
 
-        folder: Path
+        folder: Path | None
         outcome: list[Entry] | VlmtuiError
 
-    @dataclass
-    class Previewed(Message):
-        """The picture of a file, or why there is none."""
-
-        path: Path
-        image: Image | None
-        facts: str
-
-    def __init__(self, folder: Path, *, cache: Path) -> None:
+    def __init__(
+        self, folder: Path, *, cache: Path, recent: RecentFolders | None = None, look: Look | None = None
+    ) -> None:
+        """`recent` is told what was chosen. `look` is changed as the user likes it."""
         super().__init__()
         self.folder = folder.absolute()
-        self.marked: list[Path] = []
-        self._asked = self.folder
-        """The folder that was asked for last; an answer about another one is too late."""
+        self._marks: dict[Path, Entry] = {}
+        self._asked: Path | None = self.folder
+        """The folder that was asked for last; an answer about another one is too late. None: the recent folders."""
+        self._shows_recent = False
         self._cache = cache
+        self._recent = recent
+        self._look = look or Look()
         self._entries: list[Entry] = []
+        self._trouble = ""
+        """Why the folder that is being typed cannot be shown."""
 
     def compose(self) -> ComposeResult:
         with Vertical(id="panel"):
-            yield Static(id="title", markup=False)
-            yield FilterInput(placeholder="Type to filter", id="filter", compact=True)
-            with Horizontal(id="body"):
-                yield FileList(self.marked, id="files")
-                with Vertical(id="preview"):
-                    yield Static(id="facts", markup=False)
-            yield Static("enter attaches · space marks · ← folder above · ~ home · . hidden · esc", id="keys")
+            yield FolderTitle(id="title")
+            yield Static(id="state", markup=False)
+            yield FilterInput(placeholder="Type to filter, or a path", id="filter", compact=True)
+            with Container(id="body"):
+                yield FileList(self._marks, id="files")
+                yield FilePreview(id="preview")
+            yield KeyHint(id="keys")
 
     def on_mount(self) -> None:
         self.query_one(FilterInput).focus()
         self._open(self.folder)
+
+    @property
+    def marked(self) -> list[Path]:
+        """The marked files, in the order of their marking."""
+        return list(self._marks)
 
     @on(FilterInput.BrowserKey)
     def _browser_key(self, event: FilterInput.BrowserKey) -> None:
         match event.key:
             case "space":
                 self.action_mark()
-            case "~":
-                self._open(Path.home())
+            case "home" | "end":
+                self.action_move("first" if event.key == "home" else "last")
+            case _ if self._shows_recent:
+                self._open(self.folder)
             case _:
-                self._open(self._asked.parent)
+                self._open((self._asked or self.folder).parent)
 
     @on(Input.Changed)
-    def _filter_changed(self) -> None:
+    def _filter_changed(self, event: Input.Changed) -> None:
+        typed = typed_path(event.value)
+        if typed and typed[0] != self._asked:
+            self._open(typed[0])
+        else:
+            self._trouble = ""
         self._show()
 
     @on(Listed)
     def _listed(self, event: Listed) -> None:
         if event.folder != self._asked:
             return
+        typed = typed_path(self._filter.value)
+        is_typed = typed is not None and typed[0] == event.folder
         if isinstance(event.outcome, VlmtuiError):
-            self._asked = self.folder
-            self.notify(one_line(event.outcome.message), severity="error", markup=False)
+            self._asked = None if self._shows_recent else self.folder
+            if is_typed:
+                self._trouble = one_line(event.outcome.message)
+                self._show()
+            else:
+                self.notify(one_line(event.outcome.message), severity="error", markup=False)
+                self._show_state()
             return
-        came_from = self.folder
-        self.folder, self._entries = event.folder, event.outcome
-        self.query_one(FilterInput).value = ""
+        self._trouble = ""
+        came_from = None if self._shows_recent else self.folder
+        self._shows_recent = event.folder is None
+        self.folder = event.folder or self.folder
+        self._entries = event.outcome
+        if not is_typed:
+            self._filter.value = ""
+            self._filter.is_browsing = True
         self._show(highlight=came_from)
 
     @on(FileList.Highlighted)
-    def _highlighted(self, event: FileList.Highlighted) -> None:
-        if self.has_class("-wide"):
-            self._preview(event.entry)
-
-    @on(Previewed)
-    async def _previewed(self, event: Previewed) -> None:
-        entry = self._current
-        if entry is None or entry.path != event.path:
-            return
-        pane = self.query_one("#preview")
-        await pane.query(".picture").remove()
-        graphics = getattr(self.app, "graphics", None)
-        if event.image is not None and isinstance(graphics, Graphics):
-            picture = graphics.widget_for(event.image, columns=_PREVIEW_CELLS[0], rows=_PREVIEW_CELLS[1])
-            if picture is not None:
-                picture.add_class("picture")
-                await pane.mount(picture, before=0)
-        self.query_one("#facts", Static).update(event.facts)
+    async def _highlighted(self, event: FileList.Highlighted) -> None:
+        await self.query_one(FilePreview).show(event.entry)
 
     @on(Worker.StateChanged)
     def _worker_changed(self, event: Worker.StateChanged) -> None:
@@ -161,89 +159,139 @@ class BrowserScreen(ModalScreen[list[Path] | None]):
     def action_choose(self) -> None:
         """Open the highlighted folder; attach what is marked, else the highlighted file."""
         entry = self._current
-        if self.marked and (entry is None or not entry.is_folder):
-            self.dismiss(self.marked)
+        typed = typed_path(self._filter.value)
+        if self._asked != (None if self._shows_recent else self.folder):
+            return
+        if self._trouble:
+            self.notify(self._trouble, severity="error", markup=False)
+        elif typed and not typed[1] and not self._filter.is_browsing:
+            self._filter.value = ""
         elif entry is not None and entry.is_folder:
             self._open(entry.path)
+        elif self._marks:
+            self._leave_with(self.marked)
         elif entry is not None:
-            self.dismiss([entry.path])
+            self._leave_with([entry.path])
 
     def action_mark(self) -> None:
         """Mark the highlighted file, or take its mark away."""
         entry = self._current
         if entry is None or entry.is_folder:
             return
-        if entry.path in self.marked:
-            self.marked.remove(entry.path)
+        if entry.path in self._marks:
+            del self._marks[entry.path]
         else:
-            self.marked.append(entry.path)
-        self._show_title()
+            self._marks[entry.path] = entry
+        self._show_state()
         self.query_one(FileList).refresh()
         self.action_move("down")
 
+    def action_mark_all(self) -> None:
+        """Mark every file that is shown; where all are marked, take their marks away."""
+        files = {entry.path: entry for entry in self.query_one(FileList).entries if not entry.is_folder}
+        if files.keys() <= self._marks.keys():
+            for path in files:
+                del self._marks[path]
+        else:
+            self._marks.update(files)
+        self._show_state()
+        self.query_one(FileList).refresh()
+
+    def action_sort(self) -> None:
+        """The next order."""
+        self._look.sort = self._look.sort.next
+        self._show()
+
+    def action_media(self) -> None:
+        """The next kind of files."""
+        self._look.media = self._look.media.next
+        self._show()
+
+    def action_hidden(self) -> None:
+        """Show what begins with a dot, or not."""
+        self._look.hidden = not self._look.hidden
+        self._show()
+
+    def action_recent(self) -> None:
+        """The recent folders in place of the folder, and back."""
+        self._open(self.folder if self._shows_recent else None)
+
+    def action_complete(self) -> None:
+        """Put the highlighted name into the path that is being typed."""
+        entry, value = self._current, self._filter.value
+        if entry is not None and typed_path(value) and entry.name == one_line(entry.name):
+            head = value if "/" not in value else value.rpartition("/")[0]
+            self._filter.value = f"{head}/{entry.name}{'/' if entry.is_folder else ''}"
+            self._filter.is_browsing = False
+            self._filter.cursor_position = len(self._filter.value)
+
     def action_leave(self) -> None:
         """Clear the filter; leave when it is empty."""
-        entered = self.query_one(FilterInput)
-        if entered.value:
-            entered.value = ""
+        if self._filter.value:
+            self._filter.value = ""
+        elif self._shows_recent:
+            self._open(self.folder)
         else:
             self.dismiss(None)
 
     def action_move(self, how: str) -> None:
         """Move the highlight."""
+        self._filter.is_browsing = True
         self.query_one(FileList).action_move(how)
+
+    @property
+    def _filter(self) -> FilterInput:
+        return self.query_one(FilterInput)
 
     @property
     def _current(self) -> Entry | None:
         return self.query_one(FileList).current
 
+    def _leave_with(self, files: list[Path]) -> None:
+        if self._recent is not None:
+            self._recent.remember(files)
+        self.dismiss(files)
+
     def _show(self, highlight: Path | None = None) -> None:
-        wanted = self.query_one(FilterInput).value.lower()
-        names = ((entry, entry.path.name.lower()) for entry in self._entries)
-        shown = [
-            entry for entry, name in names if wanted in name and (wanted.startswith(".") or not name.startswith("."))
-        ]
-        self.query_one(FileList).show(shown, highlight=highlight)
-        self._show_title()
+        """The entries that fit, the highlight where it was if it can be."""
+        typed = typed_path(self._filter.value)
+        wanted = typed[1] if typed else self._filter.value
+        shown = [] if self._trouble else self._look.shown(self._entries, wanted)
+        # The recent folders are newest first already.
+        shown = shown if self._shows_recent else self._look.arranged(shown)
+        if typed and wanted:
+            highlight = next((entry.path for entry in shown if entry.name == wanted), None)
+        elif highlight is None and self._current is not None:
+            highlight = self._current.path
+        otherwise = "" if self._trouble else _EMPTY_RECENT if self._shows_recent else _EMPTY
+        self.query_one(FileList).show(shown, highlight=highlight, otherwise=otherwise)
+        self._show_state()
         if not shown:
-            self.query_one("#facts", Static).update("Nothing here that can be attached.")
+            self.call_later(self.query_one(FilePreview).show, None)
 
-    def _show_title(self) -> None:
-        """The count before the path: a long path is cut off."""
-        count = f"{len(self.marked)} marked  ·  " if self.marked else ""
-        self.query_one("#title", Static).update(count + one_line(str(self.folder)))
+    def _show_state(self) -> None:
+        self.query_one(FolderTitle).show(None if self._shows_recent else self.folder, "Recent folders")
+        shown = self.query_one(FileList).entries
+        told = self._look.summary(self._entries, shown, self._marks.values(), are_recent=self._shows_recent)
+        self.query_one("#state", Static).update(self._trouble or told)
+        self.query_one("#state").set_class(bool(self._trouble), "-trouble")
 
-    def _open(self, folder: Path) -> None:
-        """Show this folder as soon as it is listed, unless another one is asked for before."""
+    def _open(self, folder: Path | None) -> None:
+        """Show this folder, or the recent ones, once it is listed, unless another one is asked for before."""
         self._asked = folder
         self._list(folder)
+        self.set_timer(_SLOW_S, self._tell_slow)
+
+    def _tell_slow(self) -> None:
+        if self._asked is not None and self._asked != self.folder:
+            self.query_one("#state", Static).update(f"Reading {one_line(str(self._asked))} …")
 
     @work(thread=True, exit_on_error=False, group="list", exclusive=True)
-    def _list(self, folder: Path) -> None:
+    def _list(self, folder: Path | None) -> None:
         try:
-            self.post_message(self.Listed(folder, list_folder(folder)))
+            found = (
+                list_folders(self._recent.folders if self._recent else ()) if folder is None else list_folder(folder)
+            )
+            self.post_message(self.Listed(folder, found))
         except VlmtuiError as error:
             self.post_message(self.Listed(folder, error))
-
-    @work(thread=True, exit_on_error=False, group="preview", exclusive=True)
-    def _preview(self, entry: Entry) -> None:
-        worker = get_current_worker()
-        if worker.is_cancelled:
-            return
-        seen = _previewed(entry)
-        if not worker.is_cancelled:
-            self.post_message(seen)
-
-
-def _previewed(entry: Entry) -> BrowserScreen.Previewed:
-    """Blocking."""
-    if entry.is_folder:
-        return BrowserScreen.Previewed(entry.path, None, "Folder")
-    from vlmtui.media.preview import preview
-
-    try:
-        image, facts = preview(entry.path, _PREVIEW_PX)
-    except VlmtuiError as error:
-        why = "\n".join(one_line(text) for text in (error.message, error.detail) if text)
-        return BrowserScreen.Previewed(entry.path, None, why)
-    return BrowserScreen.Previewed(entry.path, image, f"{one_line(entry.path.name)}\n{facts}")

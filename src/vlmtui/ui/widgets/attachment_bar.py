@@ -41,11 +41,14 @@ class AttachmentBar(Vertical):
         self._views: dict[int, AttachmentView] = {}
         self._rows = 0
         self._tokens: dict[int, int] = {}
+        self._grid = AttachmentGrid()
+        self._pending = Static("", id="pending", markup=False)
+        self._cost = Static("", id="cost", markup=False)
 
     def compose(self) -> ComposeResult:
-        yield AttachmentGrid()
-        yield Static("", id="pending", markup=False)
-        yield Static("", id="cost", markup=False)
+        yield self._grid
+        yield self._pending
+        yield self._cost
 
     async def show(self, staged: Mapping[int, Attachment], *, pending: int) -> None:
         """Show these by their numbers, in this order, and how many more are being looked at."""
@@ -53,14 +56,16 @@ class AttachmentBar(Vertical):
             await self._show(staged, pending)
 
     async def _show(self, staged: Mapping[int, Attachment], pending: int) -> None:
-        self._say("#pending", f"looking at {pending} file{'s' if pending != 1 else ''}…" if pending else "")
+        if not self._grid.is_attached:
+            return
+        self._say(self._pending, f"looking at {pending} file{'s' if pending != 1 else ''}…" if pending else "")
         one_row = len(staged) <= max(1, self.app.size.width // COLUMN)
         rows = _PICTURE_ROWS if one_row and self.app.size.height >= _TALL else 0
         old = self._views if rows == self._rows else {}
         kept = {n: old[n] for n, item in staged.items() if n in old and old[n].attachment == item}
         order = [number for number in self._views if number in kept]
         if rows != self._rows or list(self._views) != list(staged) or len(kept) < len(staged):
-            grid, self._rows = self.query_one(AttachmentGrid), rows
+            grid, self._rows = self._grid, rows
             await grid.remove_children([view for number, view in self._views.items() if number not in kept])
             self._views = {number: kept.get(number) or self._view(number, item) for number, item in staged.items()}
             await grid.mount_all(view for number, view in self._views.items() if number not in kept)
@@ -76,8 +81,8 @@ class AttachmentBar(Vertical):
 
     def tell_cost(self, text: str, *, too_much: bool = False) -> None:
         """What the whole prompt takes."""
-        self._say("#cost", text)
-        self.query_one("#cost").set_class(too_much, "-too-much")
+        self._say(self._cost, text)
+        self._cost.set_class(too_much, "-too-much")
         self._update_display()
 
     def _view(self, number: int, item: Attachment) -> AttachmentView:
@@ -86,10 +91,10 @@ class AttachmentBar(Vertical):
         view.tell_tokens(self._tokens.get(number))
         return view
 
-    def _say(self, selector: str, text: str) -> None:
-        line = self.query_one(selector, Static)
+    @staticmethod
+    def _say(line: Static, text: str) -> None:
         line.update(text)
         line.set_class(bool(text), "-shown")
 
     def _update_display(self) -> None:
-        self.display = bool(self._views) or bool(self.query("Static.-shown"))
+        self.display = bool(self._views) or any(line.has_class("-shown") for line in (self._pending, self._cost))

@@ -107,11 +107,11 @@ class AttachmentView(Vertical):
     def _facts(self) -> str:
         from vlmtui.media.describe import facts
 
-        told = facts(self.attachment)
-        tokens = "" if self._tokens is None else f" · {self._tokens:,} tokens"
+        told, tokens = facts(self.attachment), self._tokens
+        cost = [] if tokens is None else [f"{tokens:,} tokens"]
         if self._brief:
-            return f"{name_line(self.attachment, self._number)} · {told.partition(' · ')[0]}{tokens}"
-        return told + tokens
+            return " · ".join((name_line(self.attachment, self._number), *(cost or [told.partition(" · ")[0]])))
+        return " · ".join((told, *cost))
 
     @property
     def _graphics(self) -> Graphics:

@@ -14,8 +14,7 @@ from textual.widgets import TextArea
 
 from vlmtui.ui.controllers.draft import Draft
 from vlmtui.ui.controllers.history import PromptHistory
-
-_TOKEN = Style(reverse=True, bold=True)
+from vlmtui.ui.controllers.path_completion import Span, path_at
 
 
 class Composer(TextArea):
@@ -120,8 +119,9 @@ class Composer(TextArea):
 
     def get_line(self, line_index: int) -> Text:
         line = super().get_line(line_index)
+        style = Style(color=self.app.theme_variables.get("accent"), bold=True)
         for token in self.draft.tokens_in(line.plain):
-            line.stylize(_TOKEN, token.start, token.end)
+            line.stylize(style, token.start, token.end)
         return line
 
     def delete(self, start: Location, end: Location, *, maintain_selection_offset: bool = True) -> EditResult:
@@ -132,15 +132,25 @@ class Composer(TextArea):
         start, end = (self._location_of(index) for index in (first, last))
         return super().delete(start, end, maintain_selection_offset=maintain_selection_offset)
 
+    @property
+    def path_span(self) -> Span | None:
+        """The `@path` that is being written."""
+        return path_at(self.text, self._index_of(self.cursor_location)) if "@" in self.text else None
+
+    def replace_span(self, start: int, end: int, text: str) -> None:
+        """Replace what stands between two offsets; the cursor is behind it afterwards."""
+        self.replace(text, self._location_of(start), self._location_of(end), maintain_selection_offset=False)
+
     def insert_token(self, token: str) -> None:
         """At the cursor."""
         self.insert(token, self.cursor_location)
 
     def replace_token(self, old: str, new: str) -> None:
         """Wherever it stands; where it does not stand any more, nothing happens."""
-        while (at := self.text.find(old)) >= 0:
-            start, end = (self._location_of(index) for index in (at, at + len(old)))
-            self.replace(new, start, end)
+        at = self.text.find(old)
+        while at >= 0 and old != new:
+            self.replace(new, self._location_of(at), self._location_of(at + len(old)))
+            at = self.text.find(old, at + len(new))
 
     def _validate_selection(self, selection: Selection) -> Selection:
         """Textual's check of a new selection, and no end of it within a token: it goes on in the direction it came."""

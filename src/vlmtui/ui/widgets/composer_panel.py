@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from textual import on, work
@@ -18,9 +19,11 @@ from vlmtui.errors import VlmtuiError, bad_input
 from vlmtui.paths import Paths
 from vlmtui.ui.controllers.draft import Draft, token_text
 from vlmtui.ui.controllers.history import PromptHistory
+from vlmtui.ui.controllers.path_completion import Candidate, Span, complete
 from vlmtui.ui.controllers.slash import SlashCommand, parse_slash
 from vlmtui.ui.widgets.attachment_bar import AttachmentBar
 from vlmtui.ui.widgets.composer import Composer
+from vlmtui.ui.widgets.path_menu import PathMenu
 from vlmtui.ui.widgets.slash_menu import SlashMenu, matching
 
 _AT_ONCE = 3
@@ -60,6 +63,13 @@ class ComposerPanel(Vertical):
         outcome: Attachment | VlmtuiError
 
     @dataclass
+    class PathsFound(Message):
+        """Files and folders that continue what stands behind an `@`."""
+
+        span: Span | None
+        candidates: list[Candidate]
+
+    @dataclass
     class FileRefused(Message):
         """A file cannot be sent, and why."""
 
@@ -80,16 +90,21 @@ class ComposerPanel(Vertical):
 
     def compose(self) -> ComposeResult:
         yield SlashMenu(id="menu")
+        yield PathMenu(id="paths")
         yield AttachmentBar(cache=self._paths.cache / "thumbnails", id="attachments")
         with Vertical(id="composer-row"):
             yield Composer(self._prompts, self._draft, id="composer")
 
-    async def on_mount(self) -> None:
-        await self._show_attachments()
+    def on_mount(self) -> None:
+        self.call_after_refresh(self._show_attachments)
 
     @on(Composer.Submitted)
     def _submitted(self, event: Composer.Submitted) -> None:
         event.stop()
+        path = self._path_menu.chosen
+        if path is not None:
+            self._take_path(path)
+            return
         chosen = self._menu.chosen
         if chosen is not None and chosen != event.text:
             self._complete(chosen)
@@ -107,8 +122,15 @@ class ComposerPanel(Vertical):
     async def _changed(self, event: Composer.Changed) -> None:
         self._draft.text = event.text_area.text
         self._offer(self._draft.words)
+        self._offer_paths()
         await self._show_attachments()
         self.post_message(self.DraftChanged())
+
+    @on(PathsFound)
+    def _paths_found(self, event: PathsFound) -> None:
+        if event.span == self._composer.path_span:
+            self._path_menu.show(event.candidates)
+            self._composer.menu_is_open = bool(event.candidates or self._menu.display)
 
     @on(Composer.PathsPasted)
     def _paths_pasted(self, event: Composer.PathsPasted) -> None:
@@ -130,24 +152,30 @@ class ComposerPanel(Vertical):
     @on(Composer.MenuKey)
     def _menu_key(self, event: Composer.MenuKey) -> None:
         event.stop()
+        menu = self._path_menu if self._path_menu.display else self._menu
         match event.key:
             case "up":
-                self._menu.action_cursor_up()
+                menu.action_cursor_up()
             case "down":
-                self._menu.action_cursor_down()
+                menu.action_cursor_down()
+            case "tab" if self._path_menu.chosen:
+                self._take_path(self._path_menu.chosen)
             case "tab" if self._menu.chosen:
                 self._complete(self._menu.chosen)
             case _:
+                self._path_menu.show([])
                 self._offer("")
 
     @on(OptionList.OptionSelected)
     def _menu_clicked(self, event: OptionList.OptionSelected) -> None:
         event.stop()
-        if event.option_id:
+        if self._path_menu.chosen and event.option_list is self._path_menu:
+            self._take_path(self._path_menu.chosen)
+        elif event.option_id:
             self._complete(event.option_id)
 
-    def attach(self, sources: Iterable[Path]) -> None:
-        """Put a token for each at the cursor, and look at the files."""
+    def attach(self, sources: Iterable[Path | str]) -> None:
+        """Put a token for each at the cursor, and look at the files; a text is a web address."""
         for source in sources:
             number = self._draft.reserve(self.numbers_above)
             self._composer.insert_token(token_text(number))
@@ -169,6 +197,18 @@ class ComposerPanel(Vertical):
         self.call_later(self._show_attachments)
         self.post_message(self.DraftChanged())
 
+    def replace_with_several(self, number: int, attachments: Sequence[Attachment]) -> None:
+        """Several attachments stand where the one of that number stood."""
+        old = next((token for token in self._draft.tokens if token.number == number), None)
+        if old is None:
+            return
+        texts: list[str] = []
+        for attachment in attachments:
+            fresh = self._draft.reserve(self.numbers_above)
+            self._draft.fill(fresh, attachment)
+            texts.append(token_text(fresh, attachment))
+        self._composer.replace_token(self._draft.text[old.start : old.end], "".join(texts))
+
     def take_text(self, written: str) -> None:
         """What is written was sent: remember it, and begin afresh."""
         self._prompts.add(written)
@@ -184,18 +224,17 @@ class ComposerPanel(Vertical):
         return self.query_one(AttachmentBar)
 
     @work(exit_on_error=False, group="stage")
-    async def _look_at(self, number: int, source: Path) -> None:
-        from vlmtui.media.stage import stage
+    async def _look_at(self, number: int, source: Path | str) -> None:
+        from vlmtui.media.source import stage_source
 
+        looking = partial(stage_source, source, self._paths.media, self._paths.cache / "downloads", self.sampling)
         try:
             async with self._slots:
-                outcome: Attachment | VlmtuiError = await asyncio.to_thread(
-                    stage, source, self._paths.media, sampling=self.sampling
-                )
+                outcome: Attachment | VlmtuiError = await asyncio.to_thread(looking)
         except VlmtuiError as error:
             outcome = error
         except OSError as error:
-            outcome = bad_input(f"{source.name} cannot be read.", detail=str(error))
+            outcome = bad_input(f"{source} cannot be read.", detail=str(error))
         self.post_message(self.LookedAt(number, outcome))
 
     def _send_what_waits(self) -> None:
@@ -217,6 +256,33 @@ class ComposerPanel(Vertical):
     @property
     def _menu(self) -> SlashMenu:
         return self.query_one(SlashMenu)
+
+    @property
+    def _path_menu(self) -> PathMenu:
+        return self.query_one(PathMenu)
+
+    def _offer_paths(self) -> None:
+        span = self._composer.path_span
+        if span is not None:
+            self._find_paths(span)
+        elif self._path_menu.display:
+            self._path_menu.show([])
+            self._composer.menu_is_open = bool(self._menu.display)
+
+    @work(exit_on_error=False, group="paths", exclusive=True)
+    async def _find_paths(self, span: Span) -> None:
+        self.post_message(self.PathsFound(span, await asyncio.to_thread(complete, span.fragment, Path.cwd())))
+
+    def _take_path(self, candidate: Candidate) -> None:
+        """A folder is gone into, a file attached in place of what was typed."""
+        span = self._composer.path_span
+        self._path_menu.show([])
+        self._composer.menu_is_open = False
+        if span is None:
+            return
+        self._composer.replace_span(span.start, span.end, candidate.mention if candidate.is_folder else "")
+        if not candidate.is_folder:
+            self.attach([candidate.path])
 
     def _offer(self, text: str) -> None:
         actions = matching(text)

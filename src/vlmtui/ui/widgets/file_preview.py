@@ -1,0 +1,204 @@
+"""What the highlighted file looks like."""
+
+from __future__ import annotations
+
+import time
+from collections import OrderedDict
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rich.cells import cell_len
+from textual import events, on, work
+from textual.app import ComposeResult
+from textual.containers import Vertical
+from textual.message import Message
+from textual.timer import Timer
+from textual.widgets import Static
+from textual.worker import Worker, WorkerState
+
+from vlmtui.errors import VlmtuiError, bad_input
+from vlmtui.ui.controllers.folder import Entry
+from vlmtui.ui.graphics import Graphics
+from vlmtui.ui.text import one_line
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+_PIXELS = (400, 400)
+_KEPT_MAX = 24
+"""Pictures kept for going back; half a megabyte each."""
+_DELAY_S = 0.08
+"""A file is opened when the highlight rests on it, not while an arrow key is held."""
+_ROWS_MIN = 4
+"""With fewer rows there is no picture, and the facts share a line."""
+
+
+class FilePreview(Vertical):
+    """A picture, or a video's first frame, above its facts. One file is opened at a time, whatever is scrolled by."""
+
+    DEFAULT_CSS = """
+    FilePreview {
+        .facts { width: 100%; height: auto; color: $muted; }
+        .picture { margin-bottom: 1; }
+    }
+    """
+
+    @dataclass
+    class Seen(Message):
+        """A file's picture, if it has one, and its facts or what is wrong with it."""
+
+        entry: Entry
+        image: Image | None
+        facts: tuple[str, ...]
+
+    def __init__(self, *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self._wanted: Entry | None = None
+        self._opening: Entry | None = None
+        self._seen: OrderedDict[Entry, FilePreview.Seen] = OrderedDict()
+        self._timer: Timer | None = None
+
+    def compose(self) -> ComposeResult:
+        yield Static(classes="facts", markup=False)
+
+    async def show(self, entry: Entry | None) -> None:
+        """Show this file soon; None: nothing."""
+        self._wanted = entry
+        if self._timer is not None:
+            self._timer.stop()
+            self._timer = None
+        if entry is None:
+            await self._draw(None, ())
+        elif (seen := self._seen.get(entry)) is not None:
+            self._seen.move_to_end(entry)
+            await self._draw(seen.image, seen.facts)
+        else:
+            self._timer = self.set_timer(_DELAY_S, self._open)
+
+    @property
+    def told(self) -> str:
+        """The facts as they are read."""
+        return str(self.query_one(".facts", Static).render())
+
+    @on(events.Resize)
+    async def _resized(self) -> None:
+        seen = None if self._wanted is None else self._seen.get(self._wanted)
+        if seen is not None:
+            await self._draw(seen.image, seen.facts)
+
+    @on(Seen)
+    async def _looked_at(self, event: Seen) -> None:
+        event.stop()
+        self._opening = None
+        self._seen[event.entry] = event
+        while len(self._seen) > _KEPT_MAX:
+            self._seen.popitem(last=False)
+        if self._wanted == event.entry:
+            await self._draw(event.image, event.facts)
+        else:
+            self._open()
+
+    @on(Worker.StateChanged)
+    def _worker_changed(self, event: Worker.StateChanged) -> None:
+        if event.state is WorkerState.ERROR and event.worker.error is not None:
+            raise event.worker.error
+
+    def _open(self) -> None:
+        """Open the file that is wanted now, unless another one is still open: its end comes back here."""
+        if self._opening is None and self._wanted is not None and self._wanted not in self._seen:
+            self._opening = self._wanted
+            self._look(self._wanted)
+
+    async def _draw(self, image: Image | None, facts: tuple[str, ...]) -> None:
+        await self.query(".picture").remove()
+        width, height = self.content_size
+        is_low = height < _ROWS_MIN
+        self.query_one(".facts", Static).update((" · " if is_low else "\n").join(facts))
+        graphics = getattr(self.app, "graphics", None)
+        # Long names are wrapped below the picture; wrapping at words may take a row more.
+        rows = height - 1 - sum(1 + cell_len(fact) // max(1, width) for fact in facts)
+        if image is None or is_low or rows < 1 or not isinstance(graphics, Graphics):
+            return
+        picture = graphics.widget_for(image, columns=width, rows=rows)
+        if picture is not None:
+            picture.add_class("picture")
+            await self.mount(picture, before=0)
+
+    @work(thread=True, exit_on_error=False, group="look")
+    def _look(self, entry: Entry) -> None:
+        self.post_message(look_at(entry))
+
+
+def look_at(entry: Entry) -> FilePreview.Seen:
+    """Blocking. What is wrong with a file is told in its facts."""
+    when = time.strftime("%Y-%m-%d %H:%M", time.localtime(entry.modified))
+    if entry.is_folder:
+        return FilePreview.Seen(entry, None, ("Folder", when))
+    from vlmtui.media.files import human_bytes
+
+    try:
+        image, facts = _first_picture(entry.path)
+    except VlmtuiError as error:
+        told = tuple(one_line(text) for text in (error.message, error.hint or error.detail) if text)
+        return FilePreview.Seen(entry, None, told)
+    return FilePreview.Seen(entry, image, (entry.shown, *facts, f"{human_bytes(entry.size)} · {when}"))
+
+
+def _first_picture(path: Path) -> tuple[Image, tuple[str, ...]]:
+    """A small upright RGB picture and its facts. Raises VlmtuiError."""
+    from vlmtui.media.files import shown
+    from vlmtui.media.sniff import Kind
+    from vlmtui.media.stage import sniff_file
+
+    sniffed = sniff_file(path)
+    match sniffed.kind:
+        case Kind.VIDEO:
+            return _of_video(path)
+        case Kind.OTHER:
+            raise bad_input(f"{shown(path)} is {sniffed.what}, neither a picture nor a video.")
+        case _:
+            return _of_image(path)
+
+
+def _of_video(path: Path) -> tuple[Image, tuple[str, ...]]:
+    from PIL import Image as Pillow
+
+    from vlmtui.domain.attachment import VideoSampling
+    from vlmtui.media.describe import human_duration
+    from vlmtui.media.video import sample_frames
+
+    video = sample_frames(path, VideoSampling(num_frames=1))
+    image = Pillow.fromarray(video.frames[0])
+    size = f"{image.width} × {image.height} pixels"
+    image.thumbnail(_PIXELS)
+    return image, (size, f"{human_duration(video.duration_s)} · {video.fps:.4g} frames/s")
+
+
+def _of_image(path: Path) -> tuple[Image, tuple[str, ...]]:
+    from PIL import ExifTags, ImageOps
+
+    from vlmtui.media.files import read_whole, shown
+    from vlmtui.media.images import BYTES_MAX, DECODER_ERRORS, open_image
+
+    with open_image(read_whole(path, bytes_max=BYTES_MAX), path) as image:
+        width, height = image.size
+        try:
+            frames = getattr(image, "n_frames", 1)
+            if image.getexif().get(ExifTags.Base.Orientation) in (5, 6, 7, 8):
+                width, height = height, width
+            # Half-size decoding is most of a large photo's time. It changes `image.size`.
+            image.draft("RGB", (_PIXELS[0] * 2, _PIXELS[1] * 2))
+            small = _plain(ImageOps.exif_transpose(image))
+            small.thumbnail(_PIXELS)
+        except DECODER_ERRORS as error:
+            raise bad_input(f"{shown(path)} cannot be shown.", detail=str(error)) from error
+    size = f"{width} × {height} pixels"
+    return small, (f"{size} · {frames} frames" if frames > 1 else size,)
+
+
+def _plain(image: Image) -> Image:
+    from vlmtui.media.colour import to_rgb
+
+    image.load()
+    return to_rgb(image, [])

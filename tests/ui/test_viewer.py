@@ -1,0 +1,388 @@
+"""The attachments full screen."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from threading import Event
+
+import msgspec
+import numpy as np
+import pytest
+from PIL import ExifTags, Image, ImageDraw
+from textual.app import App
+from textual.binding import Binding
+from textual.pilot import Pilot
+from textual.widgets import Static
+
+from tests.support.pictures import write_video
+from vlmtui.domain.attachment import Attachment, VideoSampling
+from vlmtui.media.exif import exif_facts
+from vlmtui.media.stage import stage
+from vlmtui.media.video import sample_frames
+from vlmtui.ui.controllers.viewing import Source, View, camera_facts, draw, open_source
+from vlmtui.ui.graphics import Graphics, GraphicsMode
+from vlmtui.ui.screens.viewer import ViewerScreen
+from vlmtui.ui.themes import DARK, VARIABLES
+
+SIZES = pytest.mark.parametrize("size", [(80, 24), (120, 40)], ids=["80x24", "120x40"])
+HOSTILE = "[red]a\x1b]0;t\x07\u202eb[.jpg"
+
+
+class Host(App[None]):
+    closed = False
+
+    def __init__(self, attachments: list[Attachment], at: int = 0, *, mode: GraphicsMode = "halfcell") -> None:
+        super().__init__()
+        self.attachments = attachments
+        self.at = at
+        self.graphics = Graphics(mode)
+
+    def get_theme_variable_defaults(self) -> dict[str, str]:
+        return dict(VARIABLES)
+
+    def on_mount(self) -> None:
+        self.register_theme(DARK)
+        self.theme = DARK.name
+        cache = Path(self.attachments[0].path).parent / "thumbnails"
+        self.push_screen(ViewerScreen(self.attachments, self.at, cache=cache), self._done)
+
+    def _done(self, result: None) -> None:
+        self.closed = True
+
+    @property
+    def viewer(self) -> ViewerScreen:
+        assert isinstance(self.screen, ViewerScreen)
+        return self.screen
+
+    def said(self, where: str) -> str:
+        return str(self.viewer.query_one(where, Static).render())
+
+    def picture(self) -> Image.Image:
+        found = self.viewer.query(".picture").only_one()
+        image = getattr(found, "image")  # noqa: B009  (textual-image has no types)
+        assert isinstance(image, Image.Image)
+        return image
+
+
+def screen_text(app: Host) -> str:
+    return "\n".join(strip.text.rstrip() for strip in app.screen._compositor.render_strips())
+
+
+async def until(pilot: Pilot[None], condition: Callable[[], bool]) -> None:
+    for _ in range(600):
+        if condition():
+            return
+        await pilot.pause(0.01)
+    raise AssertionError("it never came to hold")
+
+
+async def drawn(pilot: Pilot[None], app: Host) -> None:
+    """The view that is asked for is on the screen."""
+    await pilot.pause()
+    await until(pilot, lambda: app.viewer.shown == app.viewer.view)
+
+
+def scene(size: tuple[int, int]) -> Image.Image:
+    """Four quarters of different colours with a circle in the middle."""
+    width, height = size
+    image = Image.new("RGB", size, "white")
+    pen = ImageDraw.Draw(image)
+    pen.rectangle((0, 0, width // 2, height // 2), fill="red")
+    pen.rectangle((width // 2, 0, width, height // 2), fill="lime")
+    pen.rectangle((0, height // 2, width // 2, height), fill="blue")
+    pen.ellipse((width // 3, height // 3, width * 2 // 3, height * 2 // 3), fill="orange")
+    return image
+
+
+def photo(path: Path, size: tuple[int, int] = (640, 480)) -> Path:
+    """A picture as a camera writes it."""
+    exif = Image.Exif()
+    exif[ExifTags.Base.Make] = "Canon"
+    exif[ExifTags.Base.Model] = "Canon EOS [bold]R5\x1b[31m" + "x" * 500
+    details = exif.get_ifd(ExifTags.IFD.Exif)
+    details[ExifTags.Base.DateTimeOriginal] = "2024:05:01 12:30:00"
+    details[ExifTags.Base.LensModel] = "RF 50mm"
+    details[ExifTags.Base.ExposureTime] = 0.004
+    details[ExifTags.Base.FNumber] = 2.8
+    details[ExifTags.Base.ISOSpeedRatings] = 400
+    exif.get_ifd(ExifTags.IFD.GPSInfo)[1] = "N"
+    scene(size).save(path, exif=exif)
+    return path
+
+
+@pytest.fixture
+def three(tmp_path: Path) -> list[Attachment]:
+    """A photo with a hostile name, a film of 12 frames, a small picture."""
+    films = [np.asarray(Image.new("RGB", (96, 64), (20 * number, 0, 255 - 20 * number))) for number in range(12)]
+    write_video(tmp_path / "film.mp4", films)
+    scene((24, 24)).save(tmp_path / "icon.png")
+    store = tmp_path / "store"
+    source = photo(tmp_path / HOSTILE)
+    staged = msgspec.structs.replace(stage(source, store), source=str(source))
+    return [staged, stage(tmp_path / "film.mp4", store), stage(tmp_path / "icon.png", store)]
+
+
+@SIZES
+async def test_the_picture_is_as_large_as_fits(three: list[Attachment], size: tuple[int, int]) -> None:
+    for at in (0, 2):
+        app = Host(three, at)
+        async with app.run_test(size=size) as pilot:
+            await drawn(pilot, app)
+            stage_size = app.viewer.query_one("#stage").size
+            picture = app.viewer.query(".picture").only_one()
+            assert picture.size.height == stage_size.height == size[1] - 2
+            assert app.viewer.region.contains_region(picture.region)
+
+
+async def test_next_and_previous_go_around(three: list[Attachment]) -> None:
+    app = Host(three, 1)
+    async with app.run_test(size=(80, 24)) as pilot:
+        for key, name in (("right", "icon"), ("n", "red"), ("left", "icon"), ("p", "film"), ("p", "red")):
+            await pilot.press(key)
+            assert name in app.said("#name")
+            await drawn(pilot, app)
+        assert "1 of 3" in app.said("#where")
+        assert app.picture().getpixel((2, 2))[0] > 200  # type: ignore[index]
+
+
+@pytest.mark.parametrize("key", ["escape", "q"])
+async def test_it_closes(three: list[Attachment], key: str) -> None:
+    app = Host(three)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await pilot.press(key)
+        await until(pilot, lambda: app.closed)
+
+
+@SIZES
+async def test_zoom_and_pan_and_the_whole(three: list[Attachment], size: tuple[int, int]) -> None:
+    app = Host(three)
+    async with app.run_test(size=size) as pilot:
+        await drawn(pilot, app)
+        whole = app.picture().tobytes()
+        await pilot.press("h", "shift+right")
+        assert app.viewer.view == View(0), "the whole picture cannot be moved"
+        await pilot.press("+", "plus", "equals_sign")
+        await drawn(pilot, app)
+        assert app.viewer.view.zoom == pytest.approx(1.5**3)
+        assert "zoom 3.4×" in app.said("#where")
+        middle = app.picture().tobytes()
+        assert middle != whole
+        stage_size = app.viewer.query_one("#stage").size
+        assert app.viewer.query(".picture").only_one().size == stage_size, "it fills the screen now"
+        for keys, corner in ((["h"] * 5 + ["k"] * 5, "red"), (["shift+right"] * 10, "lime"), (["shift+down"] * 10, "")):
+            await pilot.press(*keys)
+            await drawn(pilot, app)
+            seen = app.picture()
+            at = (seen.width - 3 if corner != "red" else 3, 3 if corner else seen.height - 3)
+            expected = {"red": (255, 0, 0), "lime": (0, 255, 0), "": (255, 255, 255)}[corner]
+            assert np.allclose(np.asarray(seen)[at[::-1]], expected, atol=12)
+        await pilot.press("l", "j")
+        assert (app.viewer.view.x, app.viewer.view.y) < (1.0, 1.0)
+        await pilot.press("0")
+        await drawn(pilot, app)
+        assert app.picture().tobytes() == whole
+        await pilot.press("minus")
+        assert app.viewer.view.zoom == 1.0
+        for _ in range(30):
+            app.viewer.action_zoom(1)
+        await drawn(pilot, app)
+        assert app.viewer.view.zoom == pytest.approx(1.5**10)
+
+
+async def test_zooming_in_and_out_again_comes_back_to_the_whole(three: list[Attachment]) -> None:
+    app = Host(three)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await drawn(pilot, app)
+        await pilot.press(*["plus"] * 4, "l", "j", *["minus"] * 4)
+        assert app.viewer.view == View(0)
+
+
+@SIZES
+async def test_the_frames_are_those_that_are_sent(three: list[Attachment], size: tuple[int, int]) -> None:
+    film = msgspec.structs.replace(three[1], sampling=VideoSampling(num_frames=4, start_s=0.5))
+    sampled = sample_frames(film.path, film.sampling)
+    app = Host([film])
+    async with app.run_test(size=size) as pilot:
+        await until(pilot, lambda: app.viewer._source is not None)
+        for number, time in enumerate(sampled.times_s):
+            await drawn(pilot, app)
+            assert f"frame {number + 1} of 4 · {time:.2f} s" in app.said("#where")
+            middle = app.picture().height // 2, app.picture().width // 2
+            assert np.allclose(np.asarray(app.picture())[middle], sampled.frames[number][32, 48], atol=2)
+            await pilot.press("full_stop")
+        assert app.viewer.view.frame == 3, "there it ends"
+        await pilot.press("plus", "comma")
+        await drawn(pilot, app)
+        assert app.viewer.view.frame == 2
+        assert app.viewer.view.zoom == 1.5
+
+
+@SIZES
+async def test_the_facts_and_what_the_camera_wrote(three: list[Attachment], size: tuple[int, int]) -> None:
+    first = msgspec.structs.replace(three[0], notes=("turned upright by EXIF",))
+    app = Host([first, three[1]])
+    async with app.run_test(size=size) as pilot:
+        await drawn(pilot, app)
+        assert not app.viewer.query_one("#side").display
+        wide = app.picture().width
+        await pilot.press("i")
+        await until(pilot, lambda: app.viewer.shown == app.viewer.view and app.picture().width != wide)
+        text = app.said("#facts")
+        joined = "".join(text.split())
+        for fact in ("640 × 480", "JPEG", f"{first.size_bytes:,} bytes", first.sha256[:16], "turned upright by EXIF"):
+            assert "".join(fact.split()) in joined, fact
+        for fact in ("CanonEOS[bold]R5", "RF50mm", "2024-05-0112:30:00", "1/250s·f/2.8·ISO400", "GPSposition"):
+            assert fact in joined, fact
+        lines = [line.partition("│")[2] for line in screen_text(app).splitlines()[1:-1]]
+        assert all(line[1:2] != " " or line.startswith(" " * 11) for line in lines), "what is wrapped is indented"
+        assert "\x1b" not in text
+        assert "xxxxx" * 30 not in joined
+        await pilot.press("down", "up", "right")
+        await drawn(pilot, app)
+        assert "Canon" not in app.said("#facts")
+        assert "4 fps" in app.said("#facts")
+        await pilot.press("i")
+        await pilot.pause()
+        assert not app.viewer.query_one("#side").display
+
+
+async def test_a_hostile_name_is_shown_as_text(three: list[Attachment]) -> None:
+    app = Host(three)
+    async with app.run_test(size=(120, 40)) as pilot:
+        await drawn(pilot, app)
+        await pilot.press("i")
+        await pilot.pause()
+        shown = screen_text(app)
+        assert "[red]a␛]0;t" in shown
+        assert not {"\x1b", "\x07", "\u202e"} & set(shown)
+
+
+async def test_a_stored_file_that_is_gone_says_so(three: list[Attachment]) -> None:
+    Path(three[2].path).unlink()
+    app = Host(three, 2)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await until(pilot, lambda: "gone or damaged" in app.said("#reason"))
+        assert not app.viewer.query(".picture")
+        await pilot.press("plus", "l", "full_stop", "0", "right")
+        await drawn(pilot, app)
+        assert not app.viewer.query_one("#reason").display
+
+
+async def test_a_kept_thumbnail_does_not_hide_that_the_file_is_gone(three: list[Attachment]) -> None:
+    app = Host(three, 1)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await drawn(pilot, app)
+    Path(three[1].path).unlink()
+    app = Host(three, 1)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await until(pilot, lambda: app.viewer.query_one("#reason").has_class("-failed"))
+        await pilot.pause()
+        assert not app.viewer.query(".picture")
+        assert app.viewer.query_one("#reason").display
+
+
+async def test_without_pictures_there_are_the_facts(three: list[Attachment]) -> None:
+    app = Host(three, 1, mode="off")
+    async with app.run_test(size=(80, 24)) as pilot:
+        await until(pilot, lambda: "frame 1 of 8" in app.said("#where"))
+        assert app.viewer.query_one("#side").size.width >= 78
+        assert "SHA-256" in screen_text(app)
+        await pilot.press("full_stop", "plus", "i")
+        assert "frame 2 of 8" in app.said("#where")
+        assert not app.viewer.query(".picture")
+
+
+@pytest.mark.parametrize("mode", ["kitty", "sixel"])
+async def test_the_terminals_own_graphics(three: list[Attachment], mode: GraphicsMode) -> None:
+    app = Host(three, mode=mode)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await drawn(pilot, app)
+        await pilot.press("plus", "right")
+        await drawn(pilot, app)
+
+
+async def test_what_comes_late_is_dropped(three: list[Attachment]) -> None:
+    app = Host(three, 2)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await drawn(pilot, app)
+        before = app.picture().tobytes()
+        viewer = app.viewer
+        late = Image.new("RGB", (50, 50), "black")
+        viewer.post_message(ViewerScreen.Drawn(View(0), viewer._room, late))
+        viewer.post_message(ViewerScreen.Drawn(View(2, zoom=1.5), viewer._room, late))
+        viewer.post_message(ViewerScreen.Drawn(View(2), (1, 1), late))
+        viewer.post_message(ViewerScreen.Opened(0, Source(late), [("Camera", "Box Brownie")]))
+        await pilot.pause()
+        await drawn(pilot, app)
+        assert app.picture().tobytes() == before
+        assert "Brownie" not in app.said("#facts")
+
+
+async def test_another_size_of_the_terminal(three: list[Attachment]) -> None:
+    app = Host(three)
+    async with app.run_test(size=(120, 40)) as pilot:
+        await drawn(pilot, app)
+        await pilot.resize_terminal(80, 24)
+        await until(pilot, lambda: app.viewer.query(".picture").only_one().size.height == 22)
+        await drawn(pilot, app)
+
+
+async def test_keys_are_answered_while_a_picture_is_opened(
+    three: list[Attachment], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    go, opening = Event(), []
+
+    def slow(attachment: Attachment) -> Source:
+        opening.append(attachment)
+        if attachment == three[0]:
+            assert go.wait(20)
+        return open_source(attachment)
+
+    monkeypatch.setattr("vlmtui.ui.screens.viewer.open_source", slow)
+    monkeypatch.setattr("vlmtui.ui.screens.viewer._SETTLE_S", 1.5)
+    app = Host(three)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await until(pilot, lambda: bool(opening))
+        await pilot.press("i", "plus", "right", "right")
+        await drawn(pilot, app)
+        assert app.viewer.view == View(2)
+        assert opening == [three[0], three[2]], "what a key passes by is not opened"
+        go.set()
+        await pilot.pause(0.05)
+        assert app.viewer.shown == View(2)
+
+
+def test_a_part_is_cut_from_the_full_size() -> None:
+    image = Image.effect_noise((4000, 3000), 90).convert("RGB")
+    view = View(0, zoom=8.0, x=0.3, y=0.6).within(image.size, (800, 440))
+    seen = draw(Source(image), view, (800, 440))
+    assert seen.size == (800, 440)
+    assert np.asarray(seen).std() > 40, "noise that was scaled down before would be grey"
+
+
+def test_no_exif_is_no_trouble(tmp_path: Path) -> None:
+    (tmp_path / "text.jpg").write_text("no picture")
+    scene((8, 8)).save(tmp_path / "plain.png")
+    broken = bytearray(photo(tmp_path / "photo.jpg").read_bytes())
+    broken[20:400] = os.urandom(380)
+    (tmp_path / "broken.jpg").write_bytes(broken)
+    os.mkfifo(tmp_path / "pipe.jpg")
+    for name in ("gone.jpg", "text.jpg", "plain.png", "broken.jpg", "pipe.jpg", "", "a\0b"):
+        facts = exif_facts(tmp_path / name)
+        assert all(len(value) < 120 for _, value in facts)
+    assert dict(exif_facts(tmp_path / "photo.jpg"))["Lens"] == "RF 50mm"
+
+
+def test_another_file_in_its_place_is_not_asked(tmp_path: Path) -> None:
+    source = photo(tmp_path / "a.jpg")
+    staged = msgspec.structs.replace(stage(source, tmp_path / "store"), source=str(source))
+    assert camera_facts(staged)
+    assert not camera_facts(msgspec.structs.replace(staged, source="https://example.org/a.jpg"))
+    photo(source, (64, 48))
+    assert not camera_facts(staged)
+
+
+async def test_every_key_is_explained() -> None:
+    assert all(binding.tooltip and binding.id for binding in ViewerScreen.BINDINGS if isinstance(binding, Binding))
