@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from PIL import Image
 
 from tests.support.pictures import Easel
 from tests.ui.conftest import StartChat, picture
@@ -289,3 +290,20 @@ async def test_the_frames_of_a_video_are_chosen(chatting: StartChat, tmp_path: P
         await chat.until(lambda: chat.composer.text == "[Image #2][Image #3]")
         await chat.say("What moves?")
         assert [item.modality for item in chat.last.user.attachments] == ["image", "image"]
+
+
+async def test_another_page_and_a_still_picture(chatting: StartChat, tmp_path: Path) -> None:
+    pages = [Image.new("RGB", (40, 30), colour) for colour in ("red", "green", "blue")]
+    pages[0].save(tmp_path / "scan.tif", save_all=True, append_images=pages[1:])
+    pages[0].save(tmp_path / "moves.gif", save_all=True, append_images=pages[1:], duration=100)
+    async with chatting() as chat:
+        chat.screen.attach_files([tmp_path / "scan.tif", tmp_path / "moves.gif"])
+        await chat.until(lambda: chat.composer.text == "[Image #1][Video #2]")
+        await chat.until(lambda: "has 3 pages" in chat.notes and "/still" in chat.notes)
+        await chat.send("/page 3")
+        await chat.until(lambda: chat.controller.staged[0].name == "scan.tif (page 3)")
+        await chat.send("/still 2")
+        await chat.until(lambda: chat.composer.text == "[Image #1][Image #2]")
+        await chat.send("/page 9 1")
+        await chat.until(lambda: "scan.tif" in chat.notes and "9" in chat.notes)
+        assert chat.controller.staged[0].page == 3

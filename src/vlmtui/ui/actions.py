@@ -84,6 +84,8 @@ ACTIONS: tuple[Action, ...] = (
         "view", "View", "Show an attachment in full size; its frames, zoom, facts.", "f9", "/view", "NUMBER", "chat"
     ),
     Action("frames", "Frames", "Choose which frames of a video are sent.", "", "/frames", "NUMBER", "chat"),
+    Action("page", "Page", "Attach another page of a TIFF, or frame of an animation.", "", "/page", "PAGE", "chat"),
+    Action("still", "Still picture", "Attach an animation as a still picture.", "", "/still", "NUMBER", "chat"),
     Action(
         "smaller",
         "Smaller images",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,6 +18,7 @@ from textual.timer import Timer
 from vlmtui.domain.attachment import Attachment, Modality, VideoSampling
 from vlmtui.engine.session import render
 from vlmtui.errors import ErrorKind, VlmtuiError, bad_input
+from vlmtui.media.source import restage
 from vlmtui.paths import private_dir
 from vlmtui.registry.match import Model
 from vlmtui.ui.controllers.chat import ChatController
@@ -40,6 +42,8 @@ _COST_AFTER_S = 0.4
 _LONG_TEXT = 2000
 """Characters from which a text alone is worth a count."""
 _REMEDIES = "F6 smaller images · F7 fewer frames · F8 forget the oldest attachments"
+
+_ANIMATIONS = ("GIF", "WEBP", "PNG", "AVIF")
 
 Outcome = Cost | VlmtuiError | None
 
@@ -106,6 +110,15 @@ class AttachingScreen(Screen[None]):
     @on(ComposerPanel.FileRefused)
     def _file_refused(self, event: ComposerPanel.FileRefused) -> None:
         self.tell_error(event.error)
+
+    @on(ComposerPanel.FileTaken)
+    def _file_taken(self, event: ComposerPanel.FileTaken) -> None:
+        """An attachment of which one could have taken something else."""
+        item, name = event.attachment, one_line(event.attachment.name)
+        if item.pages > 1:
+            self.tell(f"{name} has {item.pages} pages: page {item.page} is attached. /page takes another.")
+        elif item.modality == "video" and item.format in _ANIMATIONS:
+            self.tell(f"{name} moves: it is attached as a video. /still takes its first frame.")
 
     @on(ComposerPanel.DraftChanged)
     def _draft_changed(self) -> None:
@@ -176,6 +189,18 @@ class AttachingScreen(Screen[None]):
         wanted = int(number) if number.isdecimal() else tokens[-1].number if tokens and not number else 0
         if not self.panel.detach(wanted) and (number or tokens):
             self.tell_error(bad_input(f"No attachment {one_line(number)} is staged.", hint="Their numbers are above."))
+
+    def action_still(self, number: str = "") -> None:
+        """Take an animation of the message as a still picture, by its number; without one, the last."""
+        self._restage(number, lambda item: item.modality == "video" and bool(item.source), still=True)
+
+    def action_page(self, text: str = "") -> None:
+        """Take another page of a document of the message, as in `2`, or `2 5` for page 2 of attachment 5."""
+        page, _, number = text.partition(" ")
+        if page.isdecimal():
+            self._restage(number.strip(), lambda item: item.pages > 1, page=int(page), still=True)
+        else:
+            self.tell_error(bad_input("/page takes the number of a page."))
 
     def action_smaller(self, number: str = "") -> None:
         """Halve the sides of the message's images, or of the one with that number."""
@@ -260,6 +285,15 @@ class AttachingScreen(Screen[None]):
             self.tell_error(error)
             return
         self.panel.replace(token.number, changed)
+
+    def _restage(self, number: str, fits: Callable[[Attachment], bool], *, page: int = 1, still: bool) -> None:
+        tokens = [token for token in self.chat.draft.tokens if token.attachment and fits(token.attachment)]
+        chosen = [token for token in tokens if not number or str(token.number) == number]
+        if chosen:
+            again = partial(restage, store=self.services.paths.media, page=page, still=still)
+            self._change_one(chosen[-1], again)
+        else:
+            self.tell("The message has nothing that this could be done with.")
 
     @property
     def _thumbnails(self) -> Path:

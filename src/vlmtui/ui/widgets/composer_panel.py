@@ -75,6 +75,12 @@ class ComposerPanel(Vertical):
 
         error: VlmtuiError
 
+    @dataclass
+    class FileTaken(Message):
+        """A file is attached."""
+
+        attachment: Attachment
+
     def __init__(self, prompts: PromptHistory, draft: Draft, paths: Paths) -> None:
         super().__init__()
         self._prompts = prompts
@@ -142,6 +148,7 @@ class ComposerPanel(Vertical):
         if isinstance(outcome, Attachment):
             self._draft.fill(number, outcome)
             self._composer.replace_token(token_text(number), token_text(number, outcome))
+            self.post_message(self.FileTaken(outcome))
         else:
             self._to_send = None
             self._composer.replace_token(token_text(number), "")
