@@ -1,0 +1,74 @@
+"""Where two answers differ, word by word."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from vlmtui.inspection.sequences import Operation, common_start, stretches
+
+_CJK = r"\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff"
+_WORDS = re.compile(rf"\s+|[{_CJK}]|[^\W{_CJK}]+|[^\w\s]")
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerSpan:
+    """A text that both answers share, or texts that stand for each other."""
+
+    operation: Operation
+    left: str
+    right: str
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerDiff:
+    """The difference of two answers."""
+
+    spans: tuple[AnswerSpan, ...]
+    """In order; their left sides together are the left answer, their right sides the right one."""
+    identical: bool
+    """The same text. The tokens may differ all the same: then `first_divergence` is not None."""
+    first_difference: int | None
+    """Offset in characters of the first differing word, in both answers; None when the texts are the same."""
+    first_divergence: int | None
+    """Index of the first differing token of both answers; None when they are the same, or not given."""
+
+
+def answer_diff(
+    left: str,
+    right: str,
+    left_ids: Sequence[int] | None = None,
+    right_ids: Sequence[int] | None = None,
+) -> AnswerDiff:
+    """Compare two answers by words, white space included, and by their token ids where both are given.
+
+    Chinese and Japanese are compared by characters.
+    """
+    one, other = words_of(left), words_of(right)
+    spans = tuple(
+        AnswerSpan(
+            part.operation,
+            "".join(one[part.left_start : part.left_end]),
+            "".join(other[part.right_start : part.right_end]),
+        )
+        for part in stretches(one, other)
+    )
+    shared = common_start(one, other)
+    return AnswerDiff(
+        spans=spans,
+        identical=left == right,
+        first_difference=None if left == right else len("".join(one[:shared])),
+        first_divergence=_first_divergence(left_ids, right_ids),
+    )
+
+
+def words_of(text: str) -> list[str]:
+    """Words, marks and runs of white space; together they are `text`."""
+    return _WORDS.findall(text)
+
+
+def _first_divergence(left: Sequence[int] | None, right: Sequence[int] | None) -> int | None:
+    if left is None or right is None or tuple(left) == tuple(right):
+        return None
+    return common_start(left, right)

@@ -1,0 +1,64 @@
+"""What is wrong with a raw prompt, and the edit that mends it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class FindingKind(StrEnum):
+    """What sort of thing is wrong."""
+
+    TOO_FEW = "too_few"
+    """Fewer placeholders than attachments of a modality."""
+    TOO_MANY = "too_many"
+    NUMBERING = "numbering"
+    """Numbered placeholders that do not count from 1 without repeats and gaps."""
+    NOT_TAKEN = "not_taken"
+    """The family takes nothing of this modality."""
+    FOREIGN = "foreign"
+    """A placeholder of another family."""
+    UNWRAPPED = "unwrapped"
+    """A placeholder without the tokens that belong around it."""
+    UNKNOWN_TOKEN = "unknown_token"
+    """It looks like a special token, but the tokenizer has none of that name."""
+    STOP_AT_END = "stop_at_end"
+    """The prompt ends with a token that ends the answer."""
+    END_OF_TURN = "end_of_turn"
+    """A user's turn is not closed."""
+    GENERATION_PROMPT = "generation_prompt"
+    """Nothing, or not all, stands there to begin the answer."""
+    BOS_MISSING = "bos_missing"
+    BOS_DOUBLED = "bos_doubled"
+
+
+@dataclass(frozen=True, slots=True)
+class Fix:
+    """One edit of the text that clears its finding."""
+
+    start: int
+    end: int
+    replacement: str
+    label: str
+    """For people: `insert <|image_pad|> at the beginning`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Something wrong with a raw prompt."""
+
+    kind: FindingKind
+    message: str
+    """One plain sentence; may quote the prompt, so hostile."""
+    start: int
+    """Offset in the text; with `end`, what to mark. Equal where something is missing."""
+    end: int
+    fix: Fix | None = None
+    """Made for the text as it was checked: after any other edit, check again."""
+    blocks: bool = False
+    """The engine would refuse the prompt or be harmed by it."""
+
+
+def apply(text: str, fix: Fix) -> str:
+    """The text with the edit made."""
+    return text[: fix.start] + fix.replacement + text[fix.end :]

@@ -1,0 +1,169 @@
+"""Are there as many placeholders in a raw prompt as attachments, of this family, and numbered as they must be?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from vlmtui.domain.attachment import Modality
+from vlmtui.inspection.findings import Finding, FindingKind, Fix
+from vlmtui.inspection.foreign import Foreign
+from vlmtui.inspection.placeholder_forms import Form, Occurrence
+from vlmtui.inspection.placement import Placement
+from vlmtui.registry.schema import Layout
+
+Edit = tuple[int, int, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What is wanted and found of one modality."""
+
+    text: str
+    form: Form
+    layout: Layout
+    wanted: int
+    found: Sequence[Occurrence]
+    foreign: Sequence[Foreign]
+    """Placeholders of other families for this modality."""
+
+
+def placeholder_findings(written: Written, placement: Placement) -> Iterator[Finding]:
+    """At most one finding about the number of placeholders; where it is right, those about how they are written."""
+    found = written.found
+    if len(found) < written.wanted:
+        yield _too_few(written, placement)
+    elif len(found) > written.wanted:
+        yield _too_many(written)
+    elif written.form.numbered and {one.number for one in found} != set(range(1, len(found) + 1)):
+        yield _misnumbered(written)
+    elif written.form.wrapped:
+        yield from (_unwrapped(written, one) for one in found if not one.is_full)
+
+
+def one_edit(text: str, edits: Sequence[Edit], label: str) -> Fix:
+    """Several edits, which do not overlap, as one that reaches from the first to the last."""
+    ordered = sorted(edits)
+    start, end = ordered[0][0], max(edit[1] for edit in ordered)
+    position, parts = start, []
+    for first, last, new in ordered:
+        parts += [text[position:first], new]
+        position = last
+    return Fix(start, end, "".join(parts) + text[position:end], label)
+
+
+def _too_few(written: Written, placement: Placement) -> Finding:
+    missing = written.wanted - len(written.found)
+    message = f"{_count(written)}: {missing} too few."
+    numbers, edits = _free_numbers(written)
+    if len(written.foreign) >= missing:
+        replaced = written.foreign[:missing]
+        edits += [(one.start, one.end, written.form.numbered_as(numbers[at])) for at, one in enumerate(replaced)]
+        label = f"replace {replaced[0].text} by {written.form.core}"
+        start, end = replaced[0].start, replaced[0].end
+    else:
+        start, new, where = placement.of(written.form, written.layout, written.found, numbers)
+        edits.append((start, start, new))
+        times = f"{missing} × " if missing > 1 else ""
+        label = f"insert {times}{written.form.core.replace('{i}', str(numbers[0]))} {where}"
+        end = start
+    fix = one_edit(written.text, edits, label)
+    return Finding(FindingKind.TOO_FEW, message, start, end, fix, blocks=True)
+
+
+def _free_numbers(written: Written) -> tuple[list[int], list[Edit]]:
+    """The numbers for what is missing, and the edits that put the existing ones in order."""
+    have = [one.number for one in written.found]
+    valid = set(range(1, written.wanted + 1))
+    if not written.form.numbered or (len(set(have)) == len(have) and set(have) <= valid):
+        taken = set(have) if written.form.numbered else set(range(1, len(have) + 1))
+        return sorted(valid - taken), []
+    return list(range(len(have) + 1, written.wanted + 1)), _renumbered(written, written.found)
+
+
+def _too_many(written: Written) -> Finding:
+    surplus = len(written.found) - written.wanted
+    groups = _runs(written.found)
+    mark = written.form.core
+    if 0 < len(groups) == written.wanted and not written.form.numbered:
+        edits: list[Edit] = [(group[0].end, group[-1].end, "") for group in groups if len(group) > 1]
+        longest = max(len(group) for group in groups)
+        message = f"{_count(written)}: write {mark} once for each, the engine repeats it."
+        fix = one_edit(written.text, edits, f"write {mark} once instead of {longest:,} times")
+        return Finding(FindingKind.TOO_MANY, message, groups[0][0].start, groups[0][-1].end, fix, blocks=True)
+    kept = _kept(written)
+    removed = [one for one in written.found if one not in kept]
+    edits = [(one.outer_start, one.outer_end, "") for one in removed]
+    if written.form.numbered and {one.number for one in kept} != set(range(1, len(kept) + 1)):
+        edits += _renumbered(written, kept)
+    what = written.text[removed[0].start : removed[0].end]
+    label = f"remove {what}" if surplus == 1 else f"remove {surplus:,} × {mark}"
+    fix = one_edit(written.text, edits, label)
+    message = f"{_count(written)}: {surplus:,} too many."
+    return Finding(FindingKind.TOO_MANY, message, removed[0].start, removed[0].end, fix, blocks=True)
+
+
+def _kept(written: Written) -> list[Occurrence]:
+    """As many as are wanted: of numbered ones the first of each right number, before any other."""
+    if not written.form.numbered:
+        return list(written.found[: written.wanted])
+    seen: set[int | None] = set()
+    right: list[Occurrence] = []
+    for one in written.found:
+        if one.number not in seen and 1 <= (one.number or 0) <= written.wanted:
+            right.append(one)
+            seen.add(one.number)
+    others = [one for one in written.found if one not in right]
+    return sorted((right + others)[: written.wanted], key=lambda one: one.start)
+
+
+def _runs(found: Sequence[Occurrence]) -> list[list[Occurrence]]:
+    """Placeholders that touch each other, together: an image as the model is given it, copied from the inspector."""
+    groups: list[list[Occurrence]] = []
+    for one in found:
+        if groups and groups[-1][-1].end == one.start and one.is_full == groups[-1][-1].is_full:
+            groups[-1].append(one)
+        else:
+            groups.append([one])
+    return groups
+
+
+def _misnumbered(written: Written) -> Finding:
+    numbers = [one.number for one in written.found]
+    wrong = next(
+        one
+        for at, one in enumerate(written.found)
+        if one.number in numbers[:at] or not 1 <= (one.number or 0) <= written.wanted
+    )
+    said = written.text[wrong.start : wrong.end]
+    if wrong.number in numbers[: written.found.index(wrong)]:
+        what = f"{said} stands there twice"
+    else:
+        what = f"{said} has a wrong number"
+    message = f"{what}: {_things(written.form.modality, written.wanted)} are numbered 1 to {written.wanted}."
+    fix = one_edit(written.text, _renumbered(written, written.found), "number the placeholders in order")
+    return Finding(FindingKind.NUMBERING, message, wrong.start, wrong.end, fix, blocks=True)
+
+
+def _renumbered(written: Written, kept: Sequence[Occurrence]) -> list[Edit]:
+    return [(one.start, one.end, written.form.numbered_as(number)) for number, one in enumerate(kept, 1)]
+
+
+def _unwrapped(written: Written, bare: Occurrence) -> Finding:
+    text, form = written.text, written.form
+    before, _, behind = form.full.partition(form.core)
+    start = bare.start - len(before) if text.endswith(before, 0, bare.start) else bare.start
+    end = bare.end + len(behind) if text.startswith(behind, bare.end) else bare.end
+    message = f"{form.core} stands without {before} and {behind} around it, as the model was trained on."
+    fix = Fix(start, end, form.full, f"write {form.full}")
+    return Finding(FindingKind.UNWRAPPED, message, bare.start, bare.end, fix)
+
+
+def _count(written: Written) -> str:
+    things = _things(written.form.modality, written.wanted)
+    found = len(written.found)
+    return f"The prompt has {found:,} {written.form.modality} placeholder{'' if found == 1 else 's'} for {things}"
+
+
+def _things(modality: Modality, count: int) -> str:
+    return f"no {modality}" if not count else f"{count} {modality}{'' if count == 1 else 's'}"

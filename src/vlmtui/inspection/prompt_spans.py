@@ -1,0 +1,31 @@
+"""A stretch of two prompts that are compared."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from vlmtui.inspection.sequences import Operation
+from vlmtui.inspection.tokens import Piece
+
+
+@dataclass(frozen=True, slots=True)
+class PromptSpan:
+    """A run of pieces that both sides share, or that stand for each other."""
+
+    operation: Operation
+    left: tuple[Piece, ...]
+    right: tuple[Piece, ...]
+
+    @property
+    def left_text(self) -> str:
+        return text_of(self.left)
+
+    @property
+    def right_text(self) -> str:
+        return text_of(self.right)
+
+
+def text_of(pieces: Sequence[Piece]) -> str:
+    """The pieces' texts, an image's token once."""
+    return "".join(piece.text for piece in pieces)

@@ -1,0 +1,201 @@
+"""A comparison as a document: all that is needed to look at it again, or to run it again."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import re
+from collections.abc import Sequence
+from typing import Annotated, Literal
+
+import msgspec
+
+from vlmtui.domain.attachment import Attachment, Modality
+from vlmtui.domain.engine import FinishReason, MediaSpan, Timings, Usage
+from vlmtui.domain.sampling import Sampling
+from vlmtui.errors import VlmtuiError, bad_input
+from vlmtui.inspection.answer_diff import AnswerDiff
+from vlmtui.inspection.prompt_diff import PromptDiff
+
+_TYPES = {"jpeg": "image/jpeg", "png": "image/png", "webp": "image/webp", "gif": "image/gif"}
+_BASE64 = re.compile(r"[A-Za-z0-9+/]*={0,2}")
+
+Natural = Annotated[int, msgspec.Meta(ge=0)]
+Digest = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]
+
+
+class Record(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A part of the document. Unknown fields are refused."""
+
+
+class MediaRecord(Record, frozen=True, kw_only=True):
+    """An attachment. Without `data`, whoever opens the document needs the file of this hash."""
+
+    sha256: Digest
+    """Of the bytes that the model was given."""
+    name: str
+    """Hostile text."""
+    modality: Modality
+    media_type: str
+    """`image/png`; `application/octet-stream` where it is not known."""
+    data: str | None = None
+    """The bytes in base64, where they were asked for."""
+
+    @property
+    def content(self) -> bytes | None:
+        """The bytes that the document itself holds."""
+        return None if self.data is None else base64.b64decode(self.data, validate=True)
+
+
+class Candidate(Record, frozen=True, kw_only=True):
+    """A token that might have come, and the logarithm of its probability."""
+
+    token_id: Natural
+    text: str
+    logprob: float
+
+
+class TokenLogprob(Record, frozen=True, kw_only=True):
+    """A token of the answer, and the likeliest at its place."""
+
+    token_id: Natural
+    text: str
+    logprob: float
+    top: tuple[Candidate, ...] = ()
+
+
+class Side(Record, frozen=True, kw_only=True):
+    """One of the prompts and what the model answered."""
+
+    mode: Literal["chat", "raw"]
+    prompt: str
+    """As the model was given it, decoded; each image's run of tokens as it stands."""
+    prompt_token_ids: tuple[Natural, ...]
+    prompt_token_texts: tuple[str, ...] = ()
+    """The prompt's tokens one by one; as many as the ids, or none."""
+    media: tuple[MediaSpan, ...] = ()
+    answer: str = ""
+    answer_token_ids: tuple[Natural, ...] = ()
+    usage: Usage = Usage()
+    timings: Timings = Timings()
+    finish_reason: FinishReason | None = None
+    """None where it failed or was stopped."""
+    stop: str | None = None
+    failure: str = ""
+    """Why there is no answer, or not all of it."""
+    logprobs: tuple[TokenLogprob, ...] | None = None
+
+
+class DiffSummary(Record, frozen=True, kw_only=True):
+    """What the comparison of the first two sides showed."""
+
+    prompts_identical: bool
+    answers_identical: bool
+    prompt_first_divergence: Natural | None = None
+    """Index of a token, as `PromptDiff` has it."""
+    answer_first_divergence: Natural | None = None
+    """Index of a token."""
+    answer_first_difference: Natural | None = None
+    """Offset in characters."""
+    findings: tuple[str, ...] = ()
+
+
+class Comparison(Record, frozen=True, kw_only=True):
+    """The document."""
+
+    format: Literal["vlmtui-comparison-1"] = "vlmtui-comparison-1"
+    model: str
+    revision: str | None = None
+    """The commit of the weights."""
+    vllm_version: str
+    engine_args: dict[str, object] = msgspec.field(default_factory=dict)
+    """As finally used."""
+    sampling: Sampling
+    attachments: tuple[MediaRecord, ...] = ()
+    special_token_ids: tuple[Natural, ...] = ()
+    """Of the tokenizer: which tokens of the prompts are special."""
+    sides: tuple[Side, ...]
+    """One or two."""
+    difference: DiffSummary | None = None
+    """None with one side."""
+
+
+def media_record(attachment: Attachment, content: bytes | None = None) -> MediaRecord:
+    """The record of an attachment; with its bytes, the document holds all that is needed."""
+    known = _TYPES.get(attachment.format.lower()) if attachment.modality == "image" else None
+    return MediaRecord(
+        sha256=attachment.sha256,
+        name=attachment.name.encode("utf-8", "replace").decode(),
+        modality=attachment.modality,
+        media_type=known or "application/octet-stream",
+        data=None if content is None else base64.b64encode(content).decode(),
+    )
+
+
+def summary_of(prompts: PromptDiff, answers: AnswerDiff) -> DiffSummary:
+    """The two differences in short."""
+    return DiffSummary(
+        prompts_identical=prompts.identical,
+        answers_identical=answers.identical,
+        prompt_first_divergence=prompts.first_divergence,
+        answer_first_divergence=answers.first_divergence,
+        answer_first_difference=answers.first_difference,
+        findings=prompts.findings,
+    )
+
+
+def to_json(comparison: Comparison) -> bytes:
+    """The document, indented, with a line break at its end."""
+    return msgspec.json.format(msgspec.json.encode(comparison), indent=2) + b"\n"
+
+
+def from_json(data: bytes) -> Comparison:
+    """The document that `to_json` wrote.
+
+    Raises VlmtuiError saying what is wrong: not JSON, an unknown or missing field, media that do not have their hash,
+    token texts that are not as many as the ids.
+    """
+    try:
+        comparison = msgspec.json.decode(data, type=Comparison)
+        unknown = _unknown(msgspec.json.decode(data), msgspec.to_builtins(comparison), "$")
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise _wrong(str(error)) from error
+    problem = f"unknown field `{unknown}`" if unknown else _problem(comparison)
+    if problem:
+        raise _wrong(problem)
+    return comparison
+
+
+def _unknown(given: object, read: object, path: str) -> str:
+    """The first field of the JSON text that was not read; the structs of the domain take any."""
+    if isinstance(given, dict) and isinstance(read, dict):
+        inside = ((f"{path}.{key}", value, read[key]) for key, value in given.items() if key in read)
+        lost = next((f"{path}.{key}" for key in given if key not in read), "")
+        return lost or next((found for at, one, other in inside if (found := _unknown(one, other, at))), "")
+    if isinstance(given, list) and isinstance(read, Sequence) and not isinstance(read, str):
+        pairs = enumerate(zip(given, read, strict=False))
+        return next((found for at, (one, other) in pairs if (found := _unknown(one, other, f"{path}[{at}]"))), "")
+    return ""
+
+
+def _problem(comparison: Comparison) -> str:
+    if not 1 <= len(comparison.sides) <= 2:
+        return f"there must be one or two sides, not {len(comparison.sides)}"
+    for side in comparison.sides:
+        if side.prompt_token_texts and len(side.prompt_token_texts) != len(side.prompt_token_ids):
+            return "a prompt's token texts are not as many as its token ids"
+    for item in comparison.attachments:
+        if item.data is None:
+            continue
+        try:
+            content = item.content if _BASE64.fullmatch(item.data) else None
+        except (binascii.Error, ValueError):
+            content = None
+        if content is None or hashlib.sha256(content).hexdigest() != item.sha256:
+            return f"the bytes of {item.name!r} do not have the hash that is given"
+    return ""
+
+
+def _wrong(detail: str) -> VlmtuiError:
+    return bad_input("This is no comparison of vlmtui, or it was changed.", detail=detail)

@@ -1,0 +1,178 @@
+"""The tokens of a prompt as pieces to look at: one a token, one a whole image."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+from typing import Literal
+
+from vlmtui.domain.attachment import Attachment
+from vlmtui.domain.engine import MediaSpan
+
+Kind = Literal["text", "special", "media"]
+
+_BYTE = re.compile(r"<0x([0-9A-Fa-f]{2})>")
+_INVALID = re.compile("[\udc80-\udcff]+")
+_NO_BYTES: Mapping[int, bytes] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """One token, or all tokens of one image or video."""
+
+    text: str
+    """As decoded, fit to be shown in place; hostile all the same. Bytes that are no character by themselves: `⟨e2 82⟩`.
+    Of an image or video the text of its token, once."""
+    ids: tuple[int, ...]
+    kind: Kind
+    offset: int
+    """Index of the first token in the prompt's token ids."""
+    media: MediaSpan | None = None
+    label: str = ""
+    """For people: `<|image_pad|> × 1,280 from cat.jpg`, or what a part of a character belongs to; else empty."""
+
+    @property
+    def end(self) -> int:
+        return self.offset + len(self.ids)
+
+
+def pieces_of(
+    token_ids: Sequence[int],
+    token_texts: Sequence[str],
+    special_ids: AbstractSet[int],
+    media: Sequence[MediaSpan] = (),
+    attachments: Sequence[Attachment] = (),
+    raw_bytes: Mapping[int, bytes] = _NO_BYTES,
+) -> list[Piece]:
+    """The prompt's pieces in order; together their ids are `token_ids`.
+
+    `token_texts` are the tokens decoded one by one, as many as the ids. `raw_bytes` are the bytes behind a token, by
+    its id, where it is known to be no whole character (see `bytes_of_entry`). Spans that overlap or reach beyond
+    the prompt are left out. Raises ValueError when ids and texts are not equally many.
+    """
+    if len(token_ids) != len(token_texts):
+        raise ValueError(f"{len(token_ids)} token ids, but {len(token_texts)} texts")
+    spans = {span.offset: span for span in valid_spans(media, len(token_ids))}
+    found: list[Piece] = []
+    position = 0
+    while position < len(token_ids):
+        span = spans.get(position)
+        if span is not None:
+            found.append(_of_media(span, token_ids, token_texts, attachments))
+            position += span.length
+            continue
+        token = token_ids[position]
+        text = _shown(token, token_texts[position], raw_bytes)
+        found.append(Piece(text, (token,), "special" if token in special_ids else "text", position))
+        position += 1
+    return _with_characters(found, token_texts, raw_bytes)
+
+
+def valid_spans(media: Sequence[MediaSpan], tokens: int) -> list[MediaSpan]:
+    """The spans in order, without those that are empty, overlap an earlier one or reach beyond the prompt."""
+    valid: list[MediaSpan] = []
+    end = 0
+    for span in sorted(media, key=lambda one: one.offset):
+        if span.length > 0 and span.offset >= end and span.offset + span.length <= tokens:
+            valid.append(span)
+            end = span.offset + span.length
+    return valid
+
+
+def attachment_of(span: MediaSpan, attachments: Sequence[Attachment]) -> Attachment | None:
+    """The attachment whose tokens the span holds, or None where it is not known."""
+    same = [item for item in attachments if item.modality == span.modality]
+    return same[span.index] if 0 <= span.index < len(same) else None
+
+
+def bytes_of_entry(entry: str) -> bytes | None:
+    """The bytes of a vocabulary entry: of byte-level BPE (`âĤ`) or of a byte fallback (`<0xE2>`); None for others."""
+    if match := _BYTE.fullmatch(entry):
+        return bytes([int(match[1], 16)])
+    values = [_BYTE_OF.get(char) for char in entry]
+    return bytes(value for value in values if value is not None) if values and None not in values else None
+
+
+def shown_bytes(data: bytes) -> str:
+    """The characters in `data`; bytes that are none as `⟨e2 82⟩`."""
+    text = data.decode("utf-8", "surrogateescape")
+    return _INVALID.sub(lambda match: _hex(match[0].encode("utf-8", "surrogateescape")), text)
+
+
+def _hex(data: bytes) -> str:
+    return f"⟨{data.hex(' ')}⟩"
+
+
+def _byte_alphabet() -> dict[str, int]:
+    """GPT-2's way to write bytes as characters: printable ones stand for themselves, the others from U+0100 on."""
+    plain = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    others = [byte for byte in range(256) if byte not in plain]
+    return {chr(byte): byte for byte in plain} | {chr(0x100 + number): byte for number, byte in enumerate(others)}
+
+
+_BYTE_OF = _byte_alphabet()
+
+
+def _shown(token: int, text: str, raw_bytes: Mapping[int, bytes]) -> str:
+    data = _broken(token, text, raw_bytes)
+    if data is not None:
+        return shown_bytes(data)
+    return text.replace("\ufffd", "⟨?⟩") if "\ufffd" in text and token not in raw_bytes else text
+
+
+def _broken(token: int, text: str, raw_bytes: Mapping[int, bytes]) -> bytes | None:
+    """The bytes of a token that is not made of whole characters; None for every other token."""
+    data = raw_bytes.get(token)
+    if data is None and (match := _BYTE.fullmatch(text)):
+        data = bytes([int(match[1], 16)])
+    if data is None and _INVALID.search(text):
+        data = text.encode("utf-8", "surrogateescape")
+    if data is None:
+        return None
+    return None if _is_text(data) else data
+
+
+def _is_text(data: bytes) -> bool:
+    try:
+        data.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _of_media(span: MediaSpan, ids: Sequence[int], texts: Sequence[str], attachments: Sequence[Attachment]) -> Piece:
+    inside = slice(span.offset, span.offset + span.length)
+    text = Counter(texts[inside]).most_common(1)[0][0]
+    item = attachment_of(span, attachments)
+    name = item.name if item is not None else f"{span.modality} {span.index + 1}"
+    beside = f" ({span.length:,} tokens in all)" if span.length != span.tokens else ""
+    return Piece(text, tuple(ids[inside]), "media", span.offset, span, f"{text} × {span.tokens:,}{beside} from {name}")
+
+
+def _with_characters(pieces: list[Piece], texts: Sequence[str], raw_bytes: Mapping[int, bytes]) -> list[Piece]:
+    """Parts of a character are labelled with what they are together."""
+    runs: list[list[int]] = []
+    parts: dict[int, bytes] = {}
+    is_open = False
+    for number, piece in enumerate(pieces):
+        data = None if piece.kind == "media" else _broken(piece.ids[0], texts[piece.offset], raw_bytes)
+        if data is None:
+            is_open = False
+            continue
+        parts[number] = data
+        if is_open:
+            runs[-1].append(number)
+        else:
+            runs.append([number])
+        is_open = not _is_text(b"".join(parts[one] for one in runs[-1]))
+    labelled = list(pieces)
+    for run in runs:
+        whole = shown_bytes(b"".join(parts[number] for number in run))
+        if _is_text(b"".join(parts[number] for number in run)):
+            for number in run:
+                old = pieces[number]
+                labelled[number] = Piece(old.text, old.ids, old.kind, old.offset, label=f"part of “{whole.strip()}”")
+    return labelled

@@ -1,0 +1,215 @@
+"""The difference of two prompts, and what it means."""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from vlmtui.domain.attachment import Attachment
+from vlmtui.domain.engine import MediaSpan
+from vlmtui.inspection.prompt_diff import PromptDiff, PromptTokens, prompt_diff
+from vlmtui.inspection.sequences import common_start, stretches
+
+PROMPTS = json.loads((Path(__file__).parents[1] / "registry" / "prompts.json").read_bytes())
+TEXTS = {name: texts[0] for name, texts in PROMPTS.items() if isinstance(texts[0], str)}
+_TOKEN = re.compile(r"<[^<>\s]+>|\[/?[A-Z_]+\]|\w+| \w+|\n|\s|.", re.DOTALL)
+_SPECIAL = re.compile(r"<[^<>\s]+>|\[/?[A-Z_]+\]")
+_VOCABULARY: dict[str, int] = {}
+
+PAD = "<|image_pad|>"
+USER = "<|im_start|>user\n"
+END = "<|im_end|>\n<|im_start|>assistant\n"
+
+
+def picture(letter: str) -> Attachment:
+    return Attachment(
+        modality="image", name=f"{letter}.png", path="/x", sha256=letter * 64, width=8, height=8, size_bytes=1,
+        format="PNG",
+    )  # fmt: skip
+
+
+def prompt(text: str, *, pictures: str = "", run: int = 4, name: str = "", image: str = PAD) -> PromptTokens:
+    """As a toy tokenizer makes it: words, marks, special tokens; every image token `run` times, one picture each."""
+    ids: list[int] = []
+    texts: list[str] = []
+    media: list[MediaSpan] = []
+    for token in _TOKEN.findall(text):
+        count = run if pictures and token == image else 1
+        if count > 1 or (pictures and token == image):
+            media.append(MediaSpan(modality="image", index=len(media), offset=len(ids), length=count, tokens=count))
+        ids += [_VOCABULARY.setdefault(token, len(_VOCABULARY))] * count
+        texts += [token] * count
+    special = frozenset(number for token, number in _VOCABULARY.items() if _SPECIAL.fullmatch(token))
+    return PromptTokens(tuple(ids), tuple(texts), special, tuple(media), tuple(map(picture, pictures)), name)
+
+
+def holds(diff: PromptDiff, left: PromptTokens, right: PromptTokens) -> None:
+    """The spans are both prompts, and before the first divergence the ids are equal."""
+    assert [token for span in diff.spans for piece in span.left for token in piece.ids] == list(left.ids)
+    assert [token for span in diff.spans for piece in span.right for token in piece.ids] == list(right.ids)
+    assert diff.identical == (diff.first_divergence is None)
+    if diff.first_divergence is not None:
+        assert left.ids[: diff.first_divergence] == right.ids[: diff.first_divergence]
+
+
+def compare(left: str, right: str, *, generation_prompt: str = "") -> PromptDiff:
+    one, other = prompt(left), prompt(right)
+    diff = prompt_diff(one, other, generation_prompt=generation_prompt)
+    holds(diff, one, other)
+    return diff
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_every_familys_prompt_equals_itself(name: str) -> None:
+    diff = compare(TEXTS[name], TEXTS[name])
+    assert diff.identical
+    assert diff.findings == ("no difference",)
+    assert [span.operation for span in diff.spans] == ["equal"]
+
+
+def test_any_two_prompts_are_taken_apart_without_loss() -> None:
+    names = list(TEXTS)
+    for one, other in pairwise(names):
+        compare(TEXTS[one], TEXTS[other])
+
+
+@pytest.mark.parametrize(
+    ("left", "right", "finding"),
+    [
+        (f"<s>{USER}q", f"<s><s>{USER}q", "the right has two BOS tokens: “<s><s>”"),
+        (f"<s>{USER}q", f"{USER}q", "the right does not begin with “<s>”"),
+        (f"{USER}\nq{END}", f"{USER}q{END}", "a line break is missing in the right before “q"),
+        (f"{USER}\n\n\nq{END}", f"{USER}q{END}", "3 line breaks are missing in the right before “q"),
+        (f"{USER}a b{END}", f"{USER}a  b{END}", "white space differs before “"),
+        (f"{USER}q{END}", f"{USER}q{END}\n", "white space differs at the end: the left has none, the right “↵”"),
+        (f"x\n{END}", "x\n<|im_end|>", "the generation prompt is missing in the right: “<|im_start|>assistant”"),
+        (f"{USER}q{END}", f"{USER}q<|im_end|>\n", "the generation prompt is missing in the right: “<|im_start|>assist"),
+        (
+            f"{USER}q{END}",
+            f"<|im_start|>system\nYou are kind.<|im_end|>\n{USER}q{END}",
+            "the right adds a system prompt: “You are kind.”",
+        ),
+        (
+            f"<|system|>\nBe brief.<|end|>\n{USER}q",
+            f"{USER}q",
+            "the left adds a system prompt: “Be brief.”",
+        ),
+        (f"{USER}<image>q", f"{USER}{PAD}q", f"another placeholder: <image> against {PAD}"),
+    ],
+)
+def test_known_differences_are_said_in_words(left: str, right: str, finding: str) -> None:
+    diff = compare(left, right)
+    assert not diff.identical
+    assert any(said.startswith(finding) for said in diff.findings), diff.findings
+
+
+def test_a_system_prompt_and_a_generation_prompt_are_noticed_together() -> None:
+    diff = compare(f"<|im_start|>system\nBe kind.<|im_end|>\n{USER}q{END}", f"{USER}q<|im_end|>\n")
+    assert diff.findings == (
+        "the left adds a system prompt: “Be kind.”",
+        "the generation prompt is missing in the right: “<|im_start|>assistant”",
+    )
+
+
+def test_a_generation_prompt_of_plain_words_is_known_from_the_record() -> None:
+    diff = compare("USER: q GPT4:", "USER: q ", generation_prompt="GPT4:")
+    assert diff.findings == ("the generation prompt is missing in the right: “GPT4:”",)
+
+
+def test_the_sides_are_called_by_their_names() -> None:
+    left, right = prompt(f"{USER}q", name="the chat template"), prompt(f"<s>{USER}q", name="the raw prompt")
+    assert prompt_diff(left, right).findings == ("the chat template does not begin with “<s>”",)
+
+
+def test_an_image_is_one_unit_that_compares_by_its_content_and_its_tokens() -> None:
+    text = f"{USER}{PAD}What{END}"
+    same = prompt_diff(prompt(text, pictures="a"), prompt(text, pictures="a"))
+    assert same.identical
+    assert sum(len(span.left) for span in same.spans) == len(_TOKEN.findall(text))
+
+    left, right = prompt(text, pictures="a"), prompt(text, pictures="b")
+    other = prompt_diff(left, right)
+    holds(other, left, right)
+    assert left.ids == right.ids
+    assert not other.identical
+    assert other.first_divergence == 3
+    assert "image 1 is not the same in both" in other.findings[0]
+
+    left, right = prompt(text, pictures="a"), prompt(text, pictures="a", run=1280)
+    smaller = prompt_diff(left, right)
+    holds(smaller, left, right)
+    assert smaller.findings == ("image 1 takes 4 tokens in the left, 1,280 in the right",)
+
+
+def test_an_image_that_one_side_only_names_is_another_placeholder() -> None:
+    left, right = prompt(f"{USER}<image>q"), prompt(f"{USER}{PAD}q", pictures="a")
+    diff = prompt_diff(left, right)
+    holds(diff, left, right)
+    assert diff.findings == (f"another placeholder: <image> against {PAD}",)
+    assert prompt_diff(prompt(f"{USER}q"), right).findings == (f"the left lacks a.png ({PAD}) here",)
+
+
+def test_without_attachments_images_compare_by_their_number() -> None:
+    one = prompt(f"{PAD}{PAD}x", pictures="ab")
+    bare = PromptTokens(one.ids, one.texts, one.special_ids, one.media)
+    assert prompt_diff(bare, bare).identical
+
+
+def test_hostile_text_in_findings_is_visible() -> None:
+    diff = compare(f"{USER}q{END}", f"<|im_start|>system\n\x1b[31m\u202eevil{'x' * 500}<|im_end|>\n{USER}q{END}")
+    (finding,) = diff.findings
+    assert finding.isprintable()
+    assert len(finding) < 150
+
+
+def test_twenty_thousand_tokens_are_compared_in_little_work() -> None:
+    """As tokens repeat a lot, the plain algorithm would take minutes here, and the test its time limit."""
+    random.seed(1)
+    words = [f"w{number}" for number in range(50)]
+    left = [random.choice(words) for _ in range(20_000)]
+    right = list(left)
+    for number in range(0, 20_000, 100):
+        right[number] = f"x{number}"
+        left[number] = f"y{number}"
+    parts = stretches(left, right)
+    assert sum(part.operation == "equal" for part in parts) <= 201
+    whole = stretches([random.choice(words) for _ in range(20_000)], [random.choice(words) for _ in range(20_000)])
+    assert (whole[-1].left_end, whole[-1].right_end) == (20_000, 20_000)
+
+
+def test_stretches_are_whole_and_true() -> None:
+    random.seed(2)
+    for _ in range(300):
+        left = random.choices("abc", k=random.randrange(12))
+        right = random.choices("abc", k=random.randrange(12))
+        rebuilt: tuple[list[str], list[str]] = ([], [])
+        parts = stretches(left, right)
+        for part in parts:
+            here, there = left[part.left_start : part.left_end], right[part.right_start : part.right_end]
+            assert (part.operation == "equal") == (here == there)
+            assert here or part.operation == "added"
+            assert there or part.operation == "removed"
+            rebuilt[0].extend(here)
+            rebuilt[1].extend(there)
+        assert rebuilt == (left, right)
+        assert all(one.operation != other.operation for one, other in pairwise(parts))
+    assert common_start("abc", "abd") == 2
+
+
+def test_long_sequences_are_anchored_at_what_occurs_once() -> None:
+    filler = ["the"] * 2000
+    left = [*filler, "one", *filler, "two", *filler]
+    right = ["new", *filler, "one", *filler, "2", "two", *filler, "end"]
+    parts = [(part.operation, left[part.left_start : part.left_end][:1]) for part in stretches(left, right)]
+    assert parts == [
+        ("added", []),
+        ("equal", ["the"]),
+        ("added", []),
+        ("equal", ["two"]),
+        ("added", []),
+    ]
