@@ -149,11 +149,11 @@ def random_clip(rng: Random) -> Clip:
     return Clip(mover, direction, still, rng.randint(4, 8), rng.getrandbits(32))
 
 
-def random_size(rng: Random, low: int = 56, high: int = 1600) -> Size:
+def random_size(rng: Random, low: int = 72, high: int = 1600) -> Size:
     """A width and height in pixels: the longer side is between `low` and `high`, the aspect at most `MAX_ASPECT`."""
     longer = math.exp(rng.uniform(math.log(low), math.log(high)))
     shorter = longer / math.exp(abs(rng.gauss(0, 0.55)) % math.log(MAX_ASPECT))
-    width, height = max(28, round(longer)), max(28, round(shorter))
+    width, height = max(40, round(longer)), max(40, round(shorter))
     return (width, height) if rng.random() < 0.55 else (height, width)
 
 
@@ -222,9 +222,9 @@ def draw(scene: Scene, size: Size) -> Image.Image:
     tints = [_tint(rng, shape.colour) for shape in scene.shapes]
     image, canvas = _canvas(size, _background(rng, tints))
     cell = (image.width / 3, image.height / 3)
-    largest = 0.43 if len(scene.shapes) > 1 else rng.choice((0.43, 0.7))
+    largest = 0.45 if len(scene.shapes) > 1 else rng.choice((0.45, 0.7))
     for shape, tint in zip(scene.shapes, tints, strict=True):
-        radius = rng.uniform(0.3, largest) * min(cell)
+        radius = rng.uniform(0.35, largest) * min(cell)
         at = []
         for axis, index in enumerate((shape.place % 3, shape.place // 3)):
             slack = 0.1 * min(cell) + 0.18 * (cell[axis] - min(cell))
@@ -241,7 +241,7 @@ def draw_clip(clip: Clip, size: Size) -> list[Image.Image]:
     tints = [_tint(rng, shape.colour) for shape in shapes]
     ground = _background(rng, tints)
     quality = rng.randint(60, 95) if rng.random() < 0.3 else None
-    radii, turns = [rng.uniform(0.32, 0.43) for _ in shapes], [rng.uniform(-0.22, 0.22) for _ in shapes]
+    radii, turns = [rng.uniform(0.35, 0.45) for _ in shapes], [rng.uniform(-0.22, 0.22) for _ in shapes]
     offsets = [(rng.uniform(-0.08, 0.08), rng.uniform(-0.08, 0.08)) for _ in shapes]
     start, travel = rng.uniform(0.16, 0.32), rng.uniform(0.3, 0.52)
     axis, sign = (0, 1)[DIRECTIONS[clip.direction][0] == 0], sum(DIRECTIONS[clip.direction])
