@@ -49,8 +49,8 @@ class ModelsScreen(Screen[None]):
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (_WIDE, "-wide")]
     BINDINGS = [
         Binding("escape", "back", "Back", id="models.back", tooltip="Clear the filter, or go back to the chat."),
-        Binding("up", "move('cursor_up')", show=False, id="models.up", tooltip="The model above."),
-        Binding("down", "move('cursor_down')", show=False, id="models.down", tooltip="The model below."),
+        Binding("up", "move('up')", show=False, id="models.up", tooltip="The model above."),
+        Binding("down", "move('down')", show=False, id="models.down", tooltip="The model below."),
         Binding("pageup", "move('page_up')", show=False, id="models.page_up", tooltip="A page up."),
         Binding("pagedown", "move('page_down')", show=False, id="models.page_down", tooltip="A page down."),
         Binding("ctrl+home", "move('first')", show=False, id="models.first", tooltip="The first model."),
@@ -185,9 +185,9 @@ class ModelsScreen(Screen[None]):
         else:
             self.post_message(self.LeavePicker())
 
-    async def action_move(self, how: str) -> None:
+    def action_move(self, how: str) -> None:
         """Move the highlight while the filter line keeps the focus."""
-        await self.query_one(ModelList).run_action(how)
+        self.query_one(ModelList).action_move(how)
 
     @property
     def _query(self) -> str:

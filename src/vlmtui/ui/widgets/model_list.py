@@ -7,9 +7,13 @@ from dataclasses import dataclass
 
 from textual import events
 from textual.content import Content
+from textual.geometry import Region, Size
 from textual.message import Message
-from textual.widgets import OptionList, Static
-from textual.widgets.option_list import Option
+from textual.reactive import reactive
+from textual.scroll_view import ScrollView
+from textual.strip import Strip
+from textual.visual import Visual
+from textual.widget import Widget
 
 from vlmtui.domain.engine import LoadSpec
 from vlmtui.engine.fit import Fit, judge
@@ -114,34 +118,38 @@ def _cell(text: str, width: int) -> str:
     return content.truncate(width, ellipsis=True).plain + " " * max(0, width - content.cell_length)
 
 
-class ModelHeader(Static):
+class ModelHeader(Widget):
     """The columns' names; as wide as the list's rows."""
 
     DEFAULT_CSS = "ModelHeader { height: 1; padding: 0 2 0 1; text-wrap: nowrap; }"
 
-    def on_resize(self, event: events.Resize) -> None:
-        self.update(header(event.size.width - 3))
+    def render(self) -> Content:
+        return header(self.size.width)
 
 
-class ModelList(OptionList, can_focus=False):
-    """The models on offer. The filter line keeps the focus; the screen moves the highlight."""
+class ModelList(ScrollView):
+    """The models on offer, a line each; only the lines in view are made. The filter line keeps the focus, and the
+    screen moves the highlight."""
 
+    can_focus = False
+    ALLOW_SELECT = False
+    COMPONENT_CLASSES = {"model-list--highlighted", "model-list--hover"}
     DEFAULT_CSS = """
     ModelList {
         height: 1fr;
-        border: none;
-        padding: 0;
-        background: $background;
+        overflow-x: hidden;
         scrollbar-size-vertical: 1;
         scrollbar-gutter: stable;
-        text-wrap: nowrap;
-        & > .option-list--option { padding: 0 1 0 0; }
-        & > .option-list--option-highlighted {
+        & > .model-list--highlighted {
             background: $block-cursor-background;
             color: $block-cursor-foreground;
         }
+        & > .model-list--hover { background: $block-hover-background; }
     }
     """
+
+    highlighted: reactive[int | None] = reactive(None, repaint=False)
+    _hovered: reactive[int | None] = reactive(None, repaint=False)
 
     @dataclass
     class Highlighted(Message):
@@ -156,12 +164,9 @@ class ModelList(OptionList, can_focus=False):
         choice: Choice
 
     def __init__(self, *, id: str | None = None) -> None:
-        super().__init__(id=id, markup=False)
+        super().__init__(id=id)
         self.rows: list[Choice] = []
         self.machine: Machine | None = None
-        self._marked: int | None = None
-        self._width = 0
-        """Cells a row has; 0 before the first layout."""
 
     @property
     def chosen(self) -> Choice | None:
@@ -172,46 +177,68 @@ class ModelList(OptionList, can_focus=False):
         """Show these; the highlight stays on the model it is on, or goes to the preferred one, or to the first."""
         wanted = self.chosen.model.spec if self.chosen else prefer
         self.rows, self.machine = list(rows), machine
-        self._fill()
-        specs = [row.model.spec for row in self.rows]
-        kept = specs.index(wanted) if wanted in specs else 0
-        self.highlighted = kept if self.rows else None
+        self.virtual_size = Size(0, len(self.rows))
+        kept = next((index for index, row in enumerate(self.rows) if row.model.spec == wanted), 0)
+        self.set_reactive(ModelList.highlighted, kept if self.rows else None)
+        self.call_after_refresh(self._keep_in_view)
+        self.refresh()
         self.post_message(self.Highlighted(self.chosen))
 
-    def watch_highlighted(self, highlighted: int | None) -> None:
-        """Move the mark along."""
-        before, self._marked = self._marked, highlighted
-        if before is not None and before != highlighted:
-            self._mark(before, marked=False)
-        if highlighted is not None:
-            self._mark(highlighted, marked=True)
-        super().watch_highlighted(highlighted)
-
-    def on_resize(self) -> None:
-        width = self.scrollable_content_region.width - 2
-        if width != self._width:
-            self._width = width
-            highlighted = self.highlighted
-            self._fill()
-            self.highlighted = highlighted
-
-    def on_option_list_option_highlighted(self, event: OptionList.OptionHighlighted) -> None:
-        event.stop()
+    def watch_highlighted(self, before: int | None, now: int | None) -> None:
+        self._refresh_lines(before, now)
+        self._keep_in_view()
         self.post_message(self.Highlighted(self.chosen))
 
-    def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
-        event.stop()
-        if self.chosen is not None:
-            self.post_message(self.Chosen(self.chosen))
+    def watch__hovered(self, before: int | None, now: int | None) -> None:
+        self._refresh_lines(before, now)
 
-    def _fill(self) -> None:
-        self._marked = None
-        self.set_options(Option(self._line(choice)) for choice in self.rows)
+    def on_mouse_move(self, event: events.MouseMove) -> None:
+        self._hovered = self._line_at(event.y)
 
-    def _mark(self, index: int, *, marked: bool) -> None:
-        if index < len(self.rows):
-            self.replace_option_prompt_at_index(index, self._line(self.rows[index], marked=marked))
+    def on_leave(self) -> None:
+        self._hovered = None
 
-    def _line(self, choice: Choice, *, marked: bool = False) -> Content:
-        """Its row; before the first layout only a place for one, which nobody sees."""
-        return row(choice, self.machine, self._width, marked=marked) if self._width else Content(" ")
+    def on_click(self, event: events.Click) -> None:
+        index = self._line_at(event.y)
+        if index is not None:
+            self.highlighted = index
+            self.post_message(self.Chosen(self.rows[index]))
+
+    def render_line(self, y: int) -> Strip:
+        index, width, style = self._line_at(y), self.scrollable_content_region.width, self.visual_style
+        if index is None:
+            return Strip.blank(width, style.rich_style)
+        if index == self.highlighted:
+            style = self.get_visual_style("model-list--highlighted")
+        elif index == self._hovered:
+            style = self.get_visual_style("model-list--hover")
+        line = row(self.rows[index], self.machine, width - 2, marked=index == self.highlighted)
+        return Visual.to_strips(self, line, width, 1, style)[0].extend_cell_length(width, style.rich_style)
+
+    def action_move(self, how: str) -> None:
+        """`up`, `down`, `page_up`, `page_down`, `first` or `last`; past an end, a step goes on at the other one."""
+        count, index = len(self.rows), self.highlighted
+        if index is None or not count:
+            return
+        page = max(1, self.scrollable_content_region.height)
+        match how:
+            case "up" | "down":
+                self.highlighted = (index + (1 if how == "down" else -1)) % count
+            case "first" | "last":
+                self.highlighted = 0 if how == "first" else count - 1
+            case _:
+                self.highlighted = min(max(0, index + (page if how == "page_down" else -page)), count - 1)
+
+    def _line_at(self, y: int) -> int | None:
+        """The model whose line is in that row of the view; None below the last."""
+        index = y + round(self.scroll_y)
+        return index if index < len(self.rows) else None
+
+    def _refresh_lines(self, *indices: int | None) -> None:
+        for index in indices:
+            if index is not None:
+                self.refresh_line(index)
+
+    def _keep_in_view(self) -> None:
+        if self.highlighted is not None:
+            self.scroll_to_region(Region(0, self.highlighted, 1, 1), animate=False, force=True)
