@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import gc
 import sys
 
 from vlmtui.bootstrap import build, open_app
@@ -20,6 +21,16 @@ def app(arguments: argparse.Namespace) -> int:
             "The app needs a terminal on stdin and stdout, and here is none.",
             hint="Use `vlmtui ask --image PATH QUESTION` in scripts; `vlmtui --help` lists the other commands.",
         )
+    # Nearly all that a start makes stays: looking through it for garbage only delays the first paint. The app goes
+    # back to collecting once it stands.
+    gc.disable()
+    try:
+        return _open(arguments)
+    finally:
+        gc.enable()
+
+
+def _open(arguments: argparse.Namespace) -> int:
     application = build({name: getattr(arguments, f"app_{name}") for name in APP_OPTIONS})
     model: str | None = arguments.app_model
     if model is not None:

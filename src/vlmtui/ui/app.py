@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import signal
 import time
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 _LOG_EVERY_S = 0.1
+_STARTED_AFTER_S = 1.0
 _TWICE_WITHIN_S = 2.0
 _ALONE = 2
 """Screens on the stack when one of ours is shown alone: Textual's own empty one is below it."""
@@ -106,6 +108,7 @@ class VlmtuiApp(App[ExitReport | None]):
         loop = asyncio.get_running_loop()
         for number in _LEAVING_SIGNALS:
             loop.add_signal_handler(number, self._on_signal, number)
+        self.set_timer(_STARTED_AFTER_S, _collect_garbage)
         for warning in self.services.registry.warnings:
             self.notify(one_line(str(warning)), severity="warning", timeout=15, markup=False)
         model = self._initial_model()
@@ -347,3 +350,10 @@ class VlmtuiApp(App[ExitReport | None]):
             log = self.services.paths.logs / "app.log"
             self.panic(Text(f"vlmtui stopped because of an error of its own: {summary} (details: {log})"))
             self._exception_event.set()
+
+
+def _collect_garbage() -> None:
+    """Go on collecting, where the start had it wait; what the start made stays, and is not looked through again."""
+    if not gc.isenabled():
+        gc.freeze()
+        gc.enable()
