@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -360,7 +361,8 @@ class AttachingScreen(Screen[None]):
 
     @work(exit_on_error=False, group="modal")
     async def _choose_frames(self, token: Token) -> None:
-        from vlmtui.media.sheet import frames_as_images
+        # NumPy and libav take a while to import, so that is done off the event loop.
+        sheet = await asyncio.to_thread(import_module, "vlmtui.media.sheet")
         from vlmtui.ui.screens.frames import FramesScreen
 
         assert token.attachment is not None
@@ -377,7 +379,7 @@ class AttachingScreen(Screen[None]):
             self.panel.replace(token.number, sampled)
             return
         try:
-            images = await asyncio.to_thread(frames_as_images, sampled, self.services.paths.media, most=most)
+            images = await asyncio.to_thread(sheet.frames_as_images, sampled, self.services.paths.media, most=most)
         except VlmtuiError as error:
             self.tell_error(error)
             return

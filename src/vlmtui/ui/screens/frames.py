@@ -122,6 +122,8 @@ class FramesScreen(ModalScreen[FramesChoice | None]):
     @on(Input.Changed)
     @on(RadioSet.Changed)
     def _edited(self) -> None:
+        if self._is_gone:
+            return
         self._read()
         if self._settling is not None:
             self._settling.stop()
@@ -129,7 +131,7 @@ class FramesScreen(ModalScreen[FramesChoice | None]):
 
     @on(SheetMade)
     async def _made(self, event: SheetMade) -> None:
-        if (event.sampling, event.screen) != self._wanted:
+        if self._is_gone or (event.sampling, event.screen) != self._wanted:
             return
         place = self.query_one("#sheet")
         self._failed = isinstance(event.outcome, VlmtuiError)
@@ -182,6 +184,11 @@ class FramesScreen(ModalScreen[FramesChoice | None]):
         return found if isinstance(found, Graphics) else Graphics("off")
 
     @property
+    def _is_gone(self) -> bool:
+        """What was asked for before the dialog was closed may still come."""
+        return not self.query("#frames")
+
+    @property
     def _as_images(self) -> bool:
         return not self._takes_video or self.query_one("#as", RadioSet).pressed_index == 1
 
@@ -196,6 +203,8 @@ class FramesScreen(ModalScreen[FramesChoice | None]):
 
     def _ask(self) -> None:
         """Read the frames that the fields ask for, unless those are shown or being read."""
+        if self._is_gone:
+            return
         sampling = self._read()
         wanted = None if sampling is None else (sampling, self.size)
         if wanted == self._wanted:

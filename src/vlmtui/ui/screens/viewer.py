@@ -222,7 +222,7 @@ class ViewerScreen(ModalScreen[None]):
             self._redraw()
 
     def _redraw(self) -> None:
-        if self._source is not None and self._graphics.mode != "off":
+        if self._source is not None and self._graphics.mode != "off" and self.query("#stage"):
             self.view = self.view.within(self._source.size, self._room)
             self._draw(self._source, self.view, self._room)
 
@@ -234,6 +234,8 @@ class ViewerScreen(ModalScreen[None]):
 
     def _tell(self) -> None:
         """The lines around the picture, and the facts."""
+        if not self.query("#facts"):  # closed meanwhile
+            return
         view, current = self.view, self._current
         count, parts = len(self.attachments), [f"{current.width} × {current.height}"]
         if self._source is not None and self._source.times_s:
@@ -254,7 +256,8 @@ class ViewerScreen(ModalScreen[None]):
         self.query_one("#keys", Static).update(f"{turn}{film}{look}esc closes")
 
     def _open_current(self) -> None:
-        self._open(self.view.at, self._room)
+        if self.query("#stage"):
+            self._open(self.view.at, self._room)
 
     @work(thread=True, exit_on_error=False, group="open", exclusive=True)
     def _open(self, at: int, room: tuple[int, int]) -> None:
