@@ -1,0 +1,1 @@
+"""Conversations on disk: one SQLite database beside the stored media. Blocking calls, meant for one thread."""

@@ -1,0 +1,188 @@
+"""The connection: one short transaction a write, a clock that never runs backwards, errors in plain words."""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from vlmtui.errors import ErrorKind, VlmtuiError, bad_input
+from vlmtui.store.migrations import version_of
+
+Row = tuple[Any, ...]
+Value = str | int | float | None
+_BUSY_ONCE_S = 0.25
+_DAMAGE = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
+_BUSY = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED})
+_UNWRITABLE = frozenset(
+    {sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_PERM, sqlite3.SQLITE_AUTH}
+)
+
+
+def connect(path: Path) -> sqlite3.Connection:
+    """A connection without transactions of its own. What is not UTF-8 is read with U+FFFD, so that one damaged byte
+    costs one character."""
+    connection = sqlite3.connect(path, timeout=_BUSY_ONCE_S, isolation_level=None, check_same_thread=False)
+    connection.text_factory = lambda data: data.decode("utf-8", "replace")
+    return connection
+
+
+def set_up(connection: sqlite3.Connection) -> None:
+    """FULL: what was committed outlives a power cut, too."""
+    connection.execute("PRAGMA journal_mode = WAL")
+    connection.execute("PRAGMA synchronous = FULL")
+    connection.execute("PRAGMA foreign_keys = ON")
+
+
+def code_of(error: sqlite3.Error) -> int:
+    """The primary result code; 0 where Python's own module raised."""
+    return int(getattr(error, "sqlite_errorcode", 0)) & 0xFF
+
+
+def is_damage(error: sqlite3.Error) -> bool:
+    return code_of(error) in _DAMAGE
+
+
+def explained(error: sqlite3.Error, path: Path) -> VlmtuiError:
+    """A database error in plain words."""
+    code, detail = code_of(error), f"{getattr(error, 'sqlite_errorname', type(error).__name__)}: {error}"
+    if code in _DAMAGE:
+        return VlmtuiError(
+            ErrorKind.INTERNAL,
+            f"The conversation database {path} is damaged.",
+            detail=detail,
+            hint="Start vlmtui again: it sets the file aside and keeps what can be read.",
+        )
+    if code in _BUSY:
+        return VlmtuiError(
+            ErrorKind.INTERNAL,
+            "Another process keeps the conversation database locked, so nothing could be saved.",
+            detail=detail,
+            hint="Try again; if it stays so, see which process uses it (`fuser` on the file).",
+        )
+    if code == sqlite3.SQLITE_FULL:
+        return bad_input(
+            f"The conversation could not be saved: no room is left for {path}.",
+            detail=detail,
+            hint="Make room there, then try again.",
+        )
+    if code in _UNWRITABLE:
+        return bad_input(
+            f"The conversation database {path} cannot be used.", detail=detail, hint="Check its permissions and disk."
+        )
+    return VlmtuiError(ErrorKind.INTERNAL, "The conversation database refused a request.", detail=detail)
+
+
+class Database:
+    """One open database of the newest schema.
+
+    Args:
+        path: the file.
+        version: its schema's version.
+        busy_s: seconds to wait for another process's lock.
+        now: the clock, seconds since 1970.
+    """
+
+    def __init__(self, path: Path, version: int, *, busy_s: float, now: Callable[[], float]) -> None:
+        self.path = path
+        self._version = version
+        self._busy_s = busy_s
+        self._now = now
+        self.connection = connect(path)
+        set_up(self.connection)
+        self._file = _identity(path)
+
+    @property
+    def suspect(self) -> Path:
+        """While this file exists, the database is taken for damaged when it is next opened."""
+        return self.path.with_name(f"{self.path.name}.suspect")
+
+    def rows(self, sql: str, values: Sequence[Value] = ()) -> list[Row]:
+        """All rows of a statement. Raises VlmtuiError."""
+        try:
+            return self.connection.execute(sql, values).fetchall()
+        except sqlite3.Error as error:
+            raise self._raised(error) from error
+
+    def row(self, sql: str, values: Sequence[Value] = ()) -> Row | None:
+        found = self.rows(sql, values)
+        return found[0] if found else None
+
+    @contextmanager
+    def reading(self) -> Iterator[None]:
+        """Several reads that see one state of the database."""
+        try:
+            self.connection.execute("BEGIN")
+            yield
+        except sqlite3.Error as error:
+            raise self._raised(error) from error
+        finally:
+            self._roll_back()
+
+    @contextmanager
+    def writing(self) -> Iterator[int]:
+        """One transaction: all of it is committed on leaving, nothing when an error comes. Gives the time in
+        milliseconds, later than that of every write before it."""
+        self._require_same_file()
+        try:
+            self._begin()
+            yield self._tick()
+            self.connection.execute("COMMIT")
+        except sqlite3.Error as error:
+            raise self._raised(error) from error
+        finally:
+            self._roll_back()
+
+    def close(self) -> None:
+        self.connection.close()
+
+    def _begin(self) -> None:
+        deadline = time.monotonic() + self._busy_s
+        while True:
+            try:
+                self.connection.execute("BEGIN IMMEDIATE")
+                break
+            except sqlite3.OperationalError as error:
+                if code_of(error) not in _BUSY or time.monotonic() > deadline:
+                    raise
+        if version_of(self.connection) != self._version:
+            raise VlmtuiError(
+                ErrorKind.INTERNAL,
+                "A newer vlmtui has changed the conversation database meanwhile, so nothing could be saved.",
+                hint="Start this one again in its newest version.",
+            )
+
+    def _tick(self) -> int:
+        sql = "UPDATE clock SET last_ms = max(last_ms + 1, ?) RETURNING last_ms"
+        found = self.connection.execute(sql, (int(self._now() * 1000),)).fetchall()
+        return int(found[0][0]) if found else int(self._now() * 1000)
+
+    def _roll_back(self) -> None:
+        if self.connection.in_transaction:
+            self.connection.execute("ROLLBACK")
+
+    def _require_same_file(self) -> None:
+        """Another process may have set the file aside: what is written to it then would never be seen again."""
+        if _identity(self.path) != self._file:
+            raise VlmtuiError(
+                ErrorKind.INTERNAL,
+                f"The conversation database {self.path} was moved or replaced, so nothing could be saved.",
+                hint="Start vlmtui again.",
+            )
+
+    def _raised(self, error: sqlite3.Error) -> VlmtuiError:
+        if is_damage(error):
+            with suppress(OSError):
+                self.suspect.touch(mode=0o600)
+        return explained(error, self.path)
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino

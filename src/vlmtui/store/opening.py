@@ -1,0 +1,182 @@
+"""Opening the database: made when missing, brought up to date, set aside and salvaged when damaged."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import sqlite3
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, suppress
+from pathlib import Path
+
+from vlmtui.errors import VlmtuiError, bad_input
+from vlmtui.paths import private_dir
+from vlmtui.store.database import connect, explained, is_damage, set_up
+from vlmtui.store.migrations import APPLICATION_ID, expected_schema, latest, migrate, schema_of, version_of
+from vlmtui.store.records import Recovery
+from vlmtui.store.salvage import salvage
+from vlmtui.store.sessions import alone
+
+FILE = "conversations.db"
+_COMPANIONS = ("-wal", "-shm")
+
+
+def prepare(folder: Path, *, busy_s: float) -> tuple[Path, Recovery | None]:
+    """The path of a sound database of the newest schema in `folder`, and what was lost on the way.
+
+    Raises VlmtuiError: the folder cannot be used, the disk is full, a newer vlmtui has written the database.
+    """
+    path = private_dir(folder) / FILE
+    with explaining(path), alone(folder / f"{FILE}.lock", busy_s + 30):
+        if not path.exists():
+            _make(path)
+            return path, None
+        path.chmod(0o600)
+        reason = _damage(path)
+        if reason is not None:
+            return path, _recover(path, reason)
+        _update(path)
+    return path, None
+
+
+def _make(path: Path) -> None:
+    """A new database appears under its name when it is whole: an empty file is always a damaged one."""
+    for companion in _COMPANIONS:
+        path.with_name(path.name + companion).unlink(missing_ok=True)
+    fresh = new_database(path.with_name(f"{path.name}.new"))
+    fresh.replace(path)
+
+
+def new_database(path: Path, version: int | None = None) -> Path:
+    """An empty database (default: of the newest schema) at `path`, without companions; what was there is gone."""
+    for old in (path, *(path.with_name(path.name + companion) for companion in _COMPANIONS)):
+        old.unlink(missing_ok=True)
+    os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, 0o600))
+    with closing(connect(path)) as connection:
+        set_up(connection)
+        connection.execute("PRAGMA synchronous = OFF")
+        connection.execute("BEGIN IMMEDIATE")
+        migrate(connection, version)
+        connection.execute("COMMIT")
+    with path.open("rb") as file:
+        os.fsync(file.fileno())
+    return path
+
+
+def _damage(path: Path) -> str | None:
+    """Why the file cannot be trusted, or None. Raises VlmtuiError when it was written by a newer vlmtui."""
+    if path.stat().st_size == 0:
+        return "the file was empty"
+    with closing(connect(path)) as connection:
+        try:
+            version = version_of(connection)
+            if version > latest():
+                raise _newer(path, version)
+            if path.with_name(f"{path.name}.suspect").exists():
+                return "an error while it was used"
+            if version < 1 or connection.execute("PRAGMA application_id").fetchone()[0] != APPLICATION_ID:
+                return "the file's header"
+            if not expected_schema(version) <= schema_of(connection):
+                return "the file's schema"
+            found = str(connection.execute("PRAGMA quick_check(1)").fetchone()[0])
+            return None if found == "ok" else " ".join(found.removeprefix("*** in database main ***").split())
+        except sqlite3.DatabaseError as error:
+            if is_damage(error) or _is_broken_schema(error):
+                return str(error)
+            raise
+
+
+def _is_broken_schema(error: sqlite3.DatabaseError) -> bool:
+    """SQLite gives its general error code for a header or a schema that it cannot make sense of."""
+    return getattr(error, "sqlite_errorcode", 0) == sqlite3.SQLITE_ERROR
+
+
+def _newer(path: Path, version: int) -> VlmtuiError:
+    return bad_input(
+        f"{path} was written by a newer vlmtui, so this one leaves it alone.",
+        detail=f"its schema is version {version}; known are versions up to {latest()}",
+        hint="Start the newer vlmtui, or name another place with VLMTUI_DATA_DIR.",
+    )
+
+
+def _update(path: Path) -> None:
+    with closing(connect(path)) as connection:
+        version = version_of(connection)
+        if version == latest():
+            return
+        set_up(connection)
+        deadline = time.monotonic() + 30
+        while True:
+            try:
+                connection.execute("BEGIN IMMEDIATE")
+                break
+            except sqlite3.OperationalError:
+                if time.monotonic() > deadline:
+                    raise
+        # Nobody else writes from here on, and what is copied is what the steps below start from.
+        _back_up(path, path.with_name(f"{path.name}.v{version}.bak"))
+        migrate(connection)
+        connection.execute("COMMIT")
+
+
+def _back_up(path: Path, backup: Path) -> None:
+    temporary = backup.with_name(f"{backup.name}.new")
+    temporary.unlink(missing_ok=True)
+    os.close(os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, 0o600))
+    with closing(connect(path)) as source, closing(connect(temporary)) as target:
+        source.backup(target)
+        # One file, readable without companions.
+        target.execute("PRAGMA journal_mode = DELETE")
+    temporary.replace(backup)
+
+
+def _recover(path: Path, reason: str) -> Recovery:
+    """Copy what can be read into a new database, then exchange the two. Dying on the way leaves the damaged file in
+    place, and the next start tries again."""
+    fresh = new_database(path.with_name(f"{path.name}.new"))
+    found = salvage(path, fresh, make=new_database)
+    aside = _free_name(path)
+    try:
+        os.link(path, aside)
+    except OSError:
+        # Some file systems know no links.
+        shutil.copyfile(path, aside)
+        aside.chmod(0o600)
+    for companion in _COMPANIONS:
+        # A journal of the old file must never be played onto the new one.
+        with suppress(FileNotFoundError):
+            path.with_name(path.name + companion).rename(aside.with_name(aside.name + companion))
+    fresh.replace(path)
+    path.with_name(f"{path.name}.suspect").unlink(missing_ok=True)
+    return Recovery(
+        reason=reason,
+        set_aside=aside,
+        conversations=found.conversations,
+        turns=found.turns,
+        turns_lost=found.turns_lost,
+    )
+
+
+def _free_name(path: Path) -> Path:
+    stem = f"{path.stem}.damaged-{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}"
+    names = (path.with_name(f"{stem}{suffix}.db") for suffix in ("", *(f"-{number}" for number in range(2, 1000))))
+    return next(name for name in names if not name.exists())
+
+
+@contextmanager
+def explaining(path: Path) -> Iterator[None]:
+    """What goes wrong in here is told in plain words."""
+    try:
+        yield
+    except sqlite3.Error as error:
+        raise explained(error, path) from error
+    except OSError as error:
+        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+        raise bad_input(
+            "The conversations cannot be opened: "
+            + (f"no room is left for {path}." if full else f"{path} cannot be used."),
+            detail=str(error),
+            hint="Make room there, check its permissions, or name another place with VLMTUI_DATA_DIR.",
+        ) from error

@@ -1,0 +1,177 @@
+"""What the store keeps and gives back: plain frozen data."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal, NewType
+
+import msgspec
+
+from vlmtui.domain.attachment import Attachment
+from vlmtui.domain.conversation import Part, Role, Turn
+from vlmtui.domain.engine import Failure, FinishReason, Timings, Usage
+from vlmtui.domain.sampling import Sampling
+
+ConversationId = NewType("ConversationId", str)
+"""13 characters that sort by the time of making."""
+TurnId = NewType("TurnId", int)
+"""Unique among all turns of one database, never used again; later turns have greater ones."""
+TurnState = Literal["running", "complete", "stopped", "failed", "interrupted"]
+"""Only answers are anything but `complete`. `interrupted`: the process that wrote it died."""
+EndState = Literal["complete", "stopped", "failed", "interrupted"]
+
+
+class Recipe(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything that made an answer: enough to ask for it again."""
+
+    model: str
+    """A repository id or a local folder."""
+    revision: str | None = None
+    family: str | None = None
+    record_sha256: str = ""
+    """Hex digest of the family's record as it was."""
+    vllm_version: str = ""
+    mode: Literal["chat", "raw"] = "chat"
+    prompt: str = ""
+    """The prompt text as the model was given it; empty until the engine has said so."""
+    sampling: Sampling = msgspec.field(default_factory=Sampling)
+    seed: int | None = None
+    """The seed that was used, where `sampling` left it open."""
+    attachments: tuple[str, ...] = ()
+    """The SHA-256 of every image and video, in the order that the model was given them."""
+    engine_args: dict[str, object] = msgspec.field(default_factory=dict)
+    """The engine's arguments as finally used."""
+
+
+class Statistics(msgspec.Struct, frozen=True, kw_only=True):
+    """What an answer cost and how it ended."""
+
+    usage: Usage = msgspec.field(default_factory=Usage)
+    timings: Timings = msgspec.field(default_factory=Timings)
+    finish_reason: FinishReason | None = None
+    stop: str | None = None
+    """The stop string, or the text of the stop token, that ended it."""
+
+
+class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+    """How an answer ended."""
+
+    state: EndState
+    statistics: Statistics | None = None
+    failure: Failure | None = None
+
+
+class Conversation(msgspec.Struct, frozen=True, kw_only=True):
+    """A conversation without its turns. Times are milliseconds since 1970, UTC."""
+
+    id: ConversationId
+    title: str
+    model: str
+    """What the user calls the model."""
+    created_ms: int
+    updated_ms: int
+    """When a turn was last added or ended; greater than that of every conversation changed before."""
+    pinned: bool = False
+    deleted_ms: int | None = None
+    """Set: out of sight, until it is undeleted or purged."""
+    length: int = 0
+    """Turns of the branch that is shown."""
+    leaf: TurnId | None = None
+    """The last turn of the branch that is shown: the next turn's parent."""
+
+
+class StoredTurn(msgspec.Struct, frozen=True, kw_only=True):
+    """One turn of the tree."""
+
+    id: TurnId
+    conversation: ConversationId
+    parent: TurnId | None
+    depth: int
+    """How many turns stand above it."""
+    role: Role
+    parts: tuple[Part, ...]
+    state: TurnState
+    created_ms: int
+    ended_ms: int | None = None
+    tokens: int = 0
+    """Tokens of the answer so far."""
+    statistics: Statistics | None = None
+    failure: Failure | None = None
+    recipe: Recipe | None = None
+    active_child: TurnId | None = None
+    position: int = 1
+    """Which one of its siblings it is, from 1."""
+    siblings: int = 1
+    """How many turns have this parent, itself counted."""
+
+    @property
+    def turn(self) -> Turn:
+        """What was said, as every other package takes it."""
+        return Turn(self.role, self.parts)
+
+    @property
+    def text(self) -> str:
+        return self.turn.text
+
+
+class Snippet(msgspec.Struct, frozen=True):
+    """Some words around what was found. Hostile text."""
+
+    text: str
+    marks: tuple[tuple[int, int], ...] = ()
+    """Start and end, in characters, of each word that was found."""
+
+
+class Listed(msgspec.Struct, frozen=True, kw_only=True):
+    """A conversation of the list; of a search, with its newest turn that has all words (None: the title has them)."""
+
+    conversation: Conversation
+    turn: TurnId | None = None
+    snippet: Snippet | None = None
+
+
+class Found(msgspec.Struct, frozen=True, kw_only=True):
+    """A turn that a search found."""
+
+    conversation: ConversationId
+    turn: TurnId
+    role: Role
+    snippet: Snippet
+
+
+class StoredDraft(msgspec.Struct, frozen=True, kw_only=True):
+    """What was typed and not sent."""
+
+    text: str = ""
+    attachments: dict[int, Attachment] = msgspec.field(default_factory=dict)
+    """By the number that stands for it in the text."""
+
+
+class Comparison(msgspec.Struct, frozen=True, kw_only=True):
+    """A document that belongs to a turn: the outcome of a comparison run."""
+
+    id: int
+    turn: TurnId
+    created_ms: int
+    document: object
+
+
+class Recovery(msgspec.Struct, frozen=True, kw_only=True):
+    """A damaged database was set aside, and what could be read of it was copied over."""
+
+    reason: str
+    set_aside: Path
+    """The damaged file; it is never looked at again."""
+    conversations: int
+    """Kept."""
+    turns: int
+    """Kept."""
+    turns_lost: int | None
+    """At most so many; None where that cannot be told."""
+
+    @property
+    def summary(self) -> str:
+        """For a person: what was kept, what was lost, and where the old file is."""
+        lost = "unknown how many lost" if self.turns_lost is None else f"at most {self.turns_lost} lost"
+        kept = f"{self.turns} turns in {self.conversations} conversations were saved, {lost}"
+        return f"The conversation database was damaged ({self.reason}). {kept}. The damaged file is {self.set_aside}."

@@ -1,0 +1,195 @@
+"""Copying out of a damaged database what can still be read, row by row."""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import closing, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from vlmtui.store.database import Row, code_of, connect
+from vlmtui.store.mending import mend
+from vlmtui.store.migrations import latest
+
+_COLUMNS = {
+    "conversations": "number, id, title, model, created_ms, updated_ms, pinned, deleted_ms, active_root, leaf",
+    "turns": "id, conversation, parent, active_child, depth, role, state, created_ms, ended_ms, tokens, writer,"
+    " statistics, failure, text, parts, recipe",
+    "drafts": "conversation, text, attachments, saved_ms",
+    "comparisons": "id, turn, created_ms, document",
+    "media_references": "sha256, turn, draft",
+}
+_PROBED_PAST_END = 1_000
+"""Rows that are asked for one by one where it is not known how many there were."""
+_PROBED_MAX = 100_000
+_INTERIOR_PAGE = 5
+Make = Callable[[Path, int], Path]
+
+
+@dataclass
+class Salvaged:
+    """How much was kept. `turns_lost` is None where the count of turns could not be read."""
+
+    conversations: int = 0
+    turns: int = 0
+    turns_lost: int | None = None
+
+
+@dataclass
+class _Found:
+    rows: dict[str, list[Row]] = field(default_factory=dict)
+    turns_lost: int | None = None
+
+
+def salvage(damaged: Path, fresh: Path, *, make: Make) -> Salvaged:
+    """Fill the empty database `fresh` from `damaged`, which is only read. `make` makes an empty database of a
+    version anywhere."""
+    best = _Found()
+    copy = damaged.with_name(f"{damaged.name}.salvage")
+    try:
+        for version, with_journal in _attempts():
+            _remove(copy)
+            shutil.copyfile(damaged, copy)
+            journal = damaged.with_name(f"{damaged.name}-wal")
+            if with_journal and journal.exists():
+                shutil.copyfile(journal, copy.with_name(f"{copy.name}-wal"))
+            if version is not None:
+                _replace_schema(copy, version, make)
+            found = _read(copy)
+            if _count(found) > _count(best):
+                best = found
+            if best.rows.get("turns") and best.rows.get("conversations"):
+                break
+    finally:
+        _remove(copy)
+    return _write(best, fresh)
+
+
+def _attempts() -> Iterator[tuple[int | None, bool]]:
+    """As it is; then with the schema of every version put in its place, with the journal and without it (which may hold
+    the damaged page)."""
+    yield None, True
+    for version in range(latest(), 0, -1):
+        yield version, True
+        yield version, False
+
+
+def _replace_schema(copy: Path, version: int, make: Make) -> None:
+    """Header and schema stand in the same pages of every database that began with this version: take them from a new
+    one. Offsets are those of sqlite.org/fileformat."""
+    pattern = copy.with_name(f"{copy.name}-pattern")
+    make(pattern, version)
+    whole = pattern.read_bytes()
+    _remove(pattern)
+    size = int.from_bytes(whole[16:18], "big")
+    with copy.open("r+b") as file:
+        pages = max(1, file.seek(0, 2) // size)
+        for page in _schema_pages(whole, size):
+            if page <= pages:
+                file.seek((page - 1) * size)
+                file.write(whole[(page - 1) * size : page * size])
+        # Pages in the file, first page of the free list, pages in the free list.
+        file.seek(28)
+        file.write(pages.to_bytes(4, "big") + bytes(8))
+
+
+def _schema_pages(whole: bytes, size: int) -> list[int]:
+    """The numbers of the pages that the table of tables consists of: the first one and those it points to."""
+    if whole[100] != _INTERIOR_PAGE:
+        return [1]
+    count = int.from_bytes(whole[103:105], "big")
+    cells = [int.from_bytes(whole[112 + 2 * cell : 114 + 2 * cell], "big") for cell in range(count)]
+    pointers = [*cells, 108]
+    return [1, *(int.from_bytes(whole[at : at + 4], "big") for at in pointers)]
+
+
+def _read(copy: Path) -> _Found:
+    found = _Found()
+    with closing(connect(copy)) as connection:
+        with suppress(sqlite3.Error):
+            connection.execute("PRAGMA writable_schema = ON")
+        for table, columns in _COLUMNS.items():
+            rows, lost = _rows_of(connection, table, columns)
+            found.rows[table] = rows
+            if table == "turns":
+                found.turns_lost = lost
+    return found
+
+
+def _rows_of(connection: sqlite3.Connection, table: str, columns: str) -> tuple[list[Row], int | None]:
+    """What can be read of a table, and how many rows at most were lost: forwards to the first damage, backwards to the
+    last, and one by one between them."""
+    rows: dict[int, Row] = {}
+    known = _last_number(connection, table)
+    top = known or 2**40
+    select = f"SELECT rowid, {columns} FROM {table} NOT INDEXED"
+    damage = _scan(connection, f"{select} ORDER BY rowid", range(1, top + 1), rows)
+    if damage is None:
+        return list(rows.values()), 0
+    if damage != sqlite3.SQLITE_CORRUPT and not rows:
+        return [], None
+    low = max(rows, default=0)
+    _scan(connection, f"{select} WHERE rowid > {low} ORDER BY rowid DESC", range(low + 1, top + 1), rows)
+    high = min((row for row in rows if row > low), default=None)
+    end = min(high or (known + 1 if known else low + _PROBED_PAST_END), low + _PROBED_MAX)
+    for number in range(low + 1, end):
+        _scan(connection, f"{select} WHERE rowid = {number}", range(number, number + 1), rows)
+    # Rows that were purged long ago count as well: a damaged page does not say what was on it.
+    lost = sum(number not in rows for number in range(1, end))
+    return [rows[number] for number in sorted(rows)], None if high is None and known is None else lost
+
+
+def _scan(connection: sqlite3.Connection, sql: str, wanted: range, rows: dict[int, Row]) -> int | None:
+    """Add the rows that can be read; None, or the code of the damage that was met. A number out of its range or there
+    already is a damaged row's."""
+    damage = None
+    try:
+        for number, *row in connection.execute(sql):
+            if number in wanted and number not in rows:
+                rows[number] = tuple(row)
+            else:
+                damage = sqlite3.SQLITE_CORRUPT
+    except (sqlite3.Error, OverflowError) as error:
+        return code_of(error) if isinstance(error, sqlite3.Error) else sqlite3.SQLITE_CORRUPT
+    return damage
+
+
+def _last_number(connection: sqlite3.Connection, table: str) -> int | None:
+    try:
+        found = connection.execute("SELECT seq FROM sqlite_sequence WHERE name = ?", (table,)).fetchone()
+    except sqlite3.Error:
+        return None
+    return int(found[0]) if found and isinstance(found[0], int) and 0 <= found[0] < 2**40 else None
+
+
+def _write(found: _Found, fresh: Path) -> Salvaged:
+    rows = mend(found.rows)
+    with closing(connect(fresh)) as connection:
+        connection.execute("PRAGMA foreign_keys = OFF")
+        connection.execute("BEGIN IMMEDIATE")
+        for table, kept in rows.items():
+            marks = ", ".join("?" * len(_COLUMNS[table].split(",")))
+            sql = f"INSERT OR IGNORE INTO {table} ({_COLUMNS[table]}) VALUES ({marks})"
+            for row in kept:
+                # A damaged row may break the table's own rules.
+                with suppress(sqlite3.IntegrityError, sqlite3.InterfaceError, OverflowError):
+                    connection.execute(sql, row)
+        times = "SELECT max(updated_ms) AS ms FROM conversations UNION ALL SELECT max(created_ms) FROM turns"
+        connection.execute(f"UPDATE clock SET last_ms = coalesce((SELECT max(ms) FROM ({times})), 0)")
+        connection.execute("COMMIT")
+        counts = [int(connection.execute(f"SELECT count(*) FROM {name}").fetchone()[0]) for name in rows]
+    kept_of = dict(zip(rows, counts, strict=True))
+    left_out = len(found.rows.get("turns", [])) - kept_of["turns"]
+    lost = None if found.turns_lost is None else found.turns_lost + left_out
+    return Salvaged(kept_of["conversations"], kept_of["turns"], lost)
+
+
+def _count(found: _Found) -> int:
+    return sum(len(rows) for rows in found.rows.values())
+
+
+def _remove(path: Path) -> None:
+    for suffix in ("", "-wal", "-shm", "-journal"):
+        path.with_name(path.name + suffix).unlink(missing_ok=True)

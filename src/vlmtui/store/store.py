@@ -1,0 +1,289 @@
+"""Conversations on disk, for the rest of the program."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from vlmtui.domain.attachment import Attachment
+from vlmtui.domain.conversation import Turn
+from vlmtui.errors import bad_input
+from vlmtui.store import blobs, listing, tree
+from vlmtui.store.columns import from_json, storable, to_json
+from vlmtui.store.database import Database, Value
+from vlmtui.store.migrations import latest
+from vlmtui.store.opening import explaining, prepare
+from vlmtui.store.records import (
+    Comparison,
+    Conversation,
+    ConversationId,
+    Found,
+    Listed,
+    Outcome,
+    Recipe,
+    Recovery,
+    StoredDraft,
+    StoredTurn,
+    TurnId,
+)
+from vlmtui.store.search import match_expression, search_turns
+from vlmtui.store.sessions import Session
+
+_WHOLE = 2**31
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """A store that can be used, and what was lost if the database was found damaged."""
+
+    store: Store
+    recovered: Recovery | None
+
+
+class Store:
+    """The conversations of one folder. Get one from `Store.open`.
+
+    Every call blocks, and calls must not overlap; another process may use the same folder at the same time. A call that
+    changes something has committed it, to the disk, when it returns; one that raises VlmtuiError has changed nothing,
+    and the store can be used further (the disk is full, another process holds the lock …).
+    """
+
+    def __init__(self, database: Database, session: Session, media: Path) -> None:
+        self.database = database
+        self._session = session
+        self.media = media
+
+    @classmethod
+    def open(
+        cls,
+        folder: Path,
+        media: Path | None = None,
+        *,
+        busy_s: float = 5.0,
+        now: Callable[[], float] = time.time,
+    ) -> Opened:
+        """The store in `folder` (made when missing, mode 0700). A damaged database is set aside and salvaged.
+
+        Args:
+            folder: `Paths.data`.
+            media: where images and videos are stored; default `folder/media`.
+            busy_s: seconds to wait for another process's lock before giving up.
+            now: the clock, seconds since 1970. A clock that runs backwards does not change the order of things.
+        """
+        path, recovered = prepare(folder, busy_s=busy_s)
+        with explaining(path):
+            session = Session(folder / "sessions")
+            session.forget_dead()
+            database = Database(path, latest(), busy_s=busy_s, now=now)
+        return Opened(cls(database, session, media or folder / "media"), recovered)
+
+    def close(self) -> None:
+        """May be called twice. Answers of this store that still run count as interrupted from now on."""
+        self.database.close()
+        self._session.close()
+
+    # -- conversations
+
+    def new_conversation(self, *, title: str = "", model: str = "") -> ConversationId:
+        with self.database.writing() as now:
+            return listing.insert(self.database, now, title=title, model=model)
+
+    def conversation(self, conversation: ConversationId) -> Conversation:
+        """Raises VlmtuiError where there is none."""
+        return listing.one(self.database, conversation)
+
+    def conversations(self, query: str | None = None, *, limit: int = 50, offset: int = 0) -> list[Listed]:
+        """Pinned ones first, then the last changed first. With `query`: those that have all its words in the title or
+        in one turn, the last word as a beginning."""
+        return listing.listed(self.database, query, limit, offset)
+
+    def search(self, query: str, *, limit: int = 50, offset: int = 0) -> list[Found]:
+        """Single turns that have all words of `query`, the newest first."""
+        expression = match_expression(query)
+        return [] if expression is None else search_turns(self.database, expression, limit, offset)
+
+    def rename(self, conversation: ConversationId, title: str) -> None:
+        self._change("conversations", conversation, title=storable(title))
+
+    def set_model(self, conversation: ConversationId, model: str) -> None:
+        self._change("conversations", conversation, model=storable(model))
+
+    def pin(self, conversation: ConversationId, pinned: bool = True) -> None:
+        self._change("conversations", conversation, pinned=int(pinned))
+
+    def delete(self, conversation: ConversationId) -> None:
+        """Out of sight; `undelete` brings it back, `purge` takes it away for good."""
+        with self.database.writing() as now:
+            self._update("conversations", conversation, deleted_ms=now)
+
+    def undelete(self, conversation: ConversationId) -> None:
+        self._change("conversations", conversation, deleted_ms=None)
+
+    def deleted(self) -> list[Conversation]:
+        """Those that can be undeleted, the last deleted first."""
+        return listing.deleted(self.database)
+
+    def purge(self, conversation: ConversationId) -> None:
+        """Take a conversation away for good, with all its turns. The media stay, see `remove_unreferenced`."""
+        with self.database.writing():
+            listing.one(self.database, conversation)
+            self.database.rows("DELETE FROM conversations WHERE id = ?", (conversation,))
+
+    # -- turns
+
+    def add_turn(
+        self, conversation: ConversationId, parent: TurnId | None, turn: Turn, *, activate: bool = True
+    ) -> TurnId:
+        """Keep what was said below `parent` (None: at the beginning). A second child of a parent is a new branch."""
+        with self.database.writing() as now:
+            values: dict[str, Value] = {"role": turn.role, "state": "complete", "created_ms": now}
+            values |= tree.parts_columns(turn.parts)
+            added = tree.insert(self.database, conversation, parent, values, turn.attachments)
+            self._touch(conversation, now, added if activate else None)
+            return added
+
+    def begin_answer(self, parent: TurnId, recipe: Recipe, *, activate: bool = True) -> TurnId:
+        """Keep a place for the answer to the turn `parent`; it is `running` until `end_answer`. Asked for a second time
+        with the same parent, it is a sibling of the first."""
+        with self.database.writing() as now:
+            row = self.database.row("SELECT conversation FROM turns WHERE id = ?", (parent,))
+            if row is None:
+                raise tree.unknown_turn(parent)
+            values: dict[str, Value] = {"role": "assistant", "state": "running", "created_ms": now, "text": ""}
+            values |= {"writer": self._session.id, "recipe": to_json(recipe)}
+            answer = tree.insert(self.database, ConversationId(row[0]), parent, values)
+            self._touch(ConversationId(row[0]), now, answer if activate else None)
+            return answer
+
+    def set_recipe(self, answer: TurnId, recipe: Recipe) -> None:
+        """What is known later than the answer's begin: the prompt text as the engine made it, for one."""
+        self._change("turns", answer, recipe=to_json(recipe))
+
+    def append_answer(self, answer: TurnId, text: str, tokens: int) -> None:
+        """The whole text so far and its tokens. One append that fails loses nothing when the next one succeeds."""
+        with self.database.writing():
+            self._require_open(answer)
+            self._update("turns", answer, text=storable(text), tokens=tokens)
+
+    def end_answer(self, answer: TurnId, text: str, outcome: Outcome, *, tokens: int | None = None) -> None:
+        """The whole text, and how it ended. `tokens` is taken from the statistics where it is not given."""
+        statistics, failure = outcome.statistics, outcome.failure
+        if tokens is None and statistics is not None:
+            tokens = statistics.usage.completion_tokens
+        with self.database.writing() as now:
+            conversation = self._require_open(answer)
+            values: dict[str, Value] = {"text": storable(text), "state": outcome.state, "ended_ms": now, "writer": None}
+            values["statistics"] = None if statistics is None else to_json(statistics)
+            values["failure"] = None if failure is None else to_json(failure)
+            self._update("turns", answer, **values, **({} if tokens is None else {"tokens": tokens}))
+            self._touch(conversation, now, None)
+
+    def turn(self, turn: TurnId) -> StoredTurn:
+        """Raises VlmtuiError where there is none."""
+        return tree.one(self.database, turn)
+
+    def turns(self, conversation: ConversationId, before: TurnId | None = None, limit: int = 50) -> list[StoredTurn]:
+        """The last `limit` turns of the branch that is shown, or those right above `before`; the oldest first."""
+        with self.database.reading():
+            end = listing.one(self.database, conversation).leaf
+            if before is not None:
+                end = tree.one(self.database, before).parent
+            return tree.branch(self.database, end, limit)
+
+    def path(self, conversation: ConversationId) -> list[StoredTurn]:
+        """The whole branch that is shown, the oldest turn first."""
+        return self.turns(conversation, limit=_WHOLE)
+
+    def tree(self, conversation: ConversationId) -> list[StoredTurn]:
+        """Every turn of every branch, parents before their children."""
+        return tree.all_of(self.database, conversation)
+
+    def siblings(self, turn: TurnId) -> list[TurnId]:
+        """All turns with the same parent, itself among them, the oldest first."""
+        return tree.siblings(self.database, turn)
+
+    def activate(self, turn: TurnId) -> None:
+        """Show the branch through `turn`; below it, the one that was last shown there."""
+        with self.database.writing():
+            tree.show(self.database, turn)
+
+    def mark_interrupted(self) -> list[TurnId]:
+        """Mark the answers that still run though their writer is gone; what they have stays. Answers of other living
+        processes are left alone."""
+        with self.database.writing() as now:
+            rows = self.database.rows("SELECT id, writer FROM turns WHERE state = 'running' ORDER BY id")
+            alive = {writer: self._session.is_alive(writer or "") for writer in {row[1] for row in rows}}
+            dead = [TurnId(turn) for turn, writer in rows if not alive[writer]]
+            for turn in dead:
+                self._update("turns", turn, state="interrupted", ended_ms=now, writer=None)
+            return dead
+
+    # -- drafts, comparisons, media
+
+    def save_draft(self, conversation: ConversationId, draft: StoredDraft) -> None:
+        """Keep what was typed; an empty draft is none."""
+        with self.database.writing() as now:
+            listing.one(self.database, conversation)
+            listing.keep_draft(self.database, now, conversation, draft)
+
+    def draft(self, conversation: ConversationId) -> StoredDraft:
+        """What was last saved; empty where nothing was."""
+        row = self.database.row("SELECT text, attachments FROM drafts WHERE conversation = ?", (conversation,))
+        if row is None:
+            return StoredDraft()
+        return StoredDraft(text=row[0], attachments=from_json(row[1], dict[int, Attachment], otherwise={}))
+
+    def add_comparison(self, turn: TurnId, document: object, attachments: Iterable[Attachment] = ()) -> int:
+        """Keep a document (anything msgspec can write as JSON) with a turn, and the media that it needs."""
+        with self.database.writing() as now:
+            tree.one(self.database, turn)
+            tree.refer(self.database, turn, (item.sha256 for item in attachments))
+            sql = "INSERT INTO comparisons (turn, created_ms, document) VALUES (?, ?, ?) RETURNING id"
+            row = self.database.row(sql, (turn, now, to_json(document)))
+            assert row is not None
+            return int(row[0])
+
+    def comparisons(self, turn: TurnId) -> list[Comparison]:
+        """The documents of a turn, the oldest first, as plain JSON values."""
+        sql = "SELECT id, turn, created_ms, document FROM comparisons WHERE turn = ? ORDER BY id"
+        return [
+            Comparison(id=row[0], turn=row[1], created_ms=row[2], document=from_json(row[3], object, otherwise=None))
+            for row in self.database.rows(sql, (turn,))
+        ]
+
+    def unreferenced(self, older_than_s: float) -> list[Path]:
+        """Stored files that no turn and no draft needs, and that were not touched for so long."""
+        needed = {row[0] for row in self.database.rows("SELECT DISTINCT sha256 FROM media_references")}
+        return [path for sha256, path in blobs.stored(self.media, older_than_s) if sha256 not in needed]
+
+    def remove_unreferenced(self, older_than_s: float) -> int:
+        """Delete those files, and say how many. While it looks and deletes, no process can begin to need one."""
+        with self.database.writing():
+            found = self.unreferenced(older_than_s)
+            return sum(blobs.remove(path) for path in found)
+
+    def _require_open(self, answer: TurnId) -> ConversationId:
+        """An answer that was taken for interrupted may go on: its writer is alive after all."""
+        row = self.database.row("SELECT conversation, role, state FROM turns WHERE id = ?", (answer,))
+        if row is None:
+            raise tree.unknown_turn(answer)
+        if row[1] != "assistant" or row[2] not in ("running", "interrupted"):
+            raise bad_input(f"The answer {answer} has ended already ({row[2]}).")
+        return ConversationId(row[0])
+
+    def _touch(self, conversation: ConversationId, now: int, shown: TurnId | None) -> None:
+        self._update("conversations", conversation, updated_ms=now)
+        if shown is not None:
+            tree.show(self.database, shown)
+
+    def _change(self, table: str, key: ConversationId | TurnId, **values: Value) -> None:
+        with self.database.writing():
+            self._update(table, key, **values)
+
+    def _update(self, table: str, key: ConversationId | TurnId, **values: Value) -> None:
+        sets = ", ".join(f"{column} = ?" for column in values)
+        sql = f"UPDATE {table} SET {sets} WHERE id = ? RETURNING id"
+        if not self.database.rows(sql, (*values.values(), key)):
+            raise bad_input(f"There is no {table.removesuffix('s')} {key}.")

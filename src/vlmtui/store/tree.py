@@ -1,0 +1,158 @@
+"""The turns of a conversation as a tree: reading along a branch, adding, switching."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from vlmtui.domain.attachment import Attachment
+from vlmtui.domain.conversation import Part, Text
+from vlmtui.domain.engine import Failure
+from vlmtui.errors import VlmtuiError, bad_input
+from vlmtui.store.columns import from_json, storable, to_json
+from vlmtui.store.database import Database, Row, Value
+from vlmtui.store.records import ConversationId, Recipe, Statistics, StoredTurn, TurnId
+
+_COLUMNS = """
+    t.id, t.conversation, t.parent, t.depth, t.role, t.state, t.created_ms, t.ended_ms, t.tokens, t.active_child,
+    t.statistics, t.failure, t.text, t.parts, t.recipe,
+    (SELECT count(*) FROM turns AS s WHERE s.conversation = t.conversation AND s.parent IS t.parent AND s.id <= t.id),
+    (SELECT count(*) FROM turns AS s WHERE s.conversation = t.conversation AND s.parent IS t.parent)
+"""
+# A parent's id is smaller than its child's. That it is asked for ends the walks in a damaged database, too.
+_UP = """
+    WITH RECURSIVE up (id, parent, steps) AS (
+        SELECT id, parent, 1 FROM turns WHERE id = ?
+        UNION ALL
+        SELECT above.id, above.parent, up.steps + 1
+        FROM turns AS above JOIN up ON above.id = up.parent AND above.id < up.id
+        WHERE up.steps < ?
+    )
+"""
+_DOWN = """
+    WITH RECURSIVE down (id, active_child, depth) AS (
+        SELECT id, active_child, depth FROM turns WHERE id = ?
+        UNION ALL
+        SELECT below.id, below.active_child, below.depth
+        FROM turns AS below JOIN down ON below.id = down.active_child AND below.id > down.id
+    )
+"""
+
+
+def branch(database: Database, end: TurnId | None, limit: int) -> list[StoredTurn]:
+    """The last `limit` turns of the branch that ends with `end`, the oldest first. Reads no other turn."""
+    if end is None or limit < 1:
+        return []
+    sql = f"{_UP} SELECT {_COLUMNS} FROM up JOIN turns AS t ON t.id = up.id ORDER BY up.steps DESC"
+    return [_turn(row) for row in database.rows(sql, (end, limit))]
+
+
+def one(database: Database, turn: TurnId) -> StoredTurn:
+    row = database.row(f"SELECT {_COLUMNS} FROM turns AS t WHERE t.id = ?", (turn,))
+    if row is None:
+        raise unknown_turn(turn)
+    return _turn(row)
+
+
+def all_of(database: Database, conversation: ConversationId) -> list[StoredTurn]:
+    """Every turn of every branch, parents before their children."""
+    sql = f"SELECT {_COLUMNS} FROM turns AS t WHERE t.conversation = ? ORDER BY t.id"
+    return [_turn(row) for row in database.rows(sql, (conversation,))]
+
+
+def insert(
+    database: Database,
+    conversation: ConversationId,
+    parent: TurnId | None,
+    values: dict[str, Value],
+    attachments: Iterable[Attachment] = (),
+) -> TurnId:
+    """Add a row, with `values` for its other columns, and what it refers to. Inside a transaction."""
+    depth = _depth_below(database, conversation, parent)
+    columns = {"conversation": conversation, "parent": parent, "depth": depth, **values}
+    marks = ", ".join("?" * len(columns))
+    row = database.row(
+        f"INSERT INTO turns ({', '.join(columns)}) VALUES ({marks}) RETURNING id", tuple(columns.values())
+    )
+    assert row is not None
+    refer(database, TurnId(row[0]), (item.sha256 for item in attachments))
+    return TurnId(row[0])
+
+
+def show(database: Database, turn: TurnId) -> None:
+    """Make the branch through `turn` the one that is shown, down to its end. Inside a transaction."""
+    row = database.row("SELECT conversation, parent, depth FROM turns WHERE id = ?", (turn,))
+    if row is None:
+        raise unknown_turn(turn)
+    conversation, parent, depth = row
+    leaf = database.row("SELECT leaf FROM conversations WHERE id = ?", (conversation,))
+    if parent is not None and leaf is not None and leaf[0] == parent:
+        # The branch that is shown grows: nothing above changes.
+        database.rows("UPDATE turns SET active_child = ? WHERE id = ?", (turn, parent))
+    else:
+        above = database.rows(f"{_UP} SELECT id, parent FROM up", (turn, int(depth) + 1))
+        database.connection.executemany(
+            "UPDATE turns SET active_child = ? WHERE id = ?", [(child, top) for child, top in above if top is not None]
+        )
+        database.rows("UPDATE conversations SET active_root = ? WHERE id = ?", (above[-1][0], conversation))
+    end = database.row(f"{_DOWN} SELECT id FROM down ORDER BY depth DESC LIMIT 1", (turn,))
+    assert end is not None
+    database.rows("UPDATE conversations SET leaf = ? WHERE id = ?", (end[0], conversation))
+
+
+def refer(database: Database, turn: TurnId, hashes: Iterable[str]) -> None:
+    """Note that a turn needs these stored files."""
+    for sha256 in dict.fromkeys(hashes):
+        database.rows("INSERT INTO media_references (sha256, turn) VALUES (?, ?)", (sha256, turn))
+
+
+def siblings(database: Database, turn: TurnId) -> list[TurnId]:
+    row = database.row("SELECT conversation, parent FROM turns WHERE id = ?", (turn,))
+    if row is None:
+        raise unknown_turn(turn)
+    sql = "SELECT id FROM turns WHERE conversation = ? AND parent IS ? ORDER BY id"
+    return [TurnId(found[0]) for found in database.rows(sql, row)]
+
+
+def unknown_turn(turn: TurnId) -> VlmtuiError:
+    return bad_input(f"There is no turn {turn} in the conversations.")
+
+
+def parts_columns(parts: Sequence[Part]) -> dict[str, Value]:
+    """The columns that hold what was said. Where that is one text, it is held once."""
+    text = "".join(part.text for part in parts if isinstance(part, Text))
+    only_text = len(parts) == 1 and isinstance(parts[0], Text)
+    return {"text": storable(text), "parts": None if only_text else to_json(parts)}
+
+
+def _depth_below(database: Database, conversation: ConversationId, parent: TurnId | None) -> int:
+    if parent is None:
+        if database.row("SELECT 1 FROM conversations WHERE id = ?", (conversation,)) is None:
+            raise bad_input(f"There is no conversation {conversation}.")
+        return 0
+    row = database.row("SELECT depth FROM turns WHERE id = ? AND conversation = ?", (parent, conversation))
+    if row is None:
+        raise bad_input(f"There is no turn {parent} in the conversation {conversation}.")
+    return int(row[0]) + 1
+
+
+def _turn(row: Row) -> StoredTurn:
+    text = str(row[12])
+    statistics = from_json(row[10], Statistics, otherwise=None)
+    return StoredTurn(
+        id=TurnId(row[0]),
+        conversation=ConversationId(row[1]),
+        parent=row[2],
+        depth=row[3],
+        role=row[4],
+        state=row[5],
+        created_ms=row[6],
+        ended_ms=row[7],
+        tokens=row[8],
+        active_child=row[9],
+        statistics=statistics,
+        failure=from_json(row[11], Failure, otherwise=None),
+        parts=from_json(row[13], tuple[Part, ...], otherwise=(Text(text),)),
+        recipe=from_json(row[14], Recipe, otherwise=None),
+        position=row[15],
+        siblings=row[16],
+    )

@@ -1,0 +1,256 @@
+"""Exports hold everything, harm nobody; an import gives back the same, and refuses what is wrong by its place."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Callable
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from tests.unit.store.made import COMPLETE, RECIPE, attachment, opened
+from vlmtui.domain.conversation import Media, Text, Turn, assistant_turn, system_turn, user_turn
+from vlmtui.domain.engine import Failure
+from vlmtui.errors import ErrorKind, VlmtuiError
+from vlmtui.store.document import Document, document_of
+from vlmtui.store.export import Exported, to_json_document, to_markdown, to_openai, with_attachments
+from vlmtui.store.importing import add_document, read_document
+from vlmtui.store.page import to_html
+from vlmtui.store.records import Outcome, StoredDraft
+from vlmtui.store.store import Store
+
+EVIL = '</pre><script>alert(1)</script>"onerror=\x1b[31m\u202e'
+
+
+def filled(folder: Path) -> tuple[Store, Document]:
+    """A conversation with two branches, a video, a failure, a draft, a comparison."""
+    store = opened(folder)
+    cat = attachment(store.media, b"\x89PNG cat", name=f"{EVIL}.png")
+    film = attachment(store.media, b"film", name="film.mp4", modality="video")
+    conversation = store.new_conversation(title=f"Cats {EVIL}", model="shapes")
+    system = store.add_turn(conversation, None, system_turn("Be brief."))
+    asked = store.add_turn(conversation, system, Turn("user", (Text("Is "), Media(cat), Text(" it?"), Media(film))))
+    first = store.begin_answer(asked, RECIPE)
+    store.end_answer(first, "**Yes**, " + EVIL, COMPLETE)
+    second = store.begin_answer(asked, RECIPE)
+    failure = Failure(kind=ErrorKind.OUT_OF_MEMORY, message="No memory.", hint="Use less.")
+    store.end_answer(second, "Perh", Outcome(state="failed", failure=failure))
+    store.add_comparison(first, {"runs": [1, {"text": "x"}]})
+    store.activate(first)
+    store.pin(conversation)
+    store.save_draft(conversation, StoredDraft(text="[Image #1] next", attachments={1: cat}))
+    return store, document_of(store, conversation)
+
+
+def write(exported: Exported, folder: Path) -> bytes:
+    for copy in exported.copies:
+        target = folder / copy.name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(copy.source.read_bytes())
+    return exported.text.encode()
+
+
+def plain(document: Document) -> Document:
+    """Without what differs between two stores: ids, and where the files lie."""
+    ids = {turn.id: at for at, turn in enumerate(document.turns)}
+
+    def at(turn: int | None) -> int | None:
+        return None if turn is None else ids[turn]
+
+    turns = tuple(
+        msgspec.structs.replace(turn, id=ids[turn.id], parent=at(turn.parent), active_child=at(turn.active_child))
+        for turn in document.turns
+    )
+    bare = with_attachments(document, lambda item: msgspec.structs.replace(item, path=""))
+    parts = [turn.parts for turn in bare.turns]
+    turns = tuple(msgspec.structs.replace(turn, parts=part) for turn, part in zip(turns, parts, strict=True))
+    return msgspec.structs.replace(bare, turns=turns, active_root=at(document.active_root), media=())
+
+
+@pytest.mark.parametrize("inline", [True, False])
+def test_json_gives_back_the_same(inline: bool, tmp_path: Path) -> None:
+    store, document = filled(tmp_path / "a")
+    exported = to_json_document(document, inline=inline)
+    assert str(tmp_path) not in exported.text
+    data = write(exported, tmp_path / "out")
+    assert len(exported.copies) == (0 if inline else 2)
+
+    other = opened(tmp_path / "b")
+    imported = add_document(other, read_document(data), tmp_path / "out")
+    again = document_of(other, imported.conversation)
+    assert plain(again) == plain(document)
+    assert imported.missing == ()
+    assert [Path(item.path).read_bytes() for item in again.turns[1].attachments] == [b"\x89PNG cat", b"film"]
+    assert all(Path(item.path).is_relative_to(other.media) for item in again.attachments)
+    assert other.unreferenced(-60) == []
+    assert other.path(imported.conversation)[0].text == "Be brief."
+    assert len(other.search("yes")) == 1
+    other.close()
+    store.close()
+
+
+def test_importing_never_overwrites(tmp_path: Path) -> None:
+    store, document = filled(tmp_path)
+    data = write(to_json_document(document, inline=True), tmp_path)
+    one, two = (add_document(store, read_document(data), tmp_path) for _ in range(2))
+    assert len({one.conversation, two.conversation}) == 2
+    assert len(store.conversations()) == 3
+    assert plain(document_of(store, one.conversation)) == plain(document)
+    store.close()
+
+
+def test_a_missing_file_is_told(tmp_path: Path) -> None:
+    store, document = filled(tmp_path)
+    for item in document.attachments:
+        Path(item.path).unlink(missing_ok=True)
+    imported = add_document(store, read_document(to_json_document(document).text.encode()), tmp_path)
+    assert imported.missing == (f"{EVIL}.png", "film.mp4")
+    assert "the file is gone" in to_markdown(document).text
+    assert "the file is gone" in to_html(document)
+    with pytest.raises(VlmtuiError, match="gone"):
+        to_openai(document)
+    store.close()
+
+
+Damage = Callable[[Any], object]
+REFUSED: list[tuple[str, Damage, str]] = [
+    ("format", lambda d: d.update(format="other"), "$.format"),
+    ("version", lambda d: d.update(version=2), "$.version"),
+    ("no title", lambda d: d.pop("title"), "title"),
+    ("unknown field", lambda d: d["turns"][1].update(colour="red"), "`colour` is unknown - at `$.turns[1]`"),
+    ("unknown deep", lambda d: d["turns"][2]["recipe"].update(x=1), "$.turns[2].recipe"),
+    ("wrong type", lambda d: d["turns"][2].update(created_ms="now"), "$.turns[2].created_ms"),
+    ("negative", lambda d: d["turns"][2].update(tokens=-1), "$.turns[2].tokens"),
+    ("huge", lambda d: d["turns"][2].update(tokens=2**63), "$.turns[2].tokens"),
+    ("role", lambda d: d["turns"][0].update(role="tool"), "$.turns[0].role"),
+    ("running", lambda d: d["turns"][2].update(state="running"), "$.turns[2].state"),
+    ("failed user", lambda d: d["turns"][1].update(state="failed"), "$.turns[1].state"),
+    ("same id", lambda d: d["turns"][1].update(id=d["turns"][0]["id"]), "$.turns[1].id"),
+    ("late parent", lambda d: d["turns"][1].update(parent=d["turns"][2]["id"]), "$.turns[1].parent"),
+    ("child", lambda d: d["turns"][0].update(active_child=d["turns"][3]["id"]), "$.turns[0].active_child"),
+    ("root", lambda d: d.update(active_root=d["turns"][1]["id"]), "$.active_root"),
+    ("part", lambda d: d["turns"][1]["parts"][0].update(type="audio"), "$.turns[1].parts[0]"),
+    ("not listed", lambda d: d["media"].pop(), "$.media"),
+    ("listed twice", lambda d: d["media"].append(d["media"][0]), "$.media[2].sha256"),
+    ("both", lambda d: d["media"][0].update(file="x"), "$.media[0]"),
+    ("hash", lambda d: d["media"][0].update(sha256="../../etc"), "$.media[0].sha256"),
+    ("suffix", lambda d: d["media"][0].update(suffix="/../x"), "$.media[0].suffix"),
+]
+
+
+@pytest.mark.parametrize(("change", "place"), [case[1:] for case in REFUSED], ids=[case[0] for case in REFUSED])
+def test_what_is_wrong_is_refused_by_its_place(change: Damage, place: str, tmp_path: Path) -> None:
+    store, document = filled(tmp_path)
+    raw = json.loads(to_json_document(document, inline=True).text)
+    change(raw)
+    with pytest.raises(VlmtuiError) as raised:
+        read_document(json.dumps(raw).encode())
+    assert place in raised.value.message
+    store.close()
+
+
+@pytest.mark.parametrize("data", [b"", b"{", b"[]", b"null", b"\xff\xfe", b"[" * 100_000], ids=str)
+def test_what_is_no_document_is_refused(data: bytes) -> None:
+    with pytest.raises(VlmtuiError, match="no conversation"):
+        read_document(data)
+
+
+@pytest.mark.parametrize(
+    ("change", "place"),
+    [
+        ({"base64": base64.b64encode(b"another").decode()}, "$.media[0]"),
+        ({"base64": "%%%"}, "$.media[0].base64"),
+        ({"base64": None, "file": "../secret"}, "$.media[0]"),
+        ({"base64": None, "file": "/etc/passwd"}, "$.media[0]"),
+        ({"base64": None, "file": "link"}, "$.media[0]"),
+        ({"base64": None, "file": "a\0b"}, "$.media[0]"),
+    ],
+)
+def test_media_that_are_wrong_are_refused(change: dict[str, str | None], place: str, tmp_path: Path) -> None:
+    store, document = filled(tmp_path / "a")
+    folder = tmp_path / "in"
+    folder.mkdir()
+    (tmp_path / "secret").write_bytes(b"\x89PNG cat")
+    (folder / "link").symlink_to(tmp_path / "secret")
+    raw = json.loads(to_json_document(document, inline=True).text)
+    raw["media"][0].update(change)
+    with pytest.raises(VlmtuiError) as raised:
+        add_document(store, read_document(json.dumps(raw).encode()), folder)
+    assert place in raised.value.message
+    assert len(store.conversations()) == 1
+    store.close()
+
+
+def test_markdown(tmp_path: Path) -> None:
+    store, document = filled(tmp_path)
+    text, copies = to_markdown(document)
+    assert text.count("\n## ") == 3
+    assert "**Yes**" in text and "Perh" not in text
+    assert "> owner/model, raw, 12 + 3 tokens, 1.5 s" in text
+    for copy in copies:
+        assert f"](<{copy.name}>)" in text
+        assert not Path(copy.name).is_absolute() and copy.source.is_file()
+    assert len(copies) == 2
+    store.close()
+
+
+class Elements(HTMLParser):
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[tuple[str, dict[str, str | None]]] = []
+        self.text = ""
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.found.append((tag, dict(attrs)))
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+def test_html_is_one_page_that_runs_nothing(tmp_path: Path) -> None:
+    store, document = filled(tmp_path)
+    page = to_html(document)
+    parser = Elements()
+    parser.feed(page)
+    tags = {tag for tag, _ in parser.found}
+    inner = {"h1", "h2", "article", "div", "p", "figure", "img", "video", "figcaption"}
+    assert tags <= {"html", "head", "meta", "title", "style", "body"} | inner
+    names = {name for _, attributes in parser.found for name in attributes}
+    assert not {name for name in names if name.startswith("on")}
+    sources = [attributes["src"] or "" for _, attributes in parser.found if "src" in attributes]
+    assert [source[:15] for source in sources] == ["data:image/png;", "data:video/mp4;"]
+    assert base64.b64decode(sources[0].partition(",")[2]) == b"\x89PNG cat"
+    assert "<script>alert(1)</script>" in parser.text
+    assert "\x1b" not in page and "\u202e" not in page
+    assert "prefers-color-scheme" in page
+    store.close()
+
+
+def test_openai_messages(tmp_path: Path) -> None:
+    store, document = filled(tmp_path)
+    found = json.loads(to_openai(document))
+    system, user, assistant = found["messages"]
+    assert found["model"] == "shapes"
+    assert system == {"role": "system", "content": "Be brief."}
+    assert [part["type"] for part in user["content"]] == ["text", "image_url", "text", "video_url"]
+    url = user["content"][1]["image_url"]["url"]
+    assert url == "data:image/png;base64," + base64.b64encode(b"\x89PNG cat").decode()
+    assert assistant["content"].startswith("**Yes**")
+    store.close()
+
+
+def test_an_answer_that_runs_is_exported_as_interrupted(tmp_path: Path) -> None:
+    store = opened(tmp_path)
+    conversation = store.new_conversation()
+    store.append_answer(store.begin_answer(store.add_turn(conversation, None, user_turn("?")), RECIPE), "so far", 2)
+    document = document_of(store, conversation)
+    assert (document.turns[1].state, document.turns[1].parts) == ("interrupted", assistant_turn("so far").parts)
+    read_document(to_json_document(document).text.encode())
+    empty = document_of(store, store.new_conversation())
+    assert read_document(to_json_document(empty).text.encode()).turns == ()
+    assert to_markdown(empty).text.startswith("# ")
+    store.close()
