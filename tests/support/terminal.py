@@ -66,6 +66,7 @@ class Terminal:
             cwd=cwd,
             timeout=None,
         )
+        self._process.delaybeforesend = None  # a terminal answers at once; pexpect would wait 50 ms
         self.screen.answer = self.type
 
     def __enter__(self) -> Self:

@@ -29,7 +29,7 @@ def test_parts_follow_the_text() -> None:
 def test_what_only_looks_like_a_token_is_text() -> None:
     draft = Draft()
     draft.fill(draft.reserve(), image())
-    draft.text = "[Image #7] [Video #1] [Image #01] [image #1] [File #1]"
+    draft.text = "[Image #7] [Video #1] [Image #01] [image #1] [File #3]"
     assert draft.parts == (Text(draft.text),)
 
 

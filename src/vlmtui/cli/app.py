@@ -21,9 +21,6 @@ def app(arguments: argparse.Namespace) -> int:
             "The app needs a terminal on stdin and stdout, and here is none.",
             hint="Use `vlmtui ask --image PATH QUESTION` in scripts; `vlmtui --help` lists the other commands.",
         )
-    # Nearly all that a start makes stays: looking through it for garbage only delays the first paint. The app goes
-    # back to collecting once it stands.
-    gc.disable()
     try:
         return _open(arguments)
     finally:

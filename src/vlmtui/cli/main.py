@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import importlib
 import os
 import signal
@@ -26,6 +27,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         parser.error(f"{misplaced} must stand after the command {arguments.command!r}")
     if hasattr(sys.stdout, "reconfigure"):
         sys.stdout.reconfigure(errors="backslashreplace")
+    if arguments.command == "app":
+        # Nearly all that a start makes stays: looking through it for garbage only delays the first paint. The app
+        # goes back to collecting once it stands.
+        gc.disable()
     try:
         command = importlib.import_module(f"vlmtui.cli.{_MODULES[arguments.command]}")
         status: int = getattr(command, arguments.command)(arguments)

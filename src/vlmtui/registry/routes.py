@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+import sys
 from functools import cache
-from importlib import metadata, resources, util
+from importlib import resources, util
+from pathlib import Path
 
 import msgspec
 
@@ -27,12 +29,16 @@ class Architectures(msgspec.Struct, frozen=True):
 
 @cache
 def vllm_version() -> str | None:
-    """The installed vLLM's version, `0.32.0`; None where there is none."""
+    """The installed vLLM's version, `0.32.0`; None where there is none.
+
+    Read off the name of its metadata's folder: `importlib.metadata`, and the e-mail parser it brings, would take a
+    tenth of the app's start.
+    """
     for name in _DISTRIBUTIONS:
-        try:
-            return metadata.version(name).partition("+")[0]
-        except metadata.PackageNotFoundError:
-            continue
+        prefix, suffix = f"{name.replace('-', '_')}-", ".dist-info"
+        for folder in sys.path:
+            for found in Path(folder).glob(f"{prefix}[0-9]*{suffix}"):
+                return found.name.removeprefix(prefix).removesuffix(suffix).partition("+")[0]
     return None
 
 
