@@ -21,6 +21,7 @@ from vlmtui.registry.loader import Registry
 from vlmtui.ui.app import ExitReport, VlmtuiApp
 from vlmtui.ui.controllers.engine import EngineState
 from vlmtui.ui.graphics import Graphics
+from vlmtui.ui.screens.chat import ChatScreen
 from vlmtui.ui.services import Services
 
 OUT = Path(__file__).parents[1] / "screenshots"
@@ -56,6 +57,10 @@ async def ask(app: VlmtuiApp, pilot: Pilot[ExitReport | None], text: str, *files
         app.post_message(events.Paste(str(file)))
         await until(pilot, lambda count=count: len(chat.staged) > count)  # type: ignore[misc]
     if files:
+        screen = app.screen
+        assert isinstance(screen, ChatScreen)
+        await until(pilot, lambda: screen.cost is not None)
+        await pilot.pause(0.5)
         save(app, "attached")
     await pilot.press(*(" " if char == " " else char for char in text))
     turns = len(chat.exchanges)
@@ -88,7 +93,19 @@ async def session(paths: Paths, size: tuple[int, int], *, theme: str = "") -> No
         if not theme:
             await ask(app, pilot, "Show me some Markdown.")
             save(app, "markdown")
-            for key, name in (("f2", "settings"), ("f1", "help"), ("ctrl+o", "browser"), ("f4", "log")):
+            app.post_message(events.Paste(str(next(SAMPLES.glob("*.mp4")))))
+            await until(pilot, lambda: bool(app.chat_controller and app.chat_controller.staged))
+            app.run_action_id("frames")
+            await pilot.pause(2.5)
+            save(app, "frames")
+            await pilot.press("escape")
+            for key, name in (
+                ("f9", "viewer"),
+                ("f2", "settings"),
+                ("f1", "help"),
+                ("ctrl+o", "browser"),
+                ("f4", "log"),
+            ):
                 await pilot.press(key)
                 await pilot.pause(0.8)
                 save(app, name)
