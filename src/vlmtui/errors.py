@@ -25,6 +25,7 @@ class ErrorKind(StrEnum):
     MODEL_UNKNOWN = "model_unknown"
     ENGINE_DIED = "engine_died"
     ENGINE_BUSY = "engine_busy"
+    NOT_KEPT = "not_kept"
     PROTOCOL = "protocol"
     INTERNAL = "internal"
 

@@ -92,6 +92,17 @@ class EngineInfo(msgspec.Struct, frozen=True, kw_only=True):
     load_s: float
     engine_args: dict[str, object] = msgspec.field(default_factory=dict)
     """The arguments as finally used."""
+    revision: str | None = None
+    """The commit of the weights, where they came from a hub."""
+    chat_template: str = ""
+    """The source of the model's own chat template; empty where it has none, or none in Jinja."""
+    special_tokens: tuple[str, ...] = ()
+    """The tokenizer's special tokens, by their text."""
+    stop_tokens: tuple[str, ...] = ()
+    """Tokens that end an answer by the model's own configuration, by their text."""
+    bos_token: str | None = None
+    adds_bos: bool = False
+    """Whether the tokenizer puts the BOS token before a raw prompt by itself."""
 
 
 class EngineReady(msgspec.Struct, frozen=True, tag="engine_ready"):
@@ -155,6 +166,39 @@ class GenerateRequest(msgspec.Struct, frozen=True, kw_only=True):
     sampling: Sampling
     only_render: bool = False
     """Make the prompt, media processed and counted, and end after PromptReady: nothing is generated."""
+    logprobs: int | None = None
+    """Tell the log-probability of every token of the answer, and so many of the likeliest tokens at its place."""
+    keep: bool = False
+    """Go on when the client is lost, and keep the answer until it is fetched (`Engine.resume`) and let go."""
+
+
+class Token(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """An entry of the tokenizer's vocabulary."""
+
+    text: str
+    """Decoded alone, special tokens kept. Hostile text."""
+    special: bool = False
+    data: bytes | None = None
+    """Its bytes, where the text does not tell them: parts of characters."""
+
+
+Vocabulary = dict[int, Token]
+"""Tokens by their ids."""
+
+
+class Candidate(msgspec.Struct, frozen=True, kw_only=True):
+    """A token that might have come, and the logarithm of its probability."""
+
+    token_id: int
+    logprob: float
+
+
+class TokenLogprob(msgspec.Struct, frozen=True, kw_only=True):
+    """A token of the answer, and the likeliest at its place, the likeliest first."""
+
+    token_id: int
+    logprob: float
+    top: tuple[Candidate, ...] = ()
 
 
 class MediaSpan(msgspec.Struct, frozen=True, kw_only=True):
@@ -168,6 +212,13 @@ class MediaSpan(msgspec.Struct, frozen=True, kw_only=True):
     """Tokens from the first to the last of the span."""
     tokens: int
     """How many of them are embeddings of the image or video (separators not counted)."""
+    resized: tuple[int, int] | None = None
+    """Width and height, in pixels, that the processor made of it (of a tile where it made tiles); None where it does
+    not say."""
+    grid: tuple[int, ...] = ()
+    """Patches as the processor counts them (frames, rows, columns), or tiles; empty where it does not say."""
+    tensors: dict[str, tuple[int, ...]] = msgspec.field(default_factory=dict)
+    """Shapes of what the processor made of it, by name (`pixel_values`: (1024, 1176))."""
 
 
 class Usage(msgspec.Struct, frozen=True, kw_only=True):
@@ -195,6 +246,8 @@ class PromptReady(msgspec.Struct, frozen=True, kw_only=True, tag="prompt_ready")
     """Decoded from `token_ids`, special tokens kept, each image's run of tokens as it stands."""
     token_ids: tuple[int, ...]
     media: tuple[MediaSpan, ...]
+    vocabulary: Vocabulary = msgspec.field(default_factory=dict)
+    """Every token of the prompt, once."""
 
 
 class Delta(msgspec.Struct, frozen=True, kw_only=True, tag="delta"):
@@ -204,6 +257,12 @@ class Delta(msgspec.Struct, frozen=True, kw_only=True, tag="delta"):
     text: str
     tokens: int
     """Tokens behind this text."""
+    token_ids: tuple[int, ...] = ()
+    """Those tokens."""
+    vocabulary: Vocabulary = msgspec.field(default_factory=dict)
+    """Tokens of `token_ids` and `logprobs` that neither the prompt nor an earlier delta has told."""
+    logprobs: tuple[TokenLogprob, ...] = ()
+    """One a token, where they were asked for."""
 
 
 FinishReason = Literal["stop", "length"]

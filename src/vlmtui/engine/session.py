@@ -22,7 +22,9 @@ from vlmtui.domain.engine import (
     Prompt,
     PromptReady,
     Timings,
+    TokenLogprob,
     Usage,
+    Vocabulary,
 )
 from vlmtui.domain.sampling import Sampling
 from vlmtui.engine.interface import Engine
@@ -42,6 +44,12 @@ class Answer:
     prompt: PromptReady | None = None
     outcome: Finished | Failed | Cancelled | None = None
     tokens: int = 0
+    token_ids: list[int] = field(default_factory=list)
+    """Of the answer."""
+    vocabulary: Vocabulary = field(default_factory=dict)
+    """Every token of the prompt and the answer."""
+    logprobs: list[TokenLogprob] = field(default_factory=list)
+    """One a token of the answer, where they were asked for."""
 
     @property
     def text(self) -> str:
@@ -77,9 +85,13 @@ class Answer:
         match event:
             case PromptReady():
                 self.prompt = event
-            case Delta(text=text, tokens=tokens):
-                self.pieces.append(text)
-                self.tokens += tokens
+                self.vocabulary.update(event.vocabulary)
+            case Delta():
+                self.pieces.append(event.text)
+                self.tokens += event.tokens
+                self.token_ids += event.token_ids
+                self.vocabulary.update(event.vocabulary)
+                self.logprobs += event.logprobs
             case Finished() | Failed() | Cancelled():
                 self.outcome = event
 
@@ -95,6 +107,8 @@ def make_request(
     *,
     mode: PromptMode = "chat",
     request_id: str | None = None,
+    logprobs: int | None = None,
+    keep: bool = False,
 ) -> GenerateRequest:
     """The request for the answer to the last turn. Raises VlmtuiError when the family cannot take the conversation."""
     build = chat_prompt if mode == "chat" else raw_prompt
@@ -102,6 +116,8 @@ def make_request(
         request_id=request_id or new_request_id(),
         prompt=build(family, turns),
         sampling=with_family_stops(family, sampling),
+        logprobs=logprobs,
+        keep=keep,
     )
 
 

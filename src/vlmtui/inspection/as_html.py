@@ -6,7 +6,7 @@ import base64
 import html
 from collections.abc import Callable, Iterable, Iterator
 
-from vlmtui.inspection.as_markdown import difference_lines, facts, side_facts
+from vlmtui.inspection.as_markdown import difference_lines, facts, side_facts, side_title
 from vlmtui.inspection.columns import Run, answer_runs, prompt_runs
 from vlmtui.inspection.replay import Comparison, MediaRecord, Side
 from vlmtui.inspection.visible import visible
@@ -69,7 +69,7 @@ def _page(comparison: Comparison, read_media: Callable[[MediaRecord], bytes | No
 
 
 def _side(side: Side, prompt: Iterable[Run], answer: Iterable[Run]) -> Iterator[str]:
-    yield f"<section>\n<h2>{_escaped(side.mode.capitalize())}</h2>"
+    yield f"<section>\n<h2>{_escaped(side_title(side), keep='')}</h2>"
     yield f'<p class="facts">{_escaped(side_facts(side), keep="")}</p>'
     yield f"<h3>Prompt</h3>\n<pre>\n{_runs(prompt)}</pre>"
     if side.failure:

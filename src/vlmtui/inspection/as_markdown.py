@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import msgspec
 
@@ -38,7 +38,10 @@ def facts(comparison: Comparison) -> list[tuple[str, str]]:
 def side_facts(side: Side) -> str:
     """How the answer ended, tokens and times, in one line; hostile only in the text of a stop token."""
     usage, timings = side.usage, side.timings
-    parts = [f"{usage.prompt_tokens or len(side.prompt_token_ids):,} prompt tokens"]
+    parts = [f"seed {side.seed}"] if side.seed is not None else []
+    if side.temperature is not None:
+        parts.append(f"temperature {side.temperature:g}")
+    parts += [f"{usage.prompt_tokens or len(side.prompt_token_ids):,} prompt tokens"]
     if usage.image_tokens:
         parts.append(f"{usage.image_tokens:,} of them image tokens")
     parts.append(f"{usage.completion_tokens or len(side.answer_token_ids):,} answer tokens")
@@ -49,8 +52,19 @@ def side_facts(side: Side) -> str:
     return ", ".join(parts) + f"; ended by {ended}" + (f" ({side.stop})" if side.stop else "")
 
 
+def side_title(side: Side) -> str:
+    """Hostile where the side has a label."""
+    return side.label or side.mode.capitalize()
+
+
 def difference_lines(comparison: Comparison) -> list[str]:
-    """The summary in plain sentences; hostile only in what they quote."""
+    """The summary in plain sentences; hostile only in what they quote. Of more than two sides: which of them are not
+    as the first."""
+    if len(comparison.sides) > 2:
+        return [
+            _unlike_first(comparison.sides, "prompt", lambda side: side.prompt_token_ids or side.prompt),
+            _unlike_first(comparison.sides, "answer", lambda side: side.answer),
+        ]
     found = comparison.difference
     if found is None:
         return []
@@ -63,6 +77,17 @@ def difference_lines(comparison: Comparison) -> list[str]:
     return [*lines, *(finding for finding in found.findings if finding != "no difference")]
 
 
+def _unlike_first(sides: Sequence[Side], what: str, shown: Callable[[Side], object]) -> str:
+    first = shown(sides[0])
+    numbers = [str(number) for number, side in enumerate(sides, start=1) if shown(side) != first]
+    if not numbers:
+        return f"The {what}s of all {len(sides)} are identical."
+    same = len(sides) - len(numbers)
+    rest = f"{same} of {len(sides)} are identical; " if same > 1 else ""
+    which = "number" if len(numbers) == 1 else "numbers"
+    return f"{what.capitalize()}s: {rest}{which} {', '.join(numbers)} not as the first."
+
+
 def _lines(comparison: Comparison) -> Iterator[str]:
     yield f"# Comparison: {_code(comparison.model)}"
     yield ""
@@ -71,11 +96,15 @@ def _lines(comparison: Comparison) -> Iterator[str]:
         yield from ("", "## Difference", "")
         yield from (f"- {_code(line) if number > 1 else line}" for number, line in enumerate(said))
     for side, runs in zip(comparison.sides, prompt_runs(comparison), strict=True):
-        yield from ("", f"## {side.mode.capitalize()}", "", f"{_code(side_facts(side))}", "", "Prompt:", "")
+        yield from ("", f"## {_heading(side)}", "", f"{_code(side_facts(side))}", "", "Prompt:", "")
         yield _block(_text(runs))
         if side.failure:
             yield from ("", f"Failed: {_code(side.failure)}")
         yield from ("", "Answer:", "", _block(side.answer))
+
+
+def _heading(side: Side) -> str:
+    return _code(side.label) if side.label else side_title(side)
 
 
 def _text(runs: Iterable[Run]) -> str:

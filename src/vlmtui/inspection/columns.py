@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, TypeVar
 
 from vlmtui.domain.attachment import Attachment
 from vlmtui.inspection.answer_diff import answer_diff
+from vlmtui.inspection.made import tokens_of
 from vlmtui.inspection.prompt_diff import PromptTokens, prompt_diff
-from vlmtui.inspection.replay import Comparison, Side
-from vlmtui.inspection.tokens import Piece, pieces_of
+from vlmtui.inspection.replay import Comparison
+from vlmtui.inspection.tokens import Piece
 
 Style = Literal["text", "special", "media"]
+T = TypeVar("T")
 
 _SPECIAL = re.compile(r"<\|[^\s<>|]{1,80}\|>|<｜[^\s<>｜]{1,80}｜>|</?s>|\[/?INST\]|<(?:start|end)_of_[a-z]+>")
 
@@ -28,34 +30,40 @@ class Run:
 
 
 def prompt_runs(comparison: Comparison) -> list[list[Run]]:
-    """Every side's prompt: by tokens, images as one, where all sides have their token texts; else by words."""
+    """Every side's prompt: by tokens, images as one, where all sides have their token texts; else by words.
+
+    Of two sides, both are marked where they differ; of more, each but the first where it differs from the first.
+    """
     sides = comparison.sides
     if not all(side.prompt_token_texts for side in sides):
         return _by_words([side.prompt for side in sides])
-    prompts = [_tokens(comparison, side) for side in sides]
-    if len(prompts) == 1:
-        one = prompts[0]
-        return [_joined(_of_pieces(pieces_of(one.ids, one.texts, one.special_ids, one.media, one.attachments), False))]
-    left: list[Run] = []
-    right: list[Run] = []
-    for span in prompt_diff(*prompts).spans:
-        left += _of_pieces(span.left, span.operation != "equal")
-        right += _of_pieces(span.right, span.operation != "equal")
-    return [_joined(left), _joined(right)]
+    attachments = _attachments(comparison)
+    return _held_against_first([tokens_of(side, attachments) for side in sides], _prompt_alone, _prompts_marked)
 
 
 def answer_runs(comparison: Comparison) -> list[list[Run]]:
-    """Every side's answer, by words."""
+    """Every side's answer, by words; marked as `prompt_runs` marks."""
     return _by_words([side.answer for side in comparison.sides])
 
 
-def _tokens(comparison: Comparison, side: Side) -> PromptTokens:
-    return PromptTokens(
-        ids=side.prompt_token_ids,
-        texts=side.prompt_token_texts,
-        special_ids=frozenset(comparison.special_token_ids),
-        media=side.media,
-        attachments=_attachments(comparison),
+def _held_against_first(
+    items: Sequence[T], alone: Callable[[T], list[Run]], marked: Callable[[T, T], tuple[list[Run], list[Run]]]
+) -> list[list[Run]]:
+    first, *others = items
+    if len(others) == 1:
+        return list(marked(first, others[0]))
+    return [alone(first), *(marked(first, other)[1] for other in others)]
+
+
+def _prompt_alone(prompt: PromptTokens) -> list[Run]:
+    return _joined(_of_pieces(prompt.pieces(), False))
+
+
+def _prompts_marked(left: PromptTokens, right: PromptTokens) -> tuple[list[Run], list[Run]]:
+    spans = prompt_diff(left, right).spans
+    return (
+        _joined([run for span in spans for run in _of_pieces(span.left, span.operation != "equal")]),
+        _joined([run for span in spans for run in _of_pieces(span.right, span.operation != "equal")]),
     )
 
 
@@ -75,13 +83,15 @@ def _of_pieces(pieces: Sequence[Piece], differs: bool) -> list[Run]:
 
 
 def _by_words(texts: Sequence[str]) -> list[list[Run]]:
-    if len(texts) != 2:
-        return [_joined(list(_of_text(text, False))) for text in texts]
-    spans = answer_diff(texts[0], texts[1]).spans
-    return [
-        _joined([run for span in spans for run in _of_text(getattr(span, side), span.operation != "equal")])
-        for side in ("left", "right")
-    ]
+    return _held_against_first(texts, lambda text: _joined(list(_of_text(text, False))), _words_marked)
+
+
+def _words_marked(left: str, right: str) -> tuple[list[Run], list[Run]]:
+    spans = answer_diff(left, right).spans
+    return (
+        _joined([run for span in spans for run in _of_text(span.left, span.operation != "equal")]),
+        _joined([run for span in spans for run in _of_text(span.right, span.operation != "equal")]),
+    )
 
 
 def _of_text(text: str, differs: bool) -> Iterator[Run]:

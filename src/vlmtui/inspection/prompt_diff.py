@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from vlmtui.domain.attachment import Attachment
 from vlmtui.domain.engine import MediaSpan
@@ -27,6 +27,12 @@ class PromptTokens:
     """In the order of their placeholders; they tell whether two images are the same picture."""
     name: str = ""
     """How findings call it: `the chat template`; empty: `the left`, `the right`."""
+    raw_bytes: Mapping[int, bytes] = field(default_factory=dict)
+    """Of the tokens that are not whole characters, by their id."""
+
+    def pieces(self) -> list[Piece]:
+        """Raises ValueError where ids and texts are not equally many."""
+        return pieces_of(self.ids, self.texts, self.special_ids, self.media, self.attachments, self.raw_bytes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +54,7 @@ def prompt_diff(left: PromptTokens, right: PromptTokens, *, generation_prompt: s
 
     Raises ValueError where ids and texts of a side are not equally many.
     """
-    one, other = _pieces(left), _pieces(right)
+    one, other = left.pieces(), right.pieces()
     keys = (_keys(one, left.attachments), _keys(other, right.attachments))
     spans = tuple(
         PromptSpan(
@@ -66,10 +72,6 @@ def prompt_diff(left: PromptTokens, right: PromptTokens, *, generation_prompt: s
         first_divergence=_first_divergence(spans),
         findings=findings_of(spans, names, generation_prompt),
     )
-
-
-def _pieces(prompt: PromptTokens) -> list[Piece]:
-    return pieces_of(prompt.ids, prompt.texts, prompt.special_ids, prompt.media, prompt.attachments)
 
 
 def _keys(pieces: Sequence[Piece], attachments: Sequence[Attachment]) -> list[Hashable]:

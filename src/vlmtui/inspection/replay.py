@@ -7,18 +7,22 @@ import binascii
 import hashlib
 import re
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Annotated, Literal
 
 import msgspec
 
 from vlmtui.domain.attachment import Attachment, Modality
-from vlmtui.domain.engine import FinishReason, MediaSpan, Timings, Usage
+from vlmtui.domain.engine import FinishReason, MediaSpan, Prompt, Timings, Usage
 from vlmtui.domain.sampling import Sampling
 from vlmtui.errors import VlmtuiError, bad_input
 from vlmtui.inspection.answer_diff import AnswerDiff
 from vlmtui.inspection.prompt_diff import PromptDiff
 
+SIDES_MAX = 8
 _TYPES = {"jpeg": "image/jpeg", "png": "image/png", "webp": "image/webp", "gif": "image/gif"}
+_STORED = {".png": "image/png", ".jpg": "image/jpeg"}
+"""By the stored copy's ending: of most formats that is a PNG of the prepared pixels."""
 _BASE64 = re.compile(r"[A-Za-z0-9+/]*={0,2}")
 
 Natural = Annotated[int, msgspec.Meta(ge=0)]
@@ -48,7 +52,7 @@ class MediaRecord(Record, frozen=True, kw_only=True):
         return None if self.data is None else base64.b64decode(self.data, validate=True)
 
 
-class Candidate(Record, frozen=True, kw_only=True):
+class CandidateRecord(Record, frozen=True, kw_only=True):
     """A token that might have come, and the logarithm of its probability."""
 
     token_id: Natural
@@ -56,27 +60,41 @@ class Candidate(Record, frozen=True, kw_only=True):
     logprob: float
 
 
-class TokenLogprob(Record, frozen=True, kw_only=True):
-    """A token of the answer, and the likeliest at its place."""
+class LogprobRecord(Record, frozen=True, kw_only=True):
+    """A token of the answer, and the likeliest at its place, the likeliest first."""
 
     token_id: Natural
     text: str
     logprob: float
-    top: tuple[Candidate, ...] = ()
+    top: tuple[CandidateRecord, ...] = ()
 
 
 class Side(Record, frozen=True, kw_only=True):
     """One of the prompts and what the model answered."""
 
     mode: Literal["chat", "raw"]
+    label: str = ""
+    """What people call it, where the mode does not say it: `seed 2`. Hostile text."""
+    seed: int | None = None
+    """Where it is not the comparison's."""
+    temperature: float | None = None
+    """Where it is not the comparison's."""
+    request: Prompt | None = None
+    """What was asked for, to run it again; its attachments have no paths, their hashes name them."""
     prompt: str
     """As the model was given it, decoded; each image's run of tokens as it stands."""
     prompt_token_ids: tuple[Natural, ...]
     prompt_token_texts: tuple[str, ...] = ()
     """The prompt's tokens one by one; as many as the ids, or none."""
+    special_token_ids: tuple[Natural, ...] = ()
+    """Which tokens of the prompt and the answer are special."""
+    token_bytes: dict[Natural, bytes] = msgspec.field(default_factory=dict)
+    """Of the tokens that are not whole characters, by their id; base64."""
     media: tuple[MediaSpan, ...] = ()
     answer: str = ""
     answer_token_ids: tuple[Natural, ...] = ()
+    answer_token_texts: tuple[str, ...] = ()
+    """As many as the ids, or none."""
     usage: Usage = Usage()
     timings: Timings = Timings()
     finish_reason: FinishReason | None = None
@@ -84,7 +102,7 @@ class Side(Record, frozen=True, kw_only=True):
     stop: str | None = None
     failure: str = ""
     """Why there is no answer, or not all of it."""
-    logprobs: tuple[TokenLogprob, ...] | None = None
+    logprobs: tuple[LogprobRecord, ...] | None = None
 
 
 class DiffSummary(Record, frozen=True, kw_only=True):
@@ -113,17 +131,17 @@ class Comparison(Record, frozen=True, kw_only=True):
     """As finally used."""
     sampling: Sampling
     attachments: tuple[MediaRecord, ...] = ()
-    special_token_ids: tuple[Natural, ...] = ()
-    """Of the tokenizer: which tokens of the prompts are special."""
     sides: tuple[Side, ...]
-    """One or two."""
+    """One to eight; the others are held against the first."""
     difference: DiffSummary | None = None
-    """None with one side."""
+    """None with one side, or where the first or the second has no prompt."""
 
 
 def media_record(attachment: Attachment, content: bytes | None = None) -> MediaRecord:
     """The record of an attachment; with its bytes, the document holds all that is needed."""
-    known = _TYPES.get(attachment.format.lower()) if attachment.modality == "image" else None
+    known = _STORED.get(Path(attachment.path).suffix) or _TYPES.get(attachment.format.lower())
+    if attachment.modality != "image":
+        known = None
     return MediaRecord(
         sha256=attachment.sha256,
         name=attachment.name.encode("utf-8", "replace").decode(),
@@ -158,7 +176,7 @@ def from_json(data: bytes) -> Comparison:
     """
     try:
         comparison = msgspec.json.decode(data, type=Comparison)
-        unknown = _unknown(msgspec.json.decode(data), msgspec.to_builtins(comparison), "$")
+        unknown = _unknown(msgspec.json.decode(data), msgspec.to_builtins(comparison, str_keys=True), "$")
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise _wrong(str(error)) from error
     problem = f"unknown field `{unknown}`" if unknown else _problem(comparison)
@@ -180,11 +198,13 @@ def _unknown(given: object, read: object, path: str) -> str:
 
 
 def _problem(comparison: Comparison) -> str:
-    if not 1 <= len(comparison.sides) <= 2:
-        return f"there must be one or two sides, not {len(comparison.sides)}"
+    if not 1 <= len(comparison.sides) <= SIDES_MAX:
+        return f"there must be one to {SIDES_MAX} sides, not {len(comparison.sides)}"
     for side in comparison.sides:
         if side.prompt_token_texts and len(side.prompt_token_texts) != len(side.prompt_token_ids):
             return "a prompt's token texts are not as many as its token ids"
+        if side.answer_token_texts and len(side.answer_token_texts) != len(side.answer_token_ids):
+            return "an answer's token texts are not as many as its token ids"
     for item in comparison.attachments:
         if item.data is None:
             continue

@@ -11,10 +11,11 @@ from typing import Literal
 
 from vlmtui.domain.attachment import Attachment
 from vlmtui.domain.engine import MediaSpan
+from vlmtui.domain.token_bytes import bytes_of_entry, is_text
 
 Kind = Literal["text", "special", "media"]
 
-_BYTE = re.compile(r"<0x([0-9A-Fa-f]{2})>")
+_BYTE = re.compile(r"<0x[0-9A-Fa-f]{2}>")
 _INVALID = re.compile("[\udc80-\udcff]+")
 _NO_BYTES: Mapping[int, bytes] = {}
 
@@ -88,14 +89,6 @@ def attachment_of(span: MediaSpan, attachments: Sequence[Attachment]) -> Attachm
     return same[span.index] if 0 <= span.index < len(same) else None
 
 
-def bytes_of_entry(entry: str) -> bytes | None:
-    """The bytes of a vocabulary entry: of byte-level BPE (`âĤ`) or of a byte fallback (`<0xE2>`); None for others."""
-    if match := _BYTE.fullmatch(entry):
-        return bytes([int(match[1], 16)])
-    values = [_BYTE_OF.get(char) for char in entry]
-    return bytes(value for value in values if value is not None) if values and None not in values else None
-
-
 def shown_bytes(data: bytes) -> str:
     """The characters in `data`; bytes that are none as `⟨e2 82⟩`."""
     text = data.decode("utf-8", "surrogateescape")
@@ -104,16 +97,6 @@ def shown_bytes(data: bytes) -> str:
 
 def _hex(data: bytes) -> str:
     return f"⟨{data.hex(' ')}⟩"
-
-
-def _byte_alphabet() -> dict[str, int]:
-    """GPT-2's way to write bytes as characters: printable ones stand for themselves, the others from U+0100 on."""
-    plain = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
-    others = [byte for byte in range(256) if byte not in plain]
-    return {chr(byte): byte for byte in plain} | {chr(0x100 + number): byte for number, byte in enumerate(others)}
-
-
-_BYTE_OF = _byte_alphabet()
 
 
 def _shown(token: int, text: str, raw_bytes: Mapping[int, bytes]) -> str:
@@ -126,21 +109,13 @@ def _shown(token: int, text: str, raw_bytes: Mapping[int, bytes]) -> str:
 def _broken(token: int, text: str, raw_bytes: Mapping[int, bytes]) -> bytes | None:
     """The bytes of a token that is not made of whole characters; None for every other token."""
     data = raw_bytes.get(token)
-    if data is None and (match := _BYTE.fullmatch(text)):
-        data = bytes([int(match[1], 16)])
+    if data is None and _BYTE.fullmatch(text):
+        data = bytes_of_entry(text)
     if data is None and _INVALID.search(text):
         data = text.encode("utf-8", "surrogateescape")
     if data is None:
         return None
-    return None if _is_text(data) else data
-
-
-def _is_text(data: bytes) -> bool:
-    try:
-        data.decode()
-    except UnicodeDecodeError:
-        return False
-    return True
+    return None if is_text(data) else data
 
 
 def _of_media(span: MediaSpan, ids: Sequence[int], texts: Sequence[str], attachments: Sequence[Attachment]) -> Piece:
@@ -167,11 +142,11 @@ def _with_characters(pieces: list[Piece], texts: Sequence[str], raw_bytes: Mappi
             runs[-1].append(number)
         else:
             runs.append([number])
-        is_open = not _is_text(b"".join(parts[one] for one in runs[-1]))
+        is_open = not is_text(b"".join(parts[one] for one in runs[-1]))
     labelled = list(pieces)
     for run in runs:
         whole = shown_bytes(b"".join(parts[number] for number in run))
-        if _is_text(b"".join(parts[number] for number in run)):
+        if is_text(b"".join(parts[number] for number in run)):
             for number in run:
                 old = pieces[number]
                 labelled[number] = Piece(old.text, old.ids, old.kind, old.offset, label=f"part of “{whole.strip()}”")

@@ -18,6 +18,9 @@ ENVIRONMENT = {
 """Set unless the user has set them otherwise."""
 CPU_ENVIRONMENT = {"VLLM_CPU_KVCACHE_SPACE": "1"}
 """GiB; vLLM's own default takes more than a small machine has."""
+EAGER_CPU_ENVIRONMENT = {"TORCH_COMPILE_DISABLE": "1"}
+"""For a CPU where the model itself is not compiled: vLLM would compile a few small functions all the same, each at the
+first request that needs it (log-probabilities, sampling without a seed), which then stalls for seconds."""
 _CPU_DEFAULTS: dict[str, object] = {"dtype": "float32", "enforce_eager": True, "max_num_seqs": 8}
 # On a CPU it is the share of all RAM that must be free at the start, so a family's figures for GPUs mean nothing there.
 _CPU_FORCED: dict[str, object] = {"gpu_memory_utilization": 0.3, "tensor_parallel_size": 1}

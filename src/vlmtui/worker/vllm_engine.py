@@ -1,4 +1,4 @@
-"""vLLM's AsyncLLM behind the worker's own interface. The only file of the project that imports vLLM."""
+"""vLLM's AsyncLLM behind the worker's own interface."""
 
 from __future__ import annotations
 
@@ -15,19 +15,16 @@ from typing import Any
 
 from PIL import Image
 
-from vlmtui.domain.attachment import Attachment, Modality
+from vlmtui.domain.attachment import Attachment
 from vlmtui.domain.conversation import user_turn
 from vlmtui.domain.engine import (
     ChatPrompt,
-    Delta,
     EngineEvent,
-    EngineInfo,
     Finished,
     FinishReason,
     GenerateRequest,
     LoadSpec,
     LoadStage,
-    MediaSpan,
     MessagesPrompt,
     Prompt,
     PromptReady,
@@ -36,18 +33,20 @@ from vlmtui.domain.engine import (
     Usage,
 )
 from vlmtui.domain.sampling import Sampling
-from vlmtui.errors import ErrorKind, VlmtuiError, bad_input
-from vlmtui.worker.engine_args import CPU_ENVIRONMENT, ENVIRONMENT, engine_arguments
+from vlmtui.errors import ErrorKind, VlmtuiError
+from vlmtui.worker.answer_tokens import AnswerTokens
+from vlmtui.worker.describing import describe
+from vlmtui.worker.engine_args import CPU_ENVIRONMENT, EAGER_CPU_ENVIRONMENT, ENVIRONMENT, engine_arguments
 from vlmtui.worker.media_items import MediaItem, load_items
+from vlmtui.worker.media_spans import MODALITIES, MediaSpans, patch_size_of
 from vlmtui.worker.placeholders import check_placeholders
 from vlmtui.worker.rendering import attachments_of, chat_message, text_of_messages
+from vlmtui.worker.sampling_parameters import sampling_parameters
+from vlmtui.worker.vocabulary import Entries
 
 _log = logging.getLogger(__name__)
 
 Report = Callable[[LoadStage, str], object]
-MODALITIES: tuple[Modality, ...] = ("image", "video")
-EOS_TOKEN = "@eos_token"
-"""Stands for the tokenizer's own end of sequence among the stop tokens of a record."""
 _DELTA_S = 0.02
 """Deltas are sent at most this often, but for the first."""
 _WARM_UP_PICTURE = Image.new("RGB", (112, 112), "gray")
@@ -73,6 +72,9 @@ async def load_engine(spec: LoadSpec, report: Report) -> VllmEngine:
 
     report(LoadStage.CONFIG, "reading the model's config")
     arguments = engine_arguments(spec, known={field.name for field in fields(AsyncEngineArgs)}, on_cpu=on_cpu)
+    if on_cpu and arguments.get("enforce_eager"):
+        for name, value in EAGER_CPU_ENVIRONMENT.items():
+            os.environ.setdefault(name, value)
     llm = AsyncLLM.from_engine_args(AsyncEngineArgs(**arguments))
     engine = VllmEngine(llm, spec, arguments)
     report(LoadStage.WARMUP, "first request")
@@ -90,7 +92,9 @@ class VllmEngine:
         self._defaults: dict[str, Any] = llm.model_config.get_diff_sampling_param()
         self._number = 0
         self._lora = _lora_request(spec)
-        self.info = self._describe(spec, arguments)
+        self._entries = Entries(self._tokenizer)
+        self._media_spans = MediaSpans(patch_size_of(llm.model_config.hf_config))
+        self.info = describe(llm, spec, arguments)
 
     @property
     def is_dead(self) -> bool:
@@ -128,27 +132,31 @@ class VllmEngine:
                 yield event
 
     async def _answer(self, request: GenerateRequest, items: list[MediaItem]) -> AsyncGenerator[EngineEvent, None]:
-        parameters = self._sampling_parameters(request.sampling)
+        parameters = sampling_parameters(
+            request.sampling,
+            request.logprobs,
+            defaults=self._defaults,
+            tokenizer=self._tokenizer,
+            logprobs_max=self._llm.model_config.max_logprobs,
+        )
         rendered = await self._render(request.prompt, items)
-        yield self._prompt_ready(request, rendered)
-        outputs = self._results(request, rendered, items, parameters)
-        text, tokens, sent_at = "", 0, 0.0
-        last_token: int | None = None
+        ready = self._prompt_ready(request, rendered)
+        yield ready
+        tokens = AnswerTokens(request.request_id, self._entries, ready.vocabulary, request.logprobs)
+        sent_at = 0.0
         output: Any = None
-        async for result in outputs:
+        async for result in self._results(request, rendered, items, parameters):
             output = result.outputs[0]
-            text += output.text
-            tokens += len(output.token_ids)
-            last_token = output.token_ids[-1] if output.token_ids else last_token
+            tokens.take(output)
             now = time.monotonic()
-            if (text or tokens) and (now - sent_at >= _DELTA_S or result.finished):
-                yield Delta(request_id=request.request_id, text=text, tokens=tokens)
-                text, tokens, sent_at = "", 0, now
+            if tokens and (now - sent_at >= _DELTA_S or result.finished):
+                yield tokens.delta()
+                sent_at = now
         reason = output.finish_reason if output is not None else None
         if reason not in ("stop", "length"):
             message = "The engine broke the answer off."
             raise VlmtuiError(ErrorKind.INTERNAL, message, detail=f"finish reason: {reason}", hint="Try again.")
-        yield _finished(request.request_id, reason, self._stop_text(output, last_token) if reason == "stop" else None)
+        yield _finished(request.request_id, reason, self._stop_text(output, tokens.last) if reason == "stop" else None)
 
     async def _results(
         self, request: GenerateRequest, rendered: Any, items: list[MediaItem], parameters: Any
@@ -229,98 +237,25 @@ class VllmEngine:
 
     def _prompt_ready(self, request: GenerateRequest, rendered: Any) -> PromptReady:
         ids = tuple(rendered["prompt_token_ids"])
-        spans = [
-            MediaSpan(
-                modality=modality,
-                index=index,
-                offset=found.offset,
-                length=found.length,
-                tokens=found.get_num_embeds(),
-            )
-            for modality in MODALITIES
-            for index, found in enumerate((rendered.get("mm_placeholders") or {}).get(modality, ()))
-        ]
         return PromptReady(
             request_id=request.request_id,
-            prompt=self._tokenizer.decode(list(ids), skip_special_tokens=False),
+            prompt=self._entries.decode(ids),
             token_ids=ids,
-            media=tuple(sorted(spans, key=lambda span: span.offset)),
+            media=self._media_spans.of(rendered),
+            vocabulary=self._entries.of(ids),
         )
-
-    def _sampling_parameters(self, sampling: Sampling) -> Any:
-        """vLLM's SamplingParams: the model's own defaults, then what is asked for. Raises VlmtuiError(BAD_INPUT)."""
-        from vllm import SamplingParams
-        from vllm.exceptions import VLLMError
-        from vllm.sampling_params import RequestOutputKind
-
-        chosen = {
-            "temperature": sampling.temperature,
-            "top_p": sampling.top_p,
-            "seed": sampling.seed,
-            **sampling.extra,
-        }
-        stops = [self._token_id(token) for token in sampling.stop_tokens]
-        arguments = {
-            **self._defaults,
-            **{name: value for name, value in chosen.items() if value is not None},
-            "max_tokens": sampling.max_tokens,
-            "stop": list(sampling.stop) or None,
-            "stop_token_ids": [*sampling.stop_token_ids, *(stop for stop in stops if stop is not None)] or None,
-            "skip_special_tokens": sampling.skip_special_tokens,
-            "output_kind": RequestOutputKind.DELTA,
-        }
-        try:
-            return SamplingParams(**arguments)
-        except (TypeError, ValueError, VLLMError) as error:
-            message = "The sampling parameters are not accepted by the engine."
-            raise bad_input(message, detail=str(error), hint="Correct them in the settings.") from error
 
     def _processor(self) -> Any:
         """The model's Hugging Face processor; None where it has none."""
         processor = getattr(self._renderer, "mm_processor", None)
         return None if processor is None else processor.info.get_hf_processor()
 
-    def _token_id(self, token: str) -> int | None:
-        if token == EOS_TOKEN:
-            eos: int | None = self._tokenizer.eos_token_id
-            return eos
-        found = self._tokenizer.get_vocab().get(token)
-        return None if found is None else int(found)
-
     def _stop_text(self, output: Any, last_token: int | None) -> str | None:
         """Which stop string or token ended the answer."""
         if isinstance(output.stop_reason, str):
             return str(output.stop_reason)
         token = output.stop_reason if isinstance(output.stop_reason, int) else last_token
-        return None if token is None else str(self._tokenizer.decode([token], skip_special_tokens=False))
-
-    def _describe(self, spec: LoadSpec, arguments: dict[str, object]) -> EngineInfo:
-        import vllm
-        from vllm.platforms import current_platform
-
-        config = self._llm.model_config
-        processor = getattr(self._renderer, "mm_processor", None)
-        limits = dict(processor.info.allowed_mm_limits) if processor is not None else {}
-        return EngineInfo(
-            spec=spec,
-            architecture=config.architectures[0],
-            vllm_version=vllm.__version__,
-            device="cpu" if current_platform.is_cpu() else str(current_platform.get_device_name()),
-            dtype=str(config.dtype).removeprefix("torch."),
-            max_model_len=config.max_model_len,
-            has_chat_template=self._has_chat_template(),
-            limits={modality: limits[modality] for modality in MODALITIES if limits.get(modality)},
-            load_s=0.0,
-            engine_args=arguments,
-        )
-
-    def _has_chat_template(self) -> bool:
-        from vllm.renderers.hf import HfRenderer, resolve_chat_template
-
-        if not isinstance(self._renderer, HfRenderer):
-            return True
-        found = resolve_chat_template(self._tokenizer, None, None, model_config=self._llm.model_config)
-        return found is not None
+        return None if token is None else self._entries.text(token)
 
 
 def _finished(request_id: str, reason: FinishReason, stop: str | None) -> Finished:

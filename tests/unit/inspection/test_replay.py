@@ -21,12 +21,12 @@ from vlmtui.inspection.as_html import export_html
 from vlmtui.inspection.as_markdown import export_markdown
 from vlmtui.inspection.prompt_diff import PromptTokens, prompt_diff
 from vlmtui.inspection.replay import (
-    Candidate,
+    CandidateRecord,
     Comparison,
     DiffSummary,
+    LogprobRecord,
     MediaRecord,
     Side,
-    TokenLogprob,
     from_json,
     media_record,
     summary_of,
@@ -37,6 +37,7 @@ PICTURE = b"\x89PNG\r\n\x1a\n not really"
 SHA = hashlib.sha256(PICTURE).hexdigest()
 HOSTILE = "</pre><script>alert(1)</script>\x1b[31m\u202e``` & \"'[b]\n```\n# head"
 PAD = "<|image_pad|>"
+SPECIAL = tuple(sorted(sum(map(ord, text)) for text in ("<|im_start|>", "<|im_end|>", PAD)))
 
 
 def attachment(name: str = "cat.png", modality: Any = "image", kind: str = "PNG") -> Attachment:
@@ -51,6 +52,7 @@ def side(mode: Any, texts: tuple[str, ...], answer: str, **more: Any) -> Side:
     ids = tuple(sum(map(ord, text)) for text in texts)
     return Side(
         mode=mode, prompt="".join(texts), prompt_token_ids=ids, prompt_token_texts=texts, media=spans, answer=answer,
+        special_token_ids=SPECIAL,
         usage=Usage(prompt_tokens=len(ids), completion_tokens=3, image_tokens=1280),
         timings=Timings(ttft_s=0.25, total_s=1.5), finish_reason="stop", stop="<|im_end|>", **more,
     )  # fmt: skip
@@ -66,13 +68,13 @@ def comparison(**more: Any) -> Comparison:
         side(
             "raw", RIGHT, f"A blue circle. {HOSTILE}", answer_token_ids=(1, 4, 3),
             logprobs=(
-                TokenLogprob(
-                    token_id=1, text="A", logprob=-0.5, top=(Candidate(token_id=9, text="The", logprob=-1.5),)
+                LogprobRecord(
+                    token_id=1, text="A", logprob=-0.5, top=(CandidateRecord(token_id=9, text="The", logprob=-1.5),)
                 ),
             ),
         ),
     )  # fmt: skip
-    special = frozenset(sum(map(ord, text)) for text in ("<|im_start|>", "<|im_end|>", PAD))
+    special = frozenset(SPECIAL)
     prompts = [
         PromptTokens(one.prompt_token_ids, one.prompt_token_texts, special, one.media, (attachment(),)) for one in sides
     ]
@@ -81,7 +83,7 @@ def comparison(**more: Any) -> Comparison:
         "model": "Qwen/Qwen2-VL-7B-Instruct", "revision": "c0ffee", "vllm_version": "0.32.0",
         "engine_args": {"max_model_len": 4096, "limit_mm_per_prompt": {"image": 8}, "dtype": None},
         "sampling": Sampling(max_tokens=64, stop_tokens=("<|im_end|>",)),
-        "attachments": (media_record(attachment(), PICTURE),), "special_token_ids": tuple(sorted(special)),
+        "attachments": (media_record(attachment(), PICTURE),),
         "sides": sides, "difference": summary_of(prompt_diff(prompts[0], prompts[1]), answers),
     }  # fmt: skip
     return Comparison(**{**fields, **more})
@@ -116,8 +118,8 @@ Change = Callable[[dict[str, Any]], object]
         (lambda data: data["sides"][0]["usage"].update(extra=1), "$.sides[0].usage.extra"),
         (lambda data: data["sides"][1]["media"][0].update(extra=1), "$.sides[1].media[0].extra"),
         (lambda data: data["sampling"].update(extra_field=1), "$.sampling.extra_field"),
-        (lambda data: data["sides"].clear(), "one or two sides, not 0"),
-        (lambda data: data["sides"].append(data["sides"][0]), "one or two sides, not 3"),
+        (lambda data: data["sides"].clear(), "one to 8 sides, not 0"),
+        (lambda data: data.update(sides=data["sides"][:1] * 9), "one to 8 sides, not 9"),
         (lambda data: data["sides"][0]["prompt_token_texts"].pop(), "as many"),
         (lambda data: data["sides"][0]["prompt_token_ids"].append(-1), "Expected `int` >= 0"),
         (lambda data: data["sides"][0].update(mode="other"), "mode"),

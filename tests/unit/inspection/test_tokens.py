@@ -6,7 +6,8 @@ import pytest
 
 from vlmtui.domain.attachment import Attachment
 from vlmtui.domain.engine import MediaSpan
-from vlmtui.inspection.tokens import bytes_of_entry, pieces_of, shown_bytes
+from vlmtui.domain.token_bytes import bytes_of_entry
+from vlmtui.inspection.tokens import pieces_of, shown_bytes
 from vlmtui.inspection.visible import quoted, visible
 
 SPECIAL = frozenset({1, 2, 9})
