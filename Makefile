@@ -6,7 +6,7 @@ ARGS ?=
 BIN := .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test check lint format types contracts eval zoo families bench screenshots train clean
+.PHONY: help setup run test check lint format types contracts eval torture zoo families bench screenshots train clean
 
 help: ## list the targets
 	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-12s %s\n", $$1, $$2}'
@@ -41,6 +41,9 @@ contracts: setup
 
 eval: setup ## measure the bundled model's answers
 	@$(BIN)/python tools/eval_shapes.py $(ARGS)
+
+torture: setup ## kill and break everything, 200 rounds, and see that nothing is lost (about half an hour)
+	@$(BIN)/python -m tests.torture $(ARGS)
 
 zoo: setup ## a tiny model of every family's true architecture, in the real engine (about 20 minutes)
 	@PYTHONPATH=src/vlmtui/worker/site $(BIN)/python -m tests.zoo $(ARGS)

@@ -20,6 +20,7 @@ from vlmtui.paths import Paths, bundled, sample_image
 from vlmtui.registry.loader import Registry
 from vlmtui.ui.app import ExitReport, VlmtuiApp
 from vlmtui.ui.controllers.engine import EngineState
+from vlmtui.ui.controllers.keeper import Keeper
 from vlmtui.ui.graphics import Graphics
 from vlmtui.ui.screens.chat import ChatScreen
 from vlmtui.ui.services import Services
@@ -71,7 +72,7 @@ async def ask(app: VlmtuiApp, pilot: Pilot[ExitReport | None], text: str, *files
 async def session(paths: Paths, size: tuple[int, int], *, theme: str = "") -> None:
     """Picker, load, conversation, and the screens beside it."""
     settings = Settings(graphics="halfcell", theme=theme)
-    services = Services(paths, Registry.bundled(), WorkerHost(paths), settings, keep_alive_s=120)
+    services = Services(paths, Registry.bundled(), WorkerHost(paths), settings, Keeper(paths), keep_alive_s=120)
     app = VlmtuiApp(services)
     app.graphics = Graphics("halfcell")
     suffix = f"-{theme}" if theme else ""

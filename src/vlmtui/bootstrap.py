@@ -14,6 +14,8 @@ from vlmtui.registry.loader import Registry
 
 if TYPE_CHECKING:
     from vlmtui.ui.app import ExitReport
+    from vlmtui.ui.controllers.keeper import Keeper
+    from vlmtui.ui.controllers.resuming import Resumed
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +37,7 @@ def build(command_line: Mapping[str, object] | None = None, *, settings: Setting
     return Application(
         paths=paths,
         settings=settings or load_settings(paths, os.environ, command_line),
-        registry=Registry.with_users(paths.families),
+        registry=Registry.with_users(paths.families, cache=paths.cache),
         host=WorkerHost(paths),
     )
 
@@ -45,8 +47,12 @@ def build_host() -> WorkerHost:
     return WorkerHost(Paths.default())
 
 
-def open_app(application: Application, *, model: str | None) -> tuple[int, ExitReport | None]:
-    """Run the terminal application until the user leaves it: its exit code, and what it leaves behind."""
+def open_app(
+    application: Application, keeper: Keeper, *, model: str | None, resumed: Resumed | None = None
+) -> tuple[int, ExitReport | None]:
+    """Run the terminal application until the user leaves it: its exit code, and what it leaves behind.
+
+    `resumed`: the conversation to go on with; without `model`, its model is loaded."""
     from vlmtui.logs import log_to_file
     from vlmtui.ui.terminal import TerminalQuestion
 
@@ -63,8 +69,11 @@ def open_app(application: Application, *, model: str | None) -> tuple[int, ExitR
             registry=application.registry,
             host=application.host,
             settings=application.settings,
+            keeper=keeper,
             keep_alive_s=application.settings.keep_alive_s,
-            initial_model=model,
+            initial_model=model or (resumed.model or None if resumed and resumed.spec is None else None),
+            resume=resumed.conversation if resumed else None,
+            resume_spec=resumed.spec if resumed else None,
         )
         app = VlmtuiApp(services, question)
         report = app.run()

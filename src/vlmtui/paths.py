@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import stat
 import tempfile
 from dataclasses import dataclass
-from importlib import resources
 from pathlib import Path
 
 import platformdirs
@@ -15,6 +13,8 @@ import platformdirs
 from vlmtui.errors import ErrorKind, VlmtuiError
 
 APP = "vlmtui"
+DATA_DIR_VARIABLE = "VLMTUI_DATA_DIR"
+"""Set, it names the folder that everything lies below."""
 _SOCKET_PATH_MAX = 100
 """`sun_path` holds 108 bytes on Linux and 104 on macOS."""
 
@@ -36,7 +36,7 @@ class Paths:
     @classmethod
     def default(cls) -> Paths:
         """The platform's own places, or all below `$VLMTUI_DATA_DIR` when that is set."""
-        root = os.environ.get("VLMTUI_DATA_DIR")
+        root = os.environ.get(DATA_DIR_VARIABLE)
         if root:
             return cls.below(Path(root))
         dirs = platformdirs.PlatformDirs(APP, appauthor=False)
@@ -54,6 +54,8 @@ class Paths:
         root = root.expanduser().absolute()
         runtime = root / "run"
         if len(os.fsencode(runtime)) > _SOCKET_PATH_MAX - 40:
+            import hashlib  # loads OpenSSL, for which no first paint needs to wait
+
             digest = hashlib.sha256(os.fsencode(root)).hexdigest()[:8]
             runtime = Path(tempfile.gettempdir()) / f"{APP}-{os.getuid()}-{digest}"
         return cls(root / "config", root / "data", root / "state", root / "cache", runtime)
@@ -85,6 +87,11 @@ def _default_runtime() -> Path:
     return Path(tempfile.gettempdir()) / f"{APP}-{os.getuid()}"
 
 
+def use_data_dir(folder: str) -> None:
+    """Keep everything below this folder, here and in every process that is started from now on."""
+    os.environ[DATA_DIR_VARIABLE] = str(Path(os.path.expanduser(folder)).absolute())  # noqa: PTH111  (Path's fails on ~nobody)
+
+
 def private_dir(path: Path) -> Path:
     """`path` as a folder of mode 0700 that belongs to this user; made when missing, with its parents.
 
@@ -114,7 +121,7 @@ def private_dir(path: Path) -> Path:
 
 def bundled(name: str = "") -> Path:
     """A file or folder that ships inside the package."""
-    return Path(str(resources.files("vlmtui") / "bundled")) / name
+    return Path(__file__).with_name("bundled") / name
 
 
 def bundled_model() -> Path:

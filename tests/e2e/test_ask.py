@@ -11,6 +11,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -149,6 +150,115 @@ def test_a_video_is_watched(machine: Machine) -> None:
 def test_the_longest_answer_is_kept_to(machine: Machine) -> None:
     answer = machine.ask("--image", SHAPES, "--max-tokens", "2", QUESTION)
     assert (answer["finish_reason"], answer["stop"]) == ("length", None)
+
+
+def tokens(side: Any, name: str) -> list[int]:
+    found = side[name]
+    assert isinstance(found, list)
+    return found
+
+
+def divergence(found: Any, name: str) -> int | None:
+    """Index of the first token that is not the same on both sides."""
+    one, other = tokens(found["chat"], name), tokens(found["raw"], name)
+    shared = min(len(one), len(other))
+    first = next((number for number in range(shared) if one[number] != other[number]), shared)
+    return None if one == other else first
+
+
+def raw_text(machine: Machine) -> str:
+    """The raw prompt of the question about one image, as the record makes it."""
+    code, out, error = machine.run("prompt", "shapes", "--images", "1", "--json", QUESTION)
+    assert code == 0, error
+    text = json.loads(out)["prompt"]
+    assert isinstance(text, str)
+    return text
+
+
+def test_chat_template_and_raw_template_give_the_same_tokens_and_answer(machine: Machine) -> None:
+    found: Any = machine.ask("--mode", "both", "--image", SHAPES, "--logprobs", "2", QUESTION)
+    assert found["diff"] == {
+        "prompts_identical": True,
+        "answers_identical": True,
+        "first_divergence": None,
+        "prompt_first_divergence": None,
+    }
+    for name in ("prompt_token_ids", "answer_token_ids"):
+        assert tokens(found["chat"], name) == tokens(found["raw"], name)
+        assert len(tokens(found["chat"], name)) > 10
+    for side in (found["chat"], found["raw"]):
+        assert len(tokens(side, "prompt_token_ids")) == side["usage"]["prompt_tokens"]
+        assert len(tokens(side, "answer_token_ids")) == side["usage"]["completion_tokens"]
+        assert [one["token_id"] for one in side["logprobs"]] == tokens(side, "answer_token_ids")
+        assert all(one["top"][0]["logprob"] >= one["logprob"] for one in side["logprobs"])
+        assert "yellow star at the top left" in said(side)
+
+
+def test_a_prompt_without_its_end_of_turn_differs_there(machine: Machine) -> None:
+    whole = raw_text(machine)
+    broken = "".join(whole.rsplit("<|im_end|>", 1))
+    assert broken != whole
+    code, out, error = machine.run(
+        "ask", "--json", "--mode", "both", "--image", SHAPES, "--raw-prompt", broken, QUESTION
+    )
+    assert code == 0
+    assert "raw prompt, line" in error
+    found = json.loads(out)
+    assert found["diff"]["prompts_identical"] is False
+    assert found["diff"]["prompt_first_divergence"] == divergence(found, "prompt_token_ids") is not None
+    assert found["diff"]["first_divergence"] == divergence(found, "answer_token_ids")
+
+
+def test_where_another_answer_begins(machine: Machine) -> None:
+    other = raw_text(machine).replace(QUESTION, "What colour is the star?")
+    found: Any = machine.ask("--mode", "both", "--image", SHAPES, "--raw-prompt", other, QUESTION)
+    assert found["diff"]["answers_identical"] is False
+    assert found["diff"]["first_divergence"] == divergence(found, "answer_token_ids") is not None
+
+
+def test_too_few_placeholders_are_refused_and_too_many_do_no_harm(machine: Machine) -> None:
+    whole = raw_text(machine)
+    placeholder = "<|vision_start|><|image_pad|><|vision_end|>"
+    code, out, error = machine.run("ask", "--image", SHAPES, "--raw-prompt", whole.replace(placeholder, ""), "--force")
+    assert (code, out) == (2, "")
+    assert "0 image placeholders for 1 image" in error
+    doubled = whole.replace(placeholder, placeholder * 2)
+    code, out, error = machine.run("ask", "--image", SHAPES, "--raw-prompt", doubled, "--force")
+    assert (code, out) == (1, "")
+    assert "2 image placeholders" in error
+    assert "red circle" in said(machine.ask("--image", CIRCLE, QUESTION))
+
+
+def test_a_document_is_run_again_with_the_same_answers(machine: Machine, tmp_path: Path) -> None:
+    document = tmp_path / "both.json"
+    machine.ask("--mode", "both", "--image", SHAPES, "--export", str(document), QUESTION)
+    code, out, error = machine.run("ask", "--replay", str(document))
+    assert code == 0, error
+    assert [line.split(":")[0] for line in out.splitlines()] == ["chat", "raw"]
+    assert out.count("the same answer") == 2
+    told = json.loads(document.read_text())
+    told["sides"][0]["answer"] = told["sides"][0]["answer"].replace("yellow", "green")
+    document.write_text(json.dumps(told))
+    assert machine.run("ask", "--replay", str(document))[0] == 1
+
+
+def test_several_seeds_at_the_same_time(machine: Machine, tmp_path: Path) -> None:
+    document = tmp_path / "seeds.json"
+    many = ("--fan-out", "seed=1,2,3", "--temperature", "1.5", "--image", SHAPES)
+    found: Any = machine.ask(*many, "--export", str(document), QUESTION)
+    assert [answer["seed"] for answer in found["answers"]] == [1, 2, 3]
+    assert all(answer["answer_token_ids"] for answer in found["answers"])
+    again: Any = machine.ask(*many, QUESTION)
+    assert [answer["answer_token_ids"] for answer in again["answers"]] == [
+        answer["answer_token_ids"] for answer in found["answers"]
+    ]
+    assert machine.run("ask", "--replay", str(document))[0] == 0
+
+
+def test_an_attachment_is_sent_at_its_place(machine: Machine) -> None:
+    found: Any = machine.ask("--mode", "both", "--image", CIRCLE, "What is in [Image #1]?")
+    assert found["diff"]["prompts_identical"] is True
+    assert "What is in <|vision_start|>" in found["chat"]["prompt"]
 
 
 def test_ps_shows_it_and_doctor_finds_the_machine_fit(machine: Machine) -> None:

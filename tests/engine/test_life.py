@@ -13,7 +13,16 @@ import psutil
 import pytest
 
 from vlmtui.domain.conversation import user_turn
-from vlmtui.domain.engine import Delta, EngineReady, Failed, Finished, GenerateRequest, LoadFailed, LoadStage
+from vlmtui.domain.engine import (
+    Delta,
+    EngineReady,
+    Failed,
+    Finished,
+    GenerateRequest,
+    LoadFailed,
+    LoadStage,
+    PromptReady,
+)
 from vlmtui.domain.sampling import Sampling
 from vlmtui.engine.client import WorkerClient
 from vlmtui.engine.host import WorkerHost
@@ -111,6 +120,46 @@ async def test_a_kill_is_noticed_leaves_nothing_and_a_restart_works(life: Life) 
     assert isinstance(events[-1], Finished)
     await client.close()
     assert await life.nothing_is_left(), "keep-alive is 0, so the last client's leaving ends the worker"
+
+
+async def test_an_answer_goes_on_without_its_client_and_nothing_is_loaded_again(life: Life) -> None:
+    client = await life.ready()
+    request = msgspec.structs.replace(life.endless(), keep=True)
+    pid = (await client.status()).pid
+    events = client.generate(request)
+    async for event in events:
+        if isinstance(event, Delta):
+            break
+    await client.close()
+    again = await life.open()
+    assert again.attached
+    assert (await again.status()).pid == pid
+    resumed = [event async for event in again.resume(request.request_id)]
+    assert isinstance(resumed[0], PromptReady)
+    assert isinstance(resumed[-1], Finished)
+    tokens = sum(event.tokens for event in resumed if isinstance(event, Delta))
+    assert tokens == resumed[-1].usage.completion_tokens > 50
+    await again.forget(request.request_id)
+    await again.close()
+    assert await life.nothing_is_left()
+
+
+async def test_an_engine_core_that_stands_still_is_told_and_one_that_goes_on_is_forgiven(life: Life) -> None:
+    client = await life.ready()
+    core = process(life.endpoint, is_engine_core)
+    events = client.generate(life.endless())
+    async for event in events:
+        if isinstance(event, Delta):
+            core.suspend()
+            break
+    while (await client.status()).engine_silent_s == 0:
+        await asyncio.sleep(0.2)
+    core.resume()
+    while (await client.status()).engine_silent_s > 0:
+        await asyncio.sleep(0.2)
+    assert isinstance(await anext(events), Delta)
+    await events.aclose()
+    await client.close()
 
 
 @pytest.mark.parametrize("stage", [LoadStage.ENVIRONMENT, LoadStage.CONFIG])

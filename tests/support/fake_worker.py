@@ -25,7 +25,7 @@ from pathlib import Path
 
 import msgspec
 
-from tests.support.scripted_engine import prompt_text, scripted_info, scripted_prompt
+from tests.support.scripted_engine import Say, prompt_text, scripted_delta, scripted_info, scripted_prompt
 from vlmtui.domain.engine import (
     Cancelled,
     Delta,
@@ -235,7 +235,7 @@ class FakeWorker:
                     writer.write(encode(Delta(request_id="another", text="not yours", tokens=1)))
                 case _:
                     tokens += 1
-                    writer.write(encode(Delta(request_id=request_id, text=f"{word} ", tokens=1)))
+                    writer.write(encode(scripted_delta(request, Say(f"{word} "))))
             if cancelled.is_set():
                 break
         del self.cancels[request_id]

@@ -11,10 +11,11 @@ paced by the events of `Hold`, and by one turn of the loop between two pieces.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
+from tests.support.scripted_tokens import SPECIAL_TOKENS, cut, scripted_logprob, token_id, vocabulary_of, with_media
 from vlmtui.domain.attachment import Modality
 from vlmtui.domain.conversation import Media, Text, all_attachments
 from vlmtui.domain.engine import (
@@ -34,7 +35,6 @@ from vlmtui.domain.engine import (
     LoadProgress,
     LoadSpec,
     LoadStage,
-    MediaSpan,
     MessagesPrompt,
     Prompt,
     PromptReady,
@@ -42,11 +42,10 @@ from vlmtui.domain.engine import (
     Timings,
     Usage,
 )
+from vlmtui.engine.found import FoundWorker
 from vlmtui.errors import ErrorKind, VlmtuiError
+from vlmtui.protocol.endpoint import Endpoint
 from vlmtui.protocol.messages import Status
-
-IMAGE_TOKENS = 16
-"""Tokens that every attachment takes in a scripted prompt."""
 
 
 @dataclass(frozen=True)
@@ -62,6 +61,8 @@ class Say:
 
     text: str
     tokens: int = 1
+    top: Mapping[str, float] | None = None
+    """Where log-probabilities are asked for: tokens that might have come in the place of each, by text."""
 
 
 @dataclass(frozen=True)
@@ -112,6 +113,9 @@ def scripted_info(spec: LoadSpec = DEFAULT_SPEC) -> EngineInfo:
         limits=dict(DEFAULT_LIMITS),
         load_s=1.5,
         engine_args={"max_model_len": 4096},
+        chat_template="{% for message in messages %}{{ message.role }}: {{ message.content }}{% endfor %}",
+        special_tokens=SPECIAL_TOKENS,
+        stop_tokens=("<|im_end|>", "<|endoftext|>"),
     )
 
 
@@ -120,6 +124,23 @@ class _Request:
     request: GenerateRequest
     cancelled: asyncio.Event = field(default_factory=asyncio.Event)
     tokens: int = 0
+
+
+@dataclass
+class KeptAnswer:
+    """A kept request: what has been said, and the steps that are left of it. One that has ended has its outcome."""
+
+    request: GenerateRequest
+    said: str = ""
+    tokens: int = 0
+    left: list[Step] = field(default_factory=list)
+    outcome: Finished | Failed | Cancelled | None = None
+
+    def events(self) -> list[EngineEvent]:
+        """What has come of it so far, the deltas as one."""
+        said = [scripted_delta(self.request, Say(self.said, self.tokens))] if self.said else []
+        ended = [self.outcome] if self.outcome else []
+        return [scripted_prompt(self.request), *said, *ended]
 
 
 class ScriptedEngine:
@@ -155,6 +176,12 @@ class ScriptedEngine:
         self.was_shut_down = False
         self.clients = 1
         """How many use it, as its status says."""
+        self.kept: dict[str, KeptAnswer] = {}
+        """Requests without a client, by their ids. A test may put some there, for `resume`."""
+        self.forgotten: list[str] = []
+        self.lost: tuple[str, ...] = ()
+        self.silent_s = 0.0
+        """For how long its engine has been silent, as its status says."""
         self._loaded_info = info or scripted_info(spec)
         self._running: dict[str, _Request] = {}
         self._gone = asyncio.Event()
@@ -221,6 +248,35 @@ class ScriptedEngine:
         finally:
             del self._running[request.request_id]
 
+    async def resume(self, request_id: str) -> AsyncGenerator[EngineEvent, None]:
+        kept = self.kept.get(request_id)
+        if not self.alive or kept is None:
+            yield self._failed(request_id) if not self.alive else not_kept(request_id)
+            return
+        for told in kept.events():
+            yield told
+        if kept.outcome is not None:
+            return
+        state = self._running[request_id] = _Request(kept.request, tokens=kept.tokens)
+        try:
+            for step in [*kept.left, End()]:
+                made = await self._event(step, state)
+                if made is None:
+                    continue
+                if isinstance(made, Delta):
+                    kept.said, kept.tokens = kept.said + made.text, state.tokens
+                elif isinstance(made, Finished | Failed | Cancelled):
+                    kept.outcome = made
+                yield made
+                if kept.outcome is not None:
+                    return
+        finally:
+            del self._running[request_id]
+
+    async def forget(self, request_id: str) -> None:
+        self.forgotten.append(request_id)
+        self.kept.pop(request_id, None)
+
     async def cancel(self, request_id: str) -> None:
         if request_id in self._running:
             self.cancelled.append(request_id)
@@ -247,6 +303,8 @@ class ScriptedEngine:
             keep_alive_s=self.keep_alive_s,
             rss_bytes=700 * 2**20,
             gpu_bytes=None,
+            kept=tuple(self.kept),
+            engine_silent_s=self.silent_s,
         )
 
     async def log(self, lines: int = 200) -> AsyncGenerator[str, None]:
@@ -306,7 +364,7 @@ class ScriptedEngine:
 
     def _delta(self, step: Say, state: _Request) -> Delta:
         state.tokens += step.tokens
-        return Delta(request_id=state.request.request_id, text=step.text, tokens=step.tokens)
+        return scripted_delta(state.request, step)
 
     def _usage(self, state: _Request) -> Usage:
         prompt = scripted_prompt(state.request)
@@ -329,6 +387,7 @@ class ScriptedEngine:
     def _leave(self, cause: VlmtuiError | None) -> None:
         if not self._gone.is_set():
             self._cause = cause
+            self.lost = tuple(self._running)
             self._gone.set()
 
 
@@ -337,6 +396,9 @@ class ScriptedHost:
 
     `engines` holds all it has ever started, oldest first; `opened` the (spec, client, keep-alive) of each call. Set
     `refuse` and `open` raises it.
+
+    Kept answers: `kept` are those that the next engine it starts holds (with `holding` as the spec that `holder` names
+    until then), `written` those that a worker left on disk.
     """
 
     def __init__(
@@ -353,6 +415,12 @@ class ScriptedHost:
         self.opened: list[tuple[LoadSpec, str, float | None]] = []
         self.refuse: VlmtuiError | None = None
         self.stopped: list[int] = []
+        self.kept: dict[str, KeptAnswer] = {}
+        self.holding: LoadSpec = DEFAULT_SPEC
+        self.written: dict[str, list[EngineEvent]] = {}
+        self.left_over: list[FoundWorker] = []
+        self.ended: list[str] = []
+        """The ids of the workers that `stop_worker` was called for."""
 
     @property
     def engine(self) -> ScriptedEngine:
@@ -372,6 +440,7 @@ class ScriptedHost:
         )
         self.answers = engine.answers  # one queue for all engines, so that a restart goes on where the last one died
         engine.keep_alive_s = keep_alive_s
+        engine.kept, self.kept = self.kept, {}
         self.engines.append(engine)
         return engine
 
@@ -386,28 +455,68 @@ class ScriptedHost:
                 return True
         return False
 
+    async def holder(self, request_id: str) -> LoadSpec | None:
+        for engine in self.engines:
+            if engine.alive and request_id in engine.kept:
+                return engine.spec
+        return self.holding if request_id in self.kept else None
+
+    async def kept_answer(self, request_id: str) -> list[EngineEvent] | None:
+        return self.written.get(request_id)
+
+    async def forget(self, request_id: str) -> None:
+        self.written.pop(request_id, None)
+
+    async def leftovers(self) -> list[FoundWorker]:
+        return list(self.left_over)
+
+    async def stop_worker(self, endpoint: Endpoint) -> None:
+        self.ended.append(endpoint.worker_id)
+        self.left_over = [worker for worker in self.left_over if worker.endpoint != endpoint]
+
+
+def not_kept(request_id: str) -> Failed:
+    """What `resume` says to a request that the engine does not know."""
+    failure = Failure(kind=ErrorKind.NOT_KEPT, message="The worker does not hold this answer.")
+    return Failed(request_id=request_id, failure=failure)
+
 
 def scripted_prompt(request: GenerateRequest) -> PromptReady:
-    """The prompt a scripted engine says it was given: the turns as plain text, `<image>` for every attachment."""
+    """The prompt a scripted engine says it was given: the turns as plain text, `IMAGE_TOKENS` times `<image>` for every
+    attachment."""
     text = prompt_text(request.prompt)
     match request.prompt:
         case ChatPrompt(turns=turns):
             attachments = all_attachments(turns)
         case RawPrompt(attachments=attachments) | MessagesPrompt(attachments=attachments):
             pass
-    words = len(text.split())
-    media = tuple(
-        MediaSpan(
-            modality=item.modality,
-            index=sum(other.modality == item.modality for other in attachments[:number]),
-            offset=number * IMAGE_TOKENS,
-            length=IMAGE_TOKENS,
-            tokens=IMAGE_TOKENS,
-        )
-        for number, item in enumerate(attachments)
+    tokens, media = with_media(text, attachments)
+    return PromptReady(
+        request_id=request.request_id,
+        prompt="".join(tokens),
+        token_ids=tuple(map(token_id, tokens)),
+        media=media,
+        vocabulary=vocabulary_of(tokens),
     )
-    token_ids = tuple(range(words + IMAGE_TOKENS * len(attachments)))
-    return PromptReady(request_id=request.request_id, prompt=text, token_ids=token_ids, media=media)
+
+
+def scripted_delta(request: GenerateRequest, step: Say) -> Delta:
+    """The step's text as tokens, with log-probabilities where they are asked for."""
+    tokens = cut(step.text, step.tokens)
+    vocabulary = vocabulary_of(tokens)
+    logprobs = []
+    for token in tokens if request.logprobs is not None else ():
+        one, entries = scripted_logprob(token, request.logprobs or 0, step.top)
+        logprobs.append(one)
+        vocabulary |= entries
+    return Delta(
+        request_id=request.request_id,
+        text=step.text,
+        tokens=step.tokens,
+        token_ids=tuple(map(token_id, tokens)),
+        vocabulary=vocabulary,
+        logprobs=tuple(logprobs),
+    )
 
 
 def prompt_text(prompt: Prompt) -> str:

@@ -6,6 +6,7 @@ import os
 import signal
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from types import TracebackType
 from typing import Self
 
@@ -129,7 +130,8 @@ class Terminal:
 
     def hang_up(self) -> None:
         """Close the terminal under the program, as a lost connection does."""
-        self._process.close(force=True)
+        with suppress(pexpect.ExceptionPexpect):  # a busy machine may need longer than pexpect waits
+            self._process.close(force=True)
 
     def _read(self, timeout: float) -> bool:
         try:

@@ -21,8 +21,10 @@ from vlmtui.paths import Paths
 from vlmtui.registry import routes
 from vlmtui.registry.loader import Registry
 from vlmtui.registry.schema import Family
+from vlmtui.store.records import ConversationId
 from vlmtui.ui.app import ExitReport, VlmtuiApp
 from vlmtui.ui.controllers.chat import ChatController, Exchange
+from vlmtui.ui.controllers.keeper import Keeper
 from vlmtui.ui.screens.chat import ChatScreen
 from vlmtui.ui.services import Services
 from vlmtui.ui.widgets.assistant_turn import AssistantTurn
@@ -140,6 +142,7 @@ def make_app(tmp_path: Path) -> Iterator[MakeApp]:
         settings: Settings | None = None,
         initial_model: str | None = None,
         keep_alive_s: float | None = 300.0,
+        resume: ConversationId | None = None,
     ) -> VlmtuiApp:
         return VlmtuiApp(
             Services(
@@ -147,8 +150,10 @@ def make_app(tmp_path: Path) -> Iterator[MakeApp]:
                 registry=registry or Registry.bundled(),
                 host=host or ScriptedHost(),
                 settings=settings or Settings(graphics="off"),
+                keeper=Keeper(Paths.below(tmp_path)),
                 keep_alive_s=keep_alive_s,
                 initial_model=initial_model,
+                resume=resume,
             )
         )
 

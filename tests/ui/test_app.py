@@ -114,12 +114,15 @@ async def test_after_an_abort_the_picker_is_where_it_was(
         await until(pilot, lambda: any(models.highlighted == 3 for models in app.screen.query(ModelList)))
 
 
-async def test_an_engine_that_died_can_be_restarted_under_the_chat(make_app: MakeApp, until: Until) -> None:
+async def test_an_engine_that_died_is_restarted_once_then_on_request(make_app: MakeApp, until: Until) -> None:
     host = ScriptedHost(load=[])
     app = make_app(host, initial_model="shapes")
     async with app.run_test() as pilot:
         await until(pilot, lambda: screen_is(app, PlainChat))
         chat = app.screen
+        host.engine.die()
+        await until(pilot, lambda: len(host.engines) == 2 and app.engine_controller.state is EngineState.READY)
+        assert app.screen is chat
         host.engine.die()
         await until(pilot, lambda: app.engine_controller.state is EngineState.DEAD)
         app.restart_engine()

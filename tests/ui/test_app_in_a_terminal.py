@@ -18,6 +18,7 @@ from vlmtui.config.settings import Settings
 from vlmtui.paths import Paths
 from vlmtui.registry.loader import Registry
 from vlmtui.ui.app import VlmtuiApp
+from vlmtui.ui.controllers.keeper import Keeper
 from vlmtui.ui.services import Services
 
 folder = Path(sys.argv[1])
@@ -34,6 +35,7 @@ app = VlmtuiApp(
         registry=Registry.bundled(),
         host=ScriptedHost(load=[Hold(asyncio.Event())]),
         settings=Settings(graphics="off"),
+        keeper=Keeper(Paths.below(folder)),
         keep_alive_s=300.0,
         initial_model="shapes",
     )

@@ -18,7 +18,7 @@ from vlmtui.domain.attachment import Attachment, VideoSampling
 from vlmtui.domain.conversation import Media, Text
 from vlmtui.domain.engine import ChatPrompt
 from vlmtui.media import source
-from vlmtui.ui.screens import attaching
+from vlmtui.ui.screens import sources
 from vlmtui.ui.screens.chat import ChatScreen
 from vlmtui.ui.screens.confirm import ConfirmScreen
 from vlmtui.ui.screens.frames import FramesChoice, FramesScreen
@@ -249,7 +249,7 @@ async def test_a_web_address_is_attached(chatting: StartChat, tmp_path: Path) ->
 async def test_the_inbox_tells_how_to_copy_and_offers_what_came(
     chatting: StartChat, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(attaching, "_INBOX_EVERY_S", 0.02)
+    monkeypatch.setattr(sources, "_INBOX_EVERY_S", 0.02)
     async with chatting() as chat:
         inbox = chat.screen.services.paths.inbox
         chat.app.run_action_id("inbox")
@@ -307,3 +307,20 @@ async def test_another_page_and_a_still_picture(chatting: StartChat, tmp_path: P
         await chat.send("/page 9 1")
         await chat.until(lambda: "scan.tif" in chat.notes and "9" in chat.notes)
         assert chat.controller.staged[0].page == 3
+
+
+async def test_an_attachment_moves_by_key(chatting: StartChat, tmp_path: Path) -> None:
+    async with chatting(["Yes."]) as chat:
+        await chat.write("Is this one ")
+        chat.screen.attach_files([picture(tmp_path)])
+        await chat.until(lambda: chat.composer.text == "Is this one [Image #1]")
+        await chat.pilot.press("alt+h")
+        await chat.pilot.press("alt+h")
+        assert chat.composer.text == "Is [Image #1] this one"
+        await chat.pilot.press("alt+l")
+        assert chat.composer.text == "Is this [Image #1] one"
+        await chat.pilot.press("ctrl+z")
+        assert chat.composer.text == "Is [Image #1] this one"
+        await chat.pilot.press("enter")
+        await chat.until(lambda: len(chat.controller.exchanges) == 1)
+        assert [type(part).__name__ for part in chat.last.user.parts] == ["Text", "Media", "Text"]

@@ -21,7 +21,7 @@ from vlmtui.ui.graphics import Graphics
 from vlmtui.ui.screens.browser import BrowserScreen
 from vlmtui.ui.themes import DARK, VARIABLES
 from vlmtui.ui.widgets.file_list import FileList, FilterInput
-from vlmtui.ui.widgets.file_preview import FilePreview, look_at
+from vlmtui.ui.widgets.file_preview import EstimateTokens, FilePreview, look_at
 
 
 class Host(App[None]):
@@ -40,7 +40,8 @@ class Host(App[None]):
     def on_mount(self) -> None:
         self.register_theme(DARK)
         self.theme = DARK.name
-        browser = BrowserScreen(self.folder, cache=self.folder / ".cache", recent=self.recent, look=self.look)
+        widths: EstimateTokens = lambda _modality, size, _frames: size[0]  # noqa: E731
+        browser = BrowserScreen(self.folder, recent=self.recent, look=self.look, estimate=widths)
         self.push_screen(browser, self._done)
 
     def _done(self, result: list[Path] | None) -> None:
@@ -137,6 +138,7 @@ async def test_a_wide_terminal_previews_and_a_broken_file_says_why(folder: Path)
         assert not app.browser.query(".picture")
         await pilot.press("down")
         await until(pilot, lambda: "16 × 8" in app.preview.told)
+        assert "~16 tokens" in app.preview.told
         assert app.browser.query(".picture")
 
 

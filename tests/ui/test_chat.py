@@ -11,6 +11,7 @@ from tests.ui.conftest import StartChat
 from vlmtui.domain.engine import Cancelled, ChatPrompt, Failed, Failure, Finished
 from vlmtui.errors import ErrorKind
 from vlmtui.ui.controllers.engine import EngineState
+from vlmtui.ui.screens.confirm import ConfirmScreen
 from vlmtui.ui.widgets.assistant_turn import AssistantTurn
 from vlmtui.ui.widgets.status_bar import StatusBar
 
@@ -51,8 +52,11 @@ async def test_enter_while_answering_keeps_what_is_written(chatting: StartChat) 
 
 
 async def test_death_mid_answer_keeps_it_and_one_key_restarts_another_retries(chatting: StartChat) -> None:
-    async with chatting(["Half ", Die()], ["Whole."]) as chat:
+    async with chatting(["Half ", Die()], ["Half ", Die()], ["Whole."]) as chat:
         await chat.say("Tell me")
+        await chat.until(lambda: len(chat.host.engines) == 2 and chat.app.engine_controller.is_loaded)
+        await chat.pilot.press("ctrl+r")
+        await chat.until(lambda: len(chat.last.earlier) == 1 and not chat.last.is_running)
         assert isinstance(chat.last.answer.outcome, Failed)
         assert chat.last.answer.text == "Half "
         await chat.until(lambda: bool(chat.screen.query(".failure")))
@@ -66,8 +70,11 @@ async def test_death_mid_answer_keeps_it_and_one_key_restarts_another_retries(ch
         await chat.pilot.press("f5")
         await chat.until(lambda: chat.app.engine_controller.state is EngineState.READY)
         await chat.pilot.press("ctrl+r")
+        await chat.until(lambda: isinstance(chat.app.screen, ConfirmScreen))
+        await chat.pilot.press("enter")
         await chat.until(lambda: chat.last.answer.text == "Whole." and not chat.last.is_running)
-        assert [old.text for old in chat.last.earlier] == ["Half "]
+        await chat.until(lambda: chat.shown() == "Whole.")
+        assert [old.text for old in chat.last.earlier] == ["Half ", "Half "]
         assert not chat.screen.query(".failure")
 
 
@@ -119,6 +126,8 @@ async def test_new_chat_forgets_and_copy_copies(chatting: StartChat) -> None:
 async def test_nothing_is_asked_of_a_dead_engine_so_the_answer_stays(chatting: StartChat) -> None:
     async with chatting(["Kept."]) as chat:
         await chat.say("first")
+        chat.host.engine.die()
+        await chat.until(lambda: len(chat.host.engines) == 2 and chat.app.engine_controller.is_loaded)
         chat.host.engine.die()
         await chat.until(lambda: chat.app.engine_controller.state is EngineState.DEAD)
         await chat.pilot.press("ctrl+r")

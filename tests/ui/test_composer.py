@@ -69,3 +69,12 @@ async def test_an_unknown_command_is_told_and_kept(chatting: StartChat) -> None:
         chat.composer.text = ""
         await chat.say("//nonsense")
         assert chat.last.user.text == "/nonsense"
+
+
+async def test_a_command_beside_an_attachment_is_given_at_once(chatting: StartChat, tmp_path: Path) -> None:
+    async with chatting() as chat:
+        chat.screen.attach_files([picture(tmp_path)])
+        await chat.until(lambda: len(chat.controller.staged) == 1)
+        await chat.write("/detach")
+        await chat.pilot.press("enter")
+        await chat.until(lambda: chat.controller.staged == [])

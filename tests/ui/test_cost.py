@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from PIL import Image
@@ -10,6 +11,7 @@ from tests.ui.conftest import StartChat, picture
 from vlmtui.domain.engine import Failure
 from vlmtui.errors import ErrorKind
 from vlmtui.media.stage import stage
+from vlmtui.ui.controllers.engine import EngineState
 
 
 async def test_tokens_of_each_attachment_and_of_the_whole_prompt(chatting: StartChat, tmp_path: Path) -> None:
@@ -20,6 +22,23 @@ async def test_tokens_of_each_attachment_and_of_the_whole_prompt(chatting: Start
         assert chat.host.engine.requests == []
         await chat.say("What is this?")
         assert "This prompt takes" not in chat.screen_text()
+
+
+async def test_without_an_engine_the_models_record_tells_about_how_many_tokens(
+    chatting: StartChat, tmp_path: Path
+) -> None:
+    async with chatting() as chat:
+        chat.host.engine.die()
+        await chat.until(lambda: len(chat.host.engines) == 2 and chat.app.engine_controller.is_loaded)
+        chat.host.engine.die()
+        await chat.until(lambda: chat.app.engine_controller.state is EngineState.DEAD)
+        chat.screen.attach_files([picture(tmp_path)])
+        await chat.until(lambda: "Attachments take ~" in chat.screen_text())
+        assert "an estimate until the model is loaded" in chat.screen_text()
+        assert re.search(r"cat\.png.* ~\d+ tokens", chat.screen_text(), re.DOTALL)
+        await chat.pilot.press("f5")
+        await chat.until(lambda: "This prompt takes" in chat.screen_text())
+        assert "~" not in chat.screen_text()
 
 
 async def test_a_prompt_that_is_too_long_is_told_and_not_sent(chatting: StartChat, tmp_path: Path) -> None:

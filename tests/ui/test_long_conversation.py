@@ -1,10 +1,12 @@
-"""Two hundred turns."""
+"""Two hundred turns in a sitting, and two thousand that are stored."""
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
-from tests.ui.conftest import MakeApp, Until, picture
+from tests.ui.conftest import MakeApp, StartChat, Until, picture
+from tests.unit.store.made import bulk
 from vlmtui.config.settings import Settings
 from vlmtui.domain.conversation import user_turn
 from vlmtui.domain.engine import Delta, Finished, Timings, Usage
@@ -14,7 +16,6 @@ from vlmtui.ui.controllers.chat import Exchange
 from vlmtui.ui.screens.chat import ChatScreen
 from vlmtui.ui.widgets.assistant_turn import AssistantTurn
 from vlmtui.ui.widgets.attachment_view import AttachmentView
-from vlmtui.ui.widgets.past_answer import PastAnswer
 from vlmtui.ui.widgets.transcript import LIVE_MAX, Transcript
 
 TURNS = 200
@@ -22,7 +23,9 @@ PICTURES_EVERY = 4
 ONE_BY_ONE = LIVE_MAX + 5
 """Turns that are added as in a conversation; those before them at once, as when the chat's screen is made anew."""
 
-WIDGETS_MAX = 1500
+STORED, IMAGES = 2_000, 500
+
+WIDGETS_MAX = 1_500
 
 TEXT = "<think>Let me look.</think># Shapes\n\nA **red** circle.\n\n- one\n- two\n\n| a | b |\n|---|---|\n| 1 | 2 |\n"
 
@@ -48,8 +51,32 @@ async def test_the_widgets_are_bounded(make_app: MakeApp, until: Until, tmp_path
         await transcript.add(*exchanges[:-ONE_BY_ONE])
         for exchange in exchanges[-ONE_BY_ONE:]:
             await transcript.add(exchange)
-        assert len(app.screen.query(AssistantTurn)) == LIVE_MAX
-        assert len(app.screen.query(PastAnswer)) == TURNS - LIVE_MAX
-        await until(pilot, lambda: len(app.screen.query(AttachmentView)) == TURNS // PICTURES_EVERY)
+            assert len(app.screen.query("*")) <= WIDGETS_MAX
+        assert 1 < len(app.screen.query(AssistantTurn)) <= LIVE_MAX
+        await until(pilot, lambda: bool(app.screen.query(AttachmentView)))
         await until(pilot, lambda: not any(worker.is_running for worker in app.workers if worker.group == "thumbnail"))
         assert len(app.screen.query("*")) <= WIDGETS_MAX
+
+
+async def test_two_thousand_stored_turns_with_five_hundred_images(chatting: StartChat) -> None:
+    async with chatting() as chat:
+        conversation = await chat.app.services.keeper.run(lambda store: bulk(store, STORED, IMAGES))
+        chat.app.open_conversation(conversation)
+        await chat.until(lambda: f"turn {STORED - 1} of" in chat.screen_text())
+        transcript = chat.screen.query_one(Transcript)
+        first = {view._number for view in chat.screen.query(AttachmentView)}
+        assert max(first) == IMAGES
+        read: list[int] = []
+        for _ in range(30):
+            assert len(chat.screen.query("*")) <= WIDGETS_MAX / 3
+            read += map(int, re.findall(r"turn (\d+) of", chat.screen_text()))
+            transcript.scroll_page_up(animate=False)
+            await chat.until(lambda: transcript._look_timer is None and not transcript._changing.locked())
+            await chat.pilot.pause()
+        assert set(range(min(read), STORED)) == set(read), "page by page, nothing is left out"
+        assert len(chat.controller.exchanges) < STORED / 4, "what nobody came near is not loaded"
+        for view in chat.screen.query(AttachmentView):
+            assert view.attachment.name == f"{4 * (view._number - 1)}.png"
+        await chat.pilot.press("ctrl+end")
+        await chat.until(lambda: f"turn {STORED - 1} of" in chat.screen_text())
+        assert {view._number for view in chat.screen.query(AttachmentView)} == first

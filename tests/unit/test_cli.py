@@ -14,6 +14,7 @@ import psutil
 import pytest
 
 from tests.support.fake_worker import OPTIONS_VARIABLE, fake_cli
+from tests.support.scripted_tokens import IMAGE_TOKENS
 from tests.support.terminal import Terminal
 from vlmtui.cli import main
 from vlmtui.cli.checks import guess_graphics
@@ -130,7 +131,8 @@ def test_json_has_every_field_and_media_keep_their_order(shell: Shell) -> None:
     code, out, _ = shell.run("ask", "--json", "--system", "Be brief.", *media, "-", stdin="from stdin\n")
     answer = json.loads(out)
     assert code == 0
-    assert answer["prompt"] == "system: Be brief.\nuser: <image><video><image>from stdin"
+    image, video = "<image>" * IMAGE_TOKENS, "<video>" * IMAGE_TOKENS
+    assert answer["prompt"] == f"system: Be brief.\nuser: {image}{video}{image}from stdin"
     assert set(answer) == {"model", "answer", "finish_reason", "usage", "timings", "prompt", "stop"}
     assert set(answer["usage"]) == {"prompt_tokens", "completion_tokens", "image_tokens"}
     assert set(answer["timings"]) == {"load_s", "ttft_s", "total_s"}

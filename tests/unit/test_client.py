@@ -26,6 +26,8 @@ from vlmtui.domain.engine import (
     PromptReady,
     RawPrompt,
     Timings,
+    Token,
+    TokenLogprob,
     Usage,
 )
 from vlmtui.domain.sampling import Sampling
@@ -35,6 +37,7 @@ from vlmtui.engine.inbox import EventInbox, LoadBoard, LogTail
 from vlmtui.engine.session import render
 from vlmtui.errors import ErrorKind, VlmtuiError
 from vlmtui.paths import Paths
+from vlmtui.protocol.deltas import join_deltas
 from vlmtui.protocol.endpoint import Endpoint
 from vlmtui.protocol.messages import MAX_MESSAGE_BYTES, PROTOCOL_VERSION
 
@@ -310,6 +313,25 @@ async def test_an_inbox_far_behind_joins_deltas_and_loses_nothing() -> None:
     deltas = [event for event in taken if isinstance(event, Delta)]
     assert "".join(delta.text for delta in deltas) == "".join(f"{number} " for number in range(5000))
     assert sum(delta.tokens for delta in deltas) == 5000
+
+
+async def test_joined_deltas_lose_no_token() -> None:
+    inbox = EventInbox()
+    for number in range(2000):
+        entry = TokenLogprob(token_id=number, logprob=-1.0)
+        token = Token(text=str(number))
+        delta = Delta(
+            request_id="r1", text="x", tokens=1, token_ids=(number,), vocabulary={number: token}, logprobs=(entry,)
+        )
+        inbox.put(delta)
+    inbox.put(Cancelled(request_id="r1", usage=Usage(), timings=Timings()))
+    taken: list[Delta] = []
+    while isinstance(event := await inbox.get(), Delta):
+        taken.append(event)
+    whole = join_deltas(taken)
+    assert (whole.text, whole.tokens) == ("x" * 2000, 2000)
+    assert whole.token_ids == tuple(whole.vocabulary) == tuple(entry.token_id for entry in whole.logprobs)
+    assert whole.token_ids == tuple(range(2000))
 
 
 def test_a_load_board_keeps_the_newest_of_each_stage() -> None:

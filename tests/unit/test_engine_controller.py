@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import aclosing, asynccontextmanager
+from functools import partial
+from types import SimpleNamespace
+
 import pytest
 
-from tests.support.scripted_engine import ScriptedHost
+from tests.support.scripted_engine import Hold, ScriptedHost
+from vlmtui.domain.engine import Failure, GenerateRequest, LoadFailed, RawPrompt
+from vlmtui.domain.sampling import Sampling
+from vlmtui.errors import ErrorKind, VlmtuiError
 from vlmtui.registry.loader import Registry
 from vlmtui.registry.match import resolve
 from vlmtui.ui.controllers.engine import EngineController, EngineState
 
 
-async def loaded(host: ScriptedHost) -> EngineController:
-    controller = EngineController(host, keep_alive_s=300.0, on_change=lambda: None)
+async def loaded(host: ScriptedHost, *, hang_s: float = 30.0) -> EngineController:
+    controller = EngineController(host, keep_alive_s=300.0, on_change=lambda: None, hang_s=hang_s)
     await controller.start(resolve(Registry.bundled(), "shapes"))
     assert controller.state is EngineState.READY
     return controller
@@ -33,3 +42,178 @@ async def test_leaving_a_ready_engine_keeps_it() -> None:
     controller = await loaded(host)
     assert await controller.leave()
     assert not host.engine.was_shut_down
+
+
+@pytest.fixture(autouse=True)
+def quick_beat(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("vlmtui.ui.controllers.pulse.BEAT_S", 0.001)
+
+
+@asynccontextmanager
+async def watching(controller: EngineController) -> AsyncIterator[asyncio.Task[None]]:
+    task = asyncio.create_task(controller.watch())
+    yield task
+    task.cancel()
+    await asyncio.wait([task])
+
+
+def message_of(controller: EngineController) -> str:
+    return controller.error.message if controller.error else ""
+
+
+def is_ready_again(controller: EngineController, host: ScriptedHost, engines: int) -> bool:
+    return len(host.engines) == engines and controller.state is EngineState.READY
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(30):
+        while not condition():
+            await asyncio.sleep(0.001)
+
+
+async def test_an_engine_that_died_is_started_again_once() -> None:
+    host = ScriptedHost()
+    controller = await loaded(host)
+    async with watching(controller) as watch:
+        host.engine.die("Killed.")
+        await until(lambda: len(host.engines) == 2 and controller.state is EngineState.READY)
+        assert controller.deaths == 1
+        assert message_of(controller) == ""
+        host.engine.die("Killed again.")
+        await watch
+    assert controller.state is EngineState.DEAD
+    assert message_of(controller) == "Killed again."
+    assert (len(host.engines), controller.deaths) == (2, 2)
+
+
+@pytest.mark.parametrize("forgiven", ["answered", "long ago"])
+async def test_a_death_that_is_forgiven_does_not_count(forgiven: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    if forgiven == "long ago":
+        monkeypatch.setattr("vlmtui.ui.controllers.engine.FORGIVEN_S", -1.0)
+    host = ScriptedHost()
+    controller = await loaded(host)
+    async with watching(controller):
+        for engines in (2, 3):
+            host.engine.die()
+            await until(partial(is_ready_again, controller, host, engines))
+            if forgiven == "answered":
+                controller.answered()
+
+
+async def test_a_restart_that_fails_is_not_tried_again() -> None:
+    host = ScriptedHost()
+    controller = await loaded(host)
+    async with watching(controller) as watch:
+        host.refuse = VlmtuiError(ErrorKind.OUT_OF_MEMORY, "No room.")
+        host.engine.die()
+        await watch
+    assert controller.state is EngineState.DEAD
+    assert controller.error is host.refuse
+    assert len(host.opened) == 2
+
+
+async def test_what_the_user_ends_stays_ended() -> None:
+    host = ScriptedHost()
+    controller = await loaded(host)
+    async with watching(controller) as watch:
+        await controller.abort()
+        await watch
+    assert (controller.state, controller.deaths, len(host.engines)) == (EngineState.NONE, 0, 1)
+
+
+async def test_a_load_that_fails_is_not_tried_again() -> None:
+    failure = Failure(kind=ErrorKind.OUT_OF_MEMORY, message="No room.")
+    host = ScriptedHost(load=[LoadFailed(failure)])
+    controller = EngineController(host, keep_alive_s=300.0, on_change=lambda: None)
+    await controller.start(resolve(Registry.bundled(), "shapes"))
+    await controller.watch()
+    assert controller.state is EngineState.DEAD
+    assert (controller.deaths, len(host.engines)) == (0, 1)
+
+
+async def test_the_requests_that_an_engine_died_during_are_told() -> None:
+    never = asyncio.Event()
+    host = ScriptedHost(answers=[["Half ", Hold(never)]])
+    controller = await loaded(host)
+    assert controller.engine is not None
+    request = GenerateRequest(request_id="fatal", prompt=RawPrompt(text="x"), sampling=Sampling())
+    async with watching(controller), aclosing(controller.engine.generate(request)) as events:
+        assert [await anext(events), await anext(events)]
+        host.engine.die()
+        await until(lambda: controller.deaths == 1)
+        assert controller.died_during == ("fatal",)
+
+
+@pytest.mark.parametrize("sign", ["server", "engine"])
+async def test_an_engine_that_is_silent_for_too_long_hangs_until_it_answers_again(sign: str) -> None:
+    host = ScriptedHost()
+    controller = await loaded(host, hang_s=0.02)
+    engine = host.engine
+    async with watching(controller) as watch:
+        if sign == "server":
+            engine.hung = True
+        else:
+            engine.silent_s = 12.0
+        await until(lambda: controller.state is EngineState.HUNG)
+        assert controller.error is not None
+        assert controller.error.kind is ErrorKind.ENGINE_DIED
+        assert "has not answered for" in controller.error.message
+        assert "F5" in controller.error.hint
+        engine.hung, engine.silent_s = False, 0.0
+        await until(lambda: controller.state is EngineState.READY)
+        assert message_of(controller) == ""
+        assert not watch.done()
+    assert (len(host.engines), controller.deaths) == (1, 0), "a hang may pass: nothing is ended without being asked"
+
+
+async def test_a_hung_engine_is_ended_by_a_restart() -> None:
+    host = ScriptedHost()
+    controller = await loaded(host, hang_s=0.02)
+    hung = host.engine
+    async with watching(controller) as watch:
+        hung.hung = True
+        await until(lambda: controller.state is EngineState.HUNG)
+        await controller.restart()
+        await watch
+    assert hung.was_shut_down
+    assert controller.state is EngineState.READY
+    assert controller.engine is host.engine is not hung
+
+
+async def test_a_process_that_was_itself_stopped_blames_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The laptop slept, or Ctrl+Z: the first ping after it comes too late, and the clock says that hours went by."""
+    host = ScriptedHost()
+    states: list[EngineState] = []
+    controller = await loaded(host, hang_s=30.0)
+    clock = iter(range(0, 1_000_000, 10_000))
+    monkeypatch.setattr("vlmtui.ui.controllers.pulse.time", SimpleNamespace(monotonic=lambda: next(clock)))
+    late = 3
+
+    async def ping() -> float:
+        nonlocal late
+        late -= 1
+        states.append(controller.state)
+        if late >= 0:
+            raise VlmtuiError(ErrorKind.ENGINE_DIED, "Too late.")
+        return 0.001
+
+    monkeypatch.setattr(host.engine, "ping", ping)
+    async with watching(controller):
+        await until(lambda: len(states) > 5)
+    assert set(states) == {EngineState.READY}
+
+
+async def test_no_pulse_is_taken_when_it_is_turned_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    host = ScriptedHost()
+    controller = await loaded(host, hang_s=0)
+    pinged = asyncio.Event()
+
+    async def ping() -> float:
+        pinged.set()
+        return 0.001
+
+    monkeypatch.setattr(host.engine, "ping", ping)
+    async with watching(controller):
+        host.engine.die()
+        await until(lambda: controller.deaths == 1)
+    assert not pinged.is_set()

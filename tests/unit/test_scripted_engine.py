@@ -12,9 +12,12 @@ from tests.support.scripted_engine import (
     End,
     Fail,
     Hold,
+    Say,
     ScriptedEngine,
     ScriptedHost,
 )
+from tests.support.scripted_tokens import IMAGE_TOKENS
+from vlmtui.domain.attachment import Attachment
 from vlmtui.domain.conversation import user_turn
 from vlmtui.domain.engine import (
     Cancelled,
@@ -28,9 +31,11 @@ from vlmtui.domain.engine import (
     LoadFailed,
     LoadProgress,
     PromptReady,
+    RawPrompt,
 )
 from vlmtui.domain.sampling import Sampling
 from vlmtui.engine.interface import Engine, EngineHost
+from vlmtui.engine.session import run_turn
 from vlmtui.errors import ErrorKind, VlmtuiError
 
 
@@ -54,6 +59,37 @@ async def test_an_answer_has_a_prompt_deltas_and_one_end() -> None:
     end = events[-1]
     assert isinstance(end, Finished)
     assert (end.finish_reason, end.stop, end.usage.completion_tokens) == ("length", None, 2)
+
+
+async def test_tokens_and_logprobs_are_told_as_the_real_engine_tells_them() -> None:
+    engine = ScriptedEngine(answers=[["a ", Say("red circle", 2, {"red": -0.5, "blue": -1.5, "green": -2.5})], ["a "]])
+    picture = Attachment(
+        modality="image", name="x", path="", sha256="0" * 64, width=1, height=1, size_bytes=1, format="PNG"
+    )
+    text = "<|im_start|>user\n<|image_pad|>What  is\tthis?<|im_end|> "
+    request = GenerateRequest(
+        request_id="r1", prompt=RawPrompt(text=text, attachments=(picture,)), sampling=Sampling(), logprobs=2
+    )
+    answer = [answer async for _, answer in run_turn(engine, request)][-1]
+    prompt = answer.prompt
+    assert prompt is not None
+    assert "".join(prompt.vocabulary[token].text for token in prompt.token_ids) == prompt.prompt
+    assert prompt.prompt == text.replace("<|image_pad|>", "<|image_pad|>" * IMAGE_TOKENS)
+    (span,) = prompt.media
+    assert {prompt.vocabulary[one].text for one in prompt.token_ids[span.offset : span.offset + span.length]} == {
+        "<|image_pad|>"
+    }
+    assert [entry.text for entry in prompt.vocabulary.values() if entry.special] == [
+        "<|im_start|>", "<|image_pad|>", "<|im_end|>",
+    ]  # fmt: skip
+    assert "".join(answer.vocabulary[token].text for token in answer.token_ids) == answer.text == "a red circle"
+    assert [one.token_id for one in answer.logprobs] == answer.token_ids
+    tops = [[answer.vocabulary[other.token_id].text for other in one.top] for one in answer.logprobs]
+    assert tops == [["a ", "a ?"], ["red", "blue"], ["red", "blue"]]
+
+    plain = [answer async for _, answer in run_turn(engine, a_request())][-1]
+    assert plain.logprobs == []
+    assert plain.token_ids == answer.token_ids[:1]
 
 
 async def test_a_load_ends_with_ready_and_is_not_repeated() -> None:

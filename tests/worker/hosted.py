@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 
 from vlmtui.domain.engine import (
     ChatPrompt,
@@ -33,10 +33,12 @@ INFO = EngineInfo(
 
 
 class EchoEngine:
-    """Repeats the last turn's text. `fail` as a text raises; `wait` gives one word and then hangs until cancelled."""
+    """Repeats the last turn's text. `fail` as a text raises; `wait` gives one word and then hangs until cancelled;
+    `hold` goes on when `released` says so."""
 
-    def __init__(self) -> None:
+    def __init__(self, released: Callable[[], bool] = lambda: True) -> None:
         self.info = INFO
+        self.released = released
         self.is_dead = False
         self.aborted: list[str] = []
         self.ended = False
@@ -49,6 +51,8 @@ class EchoEngine:
         yield PromptReady(request_id=request.request_id, prompt=text, token_ids=(1, 2, 3), media=())
         for word in text.split(" "):
             yield Delta(request_id=request.request_id, text=f"{word} ", tokens=1)
+            while word == "hold" and not self.released():
+                await asyncio.sleep(0.01)
             if word == "wait":
                 try:
                     await asyncio.Event().wait()

@@ -5,19 +5,19 @@ from __future__ import annotations
 import asyncio
 import stat
 import threading
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
-from tests.worker.hosted import INFO, SPEC, EchoEngine
+from tests.worker.hosted import INFO, EchoEngine
+from tests.worker.stage import Stage, answer, ready, request, serving
 from vlmtui.domain.conversation import user_turn
 from vlmtui.domain.engine import (
     Cancelled,
     ChatPrompt,
     EngineEvent,
-    EngineReady,
     Failed,
     Finished,
     GenerateRequest,
@@ -27,49 +27,11 @@ from vlmtui.domain.engine import (
     Timings,
     Usage,
 )
-from vlmtui.domain.sampling import Sampling
-from vlmtui.engine.client import WorkerClient
-from vlmtui.engine.connect import connect
 from vlmtui.engine.session import render
 from vlmtui.errors import ErrorKind, VlmtuiError
-from vlmtui.paths import Paths
 from vlmtui.protocol.codec import decode_worker_message, encode
-from vlmtui.protocol.endpoint import Endpoint
 from vlmtui.protocol.messages import PROTOCOL_VERSION, Hello, Refused, Welcome
-from vlmtui.worker.server import EXIT_ENGINE_DIED, EXIT_LOAD_FAILED, WorkerServer, make_server
-
-Loader = Callable[[LoadSpec], Awaitable[EchoEngine]]
-
-
-async def nothing() -> None:
-    """The client's own way to end a process: there is none here."""
-
-
-class Stage:
-    """A running server and the means to speak to it."""
-
-    def __init__(self, server: WorkerServer, endpoint: Endpoint, task: asyncio.Task[int]) -> None:
-        self.server = server
-        self.endpoint = endpoint
-        self.task = task
-
-    async def client(self, name: str = "test") -> WorkerClient:
-        while not self.endpoint.socket.exists():
-            await asyncio.sleep(0)
-        return await connect(self.endpoint, client=name, attached=True, timeout=10, end=nothing)
-
-
-@asynccontextmanager
-async def serving(short_path: Path, load: Loader, *, keep_alive_s: float | None = None) -> AsyncIterator[Stage]:
-    endpoint = Endpoint.of(Paths.below(short_path), SPEC)
-    log = short_path / "worker.log"
-    log.write_text("")
-    server = make_server(SPEC, load, log=log, keep_alive_s=keep_alive_s, pid=1)
-    task = asyncio.create_task(server.run(endpoint.socket))
-    async with AsyncExitStack() as stack:
-        stack.callback(server.stop)
-        yield Stage(server, endpoint, task)
-    await task
+from vlmtui.worker.server import EXIT_ENGINE_DIED, EXIT_LOAD_FAILED
 
 
 @pytest.fixture
@@ -84,21 +46,6 @@ async def stage(short_path: Path, engine: EchoEngine) -> AsyncIterator[Stage]:
 
     async with serving(short_path, load) as found:
         yield found
-
-
-def request(text: str, request_id: str = "r") -> GenerateRequest:
-    return GenerateRequest(request_id=request_id, prompt=ChatPrompt(turns=(user_turn(text),)), sampling=Sampling())
-
-
-async def ready(client: WorkerClient) -> WorkerClient:
-    events = [event async for event in client.load()]
-    assert isinstance(events[-1], EngineReady)
-    return client
-
-
-async def answer(client: WorkerClient, wanted: GenerateRequest) -> tuple[str, EngineEvent]:
-    events = [event async for event in client.generate(wanted)]
-    return "".join(getattr(event, "text", "") for event in events), events[-1]
 
 
 async def test_a_request_is_answered_with_counts_and_times(stage: Stage) -> None:
@@ -147,7 +94,7 @@ async def test_a_client_that_goes_away_leaves_no_request_behind(stage: Stage, en
         if getattr(event, "text", ""):
             break
     await client.close()
-    while stage.server.running:
+    while stage.server.requests.running:
         await asyncio.sleep(0)
     assert engine.aborted == ["gone"]
     assert isinstance((await answer(other, request("still here")))[1], Finished)
@@ -160,7 +107,7 @@ async def test_one_client_cannot_cancel_anothers_request(stage: Stage) -> None:
     await anext(stream)
     await theirs.cancel("mine")
     await theirs.ping()
-    assert "mine" in stage.server.running
+    assert "mine" in stage.server.requests.running
     await stream.aclose()
     await mine.close()
     await theirs.close()
@@ -362,7 +309,7 @@ async def test_prompts_are_rendered_beside_an_answer(rendering: Stage) -> None:
     events = [event async for event in stream]
     assert sum(isinstance(event, Finished | Failed | Cancelled) for event in events) == 1
     assert isinstance(events[-1], Cancelled)
-    while rendering.server.running:
+    while rendering.server.requests.running:
         await asyncio.sleep(0)
     await client.close()
 
@@ -384,7 +331,7 @@ async def test_a_cancelled_render_is_aborted_in_the_engine(rendering: Stage, ren
     waiting.cancel()
     with suppress(asyncio.CancelledError):
         await waiting
-    while rendering.server.running:
+    while rendering.server.requests.running:
         await asyncio.sleep(0)
     assert len(renderer.aborted) == 1
     assert (await render(client, prompt("again"))).prompt == "again"

@@ -19,6 +19,7 @@ import time
 import traceback
 from pathlib import Path
 
+from tests.zoo.difference import page
 from tests.zoo.kit import Recipe, load_recipes
 from tests.zoo.trial import MODES, SHOWN, Results, run
 from vlmtui.registry.loader import Registry
@@ -85,6 +86,7 @@ def main() -> int:
     parser.add_argument("families", nargs="*", metavar="FAMILY")
     parser.add_argument("--keep", type=Path, help="folder for checkpoints and logs (default: a temporary one)")
     parser.add_argument("--json", type=Path, help="also write the results there")
+    parser.add_argument("--page", type=Path, help="also write there how chat and raw prompts differ, in Markdown")
     parser.add_argument("--limit", type=int, default=300, metavar="S", help="seconds for one family")
     options = parser.parse_args()
     os.environ.update({name: value for name, value in ENVIRONMENT.items() if name not in os.environ})
@@ -112,6 +114,9 @@ def main() -> int:
                     print(f"    {case}: {text}", flush=True)
     if options.json:
         options.json.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+    if options.page:
+        options.page.parent.mkdir(exist_ok=True)
+        options.page.write_text(page(results), encoding="utf-8")
     ran = [name for name, found in results.items() if all(text.startswith("ok") for text in found.values())]
     print(
         f"{len(ran)} of {len(results)} families answered every case; the numbers are the media's tokens in the prompt"

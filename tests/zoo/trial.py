@@ -14,6 +14,7 @@ from typing import Any
 
 import msgspec
 
+from tests.zoo.difference import difference
 from tests.zoo.kit import Recipe, make_checkpoint
 from vlmtui.domain.attachment import Attachment, Modality
 from vlmtui.domain.conversation import user_turn
@@ -89,20 +90,24 @@ async def _run(recipe: Recipe, family: Family, folder: Path) -> Results:
     results = {"load": f"ok {time.monotonic() - started:.0f} s"}
     try:
         for case in cases(recipe, family):
+            prompts: dict[PromptMode, PromptReady] = {}
+            attachments = _attachments(case, folder / "media")
             for mode in MODES:
                 try:
-                    results[f"{case} {mode}"] = await _ask(engine, model, case, mode, folder / "media")
+                    prompts[mode] = await _ask(engine, model, attachments, mode)
+                    results[f"{case} {mode}"] = f"ok {sum(span.tokens for span in prompts[mode].media)}"
                 except Exception as error:
                     traceback.print_exc()
                     results[f"{case} {mode}"] = _said(error)
+            if len(prompts) == len(MODES):
+                results[f"{case} difference"] = f"ok {difference(prompts['chat'], prompts['raw'], attachments)}"
     finally:
         await engine.shutdown()
     return results
 
 
-async def _ask(engine: Any, model: Model, case: str, mode: PromptMode, store: Path) -> str:
-    """Ask once; the tokens of the media and of the answer, once it is seen that each medium has its own."""
-    attachments = _attachments(case, store)
+async def _ask(engine: Any, model: Model, attachments: list[Attachment], mode: PromptMode) -> PromptReady:
+    """Ask once; the prompt, once it is seen that each medium has its tokens in it, and that an answer came."""
     sampling = msgspec.structs.replace(model.family.sampling or Sampling(), max_tokens=4)
     request = make_request(model.family, [user_turn(QUESTION, attachments)], sampling, mode=mode)
     prompt: PromptReady | None = None
@@ -127,7 +132,7 @@ async def _ask(engine: Any, model: Model, case: str, mode: PromptMode, store: Pa
         raise AssertionError("an attachment without tokens")
     if model.family.question == "free" and "What is" not in prompt.prompt:
         raise AssertionError(f"the question is not in the prompt: {prompt.prompt[-80:]!r}")
-    return f"ok {sum(span.tokens for span in prompt.media)}"
+    return prompt
 
 
 def _attachments(case: str, store: Path) -> list[Attachment]:

@@ -5,12 +5,18 @@ from __future__ import annotations
 import argparse
 import gc
 import sys
+from typing import TYPE_CHECKING
 
 from vlmtui.bootstrap import build, open_app
 from vlmtui.cli.output import note, stay_note
 from vlmtui.cli.parser import APP_OPTIONS
-from vlmtui.errors import ErrorKind, VlmtuiError
+from vlmtui.errors import ErrorKind, VlmtuiError, bad_input
 from vlmtui.registry.match import resolve
+from vlmtui.ui.controllers.keeper import Keeper
+
+if TYPE_CHECKING:
+    from vlmtui.store.store import Store
+    from vlmtui.ui.controllers.resuming import Resumed
 
 
 def app(arguments: argparse.Namespace) -> int:
@@ -32,7 +38,30 @@ def _open(arguments: argparse.Namespace) -> int:
     model: str | None = arguments.app_model
     if model is not None:
         resolve(application.registry, model)
-    status, report = open_app(application, model=model)
+    keeper = Keeper(application.paths)
+    try:
+        resumed = _to_resume(keeper, arguments)
+        status, report = open_app(application, keeper, model=model, resumed=resumed)
+    finally:
+        keeper.close_now()
+    if report is not None and report.conversation is not None:
+        note(f"Continue with: vlmtui --resume {report.conversation}")
     if report is not None and report.stays and report.model is not None:
         note(stay_note(report.model, report.keep_alive_s))
     return status
+
+
+def _to_resume(keeper: Keeper, arguments: argparse.Namespace) -> Resumed | None:
+    """The conversation that is wanted. Raises VlmtuiError where it is not there."""
+    if not arguments.app_continue and arguments.app_resume is None:
+        return None
+    from vlmtui.cli.keeping import identified
+    from vlmtui.ui.controllers.resuming import to_resume
+
+    def find(store: Store) -> Resumed:
+        wanted = store.last() if arguments.app_continue else identified(store, arguments.app_resume)
+        if wanted is None:
+            raise bad_input("There is no conversation to go on with yet.")
+        return to_resume(store, wanted)
+
+    return keeper.run_now(find)

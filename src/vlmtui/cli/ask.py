@@ -1,231 +1,173 @@
-"""`vlmtui ask`: one question, one answer."""
+"""`vlmtui ask`: one question; its answer, or several of them beside each other."""
 
 from __future__ import annotations
 
 import argparse
-import sys
-import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Sequence
 
-from vlmtui.bootstrap import Application, build
+from vlmtui.cli.asking import Asked, Asking, answers_of, opened, prepare
+from vlmtui.cli.attachments import placed, staged
+from vlmtui.cli.fan_out import fanned_out, parse_fan_out
 from vlmtui.cli.interrupts import run_interruptible
-from vlmtui.cli.output import LoadLine, is_tty, note, print_json, print_warnings, stay_note, write_answer
-from vlmtui.domain.attachment import Attachment, VideoSampling
-from vlmtui.domain.conversation import Turn, system_turn, user_turn
-from vlmtui.domain.engine import (
-    Cancelled,
-    Delta,
-    EngineReady,
-    Failed,
-    Finished,
-    GenerateRequest,
-    LoadFailed,
-    LoadProgress,
+from vlmtui.cli.output import note, print_json
+from vlmtui.cli.questions import read_question
+from vlmtui.cli.raw_prompt import check, read_raw_prompt
+from vlmtui.cli.results import (
+    answer_json,
+    attachments_of,
+    compared,
+    difference_json,
+    export,
+    export_suffix,
+    tokens_json,
 )
-from vlmtui.engine.interface import Engine
-from vlmtui.engine.session import Answer, make_request, run_turn
-from vlmtui.errors import ErrorKind, VlmtuiError, bad_input
-from vlmtui.registry.engine_values import with_engine_args
-from vlmtui.registry.match import Model, resolve, with_trust
-from vlmtui.registry.routes import closed
-from vlmtui.ui.text import visible
+from vlmtui.domain.conversation import Turn, system_turn
+from vlmtui.domain.engine import EngineInfo, GenerateRequest, RawPrompt
+from vlmtui.engine.session import Answer, PromptMode, make_request, new_request_id, with_family_stops
+from vlmtui.errors import ErrorKind, VlmtuiError
+from vlmtui.inspection.as_markdown import difference_lines
+from vlmtui.inspection.replay import Comparison
+from vlmtui.registry.prompts import check_attachments
 
-_SETTINGS = ("model", "keep_alive", "system_prompt", "temperature", "top_p", "max_tokens", "seed")
-
-
-@dataclass(frozen=True, slots=True)
-class Asking:
-    """All that is known before an engine is needed."""
-
-    application: Application
-    model: Model
-    request: GenerateRequest
-    keep_alive_given: bool
-    as_json: bool
+LOGPROBS_MAX = 20
+"""As many as vLLM gives unless its engine is told otherwise."""
+_TELL_TOKENS = ("mode", "raw_prompt", "logprobs", "fan_out")
+"""Options of those who look at tokens; the JSON of others stays short."""
+_NOT_WITH_REPLAY = (
+    "question", "media", "many", "mode", "raw_prompt", "force", "fan_out", "logprobs", "system_prompt", "max_tokens",
+    "temperature", "top_p", "seed",
+)  # fmt: skip
 
 
 def ask(arguments: argparse.Namespace) -> int:
     """Raises VlmtuiError before anything is loaded when the question or a file is not fit."""
-    application = build({name: getattr(arguments, name) for name in _SETTINGS})
-    print_warnings(application.registry.warnings)
-    model = resolve(application.registry, application.settings.model)
-    model = with_engine_args(model, arguments.engine_arg)
-    model = allowed(model, trust=arguments.trust_remote_code)
-    question = read_question(arguments.question)
-    attachments = [_stage(application, model, kind, path) for kind, path in arguments.media or ()]
-    request = make_request(
-        model.family,
-        _turns(application.settings.system_prompt, question, attachments),
-        application.settings.sampling.over(model.family.sampling),
-    )
-    asking = Asking(application, model, request, arguments.keep_alive is not None, arguments.json)
-    return run_interruptible(lambda: _ask(asking))
+    _check_usage(arguments)
+    if arguments.replay is not None:
+        from vlmtui.cli.replay import replay
+
+        return replay(arguments)
+    asking = prepare(arguments)
+    asked = _planned(asking, arguments)
+    _check_raw(asking, asked, None, force=arguments.force)
+    return run_interruptible(lambda: _ask(asking, asked, arguments))
 
 
-async def _ask(asking: Asking) -> int:
-    started = time.monotonic()
-    async with opened(asking) as engine:
-        load_s = time.monotonic() - started
-        answer = await _stream(engine, asking)
+async def _ask(asking: Asking, asked: Sequence[Asked], arguments: argparse.Namespace) -> int:
+    family = asking.model.family
+    async with opened(asking) as (engine, info, load_s):
+        _check_raw(asking, asked, info, force=arguments.force)
+        answers = await answers_of(engine, asked, show=not asking.as_json)
+        comparison = compared(info, asked, answers, generation_prompt=family.raw.generation_prompt)
         if asking.as_json:
-            print_json(as_json(asking.model, answer, load_s))
-        if answer.failure is not None:
-            raise answer.failure.error()
+            print_json(_as_json(asking, asked, answers, comparison, load_s, arguments))
+        elif len(asked) > 1:
+            for line in difference_lines(comparison):
+                note(line)
+        if arguments.export is not None:
+            export(arguments.export, comparison, attachments_of(asked[0].request.prompt))
+        for answer in answers:
+            if answer.failure is not None:
+                raise answer.failure.error()
     return 0
 
 
-@asynccontextmanager
-async def opened(asking: Asking) -> AsyncIterator[Engine]:
-    """A ready engine. One that was started here and is still loading when it ends (Ctrl+C) is ended with it."""
-    settings = asking.application.settings
-    host = asking.application.host
-    engine = await host.open(asking.model.spec, client="ask", keep_alive_s=settings.keep_alive_s)
-    try:
-        await _load(engine)
-        if engine.attached and asking.keep_alive_given:
-            await engine.set_keep_alive(settings.keep_alive_s)
-        yield engine
-    finally:
-        if engine.info is None and not engine.attached:
-            if is_tty(sys.stderr):
-                note(f"Ending the load of {engine.spec.name}…")
-            await engine.shutdown()
+def _check_raw(asking: Asking, asked: Sequence[Asked], info: EngineInfo | None, *, force: bool) -> None:
+    """The raw prompt is the last, or the same in all."""
+    prompt = asked[-1].request.prompt
+    if isinstance(prompt, RawPrompt):
+        check(prompt, asking.model.family, info, asking.application.registry.values(), force=force)
+
+
+def _as_json(
+    asking: Asking,
+    asked: Sequence[Asked],
+    answers: Sequence[Answer],
+    comparison: Comparison,
+    load_s: float,
+    arguments: argparse.Namespace,
+) -> dict[str, object]:
+    model = asking.model.spec.name
+    found = [answer_json(model, answer, load_s) for answer in answers]
+    if any(getattr(arguments, name) is not None for name in _TELL_TOKENS):
+        for one, answer, shown in zip(asked, answers, found, strict=True):
+            shown |= {"mode": one.mode, **tokens_json(answer)}
+    if arguments.fan_out is not None:
+        name, values = parse_fan_out(arguments.fan_out)
+        each = [{name: value, **shown} for value, shown in zip(values, found, strict=True)]
+        return {"model": model, "parameter": name, "answers": each}
+    if len(asked) > 1:
+        return {"chat": found[0], "raw": found[1], "diff": difference_json(comparison)}
+    return found[0]
+
+
+def _planned(asking: Asking, arguments: argparse.Namespace) -> list[Asked]:
+    """What is to be asked at the same time. Raises VlmtuiError where the question or a file is not fit."""
+    modes = _modes(arguments)
+    raw_text = read_raw_prompt(arguments.raw_prompt) if arguments.raw_prompt is not None else None
+    is_asked = raw_text is None or "chat" in modes
+    question = read_question(arguments.question) if is_asked else ""
+    if not is_asked and arguments.question is not None:
+        note("warning: the raw prompt is sent as it is, without QUESTION; --mode both asks it in the chat template.")
+    application, model = asking.application, asking.model
+    attachments = staged(
+        application.paths, arguments.media or (), num_frames=model.spec.num_frames, many=arguments.many
+    )
+    turns = _turns(application.settings.system_prompt, placed(question, attachments))
+    sampling = application.settings.sampling.over(model.family.sampling)
+    asked: list[Asked] = []
+    for mode in modes:
+        if mode == "raw" and raw_text is not None:
+            check_attachments(model.family, turns)
+            request = GenerateRequest(
+                request_id=new_request_id(),
+                prompt=RawPrompt(text=raw_text, attachments=tuple(attachments)),
+                sampling=with_family_stops(model.family, sampling),
+                logprobs=arguments.logprobs,
+            )
         else:
-            await _leave(engine, asking)
+            request = make_request(model.family, turns, sampling, mode=mode, logprobs=arguments.logprobs)
+        asked.append(Asked(mode, request, mode if len(modes) > 1 else ""))
+    return asked if arguments.fan_out is None else fanned_out(asked[0], arguments.fan_out)
 
 
-async def _load(engine: Engine) -> None:
-    async with LoadLine(engine.spec.name, sys.stderr).running() as line:
-        async for event in engine.load():
-            match event:
-                case LoadProgress():
-                    line.show(event)
-                case EngineReady():
-                    return
-                case LoadFailed(failure=failure):
-                    raise failure.error()
+def _modes(arguments: argparse.Namespace) -> list[PromptMode]:
+    match arguments.mode:
+        case "both":
+            return ["chat", "raw"]
+        case "raw":
+            return ["raw"]
+        case None if arguments.raw_prompt is not None:
+            return ["raw"]
+        case _:
+            return ["chat"]
 
 
-async def _leave(engine: Engine, asking: Asking) -> None:
-    """Disconnect, and say how long the model stays. Where it is to go at once, wait until it has gone."""
-    try:
-        status = await engine.status()
-    except VlmtuiError:
-        await engine.close()
-        return
-    if status.keep_alive_s == 0 and status.clients <= 1:
-        await engine.shutdown()
-        return
-    await engine.close()
-    if is_tty(sys.stderr) or not asking.as_json:
-        note(stay_note(engine.spec.name, status.keep_alive_s))
+def _check_usage(arguments: argparse.Namespace) -> None:
+    """Raise VlmtuiError(BAD_USAGE) for options that do not go together."""
+    problem = ""
+    if arguments.replay is not None:
+        given = [name for name in _NOT_WITH_REPLAY if not any(getattr(arguments, name) is no for no in (None, False))]
+        if given:
+            option = "QUESTION" if given[0] == "question" else f"--{given[0].replace('_', '-')}"
+            option = {"--media": "--image or --video", "--system-prompt": "--system"}.get(option, option)
+            problem = f"--replay takes everything from the document: there is no place for {option}."
+    elif arguments.question is None and (arguments.raw_prompt is None or arguments.mode == "both"):
+        problem = "QUESTION is missing; - reads it from stdin."
+    elif arguments.mode == "chat" and arguments.raw_prompt is not None:
+        problem = "--raw-prompt has no place in --mode chat."
+    elif arguments.mode == "both" and arguments.fan_out is not None:
+        problem = "--fan-out goes with one mode, chat or raw."
+    elif arguments.question == "-" and arguments.raw_prompt == "@-":
+        problem = "QUESTION and the raw prompt cannot both be read from stdin."
+    elif arguments.logprobs is not None and not 0 <= arguments.logprobs <= LOGPROBS_MAX:
+        problem = f"--logprobs must lie between 0 and {LOGPROBS_MAX}, not {arguments.logprobs}."
+    if problem:
+        raise VlmtuiError(ErrorKind.BAD_USAGE, problem, hint="`vlmtui ask --help` tells more.")
+    if arguments.fan_out is not None:
+        parse_fan_out(arguments.fan_out)
+    if arguments.export is not None:
+        export_suffix(arguments.export)
 
 
-async def _stream(engine: Engine, asking: Asking) -> Answer:
-    """The answer, printed as it comes unless JSON is wanted. An answer that breaks off keeps what was printed."""
-    answer = Answer(asking.request.request_id)
-    try:
-        async for event, current in run_turn(engine, asking.request):
-            answer = current
-            if isinstance(event, Delta) and not asking.as_json:
-                write_answer(event.text)
-    finally:
-        if answer.outcome is None:
-            await engine.cancel(answer.request_id)
-        if not asking.as_json and answer.text and not answer.text.endswith("\n"):
-            write_answer("\n")
-    return answer
-
-
-def as_json(model: Model, answer: Answer, load_s: float) -> dict[str, object]:
-    """What `--json` prints. `load_s`: seconds until the engine was ready to be asked; next to nothing when it ran."""
-    outcome = answer.outcome
-    timings = answer.timings
-    return {
-        "model": model.spec.name,
-        "answer": answer.text,
-        "finish_reason": _finish_reason(answer),
-        "usage": {
-            "prompt_tokens": answer.usage.prompt_tokens,
-            "completion_tokens": answer.usage.completion_tokens,
-            "image_tokens": answer.usage.image_tokens,
-        },
-        "timings": {
-            "load_s": _milliseconds(load_s),
-            "ttft_s": _milliseconds(timings.ttft_s if timings else None),
-            "total_s": _milliseconds(timings.total_s if timings else None),
-        },
-        "prompt": answer.prompt.prompt if answer.prompt else None,
-        "stop": outcome.stop if isinstance(outcome, Finished) else None,
-    }
-
-
-def _milliseconds(seconds: float | None) -> float | None:
-    """The seconds, as exact as the clock is worth."""
-    return None if seconds is None else round(seconds, 3)
-
-
-def _finish_reason(answer: Answer) -> str:
-    match answer.outcome:
-        case Finished(finish_reason=reason):
-            return reason
-        case Cancelled():
-            return "cancelled"
-        case Failed() | None:
-            return "failed"
-
-
-def read_question(given: str) -> str:
-    """The question, from stdin for `-`. Raises VlmtuiError where there is none."""
-    if given == "-":
-        try:
-            given = sys.stdin.buffer.read().decode().rstrip("\n")
-        except UnicodeDecodeError as error:
-            raise bad_input("The question on stdin is not UTF-8 text.", detail=str(error)) from error
-    try:
-        given.encode()
-    except UnicodeEncodeError as error:
-        raise bad_input("The question is not valid text in this terminal's encoding.", detail=str(error)) from error
-    if not given.strip():
-        raise VlmtuiError(ErrorKind.BAD_USAGE, "The question is empty.")
-    return given
-
-
-def allowed(model: Model, *, trust: bool) -> Model:
-    """The model as it may be started.
-
-    Raises VlmtuiError, before anything is downloaded, where the installed vLLM cannot run it, or where its repository's
-    own code would have to run and nobody said that it may.
-    """
-    if error := closed(model.family):
-        raise error
-    if model.family.trust_remote_code and not trust:
-        raise VlmtuiError(
-            ErrorKind.REMOTE_CODE_REFUSED,
-            f"{model.spec.name} needs Python code of its own repository to run on this machine.",
-            hint="Read that code, and then allow it with --trust-remote-code.",
-        )
-    return with_trust(model) if trust else model
-
-
-def _stage(application: Application, model: Model, kind: str, path: str) -> Attachment:
-    """Check and store a file of the kind that was said. Raises VlmtuiError naming it."""
-    store = application.paths.media
-    if kind == "image":
-        from vlmtui.media.images import stage_image
-
-        return stage_image(Path(path), store)
-    from vlmtui.media.stage import stage
-
-    attachment = stage(Path(path), store, sampling=VideoSampling(num_frames=model.spec.num_frames))
-    if attachment.modality != "video":
-        raise bad_input(f"{visible(attachment.name)} is a picture, not a video.", hint="Attach it with --image.")
-    return attachment
-
-
-def _turns(system: str, question: str, attachments: list[Attachment]) -> list[Turn]:
-    asked = user_turn(question, attachments)
+def _turns(system: str, asked: Turn) -> list[Turn]:
     return [system_turn(system), asked] if system else [asked]

@@ -5,19 +5,18 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-import time
 from collections.abc import Iterator
 
 import msgspec
 
 from vlmtui.bootstrap import build
-from vlmtui.cli.ask import Asking, opened
+from vlmtui.cli.asking import Asked, Asking, answers_of, opened
 from vlmtui.cli.checks import Check, machine_checks
 from vlmtui.cli.interrupts import run_interruptible
 from vlmtui.cli.output import is_tty, print_json
 from vlmtui.config.settings import Settings
 from vlmtui.domain.conversation import user_turn
-from vlmtui.engine.session import Answer, make_request, run_turn
+from vlmtui.engine.session import Answer, make_request
 from vlmtui.errors import VlmtuiError
 from vlmtui.media.images import stage_image
 from vlmtui.paths import Paths, bundled
@@ -61,12 +60,8 @@ async def _check_engine(*, as_json: bool) -> Check:
         image = stage_image(bundled("samples") / _SAMPLE, application.paths.media)
         sampling = application.settings.sampling.over(model.family.sampling)
         request = make_request(model.family, [user_turn(_QUESTION, [image])], sampling)
-        started = time.monotonic()
-        async with opened(Asking(application, model, request, keep_alive_given=False, as_json=as_json)) as engine:
-            load_s = time.monotonic() - started
-            answer = Answer(request.request_id)
-            async for _, current in run_turn(engine, request):
-                answer = current
+        async with opened(Asking(application, model, keep_alive_given=False, as_json=as_json)) as (engine, _, load_s):
+            [answer] = await answers_of(engine, [Asked("chat", request)], show=False)
     except VlmtuiError as error:
         return Check("engine", "fail", _joined(error), error.hint)
     return _judge(answer, load_s)

@@ -12,11 +12,12 @@ from collections.abc import Sequence
 from vlmtui.cli.parser import make_parser, misplaced_option
 from vlmtui.errors import VlmtuiError
 
-_MODULES = {
-    "ask": "ask", "models": "models", "prompt": "prompt", "doctor": "doctor", "ps": "workers", "stop": "workers",
-    "app": "app",
+_COMMANDS = {
+    "ask": "ask.ask", "models": "models.models", "prompt": "prompt.prompt", "doctor": "doctor.doctor",
+    "ps": "workers.ps", "stop": "workers.stop", "app": "app.app", "conversations": "keeping.conversations",
+    "export": "keeping.export", "import": "keeping.import_", "config": "config.config",
 }  # fmt: skip
-"""In which module of this package a command's function of the same name lives."""
+"""Where in this package a command's function lives."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -24,7 +25,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = make_parser()
     arguments = parser.parse_args(argv)
     if misplaced := misplaced_option(arguments):
-        parser.error(f"{misplaced} must stand after the command {arguments.command!r}")
+        parser.error(misplaced)
+    if "data_dir" in arguments:
+        if not arguments.data_dir:
+            parser.error("--data-dir needs the name of a folder")
+        from vlmtui.paths import use_data_dir
+
+        use_data_dir(arguments.data_dir)
     if hasattr(sys.stdout, "reconfigure"):
         sys.stdout.reconfigure(errors="backslashreplace")
     if arguments.command == "app":
@@ -32,8 +39,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         # goes back to collecting once it stands.
         gc.disable()
     try:
-        command = importlib.import_module(f"vlmtui.cli.{_MODULES[arguments.command]}")
-        status: int = getattr(command, arguments.command)(arguments)
+        module, _, function = _COMMANDS[arguments.command].partition(".")
+        status: int = getattr(importlib.import_module(f"vlmtui.cli.{module}"), function)(arguments)
         sys.stdout.flush()
     except VlmtuiError as error:
         from vlmtui.cli.output import print_error

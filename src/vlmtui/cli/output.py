@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os
+import re
 import sys
 import time
 from collections.abc import AsyncIterator, Iterable, Sequence
@@ -18,6 +18,8 @@ from vlmtui.ui.text import one_line, visible
 
 _TICK_S = 0.2
 _CLEAR = "\r\x1b[K"
+_NUMBERS = re.compile(r"\[\n\s*\d+(?:,\n\s*\d+)*\n\s*\]")
+"""An indented list of whole numbers. No string of JSON holds a line break, so this is never within one."""
 
 
 def is_tty(stream: TextIO) -> bool:
@@ -45,8 +47,11 @@ def print_error(error: VlmtuiError) -> None:
 
 
 def print_json(value: object) -> None:
-    """One JSON value; plain ASCII on a terminal, where other characters may be hostile."""
-    print(json.dumps(value, indent=2, ensure_ascii=is_tty(sys.stdout)))
+    """One JSON value, token ids on one line; plain ASCII on a terminal, where other characters may be hostile."""
+    import json  # the app's start needs none
+
+    text = json.dumps(value, indent=2, ensure_ascii=is_tty(sys.stdout))
+    print(_NUMBERS.sub(lambda match: " ".join(match[0].split()).replace("[ ", "[").replace(" ]", "]"), text))
 
 
 def print_warnings(warnings: Iterable[VlmtuiError]) -> None:

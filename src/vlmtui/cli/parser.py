@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from vlmtui import __version__
+from vlmtui.cli.ask_parser import add_ask, add_media
 
 _EPILOG = """\
 exit codes: 0 fine, 1 failed, 2 bad usage or bad input, 128 + n ended by signal n (130: Ctrl+C)
@@ -14,24 +15,56 @@ settings: config.toml in the config folder, then VLMTUI_* in the environment, th
 """
 
 APP_OPTIONS = ("model", "graphics", "theme", "keep_alive")
+"""Options of the app that are settings."""
+_APP_ONLY = ("continue", "resume")
+
+if TYPE_CHECKING:
+    _Commands: TypeAlias = argparse._SubParsersAction[argparse.ArgumentParser]
 
 
-class _AppendMedia(argparse.Action):
-    """Collects --image and --video in one list, in the order given."""
+class _Parser(argparse.ArgumentParser):
+    """With `--data-dir`, which the app and every command take; what a command makes of subcommands is one as well."""
 
-    def __call__(
-        self,
-        parser: argparse.ArgumentParser,
-        namespace: argparse.Namespace,
-        values: str | Sequence[object] | None,
-        option_string: str | None = None,
-    ) -> None:
-        given = getattr(namespace, self.dest) or []
-        setattr(namespace, self.dest, [*given, (self.const, values)])
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self.add_argument(
+            "--data-dir",
+            metavar="DIR",
+            default=argparse.SUPPRESS,
+            help="keep everything below this folder, as VLMTUI_DATA_DIR says it",
+        )
 
 
 def make_parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = _make_app_parser()
+    parser.set_defaults(command="app")
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND")
+    add_ask(commands)
+    _add_models(commands)
+    _add_prompt(commands)
+    _add_conversations(commands)
+    _add_export(commands)
+    _add_import(commands)
+    _add_config(commands)
+    _add_doctor(commands)
+    _add_ps(commands)
+    _add_stop(commands)
+    return parser
+
+
+def misplaced_option(arguments: argparse.Namespace) -> str | None:
+    """What is wrong with an option of the app that stands before a command, where it would have no effect."""
+    if arguments.command == "app":
+        return None
+    for name in _APP_ONLY:
+        if getattr(arguments, f"app_{name}") is not None:
+            return f"--{name} opens the app, without a command"
+    given = [name for name in APP_OPTIONS if getattr(arguments, f"app_{name}") is not None]
+    return f"--{given[0].replace('_', '-')} must stand after the command {arguments.command!r}" if given else None
+
+
+def _make_app_parser() -> argparse.ArgumentParser:
+    parser = _Parser(
         prog="vlmtui",
         description="Chat with vision-language models in the terminal. Without a command: open the app.",
         epilog=_EPILOG,
@@ -50,62 +83,21 @@ def make_parser() -> argparse.ArgumentParser:
     app.add_argument(
         "--keep-alive", metavar="DUR", dest="app_keep_alive", help="how long a model stays once the app has gone"
     )
-    parser.set_defaults(command="app")
-    commands = parser.add_subparsers(title="commands", metavar="COMMAND")
-    _add_ask(commands)
-    _add_models(commands)
-    _add_prompt(commands)
-    _add_doctor(commands)
-    _add_ps(commands)
-    _add_stop(commands)
+    which = app.add_mutually_exclusive_group()
+    which.add_argument(
+        "--continue",
+        action="store_const",
+        const=True,
+        dest="app_continue",
+        help="go on with the conversation that was changed last",
+    )
+    which.add_argument(
+        "--resume", metavar="ID", dest="app_resume", help="go on with this one; `vlmtui conversations` lists them"
+    )
     return parser
 
 
-def _add_ask(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    ask = commands.add_parser(
-        "ask",
-        help="ask one question and print the answer",
-        description="Ask one question. The answer is streamed to stdout. A worker of that model that already runs is "
-        "used at once; otherwise one is started, and stays for --keep-alive.",
-    )
-    ask.add_argument("question", metavar="QUESTION", help="the question; - reads it from stdin")
-    ask.add_argument("--model", metavar="M", help="a family, a repository id or a local folder (default: shapes)")
-    for kind in ("image", "video"):
-        ask.add_argument(
-            f"--{kind}",
-            dest="media",
-            action=_AppendMedia,
-            const=kind,
-            metavar="P",
-            help=f"{'an' if kind == 'image' else 'a'} {kind} file; may be repeated, the order is kept",
-        )
-    ask.add_argument("--system", metavar="S", dest="system_prompt", help="the system prompt")
-    ask.add_argument("--max-tokens", type=int, metavar="N", help="the longest answer, in tokens")
-    ask.add_argument("--temperature", type=float, metavar="T", help="0 is greedy")
-    ask.add_argument("--top-p", type=float, metavar="P", help="share of the probability mass to choose from")
-    ask.add_argument("--seed", type=int, metavar="N", help="the same seed gives the same answer")
-    ask.add_argument(
-        "--keep-alive",
-        metavar="DUR",
-        help="how long the model stays loaded afterwards: 5m, 90s, 0, forever (default: 5m)",
-    )
-    ask.add_argument(
-        "--trust-remote-code",
-        action="store_true",
-        help="let the model's repository run its own Python code on this machine; never the default",
-    )
-    ask.add_argument(
-        "--engine-arg",
-        action="append",
-        default=[],
-        metavar="NAME=VALUE",
-        help="a vLLM engine argument on top of the record's, for instance max_model_len=4096; may be repeated",
-    )
-    ask.add_argument("--json", action="store_true", help="print one JSON object at the end instead of streaming")
-    ask.set_defaults(command="ask")
-
-
-def _add_models(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def _add_models(commands: _Commands) -> None:
     models = commands.add_parser(
         "models",
         help="list the models that are known; show one; begin a record of your own",
@@ -129,16 +121,18 @@ def _add_models(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
     new.set_defaults(action="new")
 
 
-def _add_prompt(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def _add_prompt(commands: _Commands) -> None:
     prompt = commands.add_parser(
         "prompt",
         help="print what a model would be sent; no engine is needed",
-        description="Print the raw prompt or the messages of one question, as `ask` and the app would send them.",
+        description="Print the raw prompt or the messages of one question, as `ask` and the app would send them. With "
+        "files, also about how many tokens each of them takes, estimated by the model's record.",
     )
     prompt.add_argument("family", metavar="FAMILY", help="a family, a repository id or a local folder")
     prompt.add_argument("question", metavar="QUESTION", help="the question; - reads it from stdin")
-    prompt.add_argument("--images", type=_count, default=0, metavar="N", help="with so many images")
-    prompt.add_argument("--videos", type=_count, default=0, metavar="N", help="with so many videos")
+    add_media(prompt)
+    prompt.add_argument("--images", type=_count, default=0, metavar="N", help="with so many images that are not there")
+    prompt.add_argument("--videos", type=_count, default=0, metavar="N", help="with so many videos that are not there")
     prompt.add_argument("--mode", choices=("raw", "chat"), default="raw", help="the raw prompt, or messages (raw)")
     prompt.add_argument("--system", metavar="S", dest="system_prompt", help="the system prompt")
     prompt.add_argument("--json", action="store_true", help="print one JSON object")
@@ -152,7 +146,64 @@ def _count(text: str) -> int:
     return count
 
 
-def _add_doctor(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def _add_conversations(commands: _Commands) -> None:
+    conversations = commands.add_parser(
+        "conversations",
+        help="list the conversations that are kept",
+        description="List the conversations: pinned ones first, then the last changed first.",
+    )
+    conversations.add_argument("query", metavar="QUERY", nargs="?", help="only those that have these words")
+    conversations.add_argument("--limit", type=_count, default=50, metavar="N", help="at most so many (50); 0: all")
+    conversations.add_argument("--json", action="store_true", help="print a JSON array")
+    conversations.set_defaults(command="conversations")
+
+
+def _add_export(commands: _Commands) -> None:
+    export = commands.add_parser(
+        "export",
+        help="write conversations as Markdown, HTML, JSON or OpenAI messages",
+        description="Write a conversation to stdout or to a file. JSON is complete, and `vlmtui import` reads it; "
+        "the others hold the branch that is shown. Beside a Markdown or JSON file stands a folder with its media.",
+    )
+    which = export.add_mutually_exclusive_group(required=True)
+    which.add_argument("id", metavar="ID", nargs="?", help="as `vlmtui conversations` shows it; its beginning will do")
+    which.add_argument("--all", action="store_true", help="every conversation, a file each; needs -o FOLDER")
+    export.add_argument(
+        "--format", choices=("md", "html", "json", "openai"), help="(default: by the file's name, or md)"
+    )
+    export.add_argument("-o", "--output", metavar="FILE|FOLDER", help="where to; an existing file is replaced")
+    export.set_defaults(command="export")
+
+
+def _add_import(commands: _Commands) -> None:
+    reading = commands.add_parser(
+        "import",
+        help="read exported conversations",
+        description="Add conversations that `vlmtui export --format json` has written, and print their new ids. "
+        "Nothing is overwritten.",
+    )
+    reading.add_argument("files", metavar="FILE", nargs="+", help="the JSON document; its media lie beside it or in it")
+    reading.set_defaults(command="import")
+
+
+def _add_config(commands: _Commands) -> None:
+    config = commands.add_parser(
+        "config",
+        help="show where files live, and the settings in force",
+        description="Show where files live, or the settings in force and where each comes from.",
+    )
+    config.set_defaults(command="config", action=None, json=False)
+    actions = config.add_subparsers(metavar="ACTION")
+    for name, text in (
+        ("paths", "the folders and files of vlmtui"),
+        ("show", "every setting, and where it comes from"),
+    ):
+        action = actions.add_parser(name, help=text, description=f"Print {text}.")
+        action.add_argument("--json", action="store_true", help="print one JSON object")
+        action.set_defaults(action=name)
+
+
+def _add_doctor(commands: _Commands) -> None:
     doctor = commands.add_parser(
         "doctor",
         help="find out whether this machine is fit",
@@ -163,13 +214,13 @@ def _add_doctor(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
     doctor.set_defaults(command="doctor")
 
 
-def _add_ps(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def _add_ps(commands: _Commands) -> None:
     ps = commands.add_parser("ps", help="list the models that are loaded", description="List the running workers.")
     ps.add_argument("--json", action="store_true", help="print a JSON array")
     ps.set_defaults(command="ps")
 
 
-def _add_stop(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def _add_stop(commands: _Commands) -> None:
     stop = commands.add_parser(
         "stop",
         help="unload a model and free its memory",
@@ -179,9 +230,3 @@ def _add_stop(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
     which.add_argument("model", metavar="MODEL", nargs="?", help="its name or pid as `vlmtui ps` shows it")
     which.add_argument("--all", action="store_true", help="every model")
     stop.set_defaults(command="stop")
-
-
-def misplaced_option(arguments: argparse.Namespace) -> str | None:
-    """An option of the app that stands before a command, where it would have no effect."""
-    given = [name for name in APP_OPTIONS if getattr(arguments, f"app_{name}") is not None]
-    return f"--{given[0].replace('_', '-')}" if given and arguments.command != "app" else None

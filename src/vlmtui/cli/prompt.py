@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import argparse
+from collections import Counter
+from collections.abc import Mapping
 
 import msgspec
 
 from vlmtui.bootstrap import build
-from vlmtui.cli.ask import read_question
+from vlmtui.cli.attachments import placed, staged
 from vlmtui.cli.output import note, print_json, print_warnings
+from vlmtui.cli.questions import read_question
 from vlmtui.domain.attachment import Attachment, Modality
-from vlmtui.domain.conversation import Text, Turn, system_turn, user_turn
+from vlmtui.domain.conversation import Text, Turn, system_turn
 from vlmtui.domain.engine import ChatPrompt, MessagesPrompt, RawPrompt
 from vlmtui.domain.sampling import Sampling
 from vlmtui.engine.session import make_request
+from vlmtui.media.describe import describe
+from vlmtui.registry.estimate import estimated_tokens
 from vlmtui.registry.match import Model, engine_args_of, resolve
 from vlmtui.registry.routes import closed
 from vlmtui.ui.text import visible
@@ -24,18 +29,28 @@ def prompt(arguments: argparse.Namespace) -> int:
     application = build({"system_prompt": arguments.system_prompt})
     print_warnings(application.registry.warnings)
     model = resolve(application.registry, arguments.family)
-    counts: dict[Modality, int] = {"image": arguments.images, "video": arguments.videos}
-    attachments = [_stand_in(kind, number) for kind, count in counts.items() for number in range(1, count + 1)]
-    asked = user_turn(read_question(arguments.question), attachments)
+    question = read_question(arguments.question)
+    attachments = staged(
+        application.paths, arguments.media or (), num_frames=model.spec.num_frames, many=arguments.many
+    )
+    estimates = [(item, estimated_tokens(model.family, item)) for item in attachments]
+    absent: dict[Modality, int] = {"image": arguments.images, "video": arguments.videos}
+    attachments += [_stand_in(kind, number) for kind, count in absent.items() for number in range(1, count + 1)]
+    counts = Counter(item.modality for item in attachments)
+    asked = placed(question, attachments)
     system = application.settings.system_prompt
     turns = [system_turn(system), asked] if system else [asked]
     request = make_request(model.family, turns, model.family.sampling or Sampling(), mode=arguments.mode)
     shown = request.prompt
     if arguments.json:
-        print_json(_as_json(model, shown, request.sampling, counts))
+        estimated = [_estimate_json(item, tokens) for item, tokens in estimates]
+        print_json(_as_json(model, shown, request.sampling, counts) | ({"attachments": estimated} if estimated else {}))
         return 0
     if error := closed(model.family):
         note(f"note: {error}")
+    for item, tokens in estimates:
+        about = f"about {tokens:,} tokens, estimated by the record" if tokens is not None else "the record does not say"
+        note(f"{describe(item)} · {about}")
     match shown:
         case RawPrompt(text=text):
             print(visible(text))
@@ -49,7 +64,7 @@ def prompt(arguments: argparse.Namespace) -> int:
 
 
 def _as_json(
-    model: Model, shown: ChatPrompt | RawPrompt | MessagesPrompt, sampling: Sampling, counts: dict[Modality, int]
+    model: Model, shown: ChatPrompt | RawPrompt | MessagesPrompt, sampling: Sampling, counts: Mapping[Modality, int]
 ) -> dict[str, object]:
     family = model.family
     content: dict[str, object]
@@ -76,6 +91,16 @@ def _as_json(
         "sampling": chosen,
         "lora": msgspec.to_builtins(family.lora) if family.lora else None,
         "needs_video_metadata": bool(video and video.metadata),
+    }
+
+
+def _estimate_json(item: Attachment, tokens: int | None) -> dict[str, object]:
+    return {
+        "name": item.name,
+        "modality": item.modality,
+        "width": item.width,
+        "height": item.height,
+        "estimated_tokens": tokens,
     }
 
 

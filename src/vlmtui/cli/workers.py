@@ -8,7 +8,7 @@ import asyncio
 from vlmtui.bootstrap import build_host
 from vlmtui.cli.output import note, print_json, print_table
 from vlmtui.config.duration import describe_duration
-from vlmtui.engine.host import FoundWorker
+from vlmtui.engine.found import FoundWorker
 from vlmtui.errors import ErrorKind, VlmtuiError
 
 _GIB = 2**30
@@ -22,7 +22,7 @@ def ps(arguments: argparse.Namespace) -> int:
     elif not found:
         note("No model is loaded.")
     else:
-        head = ["MODEL", "PID", "STATE", "CLIENTS", "IDLE", "STAYS", "MEMORY", "GPU"]
+        head = ["MODEL", "PID", "STATE", "CLIENTS", "IDLE", "STAYS", "KEPT", "MEMORY", "GPU"]
         print_table(head, [_row(worker) for worker in found])
     return 0
 
@@ -59,7 +59,7 @@ def _is_called(worker: FoundWorker, name: str) -> bool:
 def _row(worker: FoundWorker) -> list[str]:
     status = worker.status
     if status is None:
-        return [worker.name, str(worker.pid), _DEAF, "", "", "", "", ""]
+        return [worker.name, str(worker.pid), _DEAF, "", "", "", "", "", ""]
     return [
         worker.name,
         str(worker.pid),
@@ -67,6 +67,7 @@ def _row(worker: FoundWorker) -> list[str]:
         str(status.clients),
         f"{status.idle_s:.0f} s" if status.state == "idle" else "",
         "for ever" if status.keep_alive_s is None else describe_duration(status.keep_alive_s),
+        str(len(status.kept)) if status.kept else "",
         f"{status.rss_bytes / _GIB:.1f} GiB",
         f"{status.gpu_bytes / _GIB:.1f} GiB" if status.gpu_bytes is not None else "",
     ]
@@ -82,6 +83,8 @@ def _as_json(worker: FoundWorker) -> dict[str, object]:
         "running": status.running if status else None,
         "idle_s": status.idle_s if status else None,
         "keep_alive_s": status.keep_alive_s if status else None,
+        "kept": list(status.kept) if status else None,
+        "engine_silent_s": status.engine_silent_s if status else None,
         "rss_bytes": status.rss_bytes if status else None,
         "gpu_bytes": status.gpu_bytes if status else None,
         "started_at": worker.record.started_at if worker.record else None,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Literal
@@ -44,6 +43,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """The model that is used when none is named: a family, a repository id or a local folder."""
     keep_alive: str = "5m"
     """How long a loaded model stays after its last user has gone: `5m`, `90s`, `0` (unload at once), `forever`."""
+    hang_s: float = 30.0
+    """A loaded engine that shows no sign of life for so many seconds is said to hang; 0: never."""
     graphics: Graphics = "auto"
     """How pictures are drawn; `auto` asks the terminal, which a slow connection may answer too late."""
     theme: str = ""
@@ -73,24 +74,49 @@ def load_settings(
     settings = Settings()
     file = config_file(paths)
     settings = _with(settings, _read(file), str(file))
-    for name in _names():
-        variable = ENVIRONMENT_PREFIX + name.rpartition(".")[2].upper()
+    for name in setting_names():
+        variable = _variable(name)
         if value := environment.get(variable):
             settings = _with(settings, _nested(name, value), variable, strict=False)
-    for name in _names():
+    for name in setting_names():
         option = (command_line or {}).get(name.rpartition(".")[2])
         if option is not None:
             settings = _with(settings, _nested(name, option), f"--{name.rpartition('.')[2].replace('_', '-')}")
     return settings
 
 
+def sources(paths: Paths, environment: Mapping[str, str]) -> dict[str, str]:
+    """Where each setting that is no default comes from: the file's path, or the variable's name. Raises VlmtuiError."""
+    file = config_file(paths)
+    given = _read(file)
+    found: dict[str, str] = {}
+    for name in setting_names():
+        value: object = given
+        for part in name.split("."):
+            value = value.get(part) if isinstance(value, dict) else None
+        if environment.get(_variable(name)):
+            found[name] = _variable(name)
+        elif value is not None:
+            found[name] = str(file)
+    return found
+
+
+def _variable(name: str) -> str:
+    """The environment variable of a setting."""
+    return ENVIRONMENT_PREFIX + name.rpartition(".")[2].upper()
+
+
 def _read(file: Path) -> dict[str, object]:
     try:
-        return tomllib.loads(file.read_bytes().decode())
+        data = file.read_bytes()
     except FileNotFoundError:
         return {}
     except OSError as error:
         raise bad_input(f"{file} cannot be read.", detail=str(error)) from error
+    import tomllib  # most users have no such file
+
+    try:
+        return tomllib.loads(data.decode())
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise bad_input(f"{file} is not valid TOML: {error}.") from error
 
@@ -107,6 +133,8 @@ def _with(settings: Settings, given: Mapping[str, object], source: str, *, stric
         parse_duration(made.keep_alive)
     except VlmtuiError as error:
         raise bad_input(f"{source}: keep_alive: {error.message}", hint=error.hint) from error
+    if not 0 <= made.hang_s < float("inf"):
+        raise bad_input(f"{source}: hang_s: not a number of seconds.", hint="30 is usual; 0 turns it off.")
     if problem := made.sampling.over(None).problem():
         raise bad_input(f"{source}: sampling: {problem}.")
     return made
@@ -123,7 +151,7 @@ def _check_names(given: Mapping[str, object], kind: type[msgspec.Struct], source
 
 
 def _nearest(name: str) -> str:
-    names = list(_names())
+    names = list(setting_names())
     by_last = {known.rpartition(".")[2]: known for known in names}
     close = difflib.get_close_matches(name, names, n=1) or difflib.get_close_matches(name, by_last, n=1)
     if close:
@@ -131,7 +159,7 @@ def _nearest(name: str) -> str:
     return f"Known: {', '.join(names)}."
 
 
-def _names() -> Iterator[str]:
+def setting_names() -> Iterator[str]:
     """Every setting, dotted."""
     for field in msgspec.structs.fields(Settings):
         if isinstance(field.type, type) and issubclass(field.type, msgspec.Struct):

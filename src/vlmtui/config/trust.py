@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 from pathlib import Path
 
@@ -37,6 +36,8 @@ class TrustStore:
         self._write(self._read() | {f"{model}@{revision or _UNKNOWN}"})
 
     def _read(self) -> set[str]:
+        import json  # the first paint needs none
+
         try:
             found = json.loads(self._file.read_bytes())
         except (OSError, ValueError):
@@ -44,6 +45,8 @@ class TrustStore:
         return {str(one) for one in found} if isinstance(found, list) else set()
 
     def _write(self, lines: set[str]) -> None:
+        import json
+
         fresh = self._file.with_suffix(f".{os.getpid()}")
         try:
             self._file.parent.mkdir(parents=True, exist_ok=True)

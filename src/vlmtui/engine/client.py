@@ -31,10 +31,12 @@ from vlmtui.engine.inbox import EventInbox, LoadBoard, LogTail
 from vlmtui.errors import ErrorKind, VlmtuiError
 from vlmtui.protocol.codec import decode_worker_message, encode, read_line
 from vlmtui.protocol.endpoint import Endpoint
+from vlmtui.protocol.kept import forget_kept
 from vlmtui.protocol.messages import (
     MAX_MESSAGE_BYTES,
     Cancel,
     ClientMessage,
+    Forget,
     Generate,
     GetLog,
     GetStatus,
@@ -42,6 +44,7 @@ from vlmtui.protocol.messages import (
     Ping,
     Pong,
     Refused,
+    Resume,
     SetKeepAlive,
     Shutdown,
     Status,
@@ -78,6 +81,7 @@ class WorkerClient:
         self.spec: LoadSpec = welcome.spec
         self.info: EngineInfo | None = welcome.info
         self.attached = attached
+        self.lost: tuple[str, ...] = ()
         self.endpoint = endpoint
         self._reader = reader
         self._writer = writer
@@ -111,25 +115,16 @@ class WorkerClient:
             await self._changed.wait()
         yield EngineReady(self.info)
 
-    async def generate(self, request: GenerateRequest) -> AsyncGenerator[EngineEvent, None]:
-        request_id = request.request_id
-        if request_id in self._inboxes:
-            raise ValueError(f"the request {request_id} is under way already")
-        inbox = self._inboxes[request_id] = EventInbox()
-        ended = False
-        try:
-            failure = await self._start(request)
-            if failure is not None:
-                ended = True
-                yield Failed(request_id=request_id, failure=failure)
-            while not ended:
-                event = await inbox.get()
-                ended = isinstance(event, Finished | Failed | Cancelled)
-                yield event
-        finally:
-            del self._inboxes[request_id]
-            if not ended:
-                self._post(Cancel(request_id))
+    def generate(self, request: GenerateRequest) -> AsyncGenerator[EngineEvent, None]:
+        return self._events(request.request_id, Generate(request))
+
+    def resume(self, request_id: str) -> AsyncGenerator[EngineEvent, None]:
+        return self._events(request_id, Resume(request_id))
+
+    async def forget(self, request_id: str) -> None:
+        await self._send(Forget(request_id))
+        # The worker may have written it down: it has no client, or ends just now.
+        await asyncio.to_thread(forget_kept, self.endpoint.runtime, request_id)
 
     async def cancel(self, request_id: str) -> None:
         await self._send(Cancel(request_id))
@@ -191,18 +186,37 @@ class WorkerClient:
         finally:
             await self.close()
 
-    async def _start(self, request: GenerateRequest) -> Failure | None:
+    async def _events(self, request_id: str, message: Generate | Resume) -> AsyncGenerator[EngineEvent, None]:
+        if request_id in self._inboxes:
+            raise ValueError(f"the request {request_id} is under way already")
+        inbox = self._inboxes[request_id] = EventInbox()
+        ended = False
+        try:
+            failure = await self._start(message)
+            if failure is not None:
+                ended = True
+                yield Failed(request_id=request_id, failure=failure)
+            while not ended:
+                event = await inbox.get()
+                ended = isinstance(event, Finished | Failed | Cancelled)
+                yield event
+        finally:
+            del self._inboxes[request_id]
+            if not ended:
+                self._post(Cancel(request_id))
+
+    async def _start(self, message: Generate | Resume) -> Failure | None:
         """Send a request; why it cannot be sent, if so."""
         if self._gone.is_set():
             return Failure.of(self._loss())
         try:
-            line = encode(Generate(request))
+            line = encode(message)
         except UnicodeEncodeError as error:
-            message = "The message holds text that is not valid Unicode."
-            return Failure(kind=ErrorKind.BAD_INPUT, message=message, detail=str(error))
+            text = "The message holds text that is not valid Unicode."
+            return Failure(kind=ErrorKind.BAD_INPUT, message=text, detail=str(error))
         if len(line) > MAX_MESSAGE_BYTES:
-            message = f"The conversation is larger than the {MAX_MESSAGE_BYTES // 2**20} MiB that can be sent."
-            return Failure(kind=ErrorKind.BAD_INPUT, message=message, hint="Start a new chat.")
+            text = f"The conversation is larger than the {MAX_MESSAGE_BYTES // 2**20} MiB that can be sent."
+            return Failure(kind=ErrorKind.BAD_INPUT, message=text, hint="Start a new chat.")
         await self._write(line)
         return None
 
@@ -283,6 +297,7 @@ class WorkerClient:
         if self._gone.is_set():
             return
         self._cause = cause
+        self.lost = tuple(self._inboxes)
         self._gone.set()
         self._writer.close()
         loss = self._loss()

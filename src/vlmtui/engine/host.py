@@ -6,27 +6,29 @@ import asyncio
 import subprocess
 import time
 from contextlib import AsyncExitStack, suppress
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from vlmtui.domain.engine import LoadSpec
-from vlmtui.engine.client import WorkerClient
-from vlmtui.engine.connect import connect
+from vlmtui.domain.engine import EngineEvent, Failed, Failure, LoadSpec
 from vlmtui.engine.death import died
+from vlmtui.engine.found import FoundWorker
 from vlmtui.engine.process import Launcher, locked
 from vlmtui.errors import ErrorKind, VlmtuiError
 from vlmtui.paths import Paths
-from vlmtui.protocol.endpoint import Endpoint, WorkerRecord
+from vlmtui.protocol.endpoint import Endpoint
+from vlmtui.protocol.kept import forget_kept, is_complete, read_kept
 from vlmtui.protocol.messages import Status
 
 if TYPE_CHECKING:
     import psutil
 
+    from vlmtui.engine.client import WorkerClient
+
 _ATTACH_TIMEOUT_S = 10.0
 _START_TIMEOUT_S = 60.0
 """From the process's start to its greeting; the model is loaded after that."""
 _LOOK_TIMEOUT_S = 5.0
+_LOCK_TIMEOUT_S = 0.1
 _POLL_S = 0.02
 
 
@@ -35,28 +37,6 @@ async def members_of(endpoint: Endpoint) -> list[psutil.Process]:
     from vlmtui.engine.members import members
 
     return await asyncio.to_thread(members, endpoint)
-
-
-@dataclass(frozen=True, slots=True)
-class FoundWorker:
-    """A worker that lives. `status` is None when it does not answer."""
-
-    endpoint: Endpoint
-    record: WorkerRecord | None
-    status: Status | None
-
-    @property
-    def name(self) -> str:
-        """What its model is called."""
-        if self.status is not None:
-            return self.status.spec.name
-        return self.record.spec.name if self.record is not None else self.endpoint.worker_id
-
-    @property
-    def pid(self) -> int:
-        if self.status is not None:
-            return self.status.pid
-        return self.record.pid if self.record is not None else 0
 
 
 class WorkerHost:
@@ -85,6 +65,31 @@ class WorkerHost:
         workers = await asyncio.gather(*(self._look(endpoint) for endpoint in Endpoint.all(self._paths)))
         return [worker for worker in workers if worker is not None]
 
+    async def holder(self, request_id: str) -> LoadSpec | None:
+        for status in await self.running():
+            if request_id in status.kept:
+                return status.spec
+        return None
+
+    async def kept_answer(self, request_id: str) -> list[EngineEvent] | None:
+        events = await asyncio.to_thread(read_kept, self._paths.runtime, request_id)
+        if events is None or is_complete(events):
+            return events
+        message = "The worker was killed while it finished this answer alone."
+        return [*events, Failed(request_id=request_id, failure=Failure(kind=ErrorKind.ENGINE_DIED, message=message))]
+
+    async def forget(self, request_id: str) -> None:
+        await asyncio.to_thread(forget_kept, self._paths.runtime, request_id)
+
+    async def leftovers(self) -> list[FoundWorker]:
+        from vlmtui.engine.members import living_homes
+
+        found = [worker for worker in await self.found() if worker.status is None]
+        known = {endpoint.worker_id for endpoint in Endpoint.all(self._paths)}
+        for worker_id in sorted(await asyncio.to_thread(living_homes, self._paths.runtime) - known):
+            found.append(FoundWorker(Endpoint.named(self._paths, worker_id), None, None))
+        return [worker for worker in found if await self._is_left(worker.endpoint)]
+
     async def stop(self, pid: int) -> bool:
         for endpoint in Endpoint.all(self._paths):
             if pid in [process.pid for process in await members_of(endpoint)]:
@@ -93,7 +98,6 @@ class WorkerHost:
         return False
 
     async def stop_worker(self, endpoint: Endpoint) -> None:
-        """End the worker of an endpoint, answering or not. Returns when no process of it is left."""
         try:
             worker = await self._connect(endpoint, "stop", attached=True, timeout=_LOOK_TIMEOUT_S, name="--all")
         except (OSError, VlmtuiError):
@@ -115,6 +119,15 @@ class WorkerHost:
                 await self._tidy(endpoint)
                 return None
         return FoundWorker(endpoint, record, status)
+
+    async def _is_left(self, endpoint: Endpoint) -> bool:
+        """Whether a worker that does not answer is one that nobody is just starting or ending."""
+        async with AsyncExitStack() as cleanup:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_LOCK_TIMEOUT_S):
+                    await cleanup.enter_async_context(locked(endpoint.lock))
+                return bool(await members_of(endpoint))
+        return False
 
     async def _tidy(self, endpoint: Endpoint) -> None:
         """Remove a dead worker's files, unless somebody has started a new one since."""
@@ -148,6 +161,8 @@ class WorkerHost:
     async def _connect(
         self, endpoint: Endpoint, client: str, *, attached: bool, timeout: float, name: str
     ) -> WorkerClient:
+        from vlmtui.engine.connect import connect  # brings the decoders of all messages, which no first paint needs
+
         end = partial(self._end_alone, endpoint, asked=True)
         return await connect(endpoint, client=client, attached=attached, timeout=timeout, end=end, name=name)
 

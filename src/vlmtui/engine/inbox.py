@@ -6,6 +6,7 @@ import asyncio
 from collections import deque
 
 from vlmtui.domain.engine import Delta, EngineEvent, LoadProgress, LoadStage
+from vlmtui.protocol.deltas import join_deltas
 
 _DELTAS_KEPT_APART = 1024
 _LOG_LINES_KEPT = 2000
@@ -15,16 +16,17 @@ class EventInbox:
     """A request's events in order. A consumer far behind gets several deltas as one: a backlog costs its text only."""
 
     def __init__(self) -> None:
-        self._events: deque[EngineEvent] = deque()
+        self._events: deque[EngineEvent | list[Delta]] = deque()
         self._arrived = asyncio.Event()
 
     def put(self, event: EngineEvent) -> None:
         if len(self._events) >= _DELTAS_KEPT_APART and isinstance(event, Delta):
             last = self._events[-1]
+            if isinstance(last, list):
+                last.append(event)
+                return
             if isinstance(last, Delta):
-                self._events[-1] = Delta(
-                    request_id=event.request_id, text=last.text + event.text, tokens=last.tokens + event.tokens
-                )
+                self._events[-1] = [last, event]
                 return
         self._events.append(event)
         self._arrived.set()
@@ -33,7 +35,8 @@ class EventInbox:
         while not self._events:
             self._arrived.clear()
             await self._arrived.wait()
-        return self._events.popleft()
+        event = self._events.popleft()
+        return join_deltas(event) if isinstance(event, list) else event
 
 
 class LoadBoard:

@@ -7,11 +7,12 @@ import os
 import signal
 import time
 from contextlib import suppress
+from pathlib import Path
 
 import psutil
 
 from vlmtui.errors import ErrorKind, VlmtuiError
-from vlmtui.protocol.endpoint import MARKER, Endpoint
+from vlmtui.protocol.endpoint import HOME_SUFFIX, MARKER, Endpoint
 
 ASKED_GRACE_S = 10.0
 """How long a worker that was asked to end may take to do so by itself."""
@@ -33,6 +34,19 @@ def members(endpoint: Endpoint) -> list[psutil.Process]:
                 found.update({child.pid: child for child in process.children(recursive=True)})
     found.pop(os.getpid(), None)
     return [process for process in found.values() if _is_alive(process)]
+
+
+def living_homes(runtime: Path) -> set[str]:
+    """The ids of all workers of that runtime folder that have a living process, whatever has become of their files."""
+    found: set[str] = set()
+    for process in psutil.process_iter():
+        with suppress(psutil.Error, OSError):
+            if process.uids().real != os.getuid() or not _is_alive(process):
+                continue
+            home = Path(process.cwd().removesuffix(" (deleted)"))
+            if home.parent == runtime and home.suffix == HOME_SUFFIX:
+                found.add(home.stem)
+    return found
 
 
 async def end_members(endpoint: Endpoint, *, asked: bool) -> None:

@@ -12,7 +12,6 @@ import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
-from importlib import resources
 from pathlib import Path
 from typing import BinaryIO
 
@@ -81,7 +80,7 @@ def _spawn(command: list[str], endpoint: Endpoint) -> subprocess.Popen[bytes]:
 
 def worker_environment(given: Mapping[str, str], endpoint: Endpoint) -> dict[str, str]:
     """The environment of a worker: the user's, with what the engine's processes need."""
-    site = str(resources.files("vlmtui") / "worker" / "site")
+    site = str(Path(__file__).parents[1] / "worker" / "site")
     kept = [str(Path(item).absolute()) for item in given.get("PYTHONPATH", "").split(os.pathsep) if item]
     return {
         **_QUIET,

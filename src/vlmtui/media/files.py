@@ -9,7 +9,8 @@ import re
 import stat
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
+from functools import lru_cache
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
@@ -101,7 +102,7 @@ def store_bytes(data: bytes, store: Path, suffix: str, *, name: str) -> Stored:
     """Keep `data` as `store/ab/<sha256><suffix>` (0600, whole or not at all). What is there already is left alone."""
     sha256 = hashlib.sha256(data).hexdigest()
     target = private_dir(private_dir(store) / sha256[:2]) / f"{sha256}{suffix}"
-    if not _is_stored(target, len(data)):
+    if not _is_stored(target, sha256):
         with _whole_or_nothing(target.parent, name) as (file, temporary):
             file.write(data)
             file.close()
@@ -114,15 +115,13 @@ def store_copy(source: BinaryIO, store: Path, suffix: str, *, name: str) -> Stor
     digest = hashlib.sha256()
     source.seek(0)
     with _whole_or_nothing(private_dir(store), name) as (file, temporary):
-        size = 0
         while chunk := source.read(_CHUNK):
             digest.update(chunk)
             file.write(chunk)
-            size += len(chunk)
         file.close()
         sha256 = digest.hexdigest()
         target = private_dir(store / sha256[:2]) / f"{sha256}{suffix}"
-        if not _is_stored(target, size):
+        if not _is_stored(target, sha256):
             temporary.replace(target)
     return Stored(sha256, target)
 
@@ -168,11 +167,21 @@ def _require_regular(path: Path, found: os.stat_result) -> None:
     raise bad_input(f"{shown(path)} is not a regular file.")
 
 
-def _is_stored(target: Path, size: int) -> bool:
-    """A file of the wrong size is what a full disk or a copied folder left behind: it is written again."""
-    with suppress(OSError):
-        return target.stat().st_size == size
-    return False
+def _is_stored(target: Path, sha256: str) -> bool:
+    """Whether the file holds what its name says: a full disk, a copied folder or a failing disk may have left another
+    content behind, and it is written again then."""
+    try:
+        found = target.stat()
+        return _digest_of(target, found.st_size, found.st_ctime_ns) == sha256
+    except OSError:
+        return False
+
+
+@lru_cache(maxsize=1024)
+def _digest_of(path: Path, _size: int, _changed_ns: int) -> str:
+    """The hex digest of a file, read once as long as its size and the time of its last change are the same."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 @contextmanager

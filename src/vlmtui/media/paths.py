@@ -21,9 +21,10 @@ PATHS_MAX = 1000
 
 _MEDIA_NAME = re.compile(
     r".*\.(jpe?g?|jpg|jfif|mpo|a?png|webp|gif|bmp|dib|tiff?|avif|hei[cf]|jp2|ico|p[pgbn]m"
-    r"|mp4|m4v|mkv|webm|mov|avi|mpe?g|m?2?ts|flv|ogv|wmv|asf|3gp)",
+    r"|mp4|m4v|mkv|webm|mov|avi|mpe?g|m2ts|flv|ogv|wmv|asf|3gp)",
     re.IGNORECASE | re.DOTALL,
 )
+"""Not `.ts` and `.mts`: most such files are TypeScript, so that their first bytes decide."""
 _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "f": "\f", "v": "\v", "e": "\x1b", "E": "\x1b"}
 _NUMBERED = re.compile(r"x([0-9a-fA-F]{1,2})|([0-7]{1,3})|u([0-9a-fA-F]{1,4})|U([0-9a-fA-F]{1,8})")
 _NEXT_PATH = re.compile(r"\s+(?=/|~/|file:/|\./|\.\./)")
@@ -43,6 +44,15 @@ def parse_paths(text: str) -> list[Path] | None:
         if paths := read(text):
             return paths
     return None
+
+
+def pasted_media(text: str) -> list[Path] | None:
+    """As `parse_paths`, but None as well when none of the files is a picture or video: such a path stays text.
+
+    Blocking: where a name does not tell what a file is, its first bytes are read.
+    """
+    paths = parse_paths(text)
+    return paths if paths and any(map(looks_like_media, paths)) else None
 
 
 def looks_like_media(path: Path) -> bool:

@@ -9,51 +9,28 @@ import hashlib
 import http.client
 import os
 import re
-import socket
-import ssl
 import tempfile
-import threading
-import time
 import unicodedata
 import urllib.request
 from base64 import b64encode
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
-from typing import Any, BinaryIO
-from urllib.error import URLError
+from typing import BinaryIO
 from urllib.parse import SplitResult, quote, unquote, urljoin, urlsplit, urlunsplit
 
-from vlmtui.errors import ErrorKind, VlmtuiError, bad_input
+from vlmtui.errors import VlmtuiError, bad_input
+from vlmtui.media.connection import LIMITS, Guard, GuardedHandler, Limits, network, no_network
 from vlmtui.media.files import human_bytes, visible
 from vlmtui.media.sniff import HEAD_BYTES, Kind, sniff
 from vlmtui.paths import private_dir
 
 _CHUNK = 65_536
-_LOOK_S = 0.05
-"""How often the guard looks whether to stop, in seconds."""
 _URL_MAX = 8000
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 _ODD = re.compile(r"[^\w.+-]+")
 _PAGE_HINT = "Copy the address of the picture itself: right click on it, Copy Image Address."
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """How much patience and room one fetch gets."""
-
-    total_s: float = 60.0
-    """For everything, redirects included; a server that trickles does not get more."""
-    wait_s: float = 10.0
-    """For the connection, and for each next piece."""
-    bytes_max: int = 500_000_000
-    redirects: int = 5
-
-
-class FetchCancelled(VlmtuiError):
-    """The caller's `cancelled` said so."""
 
 
 def is_url(text: str) -> bool:
@@ -68,7 +45,7 @@ def is_url(text: str) -> bool:
         return False
 
 
-def fetch(url: str, folder: Path, *, cancelled: Callable[[], bool] = lambda: False, limits: Limits = Limits()) -> Path:
+def fetch(url: str, folder: Path, *, cancelled: Callable[[], bool] = lambda: False, limits: Limits = LIMITS) -> Path:
     """Download the picture or video at `url` into `folder`, as `<name>-<16 hex digits of its hash>.<ending>`.
 
     The same content is one file, whatever its address. Blocking: call it in a thread; `cancelled` is asked from
@@ -83,7 +60,7 @@ def fetch(url: str, folder: Path, *, cancelled: Callable[[], bool] = lambda: Fal
     if not is_url(url):
         raise bad_input(f"{visible(url)[:100]} is not an http or https address.")
     asked = urlsplit(url.strip())
-    with _Guard(cancelled, limits) as guard, _partial(private_dir(folder)) as (file, temporary):
+    with Guard(cancelled, limits) as guard, _partial(private_dir(folder)) as (file, temporary):
         response, answered = _open(asked, guard)
         with response:
             given = _given_name(response)
@@ -93,97 +70,10 @@ def fetch(url: str, folder: Path, *, cancelled: Callable[[], bool] = lambda: Fal
         return _keep(temporary, folder, digest, next((name for name in map(_tidy, names) if name), "picture"))
 
 
-class _Guard:
-    """Ends a download's connection when its time is over or the user has had enough, whatever it is waiting for."""
-
-    def __init__(self, cancelled: Callable[[], bool], limits: Limits) -> None:
-        self.limits = limits
-        self._cancelled = cancelled
-        self._until = time.monotonic() + limits.total_s
-        self._over = threading.Event()
-        self._lock = threading.Lock()
-        self._twins: list[socket.socket] = []
-        self._thread = threading.Thread(target=self._watch, name="vlmtui-fetch", daemon=True)
-
-    def __enter__(self) -> _Guard:
-        self.check()
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._over.set()
-        self._thread.join()
-        for twin in self._twins:
-            twin.close()
-
-    def check(self) -> None:
-        """Raises VlmtuiError when it is time to stop."""
-        if self._cancelled():
-            raise FetchCancelled(ErrorKind.BAD_INPUT, "The download was cancelled.")
-        if time.monotonic() >= self._until:
-            raise VlmtuiError(
-                ErrorKind.NO_NETWORK,
-                f"The download took more than {self.limits.total_s:g} s and was given up.",
-                hint="Fetch the file another way, and attach it from disk.",
-            )
-
-    def connect(self, address: tuple[str, int], *_: object) -> socket.socket:
-        """As `socket.create_connection`. A twin of the socket is kept, through which the connection can be ended."""
-        failure: OSError | None = None
-        for family, kind, protocol, _name, where in socket.getaddrinfo(*address, type=socket.SOCK_STREAM):
-            self.check()
-            made = socket.socket(family, kind, protocol)
-            made.settimeout(max(0.01, min(self.limits.wait_s, self._until - time.monotonic())))
-            with self._lock:
-                self._twins.append(made.dup())
-            try:
-                made.connect(where)
-            except OSError as error:
-                made.close()
-                failure = error
-            else:
-                made.settimeout(self.limits.wait_s)
-                return made
-        raise failure or OSError("the host has no address")
-
-    def _watch(self) -> None:
-        while not self._over.wait(_LOOK_S):
-            if self._cancelled() or time.monotonic() >= self._until:
-                with self._lock:
-                    for twin in self._twins:
-                        with suppress(OSError):
-                            twin.shutdown(socket.SHUT_RDWR)
-
-
-class _Handler(urllib.request.HTTPSHandler, urllib.request.HTTPHandler):
-    """Both schemes, over connections that the guard makes."""
-
-    def __init__(self, guard: _Guard) -> None:
-        urllib.request.HTTPHandler.__init__(self)
-        self._guard = guard
-
-    def http_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
-        return self.do_open(self._plain, req)
-
-    def https_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
-        return self.do_open(self._safe, req)
-
-    def _plain(self, host: str, /, *, timeout: float = 0.0, **_: Any) -> http.client.HTTPConnection:
-        return self._guarded(http.client.HTTPConnection(host, timeout=timeout))
-
-    def _safe(self, host: str, /, *, timeout: float = 0.0, **_: Any) -> http.client.HTTPConnection:
-        context = ssl.create_default_context()
-        return self._guarded(http.client.HTTPSConnection(host, timeout=timeout, context=context))
-
-    def _guarded(self, connection: http.client.HTTPConnection) -> http.client.HTTPConnection:
-        connection._create_connection = self._guard.connect  # type: ignore[attr-defined]
-        return connection
-
-
-def _open(asked: SplitResult, guard: _Guard) -> tuple[http.client.HTTPResponse, SplitResult]:
+def _open(asked: SplitResult, guard: Guard) -> tuple[http.client.HTTPResponse, SplitResult]:
     """The answer of status 200 and the address that gave it. Redirects are followed here, one fresh request each."""
     opener = urllib.request.OpenerDirector()
-    for handler in (urllib.request.ProxyHandler(), _Handler(guard)):
+    for handler in (urllib.request.ProxyHandler(), GuardedHandler(guard)):
         opener.add_handler(handler)
     at = asked
     for _ in range(guard.limits.redirects + 1):
@@ -193,7 +83,7 @@ def _open(asked: SplitResult, guard: _Guard) -> tuple[http.client.HTTPResponse, 
             request.add_unredirected_header(
                 "Authorization", "Basic " + b64encode(pair.encode(errors="replace")).decode()
             )
-        with _network(_shown(at), guard):
+        with network(_shown(at), guard):
             response: http.client.HTTPResponse | None = opener.open(request, timeout=guard.limits.wait_s)
         if response is None:
             raise bad_input("The proxy named in the environment is of a kind that cannot be used.")
@@ -254,7 +144,7 @@ def _refused(status: int, at: SplitResult) -> VlmtuiError:
     return bad_input(f"{_shown(at)} could not be fetched: the server answered {words}.", hint=hint)
 
 
-def _receive(response: http.client.HTTPResponse, file: BinaryIO, guard: _Guard, name: str) -> str:
+def _receive(response: http.client.HTTPResponse, file: BinaryIO, guard: Guard, name: str) -> str:
     """Write the body to `file`; the hex digest of its SHA-256. It is looked at as soon as its beginning is there."""
     promised, size, head, digest = response.length, 0, b"", hashlib.sha256()
     limit = guard.limits.bytes_max
@@ -271,13 +161,13 @@ def _receive(response: http.client.HTTPResponse, file: BinaryIO, guard: _Guard, 
         digest.update(chunk)
         file.write(chunk)
     if promised is not None and size < promised:
-        raise _no_network(f"{name} was cut off: {size} of {promised} bytes came.", hint="Try again.")
+        raise no_network(f"{name} was cut off: {size} of {promised} bytes came.", hint="Try again.")
     _require_media(head, name)
     return digest.hexdigest()
 
 
-def _next(response: http.client.HTTPResponse, guard: _Guard, name: str) -> bytes:
-    with _network(name, guard):
+def _next(response: http.client.HTTPResponse, guard: Guard, name: str) -> bytes:
+    with network(name, guard):
         return response.read1(_CHUNK)
 
 
@@ -292,40 +182,6 @@ def _require_media(head: bytes, name: str) -> None:
 
 def _too_large(name: str, limit: int) -> VlmtuiError:
     return bad_input(f"{name} is too large: the limit for downloads is {human_bytes(limit)}.")
-
-
-def _no_network(message: str, error: BaseException | str = "", hint: str = "") -> VlmtuiError:
-    return VlmtuiError(ErrorKind.NO_NETWORK, message, detail=str(error), hint=hint)
-
-
-@contextmanager
-def _network(name: str, guard: _Guard) -> Iterator[None]:
-    """What goes wrong on the net, in plain words; whatever it looks like, a stopped download is told as that."""
-    try:
-        yield
-    except (OSError, http.client.HTTPException, ValueError) as error:
-        guard.check()
-        cause = error.reason if isinstance(error, URLError) and isinstance(error.reason, Exception) else error
-        raise _told(cause, name, guard.limits) from error
-    guard.check()
-
-
-def _told(error: Exception, name: str, limits: Limits) -> VlmtuiError:
-    match error:
-        case ssl.SSLCertVerificationError():
-            return _no_network(f"{name} was not fetched: the server's certificate is not valid.", error)
-        case ssl.SSLError():
-            return _no_network(f"{name} was not fetched: no safe connection to the server.", error)
-        case socket.gaierror():
-            return _no_network(f"{name} was not fetched: the host was not found.", error, "Check the address.")
-        case TimeoutError():
-            return _no_network(f"{name} was not fetched: the server did not answer for {limits.wait_s:g} s.", error)
-        case http.client.IncompleteRead() | ConnectionResetError() | http.client.RemoteDisconnected():
-            return _no_network(f"{name} was cut off: the server broke the connection.", error, "Try again.")
-        case http.client.HTTPException() | ValueError():
-            return _no_network(f"{name} was not fetched: the server's answer is no proper HTTP.", repr(error)[:300])
-        case _:
-            return _no_network(f"{name} was not fetched: the server cannot be reached.", error)
 
 
 def _shown(at: SplitResult) -> str:

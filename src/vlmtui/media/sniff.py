@@ -76,13 +76,19 @@ def sniff(head: bytes) -> Sniffed:
         return _sniff_ftyp(head)
     if head[4:8] in _OLD_QUICKTIME:
         return Sniffed(Kind.VIDEO, "a QuickTime video")
-    if len(head) > 376 and head[0] == head[188] == head[376] == 0x47:
+    if _is_transport_stream(head):
         return Sniffed(Kind.VIDEO, "an MPEG transport stream")
     if head[:2] == b"BM" and head[14:18] in (b"\x0c\0\0\0", b"\x28\0\0\0", b"\x6c\0\0\0", b"\x7c\0\0\0"):
         return Sniffed(Kind.IMAGE, "a BMP picture")
     if head[:1] == b"P" and head[1:2] in b"123456" and head[2:3].isspace():
         return Sniffed(Kind.IMAGE, "a PNM picture")
     return _sniff_text(head)
+
+
+def _is_transport_stream(head: bytes) -> bool:
+    """Packets of 188 bytes, each beginning with 0x47; in those of Blu-ray and AVCHD four bytes of time come before."""
+    layouts = ((0, 188), (4, 192))
+    return any(len(head) > first + 2 * step and set(head[first::step]) == {0x47} for first, step in layouts)
 
 
 def _sniff_ftyp(head: bytes) -> Sniffed:

@@ -9,6 +9,7 @@ import msgspec
 from vlmtui.errors import ErrorKind, VlmtuiError
 from vlmtui.protocol.messages import MAX_MESSAGE_BYTES, ClientMessage, WorkerMessage
 
+_UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 _encoder = msgspec.json.Encoder()
 _client_decoder: msgspec.json.Decoder[ClientMessage] = msgspec.json.Decoder(ClientMessage)
 _worker_decoder: msgspec.json.Decoder[WorkerMessage] = msgspec.json.Decoder(WorkerMessage)
@@ -23,7 +24,7 @@ def decode_client_message(line: bytes) -> ClientMessage:
     """What a client sent. Raises VlmtuiError(PROTOCOL) for anything else."""
     try:
         return _client_decoder.decode(line)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except _UNREADABLE as error:
         raise _malformed(error) from error
 
 
@@ -31,7 +32,7 @@ def decode_worker_message(line: bytes) -> WorkerMessage:
     """What a worker sent. Raises VlmtuiError(PROTOCOL) for anything else."""
     try:
         return _worker_decoder.decode(line)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except _UNREADABLE as error:
         raise _malformed(error) from error
 
 

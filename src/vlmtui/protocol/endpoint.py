@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import re
 import shutil
@@ -22,6 +21,7 @@ SOCKET_PATH_MAX = 100
 """Bytes; `sun_path` holds 108 on Linux and 104 on macOS, the final NUL included."""
 MARKER = "VLMTUI_WORKER_SOCKET"
 """Environment variable that every process of a worker inherits: the path of its socket. Tells ours from others'."""
+HOME_SUFFIX = ".d"
 _SLUG_MAX = 24
 _DIGEST_LENGTH = 8
 
@@ -65,6 +65,8 @@ class Endpoint:
                 f"The name of the folder {paths.runtime} is too long to hold a socket.",
                 hint="Name a shorter place with VLMTUI_DATA_DIR.",
             )
+        import hashlib  # loads OpenSSL, for which no first paint needs to wait
+
         digest = hashlib.sha256(msgspec.json.encode(spec, order="deterministic")).hexdigest()[:_DIGEST_LENGTH]
         slug = re.sub(r"[^a-z0-9]+", "-", spec.name.lower())[: min(_SLUG_MAX, room)].strip("-")
         return cls.named(paths, f"{slug}-{digest}" if slug else digest)
@@ -78,7 +80,7 @@ class Endpoint:
             socket=runtime / f"{worker_id}.sock",
             record=runtime / f"{worker_id}.json",
             spec_file=runtime / f"{worker_id}.spec",
-            home=runtime / f"{worker_id}.d",
+            home=runtime / f"{worker_id}{HOME_SUFFIX}",
             lock=runtime / f"{worker_id}.lock",
             log=paths.logs / f"{worker_id}.log",
         )
@@ -91,6 +93,11 @@ class Endpoint:
         except FileNotFoundError:
             return []
         return [cls.named(paths, worker_id) for worker_id in sorted(found)]
+
+    @property
+    def runtime(self) -> Path:
+        """The folder that all of them are in, and kept answers (`vlmtui.protocol.kept`)."""
+        return self.socket.parent
 
     def read_record(self) -> WorkerRecord | None:
         """The record, or None where there is none that can be read."""

@@ -24,7 +24,7 @@ from vlmtui.domain.engine import (
     PromptReady,
 )
 
-PROTOCOL_VERSION = 3
+PROTOCOL_VERSION = 4
 
 MAX_MESSAGE_BYTES = 16 * 1024 * 1024
 """A line longer than this is refused: media travel as paths, so no honest message comes near it."""
@@ -47,6 +47,19 @@ class Generate(msgspec.Struct, frozen=True, tag="generate"):
 
 class Cancel(msgspec.Struct, frozen=True, tag="cancel"):
     """Abort a request in the engine. Harmless when it has already ended."""
+
+    request_id: str
+
+
+class Resume(msgspec.Struct, frozen=True, tag="resume"):
+    """Take a kept request (`GenerateRequest.keep`) over: its events come from the start (the deltas so far as one), and
+    then as they come. `Failed(NOT_KEPT)` where the worker does not know it."""
+
+    request_id: str
+
+
+class Forget(msgspec.Struct, frozen=True, tag="forget"):
+    """A kept answer is safe elsewhere: let it go. Harmless when there is none."""
 
     request_id: str
 
@@ -78,7 +91,7 @@ class Shutdown(msgspec.Struct, frozen=True, tag="shutdown"):
     """End the engine and the process, also in the middle of a load."""
 
 
-ClientMessage = Hello | Generate | Cancel | Ping | GetStatus | GetLog | SetKeepAlive | Shutdown
+ClientMessage = Hello | Generate | Cancel | Resume | Forget | Ping | GetStatus | GetLog | SetKeepAlive | Shutdown
 
 
 class Welcome(msgspec.Struct, frozen=True, kw_only=True, tag="welcome"):
@@ -118,6 +131,11 @@ class Status(msgspec.Struct, frozen=True, kw_only=True, tag="status"):
     """Resident memory of the worker and all its children."""
     gpu_bytes: int | None
     """GPU memory of the same processes, where NVML can tell."""
+    kept: tuple[str, ...] = ()
+    """Requests that go on, or wait to be fetched, without a client."""
+    engine_silent_s: float = 0.0
+    """For how long the engine has shown no sign of life: neither its event loop nor, while requests run, any of its
+    processes. 0 where all is well, and while loading."""
 
 
 class LogLines(msgspec.Struct, frozen=True, tag="log_lines"):

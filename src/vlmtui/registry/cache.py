@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -70,6 +69,8 @@ def downloaded(cache: Path | None = None) -> list[Downloaded]:
 def read_config(folder: Path) -> dict[str, object]:
     """The folder's `config.json`. Raises VlmtuiError(BAD_INPUT) where it is no model."""
     message = f"The folder {str(folder)!r} holds no readable config.json, so it is no model."
+    import json  # the first paint needs none
+
     try:
         config = json.loads((folder / "config.json").read_bytes())
     except (OSError, ValueError) as error:
@@ -95,6 +96,8 @@ def _weights(folder: Path) -> Iterator[tuple[str, int]]:
 
 
 def _is_complete(folder: Path, sizes: Mapping[str, int]) -> bool:
+    import json
+
     try:
         index = json.loads((folder / "model.safetensors.index.json").read_bytes())
         return set(index["weight_map"].values()) <= set(sizes)

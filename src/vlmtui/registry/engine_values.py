@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -27,6 +26,8 @@ def _parsed(text: str) -> tuple[str, object]:
     if not equals or not name.isidentifier():
         message = f"{text!r} is no engine argument."
         raise VlmtuiError(ErrorKind.BAD_USAGE, message, hint="Write NAME=VALUE, for instance max_model_len=4096.")
+    import tomllib  # few give arguments of their own
+
     try:
         return name, tomllib.loads(f"value = {value}")["value"]
     except tomllib.TOMLDecodeError:

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import difflib
 import re
-import tomllib
-from collections.abc import Iterable, Iterator, Mapping
-from importlib import resources
-from importlib.resources.abc import Traversable
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cache
 from pathlib import Path
+from typing import get_args
 
 import msgspec
 
 from vlmtui.errors import VlmtuiError, bad_input
+from vlmtui.registry import parsed
 from vlmtui.registry.schema import Family, Layout, Lora, RawTemplate, Route, Takes
+from vlmtui.registry.token_rules import TokenRule
 
 _OWN = ("family", "title", "models", "checked", "checked_note", "note")
 """Fields that a twin does not take over by `extends`."""
@@ -27,19 +28,20 @@ class Registry(Mapping[str, Family]):
         self.warnings = tuple(warnings)
 
     @classmethod
-    def bundled(cls) -> Registry:
-        """The records that ship with the package. Raises VlmtuiError naming the file when one is wrong."""
-        tables = {table["family"]: (table, name) for table, name in _tables(_files(_bundled()))}
-        return cls({str(family): _family(table, name, tables) for family, (table, name) in tables.items()})
+    def bundled(cls, cache: Path | None = None) -> Registry:
+        """The records that ship with the package. Raises VlmtuiError naming the file when one is wrong.
+
+        `cache`: a folder in which they are kept parsed, for the next start.
+        """
+        return cls(_bundled_families(cache))
 
     @classmethod
-    def with_users(cls, folder: Path) -> Registry:
+    def with_users(cls, folder: Path, cache: Path | None = None) -> Registry:
         """The package's records and those of the user's folder, which add families or replace some.
 
         A file that is wrong is a warning, and harms nothing else.
         """
-        tables = {table["family"]: (table, name) for table, name in _tables(_files(_bundled()))}
-        families = {str(family): _family(table, name, tables) for family, (table, name) in tables.items()}
+        families = _bundled_families(cache)
         warnings: list[VlmtuiError] = []
         try:
             files = _files(folder) if folder.is_dir() else []
@@ -50,7 +52,7 @@ class Registry(Mapping[str, Family]):
             try:
                 name = str(file)
                 table = _table(file.read_bytes(), name)
-                families[str(table["family"])] = _family(table, name, tables)
+                families[str(table["family"])] = _family(table, name, _bundled_tables)
             except OSError as error:
                 warnings.append(bad_input(f"The model record {file} cannot be read.", detail=str(error)))
             except VlmtuiError as error:
@@ -70,28 +72,44 @@ class Registry(Mapping[str, Family]):
 def parse_family(data: bytes, name: str) -> Family:
     """A record from the bytes of a TOML file that extends nothing. Raises VlmtuiError with the file's name, the line,
     the field and, for an unknown one, the nearest that is valid."""
-    return _family(_table(data, name), name, {})
+    return _family(_table(data, name), name, dict)
 
 
 _Tables = Mapping[object, tuple[dict[str, object], str]]
 
 
-def _bundled() -> Traversable:
-    return resources.files("vlmtui.registry") / "families"
+def _bundled_families(cache: Path | None) -> dict[str, Family]:
+    """From the cache where it is of these very files; else parsed, and kept there."""
+    folder = Path(__file__).with_name("families")
+    stamp = parsed.stamp_of([*_files(folder), *Path(__file__).parent.glob("*.py")]) if cache is not None else ""
+    families = parsed.read(cache, stamp) if cache is not None else None
+    if families is None:
+        tables = _bundled_tables()
+        families = [_family(table, name, _bundled_tables) for table, name in tables.values()]
+        if cache is not None:
+            parsed.write(cache, stamp, families)
+    return {family.family: family for family in families}
 
 
-def _files(folder: Traversable) -> list[Traversable]:
+@cache
+def _bundled_tables() -> _Tables:
+    return {table["family"]: (table, name) for table, name in _tables(_files(Path(__file__).with_name("families")))}
+
+
+def _files(folder: Path) -> list[Path]:
     return sorted(
         (file for file in folder.iterdir() if file.name.endswith(".toml")), key=lambda file: file.name.casefold()
     )
 
 
-def _tables(files: Iterable[Traversable]) -> Iterator[tuple[dict[str, object], str]]:
+def _tables(files: Iterable[Path]) -> Iterator[tuple[dict[str, object], str]]:
     for file in files:
         yield _table(file.read_bytes(), file.name), file.name
 
 
 def _table(data: bytes, name: str) -> dict[str, object]:
+    import tomllib  # most starts find every record in the cache
+
     try:
         table = tomllib.loads(data.decode())
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
@@ -102,11 +120,13 @@ def _table(data: bytes, name: str) -> dict[str, object]:
     return table
 
 
-def _family(table: dict[str, object], name: str, tables: _Tables) -> Family:
+def _family(table: dict[str, object], name: str, bases: Callable[[], _Tables]) -> Family:
+    """`bases` gives the tables that it may extend; asked for only where it does."""
     data = table["_text"]
     own = {field: value for field, value in table.items() if field not in ("_text", "extends")}
     base = table.get("extends")
     if base is not None:
+        tables = bases()
         if base not in tables:
             raise _wrong(name, data, "extends", f"There is no family {base!r} to extend.", _nearest(str(base), tables))
         inherited = tables[base][0]
@@ -155,6 +175,8 @@ def _fields(path: str) -> list[str]:
     kind: type[msgspec.Struct] = tables.get(start, Family)
     if path.endswith(".several"):
         kind = Layout
+    if path.endswith(".tokens"):
+        return ["by", *(field.name for rule in get_args(TokenRule) for field in msgspec.structs.fields(rule))]
     return [field.name for field in msgspec.structs.fields(kind)] + (["extends"] if kind is Family else [])
 
 

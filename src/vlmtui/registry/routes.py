@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 from functools import cache
-from importlib import resources, util
+from importlib import util
 from pathlib import Path
 
 import msgspec
@@ -37,16 +38,24 @@ def vllm_version() -> str | None:
     for name in _DISTRIBUTIONS:
         prefix, suffix = f"{name.replace('-', '_')}-", ".dist-info"
         for folder in sys.path:
-            for found in Path(folder).glob(f"{prefix}[0-9]*{suffix}"):
-                return found.name.removeprefix(prefix).removesuffix(suffix).partition("+")[0]
+            for found in _names(folder):
+                version = found.removeprefix(prefix).removesuffix(suffix)
+                if found.startswith(prefix) and found.endswith(suffix) and version[:1].isdigit():
+                    return version.partition("+")[0]
     return None
+
+
+def _names(folder: str) -> list[str]:
+    try:
+        return os.listdir(folder)  # noqa: PTH208 - names are all that is wanted of hundreds of them
+    except OSError:
+        return []
 
 
 @cache
 def known_architectures() -> Architectures:
     """The architectures of the vLLM version that this registry was checked against."""
-    file = resources.files("vlmtui.registry") / "architectures.json"
-    return msgspec.json.decode(file.read_bytes(), type=Architectures)
+    return msgspec.json.decode(Path(__file__).with_name("architectures.json").read_bytes(), type=Architectures)
 
 
 def is_multimodal(architecture: str) -> bool:
@@ -66,7 +75,12 @@ def open_route(family: Family) -> Route | None:
 
 def missing_packages(route: Route) -> tuple[str, ...]:
     """Packages that the route needs and that are not installed."""
-    return tuple(name for name in route.needs if util.find_spec(name) is None)
+    return tuple(name for name in route.needs if not _is_installed(name))
+
+
+@cache
+def _is_installed(package: str) -> bool:
+    return util.find_spec(package) is not None
 
 
 def closed(family: Family) -> VlmtuiError | None:
@@ -145,5 +159,6 @@ def _within(version: str, route: Route) -> bool:
     return not (route.until and _key(version) > _key(route.until))
 
 
+@cache
 def _key(version: str) -> tuple[int, ...]:
     return tuple(int(part) for part in re.findall(r"\d+", version.partition("+")[0])[:3])

@@ -8,6 +8,7 @@ import msgspec
 
 from vlmtui.domain.attachment import Modality
 from vlmtui.domain.sampling import Sampling
+from vlmtui.registry.token_rules import TokenRule
 
 Place = Literal["before", "after", "turn", "front"]
 RenderedBy = Literal["text", "tokenizer", "processor"]
@@ -43,6 +44,9 @@ class Takes(Layout, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Video only: how many frames a video is given as by default."""
     metadata: bool = False
     """Video only: the engine demands the frames' times and indices, too."""
+    tokens: TokenRule | None = None
+    """How many tokens an item takes, by its size: for an estimate before the model is loaded. None: not known, or
+    not the same for all of the family's models."""
 
 
 class RawTemplate(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

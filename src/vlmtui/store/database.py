@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from vlmtui.errors import ErrorKind, VlmtuiError, bad_input
+from vlmtui.errors import ErrorKind, VlmtuiError
 from vlmtui.store.migrations import version_of
 
 Row = tuple[Any, ...]
@@ -46,34 +46,42 @@ def is_damage(error: sqlite3.Error) -> bool:
     return code_of(error) in _DAMAGE
 
 
-def explained(error: sqlite3.Error, path: Path) -> VlmtuiError:
+class StoreError(VlmtuiError):
+    """The database cannot be used now; the same call may succeed later."""
+
+
+def explained(error: sqlite3.Error, path: Path) -> StoreError:
     """A database error in plain words."""
     code, detail = code_of(error), f"{getattr(error, 'sqlite_errorname', type(error).__name__)}: {error}"
     if code in _DAMAGE:
-        return VlmtuiError(
+        return StoreError(
             ErrorKind.INTERNAL,
             f"The conversation database {path} is damaged.",
             detail=detail,
             hint="Start vlmtui again: it sets the file aside and keeps what can be read.",
         )
     if code in _BUSY:
-        return VlmtuiError(
+        return StoreError(
             ErrorKind.INTERNAL,
             "Another process keeps the conversation database locked, so nothing could be saved.",
             detail=detail,
             hint="Try again; if it stays so, see which process uses it (`fuser` on the file).",
         )
     if code == sqlite3.SQLITE_FULL:
-        return bad_input(
+        return StoreError(
+            ErrorKind.BAD_INPUT,
             f"The conversation could not be saved: no room is left for {path}.",
             detail=detail,
             hint="Make room there, then try again.",
         )
     if code in _UNWRITABLE:
-        return bad_input(
-            f"The conversation database {path} cannot be used.", detail=detail, hint="Check its permissions and disk."
+        return StoreError(
+            ErrorKind.BAD_INPUT,
+            f"The conversation database {path} cannot be used.",
+            detail=detail,
+            hint="Check its permissions and disk.",
         )
-    return VlmtuiError(ErrorKind.INTERNAL, "The conversation database refused a request.", detail=detail)
+    return StoreError(ErrorKind.INTERNAL, "The conversation database refused a request.", detail=detail)
 
 
 class Database:
@@ -94,11 +102,18 @@ class Database:
         self.connection = connect(path)
         set_up(self.connection)
         self._file = _identity(path)
+        self._time: int | None = None
+        """Of the transaction that is under way."""
 
     @property
     def suspect(self) -> Path:
         """While this file exists, the database is taken for damaged when it is next opened."""
         return self.path.with_name(f"{self.path.name}.suspect")
+
+    @property
+    def is_replaced(self) -> bool:
+        """Another process may have set the file aside: what is written to it then would never be seen again."""
+        return _identity(self.path) != self._file
 
     def rows(self, sql: str, values: Sequence[Value] = ()) -> list[Row]:
         """All rows of a statement. Raises VlmtuiError."""
@@ -113,7 +128,10 @@ class Database:
 
     @contextmanager
     def reading(self) -> Iterator[None]:
-        """Several reads that see one state of the database."""
+        """Several reads that see one state of the database. Within `writing` they are a part of that."""
+        if self._time is not None:
+            yield
+            return
         try:
             self.connection.execute("BEGIN")
             yield
@@ -125,15 +143,21 @@ class Database:
     @contextmanager
     def writing(self) -> Iterator[int]:
         """One transaction: all of it is committed on leaving, nothing when an error comes. Gives the time in
-        milliseconds, later than that of every write before it."""
-        self._require_same_file()
+        milliseconds, later than that of every write before it. Within another one it is a part of that."""
+        if self._time is not None:
+            yield self._time
+            return
+        if self.is_replaced:
+            raise self._replaced()
         try:
             self._begin()
-            yield self._tick()
+            self._time = self._tick()
+            yield self._time
             self.connection.execute("COMMIT")
         except sqlite3.Error as error:
             raise self._raised(error) from error
         finally:
+            self._time = None
             self._roll_back()
 
     def close(self) -> None:
@@ -149,7 +173,7 @@ class Database:
                 if code_of(error) not in _BUSY or time.monotonic() > deadline:
                     raise
         if version_of(self.connection) != self._version:
-            raise VlmtuiError(
+            raise StoreError(
                 ErrorKind.INTERNAL,
                 "A newer vlmtui has changed the conversation database meanwhile, so nothing could be saved.",
                 hint="Start this one again in its newest version.",
@@ -164,16 +188,14 @@ class Database:
         if self.connection.in_transaction:
             self.connection.execute("ROLLBACK")
 
-    def _require_same_file(self) -> None:
-        """Another process may have set the file aside: what is written to it then would never be seen again."""
-        if _identity(self.path) != self._file:
-            raise VlmtuiError(
-                ErrorKind.INTERNAL,
-                f"The conversation database {self.path} was moved or replaced, so nothing could be saved.",
-                hint="Start vlmtui again.",
-            )
+    def _replaced(self) -> StoreError:
+        return StoreError(
+            ErrorKind.INTERNAL,
+            f"The conversation database {self.path} was moved or replaced, so nothing could be saved.",
+            hint="Start vlmtui again.",
+        )
 
-    def _raised(self, error: sqlite3.Error) -> VlmtuiError:
+    def _raised(self, error: sqlite3.Error) -> StoreError:
         if is_damage(error):
             with suppress(OSError):
                 self.suspect.touch(mode=0o600)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import secrets
+from collections.abc import Sequence
 
 from vlmtui.errors import bad_input
+from vlmtui.store import tree
 from vlmtui.store.columns import storable, to_json
 from vlmtui.store.database import Database, Row
-from vlmtui.store.records import Conversation, ConversationId, Listed, StoredDraft
+from vlmtui.store.records import Conversation, ConversationId, Listed, Pictures, StoredDraft
 from vlmtui.store.search import match_expression, newest_match
 
 _COLUMNS = """
@@ -88,6 +90,21 @@ def deleted(database: Database) -> list[Conversation]:
     """Those that can be undeleted, the last deleted first."""
     sql = f"SELECT {_COLUMNS} FROM conversations AS c WHERE c.deleted_ms IS NOT NULL ORDER BY c.deleted_ms DESC"
     return [_conversation(row) for row in database.rows(sql)]
+
+
+def pictures(database: Database, conversations: Sequence[ConversationId]) -> dict[ConversationId, Pictures]:
+    """The images and videos of each conversation that has any."""
+    sql = f"""
+        SELECT t.conversation, count(DISTINCT m.sha256), min(m.turn)
+        FROM turns AS t JOIN media_references AS m ON m.turn = t.id
+        WHERE t.conversation IN ({", ".join("?" * len(conversations))}) GROUP BY t.conversation
+    """
+    found = {}
+    with database.reading():
+        for conversation, count, turn in database.rows(sql, tuple(conversations)):
+            first = next(iter(tree.one(database, turn).turn.attachments), None)
+            found[ConversationId(conversation)] = Pictures(count=count, first=first)
+    return found
 
 
 def _conversation(row: Row) -> Conversation:

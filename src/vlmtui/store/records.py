@@ -9,7 +9,7 @@ import msgspec
 
 from vlmtui.domain.attachment import Attachment
 from vlmtui.domain.conversation import Part, Role, Turn
-from vlmtui.domain.engine import Failure, FinishReason, Timings, Usage
+from vlmtui.domain.engine import Failure, FinishReason, LoadSpec, Timings, Usage
 from vlmtui.domain.sampling import Sampling
 
 ConversationId = NewType("ConversationId", str)
@@ -41,6 +41,11 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True):
     """The SHA-256 of every image and video, in the order that the model was given them."""
     engine_args: dict[str, object] = msgspec.field(default_factory=dict)
     """The engine's arguments as finally used."""
+    system_prompt: str = ""
+    request_id: str = ""
+    """By which the engine knows it, as long as it keeps it."""
+    spec: LoadSpec | None = None
+    """Which engine was asked."""
 
 
 class Statistics(msgspec.Struct, frozen=True, kw_only=True):
@@ -128,6 +133,14 @@ class Listed(msgspec.Struct, frozen=True, kw_only=True):
     conversation: Conversation
     turn: TurnId | None = None
     snippet: Snippet | None = None
+
+
+class Pictures(msgspec.Struct, frozen=True, kw_only=True):
+    """The images and videos of a conversation, all branches together."""
+
+    count: int = 0
+    """Each file counts once."""
+    first: Attachment | None = None
 
 
 class Found(msgspec.Struct, frozen=True, kw_only=True):

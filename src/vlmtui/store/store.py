@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from vlmtui.domain.attachment import Attachment
 from vlmtui.domain.conversation import Turn
-from vlmtui.errors import bad_input
+from vlmtui.domain.engine import Failure
+from vlmtui.errors import ErrorKind, bad_input
 from vlmtui.store import blobs, listing, tree
 from vlmtui.store.columns import from_json, storable, to_json
 from vlmtui.store.database import Database, Value
@@ -22,6 +24,7 @@ from vlmtui.store.records import (
     Found,
     Listed,
     Outcome,
+    Pictures,
     Recipe,
     Recovery,
     StoredDraft,
@@ -84,6 +87,17 @@ class Store:
         self.database.close()
         self._session.close()
 
+    @property
+    def is_stale(self) -> bool:
+        """The file is damaged or is not the one that was opened: close this store, and open it again."""
+        return self.database.is_replaced or self.database.suspect.exists()
+
+    @contextmanager
+    def together(self) -> Iterator[None]:
+        """Several changes as one: all of them are committed on leaving, or none."""
+        with self.database.writing():
+            yield
+
     # -- conversations
 
     def new_conversation(self, *, title: str = "", model: str = "") -> ConversationId:
@@ -94,10 +108,24 @@ class Store:
         """Raises VlmtuiError where there is none."""
         return listing.one(self.database, conversation)
 
+    def last(self) -> ConversationId | None:
+        """The conversation that was changed last, or a draft in it; None where there is none."""
+        sql = (
+            "SELECT c.id FROM conversations AS c LEFT JOIN drafts AS d ON d.conversation = c.id"
+            " WHERE c.deleted_ms IS NULL"
+            " ORDER BY max(c.updated_ms, coalesce(d.saved_ms, 0)) DESC, c.number DESC LIMIT 1"
+        )
+        found = self.database.row(sql)
+        return None if found is None else ConversationId(found[0])
+
     def conversations(self, query: str | None = None, *, limit: int = 50, offset: int = 0) -> list[Listed]:
         """Pinned ones first, then the last changed first. With `query`: those that have all its words in the title or
         in one turn, the last word as a beginning."""
         return listing.listed(self.database, query, limit, offset)
+
+    def pictures(self, conversations: Sequence[ConversationId]) -> dict[ConversationId, Pictures]:
+        """The images and videos of each of these conversations that has any."""
+        return listing.pictures(self.database, conversations)
 
     def search(self, query: str, *, limit: int = 50, offset: int = 0) -> list[Found]:
         """Single turns that have all words of `query`, the newest first."""
@@ -184,17 +212,24 @@ class Store:
         """Raises VlmtuiError where there is none."""
         return tree.one(self.database, turn)
 
-    def turns(self, conversation: ConversationId, before: TurnId | None = None, limit: int = 50) -> list[StoredTurn]:
-        """The last `limit` turns of the branch that is shown, or those right above `before`; the oldest first."""
+    def turns(
+        self, conversation: ConversationId, before: TurnId | None = None, limit: int = 50, *, recipes: bool = True
+    ) -> list[StoredTurn]:
+        """The last `limit` turns of the branch that is shown, or those right above `before`; the oldest first. Recipes
+        hold a whole prompt each, and can be left out."""
         with self.database.reading():
             end = listing.one(self.database, conversation).leaf
             if before is not None:
                 end = tree.one(self.database, before).parent
-            return tree.branch(self.database, end, limit)
+            return tree.branch(self.database, end, limit, recipes=recipes)
 
     def path(self, conversation: ConversationId) -> list[StoredTurn]:
         """The whole branch that is shown, the oldest turn first."""
         return self.turns(conversation, limit=_WHOLE)
+
+    def above(self, turn: TurnId) -> list[StoredTurn]:
+        """Every turn above `turn` on its branch, the oldest first, without their recipes."""
+        return tree.branch(self.database, tree.one(self.database, turn).parent, _WHOLE, recipes=False)
 
     def tree(self, conversation: ConversationId) -> list[StoredTurn]:
         """Every turn of every branch, parents before their children."""
@@ -219,6 +254,31 @@ class Store:
             for turn in dead:
                 self._update("turns", turn, state="interrupted", ended_ms=now, writer=None)
             return dead
+
+    def interrupted(self, limit: int = 20) -> list[StoredTurn]:
+        """The newest answers whose writer has gone before their end, the newest first."""
+        sql = (
+            "SELECT t.id FROM turns AS t JOIN conversations AS c ON c.id = t.conversation"
+            " WHERE t.state = 'interrupted' AND c.deleted_ms IS NULL ORDER BY t.id DESC LIMIT ?"
+        )
+        return [tree.one(self.database, TurnId(row[0])) for row in self.database.rows(sql, (limit,))]
+
+    def take_over(self, answer: TurnId) -> bool:
+        """Go on with an interrupted answer as its writer; False where another process was quicker, or it has ended."""
+        with self.database.writing():
+            sql = "UPDATE turns SET state = 'running', writer = ? WHERE id = ? AND state = 'interrupted' RETURNING id"
+            return bool(self.database.rows(sql, (self._session.id, answer)))
+
+    def give_back(self, answer: TurnId) -> None:
+        """It is interrupted again: what was to be had of it is not there."""
+        with self.database.writing() as now:
+            self._update("turns", answer, state="interrupted", ended_ms=now, writer=None)
+
+    def deaths_below(self, turn: TurnId) -> int:
+        """How many answers to a turn ended with the death of their engine."""
+        sql = "SELECT failure FROM turns WHERE parent = ? AND state = 'failed'"
+        failures = (from_json(row[0], Failure, otherwise=None) for row in self.database.rows(sql, (turn,)))
+        return sum(failure is not None and failure.kind is ErrorKind.ENGINE_DIED for failure in failures)
 
     # -- drafts, comparisons, media
 

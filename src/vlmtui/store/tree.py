@@ -38,11 +38,13 @@ _DOWN = """
 """
 
 
-def branch(database: Database, end: TurnId | None, limit: int) -> list[StoredTurn]:
-    """The last `limit` turns of the branch that ends with `end`, the oldest first. Reads no other turn."""
+def branch(database: Database, end: TurnId | None, limit: int, *, recipes: bool = True) -> list[StoredTurn]:
+    """The last `limit` turns of the branch that ends with `end`, the oldest first. Reads no other turn. Without
+    `recipes` those are left out, which hold a whole prompt each."""
     if end is None or limit < 1:
         return []
-    sql = f"{_UP} SELECT {_COLUMNS} FROM up JOIN turns AS t ON t.id = up.id ORDER BY up.steps DESC"
+    columns = _COLUMNS if recipes else _COLUMNS.replace("t.recipe", "NULL")
+    sql = f"{_UP} SELECT {columns} FROM up JOIN turns AS t ON t.id = up.id ORDER BY up.steps DESC"
     return [_turn(row) for row in database.rows(sql, (end, limit))]
 
 

@@ -7,8 +7,7 @@ import gc
 import logging
 import signal
 import time
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rich.text import Text
 from textual import on, work
@@ -26,9 +25,9 @@ from vlmtui.ui.actions import bindings
 from vlmtui.ui.controllers.engine import EngineController, EngineState
 from vlmtui.ui.controllers.obstacles import Obstacles, Way
 from vlmtui.ui.graphics import Graphics
+from vlmtui.ui.keeping import ExitReport, KeepingApp
 from vlmtui.ui.messages import EngineChanged, EngineLogGrew
 from vlmtui.ui.palette import ActionCommands
-from vlmtui.ui.screens.before_load import BeforeLoadScreen
 from vlmtui.ui.screens.loading import LoadingScreen
 from vlmtui.ui.screens.models import ModelsScreen
 from vlmtui.ui.services import Services
@@ -36,8 +35,7 @@ from vlmtui.ui.terminal import TerminalQuestion, detach
 from vlmtui.ui.text import one_line
 from vlmtui.ui.themes import THEMES, VARIABLES, theme_name
 
-if TYPE_CHECKING:
-    from vlmtui.ui.controllers.chat import ChatController
+__all__ = ["ExitReport", "VlmtuiApp"]
 
 _log = logging.getLogger(__name__)
 
@@ -49,23 +47,12 @@ _ALONE = 2
 _LEAVING_SIGNALS = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
 
 
-@dataclass(frozen=True, slots=True)
-class ExitReport:
-    """What is left behind when the app ends."""
-
-    model: str | None
-    """What the user calls the model that was loaded last."""
-    stays: bool
-    """Whether its engine stays loaded."""
-    keep_alive_s: float | None
-    """For how long, in seconds; None: for ever."""
-
-
-class VlmtuiApp(App[ExitReport | None]):
+class VlmtuiApp(KeepingApp):
     """Picker, loading screen, chat."""
 
     TITLE = "vlmtui"
-    CSS_PATH = "app.tcss"
+    # A screen that brings styles of its own has all styles parsed again: those of the first come with the app's.
+    CSS_PATH = ["app.tcss", "screens/models.tcss"]
     COMMANDS = {ActionCommands}
     BINDINGS = [
         *bindings("app"),
@@ -78,14 +65,15 @@ class VlmtuiApp(App[ExitReport | None]):
         super().__init__()
         self.services = services
         self.engine_controller = EngineController(
-            services.host, keep_alive_s=services.keep_alive_s, on_change=self._engine_changed
+            services.host,
+            keep_alive_s=services.keep_alive_s,
+            on_change=self._engine_changed,
+            hang_s=services.settings.hang_s,
         )
         self.obstacles = Obstacles(TrustStore(services.paths))
         self.graphics = Graphics()
         """How pictures are drawn; asked of the terminal when the app runs in one."""
         self._question = question
-        self.chat_controller: ChatController | None = None
-        """The conversation; it outlives the chat screen, so that another model can go on with it."""
         self._followed: Engine | None = None
         self._log_waits = False
         self._leaving = False
@@ -93,7 +81,16 @@ class VlmtuiApp(App[ExitReport | None]):
         for theme in THEMES:
             self.register_theme(theme)
         wanted = theme_name(services.settings.theme)
-        self.theme = wanted if wanted in self.available_themes else THEMES[0].name
+        self._begin_with_theme(wanted if wanted in self.available_themes else THEMES[0].name)
+
+    def _begin_with_theme(self, name: str) -> None:
+        """As `theme = name`, but nothing is shown yet: a dark theme, like Textual's own, is there before the styles are
+        made, and they are not made twice."""
+        if self.available_themes[name].dark:
+            self.set_reactive(App.theme, name)
+            self.stylesheet.set_variables(self.get_css_variables())
+        else:
+            self.theme = name
 
     def run(self, **options: Any) -> ExitReport | None:
         """Run in the terminal, after asking it how it draws pictures. The terminal is whole again on return."""
@@ -120,13 +117,27 @@ class VlmtuiApp(App[ExitReport | None]):
         else:
             self._load(model)
             self.push_screen(LoadingScreen(self.engine_controller, model))
+        self.call_after_refresh(self.begin_keeping)
+        self.set_timer(_STARTED_AFTER_S, self.look_for_leftovers)
 
     async def on_unmount(self) -> None:
-        """Whatever ended the app: a load that is under way ends with it."""
+        """Whatever ended the app: a load that is under way ends with it, and a running answer goes on without it."""
         loop = asyncio.get_running_loop()
         for number in _LEAVING_SIGNALS:
             loop.remove_signal_handler(number)
+        if self.chat_controller is not None:
+            self.chat_controller.detach()
         await self.engine_controller.leave()
+        await self.close_keeper()
+
+    def load(self, model: Model) -> None:
+        self._open(model)
+
+    def choose(self, model: Model) -> None:
+        self._choose(model, None)
+
+    def show_chat(self) -> None:
+        self._show_alone(self._chat_screen())
 
     @on(ModelsScreen.ModelChosen)
     def _model_chosen(self, event: ModelsScreen.ModelChosen) -> None:
@@ -148,6 +159,8 @@ class VlmtuiApp(App[ExitReport | None]):
             if way.trusts:
                 self._remember(way.model)
             self._choose(way.model, machine, size_accepted=True)
+
+        from vlmtui.ui.screens.before_load import BeforeLoadScreen
 
         self.push_screen(BeforeLoadScreen(one_line(model.spec.name), obstacle), go_on)
 
@@ -246,24 +259,23 @@ class VlmtuiApp(App[ExitReport | None]):
         self._leave()
 
     def _initial_model(self) -> Model | None:
-        name = self.services.initial_model
-        if name is None:
+        name, spec = self.services.initial_model, self.services.resume_spec
+        if name is None and spec is None:
             return None
         try:
-            return resolve(self.services.registry, name)
+            if name is None and spec is not None:
+                from vlmtui.ui.controllers.resuming import stored_model
+
+                return stored_model(self.services.registry, spec, spec.name)
+            return resolve(self.services.registry, name or "")
         except VlmtuiError as error:
             self.notify(one_line(str(error)), severity="error", timeout=10, markup=False)
             return None
 
     def _chat_screen(self) -> Screen[Any]:
-        from vlmtui.ui.controllers.chat import ChatController
-        from vlmtui.ui.screens.chat import ChatScreen, initial_settings
+        from vlmtui.ui.screens.chat import ChatScreen
 
-        if self.chat_controller is None:
-            model = self.engine_controller.model
-            settings = initial_settings(self.services, model.family.sampling if model else None)
-            self.chat_controller = ChatController(settings)
-        return ChatScreen(self.services, self.engine_controller, self.chat_controller)
+        return ChatScreen(self.services, self.engine_controller, self.chat())
 
     def _shows(self, kind: type[Screen[Any]]) -> bool:
         """Whether the screen is of that kind; False while the app ends, when there is none."""
@@ -283,6 +295,7 @@ class VlmtuiApp(App[ExitReport | None]):
         self.switch_screen(screen)
 
     def _engine_changed(self) -> None:
+        self.engine_moved()
         if not self.is_running:
             return
         engine = self.engine_controller.engine
@@ -305,6 +318,8 @@ class VlmtuiApp(App[ExitReport | None]):
 
     @work(group="engine", exit_on_error=False)
     async def _load(self, model: Model) -> None:
+        if self.chat_controller is not None:
+            await self.chat_controller.cancel(self.engine_controller.engine)
         await self.engine_controller.start(model)
         await self.engine_controller.watch()
 
@@ -319,22 +334,28 @@ class VlmtuiApp(App[ExitReport | None]):
             self._show_alone(ModelsScreen(self.services, self.engine_controller))
 
     @work(group="leave", exit_on_error=False)
-    async def _leave(self, return_code: int = 0) -> None:
+    async def _leave(self, return_code: int = 0, *, hung_up: bool = False) -> None:
+        """`hung_up`: nobody is there to ask, and a running answer goes on without us."""
         if self._leaving:
             return
         self._leaving = True
+        if not await self.bring_to_rest(stops=not hung_up) and not hung_up and not await self.leave_unsaved():
+            self._leaving = False
+            return
         controller = self.engine_controller
         if controller.state is EngineState.LOADING:
             self.notify("Ending the load…", markup=False)
         stays = await controller.leave()
         name = controller.model.spec.name if controller.model else None
-        self.exit(ExitReport(name, stays, self.services.keep_alive_s), return_code=return_code)
+        chat = self.chat_controller.conversation if self.chat_controller is not None else None
+        self.exit(ExitReport(name, stays, self.services.keep_alive_s, chat), return_code=return_code)
 
     def _on_signal(self, number: int) -> None:
         _log.info("leaving on %s", signal.Signals(number).name)
         if number == signal.SIGHUP and self._driver is not None:
             detach(self._driver)
-        self._leave(return_code=0 if number == signal.SIGINT else 128 + number)
+        is_asked = number == signal.SIGINT
+        self._leave(return_code=0 if is_asked else 128 + number, hung_up=not is_asked)
 
     def _handle_exception(self, error: Exception) -> None:
         """The app's edge: an error nobody expected goes to the log with its traceback, one sentence to the user."""

@@ -102,7 +102,9 @@ def _of_family(
 ) -> list[Choice]:
     rows: list[Choice] = []
     about = " ".join((family.title, family.family, *family.architectures, *family.takes)).casefold()
-    for number, name in enumerate(family.models):
+    # Without a query, a further model has its line only where it runs or is here: mostly there is none to look at.
+    wants_all = bool(query or specs or current or here)
+    for number, name in enumerate(family.models if wants_all else family.models[:1]):
         model = model_of(family, name)
         default = number == 0
         row = Choice(

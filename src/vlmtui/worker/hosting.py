@@ -8,14 +8,25 @@ import threading
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from typing import Protocol
 
-from vlmtui.domain.engine import EngineEvent, EngineInfo, Failed, Failure, GenerateRequest, LoadSpec
+from vlmtui.domain.engine import (
+    Cancelled,
+    EngineEvent,
+    EngineInfo,
+    Failed,
+    Failure,
+    Finished,
+    GenerateRequest,
+    LoadSpec,
+)
 from vlmtui.errors import VlmtuiError
 from vlmtui.worker.failures import explain_load, explain_request
 
 _log = logging.getLogger(__name__)
 
-OnEvent = Callable[[EngineEvent | None], None]
-"""Gets a request's events and at last None, once nothing of the request is left in the engine."""
+OnEvent = Callable[[EngineEvent], None]
+"""Gets a request's events, but for its terminal one."""
+OnEnd = Callable[[EngineEvent | None], None]
+"""Called once nothing of the request is left in the engine, with its terminal event if the engine has given one."""
 OnLoaded = Callable[["EngineInfo | VlmtuiError"], None]
 
 
@@ -54,7 +65,7 @@ class EngineThread:
         self._log_tail = log_tail
         self._loop = asyncio.new_event_loop()
         self._engine: HostedEngine | None = None
-        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._tasks: dict[str, asyncio.Task[EngineEvent | None]] = {}
 
     @property
     def is_dead(self) -> bool:
@@ -82,14 +93,28 @@ class EngineThread:
 
         threading.Thread(target=run, name="engine", daemon=True).start()
 
-    def generate(self, request: GenerateRequest, on_event: OnEvent) -> None:
+    def generate(self, request: GenerateRequest, on_event: OnEvent, on_end: OnEnd) -> None:
         """Start a request."""
         home = asyncio.get_running_loop()
 
-        def post(event: EngineEvent | None) -> None:
+        def post(event: EngineEvent) -> None:
             home.call_soon_threadsafe(on_event, event)
 
-        self._loop.call_soon_threadsafe(self._begin, request, post)
+        def end(task: asyncio.Task[EngineEvent | None]) -> None:
+            self._tasks.pop(request.request_id, None)
+            home.call_soon_threadsafe(on_end, None if task.cancelled() or task.exception() else task.result())
+
+        def begin() -> None:
+            task = self._loop.create_task(self._pump(request, post))
+            self._tasks[request.request_id] = task
+            task.add_done_callback(end)
+
+        self._loop.call_soon_threadsafe(begin)
+
+    def ask(self, answer: Callable[[], None]) -> None:
+        """Have the engine's event loop call back, which it does at once unless it is stuck."""
+        home = asyncio.get_running_loop()
+        self._loop.call_soon_threadsafe(lambda: home.call_soon_threadsafe(answer))
 
     def cancel(self, request_id: str) -> None:
         """Abort a request in the engine."""
@@ -101,28 +126,25 @@ class EngineThread:
             ending = asyncio.run_coroutine_threadsafe(self._engine.shutdown(), self._loop)
             await asyncio.wait([asyncio.wrap_future(ending)], timeout=timeout_s)
 
-    def _begin(self, request: GenerateRequest, post: OnEvent) -> None:
-        task = self._loop.create_task(self._pump(request, post))
-        self._tasks[request.request_id] = task
-        task.add_done_callback(lambda _: self._ended(request.request_id, post))
-
-    def _ended(self, request_id: str, post: OnEvent) -> None:
-        self._tasks.pop(request_id, None)
-        post(None)
-
     def _abort(self, request_id: str) -> None:
         if task := self._tasks.get(request_id):
             task.cancel()
 
-    async def _pump(self, request: GenerateRequest, post: OnEvent) -> None:
+    async def _pump(self, request: GenerateRequest, post: OnEvent) -> EngineEvent | None:
+        """Post the events as they come; the terminal one is returned, and so told when the engine is done with it."""
         assert self._engine is not None
         events = self._engine.generate(request)
+        last: EngineEvent | None = None
         try:
             async for event in events:
-                post(event)
+                if isinstance(event, Finished | Failed | Cancelled):
+                    last = event
+                else:
+                    post(event)
         except Exception as error:
             _log.exception("request %s failed", request.request_id)
             known = explain_request(error, self._log_tail())
-            post(Failed(request_id=request.request_id, failure=Failure.of(known)))
+            last = Failed(request_id=request.request_id, failure=Failure.of(known))
         finally:
             await events.aclose()
+        return last

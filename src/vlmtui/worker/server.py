@@ -17,7 +17,6 @@ from typing import assert_never
 import msgspec
 
 from vlmtui.domain.engine import (
-    EngineEvent,
     EngineInfo,
     EngineReady,
     Failure,
@@ -34,6 +33,7 @@ from vlmtui.protocol.messages import (
     PROTOCOL_VERSION,
     Cancel,
     ClientMessage,
+    Forget,
     Generate,
     GetLog,
     GetStatus,
@@ -42,6 +42,7 @@ from vlmtui.protocol.messages import (
     Ping,
     Pong,
     Refused,
+    Resume,
     SetKeepAlive,
     Shutdown,
     Status,
@@ -51,11 +52,12 @@ from vlmtui.protocol.messages import (
 from vlmtui.worker import guardian
 from vlmtui.worker.connection import Connection, check_peer, listen
 from vlmtui.worker.failures import explain_death
-from vlmtui.worker.hosting import EngineThread, Load
+from vlmtui.worker.heartbeat import Heartbeat
+from vlmtui.worker.hosting import EngineThread, HostedEngine, Load
 from vlmtui.worker.logbook import LineFormatter, Logbook
 from vlmtui.worker.memory import memory_of
 from vlmtui.worker.progress import LoadObserver
-from vlmtui.worker.requests import RunningRequest
+from vlmtui.worker.request_table import RequestTable, refuse
 
 _log = logging.getLogger(__name__)
 
@@ -79,25 +81,33 @@ class WorkerServer:
     keep_alive_s: float | None
     pid: int
     """The pid that clients are told: the guardian's."""
+    runtime: Path
+    """The folder of the socket, where kept answers are left."""
     observer: LoadObserver = field(default_factory=LoadObserver)
     info: EngineInfo | None = None
     failure: Failure | None = None
     connections: set[Connection] = field(default_factory=set)
-    running: dict[str, RunningRequest] = field(default_factory=dict)
-    _idle_since: float = field(default_factory=time.monotonic)
+    requests: RequestTable = field(init=False)
+    _heartbeat: Heartbeat = field(init=False)
+    _death: Failure | None = None
     _left_since: float = field(default_factory=time.monotonic)
     _met_anyone: bool = False
     _stopping: asyncio.Event = field(default_factory=asyncio.Event)
     _status: int = 0
+
+    def __post_init__(self) -> None:
+        self.requests = RequestTable(self.engine, self.runtime, self._end_if_unused)
+        self._heartbeat = Heartbeat(self.engine.ask)
 
     async def run(self, path: Path) -> int:
         """Listen and serve; the process's exit status."""
         private_dir(path.parent)
         server = await asyncio.start_unix_server(self._serve, sock=listen(str(path)), limit=MAX_MESSAGE_BYTES)
         self.engine.start(self.spec, self._loaded)
-        ticking = asyncio.create_task(self._tick())
+        ticking = [asyncio.create_task(work) for work in (self._tick(), self._tick_slowly())]
         await self._stopping.wait()
-        ticking.cancel()
+        for task in ticking:
+            task.cancel()
         server.close()
         await self._say_goodbye()
         if self._status == 0:
@@ -153,8 +163,8 @@ class WorkerServer:
         connection.close()
         was_user = connection in self.connections and connection.is_user
         self.connections.discard(connection)
-        for request_id in self.running:
-            self._cancel(request_id, connection)
+        if not self._stopping.is_set():
+            self.requests.leave(connection)
         if was_user:
             self._left_since = time.monotonic()
             self._end_if_unused()
@@ -164,7 +174,11 @@ class WorkerServer:
             case Generate(request=request):
                 self._generate(connection, request)
             case Cancel(request_id=request_id):
-                self._cancel(request_id, connection)
+                self.requests.cancel(request_id, connection)
+            case Resume(request_id=request_id):
+                self.requests.resume(request_id, connection)
+            case Forget(request_id=request_id):
+                self.requests.forget(request_id, connection)
             case Ping(n=number):
                 connection.send(Pong(number))
             case GetStatus():
@@ -183,35 +197,15 @@ class WorkerServer:
                 assert_never(message)
 
     def _generate(self, connection: Connection, request: GenerateRequest) -> None:
-        request_id = request.request_id
-        running = RunningRequest(request_id, connection, connection.send)
         if self.info is None:
-            running.fail(Failure(kind=ErrorKind.ENGINE_BUSY, message="The engine is still loading."))
-        elif request_id in self.running:
-            running.fail(Failure(kind=ErrorKind.PROTOCOL, message="A request of this id is under way already."))
+            refuse(request.request_id, connection, ErrorKind.ENGINE_BUSY, "The engine is still loading.")
         else:
-            self.running[request_id] = running
-            self.engine.generate(request, lambda event: self._take(request_id, event))
-
-    def _cancel(self, request_id: str, connection: Connection) -> None:
-        running = self.running.get(request_id)
-        if running is not None and running.owner is connection:
-            running.cancelled = True
-            self.engine.cancel(request_id)
-
-    def _take(self, request_id: str, event: EngineEvent | None) -> None:
-        """An event of a request, from the engine; None once nothing of it is left there."""
-        if event is not None:
-            self.running[request_id].take(event)
-            return
-        self.running.pop(request_id).end()
-        self._idle_since = time.monotonic()
-        self._end_if_unused()
+            self.requests.begin(request, connection)
 
     def _loaded(self, outcome: EngineInfo | VlmtuiError) -> None:
         if isinstance(outcome, EngineInfo):
             self.info = msgspec.structs.replace(outcome, load_s=self.observer.elapsed_s)
-            self._left_since = self._idle_since = time.monotonic()
+            self._left_since = self.requests.idle_since = time.monotonic()
             _log.info("ready after %.1f s", self.info.load_s)
             self._broadcast(EngineReady(self.info))
         else:
@@ -243,6 +237,15 @@ class WorkerServer:
             if not self._met_anyone and time.monotonic() - self._left_since > LONELY_S:
                 self.stop()
 
+    async def _tick_slowly(self) -> None:
+        await self.requests.prune()
+        while True:
+            await asyncio.sleep(1.0)
+            await self.requests.spool()
+            if self.info is not None:
+                generating = self.requests.is_generating
+                await self._heartbeat.look(generating=generating, heard_at=self.requests.heard_at)
+
     def _read_log(self) -> None:
         lines = self.logbook.read_new()
         if lines:
@@ -259,23 +262,22 @@ class WorkerServer:
     def _engine_died(self) -> None:
         error = explain_death(self.logbook.lines)
         _log.error("the engine died: %s", error)
-        for running in self.running.values():
-            running.fail(Failure.of(error))
+        self._death = Failure.of(error)
         self.stop(EXIT_ENGINE_DIED)
 
     def _end_if_unused(self) -> None:
         """Stop when nobody has used the engine for the keep-alive time."""
-        if self.keep_alive_s is None or self.running or not self._met_anyone:
+        if self.keep_alive_s is None or self.requests.running or not self._met_anyone:
             return
         if any(connection.is_user for connection in self.connections):
             return
-        if time.monotonic() - max(self._left_since, self._idle_since) >= self.keep_alive_s:
+        if time.monotonic() - max(self._left_since, self.requests.idle_since) >= self.keep_alive_s:
             _log.info("unused for %g s: ending", self.keep_alive_s)
             self.stop()
 
     async def _make_status(self) -> Status:
         memory = await asyncio.to_thread(memory_of, self.pid)
-        busy = bool(self.running)
+        busy = bool(self.requests.running)
         state = (
             "stopping" if self._stopping.is_set() else "loading" if self.info is None else "busy" if busy else "idle"
         )
@@ -284,34 +286,37 @@ class WorkerServer:
             spec=self.spec,
             state=state,
             clients=sum(connection.is_user for connection in self.connections),
-            running=len(self.running),
-            idle_s=0.0 if busy else time.monotonic() - self._idle_since,
+            running=len(self.requests.running),
+            idle_s=0.0 if busy else time.monotonic() - self.requests.idle_since,
             keep_alive_s=self.keep_alive_s,
             rss_bytes=memory.rss_bytes,
             gpu_bytes=memory.gpu_bytes,
+            kept=self.requests.without_client,
+            engine_silent_s=self._heartbeat.silent_s,
         )
 
     async def _say_goodbye(self) -> None:
         """Give every request its terminal message, and every client all that is meant for it."""
-        for running in self.running.values():
-            running.cancelled = True
-            running.end()
+        self.requests.end(self._death)
         await asyncio.gather(*(connection.flush(1.0) for connection in self.connections))
         for connection in self.connections:
             connection.close()
 
 
-def make_server(spec: LoadSpec, load: Load, *, log: Path, keep_alive_s: float | None, pid: int) -> WorkerServer:
-    """A server around a way to load an engine."""
+def make_server(
+    spec: LoadSpec, load: Load, *, log: Path, runtime: Path, keep_alive_s: float | None, pid: int
+) -> WorkerServer:
+    """A server around a way to load an engine. `runtime` is the folder of its socket."""
     logbook = Logbook(log)
 
     def log_tail() -> list[str]:
         return log.read_text(errors="replace").splitlines()[-400:]
 
-    return WorkerServer(spec, EngineThread(load, log_tail), logbook, keep_alive_s, pid)
+    return WorkerServer(spec, EngineThread(load, log_tail), logbook, keep_alive_s, pid, runtime)
 
 
-def main(argv: Sequence[str]) -> int:
+def main(argv: Sequence[str], load: Load | None = None) -> int:
+    """Serve until the end; the exit status. `load`: how an engine is loaded, if not by vLLM."""
     arguments = guardian.parser()
     arguments.add_argument("--guardian", type=int, default=0)
     args = arguments.parse_args(argv)
@@ -322,18 +327,23 @@ def main(argv: Sequence[str]) -> int:
     logging.basicConfig(level=logging.INFO, handlers=[handler])
     spec = msgspec.json.decode(args.spec.read_bytes(), type=LoadSpec)
     keep_alive_s = None if args.keep_alive == "none" else float(args.keep_alive)
-    return asyncio.run(_main(spec, args.log, args.socket, keep_alive_s, args.guardian or os.getpid()))
+    pid = args.guardian or os.getpid()
+    return asyncio.run(_main(spec, load, log=args.log, socket_path=args.socket, keep_alive_s=keep_alive_s, pid=pid))
 
 
-async def _main(spec: LoadSpec, log: Path, socket_path: Path, keep_alive_s: float | None, pid: int) -> int:
+async def _main(
+    spec: LoadSpec, load: Load | None, *, log: Path, socket_path: Path, keep_alive_s: float | None, pid: int
+) -> int:
     loop = asyncio.get_running_loop()
 
-    async def load(wanted: LoadSpec) -> object:
+    async def load_with_vllm(wanted: LoadSpec) -> HostedEngine:
         from vlmtui.worker.vllm_engine import load_engine
 
         return await load_engine(wanted, lambda *news: loop.call_soon_threadsafe(server.report, *news))
 
-    server = make_server(spec, load, log=log, keep_alive_s=keep_alive_s, pid=pid)  # type: ignore[arg-type]
+    runtime = socket_path.parent
+    how = load or load_with_vllm
+    server = make_server(spec, how, log=log, runtime=runtime, keep_alive_s=keep_alive_s, pid=pid)
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         loop.add_signal_handler(number, server.stop)
     status = await server.run(socket_path)

@@ -186,10 +186,11 @@ def test_store_is_private_and_written_once(tmp_path: Path, store: Path) -> None:
     assert [path for path in store.rglob("*") if path.is_file()] == [stored]
 
 
-def test_a_damaged_stored_file_is_written_again(tmp_path: Path, store: Path) -> None:
+@pytest.mark.parametrize("is_short", [True, False])
+def test_a_damaged_stored_file_is_written_again(is_short: bool, tmp_path: Path, store: Path) -> None:
     corners().save(tmp_path / "a.png")
     stored = Path(stage_image(tmp_path / "a.png", store).path)
-    stored.write_bytes(b"")
+    stored.write_bytes(b"" if is_short else bytes(stored.stat().st_size))
     stage_image(tmp_path / "a.png", store)
     assert stored.read_bytes() == (tmp_path / "a.png").read_bytes()
 

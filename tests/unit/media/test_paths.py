@@ -16,7 +16,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from tests.unit.media.made import corners
-from vlmtui.media.paths import looks_like_media, parse_paths, split_words
+from vlmtui.media.paths import looks_like_media, parse_paths, pasted_media, split_words
 
 _AWKWARD = " '\"\\()[]{}&;|<>*?!#$`~%=,:@+-_.\n\tübяש日\u202e\u200b\x1b\udce9\udcff"
 _names = st.text(alphabet=st.sampled_from(_AWKWARD + "abcABC019"), min_size=1, max_size=24).filter(
@@ -226,3 +226,23 @@ def test_looks_like_media(tmp_path: Path) -> None:
     assert looks_like_media(tmp_path / "empty.JPG")
     for name in ("note.txt", "folder.png", "pipe.png", "gone.png"):
         assert not looks_like_media(tmp_path / name)
+
+
+def test_a_name_that_typescript_has_too_is_decided_by_the_content(tmp_path: Path) -> None:
+    packets = b"".join(b"\x47" + bytes(187) for _ in range(30))
+    (tmp_path / "app.ts").write_text("Good day\n" * 500)
+    (tmp_path / "clip.ts").write_bytes(packets)
+    (tmp_path / "camera.MTS").write_bytes(b"".join(bytes(4) + packets[:188] for _ in range(30)))
+    assert not looks_like_media(tmp_path / "app.ts")
+    assert looks_like_media(tmp_path / "clip.ts")
+    assert looks_like_media(tmp_path / "camera.MTS")
+
+
+def test_a_path_that_is_no_picture_stays_text(tmp_path: Path) -> None:
+    (tmp_path / "note.txt").write_text("hello")
+    corners().save(tmp_path / "a.png")
+    assert pasted_media(str(tmp_path / "note.txt")) is None
+    assert pasted_media(str(tmp_path)) is None
+    assert pasted_media("just words") is None
+    both = [tmp_path / "note.txt", tmp_path / "a.png"]
+    assert pasted_media(" ".join(map(str, both))) == both

@@ -18,7 +18,8 @@ import pytest
 
 from tests.unit.media.made import corners
 from vlmtui.errors import ErrorKind, VlmtuiError
-from vlmtui.media.remote import FetchCancelled, Limits, fetch, is_url
+from vlmtui.media.connection import FetchCancelled, Limits
+from vlmtui.media.remote import fetch, is_url
 
 _QUICK = Limits(total_s=20.0, wait_s=10.0, bytes_max=1_000_000)
 Answer = Callable[[socket.socket, str], None]

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 from vlmtui.domain.attachment import Modality
 from vlmtui.domain.engine import PromptReady
+from vlmtui.registry.estimate import estimated_tokens, tokens_of_size
+from vlmtui.registry.match import Model
 from vlmtui.ui.controllers.draft import Token
 
 
@@ -32,6 +34,46 @@ class Cost:
         if self.is_too_much:
             return f"Too long for the model: {told}."
         return f"This prompt takes {told} ({self.prompt_tokens / self.context:.0%})."
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """As the model's record foretells it, while there is no engine to count."""
+
+    tokens: Mapping[int, int]
+    """About how many tokens the attachments of the message take, by number; those of which it is known."""
+    unknown: int
+    """Attachments of which it is not."""
+    context: int | None
+    """The context length that the engine will have, in tokens, where the record says it."""
+
+    @property
+    def text(self) -> str:
+        """For people, in one line."""
+        total = f"~{sum(self.tokens.values()):,}"
+        told = f"{total} of {self.context:,}" if self.context else total
+        more = f", and {self.unknown} unknown" if self.unknown else ""
+        return f"Attachments take {told} tokens{more}: an estimate until the model is loaded."
+
+
+def estimate_of(model: Model, message: list[Token]) -> Estimate | None:
+    """What is known before the model is loaded of the draft's attachments; None: nothing."""
+    items = {token.number: token.attachment for token in message if token.attachment is not None}
+    told = {number: estimated_tokens(model.family, item) for number, item in items.items()}
+    tokens = {number: count for number, count in told.items() if count is not None}
+    if not tokens:
+        return None
+    context = model.spec.engine_args.get("max_model_len", model.family.context)
+    return Estimate(tokens, len(told) - len(tokens), context if isinstance(context, int) else None)
+
+
+def tokens_before_attaching(
+    model: Model, modality: Modality, size: tuple[int, int], frames: int | None = None
+) -> int | None:
+    """About how many tokens a file would take, by its width and height in pixels, and by how many frames it has where
+    that is known; None where it cannot be told."""
+    sampled = model.spec.num_frames
+    return tokens_of_size(model.family, modality, size, frames=min(sampled, frames or sampled))
 
 
 def cost_of(ready: PromptReady, message: list[Token], context: int) -> Cost:

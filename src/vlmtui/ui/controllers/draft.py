@@ -7,12 +7,15 @@ lives, so that cutting a token and pasting it elsewhere, or undoing its removal,
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Literal
 
 from vlmtui.domain.attachment import Attachment
 from vlmtui.domain.conversation import Media, Part, Text
 
 _TOKEN = re.compile(r"\[(?:Image|Video|File) #([1-9][0-9]{0,5})\]")
+_WORD = re.compile(r"\S+")
 _WORDS = {"image": "Image", "video": "Video"}
 
 
@@ -24,6 +27,16 @@ class Token:
     end: int
     number: int
     attachment: Attachment | None
+
+
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """What stands from `start` to `end` becomes `text`, and the cursor stands at `cursor` (offsets)."""
+
+    start: int
+    end: int
+    text: str
+    cursor: int
 
 
 def token_text(number: int, attachment: Attachment | None = None) -> str:
@@ -56,6 +69,11 @@ class Draft:
     def attachments(self) -> list[Attachment]:
         """Those that would be sent, in order."""
         return [token.attachment for token in self.tokens if token.attachment is not None]
+
+    @property
+    def numbered(self) -> dict[int, Attachment]:
+        """Those that would be sent, by their numbers."""
+        return {token.number: token.attachment for token in self.tokens if token.attachment is not None}
 
     @property
     def pending(self) -> list[int]:
@@ -91,6 +109,33 @@ class Draft:
             text = text[: token.start] + text[token.end :]
         return text
 
+    def token_at(self, cursor: int) -> Token | None:
+        """The token before the cursor, else the one behind it."""
+        tokens = self.tokens
+        before = next((token for token in tokens if token.end == cursor), None)
+        return before or next((token for token in tokens if token.start <= cursor < token.end), None)
+
+    def moved(self, token: Token, step: Literal[-1, 1]) -> Edit | None:
+        """The edit by which a token changes places with the word or token before it (-1) or behind it (1), the space
+        between them staying; None where nothing stands there."""
+        units = self._units()
+        at = units.index((token.start, token.end))
+        if not 0 <= at + step < len(units):
+            return None
+        (start, middle), (after, end) = sorted((units[at], units[at + step]))
+        first, gap, second = self.text[start:middle], self.text[middle:after], self.text[after:end]
+        cursor = start + len(second) if step < 0 else end
+        return Edit(start, end, f"{second}{gap}{first}", cursor)
+
+    def _units(self) -> list[tuple[int, int]]:
+        """Where the words and tokens of the text begin and end."""
+        units, at = [], 0
+        for start, end in [*((token.start, token.end) for token in self.tokens), (len(self.text), len(self.text))]:
+            words = _WORD.finditer(self.text, at, start)
+            units += [*(word.span() for word in words), *([(start, end)] if end > start else [])]
+            at = end
+        return units
+
     def only_tokens(self) -> str:
         """The tokens alone."""
         return "".join(self.text[token.start : token.end] for token in self.tokens)
@@ -110,6 +155,11 @@ class Draft:
         """There is no such attachment after all."""
         self._pending.discard(number)
         self._known.pop(number, None)
+
+    def put(self, text: str, attachments: Mapping[int, Attachment]) -> None:
+        """Another message, with what its tokens stand for."""
+        self.text = text
+        self._known = dict(attachments)
 
     def clear(self) -> None:
         """A new message. Files that are still being looked at belong to it."""

@@ -6,15 +6,21 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from enum import StrEnum
+from functools import partial
 
 from vlmtui.domain.engine import EngineInfo, EngineReady, LoadFailed, LoadProgress, LoadStage
 from vlmtui.engine.interface import Engine, EngineHost
 from vlmtui.errors import ErrorKind, VlmtuiError
 from vlmtui.registry.match import Model
 from vlmtui.ui.controllers.engine_log import EngineLog
+from vlmtui.ui.controllers.pulse import Pulse
 
 _log = logging.getLogger(__name__)
+
+FORGIVEN_S = 600.0
+"""A death so long ago is not counted any more."""
 
 
 class EngineState(StrEnum):
@@ -23,16 +29,31 @@ class EngineState(StrEnum):
     NONE = "none"
     LOADING = "loading"
     READY = "ready"
+    HUNG = "hung"
+    """It is there and does not answer; it may yet."""
     DEAD = "dead"
 
 
 class EngineController:
     """Holds the one engine of the app. `on_change` is called after every change, in the event loop."""
 
-    def __init__(self, host: EngineHost, *, keep_alive_s: float | None, on_change: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        host: EngineHost,
+        *,
+        keep_alive_s: float | None,
+        on_change: Callable[[], None],
+        hang_s: float = 30.0,
+        restarts: int = 1,
+    ) -> None:
+        """`hang_s`: an engine that is silent for so many seconds is HUNG; 0: never. `restarts`: how often in a row an
+        engine that died by itself is started again without being asked."""
         self._host = host
         self._keep_alive_s = keep_alive_s
         self._on_change = on_change
+        self._restarts = restarts
+        self._pulse = Pulse(hang_s)
+        self._died_at = 0.0
         self._attempt = 0
         self._opening: asyncio.Task[Engine] | None = None
         self._ending: asyncio.Task[None] | None = None
@@ -46,12 +67,21 @@ class EngineController:
         """Why the load failed or the engine died."""
         self.started_at = 0.0
         """`time.monotonic()` of the load's start."""
+        self.deaths = 0
+        """How often in a row the engine has died by itself: since it last finished an answer, or for ten minutes."""
+        self.died_during: tuple[str, ...] = ()
+        """The requests that were under way when it last died."""
         self.log = EngineLog()
         """What the engine of the newest load said; stays after its death."""
 
     @property
     def info(self) -> EngineInfo | None:
         return self.engine.info if self.engine else None
+
+    @property
+    def is_loaded(self) -> bool:
+        """Whether a loaded engine is there, answering or not."""
+        return self.state in (EngineState.READY, EngineState.HUNG)
 
     async def start(self, model: Model) -> None:
         """Load `model` (ending a loaded other one first) and return once it is READY or DEAD. Run it in a task."""
@@ -95,13 +125,24 @@ class EngineController:
             on_line()
 
     async def watch(self) -> None:
-        """Wait for the loaded engine's end and report it when it was not ours. Run it in a task after READY."""
-        engine = self.engine
-        if engine is None:
-            return
-        error = await engine.closed()
-        if error is not None and engine is self.engine and self.state is EngineState.READY:
+        """Watch over the loaded engine: report its death or that it hangs, when that was not our doing, and start it
+        again once after a death. Run it in a task after READY."""
+        while (engine := self.engine) is not None and self.is_loaded:
+            error = await self._pulse.watch(engine, partial(self._silent, engine))
+            if error is None or engine is not self.engine or not self.is_loaded or self.model is None:
+                return
+            self._count_death(engine)
             self._fail(error)
+            if self.deaths > self._restarts:
+                return
+            attempt = self._attempt + 1
+            await self.start(self.model)
+            if attempt != self._attempt:
+                return
+
+    def answered(self) -> None:
+        """An answer was finished: whatever the engine died of before, it is over it."""
+        self.deaths = 0
 
     async def restart(self) -> None:
         """Load the same model again after its engine died or failed to load."""
@@ -113,6 +154,7 @@ class EngineController:
         self._attempt += 1
         opening, self._opening = self._opening, None
         engine, self.engine = self.engine, None
+        hung = self.state is EngineState.HUNG
         self._become(EngineState.NONE)
         if opening is not None:
             opening.cancel()
@@ -121,7 +163,7 @@ class EngineController:
                 engine = opening.result()
         await self._ended()
         if engine is not None:
-            await _let_go(engine)
+            await _let_go(engine, hung=hung)
 
     async def leave(self) -> bool:
         """The app goes: a loading engine is ended, a ready one stays for its keep-alive time. True when one stays."""
@@ -155,13 +197,29 @@ class EngineController:
         if engine is None:
             return
         stays = self.state is EngineState.READY and engine.spec == keep_same.spec
-        self._ending = asyncio.ensure_future(engine.close() if stays else _let_go(engine))
+        self._ending = asyncio.ensure_future(
+            engine.close() if stays else _let_go(engine, hung=self.state is EngineState.HUNG)
+        )
 
     async def _ended(self) -> None:
         """Wait until the engine before this one is gone."""
         if self._ending is not None:
             await asyncio.wait([self._ending])
             self._ending = None
+
+    def _count_death(self, engine: Engine) -> None:
+        now = time.monotonic()
+        if now - self._died_at > FORGIVEN_S:
+            self.deaths = 0
+        self.deaths += 1
+        self._died_at = now
+        self.died_during = engine.lost
+
+    def _silent(self, engine: Engine, error: VlmtuiError | None) -> None:
+        """The engine has hung, or (None) answers again."""
+        if engine is self.engine and self.is_loaded:
+            self.error = error
+            self._become(EngineState.READY if error is None else EngineState.HUNG)
 
     def _fail(self, error: VlmtuiError) -> None:
         _log.warning("engine: %s (%s)", error.message, error.detail)
@@ -173,12 +231,12 @@ class EngineController:
         self._on_change()
 
 
-async def _let_go(engine: Engine) -> None:
-    """End an engine; only disconnect from one that others use too."""
-    try:
-        shared = (await engine.status()).clients > 1
-    except VlmtuiError:
-        shared = False
+async def _let_go(engine: Engine, *, hung: bool) -> None:
+    """End an engine; only disconnect from one that others use too, unless it hangs."""
+    shared = False
+    if not hung:
+        with suppress(VlmtuiError):
+            shared = (await engine.status()).clients > 1
     await (engine.close() if shared else engine.shutdown())
 
 

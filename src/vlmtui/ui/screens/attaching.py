@@ -1,43 +1,32 @@
-"""What the chat screen does with files: attaching, looking at them, changing them, telling what they cost."""
+"""What the chat screen does with attachments: looking at them, changing them, telling what they cost."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
-from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Literal
 
 import msgspec
 from textual import on, work
 from textual.message import Message
-from textual.screen import Screen
 from textual.timer import Timer
 
 from vlmtui.domain.attachment import Attachment, Modality, VideoSampling
 from vlmtui.engine.session import render
 from vlmtui.errors import ErrorKind, VlmtuiError, bad_input
 from vlmtui.media.source import restage
-from vlmtui.paths import private_dir
-from vlmtui.registry.match import Model
 from vlmtui.ui.controllers.chat import ChatController
-from vlmtui.ui.controllers.cost import Cost, cost_of
+from vlmtui.ui.controllers.cost import Cost, Estimate, cost_of, estimate_of
 from vlmtui.ui.controllers.draft import Token
 from vlmtui.ui.controllers.engine import EngineController, EngineState
-from vlmtui.ui.controllers.folder import Look
-from vlmtui.ui.controllers.recent_folders import RecentFolders
+from vlmtui.ui.screens.sources import SourcesScreen
 from vlmtui.ui.services import Services
 from vlmtui.ui.text import one_line
 from vlmtui.ui.widgets.composer_panel import ComposerPanel
 
-if TYPE_CHECKING:
-    from vlmtui.media.inbox import Inbox
-
-ASK_ABOVE = 20
-"""Files that are attached at once without a question."""
-_INBOX_EVERY_S = 1.0
 _COST_AFTER_S = 0.4
 """How long nothing has to change before the cost is asked for."""
 _LONG_TEXT = 2000
@@ -46,10 +35,10 @@ _REMEDIES = "F6 smaller images · F7 fewer frames · F8 forget the oldest attach
 
 _ANIMATIONS = ("GIF", "WEBP", "PNG", "AVIF")
 
-Outcome = Cost | VlmtuiError | None
+Outcome = Cost | Estimate | VlmtuiError | None
 
 
-class AttachingScreen(Screen[None]):
+class AttachingScreen(SourcesScreen):
     """The attachments' half of the chat."""
 
     @dataclass
@@ -59,31 +48,12 @@ class AttachingScreen(Screen[None]):
         outcome: Outcome
 
     def __init__(self, services: Services, engine_controller: EngineController, chat: ChatController) -> None:
-        super().__init__()
-        self.services = services
-        self.engine_controller = engine_controller
+        super().__init__(services, engine_controller)
         self.chat = chat
         self.cost: Cost | None = None
         """Of the message as it is now; None: not known."""
         self._counted: object = None
         self._cost_timer: Timer | None = None
-        self._folder = Path.cwd()
-        self.recent = RecentFolders(services.paths.state / "folders.json")
-        self._inbox: Inbox | None = None
-        self._inbox_timer: Timer | None = None
-        self._arrived: list[Path] = []
-        self._look = Look()
-
-    @property
-    def panel(self) -> ComposerPanel:
-        return self.query_one(ComposerPanel)
-
-    def model(self) -> Model:
-        """The loaded model. Raises VlmtuiError when there is none."""
-        model = self.engine_controller.model
-        if model is None:
-            raise VlmtuiError(ErrorKind.BAD_USAGE, "No model is loaded.", hint="F3 picks one.")
-        return model
 
     def need_room(self) -> None:
         """Raises VlmtuiError when it is known that the message is too long for the model."""
@@ -96,17 +66,6 @@ class AttachingScreen(Screen[None]):
         model = self.engine_controller.model
         if model is not None:
             self.panel.sampling = VideoSampling(num_frames=model.spec.num_frames)
-
-    def attach_files(self, sources: Sequence[Path | str]) -> None:
-        """Put files, and pictures at web addresses, where the cursor is. Many only after a question."""
-        folders = [source for source in sources if isinstance(source, Path)]
-        if folders:
-            self._folder = folders[-1].parent
-            self.recent.remember(folders)
-        if len(sources) > ASK_ABOVE:
-            self._attach_many(sources)
-        else:
-            self.panel.attach(sources)
 
     @on(ComposerPanel.FileRefused)
     def _file_refused(self, event: ComposerPanel.FileRefused) -> None:
@@ -123,6 +82,8 @@ class AttachingScreen(Screen[None]):
 
     @on(ComposerPanel.DraftChanged)
     def _draft_changed(self) -> None:
+        estimate = self._estimate()
+        self.panel.bar.tell_estimates(estimate.tokens if estimate else {})
         self.ask_cost_soon()
 
     @on(Counted)
@@ -134,30 +95,13 @@ class AttachingScreen(Screen[None]):
                 bar.tell_tokens(outcome.tokens)
                 hint = f" {_REMEDIES}" if outcome.is_too_much else ""
                 bar.tell_cost(outcome.text + hint, too_much=outcome.is_too_much)
+            case Estimate():
+                bar.tell_cost(outcome.text)
             case VlmtuiError():
                 hint = f" {_REMEDIES}" if outcome.kind is ErrorKind.CONTEXT_TOO_LONG else ""
                 bar.tell_cost(one_line(outcome.message) + hint, too_much=True)
             case None:
                 bar.tell_cost("")
-
-    def action_attach(self, text: str = "") -> None:
-        """Stage the files that `text` names; without it, choose them in the file browser."""
-        if text:
-            self._gather(text)
-        else:
-            self._browse()
-
-    def action_paste_picture(self) -> None:
-        """Attach the picture that is in the clipboard of this machine."""
-        self._paste_picture()
-
-    def action_inbox(self) -> None:
-        """Attach what came into the inbox; when nothing did, tell how to copy files there."""
-        if self._arrived:
-            arrived, self._arrived = self._arrived, []
-            self.attach_files(arrived)
-        else:
-            self._open_inbox()
 
     def action_view(self, number: str = "") -> None:
         """Show an attachment as large as the screen, by its number; without one, the newest."""
@@ -173,7 +117,8 @@ class AttachingScreen(Screen[None]):
             self.tell_error(bad_input(problem, hint="Ctrl+O attaches a file."))
             return
         at = list(numbered).index(wanted)
-        self.app.push_screen(ViewerScreen(list(numbered.values()), at, cache=self._thumbnails))
+        numbers = list(numbered)
+        self.app.push_screen(ViewerScreen(list(numbered.values()), at, cache=self.thumbnails, numbers=numbers))
 
     def action_frames(self, number: str = "") -> None:
         """Choose which frames of a video of the message are sent, by its number; without one, of the last."""
@@ -190,6 +135,14 @@ class AttachingScreen(Screen[None]):
         wanted = int(number) if number.isdecimal() else tokens[-1].number if tokens and not number else 0
         if not self.panel.detach(wanted) and (number or tokens):
             self.tell_error(bad_input(f"No attachment {one_line(number)} is staged.", hint="Their numbers are above."))
+
+    def action_move_left(self) -> None:
+        """Move the attachment beside the cursor one word to the left."""
+        self._move(-1)
+
+    def action_move_right(self) -> None:
+        """Move the attachment beside the cursor one word to the right."""
+        self._move(1)
 
     def action_still(self, number: str = "") -> None:
         """Take an animation of the message as a still picture, by its number; without one, the last."""
@@ -229,12 +182,6 @@ class AttachingScreen(Screen[None]):
             self._cost_timer.stop()
         self._cost_timer = self.set_timer(_COST_AFTER_S, self._ask_cost)
 
-    def tell(self, text: str) -> None:
-        self.notify(one_line(text), timeout=4, markup=False)
-
-    def tell_error(self, error: VlmtuiError) -> None:
-        self.notify(one_line(str(error)), severity="error", timeout=10, markup=False)
-
     def _ask_cost(self) -> None:
         """The same question is not asked twice; a text is counted anew once it has grown by some sentences."""
         draft, history = self.chat.draft, [(id(item), item.is_blind) for item in self.chat.exchanges]
@@ -256,11 +203,16 @@ class AttachingScreen(Screen[None]):
         try:
             prompt = self.chat.preview(self.model().family)
             if engine is None or info is None or self.engine_controller.state is not EngineState.READY:
-                return None
+                return self._estimate()
             tokens = draft.tokens
             return cost_of(await render(engine, prompt), tokens, info.max_model_len)
         except VlmtuiError as error:
             return error
+
+    def _estimate(self) -> Estimate | None:
+        """What the model's record says of the message's attachments; None: nothing."""
+        model = self.engine_controller.model
+        return None if model is None else estimate_of(model, self.chat.draft.tokens)
 
     def _smaller(self, attachment: Attachment) -> Attachment:
         from vlmtui.media.smaller import smaller_image
@@ -287,6 +239,10 @@ class AttachingScreen(Screen[None]):
             return
         self.panel.replace(token.number, changed)
 
+    def _move(self, step: Literal[-1, 1]) -> None:
+        if not self.panel.move_token(step):
+            self.app.bell()
+
     def _restage(self, number: str, fits: Callable[[Attachment], bool], *, page: int = 1, still: bool) -> None:
         tokens = [token for token in self.chat.draft.tokens if token.attachment and fits(token.attachment)]
         chosen = [token for token in tokens if not number or str(token.number) == number]
@@ -295,69 +251,6 @@ class AttachingScreen(Screen[None]):
             self._change_one(chosen[-1], again)
         else:
             self.tell("The message has nothing that this could be done with.")
-
-    @property
-    def _thumbnails(self) -> Path:
-        return self.services.paths.cache / "thumbnails"
-
-    @work(exit_on_error=False, group="gather")
-    async def _gather(self, text: str) -> None:
-        from vlmtui.media.gather import gather
-
-        found = await asyncio.to_thread(gather, text, base=Path.cwd())
-        for problem in found.problems:
-            self.tell_error(problem)
-        if found.paths or found.urls:
-            self.attach_files([*found.paths, *found.urls])
-
-    @work(exit_on_error=False, group="modal")
-    async def _attach_many(self, sources: Sequence[Path | str]) -> None:
-        from vlmtui.ui.screens.confirm import ConfirmScreen
-
-        question = f"Attach all {len(sources)} files to the message?"
-        if await self.app.push_screen_wait(ConfirmScreen(question, yes=f"Attach {len(sources)} files")):
-            self.panel.attach(sources)
-
-    @work(exit_on_error=False, group="gather")
-    async def _paste_picture(self) -> None:
-        from vlmtui.media.clipboard import clipboard_pictures
-
-        inbox = self.services.paths.inbox
-        try:
-            paths = await asyncio.to_thread(clipboard_pictures, self.services.paths.cache / "clipboard", inbox=inbox)
-        except VlmtuiError as error:
-            self.tell_error(error)
-            return
-        self.attach_files(paths)
-
-    @work(exit_on_error=False, group="gather")
-    async def _open_inbox(self) -> None:
-        from vlmtui.media.inbox import Inbox, scp_line
-
-        folder = self.services.paths.inbox
-        try:
-            private_dir(folder)
-            self._inbox = self._inbox or await asyncio.to_thread(Inbox, folder)
-        except VlmtuiError as error:
-            self.tell_error(error)
-            return
-        if self._inbox_timer is None:
-            self._inbox_timer = self.set_interval(_INBOX_EVERY_S, self._look_into_inbox)
-        line = scp_line(folder)
-        self.app.copy_to_clipboard(line)
-        self.notify(f"{one_line(line)}\n(copied) New files there are offered here.", timeout=15, markup=False)
-
-    @work(exit_on_error=False, group="inbox", exclusive=True)
-    async def _look_into_inbox(self) -> None:
-        assert self._inbox is not None
-        try:
-            arrived = await asyncio.to_thread(self._inbox.scan)
-        except VlmtuiError:
-            return
-        if arrived:
-            self._arrived += arrived
-            names = ", ".join(one_line(path.name) for path in arrived[:3]) + (" …" if len(arrived) > 3 else "")
-            self.notify(f"In the inbox: {names}. Alt+I attaches.", timeout=15, markup=False)
 
     @work(exit_on_error=False, group="modal")
     async def _choose_frames(self, token: Token) -> None:
@@ -370,7 +263,7 @@ class AttachingScreen(Screen[None]):
         takes = model.family.takes if model is not None else {}
         most = takes["image"].max_items if "image" in takes else 0
         takes_video = "video" in takes or not takes
-        screen = FramesScreen(token.attachment, cache=self._thumbnails, takes_video=takes_video, most_images=most)
+        screen = FramesScreen(token.attachment, cache=self.thumbnails, takes_video=takes_video, most_images=most)
         choice = await self.app.push_screen_wait(screen)
         if choice is None:
             return
@@ -384,13 +277,3 @@ class AttachingScreen(Screen[None]):
             self.tell_error(error)
             return
         self.panel.replace_with_several(token.number, images)
-
-    @work(exit_on_error=False, group="modal")
-    async def _browse(self) -> None:
-        from vlmtui.ui.screens.browser import BrowserScreen
-
-        browser = BrowserScreen(self._folder, cache=self._thumbnails, recent=self.recent, look=self._look)
-        paths = await self.app.push_screen_wait(browser)
-        self._folder = browser.folder
-        if paths:
-            self.attach_files(paths)

@@ -19,7 +19,7 @@ from vlmtui.ui.controllers.folder import Entry, Look, list_folder, list_folders,
 from vlmtui.ui.controllers.recent_folders import RecentFolders
 from vlmtui.ui.text import one_line
 from vlmtui.ui.widgets.file_list import FileList, FilterInput, FolderTitle, KeyHint
-from vlmtui.ui.widgets.file_preview import FilePreview
+from vlmtui.ui.widgets.file_preview import EstimateTokens, FilePreview
 
 _WIDE = 100
 _TALL = 40
@@ -66,16 +66,22 @@ class BrowserScreen(ModalScreen[list[Path] | None]):
         outcome: list[Entry] | VlmtuiError
 
     def __init__(
-        self, folder: Path, *, cache: Path, recent: RecentFolders | None = None, look: Look | None = None
+        self,
+        folder: Path,
+        *,
+        recent: RecentFolders | None = None,
+        look: Look | None = None,
+        estimate: EstimateTokens | None = None,
     ) -> None:
-        """`recent` is told what was chosen. `look` is changed as the user likes it."""
+        """`recent` is told what was chosen. `look` is changed as the user likes it. `estimate` tells what an
+        attachment would cost."""
         super().__init__()
+        self._estimate = estimate
         self.folder = folder.absolute()
         self._marks: dict[Path, Entry] = {}
         self._asked: Path | None = self.folder
         """The folder that was asked for last; an answer about another one is too late. None: the recent folders."""
         self._shows_recent = False
-        self._cache = cache
         self._recent = recent
         self._look = look or Look()
         self._entries: list[Entry] = []
@@ -89,7 +95,7 @@ class BrowserScreen(ModalScreen[list[Path] | None]):
             yield FilterInput(placeholder="Type to filter, or a path", id="filter", compact=True)
             with Container(id="body"):
                 yield FileList(self._marks, id="files")
-                yield FilePreview(id="preview")
+                yield FilePreview(self._estimate, id="preview")
             yield KeyHint(id="keys")
 
     def on_mount(self) -> None:

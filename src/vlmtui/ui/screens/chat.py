@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 from textual import on, work
 from textual.app import ComposeResult
@@ -10,7 +11,8 @@ from textual.message import Message
 from textual.widgets import Footer, Static
 from textual.worker import Worker, WorkerState
 
-from vlmtui.domain.engine import GenerateRequest
+from vlmtui.domain.conversation import Turn
+from vlmtui.domain.engine import Finished, GenerateRequest
 from vlmtui.domain.sampling import Sampling
 from vlmtui.errors import ErrorKind, VlmtuiError, bad_input
 from vlmtui.protocol.messages import Status
@@ -21,7 +23,7 @@ from vlmtui.ui.controllers.engine import EngineController, EngineState, engine_d
 from vlmtui.ui.controllers.history import PromptHistory
 from vlmtui.ui.controllers.slash import with_setting
 from vlmtui.ui.messages import EngineChanged
-from vlmtui.ui.screens.attaching import AttachingScreen
+from vlmtui.ui.screens.keeping import KeepingScreen
 from vlmtui.ui.services import Services
 from vlmtui.ui.text import one_line
 from vlmtui.ui.widgets.composer import Composer
@@ -33,7 +35,7 @@ from vlmtui.ui.widgets.welcome import Welcome
 _STATUS_EVERY_S = 3.0
 
 
-class ChatScreen(AttachingScreen):
+class ChatScreen(KeepingScreen):
     """Transcript, what is staged, composer, status."""
 
     CSS_PATH = "chat.tcss"
@@ -59,6 +61,7 @@ class ChatScreen(AttachingScreen):
         paths = self.services.paths
         yield Transcript(cache=paths.cache / "thumbnails", id="transcript")
         yield Static("↓ more below · Ctrl+End", id="more")
+        yield Static(id="editing", markup=False)
         yield ComposerPanel(PromptHistory(paths.state / "prompts.jsonl"), self.chat.draft, paths)
         yield StatusBar(id="status", markup=False)
         yield Footer(show_command_palette=False)
@@ -66,9 +69,10 @@ class ChatScreen(AttachingScreen):
     async def on_mount(self) -> None:
         self.query_one(Composer).focus()
         if self.chat.exchanges:
-            await self._transcript.add(*self.chat.exchanges)
+            await self._transcript.add(*self.chat.exchanges, media_above=self.chat.attachments_above)
         await self._show_hint()
-        self.prepare_panel()
+        self.show_editing()
+        self.tell_limits()
         self._show_status()
         self._ask_status()
         self.set_interval(_STATUS_EVERY_S, self._ask_status)
@@ -85,7 +89,7 @@ class ChatScreen(AttachingScreen):
             self.tell_error(bad_input(f"There is no command {one_line(argument)}.", hint=hint))
             return
         self.panel.clear_words()
-        self._call_app("run_action_id", action.id, argument)
+        self.call_app("run_action_id", action.id, argument)
 
     @on(Composer.ScrollWanted)
     def _scroll_wanted(self, event: Composer.ScrollWanted) -> None:
@@ -96,15 +100,22 @@ class ChatScreen(AttachingScreen):
 
     @on(Composer.Interrupted)
     def _interrupted(self) -> None:
-        self._call_app("run_action_id", "help_quit")
+        self.call_app("run_action_id", "help_quit")
 
     @on(Transcript.EndSeen)
     def _end_seen(self, event: Transcript.EndSeen) -> None:
         self.query_one("#more").set_class(not event.is_seen, "-shown")
 
+    @on(Transcript.OlderWanted)
+    async def _older_wanted(self, event: Transcript.OlderWanted) -> None:
+        await self.chat.load_older(event.limit)
+        await self._transcript.add_older(self.chat.exchanges)
+
     @on(AnswerOver)
     def _answer_over(self, event: AnswerOver) -> None:
         self._transcript.finish(event.exchange)
+        if isinstance(event.exchange.answer.outcome, Finished):
+            self.engine_controller.answered()
         self.ask_cost_soon()
         self._show_status()
         self.refresh_bindings()
@@ -129,30 +140,27 @@ class ChatScreen(AttachingScreen):
         match action:
             case "stop":
                 return self.chat.running is not None
+            case "leave_edit":
+                return self.chat.editing is not None and self.chat.running is None
             case "new_chat":
                 return self.chat.running is None
             case "restart_engine":
-                return self.engine_controller.state in (EngineState.DEAD, EngineState.NONE)
+                return self.engine_controller.state in (EngineState.DEAD, EngineState.HUNG, EngineState.NONE)
             case _:
                 return True
 
     @work(exit_on_error=False)
     async def action_stop(self) -> None:
         """Stop the running answer; what has come stays."""
-        running, engine = self.chat.running, self.engine_controller.engine
-        if running is not None and engine is not None:
-            await engine.cancel(running.answer.request_id)
+        await self.chat.cancel(self.engine_controller.engine)
 
     async def action_regenerate(self) -> None:
         """Ask for another answer to the last turn."""
-        try:
-            self._need_engine()
-            exchange, request = self.chat.again(self.model().family)
-        except VlmtuiError as error:
-            self.tell_error(error)
-            return
-        await self._transcript.restart(exchange)
-        self._answer(exchange, request)
+        suspect = await self.chat.suspect_again()
+        if suspect is not None and self.chat.running is None:
+            self.ask_first(suspect, self._regenerate)
+        else:
+            self._regenerate()
 
     async def action_new_chat(self) -> None:
         """Start over with the same model; what is staged and written stays."""
@@ -160,9 +168,23 @@ class ChatScreen(AttachingScreen):
             self.tell("An answer is under way: Esc stops it.")
             return
         self.chat.clear()
-        await self._transcript.clear()
+        await self.show_conversation()
+
+    async def show_conversation(self) -> None:
+        transcript = self._transcript
+        await transcript.clear()
+        if self.chat.exchanges:
+            await transcript.add(*self.chat.exchanges, media_above=self.chat.attachments_above)
         await self._show_hint()
-        self.prepare_panel()
+        if self.query_one(Composer).text != self.chat.draft.text:
+            self.show_draft()
+        self.show_editing()
+        self.ask_cost_soon()
+        self._show_status()
+
+    async def show_answer_again(self, exchange: Exchange) -> None:
+        """The exchange has another answer now."""
+        await self._transcript.restart(exchange)
         self._show_status()
 
     def action_copy_answer(self) -> None:
@@ -185,7 +207,7 @@ class ChatScreen(AttachingScreen):
 
     def action_restart_engine(self) -> None:
         """Load the model again."""
-        self._call_app("restart_engine")
+        self.call_app("restart_engine")
 
     def action_settings(self) -> None:
         """System prompt and sampling."""
@@ -211,7 +233,7 @@ class ChatScreen(AttachingScreen):
         if self.chat.running is not None:
             self.action_stop()
         else:
-            self._call_app("action_help_quit")
+            self.call_app("action_help_quit")
 
     @property
     def _transcript(self) -> Transcript:
@@ -224,27 +246,52 @@ class ChatScreen(AttachingScreen):
         if self.engine_controller.state is not EngineState.READY:
             raise self.engine_controller.error or engine_died()
 
-    def _send(self) -> None:
+    def _send(self, *, is_sure: bool = False) -> None:
         """Send the draft; when that cannot be, everything stays as it is."""
-        written = self.chat.draft.words
+        written, was_editing = self.chat.draft.words, self.chat.editing is not None
         try:
             if self.chat.running is not None:
                 raise VlmtuiError(ErrorKind.BAD_USAGE, "An answer is under way: Esc stops it.")
             self._need_engine()
             self.need_room()
-            exchange, request = self.chat.begin(self.model().family)
+            suspect = self.chat.suspect(Turn("user", self.chat.draft.parts))
+            if suspect is not None and not is_sure:
+                self.ask_first(suspect, partial(self._send, is_sure=True))
+                return
+            exchange, request = self.chat.begin(self.model(), self.engine_controller.info)
         except VlmtuiError as error:
             self.tell_error(error)
             return
         self.panel.take_text(written)
-        self.prepare_panel()
-        self._open_exchange(exchange, request)
+        self.show_editing()
+        self._open_exchange(exchange, request, anew=was_editing)
 
     @work(exit_on_error=False, group="exchange")
-    async def _open_exchange(self, exchange: Exchange, request: GenerateRequest) -> None:
+    async def _regenerate(self) -> None:
+        try:
+            self._need_engine()
+            exchange, request = self.chat.again(self.model(), self.engine_controller.info)
+        except VlmtuiError as error:
+            self.tell_error(error)
+            return
+        self._answer(exchange, request)
+        await self.show_answer_again(exchange)
+
+    def open_exchange(self, exchange: Exchange, request: GenerateRequest, *, anew: bool) -> None:
+        """Show an exchange that was begun, and let it be answered. `anew`: it takes an earlier one's place."""
+        self.show_editing()
+        self._open_exchange(exchange, request, anew=anew)
+
+    @work(exit_on_error=False, group="exchange")
+    async def _open_exchange(self, exchange: Exchange, request: GenerateRequest, *, anew: bool) -> None:
+        """`anew`: what was said after the message that was edited is not shown any more."""
         self._answer(exchange, request)
         await self._show_hint()
-        await self._transcript.add(exchange)
+        if anew:
+            await self._transcript.clear()
+            await self._transcript.add(*self.chat.exchanges, media_above=self.chat.attachments_above)
+        else:
+            await self._transcript.add(exchange)
         self._show_status()
         self.refresh_bindings()
 
@@ -253,6 +300,7 @@ class ChatScreen(AttachingScreen):
         engine = self.engine_controller.engine
         assert engine is not None
         try:
+            await self.chat.record()
             await self.chat.answer(engine, exchange, request)
         finally:
             self.post_message(self.AnswerOver(exchange))
@@ -298,10 +346,6 @@ class ChatScreen(AttachingScreen):
             context_used=self.chat.context_used,
         )
         self.refresh_bindings()
-
-    def _call_app(self, method: str, *arguments: str) -> None:
-        """The app's own part of an action; a screen does not import the app."""
-        getattr(self.app, method)(*arguments)
 
 
 def initial_settings(services: Services, base: Sampling | None) -> ChatSettings:

@@ -43,7 +43,7 @@ class Row:
         if self.heading:
             return [Content.styled(self.heading, "bold $text-accent")]
         indent = keys + slash + 2 * _GAP
-        first, *rest = textwrap.wrap(self.text, max(_MIN_TEXT, width - indent)) or [""]
+        first, *rest = textwrap.wrap(self.text, max(_MIN_TEXT, width - indent), break_on_hyphens=False) or [""]
         columns = (self.keys.ljust(keys + _GAP), "bold"), (self.slash.ljust(slash + _GAP), "$muted")
         return [Content.assemble(*columns, first), *(Content(" " * indent + more) for more in rest)]
 

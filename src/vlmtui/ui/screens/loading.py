@@ -18,10 +18,7 @@ from vlmtui.registry.match import Model
 from vlmtui.ui.controllers.engine import EngineController, EngineState
 from vlmtui.ui.messages import EngineChanged, EngineLogGrew
 from vlmtui.ui.text import one_line
-from vlmtui.ui.widgets.failure_view import FailureView
-from vlmtui.ui.widgets.log_tail import LogTail
 from vlmtui.ui.widgets.model_list import size_text
-from vlmtui.ui.widgets.stage_list import StageList, clock_text
 
 _TICK_S = 1.0
 
@@ -55,10 +52,18 @@ class LoadingScreen(Screen[None]):
         self, engine_controller: EngineController, model: Model, *, clock: Callable[[], float] = time.monotonic
     ) -> None:
         super().__init__()
+        # The app knows this screen from its start, and needs none of these before a load.
+        from vlmtui.ui.widgets.failure_view import FailureView
+        from vlmtui.ui.widgets.log_tail import LogTail
+        from vlmtui.ui.widgets.stage_list import StageList
+
         self.engine_controller = engine_controller
         self.model = model
         self._clock = clock
         self._aborting = False
+        self._stages = StageList(id="stages")
+        self._failure = FailureView(id="failure")
+        self._log_tail = LogTail(id="log")
 
     def compose(self) -> ComposeResult:
         with Vertical(id="page"):
@@ -66,10 +71,10 @@ class LoadingScreen(Screen[None]):
                 yield Static(id="what", markup=False)
                 yield Static("0:00", id="elapsed")
             yield Static(self._about(), id="about", markup=False)
-            yield StageList(id="stages")
-            yield FailureView(id="failure")
+            yield self._stages
+            yield self._failure
             yield Static("Engine log", id="log-title")
-            yield LogTail(id="log")
+            yield self._log_tail
         yield Footer(show_command_palette=False)
 
     def on_mount(self) -> None:
@@ -86,7 +91,7 @@ class LoadingScreen(Screen[None]):
 
     @on(EngineLogGrew)
     def _log_grew(self) -> None:
-        self.query_one(LogTail).show(self.engine_controller.log)
+        self._log_tail.show(self.engine_controller.log)
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         match action:
@@ -123,13 +128,12 @@ class LoadingScreen(Screen[None]):
         controller = self.engine_controller
         self.query_one("#what", Static).update(self._heading())
         if not self._aborting:
-            self.query_one(StageList).show(controller.progress, controller.began, failed=self._failed)
+            self._stages.show(controller.progress, controller.began, failed=self._failed)
         self.set_class(self._failed, "-failed")
-        failure = self.query_one(FailureView)
-        failure.display = self._failed
+        self._failure.display = self._failed
         if controller.error is not None:
-            failure.show(controller.error)
-        self.query_one(LogTail).show(controller.log)
+            self._failure.show(controller.error)
+        self._log_tail.show(controller.log)
         self._tick()
         self.refresh_bindings()
         if controller.state is EngineState.READY and self.is_current:
@@ -138,6 +142,8 @@ class LoadingScreen(Screen[None]):
     def _tick(self) -> None:
         if self.engine_controller.state is EngineState.LOADING:
             seconds = max(0.0, self._clock() - self.engine_controller.started_at)
+            from vlmtui.ui.widgets.stage_list import clock_text
+
             self.query_one("#elapsed", Static).update(clock_text(seconds))
 
     def _heading(self) -> str:

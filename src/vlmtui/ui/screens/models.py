@@ -101,6 +101,10 @@ class ModelsScreen(Screen[None]):
         self.downloaded: list[Model] = []
 
     def compose(self) -> ComposeResult:
+        # The breakpoints come to the same, but only after all has got its styles once.
+        is_wide = self.app.size.width >= _WIDE
+        self.set_class(is_wide, "-wide", update=False)
+        self.set_class(not is_wide, "-narrow", update=False)
         with Horizontal(id="top"):
             yield Static("vlmtui", id="brand")
             yield Static("Pick a model", id="subtitle")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -83,8 +84,12 @@ class ViewerScreen(ModalScreen[None]):
         room: tuple[int, int]
         image: Image
 
-    def __init__(self, attachments: list[Attachment], at: int, *, cache: Path) -> None:
+    def __init__(
+        self, attachments: list[Attachment], at: int, *, cache: Path, numbers: Sequence[int] | None = None
+    ) -> None:
+        """`numbers`: what the attachments are called by; from 1 where not given."""
         super().__init__()
+        self._numbers = numbers or range(1, len(attachments) + 1)
         self.attachments = list(attachments)
         self.view = View(min(max(at, 0), len(attachments) - 1))
         self.shown: View | None = None
@@ -246,7 +251,7 @@ class ViewerScreen(ModalScreen[None]):
         if count > 1:
             parts.append(f"{view.at + 1} of {count}")
         self.query_one("#where", Static).update(" · ".join(parts))
-        self.query_one("#name", Static).update(name_line(current, view.at + 1))
+        self.query_one("#name", Static).update(name_line(current, self._numbers[view.at]))
         is_off = self._graphics.mode == "off"
         width = (self.query_one("#side").content_size.width if is_off else 0) or _FACTS_WIDTH
         self.query_one("#facts", Static).update(facts(current, self._exif, width))

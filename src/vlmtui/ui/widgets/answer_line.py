@@ -9,8 +9,9 @@ from vlmtui.engine.session import Answer
 from vlmtui.ui.text import one_line
 
 
-def answer_line(answer: Answer) -> str:
-    """`42 tokens · 310 tok/s · TTFT 12 ms · stop <|im_end|> · prompt 29 (16 image)`; empty while it runs."""
+def answer_line(answer: Answer, branches: str = "") -> str:
+    """`42 tokens · 310 tok/s · TTFT 12 ms · stop <|im_end|> · prompt 29 (16 image)`, and the branches that there are;
+    empty while it runs."""
     tokens = answer.usage.completion_tokens
     parts = [f"{tokens:,} token{'s' if tokens != 1 else ''}"] if tokens else []
     timings = answer.timings
@@ -36,7 +37,7 @@ def answer_line(answer: Answer) -> str:
         parts.append(f"prompt {answer.usage.prompt_tokens:,} ({answer.usage.image_tokens:,} image)")
     elif answer.usage.prompt_tokens:
         parts.append(f"prompt {answer.usage.prompt_tokens:,}")
-    return " · ".join(part for part in parts if part)
+    return " · ".join(part for part in [*parts, branches] if part)
 
 
 def seconds(value: float) -> str:

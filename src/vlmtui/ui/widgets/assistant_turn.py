@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from textual import on
 from textual.app import ComposeResult
 from textual.containers import Vertical
@@ -34,9 +36,11 @@ class AssistantTurn(Vertical):
     }
     """
 
-    def __init__(self, answer: Answer) -> None:
+    def __init__(self, answer: Answer, branches: Callable[[], str] = str) -> None:
+        """`branches` tells which of its siblings it is, where it has some."""
         super().__init__()
         self.answer = answer
+        self._branches = branches
         self._pieces = 0
         """How many of the answer's pieces `_text` holds."""
         self._text = ""
@@ -111,7 +115,7 @@ class AssistantTurn(Vertical):
     def _show_end(self) -> None:
         if self._timer is not None:
             self._timer.stop()
-        facts, line = self.query_one(".facts", Static), answer_line(self.answer)
+        facts, line = self.query_one(".facts", Static), answer_line(self.answer, self._branches())
         facts.update(line)
         facts.display = bool(line)
         note = failure_note(self.answer)

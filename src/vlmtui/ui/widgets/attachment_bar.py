@@ -41,6 +41,7 @@ class AttachmentBar(Vertical):
         self._views: dict[int, AttachmentView] = {}
         self._rows = 0
         self._tokens: dict[int, int] = {}
+        self._estimates: dict[int, int] = {}
         self._grid = AttachmentGrid()
         self._pending = Static("", id="pending", markup=False)
         self._cost = Static("", id="cost", markup=False)
@@ -67,6 +68,8 @@ class AttachmentBar(Vertical):
         if rows != self._rows or list(self._views) != list(staged) or len(kept) < len(staged):
             grid, self._rows = self._grid, rows
             await grid.remove_children([view for number, view in self._views.items() if number not in kept])
+            # What was counted of another attachment of that number is not true of this one.
+            self._tokens = {number: count for number, count in self._tokens.items() if number in kept}
             self._views = {number: kept.get(number) or self._view(number, item) for number, item in staged.items()}
             await grid.mount_all(view for number, view in self._views.items() if number not in kept)
             if list(self._views)[: len(order)] != order:
@@ -77,7 +80,13 @@ class AttachmentBar(Vertical):
         """How many tokens each attachment takes, by its number."""
         self._tokens = dict(tokens)
         for number, view in self._views.items():
-            view.tell_tokens(self._tokens.get(number))
+            self._tell(view, number)
+
+    def tell_estimates(self, tokens: Mapping[int, int]) -> None:
+        """About how many tokens they take, by number; shown where the number itself is not known."""
+        self._estimates = dict(tokens)
+        for number, view in self._views.items():
+            self._tell(view, number)
 
     def tell_cost(self, text: str, *, too_much: bool = False) -> None:
         """What the whole prompt takes."""
@@ -88,8 +97,12 @@ class AttachmentBar(Vertical):
     def _view(self, number: int, item: Attachment) -> AttachmentView:
         rows = self._rows
         view = AttachmentView(item, number, cache=self._cache, columns=PICTURE, rows=rows, brief=not rows)
-        view.tell_tokens(self._tokens.get(number))
+        self._tell(view, number)
         return view
+
+    def _tell(self, view: AttachmentView, number: int) -> None:
+        known = self._tokens.get(number)
+        view.tell_tokens(self._estimates.get(number) if known is None else known, is_estimate=known is None)
 
     @staticmethod
     def _say(line: Static, text: str) -> None:

@@ -61,7 +61,7 @@ class AttachmentView(Vertical):
         self._brief = brief
         self.attachment = attachment
         self._number = number
-        self._tokens: int | None = None
+        self._cost = ""
         self._cache = cache
         self._columns = columns
         self._rows = rows
@@ -73,12 +73,13 @@ class AttachmentView(Vertical):
             yield Static(name_line(self.attachment, self._number), classes="name", markup=False)
             yield Static(self._facts, classes="facts", markup=False)
 
-    def tell_tokens(self, tokens: int | None) -> None:
+    def tell_tokens(self, tokens: int | None, *, is_estimate: bool = False) -> None:
         """How many tokens of the prompt it takes; None: not known."""
-        if tokens != self._tokens:
-            self._tokens = tokens
-            if self.is_mounted:
-                self.query_one(".facts", Static).update(self._facts)
+        cost = "" if tokens is None else f"{'~' if is_estimate else ''}{tokens:,} tokens"
+        if cost != self._cost:
+            self._cost = cost
+            for line in self.query(".facts").results(Static):
+                line.update(self._facts)
 
     def on_mount(self) -> None:
         if self._rows > 0 and self._graphics.mode != "off":
@@ -107,11 +108,10 @@ class AttachmentView(Vertical):
     def _facts(self) -> str:
         from vlmtui.media.describe import facts
 
-        told, tokens = facts(self.attachment), self._tokens
-        cost = [] if tokens is None else [f"{tokens:,} tokens"]
+        told = facts(self.attachment)
         if self._brief:
-            return " · ".join((name_line(self.attachment, self._number), *(cost or [told.partition(" · ")[0]])))
-        return " · ".join((told, *cost))
+            return f"{name_line(self.attachment, self._number)} · {self._cost or told.partition(' · ')[0]}"
+        return f"{told} · {self._cost}" if self._cost else told
 
     @property
     def _graphics(self) -> Graphics:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from rich.style import Style
 from rich.text import Text
@@ -45,7 +47,7 @@ class Composer(TextArea):
 
     @dataclass
     class PathsPasted(Message):
-        """What was pasted or dropped is nothing but files that exist."""
+        """What was pasted or dropped is nothing but files that exist, a picture or video among them."""
 
         paths: list[Path]
 
@@ -87,9 +89,9 @@ class Composer(TextArea):
             event.prevent_default()
 
     async def _on_paste(self, event: events.Paste) -> None:
-        from vlmtui.media.paths import parse_paths
+        from vlmtui.media.paths import pasted_media
 
-        paths = parse_paths(event.text)
+        paths = await asyncio.to_thread(pasted_media, event.text)
         if paths:
             event.stop()
             event.prevent_default()
@@ -151,6 +153,17 @@ class Composer(TextArea):
         while at >= 0 and old != new:
             self.replace(new, self._location_of(at), self._location_of(at + len(old)))
             at = self.text.find(old, at + len(new))
+
+    def move_token(self, step: Literal[-1, 1]) -> bool:
+        """The token beside the cursor changes places with the word before it (-1) or behind it (1), and the cursor goes
+        along. False where there is no such token or word."""
+        self.draft.text = self.text
+        token = self.draft.token_at(self._index_of(self.cursor_location))
+        edit = self.draft.moved(token, step) if token is not None else None
+        if edit is not None:
+            self.replace_span(edit.start, edit.end, edit.text)
+            self.move_cursor(self._location_of(edit.cursor))
+        return edit is not None
 
     def _validate_selection(self, selection: Selection) -> Selection:
         """Textual's check of a new selection, and no end of it within a token: it goes on in the direction it came."""

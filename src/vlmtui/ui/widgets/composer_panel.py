@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Literal
 
 from textual import on, work
 from textual.app import ComposeResult
@@ -102,6 +103,7 @@ class ComposerPanel(Vertical):
             yield Composer(self._prompts, self._draft, id="composer")
 
     def on_mount(self) -> None:
+        self._composer.move_cursor(self._composer.document.end)
         self.call_after_refresh(self._show_attachments)
 
     @on(Composer.Submitted)
@@ -112,7 +114,7 @@ class ComposerPanel(Vertical):
             self._take_path(path)
             return
         chosen = self._menu.chosen
-        if chosen is not None and chosen != event.text:
+        if chosen is not None and chosen != self._draft.without_tokens(event.text).strip():
             self._complete(chosen)
             return
         command = parse_slash(self._draft.words)
@@ -194,6 +196,10 @@ class ComposerPanel(Vertical):
         for token in reversed(tokens):
             self._composer.replace_token(self._draft.text[token.start : token.end], "")
         return bool(tokens)
+
+    def move_token(self, step: Literal[-1, 1]) -> bool:
+        """Move the token beside the cursor a word left (-1) or right (1); False where it cannot be."""
+        return self._composer.move_token(step)
 
     def replace(self, number: int, attachment: Attachment) -> None:
         """The attachment of that number is another one now."""

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import time
 from collections import OrderedDict
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from rich.cells import cell_len
 from textual import events, on, work
@@ -17,6 +18,7 @@ from textual.timer import Timer
 from textual.widgets import Static
 from textual.worker import Worker, WorkerState
 
+from vlmtui.domain.attachment import Modality
 from vlmtui.errors import VlmtuiError, bad_input
 from vlmtui.ui.controllers.folder import Entry
 from vlmtui.ui.graphics import Graphics
@@ -24,6 +26,10 @@ from vlmtui.ui.text import one_line
 
 if TYPE_CHECKING:
     from PIL.Image import Image
+
+EstimateTokens = Callable[[Modality, tuple[int, int], int | None], int | None]
+"""About how many tokens something of that width and height, and of so many frames (None: not known), would take; None
+where it cannot be told."""
 
 _PIXELS = (400, 400)
 _KEPT_MAX = 24
@@ -52,8 +58,9 @@ class FilePreview(Vertical):
         image: Image | None
         facts: tuple[str, ...]
 
-    def __init__(self, *, id: str | None = None) -> None:
+    def __init__(self, estimate: EstimateTokens | None = None, *, id: str | None = None) -> None:
         super().__init__(id=id)
+        self._estimate = estimate
         self._wanted: Entry | None = None
         self._opening: Entry | None = None
         self._seen: OrderedDict[Entry, FilePreview.Seen] = OrderedDict()
@@ -127,10 +134,10 @@ class FilePreview(Vertical):
 
     @work(thread=True, exit_on_error=False, group="look")
     def _look(self, entry: Entry) -> None:
-        self.post_message(look_at(entry))
+        self.post_message(look_at(entry, self._estimate))
 
 
-def look_at(entry: Entry) -> FilePreview.Seen:
+def look_at(entry: Entry, estimate: EstimateTokens | None = None) -> FilePreview.Seen:
     """Blocking. What is wrong with a file is told in its facts."""
     when = time.strftime("%Y-%m-%d %H:%M", time.localtime(entry.modified))
     if entry.is_folder:
@@ -138,15 +145,29 @@ def look_at(entry: Entry) -> FilePreview.Seen:
     from vlmtui.media.files import human_bytes
 
     try:
-        image, facts = _first_picture(entry.path)
+        found = _first_picture(entry.path)
     except VlmtuiError as error:
         told = tuple(one_line(text) for text in (error.message, error.hint or error.detail) if text)
         return FilePreview.Seen(entry, None, told)
-    return FilePreview.Seen(entry, image, (entry.shown, *facts, f"{human_bytes(entry.size)} · {when}"))
+    tokens = estimate(found.modality, found.size, found.frames) if estimate else None
+    cost = () if tokens is None else (f"~{tokens:,} tokens",)
+    facts = (entry.shown, *found.facts, f"{human_bytes(entry.size)} · {when}", *cost)
+    return FilePreview.Seen(entry, found.image, facts)
 
 
-def _first_picture(path: Path) -> tuple[Image, tuple[str, ...]]:
-    """A small upright RGB picture and its facts. Raises VlmtuiError."""
+class _Picture(NamedTuple):
+    """A small upright RGB picture, what the file would be attached as, its true size in pixels, and its facts."""
+
+    image: Image
+    modality: Modality
+    size: tuple[int, int]
+    facts: tuple[str, ...]
+    frames: int | None = None
+    """Of an animation; a video's are not counted for a preview."""
+
+
+def _first_picture(path: Path) -> _Picture:
+    """Raises VlmtuiError."""
     from vlmtui.media.files import shown
     from vlmtui.media.sniff import Kind
     from vlmtui.media.stage import sniff_file
@@ -158,10 +179,10 @@ def _first_picture(path: Path) -> tuple[Image, tuple[str, ...]]:
         case Kind.OTHER:
             raise bad_input(f"{shown(path)} is {sniffed.what}, neither a picture nor a video.")
         case _:
-            return _of_image(path)
+            return _of_image(path, may_move=sniffed.kind is Kind.ANIMATION)
 
 
-def _of_video(path: Path) -> tuple[Image, tuple[str, ...]]:
+def _of_video(path: Path) -> _Picture:
     from PIL import Image as Pillow
 
     from vlmtui.domain.attachment import VideoSampling
@@ -170,12 +191,13 @@ def _of_video(path: Path) -> tuple[Image, tuple[str, ...]]:
 
     video = sample_frames(path, VideoSampling(num_frames=1))
     image = Pillow.fromarray(video.frames[0])
-    size = f"{image.width} × {image.height} pixels"
+    size = image.size
     image.thumbnail(_PIXELS)
-    return image, (size, f"{human_duration(video.duration_s)} · {video.fps:.4g} frames/s")
+    told = (f"{size[0]} × {size[1]} pixels", f"{human_duration(video.duration_s)} · {video.fps:.4g} frames/s")
+    return _Picture(image, "video", size, told)
 
 
-def _of_image(path: Path) -> tuple[Image, tuple[str, ...]]:
+def _of_image(path: Path, *, may_move: bool) -> _Picture:
     from PIL import ExifTags, ImageOps
 
     from vlmtui.media.files import read_whole, shown
@@ -193,8 +215,8 @@ def _of_image(path: Path) -> tuple[Image, tuple[str, ...]]:
             small.thumbnail(_PIXELS)
         except DECODER_ERRORS as error:
             raise bad_input(f"{shown(path)} cannot be shown.", detail=str(error)) from error
-    size = f"{width} × {height} pixels"
-    return small, (f"{size} · {frames} frames" if frames > 1 else size,)
+    told = f"{width} × {height} pixels" + (f" · {frames} frames" if frames > 1 else "")
+    return _Picture(small, "video" if may_move and frames > 1 else "image", (width, height), (told,), frames)
 
 
 def _plain(image: Image) -> Image:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from rich.cells import cell_len
+from rich.segment import Segment
 from textual import events
 from textual.content import Content
 from textual.geometry import Region, Size
@@ -12,7 +14,6 @@ from textual.message import Message
 from textual.reactive import reactive
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
-from textual.visual import Visual
 from textual.widget import Widget
 
 from vlmtui.domain.engine import LoadSpec
@@ -80,7 +81,7 @@ def row(choice: Choice, machine: Machine | None, width: int, *, marked: bool = F
         gap,
         (_cell(choice.state, _STATE), _state_style(choice)),
     )
-    return line.truncate(max(1, width + 1), ellipsis=True)
+    return line if line.cell_length <= width + 1 else line.truncate(max(1, width + 1), ellipsis=True)
 
 
 def _state_style(choice: Choice) -> str:
@@ -114,8 +115,8 @@ def _first_columns(width: int) -> tuple[int, int]:
 
 
 def _cell(text: str, width: int) -> str:
-    content = Content(text)
-    return content.truncate(width, ellipsis=True).plain + " " * max(0, width - content.cell_length)
+    cells = cell_len(text)
+    return text + " " * (width - cells) if cells <= width else Content(text).truncate(width, ellipsis=True).plain
 
 
 class ModelHeader(Widget):
@@ -213,7 +214,10 @@ class ModelList(ScrollView):
         elif index == self._hovered:
             style = self.get_visual_style("model-list--hover")
         line = row(self.rows[index], self.machine, width - 2, marked=index == self.highlighted)
-        return Visual.to_strips(self, line, width, 1, style)[0].extend_cell_length(width, style.rich_style)
+        # `Visual.to_strips` wraps text, looks for links and selections: none of it is in a line of the list.
+        pieces = line.render(style, end="", parse_style=self.app.stylesheet.parse_style)
+        strip = Strip([Segment(text, of_text.rich_style) for text, of_text in pieces])
+        return strip.adjust_cell_length(width, style.rich_style)
 
     def action_move(self, how: str) -> None:
         """`up`, `down`, `page_up`, `page_down`, `first` or `last`; past an end, a step goes on at the other one."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from textual import events
 from textual.content import Content
 
@@ -20,12 +22,18 @@ class PastAnswer(LaidOut):
 
     DEFAULT_CSS = "PastAnswer { margin: 1 0 0 0; padding: 0 1 0 2; }"
 
-    def __init__(self, answer: Answer, *, thinking_open: bool | None = None) -> None:
-        """`thinking_open` None: as a finished answer starts, folded where something follows."""
+    def __init__(self, answer: Answer, branches: Callable[[], str] = str, *, thinking_open: bool | None = None) -> None:
+        """`branches` tells which of its siblings it is, where it has some. `thinking_open` None: as a finished answer
+        starts, folded where something follows."""
         super().__init__()
+        self._branches = branches
         self.answer = answer
         self._parts = split_thinking(visible(answer.text), over=True)
         self._is_open = not self._parts.answer if thinking_open is None else thinking_open
+
+    @property
+    def is_thinking_open(self) -> bool:
+        return self._is_open
 
     def on_click(self, event: events.Click) -> None:
         offset = event.get_content_offset(self)
@@ -44,7 +52,7 @@ class PastAnswer(LaidOut):
         return [
             *self._thinking_lines(width),
             *markdown_lines(self._parts.answer, width),
-            *_wrapped(Content.styled(answer_line(self.answer), "$muted 80%"), width),
+            *_wrapped(Content.styled(answer_line(self.answer, self._branches()), "$muted 80%"), width),
             *self._failure_lines(width),
         ]
 

@@ -14,6 +14,7 @@ _LOOKS = {
     EngineState.NONE: ("○", "$text-muted", "no engine"),
     EngineState.LOADING: ("◐", "$text-warning", "loading"),
     EngineState.READY: ("●", "$text-success", "ready"),
+    EngineState.HUNG: ("◌", "$text-error", "engine does not answer · F5 restarts"),
     EngineState.DEAD: ("✕", "$text-error", "engine ended · F5 restarts"),
 }
 _NEARLY_FULL = 0.9

@@ -1,0 +1,212 @@
+"""What a conversation of 2,000 turns and 500 images costs in the app, against one of 20 turns and 5 images.
+
+`python -m benchmarks.conversations [--rounds N]`. The app runs headless on an engine that does nothing. Both stores are
+made first, of small pictures, and measured in turn, each in a process of its own. Prints medians and ratios of opening
+the conversation until its newest turns are on the screen (as `--resume` does), one page up, a search from the word to
+what it found, the memory once all of it was paged through, and the most widgets on the way. Budgets: 1.5 for opening
+and for a page, 1.5 for the memory against the app before it opened the conversation, 1,500 widgets.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from PIL import Image
+from textual.pilot import Pilot
+from textual.widgets import Input
+
+from tests.support.scripted_engine import ScriptedHost
+from vlmtui.config.settings import Settings
+from vlmtui.domain.conversation import user_turn
+from vlmtui.domain.engine import Timings, Usage
+from vlmtui.media.stage import stage
+from vlmtui.paths import Paths
+from vlmtui.registry.loader import Registry
+from vlmtui.store import tree
+from vlmtui.store.records import Outcome, Recipe, Statistics
+from vlmtui.store.store import Store
+from vlmtui.ui.app import ExitReport, VlmtuiApp
+from vlmtui.ui.controllers.keeper import Keeper
+from vlmtui.ui.graphics import Graphics
+from vlmtui.ui.screens.chat import ChatScreen
+from vlmtui.ui.screens.conversations import ConversationsScreen
+from vlmtui.ui.services import Services
+from vlmtui.ui.widgets.conversation_list import ConversationListView
+from vlmtui.ui.widgets.transcript import Transcript
+
+SHORT, LONG = (20, 5), (2_000, 500)
+"""Turns and images."""
+TIME_BUDGET, MEMORY_BUDGET, WIDGETS_BUDGET = 1.5, 1.5, 1_500
+_SIZE = (120, 40)
+_PAGES_TIMED = 10
+_ANSWER = "# What is there\n\nA **red** circle at the left.\n\n- one\n- two\n\n```python\nprint('shape')\n```\n"
+_COMPLETE = Outcome(
+    state="complete",
+    statistics=Statistics(
+        usage=Usage(prompt_tokens=40, completion_tokens=30),
+        timings=Timings(ttft_s=0.1, total_s=0.5),
+        finish_reason="stop",
+    ),
+)
+
+
+def fill(folder: Path, turns: int, images: int) -> None:
+    """A store with one conversation; every image is another picture."""
+    paths = Paths.below(folder)
+    store = Store.open(paths.data, paths.media).store
+    conversation = store.new_conversation(title=f"{turns} turns", model="shapes")
+    every = turns // 2 // images
+    folder.mkdir(parents=True, exist_ok=True)
+    with store.together():
+        leaf = None
+        for number in range(turns // 2):
+            items = []
+            if number % every == 0:
+                path = folder / f"picture {number}.png"
+                Image.new("RGB", (64, 48), (number % 256, number // 256 * 50, 90)).save(path)
+                items = [stage(path, paths.media)]
+            asked = store.add_turn(conversation, leaf, user_turn(f"question {number} of many words", items))
+            leaf = store.begin_answer(asked, Recipe(model="shapes", prompt=f"question {number} " * 20))
+            store.end_answer(leaf, f"{_ANSWER}\nAnswer {number}.", _COMPLETE)
+    assert tree.all_of(store.database, conversation)
+    store.close()
+
+
+async def until(pilot: Pilot[ExitReport | None], condition: Callable[[], bool], timeout_s: float = 60) -> None:
+    """Let the app run until the condition holds. Raises TimeoutError."""
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"it never came to hold; the screen is {pilot.app.screen}")
+        await asyncio.sleep(0.001)
+
+
+async def measure(folder: Path, turns: int) -> dict[str, float]:
+    """Milliseconds, bytes and widgets of one run of the app."""
+    paths = Paths.below(folder)
+    app = VlmtuiApp(
+        Services(
+            paths=paths,
+            registry=Registry.bundled(),
+            host=ScriptedHost(),
+            settings=Settings(graphics="halfcell"),
+            keeper=Keeper(paths),
+            keep_alive_s=1,
+            initial_model="shapes",
+        )
+    )
+    app.graphics = Graphics("halfcell")
+    found: dict[str, float] = {}
+    async with app.run_test(size=_SIZE) as pilot:
+        await until(pilot, lambda: isinstance(app.screen, ChatScreen))
+        await pilot.pause()
+        empty = _memory()
+        conversation = (await app.services.keeper.run(lambda store: store.conversations()))[0].conversation.id
+        transcript = app.screen.query_one(Transcript)
+        started = time.perf_counter()
+        app.open_conversation(conversation)
+        await until(pilot, lambda: f"Answer {turns // 2 - 1}." in _text(app))
+        found["open, ms"] = _milliseconds(started)
+        await pilot.pause()
+        pages, widgets = await _page_through(app, pilot, transcript)
+        found["a page up, ms"] = statistics.median(pages[:_PAGES_TIMED])
+        found["widgets"] = widgets
+        found["memory"] = _memory() / empty
+        found["search, ms"] = await _search(app, pilot, f"{turns // 2 - 1}")
+    return found
+
+
+async def _page_through(
+    app: VlmtuiApp, pilot: Pilot[ExitReport | None], transcript: Transcript
+) -> tuple[list[float], int]:
+    """Milliseconds of each page up to the first turn, and the most widgets on the way."""
+    pages: list[float] = []
+    widgets = 0
+    while "question 0 of" not in _text(app):
+        shown, started = _body(app), time.perf_counter()
+        transcript.scroll_page_up()
+        await until(pilot, lambda shown=shown: _body(app) != shown)  # type: ignore[misc]
+        pages.append(_milliseconds(started))
+        await pilot.pause(0.06)
+        widgets = max(widgets, len(app.screen.query("*")))
+    return pages, widgets
+
+
+async def _search(app: VlmtuiApp, pilot: Pilot[ExitReport | None], words: str) -> float:
+    """Milliseconds from the word to its conversation in the list."""
+    app.action_conversations()
+    await until(pilot, lambda: isinstance(app.screen, ConversationsScreen) and bool(app.screen.query("#search")))
+    listed = app.screen.query_one(ConversationListView)
+    await until(pilot, lambda: bool(listed.entries))
+    started = time.perf_counter()
+    app.screen.query_one("#search", Input).value = words
+    await until(pilot, lambda: bool(listed.entries) and listed.entries[0].listed.snippet is not None)
+    return _milliseconds(started)
+
+
+def _milliseconds(started: float) -> float:
+    return (time.perf_counter() - started) * 1000
+
+
+def _memory() -> int:
+    """Bytes that the process holds of its own (PSS where the system tells it)."""
+    import psutil
+
+    info = psutil.Process().memory_full_info()
+    return int(getattr(info, "pss", 0) or info.rss)
+
+
+def _text(app: VlmtuiApp) -> str:
+    return "\n".join(strip.text for strip in app.screen._compositor.render_strips())
+
+
+def _body(app: VlmtuiApp) -> str:
+    """Without the scrollbar."""
+    return "\n".join(line[: _SIZE[0] - 4] for line in _text(app).splitlines())
+
+
+def measured(folder: Path, turns: int) -> dict[str, float]:
+    """`measure` in a process of its own."""
+    command = [sys.executable, "-m", "benchmarks.conversations", "--one", str(folder), str(turns)]
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    found: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--one", nargs=2, metavar=("FOLDER", "TURNS"), help="measure one store, and print it as JSON")
+    options = parser.parse_args()
+    if options.one:
+        print(json.dumps(asyncio.run(measure(Path(options.one[0]), int(options.one[1])))))
+        return 0
+    with tempfile.TemporaryDirectory() as name:
+        short, long = Path(name) / "short", Path(name) / "long"
+        fill(short, *SHORT)
+        fill(long, *LONG)
+        rounds = [(measured(short, SHORT[0]), measured(long, LONG[0])) for _ in range(options.rounds)]
+    ratios: dict[str, float] = {}
+    for what in rounds[0][0]:
+        few, many = (statistics.median(one[side][what] for one in rounds) for side in (0, 1))
+        ratios[what] = many / few
+        print(f"{what:14} {SHORT[0]} turns {few:8.2f}, {LONG[0]} turns {many:8.2f}, ratio {ratios[what]:.2f}")
+    widgets = max(long["widgets"] for _, long in rounds)
+    memory = statistics.median(long["memory"] for _, long in rounds)
+    print(f"budgets: {TIME_BUDGET} for opening and a page, {WIDGETS_BUDGET} widgets (most: {widgets:.0f}),", end=" ")
+    print(f"{MEMORY_BUDGET} for the memory against the empty app (measured: {memory:.2f})")
+    slow = any(ratios[what] > TIME_BUDGET for what in ("open, ms", "a page up, ms"))
+    return 1 if slow or widgets > WIDGETS_BUDGET or memory > MEMORY_BUDGET else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

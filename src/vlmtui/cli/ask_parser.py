@@ -1,0 +1,132 @@
+"""The arguments of `vlmtui ask`. Nothing heavy is imported here: `vlmtui --help` must be instant."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+
+_DESCRIPTION = """\
+Ask one question. The answer is streamed to stdout. A worker of that model that already runs is used at once;
+otherwise one is started, and stays for --keep-alive.
+"""
+_EPILOG = """\
+P is a path (quoted in any style, file:// too), a pattern such as 'shots/*.png', a folder, or a web address. A page of
+a TIFF: scan.tiff#page=2. [Image #1] or [Video #2] in QUESTION places the attachment of that number there, counted in
+the order given; those that are not named stand before the text.
+
+exit codes: 0 fine, 1 failed (with --replay: another answer), 2 bad usage or bad input, 128 + n ended by signal n
+"""
+
+
+class _AppendMedia(argparse.Action):
+    """Collects --image and --video in one list, in the order given."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: str | Sequence[object] | None,
+        option_string: str | None = None,
+    ) -> None:
+        given = getattr(namespace, self.dest) or []
+        setattr(namespace, self.dest, [*given, (self.const, values)])
+
+
+def add_ask(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    ask = commands.add_parser(
+        "ask",
+        help="ask one question and print the answer",
+        description=_DESCRIPTION,
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    ask.add_argument("question", metavar="QUESTION", nargs="?", help="the question; - reads it from stdin")
+    ask.add_argument("--model", metavar="M", help="a family, a repository id or a local folder (default: shapes)")
+    add_media(ask)
+    ask.add_argument("--system", metavar="S", dest="system_prompt", help="the system prompt")
+    _add_prompt(ask.add_argument_group("the prompt"))
+    _add_sampling(ask.add_argument_group("sampling"))
+    _add_engine(ask.add_argument_group("the engine"))
+    _add_output(ask.add_argument_group("output"))
+    ask.set_defaults(command="ask")
+
+
+def add_media(parser: argparse.ArgumentParser) -> None:
+    """--image and --video: `media` is a list of (kind, what was named)."""
+    for kind in ("image", "video"):
+        parser.add_argument(
+            f"--{kind}",
+            dest="media",
+            action=_AppendMedia,
+            const=kind,
+            metavar="P",
+            help=f"{'an' if kind == 'image' else 'a'} {kind}, or several; may be repeated, the order is kept",
+        )
+    parser.add_argument("--many", action="store_true", help="take more than 20 files of one folder or pattern")
+
+
+def _add_prompt(group: argparse._ArgumentGroup) -> None:
+    group.add_argument(
+        "--mode",
+        choices=("chat", "raw", "both"),
+        help="the chat template (default), a raw prompt, or both at the same time and the difference",
+    )
+    group.add_argument(
+        "--raw-prompt",
+        metavar="TEXT|@FILE",
+        help="send this as the raw prompt, exactly as it is, instead of the one that the model's record makes; "
+        "@FILE reads it from a file, @- from stdin",
+    )
+    group.add_argument(
+        "--force", action="store_true", help="send a raw prompt with too many or wrongly numbered placeholders"
+    )
+
+
+def _add_sampling(group: argparse._ArgumentGroup) -> None:
+    group.add_argument("--max-tokens", type=int, metavar="N", help="the longest answer, in tokens")
+    group.add_argument("--temperature", type=float, metavar="T", help="0 is greedy")
+    group.add_argument("--top-p", type=float, metavar="P", help="share of the probability mass to choose from")
+    group.add_argument("--seed", type=int, metavar="N", help="the same seed gives the same answer")
+    group.add_argument(
+        "--fan-out",
+        metavar="NAME=V,V,…",
+        help="ask with each of up to eight values of seed or temperature, all at the same time",
+    )
+    group.add_argument(
+        "--logprobs",
+        type=int,
+        metavar="N",
+        help="with --json and --export: the log-probability of every token, and the N likeliest at its place (0 to 20)",
+    )
+
+
+def _add_engine(group: argparse._ArgumentGroup) -> None:
+    group.add_argument(
+        "--keep-alive",
+        metavar="DUR",
+        help="how long the model stays loaded afterwards: 5m, 90s, 0, forever (default: 5m)",
+    )
+    group.add_argument(
+        "--trust-remote-code",
+        action="store_true",
+        help="let the model's repository run its own Python code on this machine; never the default",
+    )
+    group.add_argument(
+        "--engine-arg",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="a vLLM engine argument on top of the record's, for instance max_model_len=4096; may be repeated",
+    )
+
+
+def _add_output(group: argparse._ArgumentGroup) -> None:
+    group.add_argument("--json", action="store_true", help="print one JSON object at the end instead of streaming")
+    group.add_argument(
+        "--export", metavar="FILE", help="also write what was asked and answered as FILE.md, FILE.html or FILE.json"
+    )
+    group.add_argument(
+        "--replay",
+        metavar="FILE.json",
+        help="run an exported document again and say whether the answers are the same",
+    )

@@ -1,0 +1,101 @@
+"""What --image and --video name, and where it stands in the question."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+from vlmtui.cli.output import note
+from vlmtui.domain.attachment import Attachment, VideoSampling
+from vlmtui.domain.conversation import Media, Part, Text, Turn
+from vlmtui.domain.text import one_line
+from vlmtui.errors import VlmtuiError, bad_input
+from vlmtui.paths import Paths
+from vlmtui.ui.controllers.draft import token_text
+
+_PAGE = re.compile(r"(.+)#page=([1-9][0-9]{0,5})", re.DOTALL)
+"""As web addresses name a page of a document (RFC 8118)."""
+_TOKEN = re.compile(r"\[(?:Image|Video) #[0-9]+\]")
+
+
+def staged(paths: Paths, given: Sequence[tuple[str, str]], *, num_frames: int, many: bool) -> list[Attachment]:
+    """The attachments in the order given; each of `given` is `image` or `video`, and what was named.
+
+    `many` allows more than 20 files for one name. Raises VlmtuiError naming the file and the reason.
+    """
+    return [
+        _stage(paths, kind, source, page, VideoSampling(num_frames=num_frames))
+        for kind, text in given
+        for source, page in _sources(kind, text, many=many)
+    ]
+
+
+def placed(question: str, attachments: Sequence[Attachment]) -> Turn:
+    """The user's turn: each attachment where its token stands in the text (`[Image #1]`), the others before it."""
+    tokens = {token_text(number, item): item for number, item in enumerate(attachments, start=1)}
+    pieces = re.split(f"({'|'.join(map(re.escape, tokens))})", question) if tokens else [question]
+    parts: list[Part] = [Media(item) for token, item in tokens.items() if token not in pieces]
+    parts += [Media(tokens[piece]) if piece in tokens else Text(piece) for piece in pieces if piece]
+    for stray in dict.fromkeys(_TOKEN.findall(question)):
+        if tokens and stray not in tokens:
+            note(f"warning: {stray} stands for none of the attachments, and is sent as text.")
+    return Turn("user", tuple(parts))
+
+
+def _sources(kind: str, text: str, *, many: bool) -> list[tuple[Path | str, int]]:
+    """The files and addresses that one name stands for, and which page of each."""
+    from vlmtui.media.gather import ASK_ABOVE, gather
+
+    page = 1
+    if (match := _PAGE.fullmatch(text)) and not Path(text).exists():
+        text, page = match[1], int(match[2])
+    found = gather(text, base=Path.cwd())
+    if found.problems:
+        raise found.problems[0]
+    sources: list[Path | str] = [*found.paths, *found.urls]
+    if len(found.paths) > 1:
+        sources = [*(path for path in found.paths if _may_be(kind, path)), *found.urls]
+    if not sources:
+        raise bad_input(f"There is no {kind} in {one_line(text)}.")
+    if len(sources) > ASK_ABOVE and not many:
+        message = f"{one_line(text)} stands for {len(sources)} files, more than {ASK_ABOVE}."
+        raise bad_input(message, hint="Allow it with --many, or name fewer.")
+    return [(source, page) for source in sources]
+
+
+def _may_be(kind: str, path: Path) -> bool:
+    """Whether a file of a folder is of that kind. What cannot be read is: staging says why."""
+    from vlmtui.media.sniff import Kind
+    from vlmtui.media.stage import sniff_file
+
+    try:
+        found = sniff_file(path).kind
+    except VlmtuiError:
+        return True
+    return found in ((Kind.IMAGE, Kind.ANIMATION) if kind == "image" else (Kind.VIDEO, Kind.ANIMATION))
+
+
+def _stage(paths: Paths, kind: str, source: Path | str, page: int, sampling: VideoSampling) -> Attachment:
+    """Check and store a file of the kind that was said. A moving picture is a still one where an image was said."""
+    file = source if isinstance(source, Path) else _fetched(paths, source)
+    if kind == "image":
+        from vlmtui.media.images import stage_image
+
+        attachment = stage_image(file, paths.media, page=page)
+    else:
+        from vlmtui.media.stage import stage
+
+        attachment = stage(file, paths.media, sampling=sampling, page=page)
+        if attachment.modality != "video":
+            name = one_line(attachment.name)
+            raise bad_input(f"{name} is a picture, not a video.", hint="Attach it with --image.")
+    return attachment if isinstance(source, Path) else msgspec.structs.replace(attachment, source=source)
+
+
+def _fetched(paths: Paths, url: str) -> Path:
+    from vlmtui.media.remote import fetch
+
+    return fetch(url, paths.cache / "downloads")

@@ -1,0 +1,69 @@
+"""`vlmtui config`: where files live, and which settings are in force."""
+
+from __future__ import annotations
+
+import argparse
+import os
+
+import msgspec
+
+from vlmtui.cli.output import print_json, print_table
+from vlmtui.config.settings import config_file, load_settings, setting_names, sources
+from vlmtui.errors import ErrorKind, VlmtuiError
+from vlmtui.paths import Paths
+from vlmtui.store.opening import FILE
+
+
+def config(arguments: argparse.Namespace) -> int:
+    """Raises VlmtuiError where no action is named."""
+    match arguments.action:
+        case "paths":
+            return _paths(as_json=arguments.json)
+        case "show":
+            return _show(as_json=arguments.json)
+        case _:
+            raise VlmtuiError(ErrorKind.BAD_USAGE, "Say what to show: `vlmtui config paths` or `vlmtui config show`.")
+
+
+def _paths(*, as_json: bool) -> int:
+    paths = Paths.default()
+    named = {
+        "config": paths.config,
+        "settings": config_file(paths),
+        "families": paths.families,
+        "data": paths.data,
+        "conversations": paths.data / FILE,
+        "media": paths.media,
+        "inbox": paths.inbox,
+        "state": paths.state,
+        "logs": paths.logs,
+        "cache": paths.cache,
+        "runtime": paths.runtime,
+    }
+    if as_json:
+        print_json({name: str(path) for name, path in named.items()})
+    else:
+        print_table(["WHAT", "WHERE"], [[name, str(path)] for name, path in named.items()])
+    return 0
+
+
+def _show(*, as_json: bool) -> int:
+    paths = Paths.default()
+    settings = msgspec.to_builtins(load_settings(paths, os.environ))
+    origins = sources(paths, os.environ)
+    rows: list[tuple[str, object, str]] = []
+    for name in setting_names():
+        value: object = settings
+        for part in name.split("."):
+            assert isinstance(value, dict)
+            value = value[part]
+        rows.append((name, value, origins.get(name, "default")))
+    if as_json:
+        print_json({name: {"value": value, "source": source} for name, value, source in rows})
+    else:
+        print_table(["SETTING", "VALUE", "FROM"], [[name, _shown(value), source] for name, value, source in rows])
+    return 0
+
+
+def _shown(value: object) -> str:
+    return "–" if value is None else msgspec.json.encode(value).decode()

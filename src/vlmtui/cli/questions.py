@@ -1,0 +1,23 @@
+"""The question of the command line."""
+
+from __future__ import annotations
+
+import sys
+
+from vlmtui.errors import ErrorKind, VlmtuiError, bad_input
+
+
+def read_question(given: str) -> str:
+    """The question, from stdin for `-`. Raises VlmtuiError where there is none."""
+    if given == "-":
+        try:
+            given = sys.stdin.buffer.read().decode().rstrip("\n")
+        except UnicodeDecodeError as error:
+            raise bad_input("The question on stdin is not UTF-8 text.", detail=str(error)) from error
+    try:
+        given.encode()
+    except UnicodeEncodeError as error:
+        raise bad_input("The question is not valid text in this terminal's encoding.", detail=str(error)) from error
+    if not given.strip():
+        raise VlmtuiError(ErrorKind.BAD_USAGE, "The question is empty.")
+    return given

@@ -1,0 +1,70 @@
+"""A raw prompt that a person wrote: read, and checked before it is sent."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+from vlmtui.cli.output import note
+from vlmtui.domain.engine import EngineInfo, RawPrompt
+from vlmtui.errors import ErrorKind, VlmtuiError, bad_input
+from vlmtui.inspection.findings import Finding, FindingKind
+from vlmtui.inspection.guard import check_raw
+from vlmtui.registry.schema import Family
+
+_NEVER = frozenset({FindingKind.TOO_FEW, FindingKind.NOT_TAKEN})
+"""The engine may die of an attachment that has no place in the prompt."""
+
+
+def read_raw_prompt(given: str) -> str:
+    """The text exactly as it is, line break at its end included; of a file for `@FILE`, of stdin for `@-`."""
+    if not given.startswith("@"):
+        text = given
+    else:
+        name = given[1:]
+        try:
+            data = sys.stdin.buffer.read() if name == "-" else Path(name).read_bytes()
+            text = data.decode()
+        except UnicodeDecodeError as error:
+            raise bad_input(f"The raw prompt in {name} is not UTF-8 text.", detail=str(error)) from error
+        except (OSError, ValueError) as error:
+            raise bad_input(f"The raw prompt {name} cannot be read.", detail=str(error)) from error
+    if not text.strip():
+        raise VlmtuiError(ErrorKind.BAD_USAGE, "The raw prompt is empty.")
+    return text
+
+
+def check(
+    prompt: RawPrompt, family: Family, info: EngineInfo | None, families: Iterable[Family], *, force: bool
+) -> None:
+    """Tell on stderr what is wrong with a raw prompt. Raises VlmtuiError(BAD_INPUT) where it is not to be sent.
+
+    Without `info`, before anything is loaded, only what would be refused is told.
+    """
+    found = check_raw(
+        prompt.text,
+        prompt.attachments,
+        family,
+        special_tokens=frozenset(info.special_tokens if info else ()),
+        stop_tokens=info.stop_tokens if info else (),
+        bos=info.bos_token if info else None,
+        adds_bos=info.adds_bos if info else True,
+        families=families,
+    )
+    blocking = [finding for finding in found if finding.blocks and (finding.kind in _NEVER or not force)]
+    for finding in found:
+        if blocking or info is not None:
+            _tell(finding, prompt.text)
+    if blocking:
+        never = any(finding.kind in _NEVER for finding in blocking)
+        hint = "Every attachment needs its placeholder." if never else "--force sends it regardless."
+        raise bad_input("The raw prompt was not sent.", hint=hint)
+
+
+def _tell(finding: Finding, text: str) -> None:
+    line = text.count("\n", 0, finding.start) + 1
+    column = finding.start - (text.rfind("\n", 0, finding.start) + 1) + 1
+    note(f"raw prompt, line {line}, column {column}: {finding.message}")
+    if finding.fix is not None:
+        note(f"    fix: {finding.fix.label}")

@@ -1,0 +1,154 @@
+"""`vlmtui ask --replay`: run a document again, and say whether the answers are the same."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+from vlmtui.cli.asking import Asked, Asking, answers_of, opened, prepare
+from vlmtui.cli.interrupts import run_interruptible
+from vlmtui.cli.output import note, print_json
+from vlmtui.cli.results import answer_json, attachments_of, compared, export, tokens_json
+from vlmtui.domain.engine import EngineInfo, GenerateRequest
+from vlmtui.domain.text import visible
+from vlmtui.engine.session import Answer, new_request_id
+from vlmtui.errors import bad_input
+from vlmtui.inspection.answer_diff import AnswerDiff, answer_diff
+from vlmtui.inspection.made import with_paths
+from vlmtui.inspection.replay import Comparison, MediaRecord, Side, from_json
+from vlmtui.store import blobs
+
+_SUFFIXES = {"image/png": ".png", "image/jpeg": ".jpg"}
+
+
+def replay(arguments: argparse.Namespace) -> int:
+    """0: the answers are the same; 1: one is not. Raises VlmtuiError(BAD_INPUT) for a document that cannot be run."""
+    comparison = _read(Path(arguments.replay))
+    asking = prepare(arguments, comparison.model)
+    media = asking.application.paths.media
+    records = [*comparison.attachments]
+    paths = {item.sha256: str(_kept(media, item)) for item in records}
+    asked = [_asked(comparison, side, paths) for side in comparison.sides]
+    return run_interruptible(lambda: _replay(asking, comparison, asked, arguments))
+
+
+async def _replay(asking: Asking, comparison: Comparison, asked: Sequence[Asked], arguments: argparse.Namespace) -> int:
+    async with opened(asking) as (engine, info, load_s):
+        answers = await answers_of(engine, asked, show=False)
+        for answer in answers:
+            if answer.failure is not None:
+                raise answer.failure.error()
+        if arguments.export is not None:
+            again = compared(info, asked, answers, generation_prompt=asking.model.family.raw.generation_prompt)
+            export(arguments.export, again, attachments_of(asked[0].request.prompt))
+    differences = [_difference(side, answer) for side, answer in zip(comparison.sides, answers, strict=True)]
+    same = [difference.identical and difference.first_divergence is None for difference in differences]
+    if not all(same):
+        _tell_other_engine(comparison, info)
+    if asking.as_json:
+        name = asking.model.spec.name
+        found = [
+            {
+                "label": _title(side),
+                "mode": side.mode,
+                "same": is_same,
+                "prompt_same": _same_prompt(side, answer),
+                "first_divergence": difference.first_divergence,
+                "stored_answer": side.answer,
+                **answer_json(name, answer, load_s),
+                **tokens_json(answer),
+            }
+            for side, answer, difference, is_same in zip(comparison.sides, answers, differences, same, strict=True)
+        ]
+        print_json({"same": all(same), "answers": found})
+    else:
+        for side, answer, difference, is_same in zip(comparison.sides, answers, differences, same, strict=True):
+            _tell(side, answer, difference, is_same=is_same)
+    return 0 if all(same) else 1
+
+
+def _read(path: Path) -> Comparison:
+    try:
+        data = path.read_bytes()
+    except (OSError, ValueError) as error:
+        raise bad_input(f"{path} cannot be read.", detail=str(error)) from error
+    comparison = from_json(data)
+    known = {item.sha256 for item in comparison.attachments}
+    for side in comparison.sides:
+        if side.request is None:
+            message = f"{path} does not hold what was asked for, so it cannot be run again."
+            raise bad_input(message, hint="`vlmtui ask --export FILE.json` writes one that does.")
+        if not known.issuperset(item.sha256 for item in attachments_of(side.request)):
+            raise bad_input(f"{path} asks for an attachment that it does not list.")
+    return comparison
+
+
+def _kept(media: Path, item: MediaRecord) -> Path:
+    """The attachment's file: kept from the document's own bytes, or found by its hash among those that are kept."""
+    content = item.content
+    if content is not None:
+        try:
+            return blobs.keep(media, item.sha256, _SUFFIXES.get(item.media_type, ""), content)
+        except OSError as error:
+            raise bad_input(f"{visible(item.name)} cannot be kept in {media}.", detail=str(error)) from error
+    folder = blobs.place(media, item.sha256, "").parent
+    found = sorted(folder.glob(f"{item.sha256}*")) if folder.is_dir() else []
+    if not found:
+        message = f"{visible(item.name)} is neither in the document nor among the files that are kept here."
+        raise bad_input(message, detail=f"sha256 {item.sha256}", hint="Attach the same file once, and try again.")
+    return found[0]
+
+
+def _asked(comparison: Comparison, side: Side, paths: dict[str, str]) -> Asked:
+    assert side.request is not None
+    sampling = comparison.sampling
+    if side.seed is not None:
+        sampling = msgspec.structs.replace(sampling, seed=side.seed)
+    if side.temperature is not None:
+        sampling = msgspec.structs.replace(sampling, temperature=side.temperature)
+    top = max((len(one.top) for one in side.logprobs), default=0) if side.logprobs else None
+    request = GenerateRequest(
+        request_id=new_request_id(), prompt=with_paths(side.request, paths), sampling=sampling, logprobs=top
+    )
+    return Asked(side.mode, request, _title(side), seed=side.seed, temperature=side.temperature)
+
+
+def _difference(side: Side, answer: Answer) -> AnswerDiff:
+    """By text; by tokens too, where both are known."""
+    known = bool(side.answer_token_ids) and bool(answer.token_ids)
+    ids = (side.answer_token_ids, answer.token_ids) if known else (None, None)
+    return answer_diff(side.answer, answer.text, *ids)
+
+
+def _same_prompt(side: Side, answer: Answer) -> bool:
+    return answer.prompt is not None and answer.prompt.token_ids == side.prompt_token_ids
+
+
+def _tell(side: Side, answer: Answer, difference: AnswerDiff, *, is_same: bool) -> None:
+    title = visible(_title(side), keep="")
+    if is_same:
+        print(f"{title}: the same answer, {answer.tokens} tokens")
+    else:
+        at = "" if difference.first_divergence is None else f", from token {difference.first_divergence} on"
+        print(f"{title}: another answer{at}\n  was: {visible(side.answer)}\n  now: {visible(answer.text)}")
+    if not _same_prompt(side, answer):
+        note(f"{title}: the prompt's tokens are not the same either.")
+
+
+def _tell_other_engine(comparison: Comparison, info: EngineInfo) -> None:
+    """What was different about the engine."""
+    pairs = (
+        ("vLLM", comparison.vllm_version, info.vllm_version),
+        ("the weights' revision", comparison.revision, info.revision),
+        ("the engine's arguments", comparison.engine_args, info.engine_args),
+    )
+    for name, then, now in pairs:
+        if msgspec.json.encode(then) != msgspec.json.encode(now):
+            note(f"note: {name} was {then}, and is {now}.")
+
+
+def _title(side: Side) -> str:
+    return side.label or side.mode

@@ -1,0 +1,31 @@
+"""A worker that was found on this machine."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from vlmtui.protocol.endpoint import Endpoint, WorkerRecord
+from vlmtui.protocol.messages import Status
+
+
+@dataclass(frozen=True, slots=True)
+class FoundWorker:
+    """A worker that lives. `status` is None when it does not answer."""
+
+    endpoint: Endpoint
+    record: WorkerRecord | None
+    status: Status | None
+
+    @property
+    def name(self) -> str:
+        """What its model is called."""
+        if self.status is not None:
+            return self.status.spec.name
+        return self.record.spec.name if self.record is not None else self.endpoint.worker_id
+
+    @property
+    def pid(self) -> int:
+        """Of the leader of its processes; 0 where that is not known."""
+        if self.status is not None:
+            return self.status.pid
+        return self.record.pid if self.record is not None else 0

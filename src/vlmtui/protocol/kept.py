@@ -1,0 +1,67 @@
+"""Answers that a worker wrote down because nobody was there to take them: one file of JSON lines a request."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+
+import msgspec
+
+from vlmtui.domain.engine import Cancelled, EngineEvent, Failed, Finished
+from vlmtui.protocol.endpoint import write_private
+
+FILES_KEPT = 256
+"""Files beyond that number are deleted, the oldest first."""
+KEPT_S = 30 * 24 * 3600.0
+"""Files older than that are deleted: whoever wanted them has not come."""
+
+_decoder: msgspec.json.Decoder[EngineEvent] = msgspec.json.Decoder(EngineEvent)
+_encoder = msgspec.json.Encoder()
+
+
+def kept_file(runtime: Path, request_id: str) -> Path:
+    """Where a request's events stand, below the runtime folder. No id leads elsewhere."""
+    plain = re.fullmatch(r"[A-Za-z0-9_-]{1,64}", request_id)
+    import hashlib  # loads OpenSSL, for which no first paint needs to wait
+
+    name = request_id if plain else hashlib.sha256(request_id.encode(errors="surrogatepass")).hexdigest()
+    return runtime / "kept" / f"{name}.jsonl"
+
+
+def write_kept(runtime: Path, events: Sequence[EngineEvent]) -> None:
+    """Write a request's events (at least one), mode 0600, in one step. Raises OSError and VlmtuiError."""
+    data = b"".join(_encoder.encode(event) + b"\n" for event in events)
+    write_private(kept_file(runtime, events[0].request_id), data)
+
+
+def read_kept(runtime: Path, request_id: str) -> list[EngineEvent] | None:
+    """A request's events; None where there is no file, or none that can be read."""
+    try:
+        lines = kept_file(runtime, request_id).read_bytes().splitlines()
+        events = [_decoder.decode(line) for line in lines if line]
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError):
+        return None
+    return events if events and all(event.request_id == request_id for event in events) else None
+
+
+def is_complete(events: Sequence[EngineEvent]) -> bool:
+    """Whether the last event is a terminal one."""
+    return bool(events) and isinstance(events[-1], Finished | Failed | Cancelled)
+
+
+def forget_kept(runtime: Path, request_id: str) -> None:
+    """Delete a request's file. Harmless when there is none."""
+    with suppress(OSError):
+        kept_file(runtime, request_id).unlink(missing_ok=True)
+
+
+def prune_kept(runtime: Path) -> None:
+    """Delete files that nobody has come for."""
+    with suppress(OSError):
+        files = sorted((runtime / "kept").glob("*.jsonl"), key=lambda file: file.stat().st_mtime, reverse=True)
+        for number, file in enumerate(files):
+            if number >= FILES_KEPT or time.time() - file.stat().st_mtime > KEPT_S:
+                file.unlink(missing_ok=True)

@@ -1,0 +1,137 @@
+"""How many tokens an image or video takes, told from its size alone: what a record knows before a model is loaded.
+
+A rule counts what the engine counts (`MediaSpan.tokens`): the embeddings of the picture, without the tokens around
+them. Once the model is loaded its own processor counts, and no rule is asked any more.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import ClassVar
+
+import msgspec
+
+Settings = Mapping[str, object]
+"""The engine argument `mm_processor_kwargs`."""
+_LONGEST_TO_SHORTEST = 200
+"""Qwen's processors refuse what is longer."""
+
+
+class _Rule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="by"):
+    knows: ClassVar[frozenset[str]] = frozenset()
+    """The processor's settings that the rule can reckon with."""
+
+    def of_image(self, width: int, height: int, settings: Settings) -> int | None:
+        """Tokens of an image of that many pixels; None where it cannot be told."""
+        raise NotImplementedError
+
+    def of_video(self, width: int, height: int, frames: int, settings: Settings) -> int | None:
+        """Tokens of so many frames: those of as many images, unless the rule says otherwise."""
+        one = self.of_image(width, height, settings)
+        return None if one is None else one * frames
+
+
+class FixedTokens(_Rule, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="fixed"):
+    """Every image, or frame of a video, takes the same."""
+
+    tokens: int
+
+    def of_image(self, width: int, height: int, settings: Settings) -> int | None:
+        return self.tokens
+
+
+class PatchTokens(_Rule, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="patches"):
+    """One token for a square of `patch * merge` pixels a side, once the image is scaled to hold from `min_pixels` to
+    `max_pixels` and whole squares: `smart_resize` of the Qwen2-VL image processor (transformers 5.19)."""
+
+    knows = frozenset({"min_pixels", "max_pixels", "size"})
+
+    min_pixels: int
+    max_pixels: int
+    patch: int = 14
+    merge: int = 2
+    frames_together: int = 2
+    """Frames of a video that make one layer of tokens."""
+
+    def of_image(self, width: int, height: int, settings: Settings) -> int | None:
+        if max(width, height) > _LONGEST_TO_SHORTEST * min(width, height):
+            return None
+        low = _setting(settings, "min_pixels", "shortest_edge", self.min_pixels)
+        high = _setting(settings, "max_pixels", "longest_edge", self.max_pixels)
+        side = self.patch * self.merge
+        rows, columns = round(height / side), round(width / side)
+        if rows * columns * side * side > high:
+            scale = math.sqrt(height * width / high)
+            rows, columns = (max(1, math.floor(pixels / scale / side)) for pixels in (height, width))
+        elif rows * columns * side * side < low:
+            scale = math.sqrt(low / (height * width))
+            rows, columns = (math.ceil(pixels * scale / side) for pixels in (height, width))
+        return rows * columns
+
+    def of_video(self, width: int, height: int, frames: int, settings: Settings) -> int | None:
+        one = self.of_image(width, height, settings)
+        return None if one is None else one * math.ceil(frames / self.frames_together)
+
+
+class TileTokens(_Rule, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="tiles"):
+    """The image fills the grid of 1 to `max_tiles` squares whose shape is nearest to its own; more than one square get
+    a thumbnail beside them. `dynamic_preprocess` of InternVL's model card; the same in vLLM 0.32."""
+
+    tokens: int
+    """Of one tile."""
+    side: int
+    """Of a tile, in pixels."""
+    max_tiles: int
+
+    def of_image(self, width: int, height: int, settings: Settings) -> int | None:
+        most = range(1, self.max_tiles + 1)
+        grids = sorted(
+            ((columns, rows) for columns in most for rows in most if columns * rows <= self.max_tiles),
+            key=lambda grid: grid[0] * grid[1],
+        )
+        shape, nearest, difference = width / height, (1, 1), math.inf
+        for columns, rows in grids:
+            off = abs(shape - columns / rows)
+            # Of equally near grids the larger, where the image has pixels for more than half of it.
+            is_filled = width * height > 0.5 * self.side**2 * columns * rows
+            if off < difference or (off == difference and is_filled):
+                difference, nearest = off, (columns, rows)
+        tiles = nearest[0] * nearest[1]
+        return self.tokens * (tiles + 1 if tiles > 1 else 1)
+
+
+class SplitTokens(_Rule, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="split"):
+    """The image is scaled to `longest` pixels on its longer side and cut into squares of `side`, with the whole image
+    beside them: Idefics3's image processor (transformers 5.19)."""
+
+    knows = frozenset({"size", "max_image_size"})
+
+    tokens: int
+    """Of one square."""
+    side: int
+    longest: int
+
+    def of_image(self, width: int, height: int, settings: Settings) -> int | None:
+        longest = _edge(settings, "size", "longest_edge", self.longest)
+        side = _edge(settings, "max_image_size", "longest_edge", self.side)
+        shape = width / height
+        shorter = int(longest / shape if shape >= 1 else longest * shape)
+        shorter = max(1, shorter + shorter % 2)  # an even number of pixels
+        squares = math.ceil(longest / side) * math.ceil(shorter / side)
+        return self.tokens * (squares + 1 if squares > 1 else 1)
+
+
+TokenRule = FixedTokens | PatchTokens | TileTokens | SplitTokens
+
+
+def _setting(settings: Settings, name: str, edge: str, otherwise: int) -> int:
+    """A limit of pixels by its own name, else as an edge of `size`, which means the same to Qwen's processors."""
+    value = settings.get(name)
+    return value if isinstance(value, int) else _edge(settings, "size", edge, otherwise)
+
+
+def _edge(settings: Settings, name: str, edge: str, otherwise: int) -> int:
+    table = settings.get(name)
+    value = table.get(edge) if isinstance(table, Mapping) else None
+    return value if isinstance(value, int) else otherwise

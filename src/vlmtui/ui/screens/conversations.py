@@ -1,0 +1,412 @@
+"""The stored conversations: searching, opening, renaming, pinning, deleting."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from textual import on, work
+from textual.app import ComposeResult
+from textual.binding import Binding
+from textual.containers import Container, Horizontal, VerticalScroll
+from textual.message import Message
+from textual.screen import Screen
+from textual.timer import Timer
+from textual.widgets import Footer, Input, Static
+from textual.worker import Worker, WorkerState
+
+from vlmtui.domain.attachment import Attachment
+from vlmtui.errors import VlmtuiError
+from vlmtui.store.records import ConversationId, StoredTurn
+from vlmtui.ui.controllers.conversation_list import ConversationList, Entry
+from vlmtui.ui.controllers.keeper import Keeper
+from vlmtui.ui.graphics import Graphics
+from vlmtui.ui.text import one_line
+from vlmtui.ui.widgets.conversation_list import SWATCH, ConversationListView, Swatch, title_of
+from vlmtui.ui.widgets.conversation_preview import ConversationPreview
+
+_WIDE = 110
+"""Columns from which the preview is shown."""
+_SEARCH_AFTER_S = 0.15
+"""How long nothing has to be typed before it is searched for."""
+_PREVIEW_AFTER_S = 0.08
+_PIXELS = (320, 320)
+"""Of the thumbnails that the small pictures are made of: those of the chat."""
+_EMPTY = "Nothing is stored yet. What you ask a model is kept here by itself; Esc goes back."
+
+
+class SearchInput(Input):
+    """The search line. Enter is bound here, where the arrows are: a priority binding would overtake them."""
+
+    BINDINGS = [
+        Binding("enter", "submit", "Open", id="conversations.open_found", tooltip="Open the highlighted conversation.")
+    ]
+
+    def on_mount(self) -> None:
+        # A blinking cursor repaints twice a second for ever: over SSH an idle screen says nothing.
+        self.cursor_blink = False
+
+    def validate_value(self, value: str) -> str:
+        """What is pasted may hold control characters."""
+        return one_line(value)
+
+
+class RenameInput(Input):
+    """A title that is being written, over the old one."""
+
+    BINDINGS = [
+        Binding("enter", "submit", "Rename", id="conversations.set_title", tooltip="Keep the new title."),
+        Binding("escape", "cancel", "Cancel", id="conversations.keep_title", tooltip="Keep the old title."),
+    ]
+
+    @dataclass
+    class Left(Message):
+        """The old title stays."""
+
+    def on_mount(self) -> None:
+        self.cursor_blink = False
+
+    def validate_value(self, value: str) -> str:
+        return one_line(value)
+
+    def on_blur(self) -> None:
+        self.post_message(self.Left())
+
+    def action_cancel(self) -> None:
+        """Keep the old title."""
+        self.post_message(self.Left())
+
+
+class ConversationsScreen(Screen[None]):
+    """A search line, the conversations below it, and beside them what was said last."""
+
+    CSS_PATH = "conversations.tcss"
+    HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (_WIDE, "-wide")]
+    BINDINGS = [
+        Binding("enter", "open", "Open", id="conversations.open", tooltip="Open the highlighted conversation."),
+        Binding(
+            "slash,ctrl+f",
+            "search",
+            "Search",
+            id="conversations.search",
+            tooltip="Search everything that was said.",
+            show=False,
+        ),
+        Binding("f2,r", "rename", "Rename", id="conversations.rename", tooltip="Write another title."),
+        Binding("p", "pin", "Pin", id="conversations.pin", tooltip="Keep it on top, or no more."),
+        Binding("delete", "delete", "Delete", id="conversations.delete", tooltip="Delete it; u brings it back."),
+        # Not in the footer, which is full: the message about a deletion names it.
+        Binding("u", "undo", "Undo", id="conversations.undo", tooltip="Bring back the last deleted.", show=False),
+        Binding("n", "new", "New chat", id="conversations.new", tooltip="Begin a new conversation.", show=False),
+        Binding("escape", "back", "Back", id="conversations.back", tooltip="Clear the search, or go back."),
+        Binding("up", "move('up')", show=False, id="conversations.up", tooltip="The one above."),
+        Binding("down", "move('down')", show=False, id="conversations.down", tooltip="The one below."),
+        Binding("pageup", "move('page_up')", show=False, id="conversations.page_up", tooltip="A page up."),
+        Binding("pagedown", "move('page_down')", show=False, id="conversations.page_down", tooltip="A page down."),
+    ]
+
+    @dataclass
+    class ConversationChosen(Message):
+        """The user wants to go on with this conversation."""
+
+        id: ConversationId
+
+    @dataclass
+    class NewChatWanted(Message):
+        """The user wants to begin a new conversation."""
+
+    @dataclass
+    class ListChanged(Message):
+        """The list is another; `highlight` names the conversation to go to."""
+
+        highlight: ConversationId | None = None
+
+    @dataclass
+    class StoreFailed(Message):
+        """The store could not do what was asked."""
+
+        error: VlmtuiError
+
+    @dataclass
+    class PreviewRead(Message):
+        """What a conversation's preview shows."""
+
+        entry: Entry
+        turns: Sequence[StoredTurn]
+
+    @dataclass
+    class SwatchesMade(Message):
+        """Small pictures, by the hash of their attachment."""
+
+        swatches: dict[str, Swatch]
+
+    def __init__(self, keeper: Keeper, *, cache: Path, open_id: ConversationId | None = None) -> None:
+        """`cache`: the folder of the thumbnails. `open_id`: the conversation of the chat below, if it has one."""
+        super().__init__()
+        self.conversations = ConversationList(keeper, open_id)
+        self._cache = cache
+        self._swatches: dict[str, Swatch] = {}
+        self._swatches_asked: set[str] = set()
+        self._search_timer: Timer | None = None
+        self._preview_timer: Timer | None = None
+        self._renamed: Entry | None = None
+
+    def compose(self) -> ComposeResult:
+        with Horizontal(id="top"):
+            yield Static("vlmtui", id="brand")
+            yield Static("Conversations", id="subtitle")
+            yield Static(id="count", markup=False)
+        yield SearchInput(id="search", placeholder="/ searches everything that was said", compact=True)
+        with Horizontal(id="body"):
+            with Container(id="conversations"):
+                pictures = self._swatches if self._has_pictures else None
+                yield ConversationListView(pictures, open_id=self.conversations.open_id, id="list")
+                yield Static(id="nothing", markup=False)
+                yield RenameInput(id="rename", compact=True)
+            with VerticalScroll(id="side", can_focus=False):
+                yield ConversationPreview(id="preview")
+        yield Footer(show_command_palette=False)
+
+    def on_mount(self) -> None:
+        self._view.focus()
+        self._find("")
+
+    # -- what comes back from the store
+
+    @on(ListChanged)
+    def _list_changed(self, event: ListChanged) -> None:
+        found = self.conversations
+        self._view.show(found.entries, highlight=event.highlight)
+        count = f"{len(found.entries):,}{'' if found.is_whole else '+'}"
+        self.query_one("#count", Static).update(f"{count} found" if found.query else count)
+        nothing = self.query_one("#nothing", Static)
+        nothing.display = not found.entries
+        self._view.display = bool(found.entries)
+        told = f"Nothing with “{one_line(found.query)}” was said. Esc clears the search."
+        nothing.update(told if found.query else _EMPTY)
+        self.refresh_bindings()
+
+    @on(StoreFailed)
+    def _store_failed(self, event: StoreFailed) -> None:
+        self.notify(one_line(str(event.error)), severity="error", timeout=10, markup=False)
+
+    @on(PreviewRead)
+    def _preview_read(self, event: PreviewRead) -> None:
+        current = self._view.current
+        if current is not None and current.id == event.entry.id:
+            self.query_one(ConversationPreview).show(event.entry, event.turns, self.conversations.query)
+            self.query_one("#side").scroll_home(animate=False)
+
+    @on(SwatchesMade)
+    def _swatches_made(self, event: SwatchesMade) -> None:
+        self._swatches.update(event.swatches)
+        self._view.refresh()
+
+    @on(Worker.StateChanged)
+    def _worker_changed(self, event: Worker.StateChanged) -> None:
+        if event.state is WorkerState.ERROR and event.worker.error is not None:
+            raise event.worker.error
+
+    # -- what the list and the inputs say
+
+    @on(ConversationListView.Highlighted)
+    def _highlighted(self, event: ConversationListView.Highlighted) -> None:
+        if event.entry is None:
+            self.query_one(ConversationPreview).show(None)
+        elif self._preview_timer is None:
+            self._preview_timer = self.set_timer(_PREVIEW_AFTER_S, self._preview_current)
+        self.refresh_bindings()
+
+    @on(ConversationListView.Chosen)
+    def _chosen(self, event: ConversationListView.Chosen) -> None:
+        self.post_message(self.ConversationChosen(event.entry.id))
+
+    @on(ConversationListView.InView)
+    def _in_view(self, event: ConversationListView.InView) -> None:
+        if event.is_near_end and not self.conversations.is_whole:
+            self._load_more()
+        firsts = [entry.pictures.first for entry in event.entries if entry.pictures.first is not None]
+        wanted = [item for item in firsts if item.sha256 not in self._swatches_asked]
+        if wanted and self._has_pictures:
+            self._swatches_asked.update(item.sha256 for item in wanted)
+            self._make_swatches(wanted)
+
+    @on(Input.Changed, "#search")
+    def _search_changed(self) -> None:
+        if self._search_timer is not None:
+            self._search_timer.stop()
+        self._search_timer = self.set_timer(_SEARCH_AFTER_S, self._search_now)
+
+    @on(Input.Submitted, "#search")
+    def _search_submitted(self) -> None:
+        self.action_open()
+
+    @on(Input.Submitted, "#rename")
+    def _title_written(self, event: Input.Submitted) -> None:
+        entry = self._renamed
+        self._leave_rename()
+        if entry is not None:
+            self._change(self.conversations.rename(entry, event.value), highlight=entry.id)
+
+    @on(RenameInput.Left)
+    def _leave_rename(self) -> None:
+        if self._renamed is not None:
+            self._renamed = None
+            self.query_one(RenameInput).display = False
+            self._view.focus()
+
+    # -- actions
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        match action:
+            case "open" | "rename" | "pin" | "delete":
+                return self.is_mounted and self._view.current is not None
+            case "undo":
+                return bool(self.conversations.deleted)
+            case _:
+                return True
+
+    def action_open(self) -> None:
+        """Go on with the highlighted conversation."""
+        entry = self._view.current
+        if entry is None:
+            self.app.bell()
+        else:
+            self.post_message(self.ConversationChosen(entry.id))
+
+    def action_search(self) -> None:
+        """Write what to search for."""
+        self.query_one(SearchInput).focus()
+
+    def action_rename(self) -> None:
+        """Write another title over the old one."""
+        entry, region = self._view.current, self._view.region_of_title()
+        if entry is None or region is None:
+            return
+        self._renamed = entry
+        title = self.query_one(RenameInput)
+        title.value = one_line(entry.conversation.title)
+        title.styles.offset = region.offset
+        title.styles.width = region.width
+        title.display = True
+        title.focus()
+
+    def action_pin(self) -> None:
+        """Keep the highlighted conversation on top, or no more."""
+        entry = self._view.current
+        if entry is not None:
+            self._change(self.conversations.toggle_pin(entry), highlight=entry.id)
+
+    def action_delete(self) -> None:
+        """Delete the highlighted conversation; it can be brought back."""
+        entry = self._view.current
+        if entry is not None:
+            self._change(self.conversations.delete(entry), told=f"Deleted “{title_of(entry)}”. u brings it back.")
+
+    def action_undo(self) -> None:
+        """Bring back the last one that was deleted here."""
+        self._undo()
+
+    def action_undelete(self) -> None:
+        """Bring back the last one that was deleted, here or before."""
+        self._undo()
+
+    def action_new(self) -> None:
+        """Begin a new conversation."""
+        self.post_message(self.NewChatWanted())
+
+    def action_back(self) -> None:
+        """Clear the search; with nothing to clear, go back."""
+        search = self.query_one(SearchInput)
+        if search.value:
+            search.value = ""
+            self._view.focus()
+        elif search.has_focus:
+            self._view.focus()
+        else:
+            self.dismiss()
+
+    def action_move(self, how: str) -> None:
+        """Move the highlight, also while one searches."""
+        self._view.action_move(how)
+
+    # -- work off the event loop
+
+    def _search_now(self) -> None:
+        self._search_timer = None
+        self._find(self.query_one(SearchInput).value.strip())
+
+    def _preview_current(self) -> None:
+        self._preview_timer = None
+        if self._view.current is not None and self.has_class("-wide"):
+            self._preview(self._view.current)
+
+    @work(exit_on_error=False, group="find", exclusive=True)
+    async def _find(self, query: str) -> None:
+        await self._tell(self.conversations.find(query))
+
+    @work(exit_on_error=False, group="more", exclusive=True)
+    async def _load_more(self) -> None:
+        await self._tell(self.conversations.more())
+
+    @work(exit_on_error=False, group="change")
+    async def _change(
+        self, change: Awaitable[object], *, highlight: ConversationId | None = None, told: str = ""
+    ) -> None:
+        await self._tell(change, highlight=highlight, told=told)
+
+    async def _tell(
+        self, change: Awaitable[object], *, highlight: ConversationId | None = None, told: str = ""
+    ) -> None:
+        try:
+            await change
+        except VlmtuiError as error:
+            self.post_message(self.StoreFailed(error))
+            return
+        self.post_message(self.ListChanged(highlight))
+        if told:
+            self.notify(told, timeout=8, markup=False)
+
+    @work(exit_on_error=False, group="change")
+    async def _undo(self) -> None:
+        try:
+            last = await self.conversations.undo()
+        except VlmtuiError as error:
+            self.post_message(self.StoreFailed(error))
+            return
+        self.post_message(self.ListChanged(last.id))
+        self.notify(f"“{one_line(last.title) or 'untitled'}” is back.", markup=False)
+
+    @work(exit_on_error=False, group="preview", exclusive=True)
+    async def _preview(self, entry: Entry) -> None:
+        try:
+            self.post_message(self.PreviewRead(entry, await self.conversations.preview(entry)))
+        except VlmtuiError as error:
+            self.post_message(self.StoreFailed(error))
+
+    @work(thread=True, exit_on_error=False, group="swatches")
+    def _make_swatches(self, attachments: Sequence[Attachment]) -> None:
+        from vlmtui.media.thumbnails import thumbnail
+
+        made: dict[str, Swatch] = {}
+        for item in attachments:
+            try:
+                small = thumbnail(item, self._cache, _PIXELS).resize(SWATCH).convert("RGB")
+            except VlmtuiError:
+                # The picture is gone: the list does without.
+                continue
+            pixels = small.tobytes()
+            colours = [f"#{pixels[at : at + 3].hex()}" for at in range(0, len(pixels), 3)]
+            width = SWATCH[0]
+            made[item.sha256] = tuple(tuple(colours[at : at + width]) for at in range(0, len(colours), width))
+        self.post_message(self.SwatchesMade(made))
+
+    @property
+    def _view(self) -> ConversationListView:
+        return self.query_one(ConversationListView)
+
+    @property
+    def _has_pictures(self) -> bool:
+        found = getattr(self.app, "graphics", None)
+        return isinstance(found, Graphics) and found.mode != "off"

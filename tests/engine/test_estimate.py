@@ -1,0 +1,33 @@
+"""What the record of the bundled model says an attachment takes is what the real engine then counts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from tests.support.pictures import Easel
+from vlmtui.domain.conversation import user_turn
+from vlmtui.domain.sampling import Sampling
+from vlmtui.engine.client import WorkerClient
+from vlmtui.engine.session import make_request, render
+from vlmtui.media.stage import stage
+from vlmtui.registry.estimate import estimated_tokens
+from vlmtui.registry.match import Model
+
+pytestmark = pytest.mark.engine
+SIZES = [(1, 1), (37, 37), (168, 168), (640, 480), (300, 900), (2000, 40)]
+
+
+async def test_the_engine_counts_what_the_record_foretold(engine: WorkerClient, shapes: Model, tmp_path: Path) -> None:
+    items = []
+    for width, height in SIZES:
+        path = tmp_path / f"{width} by {height}.png"
+        Image.new("RGB", (width, height), "red").save(path)
+        items.append(stage(path, tmp_path / "media"))
+    items.append(Easel(tmp_path).clip("blue", "circle", "up").attachment)
+    prompt = make_request(shapes.family, [user_turn("What?", items)], Sampling(), mode="chat").prompt
+    ready = await render(engine, prompt)
+    counted = [span.tokens for span in sorted(ready.media, key=lambda span: (span.modality, span.index))]
+    assert [estimated_tokens(shapes.family, item) for item in items] == counted

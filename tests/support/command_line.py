@@ -1,0 +1,75 @@
+"""`vlmtui` called in this process, in a folder of its own, with a fake worker behind it."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import io
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+import vlmtui.bootstrap
+from tests.support.fake_worker import fake_launcher
+from vlmtui.cli import main
+from vlmtui.engine.host import WorkerHost
+from vlmtui.paths import Paths
+from vlmtui.protocol.endpoint import Endpoint
+
+
+class Ran(NamedTuple):
+    """What a command came to."""
+
+    code: int
+    out: str
+    err: str
+
+
+class CommandLine:
+    """Calls the command line. `paths` are the folders that it works in."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+        self.paths = Paths.below(folder)
+        self._monkeypatch = monkeypatch
+        self._capsys = capsys
+
+    def __call__(self, *arguments: str, stdin: str = "") -> Ran:
+        self._monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(stdin.encode())))
+        try:
+            code = main(arguments)
+        except SystemExit as end:
+            code = int(end.code or 0)
+        return Ran(code, *self._capsys.readouterr())
+
+    def json(self, *arguments: str) -> Any:
+        """What a command that is fine prints, with `--json`."""
+        ran = self(*arguments, "--json")
+        assert ran.code == 0, ran.err
+        return json.loads(ran.out)
+
+    @property
+    def workers(self) -> list[Endpoint]:
+        return Endpoint.all(self.paths)
+
+
+@contextmanager
+def opened(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Iterator[CommandLine]:
+    """The command line of a folder; its workers are ended at the end."""
+    monkeypatch.setenv("VLMTUI_DATA_DIR", str(folder))
+    monkeypatch.setenv("HF_HUB_CACHE", str(folder / "hub"))
+    for name in ("VLMTUI_MODEL", "VLMTUI_SEED", "VLMTUI_TEMPERATURE"):
+        monkeypatch.delenv(name, raising=False)
+    host = functools.partial(WorkerHost, launcher=fake_launcher())
+    monkeypatch.setattr(vlmtui.bootstrap, "WorkerHost", host)
+    yield CommandLine(folder, monkeypatch, capsys)
+    asyncio.run(_stop_all(Paths.below(folder)))
+
+
+async def _stop_all(paths: Paths) -> None:
+    host = WorkerHost(paths)
+    for worker in await host.found():
+        await host.stop_worker(worker.endpoint)

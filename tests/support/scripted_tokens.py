@@ -1,0 +1,103 @@
+"""The tokenizer of the scripted engine: a word is a token, with the space before it; special tokens are their own.
+
+An id depends on nothing but the text. The texts of a prompt's tokens together are the prompt.
+"""
+
+from __future__ import annotations
+
+import re
+import zlib
+from collections.abc import Iterable, Mapping, Sequence
+
+from vlmtui.domain.attachment import Attachment
+from vlmtui.domain.engine import Candidate, MediaSpan, Token, TokenLogprob, Vocabulary
+
+IMAGE_TOKENS = 16
+"""Tokens that every attachment takes in a scripted prompt."""
+SPECIAL_TOKENS = (
+    "<|im_start|>", "<|im_end|>", "<|endoftext|>", "<|vision_start|>", "<|vision_end|>", "<|image_pad|>",
+    "<|video_pad|>", "<image>", "<video>",
+)  # fmt: skip
+PLACEHOLDERS = {
+    "image": ("<image>", "<|image_pad|>"),
+    "video": ("<video>", "<|video_pad|>"),
+}
+SIZE = (112, 112)
+"""What a scripted processor makes of every picture: 8 × 8 patches of 14 pixels, four to a token."""
+
+_SPECIAL = "|".join(re.escape(token) for token in SPECIAL_TOKENS)
+_TOKEN = re.compile(rf"{_SPECIAL}|\s*(?:(?!{_SPECIAL})\S)+|\s+")
+
+
+def tokens_of(text: str) -> list[str]:
+    """The tokens by their texts; together they are the text."""
+    return _TOKEN.findall(text)
+
+
+def token_id(text: str) -> int:
+    if text in SPECIAL_TOKENS:
+        return SPECIAL_TOKENS.index(text)
+    return 1000 + zlib.crc32(text.encode()) % 99_991
+
+
+def vocabulary_of(texts: Iterable[str]) -> Vocabulary:
+    return {token_id(text): Token(text=text, special=text in SPECIAL_TOKENS) for text in texts}
+
+
+def cut(text: str, count: int) -> list[str]:
+    """The text as so many tokens: its words where they are as many, else equal slices."""
+    words = tokens_of(text)
+    if len(words) == count:
+        return words
+    return [text[len(text) * number // count : len(text) * (number + 1) // count] for number in range(count)]
+
+
+def with_media(text: str, attachments: Sequence[Attachment]) -> tuple[list[str], tuple[MediaSpan, ...]]:
+    """The prompt's tokens, each attachment's placeholder as `IMAGE_TOKENS` of it, and where they stand. Attachments
+    without a placeholder stand at the front."""
+    tokens = tokens_of(text)
+    waiting = list(enumerate(attachments))
+    found: list[str] = []
+    spans: list[MediaSpan] = []
+
+    def put(number: int, item: Attachment, token: str) -> None:
+        spans.append(_span(item, attachments[:number], len(found)))
+        found.extend([token] * IMAGE_TOKENS)
+
+    held = sum(any(token in names for names in PLACEHOLDERS.values()) for token in tokens)
+    for _ in range(max(0, len(attachments) - held)):
+        number, item = waiting.pop(0)
+        put(number, item, PLACEHOLDERS[item.modality][0])
+    for token in tokens:
+        if waiting and token in PLACEHOLDERS[waiting[0][1].modality]:
+            number, item = waiting.pop(0)
+            put(number, item, token)
+        else:
+            found.append(token)
+    return found, tuple(spans)
+
+
+def scripted_logprob(text: str, count: int, top: Mapping[str, float] | None) -> tuple[TokenLogprob, Vocabulary]:
+    """The token with what might have come in its place, by text, the likeliest first: `top`, or something made up."""
+    values = dict(top or {text: -0.25, f"{text}?": -1.75, f"{text}!": -3.0})
+    own = values.get(text, -4.0)
+    best = sorted(values, key=lambda one: -values[one])[:count]
+    one = TokenLogprob(
+        token_id=token_id(text),
+        logprob=own,
+        top=tuple(Candidate(token_id=token_id(other), logprob=values[other]) for other in best),
+    )
+    return one, vocabulary_of([text, *best])
+
+
+def _span(item: Attachment, before: Sequence[Attachment], offset: int) -> MediaSpan:
+    return MediaSpan(
+        modality=item.modality,
+        index=sum(other.modality == item.modality for other in before),
+        offset=offset,
+        length=IMAGE_TOKENS,
+        tokens=IMAGE_TOKENS,
+        resized=SIZE,
+        grid=(1, 8, 8),
+        tensors={"pixel_values": (64, 1176), "image_grid_thw": (3,)},
+    )

@@ -1,0 +1,43 @@
+"""A scripted engine to compare with: its chat template is the bundled model's raw template, so that both prompts are
+the same, and of two requests the chat template's takes the first answer."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+
+import pytest
+
+from tests.support import scripted_engine
+from tests.support.scripted_engine import ScriptedEngine
+from vlmtui.domain.engine import ChatPrompt, EngineEvent, GenerateRequest, Prompt, RawPrompt
+from vlmtui.registry.loader import Registry
+from vlmtui.registry.prompts import raw_prompt
+
+SHAPES = Registry.bundled()["shapes"]
+
+
+def use_chat_template(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let every scripted engine write chat prompts as the bundled model's template does."""
+    plain = scripted_engine.prompt_text
+
+    def written(prompt: Prompt) -> str:
+        if not isinstance(prompt, ChatPrompt):
+            return plain(prompt)
+        raw = raw_prompt(SHAPES, prompt.turns)
+        assert isinstance(raw, RawPrompt)
+        return raw.text
+
+    generate = ScriptedEngine.generate
+
+    async def in_order(self: ScriptedEngine, request: GenerateRequest) -> AsyncGenerator[EngineEvent, None]:
+        if isinstance(request.prompt, RawPrompt) and not request.only_render:
+            while sum(isinstance(one.prompt, ChatPrompt) for one in self.requests) * 2 <= len(self.requests):
+                await asyncio.sleep(0)
+        async with aclosing(generate(self, request)) as events:
+            async for event in events:
+                yield event
+
+    monkeypatch.setattr(scripted_engine, "prompt_text", written)
+    monkeypatch.setattr(ScriptedEngine, "generate", in_order)

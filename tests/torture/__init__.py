@@ -1,0 +1,1 @@
+"""Kills everything that can be killed, at moments drawn by a seed, and looks whether anything was lost."""

@@ -1,0 +1,296 @@
+"""Rounds of a chat in a real terminal, each with something killed or broken in it, and a check after it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import sqlite3
+import sys
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+from typing import Literal
+
+import psutil
+
+from tests.support.terminal import Terminal
+from tests.torture.worker import said
+from vlmtui.engine.members import members
+from vlmtui.paths import Paths
+from vlmtui.protocol.endpoint import Endpoint
+from vlmtui.store.opening import FILE
+
+EngineKind = Literal["scripted", "vllm"]
+Blow = Literal["app", "server", "guardian", "core", "hang-up", "disk full", "draft", "none"]
+BLOWS: tuple[Blow, ...] = ("app", "server", "guardian", "core", "hang-up", "disk full", "draft", "none")
+_ROOT = Path(__file__).parents[2]
+_WORDS = {"scripted": 70, "vllm": 150}
+_KEPT_LATE_S = 2.5
+"""What was on the screen so long before the blow has to be in the store: text is stored every second."""
+_START_S, _END_S = 120.0, 60.0
+
+
+@dataclass
+class Losses:
+    """What a campaign found wrong, by kind, each with its round and a sentence."""
+
+    found: list[tuple[int, Blow, str]] = field(default_factory=list)
+
+    def add(self, number: int, blow: Blow, what: str) -> None:
+        self.found.append((number, blow, what))
+
+
+@dataclass
+class Asked:
+    """A question of the campaign and how far its answer must have come."""
+
+    question: str
+    whole: str
+    """The whole answer, blanks at its end removed."""
+    least: str = ""
+    """A beginning of the answer that must be in the store now."""
+    must_be_whole: bool = False
+
+
+class Campaign:
+    """Everything lives below one folder, which must have a short name (sockets)."""
+
+    def __init__(self, folder: Path, *, seed: int, engine: EngineKind = "scripted", keep_alive_s: float = 3.0) -> None:
+        self.folder = folder
+        self.random = Random(seed)
+        self.engine: EngineKind = engine
+        self.keep_alive_s = keep_alive_s
+        self.paths = Paths.below(folder / "data")
+        self.full = folder / "full"
+        self.asked: list[Asked] = []
+        self.losses = Losses()
+        self.rounds: Counter[Blow] = Counter()
+        self._draft = ""
+
+    # -- one round
+
+    def round(self, number: int, blow: Blow) -> None:
+        """Start the app, ask, strike, look."""
+        self.rounds[blow] += 1
+        try:
+            with self.open_app() as terminal:
+                self._check_resumed(terminal, number, blow)
+                self._one(terminal, number, blow)
+        except AssertionError as error:
+            first, _, screen = str(error).partition("\n")
+            (self.folder / f"screen-{number}.txt").write_text(screen)
+            self.losses.add(number, blow, f"{first} (screen-{number}.txt)")
+        self.full.unlink(missing_ok=True)
+        self.check_store(number, blow)
+
+    def open_app(self) -> Terminal:
+        begun = bool(self.asked) or bool(self._draft)
+        options = ["--continue"] if begun else ["--model", "shapes"]
+        command = [sys.executable, "-m", "tests.torture.app", self.engine, str(self.full), *options]
+        environment = {
+            "HOME": str(self.folder),
+            "PATH": os.environ["PATH"],
+            "PYTHONPATH": str(_ROOT),
+            "VLMTUI_DATA_DIR": str(self.folder / "data"),
+            "VLMTUI_GRAPHICS": "off",
+            "VLMTUI_KEEP_ALIVE": f"{self.keep_alive_s:g}s",
+        }
+        return Terminal([*command, "--keep-alive", f"{self.keep_alive_s:g}s"], env=environment, cwd=str(_ROOT))
+
+    def _check_resumed(self, terminal: Terminal, number: int, blow: Blow) -> None:
+        """The chat stands, and shows what was there before."""
+        draft = self._draft
+
+        def stands(text: str) -> bool:
+            return draft in text if draft else "Message, or / for commands" in text
+
+        terminal.wait_for(stands, timeout=_START_S)
+        if self.asked:
+            last = self.asked[-1]
+            if last.must_be_whole:
+                end = last.whole.split()[-1]
+                terminal.wait_for(lambda text: end in text or last.question in text, timeout=_START_S)
+                self._wait_for_store(lambda: self._answer_to(last) == last.whole, number, blow, "the answer's rest")
+        if draft:
+            terminal.type("\x7f" * len(draft))
+            terminal.wait_for("Message, or / for commands", timeout=_START_S)
+            self._draft = ""
+
+    def _one(self, terminal: Terminal, number: int, blow: Blow) -> None:
+        if blow == "draft":
+            self._leave_a_draft(terminal, number)
+            return
+        asked = self._ask(terminal, number)
+        if blow == "disk full":
+            self.full.touch()
+        words = asked.whole.split()
+        after = self.random.uniform(0.0, 0.9)
+        shown_at, shown = self._stream(terminal, words, int(len(words) * after))
+        self._strike(terminal, asked, blow, shown if time.monotonic() - shown_at > _KEPT_LATE_S else "")
+        terminal_is_there = blow not in ("app", "hang-up")
+        if terminal_is_there:
+            self._end_in_order(terminal, asked, blow)
+
+    def _ask(self, terminal: Terminal, number: int) -> Asked:
+        if self.engine == "scripted":
+            question = f"say {_WORDS['scripted']} k{number}"
+            whole = "".join(said(question)).strip()
+        else:
+            count = self.random.randint(100, _WORDS["vllm"])
+            question = f"Count to {count}."
+            whole = ""
+        asked = Asked(question, whole)
+        for key in question:
+            terminal.type(key)
+        terminal.wait_for(question)
+        terminal.press("enter")
+        self.asked.append(asked)
+        first = whole.split()[0] if whole else "1"
+        terminal.wait_for(first, timeout=_START_S)
+        return asked
+
+    def _stream(self, terminal: Terminal, words: list[str], count: int) -> tuple[float, str]:
+        """Wait until so many words stand on the screen; when that was, and they."""
+        if words and count:
+            terminal.wait_for(words[count - 1], timeout=_START_S)
+        return time.monotonic(), " ".join(words[:count])
+
+    def _strike(self, terminal: Terminal, asked: Asked, blow: Blow, shown: str) -> None:
+        asked.least = shown
+        match blow:
+            case "app":
+                os.kill(terminal.pid, signal.SIGKILL)
+                asked.must_be_whole = True
+            case "hang-up":
+                terminal.hang_up()
+                asked.must_be_whole = True
+            case "server" | "guardian" | "core":
+                self._kill_worker(blow)
+            case "disk full":
+                time.sleep(self.random.uniform(0.2, 1.5))
+                self.full.unlink()
+                asked.must_be_whole = True
+            case _:
+                asked.must_be_whole = True
+
+    def _end_in_order(self, terminal: Terminal, asked: Asked, blow: Blow) -> None:
+        if asked.must_be_whole and asked.whole:
+            terminal.wait_for(asked.whole.split()[-1], timeout=_START_S)
+            self._wait_for_store(lambda: self._answer_to(asked) == asked.whole, 0, blow, "the answer")
+        else:
+            self._wait_for_store(lambda: self._has_ended(asked), 0, blow, "the answer's end")
+        terminal.press("ctrl+q")
+        terminal.wait_for_end(timeout=_END_S)
+
+    def _leave_a_draft(self, terminal: Terminal, number: int) -> None:
+        self._draft = f"an unsent thought {number}"
+        terminal.type(self._draft)
+        terminal.wait_for(self._draft)
+        self._wait_for_store(lambda: self._draft in self._drafts(), number, "draft", "the draft")
+        os.kill(terminal.pid, signal.SIGKILL)
+
+    def _kill_worker(self, which: Blow) -> None:
+        for endpoint in Endpoint.all(self.paths):
+            for process in members(endpoint):
+                with contextlib.suppress(psutil.Error):
+                    if _role(process) == which:
+                        process.kill()
+
+    # -- looking
+
+    def check_store(self, number: int, blow: Blow) -> None:
+        """Everything asked, and of every answer what must be there, is in the database, and that is whole."""
+        with contextlib.closing(self._connect()) as database:
+            (found,) = database.execute("PRAGMA integrity_check").fetchone()
+        if found != "ok":
+            self.losses.add(number, blow, f"the database: {found}")
+        for asked in self.asked:
+            answer = self._answer_to(asked)
+            if answer is None:
+                self.losses.add(number, blow, f"the question {asked.question!r} is not in the store")
+            elif asked.whole and not asked.whole.startswith(answer):
+                self.losses.add(number, blow, f"the answer to {asked.question!r} holds something else: {answer!r}")
+            elif not answer.startswith(asked.least):
+                self.losses.add(number, blow, f"of the answer to {asked.question!r} only {answer!r} is in the store")
+
+    def check_processes(self) -> None:
+        """Once the keep-alive has passed, no process of any worker is left."""
+        deadline = time.monotonic() + self.keep_alive_s + _END_S
+        while left := self._processes():
+            if time.monotonic() > deadline:
+                self.losses.add(0, "none", f"processes left: {[process.cmdline() for process in left]}")
+                return
+            time.sleep(0.2)
+
+    def _processes(self) -> list[psutil.Process]:
+        inside: list[psutil.Process] = []
+        for process in psutil.process_iter():
+            with contextlib.suppress(psutil.Error, OSError):
+                if process.cwd().startswith(str(self.folder)) and process.status() != psutil.STATUS_ZOMBIE:
+                    inside.append(process)
+        return inside
+
+    def _wait_for_store(self, holds: object, number: int, blow: Blow, what: str) -> None:
+        deadline = time.monotonic() + _END_S
+        assert callable(holds)
+        while not holds():
+            if time.monotonic() > deadline:
+                self.losses.add(number, blow, f"{what} never got into the store")
+                return
+            time.sleep(0.1)
+
+    def _connect(self) -> sqlite3.Connection:
+        return sqlite3.connect(self.paths.data / FILE, timeout=10)
+
+    def _answer_to(self, asked: Asked) -> str | None:
+        """The newest answer to a question; None where the question is not there, empty where it has none."""
+        sql = (
+            "SELECT user.id, answer.text FROM turns user LEFT JOIN turns answer ON answer.parent = user.id "
+            "WHERE user.role = 'user' AND user.text = ? ORDER BY user.id DESC, answer.id DESC LIMIT 1"
+        )
+        with contextlib.closing(self._connect()) as database:
+            found = database.execute(sql, (asked.question,)).fetchone()
+        return None if found is None else str(found[1] or "").strip()
+
+    def _has_ended(self, asked: Asked) -> bool:
+        """Whether the store knows how the newest answer to a question ended."""
+        sql = (
+            "SELECT answer.state FROM turns user JOIN turns answer ON answer.parent = user.id "
+            "WHERE user.role = 'user' AND user.text = ? ORDER BY user.id DESC, answer.id DESC LIMIT 1"
+        )
+        with contextlib.closing(self._connect()) as database:
+            found = database.execute(sql, (asked.question,)).fetchone()
+        return found is not None and found[0] != "running"
+
+    def _drafts(self) -> str:
+        with contextlib.closing(self._connect()) as database:
+            return "\n".join(text for (text,) in database.execute("SELECT text FROM drafts"))
+
+
+def _role(process: psutil.Process) -> str:
+    command = process.cmdline()
+    if "--guardian" in command:
+        return "server"
+    if "vlmtui.worker" in command or "tests.torture.worker" in command:
+        return "guardian"
+    return "core" if any("EngineCore" in part for part in command) or "-c" in command else ""
+
+
+def run(folder: Path, *, rounds: int, seed: int, engine: EngineKind = "scripted") -> Campaign:
+    """A campaign of so many rounds; the first ones have each blow once."""
+    campaign = Campaign(folder, seed=seed, engine=engine, keep_alive_s=3.0 if engine == "scripted" else 60.0)
+    order = list(BLOWS)
+    campaign.random.shuffle(order)
+    started = time.monotonic()
+    for number in range(1, rounds + 1):
+        campaign.round(number, order[number - 1] if number <= len(order) else campaign.random.choice(BLOWS))
+        new = [text for at, _, text in campaign.losses.found if at == number]
+        print(f"round {number}: {'lost: ' + '; '.join(new) if new else 'nothing lost'}", flush=True)
+    campaign.check_processes()
+    took = time.monotonic() - started
+    struck = ", ".join(f"{blow} {count}" for blow, count in sorted(campaign.rounds.items()))
+    print(f"{rounds} rounds in {took:.0f} s ({struck}); losses: {len(campaign.losses.found)}", flush=True)
+    return campaign

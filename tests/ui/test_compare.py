@@ -1,0 +1,476 @@
+"""The comparison's screen: two prompts, their answers, the guard, what is kept."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from textual.widgets import Input, OptionList, Static
+
+from tests.support.scripted_engine import Die, Fail, Hold, Step
+from tests.support.toy_prompts import use_chat_template
+from tests.ui.conftest import Chat, StartChat, picture
+from vlmtui.domain.engine import Cancelled, ChatPrompt, Failure, RawPrompt
+from vlmtui.errors import ErrorKind
+from vlmtui.inspection.replay import from_json
+from vlmtui.store.records import Comparison as StoredComparison
+from vlmtui.ui.controllers.engine import EngineState
+from vlmtui.ui.screens.asking import ChoiceScreen, NameScreen
+from vlmtui.ui.screens.chat import ChatScreen
+from vlmtui.ui.screens.compare import CompareScreen
+from vlmtui.ui.screens.inspector import InspectorScreen
+from vlmtui.ui.screens.kept_comparison import KeptComparisonScreen
+from vlmtui.ui.widgets.compare_pane import AnswerPane, PromptPane
+from vlmtui.ui.widgets.diff_view import DiffView
+from vlmtui.ui.widgets.findings_list import FindingsList
+from vlmtui.ui.widgets.raw_editor import RawEditor
+
+TEMPLATE = "<|im_start|>user\n{}<|im_end|>\n<|im_start|>assistant\n"
+CAT = "<|vision_start|><|image_pad|><|vision_end|>"
+
+
+@dataclass
+class Comparing:
+    """The app with the comparison shown."""
+
+    chat: Chat
+
+    @property
+    def screen(self) -> CompareScreen:
+        assert isinstance(self.chat.app.screen, CompareScreen)
+        return self.chat.app.screen
+
+    @property
+    def editor(self) -> RawEditor:
+        return self.screen.query_one(RawEditor)
+
+    @property
+    def findings(self) -> FindingsList:
+        return self.screen.query_one(FindingsList)
+
+    @property
+    def left(self) -> str:
+        return self.screen.query_one("#chat-prompt", PromptPane).shown
+
+    @property
+    def difference(self) -> str:
+        return self.screen.query_one(DiffView).shown
+
+    def answer(self, mode: str) -> str:
+        return self.screen.query_one(f"#{mode}-answer", AnswerPane).shown
+
+    def facts(self, mode: str) -> str:
+        return self.text_of(f"#{mode}-answer .facts")
+
+    def text_of(self, selector: str) -> str:
+        return str(self.screen.query_one(selector, Static).render())
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        await self.chat.until(condition)
+
+    async def press(self, *keys: str) -> None:
+        await self.chat.pilot.press(*keys)
+
+    async def write(self, text: str) -> None:
+        """Let the editor hold this text, as if it was typed."""
+        self.editor.fill(text)
+        await self.until(lambda: self.screen.controller.draft.text == text)
+
+    async def send(self) -> None:
+        """Ask both and wait for their ends."""
+        await self.press("f5")
+        await self.until(lambda: self.screen.controller.is_over)
+        await self.until(lambda: all("…" not in self.facts(mode) for mode in ("chat", "raw")))
+
+    async def kept(self, count: int = 1) -> list[StoredComparison]:
+        """The comparisons in the store, once there are so many."""
+        await self.until(lambda: self.screen.comparisons_kept == count)
+        turn = self.chat.last.user_id
+        assert turn is not None
+        return await self.chat.controller.recorder.keeper.run(lambda store: store.comparisons(turn))
+
+
+StartComparing = Callable[..., AbstractAsyncContextManager[Comparing]]
+
+
+@pytest.fixture
+def comparing(chatting: StartChat, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> StartComparing:
+    """`async with comparing(answer, …, image=True) as compare`: "What is this?" written, and F10 pressed."""
+    use_chat_template(monkeypatch)
+
+    @asynccontextmanager
+    async def start(
+        *answers: list[Step], size: tuple[int, int] = (120, 40), image: bool = False
+    ) -> AsyncIterator[Comparing]:
+        async with chatting(*answers, size=size) as chat:
+            if image:
+                chat.app.run_action_id("attach", str(picture(tmp_path)))
+                await chat.until(lambda: len(chat.controller.staged) == 1)
+            await chat.write("What is this?")
+            yield await opened(chat)
+
+    return start
+
+
+async def opened(chat: Chat) -> Comparing:
+    await chat.pilot.press("f10")
+    await chat.until(lambda: isinstance(chat.app.screen, CompareScreen))
+    compare = Comparing(chat)
+    await compare.until(lambda: bool(compare.left) and bool(compare.editor.text))
+    return compare
+
+
+async def test_both_prompts_are_shown_with_chips_that_name_the_image(comparing: StartComparing) -> None:
+    async with comparing(image=True) as compare:
+        assert "[Image #1 cat.png · 16 tokens]" in compare.left
+        assert "<|image_pad|>" not in compare.left
+        assert compare.text_of("#chat-head") == "Chat template · 29 tokens (16 image)"
+        assert compare.editor.text == TEMPLATE.format(CAT + "What is this?")
+        assert compare.text_of(".legend") == "<|image_pad|> = Image #1 cat.png"
+        assert compare.text_of("#raw-head") == "Raw prompt · raw template"
+        marked = compare.editor.get_line(1)
+        assert [marked.plain[span.start : span.end] for span in marked.spans] == [
+            "<|vision_start|>",
+            "<|vision_end|>",
+            "<|im_end|>",
+            "<|image_pad|>",
+        ]
+        await compare.until(lambda: compare.findings.findings == [])
+        assert not compare.findings.display
+
+
+async def test_both_are_asked_at_once_shown_beside_each_other_and_kept(comparing: StartComparing) -> None:
+    go = asyncio.Event()
+    async with comparing(["A ", Hold(go), "cat."], ["A ", Hold(go), "cat."], image=True) as compare:
+        await compare.press("f5")
+        await compare.until(lambda: compare.answer("chat") == compare.answer("raw") == "A ")
+        assert "F9 stops" in compare.facts("chat")
+        assert "F10 stops" in compare.facts("raw")
+        go.set()
+        await compare.until(lambda: compare.answer("chat") == compare.answer("raw") == "A cat.")
+        await compare.until(lambda: "stop <|im_end|>" in compare.facts("chat"))
+        for mode in ("chat", "raw"):
+            assert "2 tokens" in compare.facts(mode)
+            assert "TTFT 50 ms" in compare.facts(mode)
+            assert "tok/s" in compare.facts(mode)
+            assert "(16 image)" in compare.facts(mode)
+        await compare.press("f6")
+        await compare.until(lambda: "Answers: identical" in compare.difference)
+        assert "Prompts: identical" in compare.difference
+        left, right = compare.chat.host.engine.requests
+        assert isinstance(left.prompt, ChatPrompt)
+        assert isinstance(right.prompt, RawPrompt)
+        assert right.prompt.text == TEMPLATE.format(CAT + "What is this?")
+        (kept,) = await compare.kept()
+        assert isinstance(kept.document, dict)
+        assert [side["answer"] for side in kept.document["sides"]] == ["A cat.", "A cat."]
+        assert "data" not in kept.document["attachments"][0] or kept.document["attachments"][0]["data"] is None
+
+
+async def test_the_left_answer_is_the_conversations_and_the_right_one_can_be(comparing: StartComparing) -> None:
+    async with comparing(["Left."], ["Right."], ["Next."]) as compare:
+        chat = compare.chat
+        await compare.send()
+        assert chat.last.answer.text == "Left."
+        assert chat.controller.draft.text == ""
+        await compare.press("alt+u")
+        await compare.until(lambda: chat.last.answer.text == "Right.")
+        await compare.press("alt+u")
+        await compare.until(lambda: "already" in chat.notes)
+        await compare.press("escape")
+        await chat.until(lambda: isinstance(chat.app.screen, ChatScreen))
+        await chat.until(lambda: chat.shown() == "Right.")
+        assert [old.text for old in chat.last.earlier] == ["Left."]
+        assert (chat.last.answer_siblings.position, chat.last.answer_siblings.count) == (2, 2)
+        await chat.say("And now?")
+        sent = chat.host.engine.requests[-1].prompt
+        assert isinstance(sent, ChatPrompt)
+        assert [turn.text for turn in sent.turns] == ["What is this?", "Right.", "And now?"]
+
+
+async def test_a_message_is_asked_again_without_touching_its_answer(
+    chatting: StartChat, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    use_chat_template(monkeypatch)
+    async with chatting(["One."], ["Two."], ["Three."]) as chat:
+        await chat.say("first")
+        compare = await opened(chat)
+        assert compare.editor.text == TEMPLATE.format("first")
+        await compare.send()
+        assert (compare.answer("chat"), compare.answer("raw")) == ("Two.", "Three.")
+        assert chat.last.answer.text == "One."
+        assert len(await compare.kept()) == 1
+
+
+async def test_one_side_is_stopped_and_the_other_goes_on(comparing: StartComparing) -> None:
+    go, never = asyncio.Event(), asyncio.Event()
+    async with comparing(["Half ", Hold(never)], ["All ", Hold(go), "of it."]) as compare:
+        await compare.press("f5")
+        await compare.until(lambda: compare.answer("chat") == "Half " and compare.answer("raw") == "All ")
+        await compare.press("f9")
+        await compare.until(lambda: "stopped by you" in compare.facts("chat"))
+        assert compare.screen.controller.raw.is_running
+        go.set()
+        await compare.until(lambda: compare.answer("raw") == "All of it.")
+        controller = compare.screen.controller
+        assert controller.chat.answer is not None
+        assert isinstance(controller.chat.answer.outcome, Cancelled)
+        await compare.press("f6")
+        await compare.until(lambda: "did not come to its end" in compare.difference)
+
+
+async def test_escape_stops_both_and_then_goes_back(comparing: StartComparing) -> None:
+    never = asyncio.Event()
+    async with comparing(["Half ", Hold(never)], ["Half ", Hold(never)]) as compare:
+        await compare.press("f5")
+        await compare.until(lambda: compare.answer("chat") == compare.answer("raw") == "Half ")
+        controller = compare.screen.controller
+        await compare.press("escape")
+        await compare.until(lambda: controller.is_over)
+        assert isinstance(compare.chat.app.screen, CompareScreen)
+        await compare.press("escape")
+        await compare.until(lambda: isinstance(compare.chat.app.screen, ChatScreen))
+
+
+async def test_one_side_fails_and_the_other_goes_on(comparing: StartComparing) -> None:
+    failure = Failure(kind=ErrorKind.CONTEXT_TOO_LONG, message="Too long [/x].", hint="Shorten it.")
+    async with comparing(["Fine."], [Fail(failure)]) as compare:
+        await compare.send()
+        assert compare.answer("chat") == "Fine."
+        assert "Too long [/x]." in compare.text_of("#raw-answer .failure")
+        assert "Shorten it." in compare.text_of("#raw-answer .failure")
+        await compare.press("f6")
+        await compare.until(lambda: "Prompts: identical" in compare.difference)
+        assert "The answer to the raw prompt did not come to its end." in compare.difference
+
+
+async def test_a_dead_engine_is_told_and_asked_again_once_it_is_back(comparing: StartComparing) -> None:
+    async with comparing(["Half ", Die()], ["Half ", Hold(asyncio.Event())], ["Whole."], ["Whole."]) as compare:
+        await compare.send()
+        for mode in ("chat", "raw"):
+            assert "The engine was killed." in compare.text_of(f"#{mode}-answer .failure")
+        host = compare.chat.host
+        await compare.until(lambda: len(host.engines) == 2)
+        await compare.until(lambda: compare.chat.app.engine_controller.state is EngineState.READY)
+        await compare.send()
+        assert compare.answer("chat") == compare.answer("raw") == "Whole."
+
+
+async def test_an_engine_that_stays_dead_is_loaded_again_by_the_send_key(comparing: StartComparing) -> None:
+    async with comparing(["Whole."], ["Whole."]) as compare:
+        controller = compare.chat.app.engine_controller
+        controller._restarts = 0
+        compare.chat.host.engine.die()
+        await compare.until(lambda: controller.state is EngineState.DEAD)
+        await compare.press("f5")
+        await compare.until(lambda: controller.state is EngineState.READY)
+        await compare.send()
+        assert compare.answer("chat") == compare.answer("raw") == "Whole."
+
+
+async def test_the_guard_names_what_is_wrong_and_one_key_mends_it(comparing: StartComparing) -> None:
+    async with comparing(image=True) as compare:
+        whole = compare.editor.text
+        await compare.write(whole.replace(CAT, ""))
+        await compare.until(lambda: len(compare.findings.findings) == 1)
+        (finding,) = compare.findings.findings
+        assert finding.blocks
+        await compare.press("f5")
+        await compare.until(lambda: "Not sent" in compare.chat.notes)
+        assert compare.chat.host.engine.requests == []
+        assert compare.chat.controller.draft.words == "What is this?"
+        await compare.press("f7")
+        assert compare.editor.caret == finding.start
+        await compare.press("f8")
+        await compare.until(lambda: compare.editor.text == whole)
+        await compare.until(lambda: not compare.findings.display)
+        await compare.press("ctrl+z")
+        await compare.until(lambda: compare.editor.text == whole.replace(CAT, ""))
+
+
+async def test_what_harms_nothing_is_sent_with_a_mark(comparing: StartComparing) -> None:
+    async with comparing(["A."], ["B."]) as compare:
+        await compare.write(compare.editor.text.replace("<|im_end|>", ""))
+        await compare.until(lambda: len(compare.findings.findings) == 1)
+        assert not compare.findings.findings[0].blocks
+        await compare.send()
+        assert "Sent all the same: The user's turn is not closed" in compare.text_of("#raw-answer .mark")
+        await compare.press("f6")
+        await compare.until(lambda: "Prompts: different" in compare.difference)
+        assert "− chat template" in compare.difference
+        assert "<|im_end|>" in compare.difference
+        assert "Answers: different" in compare.difference
+
+
+async def test_the_prompts_are_compared_before_anything_is_sent(comparing: StartComparing) -> None:
+    async with comparing(image=True) as compare:
+        await compare.write(compare.editor.text.replace("user\n", "user"))
+        await compare.press("f6")
+        await compare.until(lambda: "a line break is missing in the raw prompt" in compare.difference)
+        assert "They are compared once both are there." in compare.difference
+        assert compare.chat.host.engine.requests == []
+        await compare.press("d")
+        await compare.until(lambda: compare.screen.view == "chat")
+
+
+async def test_a_change_after_the_answers_is_told(comparing: StartComparing) -> None:
+    async with comparing(["A."], ["A."]) as compare:
+        await compare.send()
+        await compare.write(compare.editor.text + "x")
+        await compare.press("f6")
+        await compare.until(lambda: "The raw prompt was changed since" in compare.difference)
+        assert "Prompts: identical" in compare.difference
+
+
+async def test_a_side_is_looked_into(comparing: StartComparing) -> None:
+    async with comparing(["A."], ["B."]) as compare:
+        await compare.press("f12")
+        await compare.until(lambda: "not made yet" in compare.chat.notes)
+        await compare.send()
+        await compare.press("f12")
+        await compare.until(lambda: isinstance(compare.chat.app.screen, InspectorScreen))
+        inspector = compare.chat.app.screen
+        assert isinstance(inspector, InspectorScreen)
+        assert inspector.inspected.answer == "B."
+
+
+async def test_log_probabilities_stand_at_the_first_differing_token(comparing: StartComparing) -> None:
+    async with comparing(["A", " red", " cat."], ["A", " blue", " cat."]) as compare:
+        await compare.press("alt+l")
+        await compare.until(lambda: "log-probabilities" in compare.text_of("#settings"))
+        await compare.send()
+        await compare.press("f6")
+        await compare.until(lambda: "First differing token: 1" in compare.difference)
+        assert "·red  log-probability -0.250 (77.9%)" in compare.difference
+        assert "·blue  log-probability -0.250 (77.9%)" in compare.difference
+
+
+@pytest.mark.parametrize("size", [(80, 24), (99, 30)])
+async def test_a_narrow_terminal_shows_one_side_at_a_time(comparing: StartComparing, size: tuple[int, int]) -> None:
+    async with comparing(size=size) as compare:
+        sides = [compare.screen.query_one(name) for name in ("#chat-side", "#raw-side", "#difference")]
+
+        def shown() -> list[bool]:
+            return [side.region.area > 0 for side in sides]
+
+        for expected in ([True, False, False], [False, True, False], [False, False, True], [True, False, False]):
+            await compare.until(lambda expected=expected: shown() == expected)  # type: ignore[misc]
+            await compare.press("f6")
+        assert compare.text_of("#tabs").split()[:3] == ["Chat", "Raw", "Difference"]
+
+
+async def test_a_wide_terminal_shows_both(comparing: StartComparing) -> None:
+    async with comparing(size=(100, 30)) as compare:
+        sides = [compare.screen.query_one(name) for name in ("#chat-side", "#raw-side")]
+        await compare.until(lambda: all(side.region.area > 0 for side in sides))
+
+
+async def test_what_was_typed_stays_for_the_next_time(comparing: StartComparing) -> None:
+    async with comparing() as compare:
+        await compare.write("my own prompt")
+        await compare.press("escape")
+        chat = compare.chat
+        await chat.until(lambda: isinstance(chat.app.screen, ChatScreen))
+        assert chat.controller.draft.words == "What is this?"
+        again = await opened(chat)
+        assert again.editor.text == "my own prompt"
+        assert again.text_of("#raw-head") == "Raw prompt · your text"
+
+
+async def test_prompts_are_saved_and_filled_in(comparing: StartComparing) -> None:
+    async with comparing() as compare:
+        template = compare.editor.text
+        await compare.write("my own prompt")
+        await compare.press("ctrl+s")
+        await compare.until(lambda: isinstance(compare.chat.app.screen, NameScreen))
+        compare.chat.app.screen.query_one(Input).value = "mine"
+        await compare.press("enter")
+        await compare.until(lambda: "Saved as mine" in compare.chat.notes)
+        for line, expected in ((1, template), (2, "my own prompt"), (0, template)):
+            await compare.press("ctrl+o")
+            await compare.until(lambda: isinstance(compare.chat.app.screen, ChoiceScreen))
+            lines = compare.chat.app.screen.query_one(OptionList)
+            assert "mine" in str(lines.get_option_at_index(2).prompt)
+            lines.highlighted = line
+            await compare.press("enter")
+            await compare.until(lambda: isinstance(compare.chat.app.screen, CompareScreen))
+            await compare.until(lambda expected=expected: compare.editor.text == expected)  # type: ignore[misc]
+
+
+async def test_a_kept_comparison_opens_again_read_only_and_runs_again(comparing: StartComparing) -> None:
+    async with comparing(["Left."], ["Right."], ["More."], ["More."], image=True) as compare:
+        await compare.write(compare.editor.text.replace("user\n", "user"))
+        await compare.send()
+        await compare.kept()
+        await compare.press("alt+k")
+        chat = compare.chat
+        await chat.until(lambda: isinstance(chat.app.screen, ChoiceScreen))
+        assert "other prompts, other answers" in str(
+            chat.app.screen.query_one(OptionList).get_option_at_index(0).prompt
+        )
+        await compare.press("enter")
+        await chat.until(lambda: isinstance(chat.app.screen, KeptComparisonScreen))
+        kept = chat.app.screen
+        assert not kept.query(RawEditor)
+        await chat.until(lambda: kept.query_one("#raw-answer", AnswerPane).shown == "Right.")
+        assert "[Image #1 cat.png · 16 tokens]" in kept.query_one("#raw-prompt", PromptPane).shown
+        await compare.press("f6")
+        await chat.until(lambda: "Answers: different" in kept.query_one(DiffView).shown)
+        assert "a line break is missing" in kept.query_one(DiffView).shown
+        await compare.press("ctrl+r")
+        await chat.until(lambda: isinstance(chat.app.screen, CompareScreen))
+        await compare.until(lambda: compare.text_of("#raw-head") == "Raw prompt · earlier comparison")
+        await compare.send()
+        assert len(await compare.kept(2)) == 2
+
+
+async def test_the_chat_opens_its_comparisons(comparing: StartComparing) -> None:
+    async with comparing(["Left."], ["Right."]) as compare:
+        chat = compare.chat
+        await compare.send()
+        await compare.kept()
+        await compare.press("escape")
+        await chat.until(lambda: isinstance(chat.app.screen, ChatScreen))
+        await chat.send("/comparisons")
+        await chat.until(lambda: isinstance(chat.app.screen, ChoiceScreen))
+        await compare.press("enter")
+        await chat.until(lambda: isinstance(chat.app.screen, KeptComparisonScreen))
+        await compare.press("escape")
+        await chat.until(lambda: isinstance(chat.app.screen, ChatScreen))
+
+
+async def test_it_is_exported_where_the_user_says(comparing: StartComparing, tmp_path: Path) -> None:
+    async with comparing(["Left."], ["Right."]) as compare:
+        await compare.press("f2")
+        await compare.until(lambda: "nothing to export" in compare.chat.notes)
+        await compare.send()
+        for name in ("a.json", "a.html", "a.md"):
+            await compare.press("f2")
+            await compare.until(lambda: isinstance(compare.chat.app.screen, NameScreen))
+            compare.chat.app.screen.query_one(Input).value = str(tmp_path / name)
+            await compare.press("enter")
+            await compare.until(lambda name=name: (tmp_path / name).exists())  # type: ignore[misc]
+        assert [side.answer for side in from_json((tmp_path / "a.json").read_bytes()).sides] == ["Left.", "Right."]
+
+
+async def test_hostile_text_is_made_visible(comparing: StartComparing) -> None:
+    async with comparing(["a\x1b[2Jb"], ["[/x] \u202eok"]) as compare:
+        await compare.write("raw \x1b]0;t\x07 [/x]")
+        await compare.send()
+        assert compare.answer("chat") == "a␛[2Jb"
+        assert "\u202e" not in compare.answer("raw")
+        text = "\n".join(strip.text for strip in compare.screen._compositor.render_strips())
+        assert "\x1b" not in text
+        assert "raw ␛]0;t␇ [/x]" in text
+        assert compare.screen.controller.draft.text == "raw \x1b]0;t\x07 [/x]"
+
+
+async def test_there_has_to_be_something_to_compare(chatting: StartChat) -> None:
+    async with chatting() as chat:
+        await chat.pilot.press("f10")
+        await chat.until(lambda: "nothing to compare yet" in chat.notes)
+        assert isinstance(chat.app.screen, ChatScreen)

@@ -1,0 +1,78 @@
+"""What the comparison looks like, at the smallest size and at a comfortable one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from textual.widgets import Input, TextArea
+
+from tests.support.scripted_engine import ScriptedHost
+from tests.support.toy_prompts import use_chat_template
+from tests.ui.conftest import AppPilot, MakeApp, Until, picture
+from tests.ui.test_screens_look import SIZES, SnapCompare, of, still
+from vlmtui.ui.screens.chat import ChatScreen
+from vlmtui.ui.screens.compare import CompareScreen
+from vlmtui.ui.widgets.composer import Composer
+from vlmtui.ui.widgets.diff_view import DiffView
+from vlmtui.ui.widgets.findings_list import FindingsList
+from vlmtui.ui.widgets.raw_editor import RawEditor
+
+LEFT = ["The", " picture", " shows", " a", " red", " circle", " at", " the", " left."]
+RIGHT = ["The", " picture", " shows", " a", " blue", " circle", " at", " the", " top."]
+
+
+@pytest.fixture(autouse=True)
+def still_cursor(monkeypatch: pytest.MonkeyPatch) -> None:
+    use_chat_template(monkeypatch)
+    for widget in (Input, TextArea):
+        monkeypatch.setattr(widget, "_restart_blink", lambda self: None)
+
+
+async def asked(pilot: AppPilot, until: Until, folder: Path) -> CompareScreen:
+    """Both were asked, the raw prompt without a line break and an end of the turn."""
+    app = of(pilot)
+    await until(pilot, lambda: isinstance(app.screen, ChatScreen))
+    chat = app.chat_controller
+    assert chat is not None
+    app.run_action_id("attach", str(picture(folder)))
+    await until(pilot, lambda: len(chat.staged) == 1)
+    app.screen.query_one(Composer).insert("What is this?")
+    await pilot.press("f10")
+    await until(pilot, lambda: isinstance(app.screen, CompareScreen))
+    screen = app.screen
+    assert isinstance(screen, CompareScreen)
+    editor = screen.query_one(RawEditor)
+    await until(pilot, lambda: bool(editor.text))
+    editor.fill(editor.text.replace("user\n", "user").replace("<|im_end|>", ""))
+    await until(pilot, lambda: len(screen.query_one(FindingsList).findings) == 1)
+    await pilot.press("f5")
+    await until(pilot, lambda: screen.comparisons_kept == 1)
+    return screen
+
+
+@SIZES
+def test_two_sides(
+    snap_compare: SnapCompare, make_app: MakeApp, until: Until, tmp_path: Path, size: tuple[int, int]
+) -> None:
+    async def before(pilot: AppPilot) -> None:
+        screen = await asked(pilot, until, tmp_path)
+        screen.turn_to("raw")
+        await pilot.pause()
+
+    app = make_app(ScriptedHost(answers=[list(LEFT), list(RIGHT)]), initial_model="shapes")
+    assert snap_compare(still(app), run_before=before, terminal_size=size)
+
+
+@SIZES
+def test_the_difference(
+    snap_compare: SnapCompare, make_app: MakeApp, until: Until, tmp_path: Path, size: tuple[int, int]
+) -> None:
+    async def before(pilot: AppPilot) -> None:
+        screen = await asked(pilot, until, tmp_path)
+        screen.turn_to("difference")
+        await until(pilot, lambda: "Answers: different" in screen.query_one(DiffView).shown)
+        await pilot.pause()
+
+    app = make_app(ScriptedHost(answers=[list(LEFT), list(RIGHT)]), initial_model="shapes")
+    assert snap_compare(still(app), run_before=before, terminal_size=size)

@@ -1,0 +1,433 @@
+"""The list of stored conversations."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from pathlib import Path
+
+import pytest
+from textual.message import Message
+from textual.widgets import Input, Static
+from textual.widgets._footer import FooterKey
+
+from tests.ui.conftest import AppPilot, MakeApp, StartChat, Until, picture
+from vlmtui.config.settings import Settings
+from vlmtui.domain.attachment import Attachment
+from vlmtui.domain.conversation import user_turn
+from vlmtui.errors import bad_input
+from vlmtui.media.stage import stage
+from vlmtui.paths import Paths
+from vlmtui.store.records import ConversationId, Outcome, Recipe, Snippet
+from vlmtui.store.store import Store
+from vlmtui.ui.app import VlmtuiApp
+from vlmtui.ui.controllers.conversation_list import PAGE, ago, undelete_last
+from vlmtui.ui.controllers.keeper import Keeper
+from vlmtui.ui.graphics import Graphics
+from vlmtui.ui.screens.chat import ChatScreen
+from vlmtui.ui.screens.conversations import ConversationsScreen, RenameInput
+from vlmtui.ui.screens.models import ModelsScreen
+from vlmtui.ui.widgets.conversation_list import ConversationListView, marked
+from vlmtui.ui.widgets.conversation_preview import ConversationPreview
+
+MANY = 250
+HOSTILE = "\x1b[2J[/x] \u202egnp"
+
+
+@dataclass
+class Listing:
+    """The app with the screen shown."""
+
+    app: VlmtuiApp
+    pilot: AppPilot
+    keeper: Keeper
+    _until: Until
+    posted: list[Message] = field(default_factory=list)
+
+    @property
+    def screen(self) -> ConversationsScreen:
+        assert isinstance(self.app.screen, ConversationsScreen)
+        return self.app.screen
+
+    @property
+    def view(self) -> ConversationListView:
+        return self.screen.query_one(ConversationListView)
+
+    @property
+    def titles(self) -> list[str]:
+        return [entry.conversation.title for entry in self.view.entries]
+
+    @property
+    def notes(self) -> str:
+        return "\n".join(note.message for note in self.app._notifications)
+
+    @property
+    def preview(self) -> str:
+        return str(self.screen.query_one(ConversationPreview).content)
+
+    def text(self) -> str:
+        return "\n".join(strip.text.rstrip() for strip in self.screen._compositor.render_strips())
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        await self._until(self.pilot, condition)
+
+    async def press(self, *keys: str) -> None:
+        await self.pilot.press(*keys)
+
+    async def search(self, text: str) -> None:
+        await self.press("slash")
+        self.screen.query_one("#search", Input).value = text
+        await self.until(lambda: self.screen.conversations.query == text)
+        await self.pilot.pause()
+
+
+ShowList = Callable[..., AbstractAsyncContextManager[Listing]]
+Fill = Callable[[Store], object]
+
+
+def talk(
+    store: Store, title: str, *said: tuple[str, str], attachments: list[Attachment] | None = None, model: str = "shapes"
+) -> ConversationId:
+    """A stored conversation; what was said, in pairs."""
+    conversation = store.new_conversation(title=title, model=model)
+    for question, text in said:
+        leaf = store.conversation(conversation).leaf
+        asked = store.add_turn(conversation, leaf, user_turn(question, attachments or []))
+        answer = store.begin_answer(asked, Recipe(model=model))
+        store.end_answer(answer, text, Outcome(state="complete"))
+    return conversation
+
+
+def three(store: Store) -> list[ConversationId]:
+    return [
+        talk(store, "Shapes", ("What is it?", "A red circle."), ("And where?", "At the left.")),
+        talk(store, "Cats", ("Who is it?", "Two cats on a sofa.")),
+        talk(store, "Receipts", ("Read it", "Total: 12.80")),
+    ]
+
+
+@pytest.fixture
+def listing(plain_chat: None, make_app: MakeApp, until: Until, tmp_path: Path) -> ShowList:
+    """`async with listing(fill, size=…) as shown`: the screen over the picker, the store filled before."""
+
+    @asynccontextmanager
+    async def start(
+        fill: Fill = three,
+        *,
+        size: tuple[int, int] = (80, 24),
+        pictures: bool = False,
+        open_title: str | None = None,
+    ) -> AsyncIterator[Listing]:
+        paths = Paths.below(tmp_path)
+        keeper = Keeper(paths)
+        await keeper.run(fill)
+        all_of_them = await keeper.run(lambda store: store.conversations())
+        ids = {one.conversation.title: one.conversation.id for one in all_of_them}
+        app = make_app(settings=Settings(graphics="halfcell" if pictures else "off"))
+        app.graphics = Graphics("halfcell" if pictures else "off")
+        posted: list[Message] = []
+        async with app.run_test(size=size, message_hook=posted.append) as pilot:
+            await until(pilot, lambda: isinstance(app.screen, ModelsScreen))
+            screen = ConversationsScreen(
+                keeper, cache=paths.cache / "thumbnails", open_id=ids[open_title] if open_title else None
+            )
+            app.push_screen(screen)
+            await until(pilot, lambda: app.screen is screen and bool(screen.query("#count")))
+            await until(pilot, lambda: bool(str(screen.query_one("#count", Static).content)))
+            await pilot.pause()
+            yield Listing(app, pilot, keeper, until, posted)
+        await keeper.close()
+
+    return start
+
+
+async def test_the_last_changed_stands_first_and_enter_opens_it(listing: ShowList) -> None:
+    async with listing() as shown:
+        assert shown.titles == ["Receipts", "Cats", "Shapes"]
+        text = shown.text()
+        assert "shapes · 4 turns" in text
+        assert "just now" in text
+        wanted = shown.view.entries[1].id
+        await shown.press("down", "enter")
+        await shown.until(
+            lambda: (
+                [item.id for item in shown.posted if isinstance(item, ConversationsScreen.ConversationChosen)][-1:]
+                == [wanted]
+            )
+        )
+
+
+async def test_an_empty_list_says_what_to_do(listing: ShowList) -> None:
+    async with listing(lambda store: None) as shown:
+        assert "Nothing is stored yet" in shown.text()
+        await shown.press("enter", "delete", "p", "r", "u")
+        assert not shown.screen.query_one(RenameInput).display
+        await shown.press("escape")
+        await shown.until(lambda: isinstance(shown.app.screen, ModelsScreen))
+
+
+async def test_typing_searches_all_that_was_said_and_marks_it(listing: ShowList) -> None:
+    async with listing() as shown:
+        await shown.press("slash", *"circ")
+        await shown.until(lambda: shown.titles == ["Shapes"])
+        snippet = shown.view.entries[0].listed.snippet
+        assert snippet is not None
+        line = marked(snippet)
+        assert [line.plain[span.start : span.end] for span in line.spans if "warning" in str(span.style)] == ["circle"]
+        assert "A red circle." in shown.text()
+        assert "1 found" in shown.text()
+        wanted = shown.view.entries[0].id
+        await shown.press("escape")
+        await shown.until(lambda: len(shown.titles) == 3)
+        assert shown.view.has_focus
+        await shown.search("circle")
+        await shown.press("enter")
+        await shown.until(
+            lambda: any(
+                isinstance(item, ConversationsScreen.ConversationChosen) and item.id == wanted for item in shown.posted
+            )
+        )
+
+
+async def test_a_title_is_found_too_and_nothing_found_says_so(listing: ShowList) -> None:
+    async with listing() as shown:
+        await shown.search("rece")
+        assert shown.titles == ["Receipts"]
+        await shown.press("slash")
+        shown.screen.query_one("#search", Input).value = '[/x] "OR \x1b'
+        await shown.until(lambda: shown.titles == [])
+        assert "Nothing with" in shown.text()
+        assert "\x1b" not in shown.text()
+
+
+@pytest.mark.parametrize("key", ["f2", "r"])
+async def test_a_title_is_written_in_its_place(listing: ShowList, key: str) -> None:
+    async with listing() as shown:
+        await shown.press("down", key)
+        title = shown.screen.query_one(RenameInput)
+        await shown.until(lambda: title.has_focus)
+        assert title.value == "Cats"
+        await shown.pilot.pause()
+        assert title.region.y == shown.view.region.y + 2
+        assert title.region.height == 1
+        title.value = "  Two   cats "
+        await shown.press("enter")
+        await shown.until(lambda: "Two cats" in shown.titles)
+        current = shown.view.current
+        assert current is not None
+        assert current.conversation.title == "Two cats"
+        assert shown.view.has_focus
+        stored = await shown.keeper.run(lambda store: store.conversation(current.id))
+        assert stored.title == "Two cats"
+
+
+async def test_escape_and_an_empty_title_leave_the_old_one(listing: ShowList) -> None:
+    async with listing() as shown:
+        title = shown.screen.query_one(RenameInput)
+        for value, key in (("Other", "escape"), ("   ", "enter")):
+            await shown.press("r")
+            await shown.until(lambda: title.has_focus)
+            title.value = value
+            await shown.press(key)
+            await shown.until(lambda: not title.display and shown.view.has_focus)
+        await shown.until(lambda: "needs a title" in shown.notes)
+        assert shown.titles == ["Receipts", "Cats", "Shapes"]
+
+
+async def test_a_pinned_one_stands_first(listing: ShowList) -> None:
+    async with listing() as shown:
+        await shown.press("end", "p")
+        await shown.until(lambda: shown.titles == ["Shapes", "Receipts", "Cats"])
+        assert "★ Shapes" in shown.text()
+        assert shown.view.highlighted == 0
+        await shown.press("p")
+        await shown.until(lambda: shown.titles == ["Receipts", "Cats", "Shapes"])
+        assert "★" not in shown.text()
+
+
+async def test_what_was_deleted_comes_back(listing: ShowList) -> None:
+    async with listing() as shown:
+        await shown.press("u")
+        await shown.press("down", "delete")
+        await shown.until(lambda: shown.titles == ["Receipts", "Shapes"])
+        await shown.until(lambda: "Deleted “Cats”" in shown.notes)
+        current = shown.view.current
+        assert current is not None
+        assert current.conversation.title == "Shapes", "the one that took its place"
+        await shown.press("delete")
+        await shown.until(lambda: shown.titles == ["Receipts"])
+        await shown.press("u")
+        await shown.until(lambda: shown.titles == ["Receipts", "Shapes"])
+        await shown.press("u")
+        await shown.until(lambda: shown.titles == ["Receipts", "Cats", "Shapes"])
+        assert await shown.keeper.run(lambda store: store.deleted()) == []
+        await shown.press("u")
+        assert shown.titles == ["Receipts", "Cats", "Shapes"]
+
+
+async def test_the_open_conversation_is_marked_and_not_deleted(listing: ShowList) -> None:
+    async with listing(open_title="Cats") as shown:
+        await shown.press("down", "delete")
+        await shown.until(lambda: "This conversation is open" in shown.notes)
+        assert shown.titles == ["Receipts", "Cats", "Shapes"]
+
+
+async def test_the_last_deleted_one_is_brought_back_from_elsewhere(tmp_path: Path) -> None:
+    keeper = Keeper(Paths.below(tmp_path))
+    ids = await keeper.run(three)
+    for one in ids[:2]:
+        await keeper.run(lambda store, one=one: store.delete(one))  # type: ignore[misc]
+    assert (await undelete_last(keeper)).title == "Cats"
+    assert (await undelete_last(keeper)).title == "Shapes"
+    with pytest.raises(Exception, match="No conversation was deleted"):
+        await undelete_last(keeper)
+    await keeper.close()
+
+
+async def test_thousands_are_loaded_as_one_scrolls(listing: ShowList) -> None:
+    def fill(store: Store) -> None:
+        with store.together():
+            for number in range(MANY):
+                store.new_conversation(title=f"conversation {number}", model="shapes")
+
+    async with listing(fill) as shown:
+        assert len(shown.titles) == PAGE
+        assert f"{PAGE}+" in shown.text()
+        await shown.press("down", "down", "pagedown", "up")
+        assert shown.view.highlighted == 1 + shown.view._page
+        await shown.press("end")
+        await shown.until(lambda: len(shown.titles) == 2 * PAGE)
+        assert shown.view.highlighted == PAGE - 1
+        await shown.press("end")
+        await shown.until(lambda: len(shown.titles) == MANY)
+        assert shown.titles == [f"conversation {number}" for number in reversed(range(MANY))]
+        assert len(shown.screen.query("*")) < 60, "an entry is no widget"
+        await shown.press("end", "delete")
+        await shown.until(lambda: len(shown.titles) == MANY - 1)
+
+
+async def test_hostile_text_is_shown_and_not_obeyed(listing: ShowList) -> None:
+    def fill(store: Store) -> None:
+        talk(store, f"title {HOSTILE}", (f"question {HOSTILE}", f"answer {HOSTILE}"), model=f"model {HOSTILE}")
+
+    async with listing(fill, size=(120, 40)) as shown:
+        await shown.until(lambda: "answer" in shown.preview)
+        text = shown.text()
+        assert "\x1b" not in text + shown.preview
+        assert "\u202e" not in text + shown.preview
+        assert "title ␛[2J[/x] <U+202E>gnp" in text
+        await shown.search("answer")
+        await shown.until(lambda: "␛" in shown.text().split("answer", 1)[1])
+        assert "\x1b" not in shown.text()
+        await shown.press("escape", "r")
+        await shown.until(lambda: shown.screen.query_one(RenameInput).has_focus)
+        assert "\x1b" not in shown.text()
+
+
+@pytest.mark.parametrize(("width", "is_wide"), [(80, False), (109, False), (110, True), (160, True)])
+async def test_the_last_messages_are_beside_the_list_where_there_is_room(
+    listing: ShowList, width: int, is_wide: bool
+) -> None:
+    async with listing(size=(width, 24)) as shown:
+        await shown.until(lambda: shown.screen.query_one("#side").display is is_wide)
+        if is_wide:
+            await shown.until(lambda: "Total: 12.80" in shown.preview)
+            await shown.press("down")
+            await shown.until(lambda: "Two cats on a sofa." in shown.preview)
+            await shown.search("left")
+            await shown.until(lambda: "At the left." in shown.preview and "red" not in shown.preview)
+
+
+async def test_pictures_are_small_and_counted(listing: ShowList, tmp_path: Path) -> None:
+    def fill(store: Store) -> None:
+        item = stage(picture(tmp_path), store.media)
+        talk(store, "With", ("What is it?", "A red picture."), attachments=[item])
+        talk(store, "Without", ("Hello", "Hello."))
+
+    async with listing(fill, pictures=True) as shown:
+        assert "1 image" in shown.text()
+        await shown.until(lambda: "▀▀▀▀" in shown.text())
+        assert shown.text().count("▀▀▀▀") == 2, "two lines of one picture"
+
+
+async def test_a_store_that_cannot_be_read_is_told(listing: ShowList, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with listing() as shown:
+
+        def refused(*_: object, **__: object) -> None:
+            raise bad_input("The disk is gone [/x].")
+
+        monkeypatch.setattr(Store, "conversations", refused)
+        monkeypatch.setattr(Store, "pin", refused)
+        await shown.press("p")
+        await shown.until(lambda: "The disk is gone [/x]." in shown.notes)
+        assert shown.titles == ["Receipts", "Cats", "Shapes"]
+
+
+async def test_n_asks_for_a_new_chat(listing: ShowList) -> None:
+    async with listing() as shown:
+        await shown.press("n")
+        await shown.until(lambda: any(isinstance(item, ConversationsScreen.NewChatWanted) for item in shown.posted))
+
+
+async def test_every_hint_of_the_footer_fits_on_a_small_terminal(listing: ShowList) -> None:
+    async with listing() as shown:
+        await shown.until(lambda: "Delete" in [key.description for key in shown.screen.query(FooterKey)])
+        for key in shown.screen.query(FooterKey):
+            assert shown.screen.region.contains_region(key.region), key.description
+
+
+def test_times_are_short() -> None:
+    now = datetime(2026, 3, 12, 15, 0)
+    before = {
+        timedelta(seconds=20): "just now",
+        timedelta(minutes=5): "5 min ago",
+        timedelta(hours=3): "3 h ago",
+        timedelta(hours=20): "yesterday",
+        timedelta(days=2): "Tuesday",
+        timedelta(days=30): "10 Feb",
+        timedelta(days=400): "5 Feb 2025",
+        timedelta(seconds=-90): "just now",
+    }
+    for age, told in before.items():
+        assert ago(int((now - age).timestamp() * 1000), now.timestamp()) == told
+
+
+def test_a_snippet_is_one_line() -> None:
+    line = marked(Snippet("a\n\x1bred\tcircle", ((3, 6),)))
+    assert line.plain == "a ␛red circle"
+
+
+async def test_the_chat_goes_on_with_the_chosen_conversation_and_begins_new_ones(chatting: StartChat) -> None:
+    async with chatting(["First answer."], ["Second answer."]) as chat:
+        await chat.say("first question")
+        first = chat.controller.conversation
+        await chat.pilot.press("ctrl+l")
+        await chat.until(lambda: isinstance(chat.app.screen, ConversationsScreen))
+        await chat.pilot.press("n")
+        await chat.until(lambda: isinstance(chat.app.screen, ChatScreen) and not chat.controller.exchanges)
+        await chat.say("second question")
+        assert chat.controller.conversation != first
+        await chat.send("/conversations")
+        await chat.until(lambda: isinstance(chat.app.screen, ConversationsScreen))
+        view = chat.app.screen.query_one(ConversationListView)
+        await chat.until(lambda: len(view.entries) == 2)
+        await chat.pilot.press("down")
+        await chat.until(lambda: view.current is not None and view.current.id == first)
+        await chat.pilot.press("enter")
+        await chat.until(lambda: isinstance(chat.app.screen, ChatScreen) and chat.controller.conversation == first)
+        await chat.until(lambda: "First answer." in chat.screen_text())
+        assert "Second answer." not in chat.screen_text()
+
+
+async def test_a_slash_command_brings_back_what_was_deleted(chatting: StartChat) -> None:
+    async with chatting() as chat:
+        keeper = chat.app.services.keeper
+        conversation = await keeper.run(lambda store: talk(store, "Cats", ("Who?", "Two cats.")))
+        await keeper.run(lambda store: store.delete(conversation))
+        await chat.send("/undelete")
+        await chat.until(lambda: "“Cats” is back" in chat.notes)
+        assert await keeper.run(lambda store: store.deleted()) == []
+        await chat.send("/undelete")
+        await chat.until(lambda: "No conversation was deleted" in chat.notes)

@@ -1,0 +1,200 @@
+"""One turn asked several ways at once."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from textual.widgets import Input, RadioButton, Static, TextArea
+
+from tests.support.scripted_engine import Hold, Step
+from tests.ui.conftest import Chat, StartChat
+from tests.ui.test_screens_look import SIZES
+from vlmtui.domain.engine import ChatPrompt
+from vlmtui.inspection.replay import from_json
+from vlmtui.ui.screens.asking import ChoiceScreen
+from vlmtui.ui.screens.chat import ChatScreen
+from vlmtui.ui.screens.fan_form import FanFormScreen
+from vlmtui.ui.screens.fan_out import FanOutScreen
+from vlmtui.ui.screens.inspector import InspectorScreen
+from vlmtui.ui.widgets.answer_grid import AnswerPane
+
+RED: list[Step] = ["a ", "red ", "circle"]
+BLUE: list[Step] = ["a ", "blue ", "circle"]
+
+
+def fanned(chat: Chat) -> FanOutScreen:
+    assert isinstance(chat.app.screen, FanOutScreen)
+    return chat.app.screen
+
+
+async def fan(chat: Chat, text: str) -> FanOutScreen:
+    """Give the plan as a command, and wait for all answers and their differences."""
+    chat.app.run_action_id("fan_out", text)
+    await chat.until(lambda: isinstance(chat.app.screen, FanOutScreen) and fanned(chat).differences is not None)
+    await chat.pilot.pause()
+    return fanned(chat)
+
+
+def seen(chat: Chat) -> str:
+    return "\n".join(strip.text.rstrip() for strip in chat.app.screen._compositor.render_strips())
+
+
+def of(pane: AnswerPane, what: str) -> str:
+    return str(pane.query_one(what, Static).render())
+
+
+def seeds(chat: Chat) -> list[int | None]:
+    return [request.sampling.seed for request in chat.host.engine.requests]
+
+
+@SIZES
+async def test_a_draft_is_answered_with_every_seed_and_one_is_chosen(
+    chatting: StartChat, size: tuple[int, int]
+) -> None:
+    async with chatting(RED, BLUE, RED, ["Fine."], size=size) as chat:
+        await chat.write("What is this?")
+        screen = await fan(chat, "seed=1,2,3 temperature=0.8")
+        assert seeds(chat) == [1, 2, 3]
+        assert {request.sampling.temperature for request in chat.host.engine.requests} == {0.8}
+        panes = list(screen.query(AnswerPane))
+        assert [of(pane, ".text > Static") for pane in panes] == ["a red circle", "a blue circle", "a red circle"]
+        assert "the base" in of(panes[0], ".label")
+        assert "differs from token 1 on" in of(panes[1], ".label")
+        assert "same as the base" in of(panes[2], ".label")
+        assert chat.controller.draft.words == "What is this?"
+        await chat.pilot.press("right", "enter")
+        await chat.until(lambda: isinstance(chat.app.screen, ChatScreen) and bool(chat.controller.exchanges))
+        await chat.until(lambda: chat.last.answer_id is not None and chat.last.answer_siblings.count == 3)
+        assert chat.last.answer.text == "a blue circle"
+        assert not chat.controller.draft.words
+        assert chat.composer.text == ""
+        await chat.until(lambda: "a blue circle" in chat.screen_text())
+        await chat.say("Sure?")
+        prompt = chat.host.engine.requests[-1].prompt
+        assert isinstance(prompt, ChatPrompt)
+        assert [turn.text for turn in prompt.turns] == ["What is this?", "a blue circle", "Sure?"]
+
+
+async def test_the_last_message_gets_another_answer_and_keeps_its_own(chatting: StartChat) -> None:
+    async with chatting(["First."], ["Second."], ["Third."]) as chat:
+        await chat.say("Hello")
+        await fan(chat, "temperature=0,1")
+        await chat.pilot.press("enter")
+        await chat.until(lambda: isinstance(chat.app.screen, ChatScreen) and chat.last.answer.text == "Second.")
+        await chat.until(lambda: chat.last.answer_siblings.count == 3)
+        assert len(chat.controller.exchanges) == 1
+        recipe = chat.last.recipe
+        assert recipe is not None
+        assert recipe.sampling.temperature == 0
+        await chat.pilot.press("alt+left")
+        await chat.until(lambda: chat.last.answer.text == "Third.")
+        assert chat.last.recipe is not None
+        assert chat.last.recipe.sampling.temperature == 1
+
+
+async def test_other_wordings_and_the_one_that_is_chosen_is_the_message(chatting: StartChat) -> None:
+    async with chatting(["One."], ["Two."], ["Three."]) as chat:
+        await chat.say("Hello")
+        chat.app.run_action_id("fan_out")
+        await chat.until(lambda: isinstance(chat.app.screen, FanFormScreen))
+        form = chat.app.screen
+        await chat.until(lambda: bool(form.query("#by-prompt")) and not form.query_one("#prompts").display)
+        form.query_one("#by-prompt", RadioButton).value = True
+        await chat.until(lambda: form.query_one("#prompts").display)
+        form.query_one("#prompts", TextArea).text = "Hello\nGood morning"
+        await chat.pilot.pause()
+        await chat.pilot.press("ctrl+s")
+        await chat.until(lambda: isinstance(chat.app.screen, FanOutScreen) and fanned(chat).differences is not None)
+        await chat.pilot.press("right", "enter")
+        await chat.until(lambda: isinstance(chat.app.screen, ChatScreen) and chat.last.user.text == "Good morning")
+        await chat.until(lambda: chat.last.user_siblings.count == 2)
+        assert [one.user.text for one in chat.controller.exchanges] == ["Good morning"]
+        assert chat.last.answer.text == "Three."
+
+
+async def test_the_form_says_what_is_wrong_before_anything_is_asked(chatting: StartChat) -> None:
+    async with chatting(RED, RED) as chat:
+        await chat.write("Hello")
+        await chat.pilot.press("alt+f")
+        await chat.until(lambda: isinstance(chat.app.screen, FanFormScreen))
+        form = chat.app.screen
+        form.query_one("#values", Input).value = "1"
+        await chat.until(lambda: "Two to 8" in str(form.query_one("#problem", Static).render()))
+        await chat.pilot.press("ctrl+s")
+        assert chat.app.screen is form
+        form.query_one("#values", Input).value = "1, 2"
+        form.query_one("#temperature", Input).value = "0"
+        await chat.until(lambda: "all be the same" in str(form.query_one("#problem", Static).render()))
+        await chat.pilot.press("escape")
+        await chat.until(lambda: isinstance(chat.app.screen, ChatScreen))
+        assert not chat.host.engine.requests
+        assert chat.composer.text == "Hello"
+
+
+async def test_escape_stops_all_then_leaves_and_the_answers_are_there_again(chatting: StartChat) -> None:
+    held = asyncio.Event()
+    async with chatting(["Half ", Hold(held), "more"], ["Also ", Hold(held), "more"]) as chat:
+        await chat.write("Hello")
+        chat.app.run_action_id("fan_out", "seed=1,2")
+        await chat.until(lambda: isinstance(chat.app.screen, FanOutScreen) and "1 tokens" in seen(chat))
+        await chat.pilot.press("enter")
+        assert "not at its end" in chat.notes
+        await chat.pilot.press("escape")
+        await chat.until(lambda: fanned(chat).differences is not None)
+        assert len(chat.host.engine.cancelled) == 2
+        await chat.pilot.press("escape")
+        await chat.until(lambda: isinstance(chat.app.screen, ChatScreen))
+        assert chat.composer.text == "Hello"
+        await chat.pilot.press("alt+f")
+        await chat.until(lambda: isinstance(chat.app.screen, FanOutScreen))
+        assert [lane.answer.text for lane in fanned(chat).controller.lanes] == ["Half ", "Also "]
+        assert len(chat.host.engine.requests) == 2
+        await chat.pilot.press("n")
+        await chat.until(lambda: isinstance(chat.app.screen, FanFormScreen))
+
+
+async def test_another_base_the_inspector_and_the_export(
+    chatting: StartChat, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    async with chatting(RED, BLUE, BLUE) as chat:
+        await chat.write("Hello")
+        screen = await fan(chat, "seed=1,2,3 temperature=1")
+        await chat.pilot.press("right", "b")
+        await chat.until(lambda: "same as the base" in of(list(screen.query(AnswerPane))[2], ".label"))
+        await chat.pilot.press("i")
+        await chat.until(lambda: isinstance(chat.app.screen, InspectorScreen))
+        assert chat.app.screen.inspected.answer == "a blue circle"  # type: ignore[attr-defined]
+        await chat.pilot.press("escape")
+        await chat.until(lambda: chat.app.screen is screen)
+        for number, suffix in enumerate((".md", ".html", ".json")):
+            await chat.pilot.press("x")
+            await chat.until(lambda: isinstance(chat.app.screen, ChoiceScreen))
+            await chat.pilot.press(*["down"] * number, "enter")
+            target = tmp_path / f"vlmtui-fan-out{suffix}"
+            await chat.until(lambda target=target: target.exists())  # type: ignore[misc]
+        document = from_json((tmp_path / "vlmtui-fan-out.json").read_bytes())
+        assert [side.seed for side in document.sides] == [2, 1, 3]
+        assert "a red circle" in (tmp_path / "vlmtui-fan-out.md").read_text()
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [("seed=1", "several values"), ("hue=1,2", "nothing that"), ("seed", "no list"), ("seed=1,x", "whole number")],
+)
+async def test_a_plan_that_is_none_is_told(chatting: StartChat, text: str, said: str) -> None:
+    async with chatting() as chat:
+        await chat.write("Hello")
+        chat.app.run_action_id("fan_out", text)
+        await chat.until(lambda: said in chat.notes)
+        assert isinstance(chat.app.screen, ChatScreen)
+        assert chat.composer.text == "Hello"
+
+
+async def test_with_nothing_to_ask_that_is_said(chatting: StartChat) -> None:
+    async with chatting() as chat:
+        await chat.pilot.press("alt+f")
+        await chat.until(lambda: bool(chat.notes))
+        assert isinstance(chat.app.screen, ChatScreen)

@@ -1,0 +1,374 @@
+"""The inspector: what the model was really given."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import msgspec
+import pytest
+from textual.app import App
+from textual.pilot import Pilot
+
+from tests.support.pictures import Easel
+from tests.support.scripted_engine import DEFAULT_SPEC, Hold, Say, ScriptedEngine, Step, scripted_info
+from tests.ui.conftest import StartChat
+from tests.ui.test_frames import make_film
+from vlmtui.domain.attachment import Attachment
+from vlmtui.domain.conversation import Turn, user_turn
+from vlmtui.domain.engine import GenerateRequest
+from vlmtui.domain.sampling import Sampling
+from vlmtui.engine.session import Answer, make_request, run_turn
+from vlmtui.registry.loader import Registry
+from vlmtui.store.records import Recipe
+from vlmtui.ui.controllers.inspecting import PARTS, Inspected, Part
+from vlmtui.ui.graphics import Graphics, GraphicsMode
+from vlmtui.ui.screens.chat import ChatScreen
+from vlmtui.ui.screens.inspector import InspectorScreen
+from vlmtui.ui.screens.viewer import ViewerScreen
+from vlmtui.ui.themes import DARK, VARIABLES
+from vlmtui.ui.widgets.logprob_text import LogprobText
+from vlmtui.ui.widgets.media_parts import MediaParts
+from vlmtui.ui.widgets.token_table import TokenTable
+
+SIZES = pytest.mark.parametrize("size", [(80, 24), (120, 40)], ids=["80x24", "120x40"])
+SHAPES = Registry.bundled()["shapes"]
+TEMPLATE = "{% for message in messages %}<|im_start|>{{ message.role }}\n{{ message.content }}<|im_end|>\n{% endfor %}"
+INFO = msgspec.structs.replace(
+    scripted_info(),
+    chat_template=TEMPLATE,
+    special_tokens=("<|im_start|>", "<|im_end|>", "<image>"),
+    stop_tokens=("<|im_end|>", "<|endoftext|>"),
+    revision="0123abc",
+)
+DOUBTFUL: list[Step] = [
+    Say("A ", top={"A ": -0.01, "The ": -4.7}),
+    Say("red ", top={"red ": -0.4, "blue ": -1.1}),
+    Say("circle\n", top={"square\n": -0.5, "circle\n": -1.6}),
+    Say("[/x]\x1b[31m", top={"[/x]\x1b[31m": -3.5}),
+]
+
+
+class Host(App[None]):
+    def __init__(
+        self,
+        inspected: Inspected,
+        engine: ScriptedEngine | None,
+        cache: Path,
+        *,
+        again: Callable[[], GenerateRequest] | None = None,
+        mode: GraphicsMode = "halfcell",
+    ) -> None:
+        super().__init__()
+        self.graphics = Graphics(mode)
+        self.engine = engine
+        self.animation_level = "none"
+        self._made = (inspected, cache, again)
+
+    def get_theme_variable_defaults(self) -> dict[str, str]:
+        return dict(VARIABLES)
+
+    def on_mount(self) -> None:
+        self.register_theme(DARK)
+        self.theme = DARK.name
+        inspected, cache, again = self._made
+        self.push_screen(InspectorScreen(inspected, cache=cache, engine=lambda: self.engine, again=again))
+
+    @property
+    def inspector(self) -> InspectorScreen:
+        assert isinstance(self.screen, InspectorScreen)
+        return self.screen
+
+    def text(self) -> str:
+        return "\n".join(strip.text.rstrip() for strip in self.screen._compositor.render_strips())
+
+    @property
+    def notes(self) -> str:
+        return "\n".join(note.message for note in self._notifications)
+
+
+async def until(pilot: Pilot[None], condition: Callable[[], bool]) -> None:
+    for _ in range(600):
+        if condition():
+            return
+        await pilot.pause(0.01)
+    raise AssertionError("it never came to hold")
+
+
+async def opened(pilot: Pilot[None]) -> Host:
+    app = pilot.app
+    assert isinstance(app, Host)
+    await until(pilot, lambda: isinstance(app.screen, InspectorScreen) and app.inspector.taken is not None)
+    await pilot.pause()
+    return app
+
+
+async def engine_of(*answers: list[Step]) -> ScriptedEngine:
+    engine = ScriptedEngine(DEFAULT_SPEC, answers=answers, info=INFO)
+    async for _ in engine.load():
+        pass
+    return engine
+
+
+async def asked(engine: ScriptedEngine, *turns: Turn) -> Inspected:
+    request = make_request(SHAPES, turns, Sampling(seed=7))
+    answer = Answer(request.request_id)
+    async for event, _ in run_turn(engine, request):
+        answer.take(event)
+    return Inspected.of_answer("exchange 1", answer, request=request, info=engine.info)
+
+
+@pytest.fixture
+def circle(tmp_path: Path) -> Attachment:
+    return Easel(tmp_path).picture(("red", "circle", "top left")).attachment
+
+
+@SIZES
+async def test_every_part_is_shown(circle: Attachment, tmp_path: Path, size: tuple[int, int]) -> None:
+    engine = await engine_of(list(DOUBTFUL))
+    inspected = await asked(engine, user_turn("What is this?", [circle]))
+    async with Host(inspected, engine, tmp_path / "cache").run_test(size=size) as pilot:
+        app = await opened(pilot)
+        assert "<image> × 16 from " in app.text()
+        assert "What is this?" in app.text()
+        await pilot.press("2")
+        table = app.inspector.query_one(TokenTable)
+        head = next(row for row in range(len(table.rows)) if table.rows[row].is_head)
+        await until(pilot, lambda: table.text_of(head) in app.text().replace("…", ""))
+        assert "2–17 ▸" in table.text_of(head)
+        count = len(table.rows)
+        await pilot.press(*["down"] * head, "enter")
+        await until(pilot, lambda: len(table.rows) == count + 16)
+        await pilot.press("down", "space")
+        await until(pilot, lambda: len(table.rows) == count and table.highlighted == head)
+        await pilot.press("3")
+        await until(pilot, lambda: "112 × 112 pixels" in app.text())
+        assert "1 × 8 × 8 = 64" in app.text()
+        assert "pixel_values" in app.text()
+        await pilot.press("4")
+        await until(pilot, lambda: "{% for message in messages %}" in app.text())
+        await pilot.press("5")
+        await until(pilot, lambda: "0123abc" in app.text())
+        for word in ("Qwen2VLForConditionalGeneration", "the model's chat template", "<|endoftext|>", "0.32.0"):
+            assert word in app.text(), word
+        await pilot.press("6")
+        await until(pilot, lambda: "token 1 of 4" in app.text())
+        assert "␛[31m" in app.text()
+        assert "[/x]" in app.text()
+        assert [pane.id for pane in app.inspector.query("ContentSwitcher > *") if pane.display] == ["answer-part"]
+        await pilot.press("tab")
+        await until(pilot, lambda: app.inspector.part == "prompt")
+        await pilot.press("shift+tab")
+        await until(pilot, lambda: app.inspector.part == "answer")
+
+
+async def test_probabilities_are_asked_for_and_the_alternatives_are_seen(tmp_path: Path) -> None:
+    held = asyncio.Event()
+    engine = await engine_of(list(DOUBTFUL), [*DOUBTFUL[:1], Hold(held), *DOUBTFUL[1:]])
+    inspected = await asked(engine, user_turn("What is this?"))
+    async with Host(inspected, engine, tmp_path).run_test(size=(80, 24)) as pilot:
+        app = await opened(pilot)
+        await pilot.press("l")
+        await until(pilot, lambda: "the first time may take some seconds" in app.text())
+        await pilot.press("l")
+        held.set()
+        text = app.inspector.query_one(LogprobText)
+        await until(pilot, lambda: bool(text.tokens) and text.tokens[0].probability is not None)
+        await until(pilot, lambda: "99.00%" in app.text())
+        assert len(engine.requests) == 2, "a second press asks nothing while one is under way"
+        assert engine.requests[1].logprobs == 5
+        await pilot.press("n")
+        await until(pilot, lambda: text.pointed == 2 and "square" in app.text())
+        assert "20.19%" in app.text()
+        assert "60.65%" in app.text()
+        await pilot.press("down")
+        await until(pilot, lambda: text.pointed == 3 and "token 4 of 4" in app.text())
+        await pilot.press("up", "home")
+        await until(pilot, lambda: text.pointed == 0)
+        assert not [line for line in app.text().splitlines() if "another one" in line]
+
+
+async def test_another_answer_the_second_time_is_said(tmp_path: Path) -> None:
+    engine = await engine_of(["One."], ["Two."])
+    async with Host(await asked(engine, user_turn("Hi")), engine, tmp_path).run_test(size=(80, 24)) as pilot:
+        app = await opened(pilot)
+        await pilot.press("6", "l")
+        await until(pilot, lambda: "another one" in app.text() and "Two." in app.text())
+
+
+async def test_it_works_when_the_engine_is_gone(circle: Attachment, tmp_path: Path) -> None:
+    engine = await engine_of(["Red."])
+    inspected = await asked(engine, user_turn("Hi", [circle]))
+    async with Host(inspected, None, tmp_path / "cache").run_test(size=(80, 24)) as pilot:
+        app = await opened(pilot)
+        for number, part in enumerate(PARTS, 1):
+            await pilot.press(str(number))
+            await until(pilot, lambda part=part: app.inspector.part == part)  # type: ignore[misc]
+            assert app.inspector.query_one("#parts").display, part
+        await pilot.press("l")
+        await pilot.pause()
+        assert "Probabilities" not in app.text()
+
+
+async def test_an_engine_that_dies_over_the_question_is_told(tmp_path: Path) -> None:
+    engine = await engine_of(["Red."])
+    inspected = await asked(engine, user_turn("Hi"))
+    async with Host(inspected, engine, tmp_path).run_test(size=(80, 24)) as pilot:
+        app = await opened(pilot)
+        engine.die("The engine was killed.")
+        await pilot.press("l")
+        await until(pilot, lambda: "killed" in app.notes)
+        assert app.inspector.inspected.answer == "Red."
+
+
+async def test_parts_are_copied_and_saved_and_no_file_is_written_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    engine = await engine_of(["Red."])
+    inspected = await asked(engine, user_turn("Hi\nthere"))
+    async with Host(inspected, engine, tmp_path).run_test(size=(80, 24)) as pilot:
+        app = await opened(pilot)
+        await pilot.press("y")
+        await until(pilot, lambda: app.clipboard == inspected.text)
+        assert "\n" in app.clipboard
+        for number in (1, 2):
+            await pilot.press("s")
+            await until(pilot, lambda number=number: app.notes.count("Saved") == number)  # type: ignore[misc]
+        assert (tmp_path / "vlmtui-exchange-1-prompt.txt").read_text() == inspected.text
+        assert (tmp_path / "vlmtui-exchange-1-prompt-2.txt").exists()
+        await pilot.press("3", "s")
+        await until(pilot, lambda: "nothing here to save" in app.notes)
+
+
+async def test_a_stored_prompt_is_shown_and_rendered_again(tmp_path: Path) -> None:
+    engine = await engine_of(["Red."])
+    first = await asked(engine, user_turn("Hi"))
+    request = first.request
+    assert request is not None
+    recipe = Recipe(model=DEFAULT_SPEC.model, prompt=first.text, sampling=Sampling(), vllm_version="0.31.0")
+    stored = Inspected.of_answer("exchange 1", Answer("", ["Red."]), recipe=recipe)
+    async with Host(stored, engine, tmp_path, again=lambda: request).run_test(size=(80, 24)) as pilot:
+        app = await opened(pilot)
+        assert "user: Hi" in app.text()
+        await pilot.press("5")
+        await until(pilot, lambda: "0.31.0" in app.text())
+        await pilot.press("6")
+        await until(pilot, lambda: "Red." in app.text())
+        await pilot.press("2")
+        await until(pilot, lambda: "R renders it again" in app.text())
+        await pilot.press("r")
+        await until(pilot, lambda: "the same text as then" in app.text())
+        assert app.inspector.taken is not None
+        assert len(app.inspector.taken.tokens) == 2
+        assert len(engine.requests) == 1
+
+
+async def test_another_model_cannot_render_it_again(tmp_path: Path) -> None:
+    engine = await engine_of(["Red."])
+    first = await asked(engine, user_turn("Hi"))
+    request = first.request
+    assert request is not None
+    stored = Inspected.of_answer("exchange 1", Answer(""), recipe=Recipe(model="org/other", prompt="x"))
+    async with Host(stored, engine, tmp_path, again=lambda: request).run_test(size=(80, 24)) as pilot:
+        app = await opened(pilot)
+        await pilot.press("r")
+        await until(pilot, lambda: "org/other gave this answer" in app.notes)
+        assert app.inspector.inspected is stored
+
+
+async def test_the_picture_opens_at_the_size_it_was_given(circle: Attachment, tmp_path: Path) -> None:
+    engine = await engine_of(["Red."])
+    inspected = await asked(engine, user_turn("Hi", [circle]))
+    async with Host(inspected, engine, tmp_path / "cache").run_test(size=(80, 24)) as pilot:
+        app = await opened(pilot)
+        await pilot.press("3")
+        await until(pilot, lambda: bool(app.inspector.query(".picture")))
+        await pilot.press("enter")
+        await until(pilot, lambda: isinstance(app.screen, ViewerScreen) and app.screen.shown is not None)
+        assert isinstance(app.screen, ViewerScreen)
+        shown = app.screen.attachments[0]
+        assert (shown.width, shown.height) == (112, 112)
+        await pilot.press("escape")
+        await until(pilot, lambda: isinstance(app.screen, InspectorScreen))
+
+
+async def test_the_frames_of_a_video_with_their_times(tmp_path: Path) -> None:
+    engine = await engine_of(["A film."])
+    inspected = await asked(engine, user_turn("What?", [make_film(tmp_path, 16)]))
+    modes: tuple[GraphicsMode, ...] = ("halfcell", "off")
+    for mode in modes:
+        async with Host(inspected, engine, tmp_path / "cache", mode=mode).run_test(size=(120, 40)) as pilot:
+            app = await opened(pilot)
+            await pilot.press("3")
+            await until(pilot, lambda app=app: "8: 0.00 s" in app.text())  # type: ignore[misc]
+            pictures = app.inspector.query(MediaParts).first().query("#picture > *")
+            await until(pilot, lambda pictures=pictures, mode=mode: (len(pictures) > 1) == (mode == "halfcell"))  # type: ignore[misc]
+
+
+async def test_a_file_that_is_gone_is_said(circle: Attachment, tmp_path: Path) -> None:
+    engine = await engine_of(["Red."])
+    inspected = await asked(engine, user_turn("Hi", [circle]))
+    Path(circle.path).unlink()
+    async with Host(inspected, engine, tmp_path / "cache").run_test(size=(80, 24)) as pilot:
+        app = await opened(pilot)
+        await pilot.press("3")
+        await until(pilot, lambda: "gone or damaged" in app.text())
+        await pilot.press("enter")
+        await until(pilot, lambda: "gone or damaged" in app.notes)
+
+
+async def test_from_the_chat(chatting: StartChat, circle: Attachment) -> None:
+    async with chatting(["First."], ["Second."]) as chat:
+        chat.app.run_action_id("inspect")
+        await chat.until(lambda: "no prompt to look into" in chat.notes)
+        await chat.say("One?")
+        await chat.say("Two?")
+        await chat.pilot.press("f12")
+        await chat.until(lambda: isinstance(chat.app.screen, InspectorScreen) and chat.app.screen.taken is not None)
+        screen = chat.app.screen
+        assert isinstance(screen, InspectorScreen)
+        assert screen.inspected.title == "exchange 2"
+        assert "One?" in screen.inspected.text
+        await chat.pilot.press("l")
+        await chat.until(lambda: bool(screen.inspected.logprobs))
+        await chat.pilot.press("escape")
+        await chat.until(lambda: isinstance(chat.app.screen, ChatScreen))
+        assert [one.answer.text for one in chat.controller.exchanges] == ["First.", "Second."]
+        assert not chat.last.answer.logprobs
+        await chat.send("/inspect 1")
+        await chat.until(lambda: isinstance(chat.app.screen, InspectorScreen))
+        assert isinstance(chat.app.screen, InspectorScreen)
+        assert chat.app.screen.inspected.answer == "First."
+        await chat.pilot.press("escape")
+        chat.app.run_action_id("inspect", "7")
+        await chat.until(lambda: "no message 7" in chat.notes)
+
+
+@pytest.mark.parametrize("part", ["prompt", "tokens", "media", "request", "answer"])
+@SIZES
+def test_how_it_looks(
+    snap_compare: Callable[..., bool], circle: Attachment, tmp_path: Path, size: tuple[int, int], part: Part
+) -> None:
+    engine = asyncio.run(engine_of(list(DOUBTFUL), list(DOUBTFUL)))
+    turns = (user_turn("What is this?\nTell me.", [circle]),)
+    inspected = asyncio.run(asked(engine, *turns))
+    request = inspected.request
+    assert request is not None
+    inspected = replace(inspected, request=msgspec.structs.replace(request, request_id="0" * 32))
+
+    async def before(pilot: Pilot[None]) -> None:
+        app = await opened(pilot)
+        await pilot.press(str(PARTS.index(part) + 1))
+        if part == "answer":
+            await pilot.press("l")
+            await until(pilot, lambda: "99.00%" in app.text())
+            await pilot.press("n")
+            await until(pilot, lambda: "square" in app.text())
+        if part == "media":
+            await until(pilot, lambda: bool(app.inspector.query(".picture")))
+        await pilot.pause()
+
+    assert snap_compare(Host(inspected, engine, tmp_path / "cache"), run_before=before, terminal_size=size)

@@ -1,0 +1,127 @@
+"""What an attachment is said to cost before a model is loaded, held against the processors themselves."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from importlib import resources
+from importlib.util import find_spec
+
+import pytest
+
+from vlmtui.domain.attachment import Attachment, Modality, VideoSampling
+from vlmtui.errors import VlmtuiError
+from vlmtui.paths import bundled
+from vlmtui.registry.estimate import estimated_tokens, frames_of
+from vlmtui.registry.loader import Registry, parse_family
+from vlmtui.registry.token_rules import PatchTokens, SplitTokens, TileTokens
+
+SIZES = [(1, 1), (28, 28), (112, 112), (167, 168), (640, 480), (480, 640), (4032, 3024), (10000, 60), (333, 1000)]
+LONG = (10_000, 1)
+LONGEST = (364, 728, 1092, 1456)
+_COUNT = """
+import json, sys
+from transformers.models.idefics3.image_processing_pil_idefics3 import Idefics3ImageProcessorPil
+from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
+sizes = json.loads(sys.argv[1])
+config = json.load(open(sys.argv[2]))
+shapes = Qwen2VLImageProcessorPil(size=config["size"], patch_size=config["patch_size"], merge_size=config["merge_size"])
+found = {"shapes": [shapes.get_number_of_image_patches(height, width, {}) for width, height in sizes]}
+for longest in (364, 728, 1092, 1456):
+    one = Idefics3ImageProcessorPil(size={"longest_edge": longest})
+    found[longest] = [max(1, one.get_number_of_image_patches(height, width, {})[0]) for width, height in sizes]
+print(json.dumps(found))
+"""
+
+
+@pytest.fixture(scope="module")
+def registry() -> Registry:
+    return Registry.bundled()
+
+
+def item(width: int, height: int, modality: Modality = "image", sampling: VideoSampling | None = None) -> Attachment:
+    facts = {"name": "x", "path": "/x", "sha256": "0" * 64, "size_bytes": 1, "format": "PNG"}
+    return Attachment(modality=modality, width=width, height=height, sampling=sampling, duration_s=10.0, **facts)  # type: ignore[arg-type]
+
+
+@pytest.fixture(scope="module")
+def counted() -> dict[str, list[int]]:
+    """The patches of `SIZES` as the processors count them, in a process of their own: they import torch."""
+    if find_spec("transformers") is None:
+        pytest.skip("the processors come with the engine")
+    arguments = [json.dumps(SIZES), str(bundled("shapes") / "preprocessor_config.json")]
+    told = subprocess.run(
+        [sys.executable, "-c", _COUNT, *arguments],
+        check=False,
+        env={**os.environ, "PYTHONPATH": str(resources.files("vlmtui") / "worker" / "site")},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert told.returncode == 0, told.stderr
+    found: dict[str, list[int]] = json.loads(told.stdout.splitlines()[-1])
+    return found
+
+
+def test_the_bundled_models_record_counts_as_its_processor(registry: Registry, counted: dict[str, list[int]]) -> None:
+    estimates = [estimated_tokens(registry["shapes"], item(*size)) for size in SIZES]
+    assert estimates == [patches / 4 for patches in counted["shapes"]]
+
+
+@pytest.mark.parametrize("longest", LONGEST)
+def test_a_split_image_is_counted_as_by_its_processor(counted: dict[str, list[int]], longest: int) -> None:
+    rule, settings = SplitTokens(tokens=1, side=364, longest=1456), {"size": {"longest_edge": longest}}
+    assert [rule.of_image(*size, settings) for size in SIZES] == counted[str(longest)]
+
+
+@pytest.mark.parametrize(
+    ("size", "tiles"),
+    [((448, 448), 1), ((448, 896), 3), ((896, 896), 5), ((1344, 448), 4), ((100, 100), 1), ((4032, 3024), 13)],
+)
+def test_a_tiled_image_has_a_thumbnail_beside_its_tiles(size: tuple[int, int], tiles: int) -> None:
+    assert TileTokens(tokens=256, side=448, max_tiles=12).of_image(*size, {}) == 256 * tiles
+
+
+def test_the_processors_settings_limit_the_pixels() -> None:
+    rule = PatchTokens(min_pixels=3136, max_pixels=12845056)
+    assert rule.of_image(2800, 2800, {}) == 100 * 100
+    assert rule.of_image(2800, 2800, {"max_pixels": 28 * 28 * 16}) == 16
+    assert rule.of_image(2800, 2800, {"size": {"longest_edge": 28 * 28 * 16}}) == 16
+    assert rule.of_image(28, 28, {"min_pixels": 28 * 28 * 16}) == 16
+    assert rule.of_image(*LONG, {}) is None
+
+
+def test_a_video_is_counted_by_its_frames(registry: Registry) -> None:
+    shapes = registry["shapes"]
+    image = estimated_tokens(shapes, item(64, 64))
+    assert image is not None
+    assert estimated_tokens(shapes, item(64, 64, "video", VideoSampling(num_frames=7))) == 4 * image
+    at_rate = item(64, 64, "video", VideoSampling(fps=2.0, start_s=1.0, end_s=4.0))
+    assert frames_of(at_rate) == 6
+    assert estimated_tokens(registry["internvl_chat"], at_rate) == 6 * 256
+
+
+def test_what_cannot_be_told_is_not_told(registry: Registry) -> None:
+    assert estimated_tokens(registry["molmo"], item(64, 64)) is None
+    assert estimated_tokens(registry["llava"], item(64, 64, "video")) is None
+    assert estimated_tokens(registry["gemma3"], item(64, 64), settings={"do_pan_and_scan": True}) is None
+    assert estimated_tokens(registry["gemma3"], item(64, 64)) == 256
+
+
+def test_the_records_own_settings_count(registry: Registry) -> None:
+    assert estimated_tokens(registry["qwen2_vl"], item(4000, 3000)) == 41 * 30
+    assert estimated_tokens(registry["qwen2_vl"], item(4000, 3000), settings={}) == 143 * 107
+
+
+def test_a_rule_that_is_not_one_is_named() -> None:
+    record = (
+        b'family = "x"\ntitle = "X"\nmodels = ["a/b"]\narchitectures = []\n[raw]\n[takes.image]\nplaceholder = "<i>"\n'
+        b'[takes.image.tokens]\nby = "fixed"\n'
+    )
+    with pytest.raises(VlmtuiError, match="'tokens' is missing"):
+        parse_family(record, "x.toml")
+    with pytest.raises(VlmtuiError, match="There is no field") as raised:
+        parse_family(record + b"tokns = 3\n", "x.toml")
+    assert "'tokens'" in raised.value.hint

@@ -1,0 +1,191 @@
+"""What --image and --video take, and where it stands in the question."""
+
+from __future__ import annotations
+
+import http.server
+import json
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import quote
+
+import pytest
+from PIL import Image
+
+from tests.support.command_line import CommandLine, opened
+from tests.unit.media.made import video
+from vlmtui.cli.attachments import placed, staged
+from vlmtui.domain.attachment import Attachment
+from vlmtui.domain.conversation import Media, Part, Text
+from vlmtui.errors import VlmtuiError
+from vlmtui.media.images import open_prepared
+from vlmtui.paths import Paths, bundled
+
+CIRCLE = bundled("samples") / "circle.png"
+
+
+@pytest.fixture
+def paths(tmp_path: Path) -> Paths:
+    return Paths.below(tmp_path / "vlmtui")
+
+
+@pytest.fixture
+def cli(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Iterator[CommandLine]:
+    with opened(tmp_path / "vlmtui", monkeypatch, capsys) as cli:
+        yield cli
+
+
+def draw(path: Path, colour: str = "red") -> Path:
+    Image.new("RGB", (8, 6), colour).save(path)
+    return path
+
+
+def animation(path: Path) -> Path:
+    frames = [Image.new("RGB", (8, 6), colour) for colour in ("red", "green", "blue")]
+    frames[0].save(path, save_all=True, append_images=frames[1:], duration=100, loop=0)
+    return path
+
+
+def stage(paths: Paths, *given: tuple[str, str], many: bool = False) -> list[Attachment]:
+    return staged(paths, given, num_frames=4, many=many)
+
+
+def test_quoted_addresses_of_files_patterns_and_folders(
+    paths: Paths, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "my shots"
+    folder.mkdir()
+    for name in ("2.png", "10.png", "it's.png"):
+        draw(folder / name)
+    url = f"file://{quote(str(folder / '2.png'))}"
+    assert [item.name for item in stage(paths, ("image", f"'{url}'"))] == ["2.png"]
+    assert [item.name for item in stage(paths, ("image", str(folder / "it's.png")))] == ["it's.png"]
+    assert [item.name for item in stage(paths, ("image", str(folder / "[0-9]*.png")))] == ["2.png", "10.png"]
+    assert len(stage(paths, ("image", str(folder)))) == 3
+    monkeypatch.chdir(folder)
+    assert [item.name for item in stage(paths, ("image", "*s.png"), ("image", "10.png"))] == ["it's.png", "10.png"]
+
+
+def test_a_folder_gives_only_what_was_asked_for(paths: Paths, tmp_path: Path) -> None:
+    folder = tmp_path / "mixed"
+    folder.mkdir()
+    draw(folder / "a.png")
+    draw(folder / "b.png")
+    video(folder / "c.mp4", frames=3)
+    assert [item.name for item in stage(paths, ("image", str(folder)))] == ["a.png", "b.png"]
+    [film] = stage(paths, ("video", str(folder)))
+    assert (film.name, film.modality) == ("c.mp4", "video")
+    assert film.sampling is not None
+    assert film.sampling.num_frames == 4
+
+
+def test_a_page_of_a_document(paths: Paths, tmp_path: Path) -> None:
+    scan = tmp_path / "scan.tiff"
+    pages = [Image.new("RGB", (8, 6), colour) for colour in ("red", "lime")]
+    pages[0].save(scan, save_all=True, append_images=pages[1:])
+    [first, second] = stage(paths, ("image", str(scan)), ("image", f"{scan}#page=2"))
+    assert (first.page, second.page, second.pages) == (1, 2, 2)
+    assert open_prepared(first.path).getpixel((0, 0)) == (255, 0, 0)
+    assert open_prepared(second.path).getpixel((0, 0)) == (0, 255, 0)
+    with pytest.raises(VlmtuiError, match="no page 3"):
+        stage(paths, ("image", f"{scan}#page=3"))
+    odd = tmp_path / "odd#page=2"
+    odd.write_bytes(CIRCLE.read_bytes())
+    assert stage(paths, ("image", str(odd)))[0].name == "odd#page=2"
+
+
+def test_an_animation_is_what_was_said(paths: Paths, tmp_path: Path) -> None:
+    moving = str(animation(tmp_path / "moving.gif"))
+    [still, film] = stage(paths, ("image", moving), ("video", moving))
+    assert (still.modality, film.modality) == ("image", "video")
+    assert open_prepared(still.path).getpixel((0, 0)) == (255, 0, 0)
+    with pytest.raises(VlmtuiError, match="a picture, not a video"):
+        stage(paths, ("video", str(CIRCLE)))
+
+
+def test_many_files_of_one_name_need_a_word(cli: CommandLine, paths: Paths, tmp_path: Path) -> None:
+    folder = tmp_path / "many"
+    folder.mkdir()
+    for number in range(21):
+        draw(folder / f"{number}.png")
+    ran = cli("ask", "what?", "--image", str(folder))
+    assert (ran.code, ran.out) == (2, "")
+    assert "21 files" in ran.err
+    assert "--many" in ran.err
+    assert len(stage(paths, ("image", str(folder)), many=True)) == 21
+
+
+def test_what_is_not_there_is_said(cli: CommandLine, tmp_path: Path) -> None:
+    for given, words in (
+        (str(tmp_path / "no-*.png"), "matches no picture"),
+        (str(tmp_path), "no pictures or videos"),
+        ("", "Nothing was named"),
+        ("ftp://host/x.png", "does not exist"),
+    ):
+        ran = cli("ask", "what?", "--image", given)
+        assert (ran.code, ran.out) == (2, "")
+        assert words in ran.err
+
+
+def test_a_picture_of_the_web(paths: Paths, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            data = CIRCLE.read_bytes()
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(data)))
+            self.end_headers()
+            self.wfile.write(data)
+
+        def log_message(self, format: str, *args: object) -> None: ...
+
+    for name in ("http_proxy", "HTTP_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    server = http.server.HTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    try:
+        url = f"http://127.0.0.1:{server.server_port}/circle.png"
+        [item] = stage(paths, ("image", url))
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+    assert (item.width, item.source) == (320, url)
+
+
+def shown(parts: tuple[Part, ...]) -> list[str]:
+    return [part.text if isinstance(part, Text) else f"<{part.attachment.name}>" for part in parts]
+
+
+def test_tokens_place_attachments_and_the_others_stand_before(
+    paths: Paths, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    film = str(video(tmp_path / "film.mp4", frames=3))
+    items = stage(paths, ("image", str(draw(tmp_path / "a.png"))), ("video", film), ("image", str(CIRCLE)))
+    turn = placed("Is [Image #3] like [Video #2]? [Image #2] [Image #9]", items)
+    assert shown(turn.parts) == [
+        "<a.png>", "Is ", "<circle.png>", " like ", "<film.mp4>", "? [Image #2] [Image #9]",
+    ]  # fmt: skip
+    errors = capsys.readouterr().err
+    assert "[Image #2] stands for none" in errors
+    assert "[Image #9] stands for none" in errors
+    assert shown(placed("[Image #1]", []).parts) == ["[Image #1]"]
+    assert isinstance(placed("q", items[:1]).parts[0], Media)
+    assert capsys.readouterr().err == ""
+
+
+def test_a_placed_attachment_is_sent_there(cli: CommandLine) -> None:
+    answer = cli.json("ask", "see [Image #1] here", "--image", str(CIRCLE), "--mode", "raw")
+    assert "see <|vision_start|>" + "<|image_pad|>" * 16 + "<|vision_end|> here" in answer["prompt"]
+
+
+def test_the_prompt_command_estimates_without_an_engine(cli: CommandLine) -> None:
+    found = cli.json("prompt", "qwen2_vl", "see [Image #1] here", "--image", str(CIRCLE))
+    [item] = found["attachments"]
+    assert (item["name"], item["width"]) == ("circle.png", 320)
+    assert item["estimated_tokens"] == pytest.approx((320 / 28) ** 2, rel=0.2)
+    assert "see <|vision_start|><|image_pad|><|vision_end|> here" in found["prompt"]
+    ran = cli("prompt", "qwen2_vl", "q", "--image", str(CIRCLE))
+    assert "estimated by the record" in ran.err
+    assert "attachments" not in json.loads(cli("prompt", "qwen2_vl", "q", "--json").out)
+    assert cli.workers == []

@@ -1,0 +1,321 @@
+"""Two prompts, one question: sent at the same time, stopped and failing apart, compared, kept."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from html.parser import HTMLParser
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from tests.support.pictures import Easel
+from tests.support.scripted_engine import DEFAULT_SPEC, Fail, Hold, ScriptedEngine, Step, scripted_info
+from tests.support.toy_prompts import SHAPES, use_chat_template
+from vlmtui.domain.attachment import Attachment
+from vlmtui.domain.conversation import Turn, user_turn
+from vlmtui.domain.engine import Cancelled, Failed, Failure, Finished, RawPrompt
+from vlmtui.domain.sampling import Sampling
+from vlmtui.errors import ErrorKind, VlmtuiError
+from vlmtui.inspection.replay import from_json
+from vlmtui.paths import Paths
+from vlmtui.ui.controllers.compare import Asked, CompareController
+from vlmtui.ui.controllers.compare_difference import difference_of
+from vlmtui.ui.controllers.compare_export import export
+from vlmtui.ui.controllers.compared_side import reopened
+from vlmtui.ui.controllers.folded_prompt import attachments_of, folded_runs, folds, placeholders
+from vlmtui.ui.controllers.raw_draft import RawDraft, RawDrafts, SavedPrompts
+from vlmtui.ui.controllers.recording import LiveConversation
+
+
+@pytest.fixture(autouse=True)
+def toy(monkeypatch: pytest.MonkeyPatch) -> None:
+    use_chat_template(monkeypatch)
+
+
+@pytest.fixture
+def cat(tmp_path: Path) -> Attachment:
+    item = Easel(tmp_path).picture(("red", "circle", "left")).attachment
+    return msgspec.structs.replace(item, name="cat.jpg")
+
+
+def comparing(
+    *attachments: Attachment, sampling: Sampling | None = None, text: str = "What is this?"
+) -> CompareController:
+    turns: tuple[Turn, ...] = (user_turn(text, attachments),)
+    return CompareController(Asked(turns, SHAPES, scripted_info(), sampling or Sampling()), RawDraft())
+
+
+async def ready(*answers: list[Step]) -> ScriptedEngine:
+    engine = ScriptedEngine(DEFAULT_SPEC, answers=answers)
+    async for _ in engine.load():
+        pass
+    return engine
+
+
+async def filled(controller: CompareController, engine: ScriptedEngine) -> None:
+    await controller.render_chat(engine)
+    controller.draft.fill(*await controller.template_text(lambda: engine))
+
+
+async def asked(controller: CompareController, engine: ScriptedEngine) -> None:
+    controller.prepare()
+    controller.begin()
+    await controller.answer(engine)
+
+
+async def test_the_templates_text_is_the_left_prompt_again(cat: Attachment) -> None:
+    controller, engine = comparing(cat), await ready()
+    await filled(controller, engine)
+    assert controller.draft.text == (
+        "<|im_start|>user\n<|vision_start|><|image_pad|><|vision_end|>What is this?<|im_end|>\n<|im_start|>assistant\n"
+    )
+    rendered, origin = await controller.rendered_text(engine)
+    assert rendered == controller.draft.text
+    assert origin == "chat template's text"
+    assert controller.check(rendered) == []
+
+
+async def test_image_tokens_are_folded_into_chips_that_name_their_image(cat: Attachment) -> None:
+    controller, engine = comparing(cat), await ready()
+    made = await controller.render_chat(engine)
+    assert made.prompt.count("<|image_pad|>") == 16
+    (fold,) = folds(made)
+    assert made.prompt[fold.start : fold.end] == "<|image_pad|>" * 16
+    runs = folded_runs(made, (cat,), (cat,), controller.special_tokens())
+    assert [run.text for run in runs if run.style == "media"] == ["[Image #1 cat.jpg · 16 tokens]"]
+    assert [run.text for run in runs if run.style == "special"][:2] == ["<|im_start|>", "<|vision_start|>"]
+    assert "".join(run.text for run in runs).count("<|image_pad|>") == 0
+
+
+async def test_placeholders_name_what_stands_for_them_and_a_surplus_one_nothing(cat: Attachment) -> None:
+    text = "<|image_pad|> and <|image_pad|>"
+    first, second = placeholders(text, SHAPES, (cat,))
+    assert (first.attachment, second.attachment) == (cat, None)
+    assert text[second.start : second.end] == "<|image_pad|>"
+
+
+async def test_both_are_asked_at_the_same_time_with_one_seed(cat: Attachment) -> None:
+    both = asyncio.Event()
+    engine = await ready(["a ", Hold(both), "cat"], ["a ", Hold(both), "cat"])
+    controller = comparing(cat, sampling=Sampling(temperature=0.7))
+    await filled(controller, engine)
+    controller.prepare()
+    controller.begin()
+    task = asyncio.ensure_future(controller.answer(engine))
+    while not all(side.answer and side.answer.text == "a " for side in controller.sides):
+        await asyncio.sleep(0)
+    assert controller.is_running
+    both.set()
+    await task
+    left, right = engine.requests
+    assert left.sampling == right.sampling
+    assert left.sampling.seed is not None
+    assert left.sampling.stop_tokens == SHAPES.stop_tokens
+    assert [side.answer.text for side in controller.sides if side.answer] == ["a cat", "a cat"]
+    assert controller.is_over
+
+
+async def test_a_seed_that_is_set_or_does_not_matter_is_left_alone() -> None:
+    for sampling in (Sampling(temperature=0.7, seed=5), Sampling(temperature=0.0)):
+        controller, engine = comparing(sampling=sampling), await ready()
+        await filled(controller, engine)
+        await asked(controller, engine)
+        assert {request.sampling.seed for request in engine.requests} == {sampling.seed}
+
+
+async def test_identical_is_said_of_both(cat: Attachment) -> None:
+    controller, engine = comparing(cat), await ready(["a red circle"], ["a red circle"])
+    await filled(controller, engine)
+    await asked(controller, engine)
+    difference = controller.difference()
+    assert difference.prompts is not None
+    assert difference.answers is not None
+    assert difference.prompts.identical
+    assert difference.answers.identical
+    assert difference.divergence is None
+
+
+async def test_the_first_differing_token_has_its_log_probabilities_where_asked(cat: Attachment) -> None:
+    controller, engine = comparing(cat), await ready(["a", " red", " circle"], ["a", " blue", " circle"])
+    controller.logprobs = True
+    await filled(controller, engine)
+    controller.draft.text = controller.draft.text.replace("user\n", "user")
+    await asked(controller, engine)
+    assert [request.logprobs for request in engine.requests] == [5, 5]
+    difference = controller.difference()
+    assert difference.prompts is not None
+    assert not difference.prompts.identical
+    assert any("line break is missing in the raw prompt" in finding for finding in difference.prompts.findings)
+    found = difference.divergence
+    assert found is not None
+    assert found.left is not None
+    assert found.right is not None
+    assert (found.index, found.left.text, found.right.text) == (1, " red", " blue")
+    assert found.left.logprob == -0.25
+    assert found.left.top == ((" red", -0.25), (" red?", -1.75), (" red!", -3.0))
+
+
+async def test_one_side_is_stopped_and_the_other_goes_on() -> None:
+    pause = asyncio.Event()
+    controller, engine = comparing(), await ready(["Half ", Hold(asyncio.Event())], ["All ", Hold(pause), "of it"])
+    await filled(controller, engine)
+    controller.prepare()
+    controller.begin()
+    task = asyncio.ensure_future(controller.answer(engine))
+    while not (controller.chat.answer and controller.chat.answer.text):
+        await asyncio.sleep(0)
+    await controller.stop(engine, "chat")
+    while controller.chat.is_running:
+        await asyncio.sleep(0)
+    assert controller.raw.is_running
+    pause.set()
+    await task
+    assert controller.chat.answer is not None
+    assert controller.raw.answer is not None
+    assert isinstance(controller.chat.answer.outcome, Cancelled)
+    assert controller.chat.answer.text == "Half "
+    assert isinstance(controller.raw.answer.outcome, Finished)
+    assert controller.raw.answer.text == "All of it"
+    assert controller.difference().failed == ("chat",)
+
+
+async def test_one_side_fails_and_the_other_goes_on() -> None:
+    failure = Failure(kind=ErrorKind.CONTEXT_TOO_LONG, message="Too long.")
+    controller, engine = comparing(), await ready([Fail(failure)], ["Fine."])
+    await filled(controller, engine)
+    await asked(controller, engine)
+    assert controller.chat.answer is not None
+    assert controller.raw.answer is not None
+    assert isinstance(controller.chat.answer.outcome, Failed)
+    assert controller.raw.answer.text == "Fine."
+    difference = controller.difference()
+    assert difference.answers is None
+    assert difference.failed == ("chat",)
+    assert controller.document().sides[0].failure == "Too long."
+
+
+async def test_a_prompt_that_would_harm_the_engine_is_not_sent(cat: Attachment) -> None:
+    controller, engine = comparing(cat), await ready()
+    await filled(controller, engine)
+    controller.draft.text = controller.draft.text.replace("<|image_pad|>", "")
+    with pytest.raises(VlmtuiError) as refused:
+        controller.prepare()
+    assert refused.value.kind is ErrorKind.PLACEHOLDER_MISMATCH
+    assert "F8: insert" in refused.value.hint
+    assert controller.raw.answer is None
+    controller.draft.text = ""
+    with pytest.raises(VlmtuiError, match="empty"):
+        controller.prepare()
+    assert engine.requests == []
+
+
+async def test_what_does_not_harm_is_sent_and_told() -> None:
+    controller, engine = comparing(), await ready()
+    await filled(controller, engine)
+    controller.draft.text = controller.draft.text.replace("<|im_end|>", "")
+    (finding,) = controller.prepare()
+    assert "<|im_end|>" in finding.message
+    controller.begin()
+    await controller.answer(engine)
+    sent = engine.requests[1].prompt
+    assert isinstance(sent, RawPrompt)
+    assert sent.text == controller.draft.text
+
+
+async def test_a_document_is_read_again_as_it_was(cat: Attachment) -> None:
+    controller, engine = comparing(cat), await ready(["a", " red", " circle"], ["a", " blue", " circle"])
+    controller.logprobs = True
+    await filled(controller, engine)
+    await asked(controller, engine)
+    document = controller.document()
+    again = from_json(msgspec.json.encode(document))
+    assert again == document
+    assert difference_of(again.sides) == difference_of(document.sides)
+    for side, original in zip(map(reopened, again.sides), controller.sides, strict=True):
+        assert side.answer is not None
+        assert original.answer is not None
+        assert side.answer.text == original.answer.text
+        assert original.answer.outcome is not None
+        assert side.answer.outcome == msgspec.structs.replace(original.answer.outcome, request_id="")
+        assert side.answer.usage == original.answer.usage
+        assert side.prompt is not None
+        assert original.prompt is not None
+        own = attachments_of(side.rendered_from) if side.rendered_from else ()
+        runs = [folded_runs(made, own, own, frozenset()) for made in (side.prompt, original.prompt)]
+        assert runs[0] == runs[1]
+
+
+class _Page(HTMLParser):
+    """Collects what a page shows and what it would load."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.text = ""
+        self.open: list[str] = []
+        self.loads: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        if tag not in ("meta", "img"):
+            self.open.append(tag)
+        self.loads += [value or "" for name, value in attrs if name in ("src", "href")]
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+async def test_exports_are_whole(cat: Attachment, tmp_path: Path) -> None:
+    controller, engine = comparing(cat, text="<script>x</script>"), await ready(["a <b>red</b> circle"], ["no"])
+    await filled(controller, engine)
+    await asked(controller, engine)
+    document, media = controller.document(), tmp_path / "store"
+    page = _Page()
+    page.feed(export(document, tmp_path / "a.html", media).read_text())
+    assert page.open == []
+    assert len(page.loads) == 1
+    assert page.loads[0].startswith("data:image/png;base64,")
+    assert "a <b>red</b> circle" in page.text
+    assert "<script>x</script>" in page.text
+    markdown = export(document, tmp_path / "a.md", media).read_text()
+    assert "<|image_pad|> × 16 from cat.jpg" in markdown
+    replay = from_json(export(document, tmp_path / "a.json", media).read_bytes())
+    assert replay.attachments[0].content == Path(cat.path).read_bytes()
+    assert export(document, tmp_path / "a.md", media).name == "a-2.md"
+    assert json.loads((tmp_path / "a.json").read_bytes())["sides"][1]["answer"] == "no"
+    with pytest.raises(VlmtuiError, match=r"a\.txt"):
+        export(document, tmp_path / "a.txt", media)
+
+
+def test_prompts_are_saved_by_name(tmp_path: Path) -> None:
+    saved = SavedPrompts(Paths.below(tmp_path), "shapes")
+    assert saved.names() == []
+    text = "<|im_start|>\r\n  ä\t"
+    assert saved.save(" two images ", text) == "two images"
+    assert saved.load("two images") == text
+    assert saved.save("two images", "other") == "two images"
+    assert saved.load("two images") == "other"
+    assert saved.names() == ["two images"]
+    assert (tmp_path / "config" / "prompts" / "shapes" / "two images.txt").read_text() == "other"
+    for name in ("", "..", "../x", "a/b", ".hidden", "x" * 81, "a\nb"):
+        with pytest.raises(VlmtuiError):
+            saved.save(name, text)
+    with pytest.raises(VlmtuiError):
+        saved.load("gone")
+
+
+async def test_a_raw_draft_outlives_the_session(tmp_path: Path) -> None:
+    conversation = LiveConversation()
+    drafts = RawDrafts(Paths.below(tmp_path))
+    draft = await drafts.of(conversation)
+    draft.fill("a", "raw template")
+    draft.text = "ab"
+    await drafts.write(conversation)
+    assert await drafts.of(conversation) is draft
+    conversation.id = msgspec.convert("abc", type=str)  # type: ignore[assignment]
+    await drafts.write(conversation)
+    again = await RawDrafts(Paths.below(tmp_path)).of(LiveConversation(conversation.id))
+    assert (again.text, again.filled, again.origin, again.is_edited) == ("ab", "a", "raw template", True)

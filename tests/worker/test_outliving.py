@@ -1,0 +1,201 @@
+"""Real processes that are killed: a worker outlives its client, an answer its worker, and nothing else stays."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import signal
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import msgspec
+import psutil
+import pytest
+
+from tests.worker.echo_server import echo_launcher
+from tests.worker.stage import request
+from vlmtui.domain.engine import Cancelled, Delta, EngineEvent, EngineReady, Failed, Finished, LoadSpec, PromptReady
+from vlmtui.engine.client import WorkerClient
+from vlmtui.engine.host import WorkerHost
+from vlmtui.engine.members import members
+from vlmtui.errors import ErrorKind
+from vlmtui.paths import Paths
+from vlmtui.protocol.endpoint import Endpoint
+from vlmtui.protocol.messages import Status
+
+SPEC = LoadSpec(model="m", name="echo")
+ROOT = Path(__file__).parents[2]
+
+
+class Life:
+    """A worker of the test's own, and the clients that come and go."""
+
+    def __init__(self, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.root = root
+        self.release = root / "release"
+        self.host = WorkerHost(Paths.below(root), echo_launcher(monkeypatch, self.release))
+        self.endpoint = Endpoint.of(Paths.below(root), SPEC)
+
+    async def client(self, *, keep_alive_s: float | None = 60, client: str = "test") -> WorkerClient:
+        engine = await self.host.open(SPEC, client=client, keep_alive_s=keep_alive_s)
+        assert isinstance([event async for event in engine.load()][-1], EngineReady)
+        return engine
+
+    async def kill_a_client_in_the_middle(self, text: str) -> None:
+        """A client in a process of its own asks for an answer to keep, and is killed once it has read `hold`."""
+        arguments = (self.root, msgspec.json.encode(SPEC), msgspec.json.encode(request(text, keep=True)))
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "tests.worker.lost_client", *arguments, cwd=ROOT, stdout=asyncio.subprocess.PIPE
+        )
+        assert process.stdout is not None
+        while (line := await process.stdout.readline()) != b"hold \n":
+            assert line
+        process.kill()
+        await process.wait()
+
+    async def status(self) -> Status:
+        [status] = await self.host.running()
+        return status
+
+    async def has_lost_its_client(self) -> None:
+        while not (await self.status()).kept:
+            await asyncio.sleep(0.01)
+
+    async def has_ended(self) -> None:
+        while members(self.endpoint):
+            await asyncio.sleep(0.05)
+
+
+@pytest.fixture
+async def life(short_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Life]:
+    found = Life(short_path, monkeypatch)
+    yield found
+    await found.host.stop_worker(found.endpoint)
+
+
+def text_of(events: list[EngineEvent] | None) -> str:
+    return "".join(event.text for event in events or () if isinstance(event, Delta))
+
+
+async def test_a_client_is_killed_and_the_next_one_has_the_whole_answer(life: Life) -> None:
+    await (await life.client()).close()
+    before = await life.status()
+    await life.kill_a_client_in_the_middle("one two hold three four")
+    await life.has_lost_its_client()
+    assert await life.host.holder("r") == SPEC
+    assert await life.host.holder("another") is None
+    client = await life.client()
+    assert client.attached
+    events = []
+    async for event in client.resume("r"):
+        events.append(event)
+        life.release.touch()
+    assert text_of(events) == "one two hold three four "
+    assert isinstance(events[-1], Finished)
+    assert (await client.status()).pid == before.pid
+    await client.forget("r")
+    assert await life.host.kept_answer("r") is None
+    await client.close()
+
+
+async def test_without_keep_alive_the_worker_ends_once_the_lost_answer_is_done(life: Life) -> None:
+    client = await life.client(keep_alive_s=0)
+    await life.kill_a_client_in_the_middle("one hold two")
+    await life.has_lost_its_client()
+    await client.close()
+    assert (await life.status()).running == 1
+    life.release.touch()
+    await life.has_ended()
+    assert await life.host.holder("r") is None
+    events = await life.host.kept_answer("r")
+    assert text_of(events) == "one hold two "
+    assert events is not None
+    assert isinstance(events[-1], Finished)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+async def test_a_signal_in_the_middle_of_an_answer_leaves_what_has_come(life: Life, number: signal.Signals) -> None:
+    await (await life.client()).close()
+    await life.kill_a_client_in_the_middle("one hold two")
+    await life.has_lost_its_client()
+    os.kill((await life.status()).pid, number)
+    await life.has_ended()
+    events = await life.host.kept_answer("r")
+    assert text_of(events) == "one hold "
+    assert events is not None
+    assert isinstance(events[-1], Cancelled)
+
+
+@pytest.mark.parametrize("victim", ["guardian", "server"])
+async def test_a_worker_killed_outright_leaves_what_had_come_a_second_ago(life: Life, victim: str) -> None:
+    await (await life.client()).close()
+    await life.kill_a_client_in_the_middle("one hold two")
+    while await life.host.kept_answer("r") is None:
+        await asyncio.sleep(0.05)
+    guardian = psutil.Process((await life.status()).pid)
+    (guardian if victim == "guardian" else guardian.children()[0]).kill()
+    await life.has_ended()
+    events = await life.host.kept_answer("r")
+    assert text_of(events) == "one hold "
+    assert events is not None
+    assert isinstance(events[-1], Failed)
+    assert events[-1].failure.kind is ErrorKind.ENGINE_DIED
+
+
+async def test_two_clients_share_a_worker_and_neither_harms_the_other(life: Life) -> None:
+    first, second = await asyncio.gather(life.client(keep_alive_s=0), life.client(keep_alive_s=0))
+    assert (await first.status()).clients == 2
+    mine = first.generate(request("mine hold", "mine"))
+    assert isinstance(await anext(mine), PromptReady)
+    await life.kill_a_client_in_the_middle("theirs hold")
+    texts = [event.text async for event in second.generate(request("beside it", "beside")) if isinstance(event, Delta)]
+    assert texts == ["beside ", "it "]
+    life.release.touch()
+    assert text_of([event async for event in mine]) == "mine hold "
+    await first.close()
+    assert (await second.status()).clients == 1
+    await second.close()
+    await life.has_ended()
+
+
+async def test_a_worker_whose_socket_is_gone_is_left_over_and_can_be_ended(life: Life) -> None:
+    client = await life.client()
+    assert await life.host.leftovers() == []
+    shutil.rmtree(life.endpoint.runtime)
+    [left] = await life.host.leftovers()
+    assert (left.endpoint, left.status) == (life.endpoint, None)
+    await life.host.stop_worker(left.endpoint)
+    assert members(life.endpoint) == []
+    assert await life.host.leftovers() == []
+    assert await client.closed() is not None
+
+
+async def test_a_stopped_worker_is_left_over_and_can_be_ended(life: Life, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("vlmtui.engine.host._LOOK_TIMEOUT_S", 0.3)
+    monkeypatch.setattr("vlmtui.engine.members.TERM_GRACE_S", 0.5)
+    client = await life.client()
+    for process in members(life.endpoint):
+        process.suspend()
+    [left] = await life.host.leftovers()
+    assert (left.name, left.status) == ("echo", None)
+    await life.host.stop_worker(left.endpoint)
+    assert members(life.endpoint) == []
+    await client.close()
+
+
+async def test_a_worker_that_is_being_started_is_not_left_over(life: Life) -> None:
+    opening = asyncio.create_task(life.client())
+    while not life.endpoint.record.exists():
+        await asyncio.sleep(0.001)
+    assert await life.host.leftovers() == []
+    await (await opening).close()
+
+
+async def test_a_load_in_a_thread_that_blocks_ends_with_its_client(life: Life) -> None:
+    spec = msgspec.structs.replace(SPEC, engine_args={"block": True})
+    client = await life.host.open(spec, client="test", keep_alive_s=60)
+    assert await client.ping() < 5
+    await client.shutdown()
+    assert members(client.endpoint) == []

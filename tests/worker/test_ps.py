@@ -1,0 +1,68 @@
+"""What `vlmtui ps` shows of a worker."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from tests.worker.hosted import SPEC
+from vlmtui.cli import workers
+from vlmtui.engine.found import FoundWorker
+from vlmtui.paths import Paths
+from vlmtui.protocol.endpoint import Endpoint
+from vlmtui.protocol.messages import Status
+
+BUSY = Status(
+    pid=7,
+    spec=SPEC,
+    state="busy",
+    clients=2,
+    running=1,
+    idle_s=0.0,
+    keep_alive_s=300.0,
+    rss_bytes=3 * 2**30,
+    gpu_bytes=None,
+    kept=("a", "b"),
+)
+
+
+class Host:
+    def __init__(self, root: Path, *statuses: Status | None) -> None:
+        self._found = [FoundWorker(Endpoint.of(Paths.below(root), SPEC), None, status) for status in statuses]
+
+    async def found(self) -> list[FoundWorker]:
+        return self._found
+
+
+@pytest.fixture
+def shown(short_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> list[str]:
+    idle = msgspec.structs.replace(BUSY, state="idle", idle_s=12.4, clients=0, keep_alive_s=None, kept=())
+    monkeypatch.setattr(workers, "build_host", lambda: Host(short_path, BUSY, idle, None))
+    outputs = []
+    for as_json in (False, True):
+        assert workers.ps(argparse.Namespace(json=as_json)) == 0
+        outputs.append(capsys.readouterr().out)
+    return outputs
+
+
+def test_the_table_shows_state_clients_idle_time_and_kept_answers(shown: list[str]) -> None:
+    head, busy, idle, deaf = shown[0].splitlines()
+    columns = {name: head.index(name) for name in ("STATE", "CLIENTS", "IDLE", "STAYS", "KEPT", "MEMORY")}
+
+    def cell(line: str, column: str) -> str:
+        return line[columns[column] :].split("  ", maxsplit=1)[0].strip()
+
+    assert [cell(busy, name) for name in columns] == ["busy", "2", "", "5 minutes", "2", "3.0 GiB"]
+    assert [cell(idle, name) for name in columns] == ["idle", "0", "12 s", "for ever", "", "3.0 GiB"]
+    assert "not answering" in deaf
+
+
+def test_json_has_it_all(shown: list[str]) -> None:
+    busy, idle, deaf = json.loads(shown[1])
+    assert (busy["state"], busy["clients"], busy["kept"], busy["engine_silent_s"]) == ("busy", 2, ["a", "b"], 0.0)
+    assert (idle["state"], idle["idle_s"], idle["kept"]) == ("idle", 12.4, [])
+    assert (deaf["state"], deaf["clients"], deaf["kept"]) == ("not answering", None, None)

@@ -1,0 +1,73 @@
+"""How the chat template's prompt differs from the raw one, family by family, as a page of the documentation."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+
+from tests.zoo.reasons import REASONS
+from vlmtui.domain.attachment import Attachment
+from vlmtui.domain.engine import PromptReady
+from vlmtui.inspection.made import prompt_tokens
+from vlmtui.inspection.prompt_diff import prompt_diff
+from vlmtui.registry.loader import Registry
+
+IDENTICAL = "identical"
+_LONGEST = 70
+_TITLES = {"image": "one image", "images": "two images", "video": "a video"}
+_HEAD = """# Chat template against raw prompt
+
+Does a model get the same tokens from `chat` (messages, and the model's chat template) as from `generate` (the raw
+prompt that vLLM's own examples write)? Here, for every family that runs in the zoo (`make zoo`): a question about one
+image, two images and a video, asked both ways in the real engine, and the token ids compared; an image's run of tokens
+counts as one. The tiny models of the zoo have the true architecture and processor. Their chat templates are written
+after the published ones; where a family has none, vlmtui makes one from its record, so that both are the same by
+construction. With the weights at hand, `vlmtui ask --mode both` does the same with the model's own template.
+
+`make zoo ARGS="--page docs/chat-and-raw.md"` writes this page anew.
+
+"""
+
+
+def difference(chat: PromptReady, raw: PromptReady, attachments: Sequence[Attachment]) -> str:
+    """`identical`, or every stretch that differs, as `chat “…”, raw “…”`."""
+    sides = (prompt_tokens(chat, attachments, name="chat"), prompt_tokens(raw, attachments, name="raw"))
+    found = prompt_diff(*sides)
+    if found.identical:
+        return IDENTICAL
+    spans = [span for span in found.spans if span.operation != "equal"]
+    return "; ".join(f"chat {_quoted(span.left_text)}, raw {_quoted(span.right_text)}" for span in spans)
+
+
+def page(results: Mapping[str, Mapping[str, str]]) -> str:
+    """The page, from the results of a run."""
+    registry = Registry.bundled()
+    same: list[str] = []
+    rows: list[str] = []
+    for name, found in sorted(results.items()):
+        told = {
+            case: found[f"{case} difference"].removeprefix("ok ") for case in _TITLES if f"{case} difference" in found
+        }
+        if not told:
+            continue
+        if set(told.values()) == {IDENTICAL}:
+            same.append(f"`{name}`")
+            continue
+        rows.append(f"### {registry[name].title} (`{name}`)\n")
+        rows += [f"- {_TITLES[case]}: {_code(text)}" for case, text in told.items()]
+        rows.append(f"\n{REASONS.get(name, 'Why is not known.')}\n")
+    counted = f"{len(same)} of {len(same) + sum(row.startswith('###') for row in rows)} families get the same tokens"
+    alike = f"## The same\n\n{counted} both ways:\n{', '.join(same)}.\n\n"
+    return _HEAD + alike + "## Not the same\n\n" + "\n".join(rows).rstrip() + "\n"
+
+
+def _quoted(text: str) -> str:
+    shown = json.dumps(text, ensure_ascii=False)
+    if len(shown) > _LONGEST:
+        half = _LONGEST // 2
+        shown = f"{shown[:half]}…{shown[-half:]}"
+    return shown if text else "nothing"
+
+
+def _code(text: str) -> str:
+    return text if text == IDENTICAL else f"`{text.replace('`', 'ˋ')}`"
