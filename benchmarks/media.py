@@ -24,6 +24,7 @@ import av
 import numpy as np
 from PIL import Image
 from rich.console import Console
+from rich.segment import Segment, Segments
 from textual.app import App, ComposeResult
 from textual.containers import VerticalScroll
 
@@ -151,12 +152,14 @@ async def stage_all(photos: list[Path], folder: Path) -> tuple[float, Standstill
 def bytes_to_terminal(image: Image.Image) -> dict[str, int]:
     """Bytes that draw a thumbnail of 32 columns, by mode."""
     from textual_image._sixel import image_to_sixels
-    from textual_image.renderable.halfcell import Image as HalfcellRenderable
     from textual_image.renderable.tgp import Image as KittyRenderable
+
+    from vlmtui.ui.widgets.picture import halfcell_strips
 
     columns, rows = 32, round(32 * image.height / image.width / 2)
     small = image.resize((columns * _CELL[0], rows * _CELL[1]))
-    drawn = {"halfcell": HalfcellRenderable(image, columns, rows), "kitty": KittyRenderable(image, columns, rows)}
+    lines = [segment for strip in halfcell_strips(image, columns, rows) for segment in (*strip, Segment.line())]
+    drawn = {"halfcell": Segments(lines), "kitty": KittyRenderable(image, columns, rows)}
     return {mode: _printed(what) for mode, what in drawn.items()} | {"sixel": len(image_to_sixels(small))}
 
 

@@ -47,7 +47,7 @@ ROWS = {
     "direction": Row("video: which way", "video", 0.95, last_word_only=True, turn=1),
     "video": Row("video: what moves, and which way", "video", 0.9, turn=1),
     "earlier": Row("question about an earlier image", "earlier", 0.95),
-    "thing": Row("question about one thing in an image", "one", 0.85, about_one_thing=True, turn=2),
+    "thing": Row("question about one thing in an image", "one", 0.75, about_one_thing=True, turn=2),
     "text": Row("no image", "text", 0.95, None, turn=1),
 }
 CHUNK = 100

@@ -23,11 +23,22 @@ from vlmtui.ui.controllers.engine import EngineState
 from vlmtui.ui.controllers.keeper import Keeper
 from vlmtui.ui.graphics import Graphics
 from vlmtui.ui.screens.chat import ChatScreen
+from vlmtui.ui.screens.compare import CompareScreen
+from vlmtui.ui.screens.conversations import ConversationsScreen
+from vlmtui.ui.screens.fan_out import FanOutScreen
+from vlmtui.ui.screens.inspector import InspectorScreen
 from vlmtui.ui.services import Services
+from vlmtui.ui.widgets.diff_view import DiffView
 
 OUT = Path(__file__).parents[1] / "screenshots"
 SIZES = ((120, 40), (80, 24), (200, 60))
 SAMPLES = bundled("samples")
+EARLIER = (
+    ("two-shapes.png", ("What is in this image?", "How many shapes are there?")),
+    ("moving-circle.mp4", ("What happens in this video?",)),
+    ("banner.png", ("Describe this image.", "What colour is the circle?")),
+    ("circle.png", ("What shape is this?",)),
+)
 
 
 async def until(pilot: Pilot[ExitReport | None], condition: Callable[[], bool], seconds: float = 300) -> None:
@@ -49,24 +60,124 @@ def save(app: VlmtuiApp, name: str, theme: str = "") -> None:
     print(target.name, flush=True)
 
 
-async def ask(app: VlmtuiApp, pilot: Pilot[ExitReport | None], text: str, *files: Path) -> None:
-    """Attach files, ask, and wait for the end of the answer."""
-    chat = app.chat_controller
-    assert chat is not None
+async def attach(app: VlmtuiApp, pilot: Pilot[ExitReport | None], *files: Path) -> None:
+    """Paste the files' paths, and wait until their cost is known."""
+    chat, screen = app.chat(), app.screen
+    assert isinstance(screen, ChatScreen)
     for file in files:
         count = len(chat.staged)
         app.post_message(events.Paste(str(file)))
         await until(pilot, lambda count=count: len(chat.staged) > count)  # type: ignore[misc]
-    if files:
-        screen = app.screen
-        assert isinstance(screen, ChatScreen)
-        await until(pilot, lambda: screen.cost is not None)
-        await pilot.pause(0.5)
-        save(app, "attached")
-    await pilot.press(*(" " if char == " " else char for char in text))
+    await until(pilot, lambda: screen.cost is not None)
+    await pilot.pause(0.5)
+
+
+async def ask(app: VlmtuiApp, pilot: Pilot[ExitReport | None], text: str) -> None:
+    """Ask, and wait for the end of the answer."""
+    chat = app.chat()
+    await pilot.press(*text)
     turns = len(chat.exchanges)
     await pilot.press("enter")
     await until(pilot, lambda: len(chat.exchanges) > turns and chat.running is None)
+
+
+async def new_chat(app: VlmtuiApp, pilot: Pilot[ExitReport | None]) -> None:
+    """Begin another conversation."""
+    app.run_action_id("new_chat")
+    await until(pilot, lambda: not app.chat().exchanges)
+
+
+async def earlier(app: VlmtuiApp, pilot: Pilot[ExitReport | None]) -> None:
+    """Conversations of before, for the list of them."""
+    for file, questions in EARLIER:
+        await attach(app, pilot, SAMPLES / file)
+        for question in questions:
+            await ask(app, pilot, question)
+        await new_chat(app, pilot)
+
+
+async def compare(app: VlmtuiApp, pilot: Pilot[ExitReport | None]) -> None:
+    """Chat template against a raw prompt that has the image behind the question."""
+    await attach(app, pilot, SAMPLES / "three-shapes.png")
+    await pilot.press(*"What is in this image?")
+    app.run_action_id("compare")
+    await until(pilot, lambda: isinstance(app.screen, CompareScreen))
+    screen = app.screen
+    assert isinstance(screen, CompareScreen)
+    await until(pilot, lambda: screen.controller.chat.rendered is not None and bool(screen.controller.draft.text))
+    image = app.engine_controller.model.family.takes["image"].placeholder if app.engine_controller.model else ""
+    text = screen.controller.draft.text
+    screen.editor.fill(text.replace(image, "").replace("image?", f"image?{image}"))
+    await pilot.press("f5")
+    await until(pilot, lambda: screen.controller.is_over)
+    await pilot.pause(0.5)
+    save(app, "compare")
+    screen.turn_to("difference")
+    await until(pilot, lambda: screen.query_one(DiffView).display)
+    await pilot.pause(1)
+    save(app, "difference")
+    await pilot.press("escape")
+    await until(pilot, lambda: isinstance(app.screen, ChatScreen))
+
+
+async def inspect(app: VlmtuiApp, pilot: Pilot[ExitReport | None]) -> None:
+    """What the last answer was made of."""
+    app.run_action_id("inspect")
+    await until(pilot, lambda: isinstance(app.screen, InspectorScreen))
+    screen = app.screen
+    assert isinstance(screen, InspectorScreen)
+    await until(pilot, lambda: screen.taken is not None)
+    for number, name in ((2, "tokens"), (3, "media"), (1, "prompt")):
+        await pilot.press(str(number))
+        await pilot.pause(0.5)
+        save(app, f"inspector-{name}")
+    await pilot.press("l")
+    await until(pilot, lambda: bool(screen.inspected.logprobs))
+    await pilot.pause(1)
+    save(app, "inspector-answer")
+    await pilot.press("escape")
+    await until(pilot, lambda: isinstance(app.screen, ChatScreen))
+
+
+async def fan_out(app: VlmtuiApp, pilot: Pilot[ExitReport | None]) -> None:
+    """The last message with three seeds."""
+    app.run_action_id("fan_out", "seed=1,2,3 temperature=1")
+    await until(pilot, lambda: isinstance(app.screen, FanOutScreen))
+    screen = app.screen
+    assert isinstance(screen, FanOutScreen)
+    await until(pilot, lambda: screen.differences is not None)
+    save(app, "fan-out")
+    await pilot.press("escape")
+    await until(pilot, lambda: isinstance(app.screen, ChatScreen))
+
+
+async def conversations(app: VlmtuiApp, pilot: Pilot[ExitReport | None]) -> None:
+    """What is stored."""
+    app.run_action_id("conversations")
+    await until(pilot, lambda: isinstance(app.screen, ConversationsScreen))
+    screen = app.screen
+    assert isinstance(screen, ConversationsScreen)
+    await until(pilot, lambda: bool(screen.conversations.entries))
+    await pilot.press("down")
+    await pilot.pause(1)
+    save(app, "conversations")
+    await pilot.press("escape")
+    await until(pilot, lambda: isinstance(app.screen, ChatScreen))
+
+
+async def beside(app: VlmtuiApp, pilot: Pilot[ExitReport | None]) -> None:
+    """The screens beside a conversation with a video that is staged."""
+    await attach(app, pilot, SAMPLES / "moving-circle.mp4")
+    app.run_action_id("frames")
+    await pilot.pause(2.5)
+    save(app, "frames")
+    await pilot.press("escape")
+    for key, name in (("f9", "viewer"), ("f2", "settings"), ("f1", "help"), ("ctrl+o", "browser"), ("f4", "log")):
+        await pilot.press(key)
+        await pilot.pause(0.8)
+        save(app, name)
+        await pilot.press("escape")
+        await pilot.pause(0.3)
 
 
 async def session(paths: Paths, size: tuple[int, int], *, theme: str = "") -> None:
@@ -87,31 +198,23 @@ async def session(paths: Paths, size: tuple[int, int], *, theme: str = "") -> No
             )
             save(app, "loading")
         await until(pilot, lambda: controller.state is EngineState.READY and app.chat_controller is not None)
-        await ask(app, pilot, "What is in this image?", sample_image())
-        await ask(app, pilot, "What happens in this video?", next(SAMPLES.glob("*.mp4")))
+        if not theme and size == SIZES[0]:
+            await earlier(app, pilot)
+        await attach(app, pilot, sample_image())
+        await ask(app, pilot, "What is in this image?")
+        await attach(app, pilot, SAMPLES / "moving-circle.mp4")
+        save(app, "attached", suffix)
+        await ask(app, pilot, "What happens in this video?")
         await ask(app, pilot, "What was in the first image?")
         save(app, "chat", suffix)
         if not theme:
             await ask(app, pilot, "Show me some Markdown.")
             save(app, "markdown")
-            app.post_message(events.Paste(str(next(SAMPLES.glob("*.mp4")))))
-            await until(pilot, lambda: bool(app.chat_controller and app.chat_controller.staged))
-            app.run_action_id("frames")
-            await pilot.pause(2.5)
-            save(app, "frames")
-            await pilot.press("escape")
-            for key, name in (
-                ("f9", "viewer"),
-                ("f2", "settings"),
-                ("f1", "help"),
-                ("ctrl+o", "browser"),
-                ("f4", "log"),
-            ):
-                await pilot.press(key)
-                await pilot.pause(0.8)
-                save(app, name)
-                await pilot.press("escape")
-                await pilot.pause(0.3)
+            await beside(app, pilot)
+            app.chat().draft.clear()
+            await new_chat(app, pilot)
+            for scene in (compare, inspect, fan_out, conversations):
+                await scene(app, pilot)
 
 
 async def main() -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from textual import events
+
 from tests.support.scripted_engine import ScriptedHost
 from tests.ui.conftest import MakeApp, StartChat, Until, picture
 from vlmtui.ui.screens.chat import ChatScreen
@@ -78,3 +80,11 @@ async def test_a_command_beside_an_attachment_is_given_at_once(chatting: StartCh
         await chat.write("/detach")
         await chat.pilot.press("enter")
         await chat.until(lambda: chat.controller.staged == [])
+
+
+async def test_a_key_with_alt_is_no_letter(chatting: StartChat) -> None:
+    async with chatting() as chat:
+        # As a terminal's driver posts it: with the letter, which the pilot's own keys do not have.
+        chat.app.post_message(events.Key("alt+i", "i"))
+        await chat.until(lambda: "New files there are offered" in chat.notes)
+        assert chat.composer.text == ""

@@ -212,6 +212,9 @@ async def test_a_title_is_written_in_its_place(listing: ShowList, key: str) -> N
         await shown.pilot.pause()
         assert title.region.y == shown.view.region.y + 2
         assert title.region.height == 1
+        assert [item.description for item in shown.screen.query(FooterKey)][:2] == ["Rename", "Cancel"]
+        await shown.press("up")
+        assert shown.view.highlighted == 1
         title.value = "  Two   cats "
         await shown.press("enter")
         await shown.until(lambda: "Two cats" in shown.titles)

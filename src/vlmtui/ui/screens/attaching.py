@@ -22,6 +22,7 @@ from vlmtui.ui.controllers.chat import ChatController
 from vlmtui.ui.controllers.cost import Cost, Estimate, cost_of, estimate_of
 from vlmtui.ui.controllers.draft import Token
 from vlmtui.ui.controllers.engine import EngineController, EngineState
+from vlmtui.ui.messages import EngineChanged
 from vlmtui.ui.screens.sources import SourcesScreen
 from vlmtui.ui.services import Services
 from vlmtui.ui.text import one_line
@@ -84,6 +85,11 @@ class AttachingScreen(SourcesScreen):
     def _draft_changed(self) -> None:
         estimate = self._estimate()
         self.panel.bar.tell_estimates(estimate.tokens if estimate else {})
+        self.ask_cost_soon()
+
+    @on(EngineChanged)
+    def _engine_moved(self) -> None:
+        """An estimate becomes a count, or the other way round."""
         self.ask_cost_soon()
 
     @on(Counted)

@@ -196,7 +196,11 @@ class ConversationsScreen(Screen[None]):
         current = self._view.current
         if current is not None and current.id == event.entry.id:
             self.query_one(ConversationPreview).show(event.entry, event.turns, self.conversations.query)
-            self.query_one("#side").scroll_home(animate=False)
+            side = self.query_one("#side")
+            if self.conversations.query:
+                side.scroll_home(animate=False)
+            else:
+                side.scroll_end(animate=False)
 
     @on(SwatchesMade)
     def _swatches_made(self, event: SwatchesMade) -> None:
@@ -255,10 +259,13 @@ class ConversationsScreen(Screen[None]):
             self._renamed = None
             self.query_one(RenameInput).display = False
             self._view.focus()
+            self.refresh_bindings()
 
     # -- actions
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        if self._renamed is not None:
+            return False
         match action:
             case "open" | "rename" | "pin" | "delete":
                 return self.is_mounted and self._view.current is not None
@@ -291,6 +298,7 @@ class ConversationsScreen(Screen[None]):
         title.styles.width = region.width
         title.display = True
         title.focus()
+        self.refresh_bindings()
 
     def action_pin(self) -> None:
         """Keep the highlighted conversation on top, or no more."""

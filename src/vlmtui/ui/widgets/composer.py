@@ -87,6 +87,9 @@ class Composer(TextArea):
         if self._take_key(event.key):
             event.stop()
             event.prevent_default()
+        elif event.key.startswith("alt+"):
+            # It comes with its letter, which the text area would write before any binding is asked.
+            event.prevent_default()
 
     async def _on_paste(self, event: events.Paste) -> None:
         from vlmtui.media.paths import pasted_media

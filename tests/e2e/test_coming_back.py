@@ -1,0 +1,174 @@
+"""Coming back, in a pseudo-terminal with the real engine: answers that went on, drafts, two apps in one place."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Literal
+
+import psutil
+import pytest
+
+from tests.support.terminal import Terminal
+from vlmtui.engine.host import WorkerHost
+from vlmtui.paths import Paths
+from vlmtui.protocol.messages import Status
+from vlmtui.store.records import StoredTurn
+from vlmtui.store.store import Store
+
+pytestmark = [pytest.mark.engine, pytest.mark.e2e]
+APP = [sys.executable, "-m", "vlmtui"]
+EMPTY = "Message, or / for commands"
+AWAY = "An answer went on while you were away"
+
+
+def open_app(paths: Paths, *options: str) -> Terminal:
+    folder = str(paths.config.parent)
+    places = {"HOME": folder, "VLMTUI_DATA_DIR": folder}
+    return Terminal([*APP, *options], env={**places, "PATH": os.environ["PATH"], "VLMTUI_GRAPHICS": "halfcell"})
+
+
+@contextmanager
+def opened(paths: Paths) -> Iterator[Store]:
+    store = Store.open(paths.data, paths.media).store
+    try:
+        yield store
+    finally:
+        store.close()
+
+
+def answers_to(paths: Paths, question: str) -> list[StoredTurn]:
+    """The newest stored conversation that begins with the question: all its answers."""
+    with opened(paths) as store:
+        for listed in store.conversations(limit=20):
+            path = store.path(listed.conversation.id)
+            if path and path[0].text == question:
+                return [turn for turn in path if turn.role == "assistant"]
+    return []
+
+
+def worker(paths: Paths) -> Status:
+    [status] = asyncio.run(WorkerHost(paths).running())
+    return status
+
+
+def wait_until_idle(paths: Paths, within_s: float = 60.0) -> None:
+    deadline = time.monotonic() + within_s
+    while worker(paths).running:
+        assert time.monotonic() < deadline, "the worker does not finish"
+
+
+def ask(terminal: Terminal, question: str) -> None:
+    terminal.type(question)
+    terminal.wait_for(question)
+    terminal.press("enter")
+
+
+def numbers(text: str) -> list[int]:
+    return [int(number) for number in re.findall(r"\d+", text)]
+
+
+@pytest.mark.parametrize(
+    ("loss", "option", "last"), [("hang up", "", 198), ("kill", "", 199), ("hang up", "--continue", 200)]
+)
+def test_an_answer_goes_on_without_a_terminal(
+    loaded_worker: Paths, loss: Literal["hang up", "kill"], option: str, last: int
+) -> None:
+    question, before = f"Count to {last}.", worker(loaded_worker)
+    with open_app(loaded_worker, "--model", "shapes") as terminal:
+        terminal.wait_for(EMPTY)
+        ask(terminal, question)
+        terminal.wait_for("5, 6, 7")
+        app = psutil.Process(terminal.pid)
+        if loss == "kill":
+            terminal.signal(signal.SIGKILL)
+        else:
+            terminal.hang_up()
+    app.wait(20)
+    [left] = answers_to(loaded_worker, question)
+    assert left.state in ("running", "interrupted")
+    assert numbers(left.text) != list(range(1, last + 1)), "it was all there before the terminal went"
+    wait_until_idle(loaded_worker)
+
+    started = time.monotonic()
+    with open_app(loaded_worker, *([option] if option else [])) as terminal:
+        terminal.wait_for(lambda text: AWAY in text and f" {last}" in text.replace(question, ""))
+        seconds = time.monotonic() - started
+        shown = terminal.text
+        terminal.press("ctrl+q")
+        assert terminal.wait_for_end() == 0
+    counted = shown[shown.index("1, 2, 3,") :].partition(f" {last - 1}, {last}")
+    assert numbers(counted[0]) == list(range(1, last - 1)), shown
+    [whole] = answers_to(loaded_worker, question)
+    assert whole.state == "complete"
+    assert numbers(whole.text) == list(range(1, last + 1))
+    assert whole.statistics is not None
+    assert whole.statistics.stop == "<|im_end|>"
+    after = worker(loaded_worker)
+    assert (after.pid, after.spec) == (before.pid, before.spec)
+    assert seconds < 15
+
+
+def test_the_hint_at_the_end_brings_conversation_and_draft_back(loaded_worker: Paths, tmp_path: Path) -> None:
+    with open_app(loaded_worker, "--model", "shapes") as terminal:
+        terminal.wait_for(EMPTY)
+        ask(terminal, "Count to 12.")
+        terminal.wait_for("11, 12")
+        terminal.wait_for("stop <|im_end|>")
+        terminal.type("half a thought")
+        terminal.wait_for("half a thought")
+        terminal.press("ctrl+q")
+        assert terminal.wait_for_end() == 0
+        hint = re.search(rb"Continue with: vlmtui --resume (\w+)", terminal.raw)
+        assert hint is not None, terminal.text
+    for options in (["--resume", hint[1].decode()], ["--continue"]):
+        with open_app(loaded_worker, *options) as terminal:
+            terminal.wait_for("half a thought")
+            terminal.wait_for("11, 12")
+            terminal.press("ctrl+q")
+            assert terminal.wait_for_end() == 0
+    with open_app(loaded_worker, "--resume", hint[1].decode()) as terminal:
+        terminal.wait_for("half a thought")
+        terminal.type("\x7f" * len("half a thought"))
+        terminal.wait_for(EMPTY)
+        ask(terminal, "Count to 7.")
+        terminal.wait_for("5, 6, 7")
+        terminal.wait_for("↑")
+        terminal.press("ctrl+q")
+        assert terminal.wait_for_end() == 0
+    assert [answer.state for answer in answers_to(loaded_worker, "Count to 12.")] == ["complete", "complete"]
+
+
+def test_an_unknown_conversation_is_told_before_anything_is_shown(loaded_worker: Paths) -> None:
+    with open_app(loaded_worker, "--resume", "nothing") as terminal:
+        assert terminal.wait_for_end() == 2
+    assert "There is no conversation 'nothing'" in terminal.text
+
+
+def test_two_apps_in_one_place(loaded_worker: Paths) -> None:
+    with (
+        open_app(loaded_worker, "--model", "shapes") as one,
+        open_app(loaded_worker, "--model", "shapes") as two,
+    ):
+        one.wait_for(EMPTY)
+        two.wait_for(EMPTY)
+        ask(one, "Count to 91.")
+        ask(two, "Count to 92.")
+        one.wait_for("90, 91")
+        two.wait_for("91, 92")
+        for terminal in (one, two):
+            terminal.wait_for("stop <|im_end|>")
+            terminal.press("ctrl+q")
+        for terminal in (one, two):
+            assert terminal.wait_for_end() == 0
+    for last in (91, 92):
+        [answer] = answers_to(loaded_worker, f"Count to {last}.")
+        assert answer.state == "complete"
+        assert numbers(answer.text) == list(range(1, last + 1))
