@@ -1,11 +1,13 @@
 """Screenshots of the real app with the real bundled model, as SVG files in `screenshots/`.
 
-`python tools/screenshots.py`. Loads the model once, then plays the same short session at every size.
+`python tools/screenshots.py [120x40 ...]`. Loads the model once, then plays the same session at every size, or at those
+that are named.
 """
 
 from __future__ import annotations
 
 import asyncio
+import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -217,16 +219,18 @@ async def session(paths: Paths, size: tuple[int, int], *, theme: str = "") -> No
                 await scene(app, pilot)
 
 
-async def main() -> None:
+async def main(*names: str) -> None:
     OUT.mkdir(exist_ok=True)
+    sizes = [size for size in SIZES if not names or "{}x{}".format(*size) in names]
     with tempfile.TemporaryDirectory() as folder:
         paths = Paths.below(Path(folder))
-        for size in SIZES:
+        for size in sizes:
             await session(paths, size)
-        await session(paths, SIZES[0], theme="light")
+        if not names:
+            await session(paths, SIZES[0], theme="light")
         for status in await WorkerHost(paths).running():
             await WorkerHost(paths).stop(status.pid)
 
 
 if __name__ == "__main__":
-    asyncio.run(main())
+    asyncio.run(main(*sys.argv[1:]))

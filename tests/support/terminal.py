@@ -21,13 +21,20 @@ KEYS = {
     "down": "\x1b[B",
     "ctrl+c": "\x03",
     "ctrl+j": "\n",
+    "ctrl+l": "\x0c",
     "ctrl+n": "\x0e",
     "ctrl+o": "\x0f",
     "ctrl+p": "\x10",
     "ctrl+q": "\x11",
     "ctrl+r": "\x12",
     "f1": "\x1bOP",
+    "f2": "\x1bOQ",
+    "f4": "\x1bOS",
     "f5": "\x1b[15~",
+    "f6": "\x1b[17~",
+    "f8": "\x1b[19~",
+    "f10": "\x1b[21~",
+    "f12": "\x1b[24~",
 }
 
 
@@ -128,8 +135,12 @@ class Terminal:
     def signal(self, number: signal.Signals) -> None:
         os.kill(self.pid, number)
 
+    def lose(self) -> None:
+        """Close the terminal and leave the program to itself, as a lost connection does."""
+        self._process.ptyproc.fileobj.close()
+
     def hang_up(self) -> None:
-        """Close the terminal under the program, as a lost connection does."""
+        """Close the terminal, and make sure that the program ends."""
         with suppress(pexpect.ExceptionPexpect):  # a busy machine may need longer than pexpect waits
             self._process.close(force=True)
 

@@ -117,7 +117,7 @@ async def test_other_wordings_and_the_one_that_is_chosen_is_the_message(chatting
 async def test_the_form_says_what_is_wrong_before_anything_is_asked(chatting: StartChat) -> None:
     async with chatting(RED, RED) as chat:
         await chat.write("Hello")
-        await chat.pilot.press("alt+f")
+        await chat.pilot.press("alt+s")
         await chat.until(lambda: isinstance(chat.app.screen, FanFormScreen))
         form = chat.app.screen
         form.query_one("#values", Input).value = "1"
@@ -147,7 +147,7 @@ async def test_escape_stops_all_then_leaves_and_the_answers_are_there_again(chat
         await chat.pilot.press("escape")
         await chat.until(lambda: isinstance(chat.app.screen, ChatScreen))
         assert chat.composer.text == "Hello"
-        await chat.pilot.press("alt+f")
+        await chat.pilot.press("alt+s")
         await chat.until(lambda: isinstance(chat.app.screen, FanOutScreen))
         assert [lane.answer.text for lane in fanned(chat).controller.lanes] == ["Half ", "Also "]
         assert len(chat.host.engine.requests) == 2
@@ -195,6 +195,6 @@ async def test_a_plan_that_is_none_is_told(chatting: StartChat, text: str, said:
 
 async def test_with_nothing_to_ask_that_is_said(chatting: StartChat) -> None:
     async with chatting() as chat:
-        await chat.pilot.press("alt+f")
+        await chat.pilot.press("alt+s")
         await chat.until(lambda: bool(chat.notes))
         assert isinstance(chat.app.screen, ChatScreen)

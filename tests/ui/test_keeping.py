@@ -443,3 +443,12 @@ async def test_what_a_model_does_not_take_is_said_when_it_is_chosen(
         await chat.pilot.press("f8")
         await chat.say("")
         assert store.conversation(turns(store)[0].conversation).model == "org/one"
+
+
+async def test_a_conversation_may_be_shown_before_its_screen_stands(chatting: StartChat) -> None:
+    async with chatting(["One."]) as chat:
+        await chat.say("first")
+        screen = ChatScreen(chat.app.services, chat.app.engine_controller, chat.controller)
+        chat.app.push_screen(screen)
+        await asyncio.gather(screen.show_conversation(), screen.show_answer_again(chat.last))
+        await chat.until(lambda: "One." in chat.screen_text())

@@ -134,7 +134,9 @@ def notes_of(turn: DocumentTurn) -> list[str]:
     if turn.failure is not None:
         notes.append(_line(f"{turn.failure.message} {turn.failure.hint}".strip()))
     if turn.recipe is not None:
-        facts = [turn.recipe.model, turn.recipe.mode]
+        # What the user calls it: where a model lies on this machine is nothing for a page that is given to others.
+        model = turn.recipe.spec.name if turn.recipe.spec is not None else turn.recipe.model
+        facts = [model, turn.recipe.mode]
         if turn.statistics is not None:
             usage = turn.statistics.usage
             facts.append(f"{usage.prompt_tokens} + {usage.completion_tokens} tokens")

@@ -180,7 +180,7 @@ ACTIONS: tuple[Action, ...] = (
         "fan_out",
         "Fan out",
         "Ask one message several ways at once: seeds, temperatures, or other wordings.",
-        "alt+f",
+        "alt+s",
         "/fan",
         "seed=1,2,3",
         "chat",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass
 from functools import partial
 
@@ -56,6 +57,8 @@ class ChatScreen(KeepingScreen):
     def __init__(self, services: Services, engine_controller: EngineController, chat: ChatController) -> None:
         super().__init__(services, engine_controller, chat)
         self._status: Status | None = None
+        self._stands = asyncio.Event()
+        """Set once the screen shows its conversation."""
 
     def compose(self) -> ComposeResult:
         paths = self.services.paths
@@ -76,6 +79,7 @@ class ChatScreen(KeepingScreen):
         self._show_status()
         self._ask_status()
         self.set_interval(_STATUS_EVERY_S, self._ask_status)
+        self._stands.set()
 
     @on(ComposerPanel.MessageWritten)
     def _message_written(self) -> None:
@@ -89,6 +93,8 @@ class ChatScreen(KeepingScreen):
             self.tell_error(bad_input(f"There is no command {one_line(argument)}.", hint=hint))
             return
         self.panel.clear_words()
+        # The composer tells the draft of it too late for the command.
+        self.chat.draft.text = self.query_one(Composer).text
         self.call_app("run_action_id", action.id, argument)
 
     @on(Composer.ScrollWanted)
@@ -171,6 +177,8 @@ class ChatScreen(KeepingScreen):
         await self.show_conversation()
 
     async def show_conversation(self) -> None:
+        """Show what the conversation is now. May be called before the screen stands, and waits for that."""
+        await self._stands.wait()
         transcript = self._transcript
         await transcript.clear()
         if self.chat.exchanges:
@@ -184,6 +192,7 @@ class ChatScreen(KeepingScreen):
 
     async def show_answer_again(self, exchange: Exchange) -> None:
         """The exchange has another answer now."""
+        await self._stands.wait()
         await self._transcript.restart(exchange)
         self._show_status()
 

@@ -36,6 +36,8 @@ class InspectingScreen(ComparingScreen):
 
     def action_fan_out(self, text: str = "") -> None:
         """Ask what is written, or else the last message, several ways at once; without a plan, a form asks for it."""
+        # What was typed a moment ago may still be on its way to the draft.
+        self.chat.draft.text = self.query_one(Composer).text
         self._fan_out(text)
 
     def engine_now(self) -> Engine | None:

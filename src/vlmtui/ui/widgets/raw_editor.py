@@ -10,6 +10,7 @@ from itertools import accumulate
 
 from rich.style import Style
 from rich.text import Text
+from textual import events
 from textual.document._document import Document
 from textual.widgets import TextArea
 
@@ -57,6 +58,12 @@ class RawEditor(TextArea):
         )
         self._marks: dict[int, list[tuple[int, int, str]]] = {}
         """By line: start and end in it, and the kind."""
+
+    async def _on_key(self, event: events.Key) -> None:
+        # Textual calls the text area's own handler after this one, unless its default is prevented.
+        if event.key.startswith("alt+"):
+            # It comes with its letter, which the text area would write before any binding is asked.
+            event.prevent_default()
 
     def mark(self, marks: Sequence[Mark]) -> None:
         """Let these stand out. They are made for the text as it is now."""
