@@ -142,8 +142,8 @@ async def inspect(app: VlmtuiApp, pilot: Pilot[ExitReport | None]) -> None:
 
 
 async def fan_out(app: VlmtuiApp, pilot: Pilot[ExitReport | None]) -> None:
-    """The last message with three seeds."""
-    app.run_action_id("fan_out", "seed=1,2,3 temperature=1")
+    """The last message at three temperatures, the last of which is too hot."""
+    app.run_action_id("fan_out", "temperature=0,1,2 seed=1")
     await until(pilot, lambda: isinstance(app.screen, FanOutScreen))
     screen = app.screen
     assert isinstance(screen, FanOutScreen)
@@ -170,6 +170,7 @@ async def conversations(app: VlmtuiApp, pilot: Pilot[ExitReport | None]) -> None
 async def beside(app: VlmtuiApp, pilot: Pilot[ExitReport | None]) -> None:
     """The screens beside a conversation with a video that is staged."""
     await attach(app, pilot, SAMPLES / "moving-circle.mp4")
+    save(app, "attached")
     app.run_action_id("frames")
     await pilot.pause(2.5)
     save(app, "frames")
@@ -202,14 +203,13 @@ async def session(paths: Paths, size: tuple[int, int], *, theme: str = "") -> No
         await until(pilot, lambda: controller.state is EngineState.READY and app.chat_controller is not None)
         if not theme and size == SIZES[0]:
             await earlier(app, pilot)
-        await attach(app, pilot, sample_image())
-        await ask(app, pilot, "What is in this image?")
-        await attach(app, pilot, SAMPLES / "moving-circle.mp4")
-        save(app, "attached", suffix)
-        await ask(app, pilot, "What happens in this video?")
+        for file in (sample_image(), SAMPLES / "two-shapes.png"):
+            await attach(app, pilot, file)
+            await ask(app, pilot, "What is in this image?")
         await ask(app, pilot, "What was in the first image?")
         save(app, "chat", suffix)
         if not theme:
+            await new_chat(app, pilot)
             await ask(app, pilot, "Show me some Markdown.")
             save(app, "markdown")
             await beside(app, pilot)

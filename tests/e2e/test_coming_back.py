@@ -154,8 +154,7 @@ def test_the_hint_at_the_end_brings_conversation_and_draft_back(loaded_worker: P
         terminal.type("\x7f" * len("half a thought"))
         terminal.wait_for(EMPTY)
         ask(terminal, "Count to 7.")
-        terminal.wait_for("5 6 7")
-        terminal.wait_for("↑")
+        terminal.wait_for(lambda text: text.count("stop <|im_end|>") == 2)
         terminal.press("ctrl+q")
         assert terminal.wait_for_end() == 0
     assert [answer.state for answer in answers_to(loaded_worker, "Count to 12.")] == ["complete", "complete"]

@@ -6,10 +6,11 @@ What it does is told by `engine_args` of the spec:
 `load`: `ready` (default), `hold` (loads until it is ended), `fail`, `die`;
 `greeting`: `old`, `refuse`, `garbage`, `none`;
 `children`: how many processes that ignore SIGTERM it starts; `stubborn`: ignores Shutdown and SIGTERM;
-`start`: `die` ends it before it listens; `silent`: answers neither pings nor status requests.
+`start`: `die` ends it before it listens; `silent`: answers neither pings nor status requests;
+`says`: the pieces of every answer; `log`: the lines of its log; `template`: its chat template.
 
-And by a raw prompt's text, a word a step: `hold` (until cancelled), `die`, `fail`, `garbage`, `oversized`, `foreign`
-(an event of another request); any other word is streamed as a delta.
+And without `says`, by a raw prompt's text, a word a step: `hold` (until cancelled), `die`, `fail`, `garbage`,
+`oversized`, `foreign` (an event of another request); any other word is streamed as a delta.
 """
 
 from __future__ import annotations
@@ -95,6 +96,8 @@ class FakeWorker:
         self.options = options
         self.keep_alive_s = keep_alive_s
         self.info = scripted_info(spec)
+        if template := options.get("template"):
+            self.info = msgspec.structs.replace(self.info, chat_template=str(template))
         self.ready = asyncio.Event()
         self.over = asyncio.Event()
         self.clients: set[asyncio.StreamWriter] = set()
@@ -125,6 +128,9 @@ class FakeWorker:
                 self.over.set()
             case "ready":
                 self.ready.set()
+
+    def strings(self, option: str) -> tuple[str, ...]:
+        return msgspec.convert(self.options.get(option, ()), tuple[str, ...])
 
     def tell_all(self, message: WorkerMessage) -> None:
         for writer in self.clients:
@@ -188,7 +194,8 @@ class FakeWorker:
             case GetStatus() if not silent:
                 writer.write(encode(self.status()))
             case GetLog(lines=lines, follow=follow):
-                writer.write(encode(LogLines(tuple(f"line {number}" for number in range(5))[-lines:])))
+                told = self.strings("log") or tuple(f"line {number}" for number in range(5))
+                writer.write(encode(LogLines(told[-lines:])))
                 if follow:
                     writer.write(encode(LogLines(("a new line",))))
             case SetKeepAlive(seconds):
@@ -216,7 +223,8 @@ class FakeWorker:
         tokens = 0
         writer.write(encode(prompt))
         cancelled = self.cancels[request_id]
-        for word in [] if request.only_render else prompt_text(request.prompt).split():
+        words = self.strings("says") or prompt_text(request.prompt).split()
+        for word in () if request.only_render else words:
             await writer.drain()
             match word:
                 case "hold":

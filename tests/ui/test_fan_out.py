@@ -18,7 +18,7 @@ from vlmtui.ui.screens.chat import ChatScreen
 from vlmtui.ui.screens.fan_form import FanFormScreen
 from vlmtui.ui.screens.fan_out import FanOutScreen
 from vlmtui.ui.screens.inspector import InspectorScreen
-from vlmtui.ui.widgets.answer_grid import AnswerPane
+from vlmtui.ui.widgets.answer_grid import AnswerTile
 
 RED: list[Step] = ["a ", "red ", "circle"]
 BLUE: list[Step] = ["a ", "blue ", "circle"]
@@ -41,7 +41,7 @@ def seen(chat: Chat) -> str:
     return "\n".join(strip.text.rstrip() for strip in chat.app.screen._compositor.render_strips())
 
 
-def of(pane: AnswerPane, what: str) -> str:
+def of(pane: AnswerTile, what: str) -> str:
     return str(pane.query_one(what, Static).render())
 
 
@@ -58,7 +58,7 @@ async def test_a_draft_is_answered_with_every_seed_and_one_is_chosen(
         screen = await fan(chat, "seed=1,2,3 temperature=0.8")
         assert seeds(chat) == [1, 2, 3]
         assert {request.sampling.temperature for request in chat.host.engine.requests} == {0.8}
-        panes = list(screen.query(AnswerPane))
+        panes = list(screen.query(AnswerTile))
         assert [of(pane, ".text > Static") for pane in panes] == ["a red circle", "a blue circle", "a red circle"]
         assert "the base" in of(panes[0], ".label")
         assert "differs from token 1 on" in of(panes[1], ".label")
@@ -163,7 +163,7 @@ async def test_another_base_the_inspector_and_the_export(
         await chat.write("Hello")
         screen = await fan(chat, "seed=1,2,3 temperature=1")
         await chat.pilot.press("right", "b")
-        await chat.until(lambda: "same as the base" in of(list(screen.query(AnswerPane))[2], ".label"))
+        await chat.until(lambda: "same as the base" in of(list(screen.query(AnswerTile))[2], ".label"))
         await chat.pilot.press("i")
         await chat.until(lambda: isinstance(chat.app.screen, InspectorScreen))
         assert chat.app.screen.inspected.answer == "a blue circle"  # type: ignore[attr-defined]

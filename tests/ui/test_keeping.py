@@ -452,3 +452,12 @@ async def test_a_conversation_may_be_shown_before_its_screen_stands(chatting: St
         chat.app.push_screen(screen)
         await asyncio.gather(screen.show_conversation(), screen.show_answer_again(chat.last))
         await chat.until(lambda: "One." in chat.screen_text())
+
+
+async def test_a_draft_alone_knows_which_model_it_is_written_to(chatting: StartChat, store: Store) -> None:
+    async with chatting() as chat:
+        await chat.write("not sent yet")
+        await chat.until(lambda: store.last() is not None)
+        last = store.last()
+        assert last is not None
+        assert store.conversation(last).model == "shapes"

@@ -335,4 +335,4 @@ async def test_a_short_conversation_asks_for_older_ones_at_most_once(tmp_path: P
 
 
 def _without_scrollbar(text: str) -> list[str]:
-    return [line[:76] for line in text.splitlines()]
+    return [line[:76].rstrip() for line in text.splitlines()]

@@ -9,7 +9,7 @@ import signal
 import sys
 from collections.abc import Sequence
 
-from vlmtui.cli.parser import make_parser, misplaced_option
+from vlmtui.cli.parser import misplaced_option, parser_for
 from vlmtui.errors import VlmtuiError
 
 _COMMANDS = {
@@ -22,8 +22,9 @@ _COMMANDS = {
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command; its exit code."""
-    parser = make_parser()
-    arguments = parser.parse_args(argv)
+    words = sys.argv[1:] if argv is None else argv
+    parser = parser_for(words)
+    arguments = parser.parse_args(words)
     if misplaced := misplaced_option(arguments):
         parser.error(misplaced)
     if "data_dir" in arguments:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from vlmtui import __version__
@@ -17,6 +18,8 @@ settings: config.toml in the config folder, then VLMTUI_* in the environment, th
 APP_OPTIONS = ("model", "graphics", "theme", "keep_alive")
 """Options of the app that are settings."""
 _APP_ONLY = ("continue", "resume")
+_APP_FLAGS = frozenset({"--data-dir", "--resume", *(f"--{name.replace('_', '-')}" for name in APP_OPTIONS)})
+"""Options of the app that take a value."""
 
 if TYPE_CHECKING:
     _Commands: TypeAlias = argparse._SubParsersAction[argparse.ArgumentParser]
@@ -35,7 +38,18 @@ class _Parser(argparse.ArgumentParser):
         )
 
 
+def parser_for(words: Sequence[str]) -> argparse.ArgumentParser:
+    """The parser of a command line. The commands take longer to make than all else of it, so that opening the app goes
+    without them; where something is wrong, they are there to be told of."""
+    if all(word in _APP_FLAGS for word in words[::2]) and len(words) % 2 == 0:
+        parser = _make_app_parser()
+        parser.set_defaults(command="app")
+        return parser
+    return make_parser()
+
+
 def make_parser() -> argparse.ArgumentParser:
+    """The parser with all commands."""
     parser = _make_app_parser()
     parser.set_defaults(command="app")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND")

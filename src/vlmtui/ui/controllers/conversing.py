@@ -59,8 +59,9 @@ class Conversing(Answering):
         """How many attachments the conversation has before the message that is written."""
         return _count(self._before())
 
-    def draft_changed(self) -> None:
-        """Keep what is written, within a second."""
+    def draft_changed(self, model: str = "") -> None:
+        """Keep what is written, within a second. `model`: which one it is written to, where none was asked yet."""
+        self.live.model = self.live.model or model
         draft = StoredDraft(text=self.draft.text, attachments=self.draft.numbered)
         if draft != self._kept_draft:
             self._kept_draft = draft

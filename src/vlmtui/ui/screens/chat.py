@@ -57,6 +57,8 @@ class ChatScreen(KeepingScreen):
     def __init__(self, services: Services, engine_controller: EngineController, chat: ChatController) -> None:
         super().__init__(services, engine_controller, chat)
         self._status: Status | None = None
+        self._possible: object = None
+        """What decides which actions are possible, as the footer shows them."""
         self._stands = asyncio.Event()
         """Set once the screen shows its conversation."""
 
@@ -124,7 +126,6 @@ class ChatScreen(KeepingScreen):
             self.engine_controller.answered()
         self.ask_cost_soon()
         self._show_status()
-        self.refresh_bindings()
 
     @on(StatusKnown)
     def _status_known(self, event: StatusKnown) -> None:
@@ -302,7 +303,6 @@ class ChatScreen(KeepingScreen):
         else:
             await self._transcript.add(exchange)
         self._show_status()
-        self.refresh_bindings()
 
     @work(exit_on_error=False, group="answer")
     async def _answer(self, exchange: Exchange, request: GenerateRequest) -> None:
@@ -354,7 +354,11 @@ class ChatScreen(KeepingScreen):
             status=self._status,
             context_used=self.chat.context_used,
         )
-        self.refresh_bindings()
+        # Textual's footer never lets go of the keys that it showed before: only where they may be others.
+        possible = (answering, controller.state, self.chat.editing is not None)
+        if possible != self._possible:
+            self._possible = possible
+            self.refresh_bindings()
 
 
 def initial_settings(services: Services, base: Sampling | None) -> ChatSettings:

@@ -27,7 +27,7 @@ from vlmtui.ui.controllers.fan_out import FanOutController
 from vlmtui.ui.controllers.fan_plan import doubt
 from vlmtui.ui.controllers.saving import free_path
 from vlmtui.ui.text import one_line
-from vlmtui.ui.widgets.answer_grid import AnswerGrid, AnswerPane, how_it_differs
+from vlmtui.ui.widgets.answer_grid import AnswerGrid, AnswerTile, how_it_differs
 
 REFRESH_S = 0.1
 """New text is shown at most this often."""
@@ -92,7 +92,7 @@ class FanOutScreen(Screen[int | Literal["anew"] | None]):
             yield Static(one_line(self.controller.lanes[0].variant.turn.text), id="question", markup=False)
             yield Static(id="state", markup=False)
         yield Static(id="doubt", markup=False)
-        yield AnswerGrid([AnswerPane(self._label(lane.variant.label, number), lane.answer)
+        yield AnswerGrid([AnswerTile(self._label(lane.variant.label, number), lane.answer)
                           for number, lane in enumerate(self.controller.lanes)], id="answers")  # fmt: skip
         yield Footer(show_command_palette=False)
 

@@ -16,6 +16,7 @@ from vlmtui.ui.controllers.fan_plan import Plan, parse_plan
 from vlmtui.ui.controllers.past_prompt import inspected, numbered, request_again
 from vlmtui.ui.screens.comparing import ComparingScreen
 from vlmtui.ui.services import Services
+from vlmtui.ui.widgets.composer import Composer
 
 
 class InspectingScreen(ComparingScreen):

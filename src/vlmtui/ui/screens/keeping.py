@@ -34,7 +34,8 @@ class KeepingScreen(InspectingScreen):
 
     @on(ComposerPanel.DraftChanged)
     def _keep_draft(self) -> None:
-        self.chat.draft_changed()
+        model = self.engine_controller.model
+        self.chat.draft_changed(model.spec.name if model is not None else "")
 
     async def action_edit(self, number: str = "") -> None:
         """Write a message anew, by its number; without one, the last. Sending it makes a new branch there."""

@@ -24,11 +24,11 @@ GONE_STYLE = "strike $muted"
 _SHOWN = {" ": "·", "\n": "↵\n", "\t": "⇥"}
 
 
-class AnswerPane(Vertical, can_focus=True):
+class AnswerTile(Vertical, can_focus=True):
     """One answer, with what it was asked with above and its statistics below."""
 
     DEFAULT_CSS = """
-    AnswerPane {
+    AnswerTile {
         height: 100%;
         border: round $border-blurred;
         padding: 0 1;
@@ -109,7 +109,7 @@ class AnswerGrid(VerticalScroll, can_focus=False):
     }
     """
 
-    def __init__(self, panes: Sequence[AnswerPane], *, id: str | None = None) -> None:
+    def __init__(self, panes: Sequence[AnswerTile], *, id: str | None = None) -> None:
         super().__init__(id=id)
         self.panes = list(panes)
         self.columns = 1

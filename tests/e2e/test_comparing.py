@@ -1,0 +1,128 @@
+"""The chat template against a raw prompt, in the real app with the real engine, read off the screen."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.pictures import Easel, Picture
+from tests.support.terminal import Terminal
+from vlmtui.paths import Paths
+
+pytestmark = [pytest.mark.engine, pytest.mark.e2e]
+APP = [sys.executable, "-m", "vlmtui"]
+QUESTION = "What is in this image?"
+BEFORE, PLACEHOLDER = "<|vision_start|>", "<|image_pad|>"
+DELETE, RIGHT, CLEAR, ALT_X = "\x1b[3~", "\x1b[C", "\x15", "\x1bx"
+
+
+def environment(paths: Paths) -> dict[str, str]:
+    folder = str(paths.config.parent)
+    return {"HOME": folder, "PATH": os.environ["PATH"], "VLMTUI_DATA_DIR": folder, "VLMTUI_GRAPHICS": "halfcell"}
+
+
+@pytest.fixture
+def picture(tmp_path: Path) -> Picture:
+    return Easel(tmp_path).picture(("red", "circle", "top left"))
+
+
+@pytest.fixture
+def comparing(loaded_worker: Paths, picture: Picture) -> Iterator[Terminal]:
+    """The comparison of a question about the picture, not sent yet."""
+    with Terminal([*APP, "--model", "shapes"], env=environment(loaded_worker)) as terminal:
+        terminal.wait_for("Message, or / for commands")
+        terminal.paste(str(picture.path))
+        terminal.wait_for(picture.path.name)
+        terminal.type(QUESTION)
+        terminal.wait_for(QUESTION)
+        terminal.press("f10")
+        terminal.wait_for(f"{PLACEHOLDER} = Image #1")
+        yield terminal
+        terminal.press("ctrl+q")
+        assert terminal.wait_for_end() == 0
+
+
+def send(terminal: Terminal, answer: str) -> None:
+    """Both sides answer this."""
+    terminal.press("ctrl+r")
+    terminal.wait_for(lambda text: text.count(answer) == 2 and text.count("stop <|im_end|>") == 2)
+
+
+def export(terminal: Terminal, path: Path) -> None:
+    terminal.press("f2")
+    terminal.wait_for("Export to")
+    terminal.type(f"{CLEAR}{path}")
+    terminal.wait_for(path.name)
+    terminal.press("enter")
+    terminal.wait_for("Written:")
+
+
+def replay(paths: Paths, document: Path) -> subprocess.CompletedProcess[str]:
+    command = [*APP, "ask", "--replay", str(document)]
+    return subprocess.run(command, env=environment(paths), capture_output=True, text=True, check=False)
+
+
+def test_both_sides_are_the_same_and_are_exported_and_run_again(
+    comparing: Terminal, picture: Picture, loaded_worker: Paths, tmp_path: Path
+) -> None:
+    send(comparing, picture.answer)
+    comparing.press("f6")
+    comparing.wait_for("Prompts: identical")
+    comparing.wait_for("Answers: identical")
+
+    page, document = tmp_path / "both.html", tmp_path / "both.json"
+    export(comparing, page)
+    export(comparing, document)
+    text = page.read_text()
+    assert base64.b64encode(picture.path.read_bytes()).decode() in text
+    assert text.count(picture.answer) == 2
+    run = replay(loaded_worker, document)
+    assert run.returncode == 0, run.stderr
+    assert run.stdout.count("the same answer") == 2
+
+    told = json.loads(document.read_text())
+    assert [side["answer"] for side in told["sides"]] == [picture.answer] * 2
+    told["sides"][1]["prompt"]["text"] = told["sides"][1]["prompt"]["text"].replace(QUESTION, "What is the weather?")
+    other = tmp_path / "other.json"
+    other.write_text(json.dumps(told))
+    assert replay(loaded_worker, other).returncode != 0
+
+
+def test_the_guard_names_a_removed_placeholder_and_one_key_brings_it_back(
+    comparing: Terminal, picture: Picture
+) -> None:
+    comparing.press("down")
+    comparing.type(RIGHT * len(BEFORE))
+    comparing.type(DELETE * len(PLACEHOLDER))
+    comparing.wait_for(lambda text: f"{PLACEHOLDER} = Image #1" not in text and "placeholder" in text)
+    warned = comparing.wait_for("F8")
+    assert "image placeholder" in warned
+    comparing.press("f8")
+    comparing.wait_for(f"{PLACEHOLDER} = Image #1")
+    send(comparing, picture.answer)
+    comparing.press("f6")
+    comparing.wait_for("Prompts: identical")
+
+
+def test_a_changed_raw_prompt_differs_and_is_looked_into_from_the_editor(comparing: Terminal) -> None:
+    comparing.press("down")
+    comparing.type(RIGHT * len(f"{BEFORE}{PLACEHOLDER}<|vision_end|>What is"))
+    comparing.type(" not")
+    comparing.wait_for("What is not in this image?")
+    comparing.press("ctrl+r")
+    comparing.wait_for(lambda text: text.count("stop <|im_end|>") == 2)
+    comparing.type(ALT_X)
+    shown = comparing.wait_for("Inspector · raw prompt")
+    assert "What is not in this image?" in shown
+    comparing.press("escape")
+    comparing.wait_for("Send both")
+    comparing.press("f6")
+    comparing.wait_for("Prompts: ")
+    assert "Prompts: identical" not in comparing.text
