@@ -137,7 +137,7 @@ class Terminal:
 
     def lose(self) -> None:
         """Close the terminal and leave the program to itself, as a lost connection does."""
-        self._process.ptyproc.fileobj.close()
+        getattr(self._process, "ptyproc").fileobj.close()  # noqa: B009 - what mypy knows of pexpect lacks it
 
     def hang_up(self) -> None:
         """Close the terminal, and make sure that the program ends."""

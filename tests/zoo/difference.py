@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 
-from tests.zoo.reasons import REASONS
+from tests.zoo.reasons import reasons
 from vlmtui.domain.attachment import Attachment
 from vlmtui.domain.engine import PromptReady
 from vlmtui.inspection.made import prompt_tokens
@@ -55,7 +55,7 @@ def page(results: Mapping[str, Mapping[str, str]]) -> str:
             continue
         rows.append(f"### {registry[name].title} (`{name}`)\n")
         rows += [f"- {_TITLES[case]}: {_code(text)}" for case, text in told.items()]
-        rows.append(f"\n{REASONS.get(name, 'Why is not known.')}\n")
+        rows.append(f"\n{reasons('; '.join(told.values())) or 'Why is not known.'}\n")
     counted = f"{len(same)} of {len(same) + sum(row.startswith('###') for row in rows)} families get the same tokens"
     alike = f"## The same\n\n{counted} both ways:\n{', '.join(same)}.\n\n"
     return _HEAD + alike + "## Not the same\n\n" + "\n".join(rows).rstrip() + "\n"

@@ -19,10 +19,12 @@ _STYLE = """
   --special: #6b3fa0; --media: #0b6e4f; --differs: #ffe3b0; }
 @media (prefers-color-scheme: dark) { :root { --text: #e6e8eb; --page: #16181c; --line: #3a404a; --quiet: #9aa4b2;
   --special: #c9a6ff; --media: #6fd9b0; --differs: #5a3d00; } }
-body { margin: 2rem; background: var(--page); color: var(--text); font: 1rem/1.5 system-ui, sans-serif; }
+body { margin: 2rem auto; max-width: 90rem; padding: 0 1rem; background: var(--page); color: var(--text);
+  font: 1rem/1.5 system-ui, sans-serif; }
 h1, h2, h3 { line-height: 1.25; }
+dl { display: grid; grid-template-columns: max-content 1fr; gap: .25rem 1rem; }
 dt { color: var(--quiet); }
-dd { margin: 0 0 .5rem; overflow-wrap: anywhere; }
+dd { margin: 0; overflow-wrap: anywhere; }
 .sides { display: grid; grid-template-columns: repeat(auto-fit, minmax(20rem, 1fr)); gap: 1.5rem; }
 pre { padding: .75rem; border: 1px solid var(--line); border-radius: .25rem; white-space: pre-wrap;
   overflow-wrap: anywhere; unicode-bidi: isolate; font: .875rem/1.5 ui-monospace, monospace; }
@@ -36,7 +38,7 @@ mark { background: var(--differs); color: inherit; text-decoration: underline; }
 
 
 def export_html(comparison: Comparison, read_media: Callable[[MediaRecord], bytes | None]) -> str:
-    """The page: what was run, the images, the sides beside each other.
+    """The page: the images, the sides beside each other, and with what they were run.
 
     `read_media` gives an attachment's bytes, or None where they are gone; it is asked where the document itself does
     not hold them. Only PNG, JPEG, WebP and GIF are shown, everything else is named. All text is escaped, and
@@ -51,21 +53,21 @@ def _page(comparison: Comparison, read_media: Callable[[MediaRecord], bytes | No
     yield '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">'
     yield f'<meta http-equiv="Content-Security-Policy" content="{policy}">'
     yield '<meta name="viewport" content="width=device-width, initial-scale=1">'
-    yield f"<title>{title}</title>\n<style>{_STYLE}</style>\n</head>\n<body>\n<h1>{title}</h1>\n<dl>"
-    for name, value in facts(comparison):
-        yield f"<dt>{_escaped(name)}</dt><dd>{_escaped(value, keep='')}</dd>"
-    yield "</dl>"
+    yield f"<title>{title}</title>\n<style>{_STYLE}</style>\n</head>\n<body>\n<h1>{title}</h1>"
     for item in comparison.attachments:
         yield _figure(item, item.content if item.data is not None else read_media(item))
     if said := difference_lines(comparison):
         yield "<h2>Difference</h2>\n<ul>"
-        yield from (f"<li>{_escaped(line, keep='')}</li>" for line in said)
+        yield from (f"<li>{_escaped(line[:1].upper() + line[1:], keep='')}</li>" for line in said)
         yield "</ul>"
     yield '<div class="sides">'
     prompts, answers = prompt_runs(comparison), answer_runs(comparison)
     for side, prompt, answer in zip(comparison.sides, prompts, answers, strict=True):
         yield from _side(side, prompt, answer)
-    yield "</div>\n</body>\n</html>"
+    yield "</div>\n<h2>How it was run</h2>\n<dl>"
+    for name, value in facts(comparison):
+        yield f"<dt>{_escaped(name)}</dt><dd>{_escaped(value, keep='')}</dd>"
+    yield "</dl>\n</body>\n</html>"
 
 
 def _side(side: Side, prompt: Iterable[Run], answer: Iterable[Run]) -> Iterator[str]:

@@ -44,6 +44,13 @@ class Form:
         """The whole placeholder as the record writes it."""
         return (self.prefix + self.full + self.suffix).replace("{i}", str(number))
 
+    def hollows(self, text: str) -> list[int]:
+        """Offsets at which the tokens around the placeholder stand with nothing between them."""
+        opening, _, closing = self.full.partition(self.core)
+        if not (opening and closing):
+            return []
+        return [match.start() + len(opening) for match in re.finditer(re.escape(opening + closing), text)]
+
     def numbered_as(self, number: int) -> str:
         return self.full.replace("{i}", str(number))
 

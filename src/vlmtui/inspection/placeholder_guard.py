@@ -61,6 +61,11 @@ def _too_few(written: Written, placement: Placement) -> Finding:
         edits += [(one.start, one.end, written.form.numbered_as(numbers[at])) for at, one in enumerate(replaced)]
         label = f"replace {replaced[0].text} by {written.form.core}"
         start, end = replaced[0].start, replaced[0].end
+    elif len(hollows := written.form.hollows(written.text)) >= missing:
+        cores = [written.form.core.replace("{i}", str(number)) for number in numbers]
+        edits += [(at, at, core) for at, core in zip(hollows, cores, strict=False)]
+        label = f"insert {cores[0]} between the tokens that belong around it"
+        start = end = hollows[0]
     else:
         start, new, where = placement.of(written.form, written.layout, written.found, numbers)
         edits.append((start, start, new))

@@ -67,6 +67,16 @@ def test_a_placeholder_without_its_surroundings_is_wrapped_but_does_not_block() 
         assert apply(qwen(broken + "q"), finding.fix) == qwen(VISION + "q")
 
 
+def test_what_was_taken_out_of_its_surroundings_is_put_back_into_them() -> None:
+    hollow = VISION.replace("<|image_pad|>", "")
+    for broken, whole in ((hollow + "q", VISION + "q"), (f"{VISION} or {hollow}?", f"{VISION} or {VISION}?")):
+        (finding,) = check(qwen(broken), items({"image": whole.count(VISION)}), QWEN)
+        assert finding.kind is FindingKind.TOO_FEW
+        assert finding.fix is not None
+        assert finding.fix.label == "insert <|image_pad|> between the tokens that belong around it"
+        assert apply(qwen(broken), finding.fix) == qwen(whole)
+
+
 def test_the_label_says_what_is_inserted_and_where() -> None:
     (finding,) = check(qwen("q"), items({"image": 1}), QWEN)
     assert finding.fix is not None

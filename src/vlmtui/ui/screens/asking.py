@@ -12,6 +12,8 @@ from textual.content import Content
 from textual.screen import ModalScreen
 from textual.widgets import Input, OptionList, Static
 
+from vlmtui.ui.widgets.keys_in_order import KeysInOrder
+
 _CSS = """
     align: center middle;
     background: $background 60%;
@@ -68,6 +70,10 @@ class ChoiceScreen(ModalScreen[int | None]):
         self.dismiss(None)
 
 
+class NameInput(KeysInOrder, Input):
+    """One line."""
+
+
 class NameScreen(ModalScreen[str | None]):
     """Gives what was typed; Escape and an empty line give None."""
 
@@ -83,7 +89,7 @@ class NameScreen(ModalScreen[str | None]):
     def compose(self) -> ComposeResult:
         with Vertical():
             yield Static(self._title, classes="title", markup=False)
-            yield Input(self._value, compact=True)
+            yield NameInput(self._value, compact=True)
             yield Static(self._hint, classes="hint", markup=False)
 
     def on_mount(self) -> None:

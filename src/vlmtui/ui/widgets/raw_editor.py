@@ -15,6 +15,7 @@ from textual.document._document import Document
 from textual.widgets import TextArea
 
 from vlmtui.ui.controllers.folded_prompt import Placed
+from vlmtui.ui.widgets.keys_in_order import KeysInOrder
 
 _CONTROL = {code: 0x2400 + code for code in range(0x20) if code != 0x09}
 _ONE_CELL = re.compile("[\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff]")
@@ -30,7 +31,7 @@ class Mark:
     """`special`, `placeholder`, `surplus` (a placeholder with nothing behind it) or `finding`."""
 
 
-class RawEditor(TextArea):
+class RawEditor(KeysInOrder, TextArea):
     """Special tokens and placeholders stand out. Enter breaks the line; Tab moves on."""
 
     DEFAULT_CSS = """
