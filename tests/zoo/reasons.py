@@ -8,8 +8,8 @@ _BOS = r"<s>|</s>|<bos>|<BOS_TOKEN>|<\|begin_of_text\|>|<｜begin▁of▁sentenc
 _RULES = (
     (
         rf'chat nothing, raw "(?:{_BOS})"',
-        "The raw prompt has two tokens at its beginning: the example's text begins with one, and vLLM lets the "
-        "tokenizer put another before every raw prompt, but not before what a chat template wrote.",
+        "The raw prompt has one token more at its beginning: vLLM lets the tokenizer put it before every raw prompt, "
+        "but not before what a chat template wrote. Where the example's text begins with it as well, there are two.",
     ),
     (
         r'chat "(?:<\|begin_of_text\|>|\[gMASK\]<sop>)", raw nothing',
