@@ -61,7 +61,7 @@ async def test_a_draft_is_answered_with_every_seed_and_one_is_chosen(
         panes = list(screen.query(AnswerTile))
         assert [of(pane, ".text > Static") for pane in panes] == ["a red circle", "a blue circle", "a red circle"]
         assert "the base" in of(panes[0], ".label")
-        assert "differs from token 1 on" in of(panes[1], ".label")
+        assert "differs at token 1" in of(panes[1], ".label")
         assert "same as the base" in of(panes[2], ".label")
         assert chat.controller.draft.words == "What is this?"
         await chat.pilot.press("right", "enter")

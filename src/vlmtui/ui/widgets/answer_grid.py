@@ -36,7 +36,7 @@ class AnswerTile(Vertical, can_focus=True):
         .label { height: 1; width: 100%; text-wrap: nowrap; text-overflow: ellipsis; }
         .text { height: 1fr; scrollbar-size-vertical: 1; }
         .text > Static { height: auto; }
-        .facts { height: auto; max-height: 2; color: $muted; }
+        .facts { height: auto; max-height: 3; color: $muted; }
     }
     """
     BINDINGS = [
@@ -152,7 +152,7 @@ def how_it_differs(difference: AnswerDiff) -> str:
     if difference.identical:
         return f"same text, other tokens from {difference.first_divergence:,} on"
     at = difference.first_divergence
-    return "differs from the base" if at is None else f"differs from token {at:,} on"
+    return "differs from the base" if at is None else f"differs at token {at:,}"
 
 
 def _marked(difference: AnswerDiff) -> Content:
