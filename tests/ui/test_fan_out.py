@@ -94,6 +94,16 @@ async def test_the_last_message_gets_another_answer_and_keeps_its_own(chatting: 
         assert chat.last.recipe.sampling.temperature == 1
 
 
+async def test_the_command_itself_is_not_what_is_asked(chatting: StartChat) -> None:
+    async with chatting(["First."], RED, BLUE) as chat:
+        await chat.say("Hello")
+        await chat.write("/fan seed=1,2")
+        await chat.pilot.press("enter")
+        await chat.until(lambda: isinstance(chat.app.screen, FanOutScreen) and fanned(chat).differences is not None)
+        asked = [request.prompt for request in chat.host.engine.requests[-2:]]
+        assert [prompt.turns[-1].text for prompt in asked if isinstance(prompt, ChatPrompt)] == ["Hello", "Hello"]
+
+
 async def test_other_wordings_and_the_one_that_is_chosen_is_the_message(chatting: StartChat) -> None:
     async with chatting(["One."], ["Two."], ["Three."]) as chat:
         await chat.say("Hello")

@@ -25,6 +25,7 @@ from vlmtui.ui.graphics import Graphics
 from vlmtui.ui.text import one_line
 from vlmtui.ui.widgets.conversation_list import SWATCH, ConversationListView, Swatch, title_of
 from vlmtui.ui.widgets.conversation_preview import ConversationPreview
+from vlmtui.ui.widgets.keys_in_order import KeysInOrder
 
 _WIDE = 110
 """Columns from which the preview is shown."""
@@ -36,7 +37,7 @@ _PIXELS = (320, 320)
 _EMPTY = "Nothing is stored yet. What you ask a model is kept here by itself; Esc goes back."
 
 
-class SearchInput(Input):
+class SearchInput(KeysInOrder, Input):
     """The search line. Enter is bound here, where the arrows are: a priority binding would overtake them."""
 
     BINDINGS = [
@@ -52,7 +53,7 @@ class SearchInput(Input):
         return one_line(value)
 
 
-class RenameInput(Input):
+class RenameInput(KeysInOrder, Input):
     """A title that is being written, over the old one."""
 
     BINDINGS = [
