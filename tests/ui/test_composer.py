@@ -88,3 +88,11 @@ async def test_a_key_with_alt_is_no_letter(chatting: StartChat) -> None:
         chat.app.post_message(events.Key("alt+i", "i"))
         await chat.until(lambda: "New files there are offered" in chat.notes)
         assert chat.composer.text == ""
+
+
+async def test_keys_that_come_all_at_once_act_in_their_order(chatting: StartChat) -> None:
+    async with chatting() as chat:
+        for key, character in (("h", "h"), ("i", "i"), ("left", None), ("o", "o")):
+            chat.app.post_message(events.Key(key, character))
+        await chat.until(lambda: len(chat.composer.text) == 3)
+        assert chat.composer.text == "hoi"
