@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import gc
 import io
 import sys
 import tempfile
@@ -133,6 +134,8 @@ async def stage_all(photos: list[Path], folder: Path) -> tuple[float, Standstill
     app, still = Photos(folder), Standstill()
     async with app.run_test(size=(120, 40)) as pilot:
         await pilot.pause()
+        gc.collect()
+        gc.freeze()  # as the app does a second after its start
         watching = asyncio.create_task(still.watch())
         start = time.perf_counter()
         app.query_one(ComposerPanel).attach(photos)
