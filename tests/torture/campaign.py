@@ -27,8 +27,8 @@ EngineKind = Literal["scripted", "vllm"]
 Blow = Literal["app", "server", "guardian", "core", "hang-up", "disk full", "draft", "none"]
 BLOWS: tuple[Blow, ...] = ("app", "server", "guardian", "core", "hang-up", "disk full", "draft", "none")
 _ROOT = Path(__file__).parents[2]
-_WORDS = {"scripted": 70, "vllm": 150}
-_KEPT_LATE_S = 2.5
+_WORDS = 150
+_KEPT_LATE_S = 1.8
 """What was on the screen so long before the blow has to be in the store: text is stored every second."""
 _START_S, _END_S = 120.0, 60.0
 
@@ -48,6 +48,8 @@ class Asked:
     """A question of the campaign and how far its answer must have come."""
 
     question: str
+    number: int
+    """Which of the messages with this text it is, from 0."""
     whole: str
     """The whole answer, blanks at its end removed."""
     least: str = ""
@@ -68,6 +70,8 @@ class Campaign:
         self.asked: list[Asked] = []
         self.losses = Losses()
         self.rounds: Counter[Blow] = Counter()
+        self.demanded = 0
+        """Words that had to be in the store at the moment of a blow, in all."""
         self._draft = ""
 
     # -- one round
@@ -111,8 +115,7 @@ class Campaign:
         if self.asked:
             last = self.asked[-1]
             if last.must_be_whole:
-                end = last.whole.split()[-1]
-                terminal.wait_for(lambda text: end in text or last.question in text, timeout=_START_S)
+                terminal.wait_for(last.question, timeout=_START_S)
                 self._wait_for_store(lambda: self._answer_to(last) == last.whole, number, blow, "the answer's rest")
         if draft:
             terminal.type("\x7f" * len(draft))
@@ -128,35 +131,40 @@ class Campaign:
             self.full.touch()
         words = asked.whole.split()
         after = self.random.uniform(0.0, 0.9)
-        shown_at, shown = self._stream(terminal, words, int(len(words) * after))
-        self._strike(terminal, asked, blow, shown if time.monotonic() - shown_at > _KEPT_LATE_S else "")
+        shown = self._stream(terminal, asked, int(len(words) * after))
+        self._strike(terminal, asked, blow, shown)
         terminal_is_there = blow not in ("app", "hang-up")
         if terminal_is_there:
             self._end_in_order(terminal, asked, blow)
 
     def _ask(self, terminal: Terminal, number: int) -> Asked:
         if self.engine == "scripted":
-            question = f"say {_WORDS['scripted']} k{number}"
+            question = f"say {_WORDS} k{number}"
             whole = "".join(said(question)).strip()
         else:
-            count = self.random.randint(100, _WORDS["vllm"])
-            question = f"Count to {count}."
-            whole = ""
-        asked = Asked(question, whole)
+            question = "Count to 100."
+            whole = " ".join(str(one) for one in range(1, 101))
+        asked = Asked(question, sum(one.question == question for one in self.asked), whole)
         for key in question:
             terminal.type(key)
         terminal.wait_for(question)
         terminal.press("enter")
         self.asked.append(asked)
-        first = whole.split()[0] if whole else "1"
-        terminal.wait_for(first, timeout=_START_S)
+        terminal.wait_for(lambda text: " ".join(whole.split()[:2]) in _flat(text, question), timeout=_START_S)
         return asked
 
-    def _stream(self, terminal: Terminal, words: list[str], count: int) -> tuple[float, str]:
-        """Wait until so many words stand on the screen; when that was, and they."""
-        if words and count:
-            terminal.wait_for(words[count - 1], timeout=_START_S)
-        return time.monotonic(), " ".join(words[:count])
+    def _stream(self, terminal: Terminal, asked: Asked, count: int) -> str:
+        """Wait until so many words stand on the screen; those that have stood there long enough to be stored."""
+        words = asked.whole.split()
+        seen: list[tuple[float, int]] = []
+        for place in range(10, count + 1, 10):
+            two = " ".join(words[place - 2 : place])
+            terminal.wait_for(lambda text, two=two: two in _flat(text, asked.question), timeout=_START_S)  # type: ignore[misc]
+            seen.append((time.monotonic(), place))
+        now = time.monotonic()
+        stored = max((place for at, place in seen if now - at > _KEPT_LATE_S), default=0)
+        self.demanded += stored
+        return " ".join(words[:stored])
 
     def _strike(self, terminal: Terminal, asked: Asked, blow: Blow, shown: str) -> None:
         asked.least = shown
@@ -177,8 +185,9 @@ class Campaign:
                 asked.must_be_whole = True
 
     def _end_in_order(self, terminal: Terminal, asked: Asked, blow: Blow) -> None:
-        if asked.must_be_whole and asked.whole:
-            terminal.wait_for(asked.whole.split()[-1], timeout=_START_S)
+        if asked.must_be_whole:
+            last = " ".join(asked.whole.split()[-2:])
+            terminal.wait_for(lambda text: last in _flat(text, asked.question), timeout=_START_S)
             self._wait_for_store(lambda: self._answer_to(asked) == asked.whole, 0, blow, "the answer")
         else:
             self._wait_for_store(lambda: self._has_ended(asked), 0, blow, "the answer's end")
@@ -211,7 +220,7 @@ class Campaign:
             answer = self._answer_to(asked)
             if answer is None:
                 self.losses.add(number, blow, f"the question {asked.question!r} is not in the store")
-            elif asked.whole and not asked.whole.startswith(answer):
+            elif not asked.whole.startswith(answer):
                 self.losses.add(number, blow, f"the answer to {asked.question!r} holds something else: {answer!r}")
             elif not answer.startswith(asked.least):
                 self.losses.add(number, blow, f"of the answer to {asked.question!r} only {answer!r} is in the store")
@@ -247,27 +256,32 @@ class Campaign:
 
     def _answer_to(self, asked: Asked) -> str | None:
         """The newest answer to a question; None where the question is not there, empty where it has none."""
-        sql = (
-            "SELECT user.id, answer.text FROM turns user LEFT JOIN turns answer ON answer.parent = user.id "
-            "WHERE user.role = 'user' AND user.text = ? ORDER BY user.id DESC, answer.id DESC LIMIT 1"
-        )
-        with contextlib.closing(self._connect()) as database:
-            found = database.execute(sql, (asked.question,)).fetchone()
-        return None if found is None else str(found[1] or "").strip()
+        found = self._found(asked)
+        return None if found is None else found[0].strip()
 
     def _has_ended(self, asked: Asked) -> bool:
         """Whether the store knows how the newest answer to a question ended."""
-        sql = (
-            "SELECT answer.state FROM turns user JOIN turns answer ON answer.parent = user.id "
-            "WHERE user.role = 'user' AND user.text = ? ORDER BY user.id DESC, answer.id DESC LIMIT 1"
-        )
+        found = self._found(asked)
+        return found is not None and found[1] not in ("", "running")
+
+    def _found(self, asked: Asked) -> tuple[str, str] | None:
+        """Text and state of the newest answer to a question, empty where it has none; None without the question."""
         with contextlib.closing(self._connect()) as database:
-            found = database.execute(sql, (asked.question,)).fetchone()
-        return found is not None and found[0] != "running"
+            sql = "SELECT id FROM turns WHERE role = 'user' AND text = ? ORDER BY id LIMIT 1 OFFSET ?"
+            user = database.execute(sql, (asked.question, asked.number)).fetchone()
+            if user is None:
+                return None
+            sql = "SELECT text, state FROM turns WHERE parent = ? ORDER BY id DESC LIMIT 1"
+            return database.execute(sql, user).fetchone() or ("", "")
 
     def _drafts(self) -> str:
         with contextlib.closing(self._connect()) as database:
             return "\n".join(text for (text,) in database.execute("SELECT text FROM drafts"))
+
+
+def _flat(text: str, question: str) -> str:
+    """What the screen shows below the newest place of the question, in one line."""
+    return " ".join(text.rpartition(question)[2].split())
 
 
 def _role(process: psutil.Process) -> str:
@@ -292,5 +306,9 @@ def run(folder: Path, *, rounds: int, seed: int, engine: EngineKind = "scripted"
     campaign.check_processes()
     took = time.monotonic() - started
     struck = ", ".join(f"{blow} {count}" for blow, count in sorted(campaign.rounds.items()))
-    print(f"{rounds} rounds in {took:.0f} s ({struck}); losses: {len(campaign.losses.found)}", flush=True)
+    print(
+        f"{rounds} rounds in {took:.0f} s ({struck}); "
+        f"{campaign.demanded} words demanded at the blows; losses: {len(campaign.losses.found)}",
+        flush=True,
+    )
     return campaign
