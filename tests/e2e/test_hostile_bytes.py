@@ -148,7 +148,7 @@ def test_in_a_comparison_and_in_the_inspector(paths: Paths, conversation: Conver
         terminal.wait_for("Answers: identical")
         terminal.press("f12")
         terminal.wait_for("Inspector")
-        parts = {"1": seen("question"), "2": "question", "3": seen("file"), "4": seen("template"), "5": "Ends at"}
+        parts = {"1": seen("question"), "2": "index", "3": "SHA-256", "4": seen("template"), "5": "Ends at"}
         terminal.wait_for(seen("question"))
         for part, wanted in {**parts, "6": seen("answer")}.items():
             terminal.type(part)
