@@ -421,6 +421,8 @@ class ScriptedHost:
         self.left_over: list[FoundWorker] = []
         self.ended: list[str] = []
         """The ids of the workers that `stop_worker` was called for."""
+        self.ends_when_opened = False
+        """The engine that holds the kept answers ends just before it is opened, and writes them down."""
 
     @property
     def engine(self) -> ScriptedEngine:
@@ -431,6 +433,8 @@ class ScriptedHost:
         self.opened.append((spec, client, keep_alive_s))
         if self.refuse is not None:
             raise self.refuse
+        if self.ends_when_opened:
+            self.written, self.kept = {name: answer.events() for name, answer in self.kept.items()}, {}
         for engine in self.engines:
             if engine.alive and engine.spec == spec:
                 engine.attached = True

@@ -24,6 +24,22 @@ async def test_tokens_of_each_attachment_and_of_the_whole_prompt(chatting: Start
         assert "This prompt takes" not in chat.screen_text()
 
 
+async def test_what_is_told_is_what_is_sent_also_when_words_come_after_the_attachment(
+    chatting: StartChat, tmp_path: Path
+) -> None:
+    async with chatting(["A cat."]) as chat:
+        chat.screen.attach_files([picture(tmp_path)])
+        await chat.until(lambda: chat.screen.cost is not None)
+        before = chat.screen.cost
+        await chat.write(" What is in this picture?")
+        await chat.until(lambda: chat.screen.cost != before)
+        told = chat.screen.cost
+        assert told is not None
+        await chat.pilot.press("enter")
+        await chat.until(lambda: bool(chat.controller.exchanges) and not chat.last.is_running)
+        assert told.prompt_tokens == chat.last.answer.usage.prompt_tokens
+
+
 async def test_without_an_engine_the_models_record_tells_about_how_many_tokens(
     chatting: StartChat, tmp_path: Path
 ) -> None:

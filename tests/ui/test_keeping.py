@@ -14,7 +14,7 @@ import msgspec
 import pytest
 from textual.widgets import Static
 
-from tests.support.scripted_engine import Hold, KeptAnswer, ScriptedEngine, ScriptedHost
+from tests.support.scripted_engine import Die, Hold, KeptAnswer, ScriptedEngine, ScriptedHost
 from tests.ui.conftest import Chat, MakeApp, StartChat, Until, picture
 from tests.unit.store.made import opened
 from vlmtui.domain.conversation import user_turn
@@ -334,6 +334,47 @@ async def test_an_answer_of_another_model_is_completed_without_being_shown(
         assert chat.controller.exchanges == []
 
 
+def finished(kept: KeptAnswer, text: str) -> KeptAnswer:
+    """The same answer, when it has come to its end."""
+    usage = Usage(completion_tokens=3)
+    kept.said = text
+    kept.outcome = Finished(request_id="kept", finish_reason="stop", usage=usage, timings=Timings())
+    return kept
+
+
+async def test_an_engine_that_ends_while_it_is_looked_for_has_written_the_answer_down(
+    make_app: MakeApp, until: Until, tmp_path: Path, store: Store
+) -> None:
+    dead = opened(Paths.below(tmp_path).data)
+    _, answer = interrupted(dead)
+    dead.close()
+    host = holding(resolve(Registry.bundled(), "shapes").spec)
+    finished(host.kept["kept"], "One two three.")
+    host.ends_when_opened = True
+    async with started(make_app, until, host, model=None) as chat:
+        await chat.until(lambda: store.turn(answer).state == "complete")
+        assert store.turn(answer).text == "One two three."
+        assert chat.last.answer.text == "One two three."
+        await chat.until(lambda: "One two three." in chat.screen_text())
+        await chat.until(lambda: host.written == {})
+
+
+async def test_an_engine_that_dies_while_it_tells_the_answer_again_takes_nothing_away(
+    make_app: MakeApp, until: Until, tmp_path: Path, store: Store
+) -> None:
+    dead = opened(Paths.below(tmp_path).data)
+    _, answer = interrupted(dead)
+    dead.close()
+    host = holding(resolve(Registry.bundled(), "shapes").spec)
+    host.kept["kept"].said = ""
+    host.kept["kept"].left = [Die()]
+    async with started(make_app, until, host, model=None) as chat:
+        await chat.until(lambda: len(host.engines) == 2 and chat.app.engine_controller.is_loaded)
+        await chat.until(lambda: store.turn(answer).state == "interrupted")
+        assert store.turn(answer).text == "One "
+        assert chat.last.answer.text == "One "
+
+
 async def test_what_an_ended_worker_wrote_down_is_stored(
     make_app: MakeApp, until: Until, tmp_path: Path, store: Store
 ) -> None:
@@ -342,11 +383,7 @@ async def test_what_an_ended_worker_wrote_down_is_stored(
     dead.close()
     host = ScriptedHost(load=[])
     kept = holding(resolve(Registry.bundled(), "shapes").spec).kept["kept"]
-    kept.said = "One two three."
-    kept.outcome = Finished(
-        request_id="kept", finish_reason="stop", usage=Usage(completion_tokens=3), timings=Timings()
-    )
-    host.written = {"kept": kept.events()}
+    host.written = {"kept": finished(kept, "One two three.").events()}
     async with started(make_app, until, host) as chat:
         await chat.until(lambda: store.turn(answer).state == "complete")
         assert store.turn(answer).text == "One two three."

@@ -75,6 +75,8 @@ class WorkerHost:
         events = await asyncio.to_thread(read_kept, self._paths.runtime, request_id)
         if events is None or is_complete(events):
             return events
+        if any(worker.status is None for worker in await self.found()):
+            return None  # one that does not answer now may be the one that goes on with it
         message = "The worker was killed while it finished this answer alone."
         return [*events, Failed(request_id=request_id, failure=Failure(kind=ErrorKind.ENGINE_DIED, message=message))]
 

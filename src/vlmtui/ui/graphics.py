@@ -46,6 +46,12 @@ class Graphics:
         mode = terminal.mode if setting == "auto" else setting
         return cls(cast(GraphicsMode, mode), cell=terminal.cell)
 
+    @classmethod
+    def of(cls, app: object) -> Graphics:
+        """Those of the application; of one that has none, `off`."""
+        found = getattr(app, "graphics", None)
+        return found if isinstance(found, cls) else cls("off")
+
     def widget_for(self, image: Image, *, columns: int, rows: int) -> Widget | None:
         """A widget that shows `image` in at most `columns` × `rows` cells; None when pictures are off.
 

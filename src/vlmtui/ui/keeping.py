@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from vlmtui.ui.screens.conversations import ConversationsScreen
 
 _SETTLE_S = 3.0
+_LOOKS = 3
+"""How often whoever holds an answer is looked for: an engine that ends just then leaves it behind as a file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,15 +156,27 @@ class KeepingApp(App[ExitReport | None]):
         """Answers that went on while nobody was there: the newest is shown, the others are stored."""
         if not await self.services.keeper.run(_has_interrupted):
             return
-        from vlmtui.ui.controllers.resuming import fetch, find_held
+        from vlmtui.ui.controllers.resuming import find_held, interrupted
 
         host = self.services.host
-        for held in await find_held(self.services.keeper, host):
-            if self._may_show(held):
-                await self._go_on_with(held)
-                continue
-            if await fetch(held, host, self.recorder()):
-                self.notify(f"An answer went on while you were away: {one_line(held.title)}", timeout=15, markup=False)
+        for turn, title in await interrupted(self.services.keeper):
+            for _ in range(_LOOKS):
+                held = await find_held(turn, title, host)
+                if held is None or await self._bring_back(held):
+                    break
+
+    async def _bring_back(self, held: Held) -> bool:
+        """False where whoever had it does not have it any more."""
+        from vlmtui.ui.controllers.resuming import fetch
+
+        told = f"An answer went on while you were away: {one_line(held.title)}"
+        if self._may_show(held):
+            self.notify(told, timeout=15, markup=False)
+            return await self._go_on_with(held)
+        is_fetched = await fetch(held, self.services.host, self.recorder())
+        if is_fetched:
+            self.notify(told, timeout=15, markup=False)
+        return is_fetched
 
     def _may_show(self, held: Held) -> bool:
         """Whether nothing else is wanted, or has been begun."""
@@ -174,38 +188,42 @@ class KeepingApp(App[ExitReport | None]):
         is_free = chat is None or (chat.conversation is None and not chat.draft.text)
         return self.services.resume is None and is_free and (model is None or held.spec in (None, model.spec))
 
-    async def _go_on_with(self, held: Held) -> None:
+    async def _go_on_with(self, held: Held) -> bool:
+        """Show it, and take in what has come of it since. False where its engine does not have it any more."""
         from vlmtui.ui.controllers.resuming import held_model
 
         chat, keeper = self.chat(), self.services.keeper
-        self.notify(f"An answer went on while you were away: {one_line(held.title)}", timeout=15, markup=False)
         await keeper.run(lambda store: store.activate(held.turn.id))
         await chat.open(held.turn.conversation)
         exchange = chat.find(held.turn.id)
         if exchange is None:
-            return
+            return True
         if held.spec is None:
             if await chat.take_over(exchange) is not None:
                 chat.restore(self.services.host, exchange, held.events)
             await self._show_opened()
-            return
+            return True
         self.load(held_model(self.services.registry, held.spec))
         await self._show_opened()
         engine = await self._engine_of(held.spec)
-        if engine is None or chat.find(held.turn.id) is not exchange:
-            return
+        if engine is None:
+            return False
+        if chat.find(held.turn.id) is not exchange:
+            return True
         old = await chat.take_over(exchange)
         if old is None:
-            return
+            return True
         screen = self._chat_screen_shown()
         if screen is not None:
             await screen.show_answer_again(exchange)
         await chat.resume(engine, exchange, old)
         screen = self._chat_screen_shown()
-        if screen is not None and exchange.answer is old:
+        is_back = exchange.answer is not old
+        if screen is not None and not is_back:
             await screen.show_answer_again(exchange)
         elif screen is not None:
             screen.post_message(screen.AnswerOver(exchange))
+        return is_back
 
     async def _engine_of(self, spec: LoadSpec) -> Engine | None:
         """The engine of that spec, once it is loaded; None where it could not be."""

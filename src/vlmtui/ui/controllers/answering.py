@@ -152,7 +152,7 @@ class Answering:
         events: AsyncGenerator[EngineEvent, None],
         instead_of: Answer | None,
     ) -> None:
-        """`instead_of` is the answer that stays where the engine has kept nothing."""
+        """`instead_of` is the answer that stays where the engine has kept nothing, or dies before it has told it."""
         answer = exchange.answer
         try:
             async with aclosing(events):
@@ -160,7 +160,7 @@ class Answering:
                     if self._is_detached:
                         # Whoever stops listening before the connection is closed cancels the request.
                         continue
-                    if isinstance(event, Failed) and event.failure.kind is ErrorKind.NOT_KEPT and instead_of:
+                    if instead_of is not None and _is_less(event, answer, instead_of):
                         exchange.answer = instead_of
                         self._leave_as_it_was(exchange)
                         return
@@ -201,6 +201,14 @@ class Answering:
                 await holder.forget(entry.answer.request_id)
 
         self.recorder.spawn(store())
+
+
+def _is_less(event: EngineEvent, answer: Answer, old: Answer) -> bool:
+    """Whether an engine's last word on an answer that it had kept leaves less of it than was there before."""
+    if not isinstance(event, Failed):
+        return False
+    kind = event.failure.kind
+    return kind is ErrorKind.NOT_KEPT or (kind is ErrorKind.ENGINE_DIED and len(answer.text) <= len(old.text))
 
 
 async def _wait(task: asyncio.Task[None]) -> None:

@@ -71,17 +71,19 @@ class Held:
     """What an engine that has ended wrote down of it."""
 
 
-async def find_held(keeper: Keeper, host: EngineHost) -> list[Held]:
-    """Answers that were interrupted, as far as somebody has kept them; the newest first. Raises VlmtuiError."""
-    held = []
-    for turn, title in await keeper.run(_interrupted):
-        assert turn.recipe is not None
-        request_id = turn.recipe.request_id
-        spec = await host.holder(request_id)
-        events = None if spec is not None else await host.kept_answer(request_id)
-        if spec is not None or events:
-            held.append(Held(turn, title, spec, tuple(events or ())))
-    return held
+async def interrupted(keeper: Keeper) -> list[tuple[StoredTurn, str]]:
+    """The newest answers that were interrupted and can be asked for, the newest first, and the titles of their
+    conversations. Raises VlmtuiError."""
+    return await keeper.run(_interrupted)
+
+
+async def find_held(turn: StoredTurn, title: str, host: EngineHost) -> Held | None:
+    """An interrupted answer as somebody has kept it; None where nobody has."""
+    assert turn.recipe is not None
+    request_id = turn.recipe.request_id
+    spec = await host.holder(request_id)
+    events = None if spec is not None else await host.kept_answer(request_id)
+    return Held(turn, title, spec, tuple(events or ())) if spec is not None or events else None
 
 
 async def fetch(held: Held, host: EngineHost, recorder: Recorder) -> bool:

@@ -85,6 +85,8 @@ class AttachingScreen(SourcesScreen):
     def _draft_changed(self) -> None:
         estimate = self._estimate()
         self.panel.bar.tell_estimates(estimate.tokens if estimate else {})
+        if not self.chat.draft.text:  # sent, or taken back
+            self._tell(None)
         self.ask_cost_soon()
 
     @on(EngineChanged)
@@ -94,7 +96,10 @@ class AttachingScreen(SourcesScreen):
 
     @on(Counted)
     def _counted_now(self, event: Counted) -> None:
-        outcome, bar = event.outcome, self.panel.bar
+        self._tell(event.outcome)
+
+    def _tell(self, outcome: Outcome) -> None:
+        bar = self.panel.bar
         self.cost = outcome if isinstance(outcome, Cost) else None
         match outcome:
             case Cost():
@@ -189,17 +194,21 @@ class AttachingScreen(SourcesScreen):
         self._cost_timer = self.set_timer(_COST_AFTER_S, self._ask_cost)
 
     def _ask_cost(self) -> None:
-        """The same question is not asked twice; a text is counted anew once it has grown by some sentences."""
+        """The same question is not asked twice. What is told of a message with attachments counts all of its words; a
+        text alone is counted anew once it has grown by some sentences."""
         draft, history = self.chat.draft, [(id(item), item.is_blind) for item in self.chat.exchanges]
         is_ready = self.engine_controller.state is EngineState.READY
-        question = (draft.attachments, len(draft.words) // 500, history, is_ready, self.chat.running is None)
+        written = draft.words if draft.attachments else len(draft.words) // 500
+        question = (draft.attachments, written, history, is_ready, self.chat.running is None)
         if question != self._counted and not draft.pending:
             self._counted = question
             self._count()
 
     @work(exit_on_error=False, group="cost", exclusive=True)
     async def _count(self) -> None:
-        self.post_message(self.Counted(await self._outcome()))
+        asked, outcome = self.chat.draft.attachments, await self._outcome()
+        if asked == self.chat.draft.attachments:  # else the message was sent, or is another one: it is asked anew
+            self.post_message(self.Counted(outcome))
 
     async def _outcome(self) -> Outcome:
         draft, engine = self.chat.draft, self.engine_controller.engine

@@ -417,5 +417,4 @@ class ConversationsScreen(Screen[None]):
 
     @property
     def _has_pictures(self) -> bool:
-        found = getattr(self.app, "graphics", None)
-        return isinstance(found, Graphics) and found.mode != "off"
+        return Graphics.of(self.app).mode != "off"

@@ -180,8 +180,7 @@ class FramesScreen(ModalScreen[FramesChoice | None]):
 
     @property
     def _graphics(self) -> Graphics:
-        found = getattr(self.app, "graphics", None)
-        return found if isinstance(found, Graphics) else Graphics("off")
+        return Graphics.of(self.app)
 
     @property
     def _is_gone(self) -> bool:

@@ -208,8 +208,7 @@ class ViewerScreen(ModalScreen[None]):
 
     @property
     def _graphics(self) -> Graphics:
-        found = getattr(self.app, "graphics", None)
-        return found if isinstance(found, Graphics) else Graphics("off")
+        return Graphics.of(self.app)
 
     @property
     def _room(self) -> tuple[int, int]:

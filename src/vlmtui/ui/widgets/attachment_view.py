@@ -115,5 +115,4 @@ class AttachmentView(Vertical):
 
     @property
     def _graphics(self) -> Graphics:
-        found = getattr(self.app, "graphics", None)
-        return found if isinstance(found, Graphics) else Graphics("off")
+        return Graphics.of(self.app)

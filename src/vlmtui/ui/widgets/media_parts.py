@@ -141,8 +141,7 @@ class MediaParts(Horizontal):
 
     @property
     def _graphics(self) -> Graphics:
-        found = getattr(self.app, "graphics", None)
-        return found if isinstance(found, Graphics) else Graphics("off")
+        return Graphics.of(self.app)
 
     @property
     def _room(self) -> tuple[int, int]:
