@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import pty
+import select
 import signal
+import struct
 import sys
+import termios
+import time
 from pathlib import Path
 
+import pyte
 import pytest
+
+from vlmtui.ui.output import WAITING_MAX
 
 _PROGRAM = """
 import asyncio, sys
@@ -51,8 +59,9 @@ def loading_app(tmp_path: Path) -> tuple[int, int]:
     """The app in the middle of a load: its pid, and our end of its terminal."""
     pid, terminal = pty.fork()
     if pid == 0:
-        os.environ["TERM"] = "xterm-256color"
-        os.execv(sys.executable, [sys.executable, "-c", _PROGRAM, str(tmp_path)])
+        # readline, which pytest brings, leaves LINES and COLUMNS in the environment that `execv` would hand on
+        environment = {**os.environ, "TERM": "xterm-256color"}
+        os.execve(sys.executable, [sys.executable, "-c", _PROGRAM, str(tmp_path)], environment)
     said = b""
     while b"Memory and KV cache" not in said:
         said += os.read(terminal, 4096)
@@ -89,4 +98,63 @@ def test_a_signal_during_a_load_ends_the_engine_and_restores_the_terminal(
     assert (tmp_path / "ended").exists()
     assert _LEAVE_ALTERNATE_SCREEN in said
     assert b"Traceback" not in said
+    os.close(terminal)
+
+
+def is_stalled(terminal: int) -> bool:
+    """Have the screen drawn again and again, and take nothing of it: whether as much waits as fits in."""
+    waiting = 0
+    for number in range(400):
+        fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 30, 100 + number % 2, 0, 0))
+        time.sleep(0.02)
+        before, waiting = waiting, struct.unpack("i", fcntl.ioctl(terminal, termios.FIONREAD, b"\0" * 4))[0]
+        if number > 200 and number % 2 == 0 and waiting == before:
+            return True
+    return False
+
+
+def ended(pid: int, *, within_s: float = 30.0) -> int | None:
+    """The status of a process, whose terminal nobody reads; None where it does not end."""
+    deadline = time.monotonic() + within_s
+    while time.monotonic() < deadline:
+        found, status = os.waitpid(pid, os.WNOHANG)
+        if found:
+            return os.waitstatus_to_exitcode(status)
+        time.sleep(0.05)
+    os.kill(pid, signal.SIGKILL)
+    os.waitpid(pid, 0)
+    return None
+
+
+def test_a_signal_is_heeded_though_the_terminal_takes_nothing(loading_app: tuple[int, int], tmp_path: Path) -> None:
+    pid, terminal = loading_app
+    assert is_stalled(terminal)
+    os.kill(pid, signal.SIGTERM)
+    assert ended(pid) == 128 + signal.SIGTERM
+    assert (tmp_path / "ended").exists()
+    os.close(terminal)
+
+
+def test_a_stalled_terminal_that_goes_away_leaves_nothing_behind(loading_app: tuple[int, int], tmp_path: Path) -> None:
+    pid, terminal = loading_app
+    assert is_stalled(terminal)
+    os.close(terminal)
+    assert ended(pid) == 128 + signal.SIGHUP
+    assert (tmp_path / "ended").exists()
+
+
+def test_a_terminal_that_takes_again_shows_the_whole_screen(loading_app: tuple[int, int]) -> None:
+    pid, terminal = loading_app
+    assert is_stalled(terminal)
+    said, deadline = b"", time.monotonic() + 5
+    while time.monotonic() < deadline and select.select([terminal], [], [], 0.7)[0]:
+        said += os.read(terminal, 65536)
+    screen = pyte.Screen(100, 30)
+    pyte.ByteStream(screen).feed(said[-100_000:])
+    assert len(said) > WAITING_MAX
+    assert "Memory and KV cache" in "\n".join(screen.display)
+    assert "Commands" in screen.display[-1]
+    os.kill(pid, signal.SIGTERM)
+    rest_of(terminal)
+    assert ended(pid) == 128 + signal.SIGTERM
     os.close(terminal)

@@ -13,6 +13,7 @@ from rich.text import Text
 from textual import on, work
 from textual.app import App
 from textual.binding import Binding
+from textual.driver import Driver
 from textual.screen import Screen
 from textual.worker import Worker, WorkerState
 
@@ -96,6 +97,15 @@ class VlmtuiApp(KeepingApp):
         """Run in the terminal, after asking it how it draws pictures. The terminal is whole again on return."""
         self.graphics = Graphics.detect(self.services.settings.graphics, self._question)
         return super().run(**options)
+
+    def get_driver_class(self) -> type[Driver]:
+        """Textual's own for this platform, but one that a terminal which stalls does not stop."""
+        found = super().get_driver_class()
+        if found.__name__ != "LinuxDriver":
+            return found
+        from vlmtui.ui.driver import PatientDriver
+
+        return PatientDriver
 
     def get_theme_variable_defaults(self) -> dict[str, str]:
         """Our own colours, for themes that do not have them."""
@@ -352,8 +362,8 @@ class VlmtuiApp(KeepingApp):
 
     def _on_signal(self, number: int) -> None:
         _log.info("leaving on %s", signal.Signals(number).name)
-        if number == signal.SIGHUP and self._driver is not None:
-            detach(self._driver)
+        if number == signal.SIGHUP:
+            detach()
         is_asked = number == signal.SIGINT
         self._leave(return_code=0 if is_asked else 128 + number, hung_up=not is_asked)
 

@@ -15,7 +15,7 @@ import tty
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Protocol, Self
+from typing import Any, Self
 
 ANSWER_WITHIN_S = 0.15
 """How long an answer may take. Every terminal answers a device attributes request, most at once."""
@@ -126,29 +126,14 @@ def parse_answer(answer: bytes) -> tuple[bool, tuple[int, int] | None]:
     return sixel, size if all(size) else None
 
 
-class Writes(Protocol):
-    """What `detach` needs of Textual's driver."""
-
-    def write(self, data: str) -> None: ...
-
-
-def detach(driver: Writes) -> None:
-    """The terminal has gone: let nothing fail or block on it from now on.
-
-    Textual's driver writes in a thread that ends at the first error; the app would then wait for ever to be rid of
-    its last words, and never get to end the engine.
-    """
-    driver.write = _nowhere  # type: ignore[method-assign]
+def detach() -> None:
+    """The terminal has gone: let nothing fail or block on it from now on."""
     null = os.open(os.devnull, os.O_RDWR)
     for stream in (sys.__stdin__, sys.__stdout__, sys.__stderr__):
         with suppress(OSError, ValueError):
             if stream is not None and stat.S_ISCHR(os.fstat(stream.fileno()).st_mode):
                 os.dup2(null, stream.fileno())
     os.close(null)
-
-
-def _nowhere(data: str) -> None:
-    """Write nothing."""
 
 
 def _is_terminal() -> bool:
