@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from vlmtui.config.settings import Settings, load_settings
 from vlmtui.engine.host import WorkerHost
@@ -18,8 +19,7 @@ if TYPE_CHECKING:
     from vlmtui.ui.controllers.resuming import Resumed
 
 
-@dataclass(frozen=True, slots=True)
-class Application:
+class Application(msgspec.Struct, frozen=True):
     """What every command needs."""
 
     paths: Paths

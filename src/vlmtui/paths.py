@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import stat
 import tempfile
-from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
 import platformdirs
 
 from vlmtui.errors import ErrorKind, VlmtuiError
@@ -19,8 +19,7 @@ _SOCKET_PATH_MAX = 100
 """`sun_path` holds 108 bytes on Linux and 104 on macOS."""
 
 
-@dataclass(frozen=True, slots=True)
-class Paths:
+class Paths(msgspec.Struct, frozen=True):
     """The application's folders.
 
     `config`: settings and the user's own families. `data`: conversations and stored media. `state`: logs and prompt

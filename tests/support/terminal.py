@@ -66,6 +66,8 @@ class Terminal:
         self._stream = pyte.ByteStream(self.screen)
         self.raw = bytearray()
         self.started = time.monotonic()
+        self.read_at = self.started
+        """When the newest bytes came; taking them in is slow."""
         self._process: pexpect.spawn[bytes] = pexpect.spawn(
             command[0],
             list(command[1:]),
@@ -149,6 +151,7 @@ class Terminal:
             data = self._process.read_nonblocking(65536, timeout)
         except (pexpect.TIMEOUT, pexpect.EOF):
             return False
+        self.read_at = time.monotonic()
         self.raw += data
         self._stream.feed(data)
         return bool(data)

@@ -8,7 +8,8 @@ import sys
 import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import aclosing, asynccontextmanager
-from dataclasses import dataclass
+
+import msgspec
 
 from vlmtui.bootstrap import Application, build
 from vlmtui.cli.output import LoadLine, is_tty, note, print_warnings, stay_note, write_answer
@@ -23,8 +24,7 @@ from vlmtui.registry.routes import closed
 _SETTINGS = ("model", "keep_alive", "system_prompt", "temperature", "top_p", "max_tokens", "seed")
 
 
-@dataclass(frozen=True, slots=True)
-class Asking:
+class Asking(msgspec.Struct, frozen=True):
     """All that is known before an engine is needed."""
 
     application: Application
@@ -33,8 +33,7 @@ class Asking:
     as_json: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Asked:
+class Asked(msgspec.Struct, frozen=True):
     """One of the requests that are sent at the same time."""
 
     mode: PromptMode

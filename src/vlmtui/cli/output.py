@@ -18,7 +18,7 @@ from vlmtui.ui.text import one_line, visible
 
 _TICK_S = 0.2
 _CLEAR = "\r\x1b[K"
-_NUMBERS = re.compile(r"\[\n\s*\d+(?:,\n\s*\d+)*\n\s*\]")
+_NUMBERS = r"\[\n\s*\d+(?:,\n\s*\d+)*\n\s*\]"
 """An indented list of whole numbers. No string of JSON holds a line break, so this is never within one."""
 
 
@@ -51,7 +51,7 @@ def print_json(value: object) -> None:
     import json  # the app's start needs none
 
     text = json.dumps(value, indent=2, ensure_ascii=is_tty(sys.stdout))
-    print(_NUMBERS.sub(lambda match: " ".join(match[0].split()).replace("[ ", "[").replace(" ]", "]"), text))
+    print(re.sub(_NUMBERS, lambda match: " ".join(match[0].split()).replace("[ ", "[").replace(" ]", "]"), text))
 
 
 def print_warnings(warnings: Iterable[VlmtuiError]) -> None:

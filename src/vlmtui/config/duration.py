@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-
 from vlmtui.errors import ErrorKind, VlmtuiError
 
 _UNITS = {"h": 3600.0, "m": 60.0, "s": 1.0}
@@ -16,13 +14,23 @@ def parse_duration(text: str) -> float | None:
     cleaned = text.strip().lower()
     if cleaned in _FOREVER:
         return None
-    if re.fullmatch(r"\d+(\.\d+)?", cleaned):
+    if _is_number(cleaned):
         return float(cleaned)
-    parts = re.findall(r"(\d+(?:\.\d+)?)([hms])", cleaned)
-    if not parts or "".join(number + unit for number, unit in parts) != cleaned:
+    seconds, number = 0.0, ""
+    for char in cleaned or "?":
+        if char in _UNITS and _is_number(number):
+            seconds, number = seconds + float(number) * _UNITS[char], ""
+        else:
+            number += char
+    if number:
         message = f"{text!r} is not a duration."
         raise VlmtuiError(ErrorKind.BAD_USAGE, message, hint="Write 5m, 90s, 1h30m, 0 or forever.")
-    return sum(float(number) * _UNITS[unit] for number, unit in parts)
+    return seconds
+
+
+def _is_number(text: str) -> bool:
+    whole, point, part = text.partition(".")
+    return text.isascii() and whole.isdecimal() and (part.isdecimal() or not point)
 
 
 def describe_duration(seconds: float) -> str:

@@ -1,7 +1,5 @@
 """The settings: defaults, then `config.toml`, then `VLMTUI_*` in the environment, then the command line."""
 
-from __future__ import annotations
-
 import difflib
 from collections.abc import Iterator, Mapping
 from pathlib import Path

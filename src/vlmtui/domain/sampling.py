@@ -1,7 +1,5 @@
 """Sampling parameters, named as vLLM names them."""
 
-from __future__ import annotations
-
 import msgspec
 
 

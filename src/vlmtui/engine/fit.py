@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
+
+import msgspec
 
 from vlmtui.engine.machine import GIB, Machine, gib
 from vlmtui.errors import VlmtuiError
@@ -32,8 +33,7 @@ class Fit(StrEnum):
     UNKNOWN = "?"
 
 
-@dataclass(frozen=True, slots=True)
-class Estimate:
+class Estimate(msgspec.Struct, frozen=True):
     """What a model needs, in bytes over all GPUs together."""
 
     weights: int
@@ -49,8 +49,7 @@ class Estimate:
         return (self.weights + self.kv_cache * context_share) / gpus + _OVERHEAD
 
 
-@dataclass(frozen=True, slots=True)
-class Verdict:
+class Verdict(msgspec.Struct, frozen=True):
     """Whether it fits, and what would make it."""
 
     fit: Fit

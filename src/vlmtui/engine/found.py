@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from vlmtui.protocol.endpoint import Endpoint, WorkerRecord
 from vlmtui.protocol.messages import Status
 
 
-@dataclass(frozen=True, slots=True)
-class FoundWorker:
+class FoundWorker(msgspec.Struct, frozen=True):
     """A worker that lives. `status` is None when it does not answer."""
 
     endpoint: Endpoint

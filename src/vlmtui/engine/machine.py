@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 GIB = 2**30
 
 
-@dataclass(frozen=True, slots=True)
-class Gpu:
+class Gpu(msgspec.Struct, frozen=True):
     """One GPU. Sizes in bytes."""
 
     name: str
@@ -16,8 +15,7 @@ class Gpu:
     total: int
 
 
-@dataclass(frozen=True, slots=True)
-class Machine:
+class Machine(msgspec.Struct, frozen=True):
     """The memory of this machine, in bytes."""
 
     gpus: tuple[Gpu, ...]

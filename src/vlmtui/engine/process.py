@@ -11,9 +11,10 @@ import sys
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
+
+import msgspec
 
 from vlmtui.domain.engine import LoadSpec
 from vlmtui.errors import ErrorKind, VlmtuiError
@@ -35,8 +36,7 @@ def require_vllm() -> None:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Launcher:
+class Launcher(msgspec.Struct, frozen=True):
     """How a worker's process is started."""
 
     command: tuple[str, ...] = (sys.executable, "-m", "vlmtui.worker")

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from vlmtui.inspection.sequences import Operation, common_start, stretches
 
@@ -12,8 +13,7 @@ _CJK = r"\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff"
 _WORDS = re.compile(rf"\s+|[{_CJK}]|[^\W{_CJK}]+|[^\w\s]")
 
 
-@dataclass(frozen=True, slots=True)
-class AnswerSpan:
+class AnswerSpan(msgspec.Struct, frozen=True):
     """A text that both answers share, or texts that stand for each other."""
 
     operation: Operation
@@ -21,8 +21,7 @@ class AnswerSpan:
     right: str
 
 
-@dataclass(frozen=True, slots=True)
-class AnswerDiff:
+class AnswerDiff(msgspec.Struct, frozen=True):
     """The difference of two answers."""
 
     spans: tuple[AnswerSpan, ...]

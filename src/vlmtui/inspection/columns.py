@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Literal, TypeVar
+
+import msgspec
 
 from vlmtui.domain.attachment import Attachment
 from vlmtui.inspection.answer_diff import answer_diff
@@ -20,8 +21,7 @@ T = TypeVar("T")
 _SPECIAL = re.compile(r"<\|[^\s<>|]{1,80}\|>|<｜[^\s<>｜]{1,80}｜>|</?s>|\[/?INST\]|<(?:start|end)_of_[a-z]+>")
 
 
-@dataclass(frozen=True, slots=True)
-class Run:
+class Run(msgspec.Struct, frozen=True):
     """Text of one style. Hostile, as it was."""
 
     text: str

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
+
+import msgspec
 
 
 class FindingKind(StrEnum):
@@ -32,8 +33,7 @@ class FindingKind(StrEnum):
     BOS_DOUBLED = "bos_doubled"
 
 
-@dataclass(frozen=True, slots=True)
-class Fix:
+class Fix(msgspec.Struct, frozen=True):
     """One edit of the text that clears its finding."""
 
     start: int
@@ -43,8 +43,7 @@ class Fix:
     """For people: `insert <|image_pad|> at the beginning`."""
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
+class Finding(msgspec.Struct, frozen=True):
     """Something wrong with a raw prompt."""
 
     kind: FindingKind

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
+
+import msgspec
 
 from vlmtui.domain.attachment import Modality
 from vlmtui.inspection.findings import Finding, FindingKind, Fix
@@ -13,8 +14,7 @@ from vlmtui.inspection.placeholder_forms import Form, all_forms, pattern_of
 from vlmtui.registry.schema import Family
 
 
-@dataclass(frozen=True, slots=True)
-class Foreign:
+class Foreign(msgspec.Struct, frozen=True):
     """A placeholder that another family would be given."""
 
     start: int

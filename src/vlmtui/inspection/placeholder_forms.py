@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
 from typing import get_args
+
+import msgspec
 
 from vlmtui.domain.attachment import Modality
 from vlmtui.registry.schema import Family, Layout
@@ -18,8 +19,7 @@ _LABEL = re.compile(r"^\s*\w[\w -]*\{i\}\s*:\s*")
 _TOKEN = re.compile(r"<[^<>]+>|\[[^\[\]]+\]")
 
 
-@dataclass(frozen=True, slots=True)
-class Form:
+class Form(msgspec.Struct, frozen=True):
     """How a family writes one modality into a prompt."""
 
     modality: Modality
@@ -55,8 +55,7 @@ class Form:
         return self.full.replace("{i}", str(number))
 
 
-@dataclass(frozen=True, slots=True)
-class Occurrence:
+class Occurrence(msgspec.Struct, frozen=True):
     """A placeholder in a text. `outer_start:outer_end` includes the words and line breaks that belong to it."""
 
     start: int

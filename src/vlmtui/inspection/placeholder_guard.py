@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from vlmtui.domain.attachment import Modality
 from vlmtui.inspection.findings import Finding, FindingKind, Fix
@@ -15,8 +16,7 @@ from vlmtui.registry.schema import Layout
 Edit = tuple[int, int, str]
 
 
-@dataclass(frozen=True, slots=True)
-class Written:
+class Written(msgspec.Struct, frozen=True):
     """What is wanted and found of one modality."""
 
     text: str

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from vlmtui.inspection.placeholder_forms import Form, Occurrence
 from vlmtui.inspection.turns import head_of, segments, tail_of
 from vlmtui.registry.schema import Family, Layout, RawTemplate
 
 
-@dataclass(frozen=True, slots=True)
-class Placement:
+class Placement(msgspec.Struct, frozen=True):
     """Finds the place in the last user's turn of a text."""
 
     text: str

@@ -6,6 +6,8 @@ from collections.abc import Hashable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 
+import msgspec
+
 from vlmtui.domain.attachment import Attachment
 from vlmtui.domain.engine import MediaSpan
 from vlmtui.inspection.prompt_findings import findings_of
@@ -35,8 +37,7 @@ class PromptTokens:
         return pieces_of(self.ids, self.texts, self.special_ids, self.media, self.attachments, self.raw_bytes)
 
 
-@dataclass(frozen=True, slots=True)
-class PromptDiff:
+class PromptDiff(msgspec.Struct, frozen=True):
     """The difference of two prompts."""
 
     spans: tuple[PromptSpan, ...]

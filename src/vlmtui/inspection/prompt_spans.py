@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from vlmtui.inspection.sequences import Operation
 from vlmtui.inspection.tokens import Piece
 
 
-@dataclass(frozen=True, slots=True)
-class PromptSpan:
+class PromptSpan(msgspec.Struct, frozen=True):
     """A run of pieces that both sides share, or that stand for each other."""
 
     operation: Operation

@@ -6,8 +6,9 @@ import difflib
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Hashable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Literal
+
+import msgspec
 
 Operation = Literal["equal", "removed", "added", "changed"]
 
@@ -15,8 +16,7 @@ _WORK = 400_000
 """Pairs of equal items up to which every one of them is weighed; above it, only items that occur once are matched."""
 
 
-@dataclass(frozen=True, slots=True)
-class Stretch:
+class Stretch(msgspec.Struct, frozen=True):
     """Items `left_start:left_end` of the one side stand for `right_start:right_end` of the other."""
 
     operation: Operation

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
+
+import msgspec
 
 from vlmtui.inspection.findings import Finding, FindingKind, Fix
 from vlmtui.inspection.turns import head_of, segments, tail_of
@@ -15,8 +16,7 @@ from vlmtui.registry.schema import RawTemplate
 _BREAK = re.compile(r"\n|<[^<>\s]+>|\[[^\[\]\s]+\]")
 
 
-@dataclass(frozen=True, slots=True)
-class Shape:
+class Shape(msgspec.Struct, frozen=True):
     """A raw prompt and the template that it is held against."""
 
     text: str

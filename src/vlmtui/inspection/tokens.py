@@ -6,8 +6,9 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
 from typing import Literal
+
+import msgspec
 
 from vlmtui.domain.attachment import Attachment
 from vlmtui.domain.engine import MediaSpan
@@ -20,8 +21,7 @@ _INVALID = re.compile("[\udc80-\udcff]+")
 _NO_BYTES: Mapping[int, bytes] = {}
 
 
-@dataclass(frozen=True, slots=True)
-class Piece:
+class Piece(msgspec.Struct, frozen=True):
     """One token, or all tokens of one image or video."""
 
     text: str

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+
+import msgspec
 
 from vlmtui.registry.schema import Family, RawTemplate
 
 _SPECIAL = re.compile(r"<[^<>\s]+>|\[[^\[\]\s]+\]")
 
 
-@dataclass(frozen=True, slots=True)
-class Segment:
+class Segment(msgspec.Struct, frozen=True):
     """What stands between one turn's head and the next."""
 
     role: str

@@ -10,9 +10,10 @@ import time
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from typing import Any
 from urllib.error import URLError
+
+import msgspec
 
 from vlmtui.errors import ErrorKind, VlmtuiError
 
@@ -20,8 +21,7 @@ _LOOK_S = 0.05
 """How often the guard looks whether to stop, in seconds."""
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
+class Limits(msgspec.Struct, frozen=True):
     """How much patience and room one fetch gets."""
 
     total_s: float = 60.0

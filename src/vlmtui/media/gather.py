@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from fnmatch import translate
 from pathlib import Path
 
+import msgspec
+
 from vlmtui.errors import VlmtuiError, bad_input
 from vlmtui.media.files import shown, unreadable, visible
 from vlmtui.media.paths import TEXT_MAX, looks_like_media, parse_paths, split_words
@@ -25,8 +27,7 @@ _WILD = re.compile(r"[*?\[]")
 _DIGITS = re.compile(r"(\d+)")
 
 
-@dataclass(frozen=True, slots=True)
-class Gathered:
+class Gathered(msgspec.Struct, frozen=True):
     """What was found, in the order of the text, and what was not: both may be there, so that nothing is lost."""
 
     paths: tuple[Path, ...] = ()

@@ -7,7 +7,6 @@ import re
 import shutil
 import tempfile
 from contextlib import ExitStack
-from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
@@ -39,8 +38,7 @@ class WorkerRecord(msgspec.Struct, frozen=True, kw_only=True):
     """Of the vlmtui that started it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Endpoint:
+class Endpoint(msgspec.Struct, frozen=True):
     """The files of one worker. Two equal specs have the same ones, so that their clients meet."""
 
     worker_id: str

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 import time
 from collections.abc import Sequence
@@ -18,8 +19,13 @@ FILES_KEPT = 256
 KEPT_S = 30 * 24 * 3600.0
 """Files older than that are deleted: whoever wanted them has not come."""
 
-_decoder: msgspec.json.Decoder[EngineEvent] = msgspec.json.Decoder(EngineEvent)
 _encoder = msgspec.json.Encoder()
+
+
+@functools.cache
+def _decoder() -> msgspec.json.Decoder[EngineEvent]:
+    """Made when it is needed: that takes longer than all else here, and the app's start needs none."""
+    return msgspec.json.Decoder(EngineEvent)
 
 
 def kept_file(runtime: Path, request_id: str) -> Path:
@@ -41,7 +47,7 @@ def read_kept(runtime: Path, request_id: str) -> list[EngineEvent] | None:
     """A request's events; None where there is no file, or none that can be read."""
     try:
         lines = kept_file(runtime, request_id).read_bytes().splitlines()
-        events = [_decoder.decode(line) for line in lines if line]
+        events = [_decoder().decode(line) for line in lines if line]
     except (OSError, msgspec.DecodeError, UnicodeDecodeError):
         return None
     return events if events and all(event.request_id == request_id for event in events) else None

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from vlmtui.errors import bad_input
 
 
-@dataclass(frozen=True, slots=True)
-class Downloaded:
+class Downloaded(msgspec.Struct, frozen=True):
     """A repository of the cache."""
 
     name: str

@@ -5,7 +5,7 @@ from __future__ import annotations
 import fnmatch
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
@@ -24,13 +24,12 @@ DEFAULT_MODEL = "shapes"
 UNLISTED = ""
 """The name of the record that stands for a model of no listed family."""
 _BUNDLED = "bundled:"
-_REPOSITORY = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", re.ASCII)
+_REPOSITORY = r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*"
 
 Case = Literal["single", "several", "video"]
 
 
-@dataclass(frozen=True, slots=True)
-class Model:
+class Model(msgspec.Struct, frozen=True):
     """A model that can be asked for: its record and how its engine is started."""
 
     family: Family
@@ -57,7 +56,7 @@ def resolve(registry: Registry, name: str) -> Model:
     folder = _folder(name)
     if folder is not None:
         return _of_folder(registry, folder.resolve())
-    if _REPOSITORY.fullmatch(name):
+    if re.fullmatch(_REPOSITORY, name, re.ASCII):
         return _of_repository(registry, name, snapshot_of(name))
     raise VlmtuiError(
         ErrorKind.MODEL_UNKNOWN,

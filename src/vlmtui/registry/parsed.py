@@ -1,7 +1,5 @@
 """The package's records as one file that is read in a millisecond: parsing eighty TOML files is a tenth of a start."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterable, Sequence
 from contextlib import suppress

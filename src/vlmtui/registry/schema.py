@@ -1,7 +1,5 @@
 """The record of a model family, as its TOML file holds it: every fact that the application uses about a model."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 import msgspec

@@ -4,8 +4,6 @@ A rule counts what the engine counts (`MediaSpan.tokens`): the embeddings of the
 them. Once the model is loaded its own processor counts, and no rule is asked any more.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from typing import ClassVar

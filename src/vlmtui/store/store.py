@@ -5,8 +5,9 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from vlmtui.domain.attachment import Attachment
 from vlmtui.domain.conversation import Turn
@@ -37,8 +38,7 @@ from vlmtui.store.sessions import Session
 _WHOLE = 2**31
 
 
-@dataclass(frozen=True, slots=True)
-class Opened:
+class Opened(msgspec.Struct, frozen=True):
     """A store that can be used, and what was lost if the database was found damaged."""
 
     store: Store

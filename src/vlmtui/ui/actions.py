@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
 
+import msgspec
 from textual.binding import Binding
 
 Where = Literal["app", "chat"]
 
 
-@dataclass(frozen=True, slots=True)
-class Action:
+class Action(msgspec.Struct, frozen=True):
     """One thing to do. `id` is also the binding's id, by which users rebind it, and `action_<id>` runs it."""
 
     id: str

@@ -7,7 +7,7 @@ import gc
 import logging
 import signal
 import time
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.text import Text
 from textual import on, work
@@ -28,13 +28,14 @@ from vlmtui.ui.controllers.obstacles import Obstacles, Way
 from vlmtui.ui.graphics import Graphics
 from vlmtui.ui.keeping import ExitReport, KeepingApp
 from vlmtui.ui.messages import EngineChanged, EngineLogGrew
-from vlmtui.ui.palette import ActionCommands
-from vlmtui.ui.screens.loading import LoadingScreen
 from vlmtui.ui.screens.models import ModelsScreen
 from vlmtui.ui.services import Services
 from vlmtui.ui.terminal import TerminalQuestion, detach
 from vlmtui.ui.text import one_line
 from vlmtui.ui.themes import THEMES, VARIABLES, theme_name
+
+if TYPE_CHECKING:
+    from textual.command import Provider
 
 __all__ = ["ExitReport", "VlmtuiApp"]
 
@@ -48,13 +49,19 @@ _ALONE = 2
 _LEAVING_SIGNALS = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
 
 
+def _commands() -> type[Provider]:
+    from vlmtui.ui.palette import ActionCommands
+
+    return ActionCommands
+
+
 class VlmtuiApp(KeepingApp):
     """Picker, loading screen, chat."""
 
     TITLE = "vlmtui"
     # A screen that brings styles of its own has all styles parsed again: those of the first come with the app's.
     CSS_PATH = ["app.tcss", "screens/models.tcss"]
-    COMMANDS = {ActionCommands}
+    COMMANDS = {_commands}
     BINDINGS = [
         *bindings("app"),
         Binding("f3", "models", show=False, id="models", tooltip="Pick another model."),
@@ -118,6 +125,11 @@ class VlmtuiApp(KeepingApp):
         self.set_timer(_STARTED_AFTER_S, _collect_garbage)
         for warning in self.services.registry.warnings:
             self.notify(one_line(str(warning)), severity="warning", timeout=15, markup=False)
+        # Nothing that is shown before this handler returns gets to the terminal: it would be drawn twice.
+        self.call_later(self._begin)
+        self.set_timer(_STARTED_AFTER_S, self.look_for_leftovers)
+
+    def _begin(self) -> None:
         model = self._initial_model()
         obstacle = self.obstacles.first(model, None) if model is not None else None
         if model is None or obstacle is not None:
@@ -126,9 +138,8 @@ class VlmtuiApp(KeepingApp):
                 self._choose(model, None)
         else:
             self._load(model)
-            self.push_screen(LoadingScreen(self.engine_controller, model))
+            self.push_screen(self._loading_screen(model))
         self.call_after_refresh(self.begin_keeping)
-        self.set_timer(_STARTED_AFTER_S, self.look_for_leftovers)
 
     async def on_unmount(self) -> None:
         """Whatever ended the app: a load that is under way ends with it, and a running answer goes on without it."""
@@ -188,25 +199,22 @@ class VlmtuiApp(KeepingApp):
             return
         if not same or controller.state is not EngineState.LOADING:
             self._load(model)
-        elif self._shows(LoadingScreen):
+        elif self._shows_a_load():
             return
-        self._show_alone(LoadingScreen(controller, model))
+        self._show_alone(self._loading_screen(model))
 
     @on(ModelsScreen.LeavePicker)
     def _leave_picker(self) -> None:
         self._back_to_chat()
 
-    @on(LoadingScreen.Loaded)
-    def _loaded(self) -> None:
-        if self._shows(LoadingScreen):
+    def on_loading_screen_loaded(self) -> None:
+        if self._shows_a_load():
             self._show_alone(self._chat_screen())
 
-    @on(LoadingScreen.AbortWanted)
-    def _abort_wanted(self) -> None:
+    def on_loading_screen_abort_wanted(self) -> None:
         self._abort()
 
-    @on(LoadingScreen.RetryWanted)
-    def _retry_wanted(self) -> None:
+    def on_loading_screen_retry_wanted(self) -> None:
         self.restart_engine()
 
     @on(Worker.StateChanged)
@@ -238,7 +246,7 @@ class VlmtuiApp(KeepingApp):
                 self.notify(one_line(str(error)), severity="error", markup=False)
                 return
             self.post_message(ModelsScreen.ModelChosen(model))
-        elif not isinstance(self.screen, ModelsScreen | LoadingScreen):
+        elif not isinstance(self.screen, ModelsScreen) and not self._shows_a_load():
             self.push_screen(ModelsScreen(self.services, self.engine_controller))
 
     def action_show_log(self) -> None:
@@ -287,9 +295,16 @@ class VlmtuiApp(KeepingApp):
 
         return ChatScreen(self.services, self.engine_controller, self.chat())
 
-    def _shows(self, kind: type[Screen[Any]]) -> bool:
-        """Whether the screen is of that kind; False while the app ends, when there is none."""
-        return bool(self.screen_stack) and isinstance(self.screen_stack[-1], kind)
+    def _loading_screen(self, model: Model) -> Screen[Any]:
+        from vlmtui.ui.screens.loading import LoadingScreen
+
+        return LoadingScreen(self.engine_controller, model)
+
+    def _shows_a_load(self) -> bool:
+        """Whether that is the screen on top; False while the app ends, when there is none."""
+        from vlmtui.ui.screens.loading import LoadingScreen
+
+        return bool(self.screen_stack) and isinstance(self.screen_stack[-1], LoadingScreen)
 
     def _back_to_chat(self) -> None:
         """The chat below the picker, or a new one where there is none."""
@@ -340,7 +355,7 @@ class VlmtuiApp(KeepingApp):
     @work(group="abort", exit_on_error=False)
     async def _abort(self) -> None:
         await self.engine_controller.abort()
-        if self._shows(LoadingScreen):
+        if self._shows_a_load():
             self._show_alone(ModelsScreen(self.services, self.engine_controller))
 
     @work(group="leave", exit_on_error=False)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from vlmtui.domain.engine import LoadSpec
 from vlmtui.errors import VlmtuiError
@@ -17,8 +18,7 @@ _BUNDLED = "bundled:"
 _FOLDER_STARTS = ("/", "~", "./", "../")
 
 
-@dataclass(frozen=True, slots=True)
-class Choice:
+class Choice(msgspec.Struct, frozen=True):
     """One line of the picker."""
 
     model: Model

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from abc import abstractmethod
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 from textual import work
 from textual.app import App
 from textual.screen import Screen
@@ -33,8 +33,7 @@ _LOOKS = 3
 """How often whoever holds an answer is looked for: an engine that ends just then leaves it behind as a file."""
 
 
-@dataclass(frozen=True, slots=True)
-class ExitReport:
+class ExitReport(msgspec.Struct, frozen=True):
     """What is left behind when the app ends."""
 
     model: str | None

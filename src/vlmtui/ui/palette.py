@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import partial
 from typing import Protocol, cast
 
+import msgspec
 from textual.command import DiscoveryHit, Hit, Hits, Provider
 from textual.screen import Screen
 from textual.types import IgnoreReturnCallbackType
@@ -24,8 +24,7 @@ class RunsActions(Protocol):
     def run_action_id(self, id: str, argument: str = "") -> None: ...
 
 
-@dataclass(frozen=True, slots=True)
-class Command:
+class Command(msgspec.Struct, frozen=True):
     """One line of the palette."""
 
     title: str

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from vlmtui.engine.interface import EngineHost
 from vlmtui.paths import Paths
@@ -16,8 +17,7 @@ if TYPE_CHECKING:
     from vlmtui.store.records import ConversationId
 
 
-@dataclass(frozen=True, slots=True)
-class Services:
+class Services(msgspec.Struct, frozen=True):
     """Everything with a life of its own that the app uses."""
 
     paths: Paths

@@ -14,8 +14,9 @@ import time
 import tty
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any, Self
+
+import msgspec
 
 ANSWER_WITHIN_S = 0.15
 """How long an answer may take. Every terminal answers a device attributes request, most at once."""
@@ -33,8 +34,7 @@ _CELL = re.compile(rb"\x1b\[6;(\d+);(\d+)t")
 _SIXEL_ATTRIBUTE = b"4"
 
 
-@dataclass(frozen=True, slots=True)
-class Terminal:
+class Terminal(msgspec.Struct, frozen=True):
     """What is known of the terminal. `mode` is a way to draw pictures: kitty, sixel, halfcell or off."""
 
     mode: str

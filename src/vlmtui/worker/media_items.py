@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +13,7 @@ import msgspec
 from vlmtui.domain.attachment import Attachment, Modality, VideoSampling
 
 
-@dataclass(frozen=True, slots=True)
-class MediaItem:
+class MediaItem(msgspec.Struct, frozen=True):
     """One image or video as vLLM's multi-modal data takes it."""
 
     modality: Modality

@@ -6,7 +6,8 @@ import asyncio
 from collections import Counter
 from collections.abc import AsyncGenerator, Iterable
 from contextlib import aclosing, suppress
-from dataclasses import dataclass
+
+import msgspec
 
 from vlmtui.domain.attachment import Attachment
 from vlmtui.domain.conversation import Text, Turn
@@ -23,8 +24,7 @@ DEATHS_MAX = 2
 _STOP_WITHIN_S = 3.0
 
 
-@dataclass(frozen=True, slots=True)
-class Suspect:
+class Suspect(msgspec.Struct, frozen=True):
     """A turn that the engine died of, more than once."""
 
     deaths: int

@@ -44,8 +44,7 @@ RENDERED = "chat template's text"
 _SEEDS = 2**31
 
 
-@dataclass(frozen=True, slots=True)
-class Asked:
+class Asked(msgspec.Struct, frozen=True):
     """What both sides are asked."""
 
     turns: tuple[Turn, ...]

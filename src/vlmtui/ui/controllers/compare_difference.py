@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from vlmtui.engine.session import PromptMode
 from vlmtui.errors import VlmtuiError
@@ -14,8 +15,7 @@ from vlmtui.inspection.replay import Side
 from vlmtui.ui.controllers.folded_prompt import attachments_of
 
 
-@dataclass(frozen=True, slots=True)
-class TokenAt:
+class TokenAt(msgspec.Struct, frozen=True):
     """The token of an answer at a place. Hostile text."""
 
     text: str
@@ -24,8 +24,7 @@ class TokenAt:
     """The likeliest at this place with their log-probabilities, the likeliest first."""
 
 
-@dataclass(frozen=True, slots=True)
-class Divergence:
+class Divergence(msgspec.Struct, frozen=True):
     """The first differing token of the two answers."""
 
     index: int
@@ -34,8 +33,7 @@ class Divergence:
     right: TokenAt | None
 
 
-@dataclass(frozen=True, slots=True)
-class Difference:
+class Difference(msgspec.Struct, frozen=True):
     """What the two sides differ in, as far as they are there."""
 
     prompts: PromptDiff | None = None

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
+import msgspec
+
 from vlmtui.domain.engine import (
     Cancelled,
     EngineInfo,
@@ -23,8 +25,7 @@ from vlmtui.ui.controllers.folded_prompt import attachments_of
 from vlmtui.ui.controllers.inspecting import Inspected
 
 
-@dataclass(frozen=True, slots=True)
-class Sent:
+class Sent(msgspec.Struct, frozen=True):
     """A request that the conversation itself has sent, as its user's turn."""
 
     request: GenerateRequest

@@ -22,8 +22,7 @@ from vlmtui.ui.controllers.recipes import recipe_of
 _LOOK_EVERY_S = 0.005
 
 
-@dataclass(frozen=True, slots=True)
-class KeptComparison:
+class KeptComparison(msgspec.Struct, frozen=True):
     """A comparison out of the store."""
 
     created_ms: int

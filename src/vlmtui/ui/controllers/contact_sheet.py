@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
 
 from vlmtui.domain.attachment import Attachment, VideoSampling
 
@@ -46,8 +47,7 @@ class Grid(NamedTuple):
     high: int
 
 
-@dataclass(frozen=True, slots=True)
-class Sheet:
+class Sheet(msgspec.Struct, frozen=True):
     """The frames that are sent, a picture a row of them. `times_s` are those of all frames."""
 
     times_s: tuple[float, ...]

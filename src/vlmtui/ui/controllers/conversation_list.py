@@ -37,8 +37,7 @@ class Entry:
         return self.listed.conversation
 
 
-@dataclass(frozen=True, slots=True)
-class Page:
+class Page(msgspec.Struct, frozen=True):
     """A part of the list, and whether it ends there."""
 
     entries: list[Entry]

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+import msgspec
 
 from vlmtui.domain.attachment import Modality
 from vlmtui.domain.engine import PromptReady
@@ -12,8 +13,7 @@ from vlmtui.registry.match import Model
 from vlmtui.ui.controllers.draft import Token
 
 
-@dataclass(frozen=True, slots=True)
-class Cost:
+class Cost(msgspec.Struct, frozen=True):
     """As the engine itself counted it."""
 
     prompt_tokens: int
@@ -36,8 +36,7 @@ class Cost:
         return f"This prompt takes {told} ({self.prompt_tokens / self.context:.0%})."
 
 
-@dataclass(frozen=True, slots=True)
-class Estimate:
+class Estimate(msgspec.Struct, frozen=True):
     """As the model's record foretells it, while there is no engine to count."""
 
     tokens: Mapping[int, int]

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Literal
+
+import msgspec
 
 from vlmtui.domain.attachment import Attachment
 from vlmtui.domain.conversation import Media, Part, Text
@@ -19,8 +20,7 @@ _WORD = re.compile(r"\S+")
 _WORDS = {"image": "Image", "video": "Video"}
 
 
-@dataclass(frozen=True, slots=True)
-class Token:
+class Token(msgspec.Struct, frozen=True):
     """A token in the text: where it stands (offsets), its number, and what it stands for (None: still looked at)."""
 
     start: int
@@ -29,8 +29,7 @@ class Token:
     attachment: Attachment | None
 
 
-@dataclass(frozen=True, slots=True)
-class Edit:
+class Edit(msgspec.Struct, frozen=True):
     """What stands from `start` to `end` becomes `text`, and the cursor stands at `cursor` (offsets)."""
 
     start: int

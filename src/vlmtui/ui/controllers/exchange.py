@@ -6,6 +6,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from vlmtui.domain.conversation import Text, Turn
 from vlmtui.domain.engine import Cancelled, EngineInfo, Failed, Failure, Finished, GenerateRequest, Timings, Usage
 from vlmtui.engine.session import Answer
@@ -15,8 +17,7 @@ if TYPE_CHECKING:
     from vlmtui.store.records import Recipe, StoredTurn, TurnId
 
 
-@dataclass(frozen=True, slots=True)
-class Siblings:
+class Siblings(msgspec.Struct, frozen=True):
     """Which one of the turns with the same parent it is, from 1, and how many there are."""
 
     position: int = 1

@@ -40,8 +40,7 @@ class Plan:
         return " · ".join([f"{len(self.values)} {noun}", *(f"{name} {value:g}" for name, value in self.fixed.items())])
 
 
-@dataclass(frozen=True, slots=True)
-class Variant:
+class Variant(msgspec.Struct, frozen=True):
     """One of the requests that a plan makes."""
 
     label: str

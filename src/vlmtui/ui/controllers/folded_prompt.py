@@ -6,7 +6,8 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
+
+import msgspec
 
 from vlmtui.domain.attachment import Attachment
 from vlmtui.domain.conversation import all_attachments
@@ -19,8 +20,7 @@ from vlmtui.registry.schema import Family
 _TITLES = {"image": "Image", "video": "Video"}
 
 
-@dataclass(frozen=True, slots=True)
-class Fold:
+class Fold(msgspec.Struct, frozen=True):
     """Where the tokens of one image or video stand in `PromptReady.prompt`, in characters."""
 
     start: int
@@ -28,8 +28,7 @@ class Fold:
     span: MediaSpan
 
 
-@dataclass(frozen=True, slots=True)
-class Placed:
+class Placed(msgspec.Struct, frozen=True):
     """A placeholder in a raw prompt, without the tokens around it, and what stands for it; None: it is one too many."""
 
     start: int

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
+import msgspec
+
 from vlmtui.errors import VlmtuiError, bad_input
 from vlmtui.media.files import human_bytes
 from vlmtui.media.paths import looks_like_media
@@ -47,8 +49,7 @@ class Media(StrEnum):
         return {Media.ALL: Media.IMAGES, Media.IMAGES: Media.VIDEOS, Media.VIDEOS: Media.ALL}[self]
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(msgspec.Struct, frozen=True):
     """A folder, or a picture or video."""
 
     path: Path

@@ -123,8 +123,7 @@ class Inspected:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class AnswerToken:
+class AnswerToken(msgspec.Struct, frozen=True):
     """A token of an answer; texts are hostile."""
 
     text: str

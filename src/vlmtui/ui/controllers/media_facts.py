@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,8 +21,7 @@ if TYPE_CHECKING:
 _SHA_SHOWN = 16
 
 
-@dataclass(frozen=True, slots=True)
-class MediaItem:
+class MediaItem(msgspec.Struct, frozen=True):
     """An attachment and what the processor made of it."""
 
     attachment: Attachment

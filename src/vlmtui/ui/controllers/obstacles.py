@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from vlmtui.config.trust import TrustStore, revision_of
 from vlmtui.engine.fit import Fit, describe, judge
@@ -14,8 +15,7 @@ from vlmtui.registry.match import Model, with_trust
 from vlmtui.registry.routes import closed
 
 
-@dataclass(frozen=True, slots=True)
-class Way:
+class Way(msgspec.Struct, frozen=True):
     """One way on. `model` is what to load then; None: nothing."""
 
     label: str
@@ -24,8 +24,7 @@ class Way:
     """Whether taking it means a yes to the repository's own code."""
 
 
-@dataclass(frozen=True, slots=True)
-class Obstacle:
+class Obstacle(msgspec.Struct, frozen=True):
     """Something to be told and decided before a load. The first way is the careful one."""
 
     title: str

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from vlmtui.domain.sampling import Sampling
 from vlmtui.store.records import ConversationId, StoredDraft, StoredTurn
@@ -18,8 +19,7 @@ WINDOW = 40
 """Turns that are read with all that is known of them."""
 
 
-@dataclass(frozen=True, slots=True)
-class Opened:
+class Opened(msgspec.Struct, frozen=True):
     """A conversation to go on with."""
 
     model: str

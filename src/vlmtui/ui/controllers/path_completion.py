@@ -6,9 +6,10 @@ import os
 import re
 import time
 from contextlib import suppress
-from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
+
+import msgspec
 
 from vlmtui.media.paths import looks_like_media
 from vlmtui.ui.controllers.folder import natural
@@ -22,8 +23,7 @@ _LOOK_S = 0.5
 _WORD = re.compile(r'(?<!\S)@(?:"([^"\n]*)|([^\s"]\S*)?)')
 
 
-@dataclass(frozen=True, slots=True)
-class Span:
+class Span(msgspec.Struct, frozen=True):
     """A path after an `@`: `text[start:end]` is all of it, `fragment` what of it stands before the cursor."""
 
     start: int
@@ -34,8 +34,7 @@ class Span:
     """Without the `@` and quotes."""
 
 
-@dataclass(frozen=True, slots=True)
-class Candidate:
+class Candidate(msgspec.Struct, frozen=True):
     """A folder, or a picture or video."""
 
     path: Path

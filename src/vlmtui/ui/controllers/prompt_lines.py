@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Literal
 
 import msgspec
@@ -31,8 +30,7 @@ _INDENT = "  "
 Style = Literal["text", "special", "media"]
 
 
-@dataclass(frozen=True, slots=True)
-class Stretch:
+class Stretch(msgspec.Struct, frozen=True):
     """A piece of the prompt's text; an image's tokens are one. Hostile."""
 
     text: str

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -28,8 +27,7 @@ _ASKED_WITHIN_S = 7 * 24 * 3600.0
 """An older answer is not asked for: no engine keeps one so long."""
 
 
-@dataclass(frozen=True, slots=True)
-class Resumed:
+class Resumed(msgspec.Struct, frozen=True):
     """A conversation to go on with, and the model that was asked last in it."""
 
     conversation: ConversationId
@@ -59,8 +57,7 @@ def held_model(registry: Registry, spec: LoadSpec) -> Model:
     return Model(stored_model(registry, spec, spec.name).family, spec)
 
 
-@dataclass(frozen=True, slots=True)
-class Held:
+class Held(msgspec.Struct, frozen=True):
     """An answer that somebody has more of than the store."""
 
     turn: StoredTurn

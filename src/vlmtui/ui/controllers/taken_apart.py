@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+import msgspec
 from textual.content import Content
 
 from vlmtui.ui.controllers.inspecting import AnswerToken, Inspected, Part, answer_tokens, prompt_pieces
@@ -14,8 +14,7 @@ from vlmtui.ui.controllers.token_rows import TokenRows
 from vlmtui.ui.text import one_line
 
 
-@dataclass(frozen=True, slots=True)
-class TakenApart:
+class TakenApart(msgspec.Struct, frozen=True):
     """Everything that is shown, ready to be drawn."""
 
     prompt: Sequence[Content]

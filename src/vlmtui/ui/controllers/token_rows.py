@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from bisect import insort
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from vlmtui.domain.engine import Vocabulary
 from vlmtui.inspection.tokens import Kind, Piece
 
 
-@dataclass(frozen=True, slots=True)
-class TokenRow:
+class TokenRow(msgspec.Struct, frozen=True):
     """One line. Texts are hostile."""
 
     first: int

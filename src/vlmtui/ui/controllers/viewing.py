@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+import msgspec
 from textual.content import Content
 
 from vlmtui.domain.attachment import Attachment
@@ -27,8 +28,7 @@ Size = tuple[int, int]
 """Width and height in pixels."""
 
 
-@dataclass(frozen=True, slots=True)
-class View:
+class View(msgspec.Struct, frozen=True):
     """What is to be seen: the attachment, its frame, and the part around a centre (0 to 1), at `zoom` times the fit."""
 
     at: int

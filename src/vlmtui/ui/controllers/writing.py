@@ -64,8 +64,7 @@ class Entry:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class AnswerWrite:
+class AnswerWrite(msgspec.Struct, frozen=True):
     """An entry as it was when its writing began: the store's thread looks at nothing that still changes."""
 
     conversation: ConversationId | None
@@ -119,8 +118,7 @@ class AnswerWrite:
             store.set_model(conversation, self.model)
 
 
-@dataclass(frozen=True, slots=True)
-class Written:
+class Written(msgspec.Struct, frozen=True):
     conversation: ConversationId
     user: TurnId
     answer: TurnId

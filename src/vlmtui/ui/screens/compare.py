@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from textual import on, work
 from textual.app import ComposeResult
@@ -64,7 +63,6 @@ class CompareScreen(PromptsScreen):
         Binding("escape", "leave", "Back", id="compare.leave", tooltip="Stop both; back to the chat.", priority=True),
     ]
 
-    @dataclass
     class Over(Message):
         """Both have their outcome."""
 

@@ -61,7 +61,6 @@ class RenameInput(KeysInOrder, Input):
         Binding("escape", "cancel", "Cancel", id="conversations.keep_title", tooltip="Keep the old title."),
     ]
 
-    @dataclass
     class Left(Message):
         """The old title stays."""
 
@@ -113,7 +112,6 @@ class ConversationsScreen(Screen[None]):
 
         id: ConversationId
 
-    @dataclass
     class NewChatWanted(Message):
         """The user wants to begin a new conversation."""
 

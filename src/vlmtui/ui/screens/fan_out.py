@@ -60,7 +60,6 @@ class FanOutScreen(Screen[int | Literal["anew"] | None]):
         ),
     ]
 
-    @dataclass
     class Over(Message):
         """All answers have their outcome."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
 from textual import events, on, work
 from textual.app import ComposeResult
 from textual.binding import Binding
@@ -39,8 +40,7 @@ _LABELS = {"frames": "Frames", "fps": "or fps", "start": "From", "end": "to"}
 _HINTS = {"frames": "8", "fps": "frames a second", "start": "the start", "end": "the end"}
 
 
-@dataclass(frozen=True, slots=True)
-class FramesChoice:
+class FramesChoice(msgspec.Struct, frozen=True):
     """Which frames, and whether each is sent as an image of its own."""
 
     sampling: VideoSampling

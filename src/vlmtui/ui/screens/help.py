@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Iterator
-from dataclasses import dataclass
 
+import msgspec
 from textual import events, on
 from textual.app import ComposeResult
 from textual.binding import Binding
@@ -29,8 +29,7 @@ _COMPOSER: tuple[tuple[str, str], ...] = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
+class Row(msgspec.Struct, frozen=True):
     """A line of the help: a heading, or keys, a slash command and what they do. All empty: a blank line."""
 
     keys: str = ""

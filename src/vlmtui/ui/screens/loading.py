@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from textual import events, on
 from textual.app import ComposeResult
@@ -18,7 +17,10 @@ from vlmtui.registry.match import Model
 from vlmtui.ui.controllers.engine import EngineController, EngineState
 from vlmtui.ui.messages import EngineChanged, EngineLogGrew
 from vlmtui.ui.text import one_line
+from vlmtui.ui.widgets.failure_view import FailureView
+from vlmtui.ui.widgets.log_tail import LogTail
 from vlmtui.ui.widgets.model_list import size_text
+from vlmtui.ui.widgets.stage_list import StageList
 
 _TICK_S = 1.0
 
@@ -36,15 +38,12 @@ class LoadingScreen(Screen[None]):
         ),
     ]
 
-    @dataclass
     class Loaded(Message):
         """The engine is ready and the user is looking."""
 
-    @dataclass
     class AbortWanted(Message):
         """The user wants the load ended, or has seen that it failed, and go back to the models."""
 
-    @dataclass
     class RetryWanted(Message):
         """The user wants to try again after a failure."""
 
@@ -52,11 +51,6 @@ class LoadingScreen(Screen[None]):
         self, engine_controller: EngineController, model: Model, *, clock: Callable[[], float] = time.monotonic
     ) -> None:
         super().__init__()
-        # The app knows this screen from its start, and needs none of these before a load.
-        from vlmtui.ui.widgets.failure_view import FailureView
-        from vlmtui.ui.widgets.log_tail import LogTail
-        from vlmtui.ui.widgets.stage_list import StageList
-
         self.engine_controller = engine_controller
         self.model = model
         self._clock = clock

@@ -65,7 +65,6 @@ class ModelsScreen(Screen[None]):
         model: Model
         machine: Machine | None = None
 
-    @dataclass
     class LeavePicker(Message):
         """The user wants to go back to the chat with the model that is loaded."""
 

@@ -64,7 +64,6 @@ class Composer(KeysInOrder, TextArea):
 
         key: str
 
-    @dataclass
     class Interrupted(Message):
         """Ctrl+C with nothing selected."""
 

@@ -42,7 +42,6 @@ class ComposerPanel(Vertical):
     }
     """
 
-    @dataclass
     class MessageWritten(Message):
         """Enter after a text that is to be sent: the draft has it. Comes once all its files are looked at."""
 
@@ -52,7 +51,6 @@ class ComposerPanel(Vertical):
 
         command: SlashCommand
 
-    @dataclass
     class DraftChanged(Message):
         """Text or attachments are others now."""
 

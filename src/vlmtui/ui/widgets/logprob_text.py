@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import msgspec
 from rich.cells import cell_len, chop_cells
 from textual import events, on
 from textual.binding import Binding
@@ -31,8 +32,7 @@ _CURSOR = "bold reverse"
 _NARROWEST = 4
 
 
-@dataclass(frozen=True, slots=True)
-class _Cell:
+class _Cell(msgspec.Struct, frozen=True):
     """A token, or the part of it that stands on one row."""
 
     token: int

@@ -63,23 +63,18 @@ def takes_text(choice: Choice) -> str:
 def row(choice: Choice, machine: Machine | None, width: int, *, marked: bool = False) -> Content:
     """One line of the list, a mark and `width` cells wide. The mark tells the highlight where colours cannot."""
     title_width, name_width = _first_columns(width)
-    name = f"{' ' * _GAP}{_cell(one_line(choice.model.spec.name), name_width)}" if name_width else ""
-    fits = judge(choice.model, machine).fit if machine else Fit.UNKNOWN
     gap = " " * _GAP
+    name = f"{gap}{_cell(one_line(choice.model.spec.name), name_width)}" if name_width else ""
+    fits = judge(choice.model, machine).fit if machine else Fit.UNKNOWN
+    # As few pieces as there are styles: what is drawn first is this list.
     line = Content.assemble(
         (_MARK if marked else " ", "$text-accent"),
         (_cell(one_line(choice.title), title_width), "bold" if choice.current else ""),
-        (name, "$muted"),
-        gap,
-        (_cell(takes_text(choice), _TAKES), "$muted"),
-        gap,
+        (f"{name}{gap}{_cell(takes_text(choice), _TAKES)}{gap}", "$muted"),
         size_text(choice.parameters_b).rjust(_SIZE),
-        gap,
-        (context_text(choice.context).rjust(_CONTEXT), "$muted"),
-        gap,
+        (f"{gap}{context_text(choice.context).rjust(_CONTEXT)}{gap}", "$muted"),
         (_cell(_FIT_MARKS[fits], _FITS), _FIT_STYLES[fits]),
-        gap,
-        (_cell(choice.state, _STATE), _state_style(choice)),
+        (f"{gap}{_cell(choice.state, _STATE)}", _state_style(choice)),
     )
     return line if line.cell_length <= width + 1 else line.truncate(max(1, width + 1), ellipsis=True)
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import accumulate
 
+import msgspec
 from rich.style import Style
 from rich.text import Text
 from textual import events
@@ -21,8 +21,7 @@ _CONTROL = {code: 0x2400 + code for code in range(0x20) if code != 0x09}
 _ONE_CELL = re.compile("[\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff]")
 
 
-@dataclass(frozen=True, slots=True)
-class Mark:
+class Mark(msgspec.Struct, frozen=True):
     """A stretch of the text that stands out, in characters."""
 
     start: int

@@ -36,7 +36,6 @@ class RawPane(Vertical):
     }
     """
 
-    @dataclass
     class Edited(Message):
         """The draft's text is another one."""
 
@@ -47,7 +46,6 @@ class RawPane(Vertical):
         text: str
         findings: Sequence[Finding]
 
-    @dataclass
     class NoFix(Message):
         """The finding has no fix."""
 
