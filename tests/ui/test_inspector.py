@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import msgspec
@@ -357,7 +356,7 @@ def test_how_it_looks(
     inspected = asyncio.run(asked(engine, *turns))
     request = inspected.request
     assert request is not None
-    inspected = replace(inspected, request=msgspec.structs.replace(request, request_id="0" * 32))
+    inspected = msgspec.structs.replace(inspected, request=msgspec.structs.replace(request, request_id="0" * 32))
 
     async def before(pilot: Pilot[None]) -> None:
         app = await opened(pilot)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import msgspec
@@ -31,7 +30,7 @@ def no_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def sized(registry: Registry, billions: float | None, **engine_args: object) -> Model:
     family = msgspec.structs.replace(registry["qwen2_vl"], parameters_b=billions, smaller=("small/one",))
     model = model_of(family)
-    return replace(model, spec=msgspec.structs.replace(model.spec, engine_args=engine_args))
+    return msgspec.structs.replace(model, spec=msgspec.structs.replace(model.spec, engine_args=engine_args))
 
 
 @pytest.mark.parametrize(
@@ -69,7 +68,7 @@ def test_files_are_measured(registry: Registry, tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps(config))
     (tmp_path / "model.safetensors").write_bytes(b"x" * 5000)
     model = resolve(registry, str(tmp_path))
-    found = estimate(replace(model, spec=msgspec.structs.replace(model.spec, engine_args={})))
+    found = estimate(msgspec.structs.replace(model, spec=msgspec.structs.replace(model.spec, engine_args={})))
     assert found is not None
     assert (found.weights, found.measured, found.max_model_len) == (5000, True, 1000)
     assert found.kv_cache == 2 * 10 * 2 * 64 * 1000 * 2

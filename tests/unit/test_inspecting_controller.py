@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 
-import msgspec
 import pytest
+from msgspec.structs import replace
 
 from tests.support.scripted_engine import DEFAULT_SPEC, Fail, Say, ScriptedEngine, Step, scripted_info
 from vlmtui.domain.attachment import Attachment
@@ -138,7 +137,7 @@ def test_a_stored_prompt_is_folded_by_its_looks() -> None:
 def test_hostile_text_is_visible_in_every_part() -> None:
     vocabulary = {1: Token(text="\x1b[31m[/x]"), 2: Token(text="\u202e")}
     prompt = PromptReady(request_id="r", prompt="\x1b[31m[/x]\u202e", token_ids=(1, 2), media=(), vocabulary=vocabulary)
-    info = msgspec.structs.replace(scripted_info(), chat_template="{{ '\x1b' }}", revision="\x1b]0;t\x07")
+    info = replace(scripted_info(), chat_template="{{ '\x1b' }}", revision="\x1b]0;t\x07")
     known = Inspected(title="x", prompt=prompt, vocabulary=vocabulary, info=info)
     for lines in (prompt_lines(known), template_lines(known), request_lines(known)):
         assert lines
@@ -150,11 +149,11 @@ async def test_the_request_says_everything_that_was_sent() -> None:
     engine = await engine_of(["Hi"])
     known = await asked(engine, "Hello", picture())
     assert known.info is not None
-    spec = msgspec.structs.replace(known.info.spec, lora=LoraAdapter(name="vision", id=1, path="vision-lora"))
-    info = msgspec.structs.replace(known.info, spec=spec, stop_tokens=("</s>",), bos_token="<s>", adds_bos=True)
+    spec = replace(known.info.spec, lora=LoraAdapter(name="vision", id=1, path="vision-lora"))
+    info = replace(known.info, spec=spec, stop_tokens=("</s>",), bos_token="<s>", adds_bos=True)
     sampling = Sampling(temperature=0.5, stop=("\n\n",), extra={"min_p": 0.1}, max_tokens=None)
     assert known.request is not None
-    request = msgspec.structs.replace(known.request, sampling=sampling)
+    request = replace(known.request, sampling=sampling)
     told = "\n".join(line.plain for line in request_lines(replace(known, info=info, request=request)))
     for word in (
         "vision (id 1",
@@ -242,9 +241,9 @@ async def test_the_template_is_the_one_that_wrote_the_prompt() -> None:
     engine = await engine_of(["Hi"])
     known = await asked(engine, "Hello")
     assert known.info is not None
-    own = replace(known, info=msgspec.structs.replace(known.info, chat_template="own", has_chat_template=True))
+    own = replace(known, info=replace(known.info, chat_template="own", has_chat_template=True))
     assert template_of(own) == "own"
-    none = replace(known, info=msgspec.structs.replace(known.info, chat_template="", has_chat_template=False))
+    none = replace(known, info=replace(known.info, chat_template="", has_chat_template=False))
     assert known.request is not None
     prompt = known.request.prompt
     assert isinstance(prompt, ChatPrompt)

@@ -6,7 +6,6 @@ import asyncio
 import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from pathlib import Path
 
 import msgspec
@@ -224,7 +223,7 @@ async def test_a_store_that_cannot_be_opened_yet_is_tried_again(tmp_path: Path, 
 async def test_another_model_asked_in_a_conversation_is_noted(tmp_path: Path, model: Model) -> None:
     async with chatting(tmp_path) as chat:
         await ask(chat, model, "one", ["1"])
-        other = replace(model, spec=msgspec.structs.replace(model.spec, name="other"))
+        other = msgspec.structs.replace(model, spec=msgspec.structs.replace(model.spec, name="other"))
         engine = ScriptedEngine(other.spec, answers=[["2"]], load=[])
         async for _ in engine.load():
             pass

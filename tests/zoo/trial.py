@@ -8,7 +8,6 @@ import os
 import time
 import traceback
 from contextlib import aclosing
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -62,7 +61,7 @@ def model_for(recipe: Recipe, family: Family, folder: Path) -> Model:
         limits["video"] = 1
     model = model_of(family, str(folder), limits=limits)
     arguments = {**model.spec.engine_args, **CPU, **recipe.engine_args}
-    model = replace(model, spec=msgspec.structs.replace(model.spec, engine_args=arguments))
+    model = msgspec.structs.replace(model, spec=msgspec.structs.replace(model.spec, engine_args=arguments))
     return with_trust(model) if family.trust_remote_code or recipe.remote_code else model
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Literal
 
@@ -218,7 +217,7 @@ def _difference(sides: Sequence[Side], attachments: Sequence[Attachment], genera
     one, other = sides[:2]
     left, right = (tokens_of(side, attachments) for side in (one, other))
     if left.name == right.name:
-        left, right = (dataclasses.replace(tokens, name="") for tokens in (left, right))
+        left, right = (msgspec.structs.replace(tokens, name="") for tokens in (left, right))
     prompts = prompt_diff(left, right, generation_prompt=generation_prompt)
     answers = answer_diff(one.answer, other.answer, one.answer_token_ids, other.answer_token_ids)
     return summary_of(prompts, answers)

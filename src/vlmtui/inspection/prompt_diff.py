@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field
 
 import msgspec
 
@@ -16,8 +15,7 @@ from vlmtui.inspection.sequences import stretches
 from vlmtui.inspection.tokens import Piece, attachment_of, pieces_of
 
 
-@dataclass(frozen=True, slots=True)
-class PromptTokens:
+class PromptTokens(msgspec.Struct, frozen=True):
     """A prompt as the model is given it, with what is needed to read it."""
 
     ids: tuple[int, ...]
@@ -29,7 +27,7 @@ class PromptTokens:
     """In the order of their placeholders; they tell whether two images are the same picture."""
     name: str = ""
     """How findings call it: `the chat template`; empty: `the left`, `the right`."""
-    raw_bytes: Mapping[int, bytes] = field(default_factory=dict)
+    raw_bytes: Mapping[int, bytes] = msgspec.field(default_factory=dict)
     """Of the tokens that are not whole characters, by their id."""
 
     def pieces(self) -> list[Piece]:

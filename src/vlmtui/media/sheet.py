@@ -5,7 +5,6 @@ Made from what `sample_frames` returns and from nothing else, so that what is sh
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
@@ -23,8 +22,7 @@ _GROUND = (24, 24, 24)
 _TEXT = (220, 220, 220)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Cell:
+class Cell(msgspec.Struct, frozen=True, eq=False):
     """One sampled frame, small."""
 
     image: Image.Image
@@ -35,8 +33,7 @@ class Cell:
     """As in `Frames.indices`."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Sheet:
+class Sheet(msgspec.Struct, frozen=True, eq=False):
     """The sampled frames in order, to be shown in rows of `columns`; `cell_px` is (width, height) of a cell."""
 
     cells: tuple[Cell, ...]

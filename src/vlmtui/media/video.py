@@ -8,10 +8,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, Protocol
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -74,8 +74,7 @@ class VideoSource(Protocol):
     def close(self) -> None: ...
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Frames:
+class Frames(msgspec.Struct, frozen=True, eq=False):
     """Frames of a video, in order, each source frame at most once.
 
     frames: `(T, H, W, 3) uint8`, RGB, upright. times_s: when each appears, seconds from the video's first frame.

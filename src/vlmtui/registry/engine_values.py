@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import msgspec
 
@@ -17,7 +16,7 @@ def with_engine_args(model: Model, given: Sequence[str]) -> Model:
     if not given:
         return model
     arguments = model.spec.engine_args | dict(_parsed(text) for text in given)
-    return replace(model, spec=msgspec.structs.replace(model.spec, engine_args=arguments))
+    return msgspec.structs.replace(model, spec=msgspec.structs.replace(model.spec, engine_args=arguments))
 
 
 def _parsed(text: str) -> tuple[str, object]:

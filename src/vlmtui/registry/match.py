@@ -5,7 +5,6 @@ from __future__ import annotations
 import fnmatch
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
@@ -86,7 +85,7 @@ def model_of(family: Family, model: str | None = None, *, limits: Mapping[Modali
 
 def with_trust(model: Model) -> Model:
     """The model with leave to run its repository's own code."""
-    return replace(model, spec=msgspec.structs.replace(model.spec, trust_remote_code=True))
+    return msgspec.structs.replace(model, spec=msgspec.structs.replace(model.spec, trust_remote_code=True))
 
 
 def engine_args_of(family: Family, limits: Mapping[Modality, int] | None = None) -> dict[str, object]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from vlmtui.errors import ErrorKind, VlmtuiError
 
@@ -23,8 +24,7 @@ _IN_THE_CORE = re.compile(
 )
 
 
-@dataclass(frozen=True)
-class _Rule:
+class _Rule(msgspec.Struct, frozen=True):
     """One sort of failure: the text it is known by, and what is said of it."""
 
     kind: ErrorKind

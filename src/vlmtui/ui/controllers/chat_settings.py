@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import msgspec
 
 from vlmtui.domain.sampling import Sampling
 
 
-@dataclass(frozen=True, slots=True)
-class ChatSettings:
+class ChatSettings(msgspec.Struct, frozen=True):
     """Applies from the next turn on."""
 
     system_prompt: str = ""
-    sampling: Sampling = field(default_factory=Sampling)
+    sampling: Sampling = msgspec.field(default_factory=Sampling)

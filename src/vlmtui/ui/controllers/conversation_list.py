@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
 
@@ -21,12 +20,11 @@ PREVIEW_TURNS = 8
 _MINUTE, _HOUR, _DAY = 60, 3600, 86400
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(msgspec.Struct, frozen=True):
     """A conversation of the list."""
 
     listed: Listed
-    pictures: Pictures = field(default_factory=Pictures)
+    pictures: Pictures = msgspec.field(default_factory=Pictures)
 
     @property
     def id(self) -> ConversationId:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Literal
 
 import msgspec
@@ -22,14 +21,13 @@ _PART = re.compile(r"([A-Za-z_-]+)\s*=\s*([^\s=]+)")
 _EXAMPLE = "As in seed=1,2,3 or temperature=0,0.5,1; further parameters with one value each."
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
+class Plan(msgspec.Struct, frozen=True):
     """One parameter in several values, the others fixed."""
 
     parameter: Parameter
     values: tuple[int | float | str, ...]
     """Numbers, or the texts of a prompt's variants; at least two, at most `MOST`, all different."""
-    fixed: Mapping[str, int | float] = field(default_factory=dict)
+    fixed: Mapping[str, int | float] = msgspec.field(default_factory=dict)
     """Sampling parameters that are the same for all, and not the conversation's."""
 
     @property

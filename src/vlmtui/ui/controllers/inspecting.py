@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import msgspec
@@ -43,8 +42,7 @@ _EXTENSIONS: dict[Part, str] = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Inspected:
+class Inspected(msgspec.Struct, frozen=True, kw_only=True):
     """A prompt, its answer and what they were made with. It needs no engine and no conversation any more."""
 
     title: str
@@ -54,7 +52,7 @@ class Inspected:
     """The prompt where nothing more of it was kept."""
     answer: str = ""
     answer_ids: tuple[int, ...] = ()
-    vocabulary: Vocabulary = field(default_factory=dict)
+    vocabulary: Vocabulary = msgspec.field(default_factory=dict)
     logprobs: tuple[TokenLogprob, ...] = ()
     attachments: tuple[Attachment, ...] = ()
     """In the order of their placeholders."""
@@ -102,7 +100,7 @@ class Inspected:
 
     def with_answer(self, answer: Answer) -> Inspected:
         """The same with another answer to it; the prompt is the answer's own, where that has one."""
-        return replace(
+        return msgspec.structs.replace(
             self,
             prompt=answer.prompt or self.prompt,
             answer=answer.text,
@@ -113,7 +111,7 @@ class Inspected:
 
     def with_prompt(self, prompt: PromptReady, request: GenerateRequest, info: EngineInfo | None) -> Inspected:
         """The same with a prompt that was rendered again."""
-        return replace(
+        return msgspec.structs.replace(
             self,
             prompt=prompt,
             vocabulary={**self.vocabulary, **prompt.vocabulary},

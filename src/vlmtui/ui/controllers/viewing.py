@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -50,7 +49,7 @@ class View(msgspec.Struct, frozen=True):
         """The centre moved so that nothing beyond the edges is seen."""
         across, down = self.seen(size, room)
         x, y = (min(max(at, part / 2), 1 - part / 2) for at, part in ((self.x, across), (self.y, down)))
-        return replace(self, x=x, y=y)
+        return msgspec.structs.replace(self, x=x, y=y)
 
 
 class Source(NamedTuple):

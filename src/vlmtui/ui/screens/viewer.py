@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import msgspec
 from textual import events, on, work
 from textual.app import ComposeResult
 from textual.binding import Binding
@@ -175,19 +176,19 @@ class ViewerScreen(ModalScreen[None]):
     def action_step(self, step: int) -> None:
         """To another frame of the video."""
         count = len(self._source.times_s) if self._source else 0
-        self._show(replace(self.view, frame=min(max(self.view.frame + step, 0), max(count - 1, 0))))
+        self._show(msgspec.structs.replace(self.view, frame=min(max(self.view.frame + step, 0), max(count - 1, 0))))
 
     def action_zoom(self, direction: int) -> None:
         """Enlarge around the centre, or the other way; never smaller than what fits."""
         zoom = self.view.zoom * _ZOOM_STEP**direction
-        self._show(replace(self.view, zoom=1.0 if zoom < _ZOOM_STEP**0.5 else min(zoom, _ZOOM_MAX)))
+        self._show(msgspec.structs.replace(self.view, zoom=1.0 if zoom < _ZOOM_STEP**0.5 else min(zoom, _ZOOM_MAX)))
 
     def action_pan(self, across: int, down: int) -> None:
         """Move what is seen of an enlarged picture, up to its edges."""
         if self._source is not None:
             wide, high = self.view.seen(self._source.size, self._room)
             x, y = self.view.x + across * wide * _PAN_STEP, self.view.y + down * high * _PAN_STEP
-            self._show(replace(self.view, x=x, y=y))
+            self._show(msgspec.structs.replace(self.view, x=x, y=y))
 
     def action_reset(self) -> None:
         """The whole picture."""

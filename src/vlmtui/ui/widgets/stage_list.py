@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 
+import msgspec
 from textual.content import Content
 from textual.widgets import Static
 
@@ -32,12 +32,11 @@ def clock_text(seconds: float) -> str:
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
 
 
-@dataclass(frozen=True)
-class Stages:
+class Stages(msgspec.Struct, frozen=True):
     """How far a load is. A stage may be skipped: those before the newest one count as done."""
 
     progress: LoadProgress | None = None
-    began: Mapping[LoadStage, float] = field(default_factory=dict)
+    began: Mapping[LoadStage, float] = msgspec.field(default_factory=dict)
     """Seconds from the load's start."""
     failed: bool = False
 
