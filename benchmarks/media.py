@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import gc
 import io
 import sys
 import tempfile
@@ -29,6 +28,7 @@ from rich.segment import Segment, Segments
 from textual.app import App, ComposeResult
 from textual.containers import VerticalScroll
 
+from vlmtui import garbage
 from vlmtui.domain.attachment import VideoSampling
 from vlmtui.domain.conversation import Media, Turn
 from vlmtui.media.stage import stage
@@ -39,10 +39,11 @@ from vlmtui.ui.controllers.draft import Draft
 from vlmtui.ui.controllers.history import PromptHistory
 from vlmtui.ui.graphics import Graphics
 from vlmtui.ui.themes import VARIABLES
+from vlmtui.ui.widgets.attachment_view import AttachmentView
 from vlmtui.ui.widgets.composer_panel import ComposerPanel
+from vlmtui.ui.widgets.halfcell_picture import halfcell_strips
 from vlmtui.ui.widgets.user_turn import user_turn
 
-HALFCELL = "HalfcellPicture"
 FREEZE_BUDGET_MS = 50
 _PHOTO = (4000, 3000)
 _TICK_S = 0.001
@@ -132,10 +133,10 @@ class Photos(App[None]):
 async def stage_all(photos: list[Path], folder: Path) -> tuple[float, Standstill]:
     """Seconds until all thumbnails are drawn, and how long the event loop stood still."""
     app, still = Photos(folder), Standstill()
+    garbage.hold_off()  # as in the app, which goes on a second after its start
     async with app.run_test(size=(120, 40)) as pilot:
         await pilot.pause()
-        gc.collect()
-        gc.freeze()  # as the app does a second after its start
+        garbage.go_on()
         watching = asyncio.create_task(still.watch())
         start = time.perf_counter()
         app.query_one(ComposerPanel).attach(photos)
@@ -144,7 +145,7 @@ async def stage_all(photos: list[Path], folder: Path) -> tuple[float, Standstill
         turn = Turn("user", tuple(Media(attachment) for attachment in app.draft.attachments))
         shown = user_turn(turn, first_number=1, cache=app.paths.cache / "thumbnails")
         await app.query_one(VerticalScroll).mount(shown)
-        while len(shown.query(HALFCELL)) < len(photos):  # noqa: ASYNC110
+        while sum(view.is_drawn for view in shown.query(AttachmentView)) < len(photos):  # noqa: ASYNC110
             await asyncio.sleep(_TICK_S)
         await pilot.pause()
         taken = time.perf_counter() - start
@@ -156,8 +157,6 @@ def bytes_to_terminal(image: Image.Image) -> dict[str, int]:
     """Bytes that draw a thumbnail of 32 columns, by mode."""
     from textual_image._sixel import image_to_sixels
     from textual_image.renderable.tgp import Image as KittyRenderable
-
-    from vlmtui.ui.widgets.picture import halfcell_strips
 
     columns, rows = 32, round(32 * image.height / image.width / 2)
     small = image.resize((columns * _CELL[0], rows * _CELL[1]))

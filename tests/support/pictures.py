@@ -40,15 +40,18 @@ class Easel:
         """A scene of (colour, kind, place). The same shapes in the same order of drawing give the same picture."""
         ordered = sorted((scenes.Shape(c, k, scenes.PLACES.index(p)) for c, k, p in shapes), key=lambda s: s.place)
         scene = scenes.Scene(tuple(ordered), self._random.getrandbits(32))
-        path = self._folder / f"scene-{len(list(self._folder.iterdir()))}.png"
+        path = self._new("scene", "png")
         scenes.draw(scene, size).save(path)
         return Picture(path, stage(path, self._store), scenes.describe(scene))
+
+    def _new(self, name: str, suffix: str) -> Path:
+        return self._folder / f"{name}-{sum(1 for _ in self._folder.glob(f'{name}-*'))}.{suffix}"
 
     def clip(self, colour: str, kind: str, direction: str, *, frames: int = 8) -> Picture:
         """A video of one shape that moves."""
         place = 4
         clip = scenes.Clip(scenes.Shape(colour, kind, place), direction, None, frames, self._random.getrandbits(32))
-        path = self._folder / f"clip-{len(list(self._folder.iterdir()))}.mp4"
+        path = self._new("clip", "mp4")
         write_video(path, [np.asarray(frame) for frame in scenes.draw_clip(clip, (224, 224))])
         return Picture(path, stage(path, self._store), scenes.describe_clip(clip))
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import gc
 import importlib
 import os
 import signal
 import sys
 from collections.abc import Sequence
 
+from vlmtui import garbage
 from vlmtui.cli.parser import misplaced_option, parser_for
 from vlmtui.errors import VlmtuiError
 
@@ -36,9 +36,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if hasattr(sys.stdout, "reconfigure"):
         sys.stdout.reconfigure(errors="backslashreplace")
     if arguments.command == "app":
-        # Nearly all that a start makes stays: looking through it for garbage only delays the first paint. The app
-        # goes back to collecting once it stands.
-        gc.disable()
+        garbage.hold_off()  # the app goes back to collecting once it stands
     try:
         module, _, function = _COMMANDS[arguments.command].partition(".")
         status: int = getattr(importlib.import_module(f"vlmtui.cli.{module}"), function)(arguments)

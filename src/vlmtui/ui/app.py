@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import logging
 import signal
 import time
@@ -17,6 +16,7 @@ from textual.driver import Driver
 from textual.screen import Screen
 from textual.worker import Worker, WorkerState
 
+from vlmtui import garbage
 from vlmtui.config.trust import TrustStore
 from vlmtui.engine.interface import Engine
 from vlmtui.engine.machine import Machine
@@ -122,7 +122,7 @@ class VlmtuiApp(KeepingApp):
         loop = asyncio.get_running_loop()
         for number in _LEAVING_SIGNALS:
             loop.add_signal_handler(number, self._on_signal, number)
-        self.set_timer(_STARTED_AFTER_S, _collect_garbage)
+        self.set_timer(_STARTED_AFTER_S, garbage.go_on)
         for warning in self.services.registry.warnings:
             self.notify(one_line(str(warning)), severity="warning", timeout=15, markup=False)
         # Nothing that is shown before this handler returns gets to the terminal: it would be drawn twice.
@@ -396,10 +396,3 @@ class VlmtuiApp(KeepingApp):
             log = self.services.paths.logs / "app.log"
             self.panic(Text(f"vlmtui stopped because of an error of its own: {summary} (details: {log})"))
             self._exception_event.set()
-
-
-def _collect_garbage() -> None:
-    """Go on collecting, where the start had it wait; what the start made stays, and is not looked through again."""
-    if not gc.isenabled():
-        gc.freeze()
-        gc.enable()

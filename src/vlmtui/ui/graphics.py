@@ -5,20 +5,34 @@ from __future__ import annotations
 import io
 import os
 import sys
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Literal, cast
+
+import msgspec
 
 from vlmtui.ui.terminal import TerminalQuestion
 
 if TYPE_CHECKING:
     from PIL.Image import Image
+    from textual.strip import Strip
     from textual.widget import Widget
 
 GraphicsMode = Literal["kitty", "sixel", "halfcell", "off"]
 
+_IMPORTING = threading.Lock()
+
 MAX_CELLS = 297
 """The longest side of a picture in kitty's protocol: it has that many row and column marks."""
+
+
+class Drawing(msgspec.Struct, frozen=True):
+    """A picture as it is shown: `size` is in columns and rows, `strips` its lines where half cells draw it."""
+
+    image: Image
+    size: tuple[int, int]
+    strips: list[Strip]
 
 
 class Graphics:
@@ -59,12 +73,30 @@ class Graphics:
         """
         if self.mode == "off" or not image.width or not image.height:
             return None
-        with _nothing_asked(self.cell):
-            from vlmtui.ui.widgets import picture
-        widget = picture.PICTURES[self.mode](image)
+        widget = self._kind()(image)
         width, height = self.fit(image.width, image.height, columns=columns, rows=rows)
         widget.styles.width, widget.styles.height = width, height
         return widget
+
+    def draw(self, image: Image, *, columns: int, rows: int) -> Drawing:
+        """What of the drawing can be done in a thread; the drawing packages are imported by the first. Without strips
+        in the result, `widget_for` makes the picture."""
+        from vlmtui.ui.widgets.halfcell_picture import halfcell_strips
+
+        size = self.fit(image.width, image.height, columns=columns, rows=rows)
+        if self.mode == "halfcell":
+            return Drawing(image, size, halfcell_strips(image, *size))
+        self._kind()
+        return Drawing(image, size, [])
+
+    def _kind(self) -> Callable[[Image], Widget]:
+        if self.mode == "halfcell":
+            from vlmtui.ui.widgets.halfcell_picture import HalfcellPicture
+
+            return HalfcellPicture
+        with _IMPORTING, _nothing_asked(self.cell):
+            from vlmtui.ui.widgets.terminal_picture import KittyPicture, SixelPicture
+        return KittyPicture if self.mode == "kitty" else SixelPicture
 
     def fit(self, width: int, height: int, *, columns: int, rows: int) -> tuple[int, int]:
         """The cells that an image of that many pixels takes: its aspect ratio kept, never larger than it is."""

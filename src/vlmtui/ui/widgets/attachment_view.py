@@ -2,26 +2,36 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from textual import on, work
-from textual.app import ComposeResult
-from textual.containers import Vertical
+from textual.content import Content
+from textual.geometry import Size
 from textual.message import Message
-from textual.widgets import Static
+from textual.strip import Strip
+from textual.visual import Visual
+from textual.widget import Widget
 
 from vlmtui.domain.attachment import Attachment
 from vlmtui.errors import VlmtuiError
-from vlmtui.ui.graphics import Graphics
+from vlmtui.ui.graphics import Drawing, Graphics
 from vlmtui.ui.text import one_line
-
-if TYPE_CHECKING:
-    from PIL.Image import Image
 
 _GLYPHS = {"image": "▣", "video": "▶"}
 _PIXELS = (320, 320)
+_ONE_AT_A_TIME = threading.Lock()
+"""Each thread more makes the event loop wait for its turn."""
+_FRAME_S = 1 / 60
+"""Pictures that are kept would come all at once: so each gets a frame of its own."""
+
+
+def thumbnail_size(attachment: Attachment) -> tuple[int, int]:
+    """Width and height of its thumbnail, in pixels."""
+    scale = min(_PIXELS[0] / max(1, attachment.width), _PIXELS[1] / max(1, attachment.height), 1.0)
+    return max(1, round(attachment.width * scale)), max(1, round(attachment.height * scale))
 
 
 def name_line(attachment: Attachment, number: int) -> str:
@@ -29,23 +39,21 @@ def name_line(attachment: Attachment, number: int) -> str:
     return f"{_GLYPHS[attachment.modality]} {number} {one_line(attachment.name)}"
 
 
-class AttachmentView(Vertical):
-    """The picture (where pictures are on), the name below it, and the facts."""
+class AttachmentView(Widget):
+    """The picture (where pictures are on), the name below it, and the facts.
 
-    DEFAULT_CSS = """
-    AttachmentView {
-        width: 100%;
-        height: auto;
-        .facts { width: 100%; height: auto; color: $muted; }
-        .name { width: 100%; height: 1; text-wrap: nowrap; text-overflow: ellipsis; }
-    }
+    One widget, also where half cells draw the picture: a dozen of these are laid out and painted at once. The room of
+    the picture is taken from the start, so that what is shown does not move when it comes.
     """
+
+    DEFAULT_CSS = "AttachmentView { width: 100%; height: auto; }"
+    ALLOW_SELECT = False
 
     @dataclass
     class ThumbnailMade(Message):
         """The small picture is there."""
 
-        image: Image
+        drawing: Drawing
 
     @dataclass
     class ThumbnailFailed(Message):
@@ -65,53 +73,90 @@ class AttachmentView(Vertical):
         self._cache = cache
         self._columns = columns
         self._rows = rows
+        self._room = (0, 0)
+        """Columns and rows of the picture's room."""
+        self._drawing: Drawing | None = None
+        self._reason = ""
+        """Why there is no picture."""
+        self._told: tuple[int, list[Strip]] = (0, [])
+        """The lines below the picture, and their width."""
 
-    def compose(self) -> ComposeResult:
-        if self._brief:
-            yield Static(self._facts, classes="name facts", markup=False)
-        else:
-            yield Static(name_line(self.attachment, self._number), classes="name", markup=False)
-            yield Static(self._facts, classes="facts", markup=False)
+    @property
+    def is_drawn(self) -> bool:
+        """Whether its picture is shown."""
+        return self._drawing is not None
 
     def tell_tokens(self, tokens: int | None, *, is_estimate: bool = False) -> None:
         """How many tokens of the prompt it takes; None: not known."""
         cost = "" if tokens is None else f"{'~' if is_estimate else ''}{tokens:,} tokens"
         if cost != self._cost:
-            self._cost = cost
-            for line in self.query(".facts").results(Static):
-                line.update(self._facts)
+            self._cost, self._told = cost, (0, [])
+            self.refresh(layout=not self._brief)
 
     def on_mount(self) -> None:
         if self._rows > 0 and self._graphics.mode != "off":
+            width, height = thumbnail_size(self.attachment)
+            self._room = self._graphics.fit(width, height, columns=self._columns, rows=self._rows)
             self._make()
+
+    def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
+        return self._room[1] + len(self._lines(width))
+
+    def render_line(self, y: int) -> Strip:
+        width, rows = self.size.width, self._room[1]
+        strips = self._lines(width) if y >= rows else self._drawing.strips if self._drawing is not None else []
+        row, blank = y - rows if y >= rows else y, self.visual_style.rich_style
+        return strips[row].adjust_cell_length(width, blank) if row < len(strips) else Strip.blank(width, blank)
 
     @on(ThumbnailMade)
     def _made(self, event: ThumbnailMade) -> None:
-        picture = self._graphics.widget_for(event.image, columns=self._columns, rows=self._rows)
-        if picture is not None:
-            self.mount(picture, before=0)
+        self._drawing = drawing = event.drawing
+        (columns, rows), self._room = self._room, drawing.size
+        if not drawing.strips and (picture := self._graphics.widget_for(drawing.image, columns=columns, rows=rows)):
+            self.mount(picture)
+        self.refresh(layout=drawing.size[1] != rows)
 
     @on(ThumbnailFailed)
     def _failed(self, event: ThumbnailFailed) -> None:
-        self.query_one(".facts", Static).update(one_line(event.reason))
+        self._room, self._reason, self._told = (0, 0), event.reason, (0, [])
+        self.refresh(layout=True)
 
     @work(thread=True, exit_on_error=False, group="thumbnail")
     def _make(self) -> None:
         from vlmtui.media.thumbnails import thumbnail
 
-        try:
-            self.post_message(self.ThumbnailMade(thumbnail(self.attachment, self._cache, _PIXELS)))
-        except VlmtuiError as error:
-            self.post_message(self.ThumbnailFailed(error.message))
+        with _ONE_AT_A_TIME:
+            try:
+                image = thumbnail(self.attachment, self._cache, _PIXELS)
+                drawing = self._graphics.draw(image, columns=self._columns, rows=self._rows)
+            except VlmtuiError as error:
+                self.post_message(self.ThumbnailFailed(error.message))
+            else:
+                self.post_message(self.ThumbnailMade(drawing))
+                time.sleep(_FRAME_S)
 
-    @property
-    def _facts(self) -> str:
+    def notify_style_update(self) -> None:
+        self._told = (0, [])
+        super().notify_style_update()
+
+    def _lines(self, width: int) -> list[Strip]:
+        """The name and the facts. They are asked for many times while the screen is laid out."""
+        if self._told[0] != width:
+            self._told = (width, self._written(width))
+        return self._told[1]
+
+    def _written(self, width: int) -> list[Strip]:
         from vlmtui.media.describe import facts
 
-        told = facts(self.attachment)
+        name, told = name_line(self.attachment, self._number), self._reason and one_line(self._reason)
+        told = told or facts(self.attachment)
         if self._brief:
-            return f"{name_line(self.attachment, self._number)} · {self._cost or told.partition(' · ')[0]}"
-        return f"{told} · {self._cost}" if self._cost else told
+            line = Content.styled(f"{name} · {self._cost or told.partition(' · ')[0]}", "$muted")
+            words = line.truncate(width, ellipsis=True)
+        else:
+            told = f"{told} · {self._cost}" if self._cost else told
+            words = Content.assemble(Content(name).truncate(width, ellipsis=True), "\n", (told, "$muted"))
+        return Visual.to_strips(self, words, width, None, self.visual_style)
 
     @property
     def _graphics(self) -> Graphics:

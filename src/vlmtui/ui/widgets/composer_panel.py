@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -27,8 +28,8 @@ from vlmtui.ui.widgets.composer import Composer
 from vlmtui.ui.widgets.path_menu import PathMenu
 from vlmtui.ui.widgets.slash_menu import SlashMenu, matching
 
-_AT_ONCE = 3
-"""Files that are looked at side by side."""
+_AT_ONCE = min(4, max(1, (os.cpu_count() or 1) - 1))
+"""Files that are looked at at once; a core is left for the screen."""
 
 
 class ComposerPanel(Vertical):

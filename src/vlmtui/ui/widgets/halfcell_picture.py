@@ -1,4 +1,4 @@
-"""The widgets that draw a picture, one a way of drawing. Import this through `Graphics` only: see there."""
+"""A picture of half cells."""
 
 from __future__ import annotations
 
@@ -11,10 +11,6 @@ from rich.segment import Segment
 from rich.style import Style
 from textual.strip import Strip
 from textual.widget import Widget
-from textual_image.renderable.tgp import Image as KittyRenderable
-from textual_image.widget import TGPImage
-from textual_image.widget.sixel import Image as SixelImage
-from textual_image.widget.sixel import _NoopRenderable
 
 
 class HalfcellPicture(Widget):
@@ -56,21 +52,3 @@ def halfcell_strips(image: Image, width: int, height: int) -> list[Strip]:
 
 def _colour(pixel: bytes) -> Color:
     return Color("", ColorType.TRUECOLOR, None, ColorTriplet(*pixel))
-
-
-class KittyPicture(TGPImage, Renderable=KittyRenderable):
-    """Kitty's graphics protocol. The terminal keeps the picture, so it is told when it is no longer shown."""
-
-    def on_unmount(self) -> None:
-        self.image = None
-
-
-class SixelPicture(SixelImage, Renderable=_NoopRenderable):
-    """Sixel graphics."""
-
-
-PICTURES: dict[str, type[HalfcellPicture | KittyPicture | SixelPicture]] = {
-    "halfcell": HalfcellPicture,
-    "kitty": KittyPicture,
-    "sixel": SixelPicture,
-}
