@@ -47,7 +47,7 @@ from vlmtui.worker.vocabulary import Entries
 _log = logging.getLogger(__name__)
 
 Report = Callable[[LoadStage, str], object]
-_DELTA_S = 0.02
+_DELTA_S = 1 / 30
 """Deltas are sent at most this often, but for the first."""
 _WARM_UP_PICTURE = Image.new("RGB", (112, 112), "gray")
 _WARM_UP_ATTACHMENT = Attachment(
