@@ -62,7 +62,7 @@ async def test_death_mid_answer_keeps_it_and_one_key_restarts_another_retries(ch
         await chat.until(lambda: bool(chat.screen.query(".failure")))
         note = str(chat.screen.query_one(".failure", Static).render())
         assert "killed" in note
-        assert "F5" in note
+        assert "Ctrl+R asks again, once the engine is loaded" in note
         await chat.until(lambda: chat.app.engine_controller.state is EngineState.DEAD)
         assert "F5 restarts" in str(chat.screen.query_one(StatusBar).render())
         await chat.send("lost?")
@@ -137,7 +137,7 @@ async def test_nothing_is_asked_of_a_dead_engine_so_the_answer_stays(chatting: S
         assert chat.shown() == "Kept."
 
 
-async def test_a_failure_tells_its_technical_part_and_offers_a_restart_only_to_the_dead(chatting: StartChat) -> None:
+async def test_a_failure_tells_its_technical_part_and_speaks_of_the_engine_only_where_that_died(chatting: StartChat) -> None:
     failure = Failure(kind=ErrorKind.CONTEXT_TOO_LONG, message="Too long.", detail="5000 > 4096", hint="Shorten it.")
     async with chatting([Fail(failure)]) as chat:
         await chat.say("first")
@@ -146,4 +146,4 @@ async def test_a_failure_tells_its_technical_part_and_offers_a_restart_only_to_t
         assert "5000 > 4096" in note
         assert "Shorten it." in note
         assert "Ctrl+R" in note
-        assert "F5" not in note
+        assert "once the engine" not in note

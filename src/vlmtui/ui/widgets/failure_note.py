@@ -23,6 +23,7 @@ def failure_note(answer: Answer) -> Content:
         Content.styled(visible(failure.detail.strip()[-_DETAIL_MAX:]), "$muted"),
         Content("" if answer.text else "Nothing came, so later turns are sent without this one."),
         Content(visible(failure.hint)),
-        Content.styled(f"{'F5 restarts the engine · ' if dead else ''}Ctrl+R asks again", "$muted"),
+        # Whether the engine comes back by itself or F5 has to be pressed is in the status line, as it stands now.
+        Content.styled(f"Ctrl+R asks again{', once the engine is loaded' if dead else ''}", "$muted"),
     ]
     return Content("\n").join(line for line in lines if line)
