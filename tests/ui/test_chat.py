@@ -137,7 +137,7 @@ async def test_nothing_is_asked_of_a_dead_engine_so_the_answer_stays(chatting: S
         assert chat.shown() == "Kept."
 
 
-async def test_a_failure_tells_its_technical_part_and_speaks_of_the_engine_only_where_that_died(chatting: StartChat) -> None:
+async def test_a_failure_tells_its_technical_part_and_of_the_engine_only_where_that_died(chatting: StartChat) -> None:
     failure = Failure(kind=ErrorKind.CONTEXT_TOO_LONG, message="Too long.", detail="5000 > 4096", hint="Shorten it.")
     async with chatting([Fail(failure)]) as chat:
         await chat.say("first")
