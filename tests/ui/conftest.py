@@ -189,7 +189,7 @@ def chatting(make_app: MakeApp, until: Until) -> StartChat:
         host = ScriptedHost(answers=list(answers))
         app = make_app(host, initial_model="shapes")
         async with app.run_test(size=size) as pilot:
-            await until(pilot, lambda: isinstance(app.screen, ChatScreen))
+            await until(pilot, lambda: isinstance(app.screen, ChatScreen) and bool(app.screen.query("Composer")))
             await pilot.pause()
             yield Chat(app, host, pilot, until)
 

@@ -32,7 +32,7 @@ def test_a_conversation(
 
     async def before(pilot: AppPilot) -> None:
         app = of(pilot)
-        await until(pilot, lambda: isinstance(app.screen, ChatScreen))
+        await until(pilot, lambda: isinstance(app.screen, ChatScreen) and bool(app.screen.query("Composer")))
         chat = app.chat_controller
         assert chat is not None
         picture = Easel(tmp_path).picture(("red", "circle", "top left"))
@@ -52,7 +52,7 @@ def test_a_conversation(
 def test_the_settings(snap_compare: SnapCompare, make_app: MakeApp, until: Until, size: tuple[int, int]) -> None:
     async def before(pilot: AppPilot) -> None:
         app = of(pilot)
-        await until(pilot, lambda: isinstance(app.screen, ChatScreen))
+        await until(pilot, lambda: isinstance(app.screen, ChatScreen) and bool(app.screen.query("Composer")))
         await pilot.press("f2")
         await until(pilot, lambda: isinstance(app.screen, SettingsScreen))
         await pilot.pause()

@@ -32,7 +32,7 @@ def still_cursor(monkeypatch: pytest.MonkeyPatch) -> None:
 async def asked(pilot: AppPilot, until: Until, folder: Path) -> CompareScreen:
     """Both were asked, the raw prompt without a line break and an end of the turn."""
     app = of(pilot)
-    await until(pilot, lambda: isinstance(app.screen, ChatScreen))
+    await until(pilot, lambda: isinstance(app.screen, ChatScreen) and bool(app.screen.query("Composer")))
     chat = app.chat_controller
     assert chat is not None
     app.run_action_id("attach", str(picture(folder)))

@@ -78,7 +78,7 @@ async def started(
     """The app, as soon as its chat is shown."""
     app = make_app(host, initial_model=model, resume=resume)
     async with app.run_test(size=(100, 30)) as pilot:
-        await until(pilot, lambda: isinstance(app.screen, ChatScreen))
+        await until(pilot, lambda: isinstance(app.screen, ChatScreen) and bool(app.screen.query("Composer")))
         yield Chat(app, host, pilot, until)
 
 
@@ -465,7 +465,7 @@ async def test_what_a_model_does_not_take_is_said_when_it_is_chosen(
     host = ScriptedHost(load=[])
     app = make_app(host, initial_model="shapes", registry=Registry({"shapes": shapes, "one": one}))
     async with app.run_test(size=(100, 30)) as pilot:
-        await until(pilot, lambda: isinstance(app.screen, ChatScreen))
+        await until(pilot, lambda: isinstance(app.screen, ChatScreen) and bool(app.screen.query("Composer")))
         chat = Chat(app, host, pilot, until)
         for name in ("a.png", "b.png"):
             await chat.paste(str(picture(tmp_path, name)))

@@ -44,7 +44,7 @@ def answered(number: int, folder: Path) -> Exchange:
 async def test_the_widgets_are_bounded(make_app: MakeApp, until: Until, tmp_path: Path) -> None:
     app = make_app(settings=Settings(graphics="halfcell"), initial_model="shapes")
     async with app.run_test(size=(100, 30)) as pilot:
-        await until(pilot, lambda: isinstance(app.screen, ChatScreen))
+        await until(pilot, lambda: isinstance(app.screen, ChatScreen) and bool(app.screen.query("Composer")))
         transcript = app.screen.query_one(Transcript)
         transcript.show_empty(False)
         exchanges = [answered(number, tmp_path) for number in range(TURNS)]
