@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,7 @@ from vlmtui.domain.attachment import Attachment
 from vlmtui.media.stage import stage
 from vlmtui.ui.graphics import Graphics, GraphicsMode
 from vlmtui.ui.themes import VARIABLES
+from vlmtui.ui.widgets import attachment_view
 from vlmtui.ui.widgets.attachment_view import AttachmentView
 
 _COLUMNS, _ROWS = 32, 6
@@ -117,3 +120,16 @@ async def test_brief_is_one_line(tmp_path: Path) -> None:
         app.view.tell_tokens(16)
         await pilot.pause()
         assert app.rows()[:2] == ["▣ 3 red.png · 16 …", "below"]
+
+
+async def test_a_picture_that_is_gone_before_its_turn_is_not_made(tmp_path: Path) -> None:
+    turn = threading.Event()
+    before = attachment_view._DRAWER.submit(turn.wait, 30)
+    app = Shown(red(tmp_path, 320, 120), tmp_path, "halfcell")
+    async with app.run_test(size=(60, 24)) as pilot:
+        await pilot.pause()
+        await app.view.remove()
+        turn.set()
+        await asyncio.wrap_future(before)
+        await asyncio.wrap_future(attachment_view._DRAWER.submit(bool))
+    assert not (tmp_path / "cache").exists()

@@ -279,6 +279,9 @@ async def test_a_new_chat_is_another_conversation_and_the_old_one_can_be_opened(
         assert store.draft(store.last() or first).text == "half"
 
 
+SPEC = resolve(Registry.bundled(), "shapes").spec
+
+
 def interrupted(store: Store, request_id: str = "kept") -> tuple[ConversationId, TurnId]:
     """What a process that was killed in the middle of an answer leaves behind."""
     conversation = store.new_conversation(title="Count to three", model="shapes")
@@ -287,6 +290,15 @@ def interrupted(store: Store, request_id: str = "kept") -> tuple[ConversationId,
     answer = store.begin_answer(asked, Recipe(model=spec.model, request_id=request_id, spec=spec))
     store.append_answer(answer, "One ", 1)
     return conversation, answer
+
+
+def left_behind(folder: Path) -> tuple[ConversationId, TurnId]:
+    """The same, by a process that has gone."""
+    dead = opened(Paths.below(folder).data)
+    try:
+        return interrupted(dead)
+    finally:
+        dead.close()
 
 
 def holding(spec: LoadSpec, request_id: str = "kept") -> ScriptedHost:
@@ -302,10 +314,8 @@ def holding(spec: LoadSpec, request_id: str = "kept") -> ScriptedHost:
 async def test_an_answer_that_went_on_is_fetched_shown_and_completed(
     make_app: MakeApp, until: Until, tmp_path: Path, store: Store
 ) -> None:
-    dead = opened(Paths.below(tmp_path).data)
-    conversation, answer = interrupted(dead)
-    dead.close()
-    host = holding(resolve(Registry.bundled(), "shapes").spec)
+    conversation, answer = left_behind(tmp_path)
+    host = holding(SPEC)
     async with started(make_app, until, host, model=None) as chat:
         await chat.until(lambda: store.turn(answer).state == "complete")
         assert store.turn(answer).text == "One two three."
@@ -320,9 +330,7 @@ async def test_an_answer_that_went_on_is_fetched_shown_and_completed(
 async def test_an_answer_of_another_model_is_completed_without_being_shown(
     make_app: MakeApp, until: Until, tmp_path: Path, store: Store
 ) -> None:
-    dead = opened(Paths.below(tmp_path).data)
-    _, answer = interrupted(dead)
-    dead.close()
+    _, answer = left_behind(tmp_path)
     other = msgspec.structs.replace(resolve(Registry.bundled(), "shapes").spec, name="other")
     host = holding(other)
     host.kept, kept = {}, host.kept
@@ -345,10 +353,8 @@ def finished(kept: KeptAnswer, text: str) -> KeptAnswer:
 async def test_an_engine_that_ends_while_it_is_looked_for_has_written_the_answer_down(
     make_app: MakeApp, until: Until, tmp_path: Path, store: Store
 ) -> None:
-    dead = opened(Paths.below(tmp_path).data)
-    _, answer = interrupted(dead)
-    dead.close()
-    host = holding(resolve(Registry.bundled(), "shapes").spec)
+    _, answer = left_behind(tmp_path)
+    host = holding(SPEC)
     finished(host.kept["kept"], "One two three.")
     host.ends_when_opened = True
     async with started(make_app, until, host, model=None) as chat:
@@ -362,10 +368,8 @@ async def test_an_engine_that_ends_while_it_is_looked_for_has_written_the_answer
 async def test_an_engine_that_dies_while_it_tells_the_answer_again_takes_nothing_away(
     make_app: MakeApp, until: Until, tmp_path: Path, store: Store
 ) -> None:
-    dead = opened(Paths.below(tmp_path).data)
-    _, answer = interrupted(dead)
-    dead.close()
-    host = holding(resolve(Registry.bundled(), "shapes").spec)
+    _, answer = left_behind(tmp_path)
+    host = holding(SPEC)
     host.kept["kept"].said = ""
     host.kept["kept"].left = [Die()]
     async with started(make_app, until, host, model=None) as chat:
@@ -378,11 +382,9 @@ async def test_an_engine_that_dies_while_it_tells_the_answer_again_takes_nothing
 async def test_what_an_ended_worker_wrote_down_is_stored(
     make_app: MakeApp, until: Until, tmp_path: Path, store: Store
 ) -> None:
-    dead = opened(Paths.below(tmp_path).data)
-    _, answer = interrupted(dead)
-    dead.close()
+    _, answer = left_behind(tmp_path)
     host = ScriptedHost(load=[])
-    kept = holding(resolve(Registry.bundled(), "shapes").spec).kept["kept"]
+    kept = holding(SPEC).kept["kept"]
     host.written = {"kept": finished(kept, "One two three.").events()}
     async with started(make_app, until, host) as chat:
         await chat.until(lambda: store.turn(answer).state == "complete")

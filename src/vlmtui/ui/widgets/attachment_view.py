@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import threading
-import time
-from dataclasses import dataclass
+import asyncio
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from textual import on, work
+from textual import work
 from textual.content import Content
 from textual.geometry import Size
-from textual.message import Message
 from textual.strip import Strip
 from textual.visual import Visual
 from textual.widget import Widget
@@ -22,10 +20,9 @@ from vlmtui.ui.text import one_line
 
 _GLYPHS = {"image": "▣", "video": "▶"}
 _PIXELS = (320, 320)
-_ONE_AT_A_TIME = threading.Lock()
-"""Each thread more makes the event loop wait for its turn."""
-_FRAME_S = 1 / 60
-"""Pictures that are kept would come all at once: so each gets a frame of its own."""
+_DRAWER = ThreadPoolExecutor(max_workers=1, thread_name_prefix="thumbnail")
+"""One at a time: each thread more makes the event loop wait for its turn, and a frame has few new pictures to paint. A
+picture that is gone before its turn is not made."""
 
 
 def thumbnail_size(attachment: Attachment) -> tuple[int, int]:
@@ -48,18 +45,6 @@ class AttachmentView(Widget):
 
     DEFAULT_CSS = "AttachmentView { width: 100%; height: auto; }"
     ALLOW_SELECT = False
-
-    @dataclass
-    class ThumbnailMade(Message):
-        """The small picture is there."""
-
-        drawing: Drawing
-
-    @dataclass
-    class ThumbnailFailed(Message):
-        """There is no picture to show."""
-
-        reason: str
 
     def __init__(
         self, attachment: Attachment, number: int, *, cache: Path, columns: int, rows: int, brief: bool = False
@@ -108,32 +93,26 @@ class AttachmentView(Widget):
         row, blank = y - rows if y >= rows else y, self.visual_style.rich_style
         return strips[row].adjust_cell_length(width, blank) if row < len(strips) else Strip.blank(width, blank)
 
-    @on(ThumbnailMade)
-    def _made(self, event: ThumbnailMade) -> None:
-        self._drawing = drawing = event.drawing
-        (columns, rows), self._room = self._room, drawing.size
+    @work(group="thumbnail")
+    async def _make(self) -> None:
+        try:
+            drawing = await asyncio.get_running_loop().run_in_executor(_DRAWER, self._draw)
+        except VlmtuiError as error:
+            self._room, self._reason, self._told = (0, 0), error.message, (0, [])
+            self.refresh(layout=True)
+            return
+        is_as_expected, self._drawing, self._room = drawing.size == self._room, drawing, drawing.size
+        columns, rows = drawing.size
         if not drawing.strips and (picture := self._graphics.widget_for(drawing.image, columns=columns, rows=rows)):
             self.mount(picture)
-        self.refresh(layout=drawing.size[1] != rows)
+        self.refresh(layout=not is_as_expected)
 
-    @on(ThumbnailFailed)
-    def _failed(self, event: ThumbnailFailed) -> None:
-        self._room, self._reason, self._told = (0, 0), event.reason, (0, [])
-        self.refresh(layout=True)
-
-    @work(thread=True, exit_on_error=False, group="thumbnail")
-    def _make(self) -> None:
+    def _draw(self) -> Drawing:
+        """Blocking. Raises VlmtuiError."""
         from vlmtui.media.thumbnails import thumbnail
 
-        with _ONE_AT_A_TIME:
-            try:
-                image = thumbnail(self.attachment, self._cache, _PIXELS)
-                drawing = self._graphics.draw(image, columns=self._columns, rows=self._rows)
-            except VlmtuiError as error:
-                self.post_message(self.ThumbnailFailed(error.message))
-            else:
-                self.post_message(self.ThumbnailMade(drawing))
-                time.sleep(_FRAME_S)
+        image = thumbnail(self.attachment, self._cache, _PIXELS)
+        return self._graphics.draw(image, columns=self._columns, rows=self._rows)
 
     def notify_style_update(self) -> None:
         self._told = (0, [])

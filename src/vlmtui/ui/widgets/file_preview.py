@@ -122,12 +122,11 @@ class FilePreview(Vertical):
         width, height = self.content_size
         is_low = height < _ROWS_MIN
         self.query_one(".facts", Static).update((" · " if is_low else "\n").join(facts))
-        graphics = getattr(self.app, "graphics", None)
         # Long names are wrapped below the picture; wrapping at words may take a row more.
         rows = height - 1 - sum(1 + cell_len(fact) // max(1, width) for fact in facts)
-        if image is None or is_low or rows < 1 or not isinstance(graphics, Graphics):
+        if image is None or is_low or rows < 1:
             return
-        picture = graphics.widget_for(image, columns=width, rows=rows)
+        picture = Graphics.of(self.app).widget_for(image, columns=width, rows=rows)
         if picture is not None:
             picture.add_class("picture")
             await self.mount(picture, before=0)
