@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
+import psutil
 import pytest
 
 from tests.support.asker import Asker
@@ -19,9 +20,12 @@ from vlmtui.domain.conversation import Media, Text, Turn, assistant_turn, user_t
 from vlmtui.domain.engine import Cancelled, Delta, Failed, Finished, GenerateRequest, RawPrompt
 from vlmtui.domain.sampling import Sampling
 from vlmtui.engine.client import WorkerClient
+from vlmtui.engine.host import WorkerHost
 from vlmtui.engine.session import Answer, PromptMode, make_request, new_request_id, run_turn
 from vlmtui.errors import ErrorKind
+from vlmtui.paths import Paths
 from vlmtui.registry.match import Model
+from vlmtui.worker.giving_way import NICENESS
 
 pytestmark = pytest.mark.engine
 BOTH: Sequence[PromptMode] = ("chat", "raw")
@@ -101,6 +105,20 @@ async def test_special_characters_reach_the_model_as_they_are(ask: Asker) -> Non
     answer = await ask(user_turn(text), mode="raw")
     assert answer.prompt is not None
     assert f"<|im_start|>user\n{text}<|im_end|>" in answer.prompt.prompt
+
+
+async def test_on_a_cpu_it_comes_after_the_screen(engine: WorkerClient, loaded_worker: Paths) -> None:
+    assert engine.info is not None
+    if not engine.info.device.startswith("cpu"):
+        pytest.skip("with a GPU the cores are free")
+    [worker] = await WorkerHost(loaded_worker).running()
+    server = psutil.Process(worker.pid).children()[0]
+    computing = [child for child in server.children(recursive=True) if child.name().startswith("VLLM")]
+    assert len(computing) >= 2, "an engine core and what runs the model"
+    assert {child.nice() for child in computing} == {NICENESS}
+    session = Path(f"/proc/{worker.pid}/autogroup")
+    if session.exists():
+        assert session.read_text().split()[-1] == str(NICENESS)
 
 
 async def test_max_tokens_ends_with_length(ask: Asker) -> None:

@@ -37,6 +37,7 @@ from vlmtui.errors import ErrorKind, VlmtuiError
 from vlmtui.worker.answer_tokens import AnswerTokens
 from vlmtui.worker.describing import describe
 from vlmtui.worker.engine_args import CPU_ENVIRONMENT, EAGER_CPU_ENVIRONMENT, ENVIRONMENT, engine_arguments
+from vlmtui.worker.giving_way import give_way
 from vlmtui.worker.media_items import MediaItem, load_items
 from vlmtui.worker.media_spans import MODALITIES, MediaSpans, patch_size_of
 from vlmtui.worker.placeholders import check_placeholders
@@ -67,6 +68,7 @@ async def load_engine(spec: LoadSpec, report: Report) -> VllmEngine:
     if on_cpu:
         for name, value in CPU_ENVIRONMENT.items():
             os.environ.setdefault(name, value)
+        give_way()
     from vllm import AsyncEngineArgs
     from vllm.v1.engine.async_llm import AsyncLLM
 

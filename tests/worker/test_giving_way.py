@@ -1,0 +1,51 @@
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from vlmtui.worker.giving_way import NICENESS, give_way
+
+AUTOGROUP = Path("/proc/self/autogroup")
+LEADER = "import subprocess, sys; sys.exit(subprocess.run([sys.executable, '-c', sys.argv[1]]).returncode)"
+SERVER = """
+import os, subprocess, sys
+from vlmtui.worker.giving_way import give_way
+give_way()
+give_way()
+subprocess.run([sys.executable, "-c", "import os; print(os.nice(0)); print(open('/proc/self/autogroup').read())"])
+"""
+
+
+def niceness_of_a_child(*, own_session: bool) -> tuple[int, int]:
+    """Of a process that a server starts after it has given way: its own niceness, and its session's."""
+    command = [sys.executable, "-c", LEADER, SERVER]
+    run = subprocess.run(command, check=True, start_new_session=own_session, stdout=subprocess.PIPE, text=True)
+    own, autogroup = run.stdout.split(maxsplit=1)
+    return int(own), int(autogroup.split()[-1])
+
+
+@pytest.mark.skipif(not AUTOGROUP.exists(), reason="this kernel does not group by session")
+def test_the_engine_and_the_workers_session_give_way() -> None:
+    assert niceness_of_a_child(own_session=True) == (NICENESS, NICENESS)
+
+
+@pytest.mark.skipif(not AUTOGROUP.exists(), reason="this kernel does not group by session")
+def test_a_session_of_others_is_left_alone() -> None:
+    assert niceness_of_a_child(own_session=False) == (NICENESS, int(AUTOGROUP.read_text().split()[-1]))
+
+
+def test_a_niceness_given_by_the_user_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    changes: list[int] = []
+
+    def nice(by: int) -> int:
+        changes.append(by)
+        return NICENESS + 3
+
+    monkeypatch.setattr(os, "nice", nice)
+    monkeypatch.setattr(os, "getsid", lambda pid: -1)
+    give_way()
+    assert changes == [0, 0]
