@@ -36,6 +36,8 @@ from vlmtui.worker.engine_args import CPU_ENVIRONMENT, ENVIRONMENT, engine_argum
 
 TOKENS = 400
 BUDGET = 0.97
+SETTLE_S = 2.0
+"""Before each round: vLLM's processes spin for a second after their last token, which would take the other's cores."""
 
 
 Round = tuple[float, float]
@@ -55,7 +57,10 @@ async def measure(rounds: int) -> list[tuple[Round, Round]]:
         await asyncio.to_thread(bare.load)
         found = []
         for _ in range(rounds + 1):
-            found.append((await through_the_worker(engine, model), await asyncio.to_thread(bare.round)))
+            await asyncio.sleep(SETTLE_S)
+            through = await through_the_worker(engine, model)
+            await asyncio.sleep(SETTLE_S)
+            found.append((through, await asyncio.to_thread(bare.round)))
         bare.end()
         await engine.shutdown()
     return found[1:]
