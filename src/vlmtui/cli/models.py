@@ -127,15 +127,18 @@ def _as_toml(record: dict[str, object], table: str = "") -> str:
     text = "\n".join(lines) + "\n" if lines else ""
     for key, value in record.items():
         name = f"{table}.{_key(key)}" if table else _key(key)
-        if isinstance(value, dict) and value:
+        if not _is_table(value):
+            continue
+        if isinstance(value, dict):
             text += f"\n[{name}]\n{_as_toml(value, name)}"
-        elif isinstance(value, list) and value and isinstance(value[0], dict):
+        elif isinstance(value, list | tuple):
             text += "".join(f"\n[[{name}]]\n{_as_toml(one, name)}" for one in value)
     return text
 
 
 def _is_table(value: object) -> bool:
-    return isinstance(value, dict) or (isinstance(value, list) and bool(value) and isinstance(value[0], dict))
+    """Whether it is written as a table or several; an empty one is a plain value."""
+    return bool(value) and (isinstance(value, dict) or (isinstance(value, list | tuple) and isinstance(value[0], dict)))
 
 
 def _key(key: str) -> str:
@@ -148,6 +151,8 @@ def _value(value: object) -> str:
             return "true" if value else "false"
         case int() | float():
             return repr(value)
+        case dict():
+            return "{" + ", ".join(f"{_key(key)} = {_value(one)}" for key, one in value.items()) + "}"
         case list() | tuple():
             return "[" + ", ".join(_value(one) for one in value) + "]"
         case _:
