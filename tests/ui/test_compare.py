@@ -249,10 +249,15 @@ async def test_one_side_fails_and_the_other_goes_on(comparing: StartComparing) -
 
 
 async def test_a_dead_engine_is_told_and_asked_again_once_it_is_back(comparing: StartComparing) -> None:
-    async with comparing(["Half ", Die()], ["Half ", Hold(asyncio.Event())], ["Whole."], ["Whole."]) as compare:
-        await compare.send()
-        for mode in ("chat", "raw"):
-            assert "The engine was killed." in compare.text_of(f"#{mode}-answer .failure")
+    both, never = asyncio.Event(), asyncio.Event()
+    answers = ["Half ", Hold(both), Die()], ["Half ", Hold(never)], ["Whole."], ["Whole."]
+    async with comparing(*answers) as compare:
+        await compare.press("f5")
+        await compare.until(lambda: compare.answer("chat") == compare.answer("raw") == "Half ")
+        both.set()
+        await compare.until(lambda: compare.screen.controller.is_over)
+        await compare.until(lambda: "The engine was killed." in compare.text_of("#chat-answer .failure"))
+        await compare.until(lambda: "The engine was killed." in compare.text_of("#raw-answer .failure"))
         host = compare.chat.host
         await compare.until(lambda: len(host.engines) == 2)
         await compare.until(lambda: compare.chat.app.engine_controller.state is EngineState.READY)
