@@ -14,7 +14,7 @@ from textual.app import App
 from textual.binding import Binding
 from textual.driver import Driver
 from textual.screen import Screen
-from textual.worker import Worker, WorkerState
+from textual.worker import WorkerFailed
 
 from vlmtui import garbage
 from vlmtui.config.trust import TrustStore
@@ -217,11 +217,6 @@ class VlmtuiApp(KeepingApp):
     def on_loading_screen_retry_wanted(self) -> None:
         self.restart_engine()
 
-    @on(Worker.StateChanged)
-    def _worker_changed(self, event: Worker.StateChanged) -> None:
-        if event.state is WorkerState.ERROR and event.worker.error is not None:
-            raise event.worker.error
-
     def restart_engine(self) -> None:
         """Load the same model again, after its engine died or failed to load."""
         if self.engine_controller.model is not None and self.engine_controller.state is not EngineState.LOADING:
@@ -341,24 +336,24 @@ class VlmtuiApp(KeepingApp):
         for screen in self.screen_stack:
             screen.post_message(EngineLogGrew())
 
-    @work(group="engine", exit_on_error=False)
+    @work(group="engine")
     async def _load(self, model: Model) -> None:
         if self.chat_controller is not None:
             await self.chat_controller.cancel(self.engine_controller.engine)
         await self.engine_controller.start(model)
         await self.engine_controller.watch()
 
-    @work(group="engine-log", exclusive=True, exit_on_error=False)
+    @work(group="engine-log", exclusive=True)
     async def _follow_log(self, engine: Engine) -> None:
         await self.engine_controller.follow_log(engine, self._log_grew)
 
-    @work(group="abort", exit_on_error=False)
+    @work(group="abort")
     async def _abort(self) -> None:
         await self.engine_controller.abort()
         if self._shows_a_load():
             self._show_alone(ModelsScreen(self.services, self.engine_controller))
 
-    @work(group="leave", exit_on_error=False)
+    @work(group="leave")
     async def _leave(self, return_code: int = 0, *, hung_up: bool = False) -> None:
         """`hung_up`: nobody is there to ask, and a running answer goes on without us."""
         if self._leaving:
@@ -388,6 +383,8 @@ class VlmtuiApp(KeepingApp):
             # A screen that is taken down while it is being built finds its widgets gone.
             _log.warning("while the app ended", exc_info=error)
             return
+        if isinstance(error, WorkerFailed) and isinstance(error.error, Exception):
+            error = error.error
         _log.critical("the app failed", exc_info=error)
         self._return_code = 1
         if self._exception is None:

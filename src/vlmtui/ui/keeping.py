@@ -130,7 +130,7 @@ class KeepingApp(App[ExitReport | None]):
 
     # -- coming
 
-    @work(group="keeping", exit_on_error=False)
+    @work(group="keeping")
     async def begin_keeping(self) -> None:
         """At the start, once something is shown: the conversation to go on with, and what went on meanwhile."""
         try:
@@ -142,7 +142,7 @@ class KeepingApp(App[ExitReport | None]):
             self._tell_error(error)
         self._tell_recovery()
 
-    @work(group="keeping", exit_on_error=False)
+    @work(group="keeping")
     async def look_for_leftovers(self) -> None:
         """Later: whether dead ends of ours hold memory."""
         found = await self.services.host.leftovers()
@@ -231,7 +231,7 @@ class KeepingApp(App[ExitReport | None]):
             await self._engine_moved.wait()
         return controller.engine if controller.is_loaded else None
 
-    @work(group="keeping", exit_on_error=False)
+    @work(group="keeping")
     async def _open_conversation(self, conversation: ConversationId) -> None:
         from vlmtui.ui.controllers.resuming import stored_model, to_resume
 
@@ -247,7 +247,7 @@ class KeepingApp(App[ExitReport | None]):
             self._tell_error(error)
         self._tell_recovery()
 
-    @work(group="keeping", exit_on_error=False)
+    @work(group="keeping")
     async def _undelete(self) -> None:
         from vlmtui.ui.controllers.conversation_list import undelete_last
 
@@ -297,7 +297,7 @@ class KeepingApp(App[ExitReport | None]):
     def _tell_error(self, error: VlmtuiError) -> None:
         self.notify(one_line(str(error)), severity="error", timeout=15, markup=False)
 
-    @work(group="modal", exit_on_error=False)
+    @work(group="modal")
     async def _clean_up(self) -> None:
         from vlmtui.ui.screens.confirm import ConfirmScreen
 

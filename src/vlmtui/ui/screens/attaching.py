@@ -204,7 +204,7 @@ class AttachingScreen(SourcesScreen):
             self._counted = question
             self._count()
 
-    @work(exit_on_error=False, group="cost", exclusive=True)
+    @work(group="cost", exclusive=True)
     async def _count(self) -> None:
         asked, outcome = self.chat.draft.attachments, await self._outcome()
         if asked == self.chat.draft.attachments:  # else the message was sent, or is another one: it is asked anew
@@ -244,7 +244,7 @@ class AttachingScreen(SourcesScreen):
         for token in chosen:
             self._change_one(token, change)
 
-    @work(exit_on_error=False, group="stage")
+    @work(group="stage")
     async def _change_one(self, token: Token, change: Callable[[Attachment], Attachment]) -> None:
         assert token.attachment is not None
         try:
@@ -267,7 +267,7 @@ class AttachingScreen(SourcesScreen):
         else:
             self.tell("The message has nothing that this could be done with.")
 
-    @work(exit_on_error=False, group="modal")
+    @work(group="modal")
     async def _choose_frames(self, token: Token) -> None:
         # NumPy and libav take a while to import, so that is done off the event loop.
         sheet = await asyncio.to_thread(import_module, "vlmtui.media.sheet")

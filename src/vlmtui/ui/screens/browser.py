@@ -12,7 +12,6 @@ from textual.containers import Container, Vertical
 from textual.message import Message
 from textual.screen import ModalScreen
 from textual.widgets import Input, Static
-from textual.worker import Worker, WorkerState
 
 from vlmtui.errors import VlmtuiError
 from vlmtui.ui.controllers.folder import Entry, Look, list_folder, list_folders, typed_path
@@ -157,11 +156,6 @@ class BrowserScreen(ModalScreen[list[Path] | None]):
     async def _highlighted(self, event: FileList.Highlighted) -> None:
         await self.query_one(FilePreview).show(event.entry)
 
-    @on(Worker.StateChanged)
-    def _worker_changed(self, event: Worker.StateChanged) -> None:
-        if event.state is WorkerState.ERROR and event.worker.error is not None:
-            raise event.worker.error
-
     def action_choose(self) -> None:
         """Open the highlighted folder; attach what is marked, else the highlighted file."""
         entry = self._current
@@ -292,7 +286,7 @@ class BrowserScreen(ModalScreen[list[Path] | None]):
         if self._asked is not None and self._asked != self.folder:
             self.query_one("#state", Static).update(f"Reading {one_line(str(self._asked))} …")
 
-    @work(thread=True, exit_on_error=False, group="list", exclusive=True)
+    @work(thread=True, group="list", exclusive=True)
     def _list(self, folder: Path | None) -> None:
         try:
             found = (

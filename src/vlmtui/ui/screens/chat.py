@@ -10,7 +10,6 @@ from textual import on, work
 from textual.app import ComposeResult
 from textual.message import Message
 from textual.widgets import Footer, Static
-from textual.worker import Worker, WorkerState
 
 from vlmtui.domain.conversation import Turn
 from vlmtui.domain.engine import Finished, GenerateRequest
@@ -138,11 +137,6 @@ class ChatScreen(KeepingScreen):
         if self.engine_controller.state is EngineState.READY:
             self._ask_status()
 
-    @on(Worker.StateChanged)
-    def _worker_changed(self, event: Worker.StateChanged) -> None:
-        if event.state is WorkerState.ERROR and event.worker.error is not None:
-            raise event.worker.error
-
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         match action:
             case "stop":
@@ -156,7 +150,7 @@ class ChatScreen(KeepingScreen):
             case _:
                 return True
 
-    @work(exit_on_error=False)
+    @work
     async def action_stop(self) -> None:
         """Stop the running answer; what has come stays."""
         await self.chat.cancel(self.engine_controller.engine)
@@ -276,7 +270,7 @@ class ChatScreen(KeepingScreen):
         self.show_editing()
         self._open_exchange(exchange, request, anew=was_editing)
 
-    @work(exit_on_error=False, group="exchange")
+    @work(group="exchange")
     async def _regenerate(self) -> None:
         try:
             self._need_engine()
@@ -292,7 +286,7 @@ class ChatScreen(KeepingScreen):
         self.show_editing()
         self._open_exchange(exchange, request, anew=anew)
 
-    @work(exit_on_error=False, group="exchange")
+    @work(group="exchange")
     async def _open_exchange(self, exchange: Exchange, request: GenerateRequest, *, anew: bool) -> None:
         """`anew`: what was said after the message that was edited is not shown any more."""
         self._answer(exchange, request)
@@ -304,7 +298,7 @@ class ChatScreen(KeepingScreen):
             await self._transcript.add(exchange)
         self._show_status()
 
-    @work(exit_on_error=False, group="answer")
+    @work(group="answer")
     async def _answer(self, exchange: Exchange, request: GenerateRequest) -> None:
         engine = self.engine_controller.engine
         assert engine is not None
@@ -314,7 +308,7 @@ class ChatScreen(KeepingScreen):
         finally:
             self.post_message(self.AnswerOver(exchange))
 
-    @work(exit_on_error=False, group="status", exclusive=True)
+    @work(group="status", exclusive=True)
     async def _ask_status(self) -> None:
         engine = self.engine_controller.engine
         if engine is None or self.engine_controller.state is not EngineState.READY:
@@ -324,7 +318,7 @@ class ChatScreen(KeepingScreen):
         except VlmtuiError:
             self.post_message(self.StatusKnown(None))
 
-    @work(exit_on_error=False, group="modal")
+    @work(group="modal")
     async def _edit_settings(self) -> None:
         from vlmtui.ui.screens.settings import SettingsScreen
 

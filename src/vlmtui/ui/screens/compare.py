@@ -148,14 +148,14 @@ class CompareScreen(PromptsScreen):
         self._show_begun(findings)
         self._answer(engine)
 
-    @work(exit_on_error=False, group="stop")
+    @work(group="stop")
     async def action_stop(self, mode: PromptMode) -> None:
         """Stop one side; what has come stays."""
         engine = self.engine_controller.engine
         if engine is not None:
             await self.controller.stop(engine, mode)
 
-    @work(exit_on_error=False, group="stop")
+    @work(group="stop")
     async def action_leave(self) -> None:
         """Stop what is being answered; with nothing to stop, or once more, back to the chat."""
         engine = self.engine_controller.engine
@@ -227,14 +227,14 @@ class CompareScreen(PromptsScreen):
 
     # -- in the background
 
-    @work(exit_on_error=False, group="send")
+    @work(group="send")
     async def _answer(self, engine: Engine) -> None:
         try:
             await self.controller.answer(engine)
         finally:
             self.post_message(self.Over())
 
-    @work(exit_on_error=False, group="keep")
+    @work(group="keep")
     async def _keep(self) -> None:
         try:
             document = await asyncio.to_thread(self.controller.document)
@@ -243,7 +243,7 @@ class CompareScreen(PromptsScreen):
         except VlmtuiError as error:
             self.post_message(self.Told("", error))
 
-    @work(exit_on_error=False, group="difference", exclusive=True)
+    @work(group="difference", exclusive=True)
     async def _find_difference(self) -> None:
         """Of what was sent; before that, of the prompts as they would be sent."""
         controller = self.controller
@@ -258,7 +258,7 @@ class CompareScreen(PromptsScreen):
         difference = await asyncio.to_thread(controller.difference) if problem is None else Difference(problem=problem)
         self.post_message(self.DifferenceKnown(difference))
 
-    @work(exit_on_error=False, group="modal", exclusive=True)
+    @work(group="modal", exclusive=True)
     async def _show_kept(self) -> None:
         from vlmtui.ui.screens.kept_comparison import choose_kept
 
@@ -270,7 +270,7 @@ class CompareScreen(PromptsScreen):
         if text is not None:
             self.post_message(self.Filled(text, "earlier comparison"))
 
-    @work(exit_on_error=False, group="use")
+    @work(group="use")
     async def _use(self, side: ComparedSide) -> None:
         answer, request, model = side.answer, side.request, self.engine_controller.model
         if answer is None or request is None or model is None or answer.outcome is None or not answer.text:

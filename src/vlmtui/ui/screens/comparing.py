@@ -92,7 +92,7 @@ class ComparingScreen(AttachingScreen):
         if self._raw_timer is None:
             self._raw_timer = self.set_timer(_WRITE_AFTER_S, self._write_raw)
 
-    @work(exit_on_error=False, group="raw")
+    @work(group="raw")
     async def _write_raw(self) -> None:
         self._raw_timer = None
         try:
@@ -100,7 +100,7 @@ class ComparingScreen(AttachingScreen):
         except VlmtuiError as error:
             self.tell_error(error)
 
-    @work(exit_on_error=False, group="modal")
+    @work(group="modal")
     async def _compare(self, raw: str | None = None) -> None:
         from vlmtui.ui.screens.compare import CompareScreen
 
@@ -127,7 +127,7 @@ class ComparingScreen(AttachingScreen):
         self._write_raw()
         self.post_message(self.Compared(turn))
 
-    @work(exit_on_error=False, group="modal")
+    @work(group="modal")
     async def _look_at_kept(self) -> None:
         from vlmtui.ui.screens.kept_comparison import choose_kept
 

@@ -14,7 +14,6 @@ from textual.message import Message
 from textual.screen import Screen
 from textual.timer import Timer
 from textual.widgets import Footer, Input, Static
-from textual.worker import Worker, WorkerState
 
 from vlmtui.domain.attachment import Attachment
 from vlmtui.errors import VlmtuiError
@@ -206,11 +205,6 @@ class ConversationsScreen(Screen[None]):
         self._swatches.update(event.swatches)
         self._view.refresh()
 
-    @on(Worker.StateChanged)
-    def _worker_changed(self, event: Worker.StateChanged) -> None:
-        if event.state is WorkerState.ERROR and event.worker.error is not None:
-            raise event.worker.error
-
     # -- what the list and the inputs say
 
     @on(ConversationListView.Highlighted)
@@ -349,15 +343,15 @@ class ConversationsScreen(Screen[None]):
         if self._view.current is not None and self.has_class("-wide"):
             self._preview(self._view.current)
 
-    @work(exit_on_error=False, group="find", exclusive=True)
+    @work(group="find", exclusive=True)
     async def _find(self, query: str) -> None:
         await self._tell(self.conversations.find(query))
 
-    @work(exit_on_error=False, group="more", exclusive=True)
+    @work(group="more", exclusive=True)
     async def _load_more(self) -> None:
         await self._tell(self.conversations.more())
 
-    @work(exit_on_error=False, group="change")
+    @work(group="change")
     async def _change(
         self, change: Awaitable[object], *, highlight: ConversationId | None = None, told: str = ""
     ) -> None:
@@ -375,7 +369,7 @@ class ConversationsScreen(Screen[None]):
         if told:
             self.notify(told, timeout=8, markup=False)
 
-    @work(exit_on_error=False, group="change")
+    @work(group="change")
     async def _undo(self) -> None:
         try:
             last = await self.conversations.undo()
@@ -385,14 +379,14 @@ class ConversationsScreen(Screen[None]):
         self.post_message(self.ListChanged(last.id))
         self.notify(f"“{one_line(last.title) or 'untitled'}” is back.", markup=False)
 
-    @work(exit_on_error=False, group="preview", exclusive=True)
+    @work(group="preview", exclusive=True)
     async def _preview(self, entry: Entry) -> None:
         try:
             self.post_message(self.PreviewRead(entry, await self.conversations.preview(entry)))
         except VlmtuiError as error:
             self.post_message(self.StoreFailed(error))
 
-    @work(thread=True, exit_on_error=False, group="swatches")
+    @work(thread=True, group="swatches")
     def _make_swatches(self, attachments: Sequence[Attachment]) -> None:
         from vlmtui.media.thumbnails import thumbnail
 

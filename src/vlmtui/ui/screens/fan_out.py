@@ -16,7 +16,6 @@ from textual.message import Message
 from textual.screen import Screen
 from textual.timer import Timer
 from textual.widgets import Footer, Static
-from textual.worker import Worker, WorkerState
 
 from vlmtui.engine.interface import Engine
 from vlmtui.errors import VlmtuiError, bad_input
@@ -134,11 +133,6 @@ class FanOutScreen(Screen[int | Literal["anew"] | None]):
         else:
             self.notify(f"Written: {one_line(str(event.outcome))}", timeout=8, markup=False)
 
-    @on(Worker.StateChanged)
-    def _worker_changed(self, event: Worker.StateChanged) -> None:
-        if event.state is WorkerState.ERROR and event.worker.error is not None:
-            raise event.worker.error
-
     def action_move(self, across: int, down: int) -> None:
         """To the answer beside."""
         self._grid.move(across, down)
@@ -216,20 +210,20 @@ class FanOutScreen(Screen[int | Literal["anew"] | None]):
     def _tell_error(self, error: VlmtuiError) -> None:
         self.notify(one_line(str(error)), severity="error", timeout=8, markup=False)
 
-    @work(exit_on_error=False, group="run")
+    @work(group="run")
     async def _run(self) -> None:
         engine = self._engine()
         if engine is not None:
             await self.controller.run(engine)
         self.post_message(self.Over())
 
-    @work(thread=True, exit_on_error=False, group="compare", exclusive=True)
+    @work(thread=True, group="compare", exclusive=True)
     def _compare(self) -> None:
         controller = self.controller
         base = controller.base
         self.post_message(self.Compared(base, [controller.difference(at) for at in range(len(controller.lanes))]))
 
-    @work(exit_on_error=False, group="modal")
+    @work(group="modal")
     async def _ask_format(self) -> None:
         from vlmtui.ui.screens.asking import ChoiceScreen
 
@@ -237,7 +231,7 @@ class FanOutScreen(Screen[int | Literal["anew"] | None]):
         if chosen is not None:
             self._export(SUFFIXES[chosen], Path.cwd())
 
-    @work(thread=True, exit_on_error=False, group="export")
+    @work(thread=True, group="export")
     def _export(self, suffix: str, folder: Path) -> None:
         try:
             target = free_path(folder, f"vlmtui-fan-out{suffix}")

@@ -16,7 +16,7 @@ from textual.screen import ModalScreen
 from textual.timer import Timer
 from textual.widget import Widget
 from textual.widgets import Input, RadioButton, RadioSet, Static
-from textual.worker import Worker, WorkerState, get_current_worker
+from textual.worker import get_current_worker
 
 from vlmtui.domain.attachment import Attachment, VideoSampling
 from vlmtui.errors import VlmtuiError
@@ -147,11 +147,6 @@ class FramesScreen(ModalScreen[FramesChoice | None]):
             self._say(_summary(event.outcome, event.sampling), failed=False)
         self._read()
 
-    @on(Worker.StateChanged)
-    def _worker_changed(self, event: Worker.StateChanged) -> None:
-        if event.state is WorkerState.ERROR and event.worker.error is not None:
-            raise event.worker.error
-
     def action_save(self) -> None:
         """Give the choice back, if it is valid; else go to the first field that is not."""
         sampling = self._read()
@@ -270,7 +265,7 @@ class FramesScreen(ModalScreen[FramesChoice | None]):
             rows.append(Static("\n".join(left), classes="list", markup=False))
         return rows
 
-    @work(thread=True, exit_on_error=False, group="sheet", exclusive=True)
+    @work(thread=True, group="sheet", exclusive=True)
     def _make(self, sampling: VideoSampling, screen: Size, room: Room | None, gap: Rgb) -> None:
         worker = get_current_worker()
         if worker.is_cancelled:

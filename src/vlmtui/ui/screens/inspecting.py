@@ -46,7 +46,7 @@ class InspectingScreen(ComparingScreen):
         controller = self.engine_controller
         return controller.engine if controller.state is EngineState.READY else None
 
-    @work(exit_on_error=False, group="modal")
+    @work(group="modal")
     async def _inspect(self, number: str) -> None:
         from vlmtui.ui.screens.inspector import InspectorScreen
 
@@ -61,7 +61,7 @@ class InspectingScreen(ComparingScreen):
         cache = self.services.paths.cache / "thumbnails"
         self.app.push_screen(InspectorScreen(known, cache=cache, engine=self.engine_now, again=again))
 
-    @work(exit_on_error=False, group="modal")
+    @work(group="modal")
     async def _fan_out(self, text: str) -> None:
         try:
             if self.chat.running is not None:

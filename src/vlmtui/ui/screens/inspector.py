@@ -14,7 +14,6 @@ from textual.containers import Horizontal, Vertical
 from textual.message import Message
 from textual.screen import Screen
 from textual.widgets import ContentSwitcher, Footer, Static, Tab, Tabs
-from textual.worker import Worker, WorkerState
 
 from vlmtui.domain.engine import GenerateRequest
 from vlmtui.engine.interface import Engine
@@ -191,11 +190,6 @@ class InspectorScreen(Screen[None]):
     def _view_wanted(self, event: MediaParts.ViewWanted) -> None:
         self._view(event.item)
 
-    @on(Worker.StateChanged)
-    def _worker_changed(self, event: Worker.StateChanged) -> None:
-        if event.state is WorkerState.ERROR and event.worker.error is not None:
-            raise event.worker.error
-
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         match action:
             case "logprobs":
@@ -294,11 +288,11 @@ class InspectorScreen(Screen[None]):
         self.notify(one_line(str(error)), severity="error", timeout=10, markup=False)
         self.refresh_bindings()
 
-    @work(thread=True, exit_on_error=False, group="apart", exclusive=True)
+    @work(thread=True, group="apart", exclusive=True)
     def _take_apart(self, inspected: Inspected) -> None:
         self.post_message(self.Ready(inspected, TakenApart.of(inspected)))
 
-    @work(thread=True, exit_on_error=False, group="save")
+    @work(thread=True, group="save")
     def _save(self, inspected: Inspected, part: Part, folder: Path) -> None:
         text = part_text(inspected, part)
         try:
@@ -310,7 +304,7 @@ class InspectorScreen(Screen[None]):
             return
         self.post_message(self.Saved(path))
 
-    @work(exit_on_error=False, group="ask", exclusive=True)
+    @work(group="ask", exclusive=True)
     async def _ask_logprobs(self, inspected: Inspected) -> None:
         try:
             engine = self._engine()
@@ -323,7 +317,7 @@ class InspectorScreen(Screen[None]):
         same = "" if told.answer == inspected.answer else "This time the answer is another one: it is not reproducible."
         self.post_message(self.Asked(told, same))
 
-    @work(exit_on_error=False, group="ask", exclusive=True)
+    @work(group="ask", exclusive=True)
     async def _render_again(self, inspected: Inspected) -> None:
         try:
             engine = self._engine()
@@ -337,7 +331,7 @@ class InspectorScreen(Screen[None]):
         said = "Made again now: the same text as then." if same else "Made again now: it is not the same text as then."
         self.post_message(self.Asked(told, said, "prompt"))
 
-    @work(exit_on_error=False, group="modal")
+    @work(group="modal")
     async def _view(self, item: MediaItem) -> None:
         from vlmtui.ui.screens.viewer import ViewerScreen
 

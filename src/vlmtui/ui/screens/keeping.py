@@ -101,7 +101,7 @@ class KeepingScreen(InspectingScreen):
         if problem:
             self.notify(problem, severity="warning", timeout=15, markup=False)
 
-    @work(exit_on_error=False, group="modal")
+    @work(group="modal")
     async def ask_first(self, suspect: Suspect, go_on: Callable[[], None]) -> None:
         """Go on with a turn that the engine died of only when the user says so."""
         from vlmtui.ui.screens.confirm import ConfirmScreen

@@ -98,7 +98,7 @@ class KeptComparisonScreen(SidesScreen):
         first = self.kept.document.sides[0]
         return attachments_of(first.request) if first.request else ()
 
-    @work(exit_on_error=False, group="difference", exclusive=True)
+    @work(group="difference", exclusive=True)
     async def _find_difference(self) -> None:
         sides = self.kept.document.sides
         failed: list[PromptMode] = [side.mode for side in sides if side.finish_reason is None]

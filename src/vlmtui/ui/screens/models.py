@@ -11,7 +11,6 @@ from textual.containers import Horizontal, Vertical, VerticalScroll
 from textual.message import Message
 from textual.screen import Screen
 from textual.widgets import Footer, Input, Static
-from textual.worker import Worker, WorkerState
 
 from vlmtui.engine.machine import Machine
 from vlmtui.errors import VlmtuiError
@@ -164,11 +163,6 @@ class ModelsScreen(Screen[None]):
     def _engine_changed(self) -> None:
         self._fill()
 
-    @on(Worker.StateChanged)
-    def _worker_changed(self, event: Worker.StateChanged) -> None:
-        if event.state is WorkerState.ERROR and event.worker.error is not None:
-            raise event.worker.error
-
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         if action == "back":
             return bool(self._query) or self._has_chat
@@ -208,11 +202,11 @@ class ModelsScreen(Screen[None]):
         self._find_running()
         self._find_downloaded()
 
-    @work(thread=True, group="machine", exit_on_error=False)
+    @work(thread=True, group="machine")
     def _measure(self) -> None:
         self.post_message(self.MachineMeasured(Machine.measure()))
 
-    @work(thread=True, group="downloaded", exit_on_error=False)
+    @work(thread=True, group="downloaded")
     def _find_downloaded(self) -> None:
         found: list[Model] = []
         for one in downloaded():
@@ -224,7 +218,7 @@ class ModelsScreen(Screen[None]):
         if found:
             self.post_message(self.DownloadedFound(found))
 
-    @work(group="running", exit_on_error=False)
+    @work(group="running")
     async def _find_running(self) -> None:
         try:
             self.post_message(self.RunningFound(await self.services.host.running()))

@@ -155,7 +155,7 @@ class PromptsScreen(SidesScreen):
             raise controller.error or engine_died()
         return controller.engine
 
-    @work(exit_on_error=False, group="prepare", exclusive=True)
+    @work(group="prepare", exclusive=True)
     async def _prepare(self) -> None:
         """Make the left prompt, and fill the editor where nobody has written in it."""
         try:
@@ -172,7 +172,7 @@ class PromptsScreen(SidesScreen):
             text, origin = (self.controller.text_of(made), RENDERED) if made else ("", "")
         self.post_message(self.Filled(text, origin))
 
-    @work(exit_on_error=False, group="modal", exclusive=True)
+    @work(group="modal", exclusive=True)
     async def _fill(self) -> None:
         names = await asyncio.to_thread(self._saved.names)
         lines = [Content("The registry's raw template"), Content("The chat template's text")]
@@ -193,7 +193,7 @@ class PromptsScreen(SidesScreen):
             return
         self.post_message(self.Filled(text, origin))
 
-    @work(exit_on_error=False, group="modal", exclusive=True)
+    @work(group="modal", exclusive=True)
     async def _save(self) -> None:
         origin = self.controller.draft.origin
         value = origin.removeprefix("saved as ") if origin.startswith("saved as ") else ""

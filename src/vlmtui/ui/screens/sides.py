@@ -18,7 +18,6 @@ from textual.message import Message
 from textual.screen import Screen
 from textual.widget import Widget
 from textual.widgets import Footer, Static
-from textual.worker import Worker, WorkerState
 
 from vlmtui.domain.sampling import Sampling
 from vlmtui.errors import VlmtuiError
@@ -130,11 +129,6 @@ class SidesScreen(Screen[None]):
         else:
             self.notify(one_line(event.text), timeout=6, markup=False)
 
-    @on(Worker.StateChanged)
-    def _worker_changed(self, event: Worker.StateChanged) -> None:
-        if event.state is WorkerState.ERROR and event.worker.error is not None:
-            raise event.worker.error
-
     def turn_to(self, view: View) -> None:
         """Show a view and give it the focus."""
         self.view = view
@@ -176,7 +170,7 @@ class SidesScreen(Screen[None]):
             shown += [(f" {title} ", "bold $accent on $panel" if view == current else "$muted"), (" ", "")]
         self.query_one("#tabs", Static).update(Content.assemble(*shown, (f" {self.HINT}", "$faint")))
 
-    @work(exit_on_error=False, group="modal", exclusive=True)
+    @work(group="modal", exclusive=True)
     async def _export(self) -> None:
         document = await asyncio.to_thread(self.document)
         if document is None:

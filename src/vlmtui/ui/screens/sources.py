@@ -97,7 +97,7 @@ class SourcesScreen(Screen[None]):
         """The folder of small pictures."""
         return self.services.paths.cache / "thumbnails"
 
-    @work(exit_on_error=False, group="gather")
+    @work(group="gather")
     async def _gather(self, text: str) -> None:
         from vlmtui.media.gather import gather
 
@@ -107,7 +107,7 @@ class SourcesScreen(Screen[None]):
         if found.paths or found.urls:
             self.attach_files([*found.paths, *found.urls])
 
-    @work(exit_on_error=False, group="modal")
+    @work(group="modal")
     async def _attach_many(self, sources: Sequence[Path | str]) -> None:
         from vlmtui.ui.screens.confirm import ConfirmScreen
 
@@ -115,7 +115,7 @@ class SourcesScreen(Screen[None]):
         if await self.app.push_screen_wait(ConfirmScreen(question, yes=f"Attach {len(sources)} files")):
             self.panel.attach(sources)
 
-    @work(exit_on_error=False, group="gather")
+    @work(group="gather")
     async def _paste_picture(self) -> None:
         from vlmtui.media.clipboard import clipboard_pictures
 
@@ -127,7 +127,7 @@ class SourcesScreen(Screen[None]):
             return
         self.attach_files(paths)
 
-    @work(exit_on_error=False, group="gather")
+    @work(group="gather")
     async def _open_inbox(self) -> None:
         from vlmtui.media.inbox import Inbox, scp_line
 
@@ -144,7 +144,7 @@ class SourcesScreen(Screen[None]):
         self.app.copy_to_clipboard(line)
         self.notify(f"{one_line(line)}\n(copied) New files there are offered here.", timeout=15, markup=False)
 
-    @work(exit_on_error=False, group="inbox", exclusive=True)
+    @work(group="inbox", exclusive=True)
     async def _look_into_inbox(self) -> None:
         assert self._inbox is not None
         try:
@@ -156,7 +156,7 @@ class SourcesScreen(Screen[None]):
             names = ", ".join(one_line(path.name) for path in arrived[:3]) + (" …" if len(arrived) > 3 else "")
             self.notify(f"In the inbox: {names}. Alt+I attaches.", timeout=15, markup=False)
 
-    @work(exit_on_error=False, group="modal")
+    @work(group="modal")
     async def _browse(self) -> None:
         from vlmtui.ui.screens.browser import BrowserScreen
 

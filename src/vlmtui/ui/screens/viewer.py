@@ -17,7 +17,7 @@ from textual.message import Message
 from textual.screen import ModalScreen
 from textual.timer import Timer
 from textual.widgets import Static
-from textual.worker import Worker, WorkerState, get_current_worker
+from textual.worker import get_current_worker
 
 from vlmtui.domain.attachment import Attachment
 from vlmtui.errors import VlmtuiError
@@ -151,11 +151,6 @@ class ViewerScreen(ModalScreen[None]):
         self._say("")
         self.shown = event.view if self._source is not None else None
 
-    @on(Worker.StateChanged)
-    def _worker_changed(self, event: Worker.StateChanged) -> None:
-        if event.state is WorkerState.ERROR and event.worker.error is not None:
-            raise event.worker.error
-
     def action_close(self) -> None:
         """Back to the screen below."""
         self.dismiss()
@@ -264,7 +259,7 @@ class ViewerScreen(ModalScreen[None]):
         if self.query("#stage"):
             self._open(self.view.at, self._room)
 
-    @work(thread=True, exit_on_error=False, group="open", exclusive=True)
+    @work(thread=True, group="open", exclusive=True)
     def _open(self, at: int, room: tuple[int, int]) -> None:
         worker, attachment = get_current_worker(), self.attachments[at]
         exif = camera_facts(attachment)
@@ -281,7 +276,7 @@ class ViewerScreen(ModalScreen[None]):
         except VlmtuiError as error:
             self.post_message(self.Opened(at, error, exif))
 
-    @work(thread=True, exit_on_error=False, group="draw", exclusive=True)
+    @work(thread=True, group="draw", exclusive=True)
     def _draw(self, source: Source, view: View, room: tuple[int, int]) -> None:
         worker = get_current_worker()
         if worker.is_cancelled:

@@ -235,7 +235,7 @@ class ComposerPanel(Vertical):
     def bar(self) -> AttachmentBar:
         return self.query_one(AttachmentBar)
 
-    @work(exit_on_error=False, group="stage")
+    @work(group="stage")
     async def _look_at(self, number: int, source: Path | str) -> None:
         from vlmtui.media.source import stage_source
 
@@ -281,7 +281,7 @@ class ComposerPanel(Vertical):
             self._path_menu.show([])
             self._composer.menu_is_open = bool(self._menu.display)
 
-    @work(exit_on_error=False, group="paths", exclusive=True)
+    @work(group="paths", exclusive=True)
     async def _find_paths(self, span: Span) -> None:
         self.post_message(self.PathsFound(span, await asyncio.to_thread(complete, span.fragment, Path.cwd())))
 

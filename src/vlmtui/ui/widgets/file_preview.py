@@ -16,7 +16,6 @@ from textual.containers import Vertical
 from textual.message import Message
 from textual.timer import Timer
 from textual.widgets import Static
-from textual.worker import Worker, WorkerState
 
 from vlmtui.domain.attachment import Modality
 from vlmtui.errors import VlmtuiError, bad_input
@@ -106,11 +105,6 @@ class FilePreview(Vertical):
         else:
             self._open()
 
-    @on(Worker.StateChanged)
-    def _worker_changed(self, event: Worker.StateChanged) -> None:
-        if event.state is WorkerState.ERROR and event.worker.error is not None:
-            raise event.worker.error
-
     def _open(self) -> None:
         """Open the file that is wanted now, unless another one is still open: its end comes back here."""
         if self._opening is None and self._wanted is not None and self._wanted not in self._seen:
@@ -131,7 +125,7 @@ class FilePreview(Vertical):
             picture.add_class("picture")
             await self.mount(picture, before=0)
 
-    @work(thread=True, exit_on_error=False, group="look")
+    @work(thread=True, group="look")
     def _look(self, entry: Entry) -> None:
         self.post_message(look_at(entry, self._estimate))
 

@@ -173,7 +173,7 @@ class MediaParts(Horizontal):
         red, green, blue = self.query_one("#item").background_colors[1].rgb
         self._draw(item, room, (red, green, blue))
 
-    @work(thread=True, exit_on_error=False, group="draw", exclusive=True)
+    @work(thread=True, group="draw", exclusive=True)
     def _draw(self, item: MediaItem, room: Room | None, gap: Rgb) -> None:
         if get_current_worker().is_cancelled:
             return

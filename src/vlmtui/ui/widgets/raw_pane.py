@@ -141,7 +141,7 @@ class RawPane(Vertical):
         label = one_line(chip(placed.attachment, self._controller.asked.attachments))
         return Content.assemble((shown, "bold $accent on $panel"), f" = {label}")
 
-    @work(exit_on_error=False, group="check", exclusive=True)
+    @work(group="check", exclusive=True)
     async def _check(self) -> None:
         text = self.editor.text
         self.post_message(self.Checked(text, await asyncio.to_thread(self._controller.check, text)))
