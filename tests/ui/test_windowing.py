@@ -138,7 +138,8 @@ class Long:
     def is_painted(self) -> bool:
         """Whether the screen shows what one has scrolled to, and all of it."""
         first, view = self.transcript.in_view()[0], self.transcript
-        return not self.app._batch_count and self.place(first) == view.region.y + view._regions[first].y - round(view.scroll_y)
+        wanted = view.region.y + view._regions[first].y - round(view.scroll_y)
+        return not self.app._batch_count and self.place(first) == wanted
 
     def place(self, widget: Widget) -> int:
         """The row of the screen in which it begins."""
