@@ -29,6 +29,7 @@ EMPTY = "Message, or / for commands"
 AWAY = "An answer went on while you were away"
 LONG = "Count to 100."
 TALK = 1500
+"""Tokens of a long answer: ten seconds and more."""
 
 
 def open_app(paths: Paths, *options: str) -> Terminal:

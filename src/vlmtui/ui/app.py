@@ -379,12 +379,12 @@ class VlmtuiApp(KeepingApp):
 
     def _handle_exception(self, error: Exception) -> None:
         """The app's edge: an error nobody expected goes to the log with its traceback, one sentence to the user."""
+        if isinstance(error, WorkerFailed) and isinstance(error.error, Exception):
+            error = error.error  # which has the traceback
         if self._exit:
             # A screen that is taken down while it is being built finds its widgets gone.
             _log.warning("while the app ended", exc_info=error)
             return
-        if isinstance(error, WorkerFailed) and isinstance(error.error, Exception):
-            error = error.error
         _log.critical("the app failed", exc_info=error)
         self._return_code = 1
         if self._exception is None:
