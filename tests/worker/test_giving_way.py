@@ -16,16 +16,21 @@ import os, subprocess, sys
 from vlmtui.worker.giving_way import give_way
 give_way()
 give_way()
-subprocess.run([sys.executable, "-c", "import os; print(os.nice(0)); print(open('/proc/self/autogroup').read())"])
+subprocess.run([sys.executable, "-c", "import os; print(os.nice(0), open('/proc/self/autogroup').read())"])
 """
 
 
-def niceness_of_a_child(*, own_session: bool) -> tuple[int, int]:
+def niceness_of_session(autogroup: str) -> int | None:
+    """Of `/proc/PID/autogroup`, which is empty for a process that no session was made for since the machine started."""
+    return int(autogroup.rsplit(maxsplit=1)[-1]) if autogroup else None
+
+
+def niceness_of_a_child(*, own_session: bool) -> tuple[int, int | None]:
     """Of a process that a server starts after it has given way: its own niceness, and its session's."""
     command = [sys.executable, "-c", LEADER, SERVER]
     run = subprocess.run(command, check=True, start_new_session=own_session, stdout=subprocess.PIPE, text=True)
-    own, autogroup = run.stdout.split(maxsplit=1)
-    return int(own), int(autogroup.split()[-1])
+    own, _, autogroup = run.stdout.strip().partition(" ")
+    return int(own), niceness_of_session(autogroup)
 
 
 @pytest.mark.skipif(not AUTOGROUP.exists(), reason="this kernel does not group by session")
@@ -35,7 +40,7 @@ def test_the_engine_and_the_workers_session_give_way() -> None:
 
 @pytest.mark.skipif(not AUTOGROUP.exists(), reason="this kernel does not group by session")
 def test_a_session_of_others_is_left_alone() -> None:
-    assert niceness_of_a_child(own_session=False) == (NICENESS, int(AUTOGROUP.read_text().split()[-1]))
+    assert niceness_of_a_child(own_session=False) == (NICENESS, niceness_of_session(AUTOGROUP.read_text().strip()))
 
 
 def test_a_niceness_given_by_the_user_stays(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -28,8 +28,11 @@ def new_id(made_ms: int) -> ConversationId:
 
 
 def insert(database: Database, made_ms: int, *, title: str, model: str) -> ConversationId:
-    """A new conversation, inside a transaction."""
+    """A new conversation, inside a transaction. All that one transaction makes have one time, so an id that is
+    taken is drawn again."""
     made = new_id(made_ms)
+    while database.row("SELECT 1 FROM conversations WHERE id = ?", (made,)) is not None:
+        made = new_id(made_ms)
     database.rows(
         "INSERT INTO conversations (id, title, model, created_ms, updated_ms) VALUES (?, ?, ?, ?, ?)",
         (made, storable(title), storable(model), made_ms, made_ms),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 import stat
 import time
 from collections.abc import Iterator
@@ -152,6 +153,17 @@ def test_ids_sort_by_time_even_when_the_clock_runs_back(tmp_path: Path) -> None:
     assert made == sorted(made)
     assert [item.conversation.id for item in store.conversations()] == made[::-1]
     assert len({len(conversation) for conversation in made}) == 1
+    store.close()
+
+
+def test_an_id_that_is_taken_is_drawn_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = Store.open(tmp_path, now=lambda: 1_000.0).store
+    draws = iter([7, 7, 7, 8])
+    monkeypatch.setattr(secrets, "randbits", lambda bits: next(draws))
+    with store.together():
+        made = [store.new_conversation(title=title) for title in ("first", "second")]
+    assert [store.conversation(conversation).title for conversation in made] == ["first", "second"]
+    assert list(draws) == []
     store.close()
 
 
