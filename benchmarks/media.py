@@ -3,8 +3,10 @@
 `python -m benchmarks.media [--photos N] [--minutes M]`. Photos: in a Textual app without a terminal, the time until
 twelve 12-megapixel JPEGs are attached to the composer and their thumbnails are drawn in a turn, against decoding them
 once; and the longest time that the event loop stood still meanwhile (budget 50 ms): by the clock, and by the
-processor's time that the loop's own thread took, which a busy machine changes less. Video: sampling 16 frames by
-seeking, against decoding the whole file. Thumbnails: the bytes that one takes on its way to the terminal, by mode.
+processor's time that the loop's own thread took, which a busy machine changes less. Of five rounds the median counts:
+one stolen moment of a virtual machine is longer than all that the loop does; what an idle loop stands still while a
+thread decodes the same photos is printed beside it. Video: sampling 16 frames by seeking, against decoding the whole
+file. Thumbnails: the bytes that one takes on its way to the terminal, by mode.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ import time
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import av
@@ -45,6 +48,7 @@ from vlmtui.ui.widgets.halfcell_picture import halfcell_strips
 from vlmtui.ui.widgets.user_turn import user_turn
 
 FREEZE_BUDGET_MS = 50
+_ROUNDS = 5
 _PHOTO = (4000, 3000)
 _TICK_S = 0.001
 _CELL = (10, 20)
@@ -131,7 +135,8 @@ class Photos(App[None]):
 
 
 async def stage_all(photos: list[Path], folder: Path) -> tuple[float, Standstill]:
-    """Seconds until all thumbnails are drawn, and how long the event loop stood still."""
+    """Seconds until all thumbnails are drawn, and how long the event loop stood still. What is attached is seen before
+    it is sent, as a person would."""
     app, still = Photos(folder), Standstill()
     garbage.hold_off()  # as in the app, which goes on a second after its start
     async with app.run_test(size=(120, 40)) as pilot:
@@ -142,6 +147,7 @@ async def stage_all(photos: list[Path], folder: Path) -> tuple[float, Standstill
         app.query_one(ComposerPanel).attach(photos)
         while len(app.draft.attachments) < len(photos):  # noqa: ASYNC110 - nobody tells when it is so
             await asyncio.sleep(_TICK_S)
+        await pilot.pause()
         turn = Turn("user", tuple(Media(attachment) for attachment in app.draft.attachments))
         shown = user_turn(turn, first_number=1, cache=app.paths.cache / "thumbnails")
         await app.query_one(VerticalScroll).mount(shown)
@@ -150,6 +156,15 @@ async def stage_all(photos: list[Path], folder: Path) -> tuple[float, Standstill
         await pilot.pause()
         taken = time.perf_counter() - start
         watching.cancel()
+    return taken, still
+
+
+async def decode_beside(photos: list[Path]) -> tuple[float, Standstill]:
+    """Seconds that a thread takes to decode them, and how long an event loop stood still that did nothing else."""
+    still = Standstill()
+    watching = asyncio.create_task(still.watch())
+    taken = await asyncio.to_thread(decode_photos, photos)
+    watching.cancel()
     return taken, still
 
 
@@ -192,7 +207,13 @@ def decode_video(path: Path) -> float:
     return time.perf_counter() - start
 
 
-def main() -> None:
+def _told(seconds: list[float]) -> str:
+    each = ", ".join(f"{one * 1000:.0f}" for one in sorted(seconds))
+    return f"median {median(seconds) * 1000:.0f} ms ({each})"
+
+
+def main() -> bool:
+    """Whether the event loop kept within its budget."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--photos", type=int, default=12)
     parser.add_argument("--minutes", type=int, default=60)
@@ -200,12 +221,18 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         photos = make_photos(folder, options.photos)
-        bare = decode_photos(photos)
-        taken, still = asyncio.run(stage_all(photos, folder))
+        rounds = []
+        for number in range(_ROUNDS):
+            bare, idle = asyncio.run(decode_beside(photos))
+            rounds.append((bare, idle, *asyncio.run(stage_all(photos, folder / f"round {number}"))))
+        taken, bare = median(taken for *_, taken, _ in rounds), median(bare for bare, *_ in rounds)
         print(f"{options.photos} photos of 12 MP staged with thumbnails: {taken:.2f} s", end=" ")
         print(f"({taken / bare:.2f} × decoding them once, {bare:.2f} s)")
-        told = f"{still.clock * 1000:.0f} ms by the clock, {still.processor * 1000:.0f} ms of its own thread"
-        print(f"longest standstill of the event loop: {told} (budget {FREEZE_BUDGET_MS} ms)")
+        print(f"longest standstill of the event loop in each of {_ROUNDS} rounds (budget {FREEZE_BUDGET_MS} ms)")
+        clock = [still.clock for *_, still in rounds]
+        print(f"  by the clock:          {_told(clock)}")
+        print(f"  of its own thread:     {_told([still.processor for *_, still in rounds])}")
+        print(f"  of an idle event loop: {_told([idle.clock for _, idle, *_ in rounds])}")
 
         small = thumbnail(stage(photos[0], folder / "media"), folder / "thumbnails", (320, 240))
         sizes = bytes_to_terminal(small)
@@ -221,7 +248,8 @@ def main() -> None:
         whole = decode_video(video)
         print(f"16 frames of a {options.minutes}-minute video: {sampled:.2f} s", end=" ")
         print(f"({sampled / whole:.3f} × decoding it whole, {whole:.2f} s)")
+    return median(clock) * 1000 <= FREEZE_BUDGET_MS
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(not main())
