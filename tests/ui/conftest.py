@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +15,7 @@ from textual.pilot import Pilot
 from textual.screen import Screen
 
 from tests.support.scripted_engine import ScriptedHost, Step
+from tests.support.waiting import until, until_chat
 from vlmtui.config.settings import Settings
 from vlmtui.engine.machine import Gpu, Machine
 from vlmtui.paths import Paths
@@ -37,12 +38,10 @@ MACHINE = Machine(gpus=(Gpu("Test GPU", free=24 * GIB, total=24 * GIB),), ram_fr
 
 AppPilot = Pilot[ExitReport | None]
 MakeApp = Callable[..., VlmtuiApp]
-Until = Callable[[AppPilot, Callable[[], bool]], Awaitable[None]]
 
 _NAMES = ("Qwen2.5-VL", "InternVL3", "LLaVA-OneVision", "Pixtral", "MiniCPM-V", "Gemma 3", "Molmo", "SmolVLM")
 _SIZES = (None, 2.2, 7.6, 14.8, 72.7)
 _CONTEXTS = (4096, 32768, 131072)
-_TURNS = 400
 
 
 @dataclass
@@ -52,7 +51,6 @@ class Chat:
     app: VlmtuiApp
     host: ScriptedHost
     pilot: AppPilot
-    _until: Until
 
     @property
     def screen(self) -> ChatScreen:
@@ -85,7 +83,7 @@ class Chat:
         return "\n".join(strip.text.rstrip() for strip in self.screen._compositor.render_strips())
 
     async def until(self, condition: Callable[[], bool]) -> None:
-        await self._until(self.pilot, condition)
+        await until(self.pilot, condition)
 
     async def write(self, text: str) -> None:
         self.composer.insert(text)
@@ -167,21 +165,7 @@ def plain_chat(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def until() -> Until:
-    """`await until(pilot, condition)`: let the app run until the condition holds."""
-
-    async def wait(pilot: AppPilot, condition: Callable[[], bool]) -> None:
-        for _ in range(_TURNS):
-            if condition():
-                return
-            await pilot.pause(0.01)
-        raise AssertionError(f"it never came to hold; the screen is {pilot.app.screen}")
-
-    return wait
-
-
-@pytest.fixture
-def chatting(make_app: MakeApp, until: Until) -> StartChat:
+def chatting(make_app: MakeApp) -> StartChat:
     """`async with chatting(answer, …, size=…) as chat`: the chat screen, its engine ready to give those answers."""
 
     @asynccontextmanager
@@ -189,9 +173,9 @@ def chatting(make_app: MakeApp, until: Until) -> StartChat:
         host = ScriptedHost(answers=list(answers))
         app = make_app(host, initial_model="shapes")
         async with app.run_test(size=size) as pilot:
-            await until(pilot, lambda: isinstance(app.screen, ChatScreen) and bool(app.screen.query("Composer")))
+            await until_chat(pilot)
             await pilot.pause()
-            yield Chat(app, host, pilot, until)
+            yield Chat(app, host, pilot)
 
     return start
 

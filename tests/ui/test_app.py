@@ -10,7 +10,8 @@ from typing import Never
 import pytest
 
 from tests.support.scripted_engine import Hold, ScriptedHost
-from tests.ui.conftest import MakeApp, PlainChat, Until
+from tests.support.waiting import until
+from tests.ui.conftest import MakeApp, PlainChat
 from vlmtui.config.settings import Settings
 from vlmtui.domain.engine import LoadSpec
 from vlmtui.registry.loader import Registry
@@ -32,7 +33,7 @@ def screen_is(app: VlmtuiApp, kind: type) -> bool:
     return isinstance(app.screen, kind)
 
 
-async def test_from_the_picker_to_the_chat(make_app: MakeApp, until: Until) -> None:
+async def test_from_the_picker_to_the_chat(make_app: MakeApp) -> None:
     app = make_app(ScriptedHost(load=[]))
     async with app.run_test() as pilot:
         await until(pilot, lambda: screen_is(app, ModelsScreen))
@@ -41,20 +42,20 @@ async def test_from_the_picker_to_the_chat(make_app: MakeApp, until: Until) -> N
         assert app.engine_controller.state is EngineState.READY
 
 
-async def test_a_named_model_is_loaded_at_once(make_app: MakeApp, until: Until) -> None:
+async def test_a_named_model_is_loaded_at_once(make_app: MakeApp) -> None:
     app = make_app(held(), initial_model="shapes")
     async with app.run_test() as pilot:
         await until(pilot, lambda: screen_is(app, LoadingScreen))
 
 
-async def test_an_unknown_model_is_told_over_the_picker(make_app: MakeApp, until: Until) -> None:
+async def test_an_unknown_model_is_told_over_the_picker(make_app: MakeApp) -> None:
     app = make_app(initial_model="no[/x]such")
     async with app.run_test() as pilot:
         await until(pilot, lambda: screen_is(app, ModelsScreen))
         await until(pilot, lambda: any("no[/x]such" in toast.message for toast in app._notifications))
 
 
-async def test_the_loaded_model_leads_back_to_the_same_chat(make_app: MakeApp, until: Until) -> None:
+async def test_the_loaded_model_leads_back_to_the_same_chat(make_app: MakeApp) -> None:
     host = ScriptedHost(load=[])
     app = make_app(host, initial_model="shapes")
     async with app.run_test() as pilot:
@@ -72,9 +73,7 @@ async def test_the_loaded_model_leads_back_to_the_same_chat(make_app: MakeApp, u
     assert len(host.opened) == 1
 
 
-async def test_another_model_ends_the_engine_before_it_is_loaded(
-    make_app: MakeApp, until: Until, eighty_families: Registry
-) -> None:
+async def test_another_model_ends_the_engine_before_it_is_loaded(make_app: MakeApp, eighty_families: Registry) -> None:
     host = ScriptedHost(load=[])
     app = make_app(host, registry=eighty_families, initial_model="shapes")
     async with app.run_test() as pilot:
@@ -88,7 +87,7 @@ async def test_another_model_ends_the_engine_before_it_is_loaded(
         assert app.engine_controller.model.family.family == "family3"
 
 
-async def test_enter_twice_loads_once(make_app: MakeApp, until: Until) -> None:
+async def test_enter_twice_loads_once(make_app: MakeApp) -> None:
     host = held()
     app = make_app(host)
     async with app.run_test() as pilot:
@@ -102,9 +101,7 @@ async def test_enter_twice_loads_once(make_app: MakeApp, until: Until) -> None:
     assert len(host.opened) == 1
 
 
-async def test_after_an_abort_the_picker_is_where_it_was(
-    make_app: MakeApp, until: Until, eighty_families: Registry
-) -> None:
+async def test_after_an_abort_the_picker_is_where_it_was(make_app: MakeApp, eighty_families: Registry) -> None:
     app = make_app(held(), registry=eighty_families)
     async with app.run_test() as pilot:
         await until(pilot, lambda: screen_is(app, ModelsScreen))
@@ -114,7 +111,7 @@ async def test_after_an_abort_the_picker_is_where_it_was(
         await until(pilot, lambda: any(models.highlighted == 3 for models in app.screen.query(ModelList)))
 
 
-async def test_an_engine_that_died_is_restarted_once_then_on_request(make_app: MakeApp, until: Until) -> None:
+async def test_an_engine_that_died_is_restarted_once_then_on_request(make_app: MakeApp) -> None:
     host = ScriptedHost(load=[])
     app = make_app(host, initial_model="shapes")
     async with app.run_test() as pilot:
@@ -132,7 +129,7 @@ async def test_an_engine_that_died_is_restarted_once_then_on_request(make_app: M
         await until(pilot, lambda: app.engine_controller.state is EngineState.DEAD)
 
 
-async def test_quit_leaves_a_ready_engine_and_reports_it(make_app: MakeApp, until: Until) -> None:
+async def test_quit_leaves_a_ready_engine_and_reports_it(make_app: MakeApp) -> None:
     host = ScriptedHost(load=[])
     app = make_app(host, initial_model="shapes")
     async with app.run_test() as pilot:
@@ -144,7 +141,7 @@ async def test_quit_leaves_a_ready_engine_and_reports_it(make_app: MakeApp, unti
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
-async def test_a_signal_during_a_load_ends_the_engine(make_app: MakeApp, until: Until, number: signal.Signals) -> None:
+async def test_a_signal_during_a_load_ends_the_engine(make_app: MakeApp, number: signal.Signals) -> None:
     host = held()
     app = make_app(host, initial_model="shapes")
     async with app.run_test() as pilot:
@@ -156,7 +153,7 @@ async def test_a_signal_during_a_load_ends_the_engine(make_app: MakeApp, until: 
     assert host.engine.was_shut_down
 
 
-async def test_quitting_while_the_engine_is_being_opened_leaves_nothing(make_app: MakeApp, until: Until) -> None:
+async def test_quitting_while_the_engine_is_being_opened_leaves_nothing(make_app: MakeApp) -> None:
     host = SlowHost()
     app = make_app(host, initial_model="shapes")
     async with app.run_test() as pilot:
@@ -167,7 +164,7 @@ async def test_quitting_while_the_engine_is_being_opened_leaves_nothing(make_app
     assert not host.engines
 
 
-async def test_ctrl_c_hints_once_and_quits_twice(make_app: MakeApp, until: Until) -> None:
+async def test_ctrl_c_hints_once_and_quits_twice(make_app: MakeApp) -> None:
     app = make_app()
     async with app.run_test() as pilot:
         await until(pilot, lambda: screen_is(app, ModelsScreen))
@@ -179,7 +176,7 @@ async def test_ctrl_c_hints_once_and_quits_twice(make_app: MakeApp, until: Until
 
 
 async def test_an_unexpected_error_is_one_sentence_and_a_logged_traceback(
-    make_app: MakeApp, until: Until, capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+    make_app: MakeApp, capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     app = make_app()
 
@@ -199,7 +196,7 @@ async def test_an_unexpected_error_is_one_sentence_and_a_logged_traceback(
     assert "\x1b[31m" not in told
 
 
-async def test_an_error_in_a_worker_is_not_lost(make_app: MakeApp, until: Until) -> None:
+async def test_an_error_in_a_worker_is_not_lost(make_app: MakeApp) -> None:
     host = ScriptedHost()
     app = make_app(host)
 

@@ -14,7 +14,7 @@ from textual.app import App, ComposeResult
 from textual.pilot import Pilot
 from textual.widgets import Static
 
-from tests.ui.conftest import Until
+from tests.support.waiting import until
 from vlmtui.domain.attachment import Attachment
 from vlmtui.media.stage import stage
 from vlmtui.ui.graphics import Graphics, GraphicsMode
@@ -53,19 +53,17 @@ def red(folder: Path, width: int, height: int) -> Attachment:
     return stage(path, folder / "store")
 
 
-async def drawn(pilot: Pilot[Any], app: Shown, until: Until) -> None:
+async def drawn(pilot: Pilot[Any], app: Shown) -> None:
     await until(pilot, lambda: app.view.is_drawn)
     await pilot.pause()
 
 
 @pytest.mark.parametrize(("width", "height"), [(400, 300), (300, 400), (5000, 40), (3, 900), (1, 1)])
-async def test_what_stands_below_does_not_move_when_the_picture_comes(
-    tmp_path: Path, until: Until, width: int, height: int
-) -> None:
+async def test_what_stands_below_does_not_move_when_the_picture_comes(tmp_path: Path, width: int, height: int) -> None:
     app = Shown(red(tmp_path, width, height), tmp_path, "halfcell")
     async with app.run_test(size=(60, 24)) as pilot:
         before = app.rows().index("below")
-        await drawn(pilot, app, until)
+        await drawn(pilot, app)
         assert app.rows().index("below") == before
         columns, rows = app.graphics.fit(width, height, columns=_COLUMNS, rows=_ROWS)
         assert [row.rstrip() for row in app.rows()[:rows]] == ["▀" * columns] * rows
@@ -73,11 +71,11 @@ async def test_what_stands_below_does_not_move_when_the_picture_comes(
 
 
 @pytest.mark.parametrize("mode", ["kitty", "sixel"])
-async def test_a_terminals_own_picture_stands_above_the_words(tmp_path: Path, until: Until, mode: GraphicsMode) -> None:
+async def test_a_terminals_own_picture_stands_above_the_words(tmp_path: Path, mode: GraphicsMode) -> None:
     app = Shown(red(tmp_path, 320, 120), tmp_path, mode)
     async with app.run_test(size=(60, 24)) as pilot:
         before = app.rows().index("below")
-        await drawn(pilot, app, until)
+        await drawn(pilot, app)
         await until(pilot, lambda: len(app.view.children) == 1 and app.view.children[0].region.height > 0)
         (picture,) = app.view.children
         assert picture.region.size == app.graphics.fit(320, 120, columns=_COLUMNS, rows=_ROWS)
@@ -85,7 +83,7 @@ async def test_a_terminals_own_picture_stands_above_the_words(tmp_path: Path, un
         assert app.rows().index("below") == before
 
 
-async def test_without_pictures_there_are_words(tmp_path: Path, until: Until) -> None:
+async def test_without_pictures_there_are_words(tmp_path: Path) -> None:
     app = Shown(red(tmp_path, 320, 120), tmp_path, "off")
     async with app.run_test(size=(60, 24)) as pilot:
         app.view.tell_tokens(1234)
@@ -94,7 +92,7 @@ async def test_without_pictures_there_are_words(tmp_path: Path, until: Until) ->
         assert app.rows()[2] == "below"
 
 
-async def test_long_words_take_more_lines_and_a_long_name_is_cut(tmp_path: Path, until: Until) -> None:
+async def test_long_words_take_more_lines_and_a_long_name_is_cut(tmp_path: Path) -> None:
     long = msgspec.structs.replace(red(tmp_path, 320, 120), name="a long name " * 9 + "\x1b[31m.png")
     app = Shown(long, tmp_path, "off")
     async with app.run_test(size=(24, 24)) as pilot:
@@ -104,7 +102,7 @@ async def test_long_words_take_more_lines_and_a_long_name_is_cut(tmp_path: Path,
         assert app.rows().index("below") > 2
 
 
-async def test_a_picture_that_cannot_be_drawn_leaves_its_reason(tmp_path: Path, until: Until) -> None:
+async def test_a_picture_that_cannot_be_drawn_leaves_its_reason(tmp_path: Path) -> None:
     gone = red(tmp_path, 320, 120)
     Path(gone.path).unlink()
     app = Shown(gone, tmp_path, "halfcell")

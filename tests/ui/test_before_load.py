@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from tests.support.scripted_engine import ScriptedHost
-from tests.ui.conftest import MakeApp, Until
+from tests.support.waiting import until
+from tests.ui.conftest import MakeApp
 from vlmtui.config.trust import TrustStore
 from vlmtui.engine.machine import GIB, Gpu, Machine
 from vlmtui.paths import Paths
@@ -27,7 +28,7 @@ def big_machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub"))
 
 
-async def pick(app, pilot, until: Until, name: str) -> None:  # type: ignore[no-untyped-def]
+async def pick(app, pilot, name: str) -> None:  # type: ignore[no-untyped-def]
     """Type a model's name, wait until the machine is known, and choose it."""
     await until(pilot, lambda: isinstance(app.screen, ModelsScreen) and app.screen.machine is not None)
     app.screen.query_one("#filter").value = name
@@ -36,13 +37,11 @@ async def pick(app, pilot, until: Until, name: str) -> None:  # type: ignore[no-
     await pilot.press("enter")
 
 
-async def test_foreign_code_runs_only_after_a_yes_that_is_remembered(
-    make_app: MakeApp, until: Until, tmp_path: Path
-) -> None:
+async def test_foreign_code_runs_only_after_a_yes_that_is_remembered(make_app: MakeApp, tmp_path: Path) -> None:
     host = ScriptedHost(load=[])
     app = make_app(host)
     async with app.run_test() as pilot:
-        await pick(app, pilot, until, "internvl_chat")
+        await pick(app, pilot, "internvl_chat")
         await until(pilot, lambda: isinstance(app.screen, BeforeLoadScreen))
         await pilot.press("enter")
         await until(pilot, lambda: isinstance(app.screen, ModelsScreen))
@@ -60,11 +59,11 @@ async def test_foreign_code_runs_only_after_a_yes_that_is_remembered(
     assert TrustStore(Paths.below(tmp_path)).is_trusted("OpenGVLab/InternVL3-2B", None)
 
 
-async def test_a_family_that_cannot_run_is_explained_and_not_loaded(make_app: MakeApp, until: Until) -> None:
+async def test_a_family_that_cannot_run_is_explained_and_not_loaded(make_app: MakeApp) -> None:
     host = ScriptedHost(load=[])
     app = make_app(host)
     async with app.run_test() as pilot:
-        await pick(app, pilot, until, "mllama")
+        await pick(app, pilot, "mllama")
         await until(pilot, lambda: isinstance(app.screen, BeforeLoadScreen))
         assert "0.10.2" in str(app.screen.query_one("#text").render())
         await pilot.press("enter")
@@ -72,18 +71,18 @@ async def test_a_family_that_cannot_run_is_explained_and_not_loaded(make_app: Ma
     assert not host.opened
 
 
-async def test_a_model_that_does_not_fit_offers_what_would(make_app: MakeApp, until: Until) -> None:
+async def test_a_model_that_does_not_fit_offers_what_would(make_app: MakeApp) -> None:
     host = ScriptedHost(load=[])
     app = make_app(host)
     async with app.run_test() as pilot:
-        await pick(app, pilot, until, "command_a_vision")
+        await pick(app, pilot, "command_a_vision")
         await until(pilot, lambda: isinstance(app.screen, BeforeLoadScreen))
         await pilot.press("end", "enter")
         await until(pilot, lambda: bool(host.opened))
     assert host.opened[0][0].model == "CohereLabs/command-a-vision-07-2025"
 
 
-async def test_an_initial_model_is_asked_about_too(make_app: MakeApp, until: Until) -> None:
+async def test_an_initial_model_is_asked_about_too(make_app: MakeApp) -> None:
     host = ScriptedHost(load=[])
     app = make_app(host, initial_model="ovis")
     async with app.run_test() as pilot:

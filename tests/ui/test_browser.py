@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -11,10 +10,10 @@ import pytest
 from PIL import Image
 from textual.app import App
 from textual.binding import Binding
-from textual.pilot import Pilot
 from textual.widgets import Static
 
 from tests.support.pictures import write_video
+from tests.support.waiting import until
 from vlmtui.ui.controllers.folder import Look, Media, Sort, list_folder
 from vlmtui.ui.controllers.recent_folders import RecentFolders
 from vlmtui.ui.graphics import Graphics
@@ -72,14 +71,6 @@ class Host(App[None]):
 
 def screen_text(app: Host) -> str:
     return "\n".join(strip.text.rstrip() for strip in app.screen._compositor.render_strips())
-
-
-async def until(pilot: Pilot[None], condition: Callable[[], bool]) -> None:
-    for _ in range(400):
-        if condition():
-            return
-        await pilot.pause(0.01)
-    raise AssertionError("it never came to hold")
 
 
 @pytest.fixture

@@ -9,9 +9,9 @@ from textual.widgets import Input, TextArea
 
 from tests.support.pictures import Easel
 from tests.support.scripted_engine import Die, ScriptedHost
-from tests.ui.conftest import AppPilot, MakeApp, Until
+from tests.support.waiting import until, until_chat
+from tests.ui.conftest import AppPilot, MakeApp
 from tests.ui.test_screens_look import SIZES, SnapCompare, of, still
-from vlmtui.ui.screens.chat import ChatScreen
 from vlmtui.ui.screens.settings import SettingsScreen
 from vlmtui.ui.widgets.assistant_turn import AssistantTurn
 
@@ -25,14 +25,12 @@ def still_cursor(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @SIZES
-def test_a_conversation(
-    snap_compare: SnapCompare, make_app: MakeApp, until: Until, tmp_path: Path, size: tuple[int, int]
-) -> None:
+def test_a_conversation(snap_compare: SnapCompare, make_app: MakeApp, tmp_path: Path, size: tuple[int, int]) -> None:
     host = ScriptedHost(answers=[["<think>\nOne shape.\n</think>\n\n", MARKDOWN], ["Half ", Die()]])
 
     async def before(pilot: AppPilot) -> None:
         app = of(pilot)
-        await until(pilot, lambda: isinstance(app.screen, ChatScreen) and bool(app.screen.query("Composer")))
+        await until_chat(pilot)
         chat = app.chat_controller
         assert chat is not None
         picture = Easel(tmp_path).picture(("red", "circle", "top left"))
@@ -49,10 +47,10 @@ def test_a_conversation(
 
 
 @SIZES
-def test_the_settings(snap_compare: SnapCompare, make_app: MakeApp, until: Until, size: tuple[int, int]) -> None:
+def test_the_settings(snap_compare: SnapCompare, make_app: MakeApp, size: tuple[int, int]) -> None:
     async def before(pilot: AppPilot) -> None:
         app = of(pilot)
-        await until(pilot, lambda: isinstance(app.screen, ChatScreen) and bool(app.screen.query("Composer")))
+        await until_chat(pilot)
         await pilot.press("f2")
         await until(pilot, lambda: isinstance(app.screen, SettingsScreen))
         await pilot.pause()

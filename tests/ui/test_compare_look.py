@@ -9,9 +9,9 @@ from textual.widgets import Input, TextArea
 
 from tests.support.scripted_engine import ScriptedHost
 from tests.support.toy_prompts import use_chat_template
-from tests.ui.conftest import AppPilot, MakeApp, Until, picture
+from tests.support.waiting import until, until_chat
+from tests.ui.conftest import AppPilot, MakeApp, picture
 from tests.ui.test_screens_look import SIZES, SnapCompare, of, still
-from vlmtui.ui.screens.chat import ChatScreen
 from vlmtui.ui.screens.compare import CompareScreen
 from vlmtui.ui.widgets.composer import Composer
 from vlmtui.ui.widgets.diff_view import DiffView
@@ -29,10 +29,10 @@ def still_cursor(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(widget, "_restart_blink", lambda self: None)
 
 
-async def asked(pilot: AppPilot, until: Until, folder: Path) -> CompareScreen:
+async def asked(pilot: AppPilot, folder: Path) -> CompareScreen:
     """Both were asked, the raw prompt without a line break and an end of the turn."""
     app = of(pilot)
-    await until(pilot, lambda: isinstance(app.screen, ChatScreen) and bool(app.screen.query("Composer")))
+    await until_chat(pilot)
     chat = app.chat_controller
     assert chat is not None
     app.run_action_id("attach", str(picture(folder)))
@@ -52,11 +52,9 @@ async def asked(pilot: AppPilot, until: Until, folder: Path) -> CompareScreen:
 
 
 @SIZES
-def test_two_sides(
-    snap_compare: SnapCompare, make_app: MakeApp, until: Until, tmp_path: Path, size: tuple[int, int]
-) -> None:
+def test_two_sides(snap_compare: SnapCompare, make_app: MakeApp, tmp_path: Path, size: tuple[int, int]) -> None:
     async def before(pilot: AppPilot) -> None:
-        screen = await asked(pilot, until, tmp_path)
+        screen = await asked(pilot, tmp_path)
         screen.turn_to("raw")
         await pilot.pause()
 
@@ -65,11 +63,9 @@ def test_two_sides(
 
 
 @SIZES
-def test_the_difference(
-    snap_compare: SnapCompare, make_app: MakeApp, until: Until, tmp_path: Path, size: tuple[int, int]
-) -> None:
+def test_the_difference(snap_compare: SnapCompare, make_app: MakeApp, tmp_path: Path, size: tuple[int, int]) -> None:
     async def before(pilot: AppPilot) -> None:
-        screen = await asked(pilot, until, tmp_path)
+        screen = await asked(pilot, tmp_path)
         screen.turn_to("difference")
         await until(pilot, lambda: "Answers: different" in screen.query_one(DiffView).shown)
         await pilot.pause()

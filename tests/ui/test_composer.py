@@ -7,7 +7,8 @@ from pathlib import Path
 from textual import events
 
 from tests.support.scripted_engine import ScriptedHost
-from tests.ui.conftest import MakeApp, StartChat, Until, picture
+from tests.support.waiting import until
+from tests.ui.conftest import MakeApp, StartChat, picture
 from vlmtui.ui.screens.chat import ChatScreen
 from vlmtui.ui.widgets.composer import Composer
 from vlmtui.ui.widgets.slash_menu import SlashMenu
@@ -43,7 +44,7 @@ async def test_history_goes_up_and_down_and_keeps_the_draft(chatting: StartChat)
         assert chat.composer.text == "draft"
 
 
-async def test_history_survives_the_app(chatting: StartChat, make_app: MakeApp, until: Until) -> None:
+async def test_history_survives_the_app(chatting: StartChat, make_app: MakeApp) -> None:
     async with chatting(["a"]) as chat:
         await chat.say("remember me")
     again = make_app(ScriptedHost(), initial_model="shapes")

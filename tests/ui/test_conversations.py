@@ -13,7 +13,8 @@ from textual.message import Message
 from textual.widgets import Input, Static
 from textual.widgets._footer import FooterKey
 
-from tests.ui.conftest import AppPilot, MakeApp, StartChat, Until, picture
+from tests.support.waiting import until
+from tests.ui.conftest import AppPilot, MakeApp, StartChat, picture
 from vlmtui.config.settings import Settings
 from vlmtui.domain.attachment import Attachment
 from vlmtui.domain.conversation import user_turn
@@ -43,7 +44,6 @@ class Listing:
     app: VlmtuiApp
     pilot: AppPilot
     keeper: Keeper
-    _until: Until
     posted: list[Message] = field(default_factory=list)
 
     @property
@@ -71,7 +71,7 @@ class Listing:
         return "\n".join(strip.text.rstrip() for strip in self.screen._compositor.render_strips())
 
     async def until(self, condition: Callable[[], bool]) -> None:
-        await self._until(self.pilot, condition)
+        await until(self.pilot, condition)
 
     async def press(self, *keys: str) -> None:
         await self.pilot.press(*keys)
@@ -109,7 +109,7 @@ def three(store: Store) -> list[ConversationId]:
 
 
 @pytest.fixture
-def listing(plain_chat: None, make_app: MakeApp, until: Until, tmp_path: Path) -> ShowList:
+def listing(plain_chat: None, make_app: MakeApp, tmp_path: Path) -> ShowList:
     """`async with listing(fill, size=…) as shown`: the screen over the picker, the store filled before."""
 
     @asynccontextmanager
@@ -137,7 +137,7 @@ def listing(plain_chat: None, make_app: MakeApp, until: Until, tmp_path: Path) -
             await until(pilot, lambda: app.screen is screen and bool(screen.query("#count")))
             await until(pilot, lambda: bool(str(screen.query_one("#count", Static).content)))
             await pilot.pause()
-            yield Listing(app, pilot, keeper, until, posted)
+            yield Listing(app, pilot, keeper, posted)
         await keeper.close()
 
     return start

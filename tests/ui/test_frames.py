@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from threading import Event
 
@@ -16,6 +15,7 @@ from textual.pilot import Pilot
 from textual.widgets import Input, RadioButton, RadioSet, Static
 
 from tests.support.pictures import write_video
+from tests.support.waiting import until
 from vlmtui.domain.attachment import Attachment, VideoSampling
 from vlmtui.media import video
 from vlmtui.media.stage import stage
@@ -75,14 +75,6 @@ class Host(App[None]):
 
 def screen_text(app: Host) -> str:
     return "\n".join(strip.text.rstrip() for strip in app.screen._compositor.render_strips())
-
-
-async def until(pilot: Pilot[None], condition: Callable[[], bool]) -> None:
-    for _ in range(600):
-        if condition():
-            return
-        await pilot.pause(0.01)
-    raise AssertionError("it never came to hold")
 
 
 async def sheet_of(pilot: Pilot[None], app: Host, sampling: VideoSampling) -> Sheet:

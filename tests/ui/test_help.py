@@ -9,7 +9,8 @@ from textual.command import CommandPalette, DiscoveryHit
 from textual.widgets import Static
 
 from tests.support.scripted_engine import ScriptedHost
-from tests.ui.conftest import MakeApp, PlainChat, Until
+from tests.support.waiting import until
+from tests.ui.conftest import MakeApp, PlainChat
 from vlmtui.ui.actions import ACTIONS
 from vlmtui.ui.palette import ActionCommands
 from vlmtui.ui.screens.help import HelpScreen
@@ -18,7 +19,7 @@ from vlmtui.ui.screens.models import ModelsScreen
 pytestmark = pytest.mark.usefixtures("plain_chat")
 
 
-async def test_every_action_is_in_the_help_with_its_key_and_command(make_app: MakeApp, until: Until) -> None:
+async def test_every_action_is_in_the_help_with_its_key_and_command(make_app: MakeApp) -> None:
     app = make_app()
     async with app.run_test(size=(80, 24)) as pilot:
         await until(pilot, lambda: isinstance(app.screen, ModelsScreen))
@@ -38,7 +39,7 @@ async def test_every_action_is_in_the_help_with_its_key_and_command(make_app: Ma
         await until(pilot, lambda: isinstance(app.screen, ModelsScreen))
 
 
-async def test_the_palette_offers_what_the_screen_can_do(make_app: MakeApp, until: Until) -> None:
+async def test_the_palette_offers_what_the_screen_can_do(make_app: MakeApp) -> None:
     app = make_app(ScriptedHost(load=[]), initial_model="shapes")
     async with app.run_test() as pilot:
         await until(pilot, lambda: isinstance(app.screen, PlainChat))
@@ -53,9 +54,7 @@ async def test_the_palette_offers_what_the_screen_can_do(make_app: MakeApp, unti
         await until(pilot, lambda: app.theme == "vlmtui-light")
 
 
-async def test_palette_and_slash_commands_go_to_the_screen_first_then_to_the_app(
-    make_app: MakeApp, until: Until
-) -> None:
+async def test_palette_and_slash_commands_go_to_the_screen_first_then_to_the_app(make_app: MakeApp) -> None:
     app = make_app(ScriptedHost(load=[]), initial_model="shapes")
     async with app.run_test() as pilot:
         await until(pilot, lambda: isinstance(app.screen, PlainChat))

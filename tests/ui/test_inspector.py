@@ -13,6 +13,7 @@ from textual.pilot import Pilot
 
 from tests.support.pictures import Easel
 from tests.support.scripted_engine import DEFAULT_SPEC, Hold, Say, ScriptedEngine, Step, scripted_info
+from tests.support.waiting import until
 from tests.ui.conftest import StartChat
 from tests.ui.test_frames import make_film
 from vlmtui.domain.attachment import Attachment
@@ -86,14 +87,6 @@ class Host(App[None]):
     @property
     def notes(self) -> str:
         return "\n".join(note.message for note in self._notifications)
-
-
-async def until(pilot: Pilot[None], condition: Callable[[], bool]) -> None:
-    for _ in range(600):
-        if condition():
-            return
-        await pilot.pause(0.01)
-    raise AssertionError("it never came to hold")
 
 
 async def opened(pilot: Pilot[None]) -> Host:

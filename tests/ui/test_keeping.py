@@ -15,7 +15,8 @@ import pytest
 from textual.widgets import Static
 
 from tests.support.scripted_engine import Die, Hold, KeptAnswer, ScriptedEngine, ScriptedHost
-from tests.ui.conftest import Chat, MakeApp, StartChat, Until, picture
+from tests.support.waiting import until_chat
+from tests.ui.conftest import Chat, MakeApp, StartChat, picture
 from tests.unit.store.made import opened
 from vlmtui.domain.conversation import user_turn
 from vlmtui.domain.engine import ChatPrompt, EngineEvent, Finished, GenerateRequest, LoadSpec, Timings, Usage
@@ -68,18 +69,13 @@ def said(store: Store) -> list[str]:
 
 @asynccontextmanager
 async def started(
-    make_app: MakeApp,
-    until: Until,
-    host: ScriptedHost,
-    *,
-    model: str | None = "shapes",
-    resume: ConversationId | None = None,
+    make_app: MakeApp, host: ScriptedHost, *, model: str | None = "shapes", resume: ConversationId | None = None
 ) -> AsyncIterator[Chat]:
     """The app, as soon as its chat is shown."""
     app = make_app(host, initial_model=model, resume=resume)
     async with app.run_test(size=(100, 30)) as pilot:
-        await until(pilot, lambda: isinstance(app.screen, ChatScreen) and bool(app.screen.query("Composer")))
-        yield Chat(app, host, pilot, until)
+        await until_chat(pilot)
+        yield Chat(app, host, pilot)
 
 
 async def test_a_turn_is_stored_before_it_is_sent(
@@ -170,9 +166,9 @@ async def test_leaving_with_a_full_disk_is_asked_about(
 
 
 async def test_drafts_are_kept_with_their_attachments_and_come_back(
-    make_app: MakeApp, until: Until, store: Store, tmp_path: Path
+    make_app: MakeApp, store: Store, tmp_path: Path
 ) -> None:
-    async with started(make_app, until, ScriptedHost(answers=[["One."]])) as chat:
+    async with started(make_app, ScriptedHost(answers=[["One."]])) as chat:
         await chat.paste(str(picture(tmp_path)))
         await chat.until(lambda: len(chat.controller.staged) == 1)
         await chat.write(" what is it")
@@ -180,7 +176,7 @@ async def test_drafts_are_kept_with_their_attachments_and_come_back(
         conversation = store.last()
         assert conversation is not None
         assert turns(store) == []
-    async with started(make_app, until, ScriptedHost(answers=[["One."]]), resume=conversation) as chat:
+    async with started(make_app, ScriptedHost(answers=[["One."]]), resume=conversation) as chat:
         await chat.until(lambda: chat.composer.text == "[Image #1] what is it")
         assert chat.composer.cursor_location == chat.composer.document.end
         await chat.pilot.press("enter")
@@ -234,11 +230,11 @@ async def test_answers_and_messages_have_branches(chatting: StartChat, store: St
 
 
 async def test_a_conversation_goes_on_where_it_was_left(
-    make_app: MakeApp, until: Until, store: Store, monkeypatch: pytest.MonkeyPatch
+    make_app: MakeApp, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(opening, "WINDOW", 2)
     host = ScriptedHost(answers=[[f"answer {number}"] for number in range(5)])
-    async with started(make_app, until, host) as chat:
+    async with started(make_app, host) as chat:
         await chat.send("/system Be brief.")
         await chat.until(lambda: chat.controller.settings.system_prompt == "Be brief.")
         await chat.send("/set temperature 0.7")
@@ -246,7 +242,7 @@ async def test_a_conversation_goes_on_where_it_was_left(
         for number in range(4):
             await chat.say(f"question {number}")
         await chat.until(lambda: turns(store)[-1].state == "complete")
-    async with started(make_app, until, host, resume=store.last()) as chat:
+    async with started(make_app, host, resume=store.last()) as chat:
         await chat.until(lambda: len(chat.controller.exchanges) + chat.controller.older == 4)
         await chat.until(lambda: "answer 3" in chat.screen_text())
         assert chat.controller.settings.system_prompt == "Be brief."
@@ -312,11 +308,11 @@ def holding(spec: LoadSpec, request_id: str = "kept") -> ScriptedHost:
 
 
 async def test_an_answer_that_went_on_is_fetched_shown_and_completed(
-    make_app: MakeApp, until: Until, tmp_path: Path, store: Store
+    make_app: MakeApp, tmp_path: Path, store: Store
 ) -> None:
     conversation, answer = left_behind(tmp_path)
     host = holding(SPEC)
-    async with started(make_app, until, host, model=None) as chat:
+    async with started(make_app, host, model=None) as chat:
         await chat.until(lambda: store.turn(answer).state == "complete")
         assert store.turn(answer).text == "One two three."
         assert chat.controller.conversation == conversation
@@ -328,7 +324,7 @@ async def test_an_answer_that_went_on_is_fetched_shown_and_completed(
 
 
 async def test_an_answer_of_another_model_is_completed_without_being_shown(
-    make_app: MakeApp, until: Until, tmp_path: Path, store: Store
+    make_app: MakeApp, tmp_path: Path, store: Store
 ) -> None:
     _, answer = left_behind(tmp_path)
     other = msgspec.structs.replace(resolve(Registry.bundled(), "shapes").spec, name="other")
@@ -336,7 +332,7 @@ async def test_an_answer_of_another_model_is_completed_without_being_shown(
     host.kept, kept = {}, host.kept
     worker = await host.open(other, client="before", keep_alive_s=None)
     worker.kept = kept
-    async with started(make_app, until, host) as chat:
+    async with started(make_app, host) as chat:
         await chat.until(lambda: store.turn(answer).text == "One two three.")
         assert store.turn(answer).state == "complete"
         assert chat.controller.exchanges == []
@@ -351,13 +347,13 @@ def finished(kept: KeptAnswer, text: str) -> KeptAnswer:
 
 
 async def test_an_engine_that_ends_while_it_is_looked_for_has_written_the_answer_down(
-    make_app: MakeApp, until: Until, tmp_path: Path, store: Store
+    make_app: MakeApp, tmp_path: Path, store: Store
 ) -> None:
     _, answer = left_behind(tmp_path)
     host = holding(SPEC)
     finished(host.kept["kept"], "One two three.")
     host.ends_when_opened = True
-    async with started(make_app, until, host, model=None) as chat:
+    async with started(make_app, host, model=None) as chat:
         await chat.until(lambda: store.turn(answer).state == "complete")
         assert store.turn(answer).text == "One two three."
         assert chat.last.answer.text == "One two three."
@@ -366,27 +362,25 @@ async def test_an_engine_that_ends_while_it_is_looked_for_has_written_the_answer
 
 
 async def test_an_engine_that_dies_while_it_tells_the_answer_again_takes_nothing_away(
-    make_app: MakeApp, until: Until, tmp_path: Path, store: Store
+    make_app: MakeApp, tmp_path: Path, store: Store
 ) -> None:
     _, answer = left_behind(tmp_path)
     host = holding(SPEC)
     host.kept["kept"].said = ""
     host.kept["kept"].left = [Die()]
-    async with started(make_app, until, host, model=None) as chat:
+    async with started(make_app, host, model=None) as chat:
         await chat.until(lambda: len(host.engines) == 2 and chat.app.engine_controller.is_loaded)
         await chat.until(lambda: store.turn(answer).state == "interrupted")
         assert store.turn(answer).text == "One "
         assert chat.last.answer.text == "One "
 
 
-async def test_what_an_ended_worker_wrote_down_is_stored(
-    make_app: MakeApp, until: Until, tmp_path: Path, store: Store
-) -> None:
+async def test_what_an_ended_worker_wrote_down_is_stored(make_app: MakeApp, tmp_path: Path, store: Store) -> None:
     _, answer = left_behind(tmp_path)
     host = ScriptedHost(load=[])
     kept = holding(SPEC).kept["kept"]
     host.written = {"kept": finished(kept, "One two three.").events()}
-    async with started(make_app, until, host) as chat:
+    async with started(make_app, host) as chat:
         await chat.until(lambda: store.turn(answer).state == "complete")
         assert store.turn(answer).text == "One two three."
         await chat.until(lambda: host.written == {})
@@ -438,12 +432,12 @@ async def test_a_damaged_database_is_told_about(chatting: StartChat, tmp_path: P
         found.close()
 
 
-async def test_leftovers_are_told_and_ended_only_when_asked(make_app: MakeApp, until: Until, tmp_path: Path) -> None:
+async def test_leftovers_are_told_and_ended_only_when_asked(make_app: MakeApp, tmp_path: Path) -> None:
     spec = resolve(Registry.bundled(), "shapes").spec
     host = ScriptedHost(load=[])
     host.left_over = [FoundWorker(Endpoint.of(Paths.below(tmp_path), spec), None, None)]
     name = host.left_over[0].name
-    async with started(make_app, until, host) as chat:
+    async with started(make_app, host) as chat:
         await chat.until(lambda: "/cleanup" in chat.notes)
         assert name in chat.notes
         await chat.send("/cleanup")
@@ -455,7 +449,7 @@ async def test_leftovers_are_told_and_ended_only_when_asked(make_app: MakeApp, u
 
 
 async def test_what_a_model_does_not_take_is_said_when_it_is_chosen(
-    make_app: MakeApp, until: Until, tmp_path: Path, store: Store
+    make_app: MakeApp, tmp_path: Path, store: Store
 ) -> None:
     shapes = Registry.bundled()["shapes"]
     one = msgspec.structs.replace(
@@ -467,8 +461,8 @@ async def test_what_a_model_does_not_take_is_said_when_it_is_chosen(
     host = ScriptedHost(load=[])
     app = make_app(host, initial_model="shapes", registry=Registry({"shapes": shapes, "one": one}))
     async with app.run_test(size=(100, 30)) as pilot:
-        await until(pilot, lambda: isinstance(app.screen, ChatScreen) and bool(app.screen.query("Composer")))
-        chat = Chat(app, host, pilot, until)
+        await until_chat(pilot)
+        chat = Chat(app, host, pilot)
         for name in ("a.png", "b.png"):
             await chat.paste(str(picture(tmp_path, name)))
         await chat.until(lambda: len(chat.controller.staged) == 2)

@@ -8,7 +8,8 @@ import pytest
 from textual.widgets import Static
 
 from tests.support.scripted_engine import Hold, LoadStep, ScriptedHost
-from tests.ui.conftest import AppPilot, MakeApp, Until
+from tests.support.waiting import until
+from tests.ui.conftest import AppPilot, MakeApp
 from vlmtui.domain.engine import Failure, LoadFailed, LoadProgress, LoadStage
 from vlmtui.errors import ErrorKind, VlmtuiError
 from vlmtui.ui.app import VlmtuiApp
@@ -40,7 +41,7 @@ def held_load(until: asyncio.Event, *then: LoadStep) -> list[LoadStep]:
     ]
 
 
-async def loading(app: VlmtuiApp, pilot: AppPilot, until: Until) -> LoadingScreen:
+async def loading(app: VlmtuiApp, pilot: AppPilot) -> LoadingScreen:
     """The loading screen, once the weights are being read."""
 
     def reading() -> bool:
@@ -57,12 +58,10 @@ def stage_text(screen: LoadingScreen) -> str:
     return str(screen.query_one(StageList).content)
 
 
-async def test_stages_are_ticked_off_with_their_times_and_the_weights_have_a_bar(
-    make_app: MakeApp, until: Until
-) -> None:
+async def test_stages_are_ticked_off_with_their_times_and_the_weights_have_a_bar(make_app: MakeApp) -> None:
     app = make_app(ScriptedHost(load=held_load(asyncio.Event())), initial_model="shapes")
     async with app.run_test() as pilot:
-        screen = await loading(app, pilot, until)
+        screen = await loading(app, pilot)
         await until(pilot, lambda: "43%" in stage_text(screen))
         lines = stage_text(screen).splitlines()
         assert lines[0].split() == ["✓", "Environment", "1.5", "s"]
@@ -71,11 +70,11 @@ async def test_stages_are_ticked_off_with_their_times_and_the_weights_have_a_bar
         assert [line[0] for line in lines[3:]] == ["○", "○", "○"]
 
 
-async def test_the_log_tail_is_live_and_hostile_text_is_visible(make_app: MakeApp, until: Until) -> None:
+async def test_the_log_tail_is_live_and_hostile_text_is_visible(make_app: MakeApp) -> None:
     host = ScriptedHost(load=held_load(asyncio.Event()))
     app = make_app(host, initial_model="shapes")
     async with app.run_test() as pilot:
-        screen = await loading(app, pilot, until)
+        screen = await loading(app, pilot)
         tail = screen.query_one(LogTail)
         host.engine.add_log("[/x] \x1b]0;title\x07 \x1b[31mred\x1b[0m")
         await until(pilot, lambda: tail.line_count == 3)
@@ -84,11 +83,11 @@ async def test_the_log_tail_is_live_and_hostile_text_is_visible(make_app: MakeAp
         assert screen.has_class("-full-log")
 
 
-async def test_abort_ends_the_engine_and_returns_to_the_picker(make_app: MakeApp, until: Until) -> None:
+async def test_abort_ends_the_engine_and_returns_to_the_picker(make_app: MakeApp) -> None:
     host = ScriptedHost(load=held_load(asyncio.Event()))
     app = make_app(host, initial_model="shapes")
     async with app.run_test() as pilot:
-        await loading(app, pilot, until)
+        await loading(app, pilot)
         await pilot.press("escape")
         await until(pilot, lambda: isinstance(app.screen, ModelsScreen))
         assert host.engine.was_shut_down
@@ -96,12 +95,12 @@ async def test_abort_ends_the_engine_and_returns_to_the_picker(make_app: MakeApp
         assert app.engine_controller.state is EngineState.NONE
 
 
-async def test_a_failure_says_what_and_what_to_do_and_can_be_retried(make_app: MakeApp, until: Until) -> None:
+async def test_a_failure_says_what_and_what_to_do_and_can_be_retried(make_app: MakeApp) -> None:
     go = asyncio.Event()
     host = ScriptedHost(load=held_load(go, LoadFailed(OUT_OF_MEMORY)))
     app = make_app(host, initial_model="shapes")
     async with app.run_test() as pilot:
-        screen = await loading(app, pilot, until)
+        screen = await loading(app, pilot)
         go.set()
         await until(pilot, lambda: screen.query_one(FailureView).display)
         shown = " ".join(str(static.content) for static in screen.query_one(FailureView).query(Static))
@@ -114,9 +113,7 @@ async def test_a_failure_says_what_and_what_to_do_and_can_be_retried(make_app: M
         await until(pilot, lambda: not screen.query_one(FailureView).display)
 
 
-async def test_an_engine_that_cannot_be_started_is_told_and_back_leads_to_the_picker(
-    make_app: MakeApp, until: Until
-) -> None:
+async def test_an_engine_that_cannot_be_started_is_told_and_back_leads_to_the_picker(make_app: MakeApp) -> None:
     host = ScriptedHost()
     host.refuse = VlmtuiError(ErrorKind.NO_VLLM, "vLLM is not installed.", hint="pip install 'vlmtui[cpu]'")
     app = make_app(host, initial_model="shapes")
@@ -127,11 +124,11 @@ async def test_an_engine_that_cannot_be_started_is_told_and_back_leads_to_the_pi
         await until(pilot, lambda: isinstance(app.screen, ModelsScreen))
 
 
-async def test_the_log_over_a_load_is_not_torn_away_when_the_engine_is_ready(make_app: MakeApp, until: Until) -> None:
+async def test_the_log_over_a_load_is_not_torn_away_when_the_engine_is_ready(make_app: MakeApp) -> None:
     go = asyncio.Event()
     app = make_app(ScriptedHost(load=held_load(go)), initial_model="shapes")
     async with app.run_test() as pilot:
-        screen = await loading(app, pilot, until)
+        screen = await loading(app, pilot)
         await pilot.press("f4")
         await until(pilot, lambda: app.screen is not screen)
         log = app.screen

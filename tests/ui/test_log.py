@@ -6,7 +6,8 @@ import pytest
 from textual.widgets import Static
 
 from tests.support.scripted_engine import ScriptedHost
-from tests.ui.conftest import MakeApp, PlainChat, Until
+from tests.support.waiting import until
+from tests.ui.conftest import MakeApp, PlainChat
 from vlmtui.ui.controllers.engine_log import EngineLog
 from vlmtui.ui.screens.log import LogScreen
 from vlmtui.ui.screens.models import ModelsScreen
@@ -15,7 +16,7 @@ from vlmtui.ui.widgets.log_tail import LogTail, log_line, wrapped
 pytestmark = pytest.mark.usefixtures("plain_chat")
 
 
-async def test_the_log_is_live_follows_its_end_and_holds_still_when_scrolled(make_app: MakeApp, until: Until) -> None:
+async def test_the_log_is_live_follows_its_end_and_holds_still_when_scrolled(make_app: MakeApp) -> None:
     host = ScriptedHost(load=[])
     app = make_app(host, initial_model="shapes")
     async with app.run_test(size=(80, 24)) as pilot:
@@ -39,9 +40,7 @@ async def test_the_log_is_live_follows_its_end_and_holds_still_when_scrolled(mak
         await until(pilot, lambda: isinstance(app.screen, PlainChat))
 
 
-async def test_a_line_wider_than_the_screen_is_wrapped_and_the_log_can_be_copied(
-    make_app: MakeApp, until: Until
-) -> None:
+async def test_a_line_wider_than_the_screen_is_wrapped_and_the_log_can_be_copied(make_app: MakeApp) -> None:
     host = ScriptedHost(load=[])
     app = make_app(host, initial_model="shapes")
     async with app.run_test(size=(80, 24)) as pilot:
@@ -57,7 +56,7 @@ async def test_a_line_wider_than_the_screen_is_wrapped_and_the_log_can_be_copied
         await until(pilot, lambda: app.clipboard.endswith("x" * 200))
 
 
-async def test_without_an_engine_it_says_so(make_app: MakeApp, until: Until) -> None:
+async def test_without_an_engine_it_says_so(make_app: MakeApp) -> None:
     app = make_app()
     async with app.run_test() as pilot:
         await until(pilot, lambda: isinstance(app.screen, ModelsScreen))

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from tests.ui.conftest import MakeApp, StartChat, Until, picture
+from tests.support.waiting import until, until_chat
+from tests.ui.conftest import MakeApp, StartChat, picture
 from tests.unit.store.made import bulk
 from vlmtui.config.settings import Settings
 from vlmtui.domain.conversation import user_turn
@@ -13,7 +14,6 @@ from vlmtui.domain.engine import Delta, Finished, Timings, Usage
 from vlmtui.engine.session import Answer
 from vlmtui.media.stage import stage
 from vlmtui.ui.controllers.chat import Exchange
-from vlmtui.ui.screens.chat import ChatScreen
 from vlmtui.ui.widgets.assistant_turn import AssistantTurn
 from vlmtui.ui.widgets.attachment_view import AttachmentView
 from vlmtui.ui.widgets.transcript import LIVE_MAX, Transcript
@@ -41,10 +41,10 @@ def answered(number: int, folder: Path) -> Exchange:
     return Exchange(user_turn(f"question {number}", attachments), answer)
 
 
-async def test_the_widgets_are_bounded(make_app: MakeApp, until: Until, tmp_path: Path) -> None:
+async def test_the_widgets_are_bounded(make_app: MakeApp, tmp_path: Path) -> None:
     app = make_app(settings=Settings(graphics="halfcell"), initial_model="shapes")
     async with app.run_test(size=(100, 30)) as pilot:
-        await until(pilot, lambda: isinstance(app.screen, ChatScreen) and bool(app.screen.query("Composer")))
+        await until_chat(pilot)
         transcript = app.screen.query_one(Transcript)
         transcript.show_empty(False)
         exchanges = [answered(number, tmp_path) for number in range(TURNS)]

@@ -8,7 +8,8 @@ import pytest
 from textual.widgets import Input
 
 from tests.support.scripted_engine import ScriptedHost
-from tests.ui.conftest import MACHINE, MakeApp, Until
+from tests.support.waiting import until
+from tests.ui.conftest import MACHINE, MakeApp
 from vlmtui.engine.machine import GIB, gib
 from vlmtui.errors import ErrorKind, VlmtuiError
 from vlmtui.paths import bundled_model
@@ -24,7 +25,7 @@ from vlmtui.ui.widgets.model_list import ModelList, context_text, row, size_text
 pytestmark = pytest.mark.usefixtures("plain_chat")
 
 
-async def test_the_bundled_model_comes_first_and_enter_loads_it(make_app: MakeApp, until: Until) -> None:
+async def test_the_bundled_model_comes_first_and_enter_loads_it(make_app: MakeApp) -> None:
     host = ScriptedHost(load=[])
     app = make_app(host)
     async with app.run_test() as pilot:
@@ -37,9 +38,7 @@ async def test_the_bundled_model_comes_first_and_enter_loads_it(make_app: MakeAp
     assert host.opened[0][0] == chosen.model.spec
 
 
-async def test_typing_filters_at_once_and_arrows_move_the_list(
-    make_app: MakeApp, until: Until, eighty_families: Registry
-) -> None:
+async def test_typing_filters_at_once_and_arrows_move_the_list(make_app: MakeApp, eighty_families: Registry) -> None:
     app = make_app(registry=eighty_families)
     async with app.run_test() as pilot:
         await until(pilot, lambda: isinstance(app.screen, ModelsScreen))
@@ -57,7 +56,7 @@ async def test_typing_filters_at_once_and_arrows_move_the_list(
         assert models.chosen == models.rows[-1]
 
 
-async def test_nothing_found_says_so_and_enter_loads_nothing(make_app: MakeApp, until: Until) -> None:
+async def test_nothing_found_says_so_and_enter_loads_nothing(make_app: MakeApp) -> None:
     host = ScriptedHost()
     app = make_app(host)
     async with app.run_test() as pilot:
@@ -69,7 +68,7 @@ async def test_nothing_found_says_so_and_enter_loads_nothing(make_app: MakeApp, 
     assert not host.opened
 
 
-async def test_markup_and_escapes_in_the_filter_are_just_text(make_app: MakeApp, until: Until) -> None:
+async def test_markup_and_escapes_in_the_filter_are_just_text(make_app: MakeApp) -> None:
     app = make_app()
     async with app.run_test() as pilot:
         await until(pilot, lambda: isinstance(app.screen, ModelsScreen))
@@ -79,7 +78,7 @@ async def test_markup_and_escapes_in_the_filter_are_just_text(make_app: MakeApp,
 
 
 @pytest.mark.parametrize(("width", "wide"), [(80, False), (120, True)])
-async def test_the_details_are_shown_on_wide_terminals(make_app: MakeApp, until: Until, width: int, wide: bool) -> None:
+async def test_the_details_are_shown_on_wide_terminals(make_app: MakeApp, width: int, wide: bool) -> None:
     app = make_app()
     async with app.run_test(size=(width, 24)) as pilot:
         await until(pilot, lambda: isinstance(app.screen, ModelsScreen))
@@ -88,7 +87,7 @@ async def test_the_details_are_shown_on_wide_terminals(make_app: MakeApp, until:
         assert "Ships with vlmtui" in details
 
 
-async def test_a_running_engine_is_marked(make_app: MakeApp, until: Until) -> None:
+async def test_a_running_engine_is_marked(make_app: MakeApp) -> None:
     host = ScriptedHost()
     app = make_app(host)
     spec = resolve(app.services.registry, "shapes").spec
@@ -99,7 +98,7 @@ async def test_a_running_engine_is_marked(make_app: MakeApp, until: Until) -> No
         await until(pilot, lambda: models.rows[0].state == "running")
 
 
-async def test_it_is_told_when_running_engines_cannot_be_found(make_app: MakeApp, until: Until) -> None:
+async def test_it_is_told_when_running_engines_cannot_be_found(make_app: MakeApp) -> None:
     host = ScriptedHost()
     app = make_app(host)
 
@@ -112,7 +111,7 @@ async def test_it_is_told_when_running_engines_cannot_be_found(make_app: MakeApp
         assert isinstance(app.screen, ModelsScreen)
 
 
-async def test_a_model_folder_that_was_typed_can_be_loaded(make_app: MakeApp, until: Until) -> None:
+async def test_a_model_folder_that_was_typed_can_be_loaded(make_app: MakeApp) -> None:
     host = ScriptedHost()
     app = make_app(host)
     async with app.run_test() as pilot:

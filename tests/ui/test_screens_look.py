@@ -8,7 +8,8 @@ from collections.abc import Callable
 import pytest
 
 from tests.support.scripted_engine import ScriptedHost
-from tests.ui.conftest import AppPilot, MakeApp, Until
+from tests.support.waiting import until
+from tests.ui.conftest import AppPilot, MakeApp
 from tests.ui.test_loading import OUT_OF_MEMORY, held_load, loading
 from vlmtui.domain.engine import LoadFailed
 from vlmtui.registry.loader import Registry
@@ -37,9 +38,9 @@ def of(pilot: AppPilot) -> VlmtuiApp:
     return pilot.app
 
 
-async def stop_the_clock(app: VlmtuiApp, pilot: AppPilot, until: Until, host: ScriptedHost) -> None:
+async def stop_the_clock(app: VlmtuiApp, pilot: AppPilot, host: ScriptedHost) -> None:
     """Twelve seconds after the load began, some log on the screen."""
-    screen = await loading(app, pilot, until)
+    screen = await loading(app, pilot)
     screen._clock = lambda: app.engine_controller.started_at + 12
     for number in range(1, 4):
         host.engine.add_log(f"INFO [weight_utils.py:{number}] Loading checkpoint shard {number} of 5 [/x] \x1b]0;t\x07")
@@ -49,7 +50,7 @@ async def stop_the_clock(app: VlmtuiApp, pilot: AppPilot, until: Until, host: Sc
 
 @SIZES
 def test_the_picker(
-    snap_compare: SnapCompare, make_app: MakeApp, until: Until, eighty_families: Registry, size: tuple[int, int]
+    snap_compare: SnapCompare, make_app: MakeApp, eighty_families: Registry, size: tuple[int, int]
 ) -> None:
     async def before(pilot: AppPilot) -> None:
         app = of(pilot)
@@ -62,23 +63,23 @@ def test_the_picker(
 
 
 @SIZES
-def test_a_load(snap_compare: SnapCompare, make_app: MakeApp, until: Until, size: tuple[int, int]) -> None:
+def test_a_load(snap_compare: SnapCompare, make_app: MakeApp, size: tuple[int, int]) -> None:
     host = ScriptedHost(load=held_load(asyncio.Event()))
 
     async def before(pilot: AppPilot) -> None:
-        await stop_the_clock(of(pilot), pilot, until, host)
+        await stop_the_clock(of(pilot), pilot, host)
 
     assert snap_compare(still(make_app(host, initial_model="shapes")), run_before=before, terminal_size=size)
 
 
 @SIZES
-def test_a_load_that_failed(snap_compare: SnapCompare, make_app: MakeApp, until: Until, size: tuple[int, int]) -> None:
+def test_a_load_that_failed(snap_compare: SnapCompare, make_app: MakeApp, size: tuple[int, int]) -> None:
     go = asyncio.Event()
     host = ScriptedHost(load=held_load(go, LoadFailed(OUT_OF_MEMORY)))
 
     async def before(pilot: AppPilot) -> None:
         app = of(pilot)
-        await stop_the_clock(app, pilot, until, host)
+        await stop_the_clock(app, pilot, host)
         go.set()
         await until(pilot, lambda: app.engine_controller.state is EngineState.DEAD)
         await until(pilot, lambda: app.screen.query_one(FailureView).display)
@@ -88,9 +89,7 @@ def test_a_load_that_failed(snap_compare: SnapCompare, make_app: MakeApp, until:
 
 
 @SIZES
-def test_the_help_in_the_light_theme(
-    snap_compare: SnapCompare, make_app: MakeApp, until: Until, size: tuple[int, int]
-) -> None:
+def test_the_help_in_the_light_theme(snap_compare: SnapCompare, make_app: MakeApp, size: tuple[int, int]) -> None:
     async def before(pilot: AppPilot) -> None:
         app = of(pilot)
         await until(pilot, lambda: isinstance(app.screen, ModelsScreen))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from pathlib import Path
 from threading import Event
 
@@ -17,6 +16,7 @@ from textual.pilot import Pilot
 from textual.widgets import Static
 
 from tests.support.pictures import write_video
+from tests.support.waiting import until
 from vlmtui.domain.attachment import Attachment, VideoSampling
 from vlmtui.media.exif import exif_facts
 from vlmtui.media.stage import stage
@@ -68,14 +68,6 @@ class Host(App[None]):
 
 def screen_text(app: Host) -> str:
     return "\n".join(strip.text.rstrip() for strip in app.screen._compositor.render_strips())
-
-
-async def until(pilot: Pilot[None], condition: Callable[[], bool]) -> None:
-    for _ in range(600):
-        if condition():
-            return
-        await pilot.pause(0.01)
-    raise AssertionError("it never came to hold")
 
 
 async def drawn(pilot: Pilot[None], app: Host) -> None:

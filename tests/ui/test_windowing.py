@@ -16,7 +16,8 @@ from textual.app import App, ComposeResult
 from textual.pilot import Pilot
 from textual.widget import Widget
 
-from tests.ui.conftest import Until, picture
+from tests.support.waiting import until
+from tests.ui.conftest import picture
 from vlmtui.domain.conversation import user_turn
 from vlmtui.domain.engine import Delta, Finished, Timings, Usage
 from vlmtui.engine.session import Answer
@@ -102,9 +103,8 @@ class TranscriptApp(App[None]):
 class Long:
     """A conversation on the screen."""
 
-    def __init__(self, app: TranscriptApp, pilot: Pilot[None], until: Until) -> None:
+    def __init__(self, app: TranscriptApp, pilot: Pilot[None]) -> None:
         self.app, self.pilot, self.transcript = app, pilot, app.transcript
-        self._until = until
 
     async def settled(self) -> None:
         """Until nothing is looked at any more, and all is laid out."""
@@ -114,7 +114,7 @@ class Long:
         def rests() -> bool:
             return transcript._look_timer is None and not transcript._changing.locked()
 
-        await self._until(self.pilot, rests)  # type: ignore[arg-type]
+        await until(self.pilot, rests)
         await self.pilot.pause()
 
     def text(self) -> str:
@@ -164,11 +164,11 @@ def exchange(number: int, *, attachments: int = 0, folder: Path | None = None) -
 
 @asynccontextmanager
 async def conversation(
-    folder: Path, until: Until, exchanges: Sequence[Exchange], *, here: int = COUNT, size: tuple[int, int] = (80, 24)
+    folder: Path, exchanges: Sequence[Exchange], *, here: int = COUNT, size: tuple[int, int] = (80, 24)
 ) -> AsyncIterator[Long]:
     app = TranscriptApp(folder / "thumbnails", exchanges[:-here])
     async with app.run_test(size=size) as pilot:
-        long = Long(app, pilot, until)
+        long = Long(app, pilot)
         above = sum(len(one.user.attachments) for one in exchanges[:-here])
         app.loaded = list(exchanges[-here:])
         await app.transcript.add(*exchanges[-here:], media_above=above)
@@ -176,17 +176,17 @@ async def conversation(
         yield long
 
 
-async def test_a_long_conversation_opens_at_its_end_with_few_widgets(tmp_path: Path, until: Until) -> None:
-    async with conversation(tmp_path, until, [exchange(number) for number in range(COUNT)]) as long:
+async def test_a_long_conversation_opens_at_its_end_with_few_widgets(tmp_path: Path) -> None:
+    async with conversation(tmp_path, [exchange(number) for number in range(COUNT)]) as long:
         assert f"Answer {COUNT - 1}." in long.text()
         assert long.widgets <= WIDGETS_MAX
         assert len(long.app.query(AssistantTurn)) == 1, "only the newest can still change"
         assert long.transcript.is_following
 
 
-async def test_one_pages_through_all_of_it_and_back(tmp_path: Path, until: Until) -> None:
+async def test_one_pages_through_all_of_it_and_back(tmp_path: Path) -> None:
     count = 120
-    async with conversation(tmp_path, until, [exchange(number) for number in range(count)], here=60) as long:
+    async with conversation(tmp_path, [exchange(number) for number in range(count)], here=60) as long:
         most = 0
         seen: list[int] = []
         while "Answer 0." not in long.text():
@@ -207,10 +207,8 @@ async def test_one_pages_through_all_of_it_and_back(tmp_path: Path, until: Until
         assert long.widgets <= WIDGETS_MAX
 
 
-async def test_what_one_reads_stays_where_it_is_when_more_comes_above_and_goes_below(
-    tmp_path: Path, until: Until
-) -> None:
-    async with conversation(tmp_path, until, [exchange(number) for number in range(COUNT)]) as long:
+async def test_what_one_reads_stays_where_it_is_when_more_comes_above_and_goes_below(tmp_path: Path) -> None:
+    async with conversation(tmp_path, [exchange(number) for number in range(COUNT)]) as long:
         changed = 0
         for _ in range(40):
             before = [id(child) for child in long.transcript.children]
@@ -225,22 +223,22 @@ async def test_what_one_reads_stays_where_it_is_when_more_comes_above_and_goes_b
         assert changed >= 5, "the window has moved"
 
 
-async def test_nothing_is_skipped_when_one_pages_on_while_more_is_put_above(tmp_path: Path, until: Until) -> None:
-    async with conversation(tmp_path, until, [exchange(number) for number in range(COUNT)]) as long:
+async def test_nothing_is_skipped_when_one_pages_on_while_more_is_put_above(tmp_path: Path) -> None:
+    async with conversation(tmp_path, [exchange(number) for number in range(COUNT)]) as long:
         read: list[int] = []
         for _ in range(60):
-            await until(long.pilot, long.is_painted)  # type: ignore[arg-type]
+            await until(long.pilot, long.is_painted)
             read += map(int, re.findall(r"question (\d+)", long.text()))
             scrolled = asyncio.Event()
             long.transcript.scroll_page_up()  # in vain while one is at the first that stands here
             long.transcript.call_after_refresh(scrolled.set)
-            await until(long.pilot, scrolled.is_set)  # type: ignore[arg-type]
+            await until(long.pilot, scrolled.is_set)
         assert min(read) < COUNT - 100
         assert set(read) == set(range(min(read), COUNT))
 
 
-async def test_a_picture_that_grows_above_does_not_move_what_one_reads(tmp_path: Path, until: Until) -> None:
-    async with conversation(tmp_path, until, [exchange(number) for number in range(40)]) as long:
+async def test_a_picture_that_grows_above_does_not_move_what_one_reads(tmp_path: Path) -> None:
+    async with conversation(tmp_path, [exchange(number) for number in range(40)]) as long:
         for _ in range(3):
             await long.page("up")
         reading = [(widget, long.place(widget)) for widget in long.transcript.in_view()[1:]]
@@ -251,9 +249,9 @@ async def test_a_picture_that_grows_above_does_not_move_what_one_reads(tmp_path:
         assert [(widget, long.place(widget)) for widget in long.transcript.in_view()[1:]] == reading
 
 
-async def test_images_are_counted_over_the_whole_conversation(tmp_path: Path, until: Until) -> None:
+async def test_images_are_counted_over_the_whole_conversation(tmp_path: Path) -> None:
     exchanges = [exchange(number, attachments=number % 2, folder=tmp_path) for number in range(100)]
-    async with conversation(tmp_path, until, exchanges, here=30) as long:
+    async with conversation(tmp_path, exchanges, here=30) as long:
         assert {view._number for view in long.app.query(AttachmentView)} <= set(range(36, 51))
         assert "▣ 50 cat.png" in long.text()
         await long.page_up_to("question 41.")
@@ -263,36 +261,36 @@ async def test_images_are_counted_over_the_whole_conversation(tmp_path: Path, un
             assert user._number == (int(turn.exchange.user.text.split()[1].strip(".")) + 1) // 2
 
 
-async def test_the_end_is_one_jump_away_from_anywhere(tmp_path: Path, until: Until) -> None:
-    async with conversation(tmp_path, until, [exchange(number) for number in range(COUNT)]) as long:
+async def test_the_end_is_one_jump_away_from_anywhere(tmp_path: Path) -> None:
+    async with conversation(tmp_path, [exchange(number) for number in range(COUNT)]) as long:
         await long.page_up_to(f"question {COUNT - 120}.")
         assert long.app.ends_seen == [False]
         assert not long.transcript.ends_here
         long.transcript.show_end()
-        await until(long.pilot, lambda: f"Answer {COUNT - 1}." in long.text())  # type: ignore[arg-type]
+        await until(long.pilot, lambda: f"Answer {COUNT - 1}." in long.text())
         await long.settled()
         assert long.transcript.is_following
         assert long.app.ends_seen == [False, True]
         assert long.widgets <= WIDGETS_MAX
 
 
-async def test_a_new_exchange_brings_one_back_to_the_end(tmp_path: Path, until: Until) -> None:
-    async with conversation(tmp_path, until, [exchange(number) for number in range(COUNT)]) as long:
+async def test_a_new_exchange_brings_one_back_to_the_end(tmp_path: Path) -> None:
+    async with conversation(tmp_path, [exchange(number) for number in range(COUNT)]) as long:
         await long.page_up_to(f"question {COUNT - 120}.")
         running = Exchange(user_turn("and now?"), Answer("running"))
         await long.transcript.add(running)
         await long.settled()
         assert "and now?" in long.text()
         running.answer.take(Delta(request_id="running", text="Still going", tokens=2))
-        await until(long.pilot, lambda: "Still going" in long.text())  # type: ignore[arg-type]
+        await until(long.pilot, lambda: "Still going" in long.text())
         running.answer.take(ended(running.answer))
         long.transcript.finish(running)
-        await until(long.pilot, lambda: "Still going" in long.text())  # type: ignore[arg-type]
+        await until(long.pilot, lambda: "Still going" in long.text())
         assert long.transcript.is_following
 
 
-async def test_an_answer_that_ends_out_of_sight_is_whole_when_one_is_back(tmp_path: Path, until: Until) -> None:
-    async with conversation(tmp_path, until, [exchange(number) for number in range(COUNT)]) as long:
+async def test_an_answer_that_ends_out_of_sight_is_whole_when_one_is_back(tmp_path: Path) -> None:
+    async with conversation(tmp_path, [exchange(number) for number in range(COUNT)]) as long:
         running = Exchange(user_turn("and now?"), Answer("running"))
         await long.transcript.add(running)
         await long.settled()
@@ -302,36 +300,36 @@ async def test_an_answer_that_ends_out_of_sight_is_whole_when_one_is_back(tmp_pa
         running.answer.take(ended(running.answer))
         long.transcript.finish(running)
         long.transcript.show_end()
-        await until(long.pilot, lambda: "All of it." in long.text())  # type: ignore[arg-type]
+        await until(long.pilot, lambda: "All of it." in long.text())
 
 
-async def test_another_answer_takes_the_place_of_a_past_one(tmp_path: Path, until: Until) -> None:
+async def test_another_answer_takes_the_place_of_a_past_one(tmp_path: Path) -> None:
     exchanges = [exchange(number) for number in range(40)]
-    async with conversation(tmp_path, until, exchanges) as long:
+    async with conversation(tmp_path, exchanges) as long:
         past = exchanges[-3]
         assert any(answer.answer is past.answer for answer in long.app.query(PastAnswer))
         past.answer = Answer("again")
         await long.transcript.restart(past)
         past.answer.take(Delta(request_id="again", text="Another one.", tokens=2))
-        await until(long.pilot, lambda: "Another one." in long.text())  # type: ignore[arg-type]
+        await until(long.pilot, lambda: "Another one." in long.text())
 
 
-async def test_unfolded_thinking_is_unfolded_when_one_comes_back(tmp_path: Path, until: Until) -> None:
+async def test_unfolded_thinking_is_unfolded_when_one_comes_back(tmp_path: Path) -> None:
     exchanges = [exchange(number) for number in range(COUNT)]
     last = exchanges[-2].answer
     last.pieces[:0] = ["<think>a deep thought</think>"]
-    async with conversation(tmp_path, until, exchanges) as long:
+    async with conversation(tmp_path, exchanges) as long:
         assert "a deep thought" not in long.text()
         assert long.transcript.toggle_thinking()
-        await until(long.pilot, lambda: "a deep thought" in long.text())  # type: ignore[arg-type]
+        await until(long.pilot, lambda: "a deep thought" in long.text())
         await long.page_up_to(f"question {COUNT - 120}.")
         long.transcript.show_end()
-        await until(long.pilot, lambda: "a deep thought" in long.text())  # type: ignore[arg-type]
+        await until(long.pilot, lambda: "a deep thought" in long.text())
 
 
 @pytest.mark.parametrize("count", [1, 3])
-async def test_a_short_conversation_asks_for_older_ones_at_most_once(tmp_path: Path, until: Until, count: int) -> None:
-    async with conversation(tmp_path, until, [exchange(number) for number in range(count)]) as long:
+async def test_a_short_conversation_asks_for_older_ones_at_most_once(tmp_path: Path, count: int) -> None:
+    async with conversation(tmp_path, [exchange(number) for number in range(count)]) as long:
         for how in ("up", "down", "up"):
             await long.page(how)
         assert long.app.asked <= 1

@@ -1,0 +1,30 @@
+"""Waiting for what an app does in its own time."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+from textual.pilot import Pilot
+
+from vlmtui.ui.screens.chat import ChatScreen
+
+_TURNS = 400
+_PATIENCE_S = 20.0
+
+
+async def until(pilot: Pilot[Any], condition: Callable[[], bool]) -> None:
+    """Let the app run until the condition holds. On a busy machine an app's turns are few, or its threads slow: both
+    are waited for."""
+    turns, deadline = 0, time.monotonic() + _PATIENCE_S
+    while not condition():
+        if turns >= _TURNS and time.monotonic() > deadline:
+            raise AssertionError(f"it never came to hold; the screen is {pilot.app.screen}")
+        await pilot.pause(0.01)
+        turns += 1
+
+
+async def until_chat(pilot: Pilot[Any]) -> None:
+    """Let the app run until one can write to the model."""
+    await until(pilot, lambda: isinstance(pilot.app.screen, ChatScreen) and bool(pilot.app.screen.query("Composer")))
