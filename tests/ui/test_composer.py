@@ -44,6 +44,15 @@ async def test_history_goes_up_and_down_and_keeps_the_draft(chatting: StartChat)
         assert chat.composer.text == "draft"
 
 
+async def test_a_command_that_was_a_message_comes_back(chatting: StartChat) -> None:
+    async with chatting() as chat:
+        await chat.send("/page 2What is on the second page?")
+        await chat.until(lambda: "/page takes the number of a page" in chat.notes)
+        assert chat.composer.text == ""
+        await chat.pilot.press("up")
+        assert chat.composer.text == "/page 2What is on the second page?"
+
+
 async def test_history_survives_the_app(chatting: StartChat, make_app: MakeApp) -> None:
     async with chatting(["a"]) as chat:
         await chat.say("remember me")

@@ -50,7 +50,7 @@ def raw(text: str) -> str:
         (("q", "--fan-out", "seed=1,,2"), "no list of values"),
         (("q", "--fan-out", "seed=1.5"), "no list of values"),
         (("q", "--fan-out", "seed"), "no list of values"),
-        (("q", "--fan-out", "temperature=0,99"), "between 0 and 10"),
+        (("q", "--fan-out", "temperature=0,99"), "between 0 and 2"),
         (("q", "--fan-out", "seed=1,2,3,4,5,6,7,8,9"), "At most 8"),
         (("q", "--replay", "x.json"), "no place for QUESTION"),
         (("--replay", "x.json", "--image", CIRCLE), "no place for --image or --video"),

@@ -23,8 +23,8 @@ class Sampling(msgspec.Struct, frozen=True, kw_only=True):
 
     def problem(self) -> str | None:
         """What is wrong with the values, in plain words, or None."""
-        if self.temperature is not None and not 0 <= self.temperature <= 10:
-            return f"temperature must lie between 0 and 10, not {self.temperature:g}"
+        if self.temperature is not None and not 0 <= self.temperature <= 2:  # vLLM's own bounds
+            return f"temperature must lie between 0 and 2, not {self.temperature:g}"
         if self.top_p is not None and not 0 < self.top_p <= 1:
             return f"top-p must lie above 0 and not above 1, not {self.top_p:g}"
         if self.max_tokens is not None and self.max_tokens < 1:

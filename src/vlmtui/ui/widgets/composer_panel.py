@@ -227,7 +227,8 @@ class ComposerPanel(Vertical):
         self._composer.text = ""
 
     def clear_words(self) -> None:
-        """What was written was a command. What is attached stays."""
+        """What was written was a command: remember it. What is attached stays."""
+        self._prompts.add(self._draft.words)
         self._composer.text = self._draft.only_tokens()
         self._composer.move_cursor(self._composer.document.end)
 
