@@ -66,7 +66,7 @@ def test_a_lost_terminal_ends_the_app_and_leaves_the_engine(loaded_worker: Paths
         open_chat(terminal)
         app = psutil.Process(terminal.pid)
         terminal.hang_up()
-    app.wait(20)
+    app.wait(60)
     assert members(Endpoint.of(loaded_worker, shapes.spec))
 
 

@@ -109,7 +109,7 @@ class Terminal:
         """As a terminal hands over a paste or a dropped file: bracketed."""
         self._process.send(f"\x1b[200~{text}\x1b[201~")
 
-    def wait_for(self, wanted: str | Callable[[str], bool], *, timeout: float = 60.0) -> str:
+    def wait_for(self, wanted: str | Callable[[str], bool], *, timeout: float = 180.0) -> str:
         """Read until the screen shows `wanted`; its text. Raises AssertionError with the screen when it never does."""
         found = (lambda text: wanted in text) if isinstance(wanted, str) else wanted
         deadline = time.monotonic() + timeout
@@ -122,7 +122,7 @@ class Terminal:
                 )
         return self.text
 
-    def wait_for_end(self, *, timeout: float = 60.0) -> int:
+    def wait_for_end(self, *, timeout: float = 180.0) -> int:
         """Read until the program has ended; its exit status, or minus the signal that ended it."""
         deadline = time.monotonic() + timeout
         while self._process.isalive():

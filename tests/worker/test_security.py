@@ -119,7 +119,8 @@ def _greet_as(uid: int, path: Path) -> bytes:
             with socket.socket(socket.AF_UNIX) as stranger:
                 stranger.settimeout(30)
                 stranger.connect(str(path))
-                stranger.sendall(_GREETING)
+                with suppress(BrokenPipeError):  # who is refused may be so before he has said a word
+                    stranger.sendall(_GREETING)
                 os.write(writer, stranger.recv(65536))
         finally:
             os._exit(0)
