@@ -23,7 +23,7 @@ from vlmtui.errors import bad_input
 from vlmtui.media.files import write_atomically
 from vlmtui.media.stage import stage
 from vlmtui.paths import Paths
-from vlmtui.store.records import ConversationId, Outcome, Recipe, Snippet
+from vlmtui.store.records import ConversationId, Outcome, Recipe, Snippet, StoredDraft
 from vlmtui.store.store import Store
 from vlmtui.ui import app as app_module
 from vlmtui.ui.app import VlmtuiApp
@@ -342,6 +342,23 @@ async def test_thousands_are_loaded_as_one_scrolls(listing: ShowList) -> None:
         assert len(shown.screen.query("*")) < 60, "an entry is no widget"
         await shown.press("end", "delete")
         await shown.until(lambda: len(shown.titles) == MANY - 1)
+
+
+async def test_what_is_written_and_not_sent_is_found_again(listing: ShowList) -> None:
+    def fill(store: Store) -> None:
+        new = store.new_conversation(model="shapes")
+        store.save_draft(new, StoredDraft(text="Compare these\ntwo receipts \x1b[2J"))
+        begun = talk(store, "Cats", ("Who is it?", "Two cats."))
+        store.save_draft(begun, StoredDraft(text="And how old?"))
+
+    async with listing(fill, size=(120, 40)) as shown:
+        assert "Draft: Compare these two receipts ␛[2J" in shown.text()
+        assert "Two cats." in shown.preview and "And how old?" in shown.preview
+        await shown.press("down")
+        await shown.until(lambda: "two receipts" in shown.preview)
+        assert "\x1b" not in shown.text() + shown.preview
+        await shown.search("cats")
+        assert shown.titles == ["Cats"]
 
 
 async def test_hostile_text_is_shown_and_not_obeyed(listing: ShowList) -> None:

@@ -9,13 +9,14 @@ from vlmtui.errors import bad_input
 from vlmtui.store import tree
 from vlmtui.store.columns import storable, to_json
 from vlmtui.store.database import Database, Row
-from vlmtui.store.records import Conversation, ConversationId, Listed, Pictures, StoredDraft
+from vlmtui.store.records import Conversation, ConversationId, Listed, Pictures, Snippet, StoredDraft, TurnId
 from vlmtui.store.search import match_expression, newest_match
 
 _COLUMNS = """
     c.id, c.title, c.model, c.created_ms, c.updated_ms, c.pinned, c.deleted_ms, c.leaf,
     coalesce((SELECT depth + 1 FROM turns WHERE turns.id = c.leaf), 0)
 """
+_DRAFT = "(SELECT substr(text, 1, 1000) FROM drafts WHERE drafts.conversation = c.id)"
 _ORDER = "ORDER BY c.pinned DESC, c.updated_ms DESC, c.number DESC LIMIT ? OFFSET ?"
 _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
 """Crockford's base 32: sorts as the numbers do, and no two signs look alike."""
@@ -51,8 +52,8 @@ def listed(database: Database, query: str | None, limit: int, offset: int) -> li
     """Pinned ones first, then the last changed first; with `query`, those that have its words in their title or in one
     turn."""
     if query is None or not query.strip():
-        sql = f"SELECT {_COLUMNS} FROM conversations AS c WHERE c.deleted_ms IS NULL {_ORDER}"
-        return [Listed(conversation=_conversation(row)) for row in database.rows(sql, (limit, offset))]
+        sql = f"SELECT {_COLUMNS}, {_DRAFT} FROM conversations AS c WHERE c.deleted_ms IS NULL {_ORDER}"
+        return [_listed(row) for row in database.rows(sql, (limit, offset))]
     expression = match_expression(query)
     if expression is None:
         return []
@@ -64,19 +65,17 @@ def listed(database: Database, query: str | None, limit: int, offset: int) -> li
             SELECT c.id, NULL FROM titles_search JOIN conversations AS c ON c.number = titles_search.rowid
             WHERE titles_search MATCH ?1
         )
-        SELECT {_COLUMNS}, (SELECT max(turn) FROM hits WHERE hits.id = c.id)
+        SELECT {_COLUMNS}, {_DRAFT}, (SELECT max(turn) FROM hits WHERE hits.id = c.id)
         FROM conversations AS c WHERE c.id IN (SELECT id FROM hits) AND c.deleted_ms IS NULL
         {_ORDER.replace("LIMIT ? OFFSET ?", "LIMIT ?2 OFFSET ?3")}
     """
     with database.reading():
-        return [
-            Listed(
-                conversation=_conversation(row[:9]),
-                turn=row[9],
-                snippet=None if row[9] is None else newest_match(database, expression, row[9]),
-            )
-            for row in database.rows(sql, (expression, limit, offset))
-        ]
+        rows = database.rows(sql, (expression, limit, offset))
+        return [_listed(row, row[10], row[10] and newest_match(database, expression, row[10])) for row in rows]
+
+
+def _listed(row: Row, turn: TurnId | None = None, snippet: Snippet | None = None) -> Listed:
+    return Listed(conversation=_conversation(row[:9]), draft=row[9] or "", turn=turn, snippet=snippet)
 
 
 def keep_draft(database: Database, now: int, conversation: ConversationId, draft: StoredDraft) -> None:

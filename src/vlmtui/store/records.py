@@ -131,6 +131,8 @@ class Listed(msgspec.Struct, frozen=True, kw_only=True):
     """A conversation of the list; of a search, with its newest turn that has all words (None: the title has them)."""
 
     conversation: Conversation
+    draft: str = ""
+    """The beginning of what is written in it and not sent yet."""
     turn: TurnId | None = None
     snippet: Snippet | None = None
 

@@ -28,14 +28,17 @@ _MARK = "▌"
 _HALF = "▀"
 _UNTITLED = "untitled"
 _TITLE_MIN = 8
+_DRAFT_MAX = 60
+"""Characters of a draft that stand for a title."""
 
 Swatch = tuple[tuple[str, ...], ...]
 """Rows of colours as `#rrggbb`, of the size `SWATCH`."""
 
 
 def title_of(entry: Entry) -> str:
-    """The title for people, control characters visible."""
-    return one_line(entry.conversation.title).strip() or _UNTITLED
+    """The title for people, control characters visible; where nothing was sent yet, what is written."""
+    title, draft = one_line(entry.conversation.title).strip(), _flat(entry.listed.draft).strip()
+    return title or (f"Draft: {draft[:_DRAFT_MAX]}{'…' * (len(draft) > _DRAFT_MAX)}" if draft else _UNTITLED)
 
 
 def facts_of(entry: Entry) -> str:

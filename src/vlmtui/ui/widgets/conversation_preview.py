@@ -36,6 +36,9 @@ class ConversationPreview(Static):
         limit = _SHORT if len(turns) > 1 else _WHOLE
         for turn in turns:
             blocks += [Content(), *_turn(turn, limit, query.split())]
+        if draft := entry.listed.draft.strip():
+            written = Content(visible(_excerpt(draft, _SHORT, ())))
+            blocks += [Content(), Content.styled("Not sent yet", "$muted"), written]
         self.update(Content("\n").join(blocks))
 
 
