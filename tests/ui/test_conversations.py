@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from textual import events
 from textual.message import Message
 from textual.widgets import Input, Static
 from textual.widgets._footer import FooterKey
@@ -79,6 +80,12 @@ class Listing:
 
     async def press(self, *keys: str) -> None:
         await self.pilot.press(*keys)
+
+    def press_at_once(self, *keys: str) -> None:
+        """As they come over a slow connection."""
+        for key in keys:
+            character = "/" if key == "slash" else key if len(key) == 1 else None
+            self.app.post_message(events.Key("space" if key == " " else key, character))
 
     async def search(self, text: str) -> None:
         await self.press("slash")
@@ -342,6 +349,26 @@ async def test_thousands_are_loaded_as_one_scrolls(listing: ShowList) -> None:
         assert len(shown.screen.query("*")) < 60, "an entry is no widget"
         await shown.press("end", "delete")
         await shown.until(lambda: len(shown.titles) == MANY - 1)
+
+
+async def test_keys_that_come_at_once_act_in_their_order(listing: ShowList) -> None:
+    async with listing(three) as shown:
+        shown.press_at_once("down", "r", "home", *"new ", "enter")
+        await shown.until(lambda: "new Cats" in shown.titles)
+        assert not any(entry.conversation.pinned for entry in shown.view.entries)
+
+
+async def test_what_is_searched_for_and_entered_at_once_is_opened(
+    listing: ShowList, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened: list[ConversationId] = []
+    monkeypatch.setattr(VlmtuiApp, "open_conversation", lambda app, id: opened.append(id))
+    async with listing(three) as shown:
+        shown.press_at_once("slash", *"sofa", "enter")
+        await shown.until(lambda: bool(opened))
+        assert shown.titles == ["Cats"]
+        assert opened == [shown.view.entries[0].id]
+        assert not any(isinstance(sent, ConversationsScreen.NewChatWanted) for sent in shown.posted)
 
 
 async def test_what_is_written_and_not_sent_is_found_again(listing: ShowList) -> None:

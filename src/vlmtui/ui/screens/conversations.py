@@ -147,6 +147,8 @@ class ConversationsScreen(Screen[None]):
         self._swatches: dict[str, Swatch] = {}
         self._swatches_asked: set[str] = set()
         self._search_timer: Timer | None = None
+        self._open_found = False
+        """Whether Enter was pressed before what is searched for was found."""
         self._preview_timer: Timer | None = None
         self._renamed: Entry | None = None
 
@@ -184,6 +186,9 @@ class ConversationsScreen(Screen[None]):
         told = f"Nothing with “{one_line(found.query)}” was said. Esc clears the search."
         nothing.update(told if found.query else _EMPTY)
         self.refresh_bindings()
+        if self._open_found and found.query == self.query_one(SearchInput).value.strip():
+            self._open_found = False
+            self.action_open()
 
     @on(StoreFailed)
     def _store_failed(self, event: StoreFailed) -> None:
@@ -231,13 +236,18 @@ class ConversationsScreen(Screen[None]):
 
     @on(Input.Changed, "#search")
     def _search_changed(self) -> None:
+        self._open_found = False
         if self._search_timer is not None:
             self._search_timer.stop()
         self._search_timer = self.set_timer(_SEARCH_AFTER_S, self._search_now)
 
     @on(Input.Submitted, "#search")
-    def _search_submitted(self) -> None:
-        self.action_open()
+    def _search_submitted(self, event: Input.Submitted) -> None:
+        if event.value.strip() == self.conversations.query:
+            self.action_open()
+        else:  # what is listed is not yet what was searched for
+            self._open_found = True
+            self._search_now()
 
     @on(Input.Submitted, "#rename")
     def _title_written(self, event: Input.Submitted) -> None:
@@ -277,7 +287,7 @@ class ConversationsScreen(Screen[None]):
 
     def action_search(self) -> None:
         """Write what to search for."""
-        self.query_one(SearchInput).focus()
+        self.set_focus(self.query_one(SearchInput))
 
     def action_rename(self) -> None:
         """Write another title over the old one."""
@@ -290,7 +300,7 @@ class ConversationsScreen(Screen[None]):
         title.styles.offset = region.offset
         title.styles.width = region.width
         title.display = True
-        title.focus()
+        self.set_focus(title)
         self.refresh_bindings()
 
     def action_pin(self) -> None:
@@ -335,7 +345,9 @@ class ConversationsScreen(Screen[None]):
     # -- work off the event loop
 
     def _search_now(self) -> None:
-        self._search_timer = None
+        if self._search_timer is not None:
+            self._search_timer.stop()
+            self._search_timer = None
         self._find(self.query_one(SearchInput).value.strip())
 
     def _preview_current(self) -> None:
@@ -345,7 +357,13 @@ class ConversationsScreen(Screen[None]):
 
     @work(group="find", exclusive=True)
     async def _find(self, query: str) -> None:
-        await self._tell(self.conversations.find(query))
+        try:
+            await self.conversations.find(query)
+        except VlmtuiError as error:
+            self.post_message(self.StoreFailed(error))
+            return
+        found = self.conversations.entries
+        self.post_message(self.ListChanged(found[0].id if query and found else None))
 
     @work(group="more", exclusive=True)
     async def _load_more(self) -> None:
