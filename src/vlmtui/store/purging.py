@@ -14,7 +14,8 @@ def purge_deleted(store: Store, older_than_s: float) -> list[ConversationId]:
     if not store.deleted():
         return []
     with store.database.writing() as now:
-        ages = {found.id: now - found.deleted_ms for found in store.deleted() if found.deleted_ms is not None}
+        # Where it is open still, in another terminal, what is said there counts as well.
+        ages = {found.id: now - max(found.deleted_ms or now, found.updated_ms) for found in store.deleted()}
         old = [conversation for conversation, age_ms in ages.items() if age_ms >= older_than_s * 1000]
         media = {sha256 for conversation in old for sha256 in _media(store, conversation)}
         for conversation in old:

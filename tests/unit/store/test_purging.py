@@ -77,6 +77,17 @@ def test_what_was_brought_back_stays(store: Store, clock: Clock) -> None:
     assert store.conversation(conversation).deleted_ms is None
 
 
+def test_what_is_gone_on_with_elsewhere_stays(store: Store, clock: Clock) -> None:
+    conversation = store.new_conversation()
+    store.delete(conversation)
+    clock.now += 20 * DAY_S
+    store.add_turn(conversation, None, user_turn("still here"))
+    clock.now += 20 * DAY_S
+    assert purge_deleted(store, 30 * DAY_S) == []
+    clock.now += 10 * DAY_S
+    assert purge_deleted(store, 30 * DAY_S) == [conversation]
+
+
 def test_a_file_that_was_attached_anew_stays(store: Store, clock: Clock) -> None:
     cat = attachment(store.media, b"cat")
     conversation = store.new_conversation()
