@@ -6,7 +6,6 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -21,16 +20,13 @@ from vlmtui.config.settings import Settings
 from vlmtui.domain.attachment import Attachment
 from vlmtui.domain.conversation import user_turn
 from vlmtui.errors import bad_input
-from vlmtui.media.files import write_atomically
 from vlmtui.media.stage import stage
 from vlmtui.paths import Paths
 from vlmtui.store.records import ConversationId, Outcome, Recipe, Snippet, StoredDraft
 from vlmtui.store.store import Store
-from vlmtui.ui import app as app_module
 from vlmtui.ui.app import VlmtuiApp
 from vlmtui.ui.controllers.conversation_list import PAGE, ago, undelete_last
 from vlmtui.ui.controllers.keeper import Keeper
-from vlmtui.ui.controllers.raw_draft import draft_file
 from vlmtui.ui.graphics import Graphics
 from vlmtui.ui.screens.chat import ChatScreen
 from vlmtui.ui.screens.conversations import ConversationsScreen, RenameInput
@@ -298,35 +294,6 @@ async def test_the_last_deleted_one_is_brought_back_from_elsewhere(tmp_path: Pat
     with pytest.raises(Exception, match="No conversation was deleted"):
         await undelete_last(keeper)
     await keeper.close()
-
-
-async def test_what_was_deleted_long_ago_goes_for_good_while_the_app_runs(
-    make_app: MakeApp, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(app_module, "_QUIET_AFTER_S", 0.1)
-    paths = Paths.below(tmp_path)
-    raw_drafts = [draft_file(paths, one) for one in await _two_deleted(paths)]
-    for keep_deleted, is_kept in (("30d", True), ("0", False)):
-        app = make_app(settings=Settings(graphics="off", keep_deleted=keep_deleted))
-        async with app.run_test() as pilot:
-            await pilot.pause(0.3)
-            left = [file for file in raw_drafts if file.exists()]
-            while left and not is_kept:
-                await pilot.pause(0.05)
-                left = [file for file in raw_drafts if file.exists()]
-            deleted = await app.services.keeper.run(lambda store: store.deleted())
-            assert len(deleted) == len(left) == (2 if is_kept else 0)
-
-
-async def _two_deleted(paths: Paths) -> list[ConversationId]:
-    """Two conversations that were deleted just now, each with a raw draft."""
-    keeper = Keeper(paths)
-    ids = (await keeper.run(three))[:2]
-    for one in ids:
-        await keeper.run(partial(Store.delete, conversation=one))
-        write_atomically(draft_file(paths, one), b"{}")
-    await keeper.close()
-    return ids
 
 
 async def test_thousands_are_loaded_as_one_scrolls(listing: ShowList) -> None:

@@ -41,8 +41,6 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """The model that is used when none is named: a family, a repository id or a local folder."""
     keep_alive: str = "5m"
     """How long a loaded model stays after its last user has gone: `5m`, `90s`, `0` (unload at once), `forever`."""
-    keep_deleted: str = "30d"
-    """How long a deleted conversation can be brought back; then it is gone for good. `forever`: always."""
     hang_s: float = 30.0
     """A loaded engine that shows no sign of life for so many seconds is said to hang; 0: never."""
     graphics: Graphics = "auto"
@@ -58,11 +56,6 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     def keep_alive_s(self) -> float | None:
         """`keep_alive` in seconds; None: for ever."""
         return parse_duration(self.keep_alive)
-
-    @property
-    def keep_deleted_s(self) -> float | None:
-        """`keep_deleted` in seconds; None: for ever."""
-        return parse_duration(self.keep_deleted)
 
 
 def config_file(paths: Paths) -> Path:
@@ -134,11 +127,10 @@ def _with(settings: Settings, given: Mapping[str, object], source: str, *, stric
         made = msgspec.convert(merged, Settings, strict=strict)
     except msgspec.ValidationError as error:
         raise bad_input(f"{source}: {_plainly(error)}.") from error
-    for name in ("keep_alive", "keep_deleted"):
-        try:
-            parse_duration(getattr(made, name))
-        except VlmtuiError as error:
-            raise bad_input(f"{source}: {name}: {error.message}", hint=error.hint) from error
+    try:
+        parse_duration(made.keep_alive)
+    except VlmtuiError as error:
+        raise bad_input(f"{source}: keep_alive: {error.message}", hint=error.hint) from error
     if not 0 <= made.hang_s < float("inf"):
         raise bad_input(f"{source}: hang_s: not a number of seconds.", hint="30 is usual; 0 turns it off.")
     if problem := made.sampling.over(None).problem():

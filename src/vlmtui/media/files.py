@@ -8,9 +8,8 @@ import os
 import re
 import stat
 import tempfile
-import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
@@ -19,7 +18,6 @@ from vlmtui.errors import VlmtuiError, bad_input
 from vlmtui.paths import private_dir
 
 _CHUNK = 4 * 1024 * 1024
-_NEW_S = 3_600.0
 _UNSEEN = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff]")
 _KINDS = (
     (stat.S_ISDIR, "is a folder", "Name a file in it."),
@@ -171,11 +169,8 @@ def _require_regular(path: Path, found: os.stat_result) -> None:
 
 def _is_stored(target: Path, sha256: str) -> bool:
     """Whether the file holds what its name says: a full disk, a copied folder or a failing disk may have left another
-    content behind, and it is written again then. From now on it counts as new: a purge leaves it alone."""
+    content behind, and it is written again then."""
     try:
-        if time.time() - target.stat().st_mtime > _NEW_S:
-            with suppress(PermissionError):
-                os.utime(target)
         found = target.stat()
         return _digest_of(target, found.st_size, found.st_ctime_ns) == sha256
     except OSError:

@@ -7,7 +7,7 @@ import os
 import re
 import tempfile
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -16,7 +16,6 @@ from vlmtui.paths import private_dir
 
 _NAME = re.compile(r"([0-9a-f]{64})(\.[a-z0-9]{1,8})?")
 _LEFT_OVER = ".new-"
-_DAY_S = 86_400.0
 
 
 def place(media: Path, sha256: str, suffix: str) -> Path:
@@ -55,21 +54,11 @@ def remove(path: Path) -> bool:
     return False
 
 
-def of(media: Path, sha256: str) -> list[Path]:
-    """The files of that content that were not touched for a day: what is attached anew is needed soon."""
-    folder = place(media, sha256, "").parent
-    return [path for found, path in _old(folder.glob(f"{sha256}*"), _DAY_S) if found == sha256]
-
-
 def stored(media: Path, older_than_s: float) -> Iterator[tuple[str, Path]]:
     """Hash and path of every file that was not touched for so long; the hash is empty for what a writer that died left
     behind."""
-    yield from _old(sorted((*media.glob("*"), *media.glob("*/*"))), older_than_s)
-
-
-def _old(paths: Iterable[Path], older_than_s: float) -> Iterator[tuple[str, Path]]:
     limit = time.time() - older_than_s
-    for path in paths:
+    for path in sorted((*media.glob("*"), *media.glob("*/*"))):
         match = _NAME.fullmatch(path.name)
         if not match and not path.name.startswith(_LEFT_OVER):
             continue

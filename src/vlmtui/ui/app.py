@@ -43,7 +43,6 @@ _log = logging.getLogger(__name__)
 
 _LOG_EVERY_S = 0.1
 _STARTED_AFTER_S = 1.0
-_QUIET_AFTER_S = 10.0
 _TWICE_WITHIN_S = 2.0
 _ALONE = 2
 """Screens on the stack when one of ours is shown alone: Textual's own empty one is below it."""
@@ -129,7 +128,6 @@ class VlmtuiApp(KeepingApp):
         # Nothing that is shown before this handler returns gets to the terminal: it would be drawn twice.
         self.call_later(self._begin)
         self.set_timer(_STARTED_AFTER_S, self.look_for_leftovers)
-        self.set_timer(_QUIET_AFTER_S, self.take_deleted_away)
 
     def _begin(self) -> None:
         model = self._initial_model()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from abc import abstractmethod
 from typing import TYPE_CHECKING, Any
 
@@ -28,8 +27,6 @@ if TYPE_CHECKING:
     from vlmtui.ui.controllers.resuming import Held
     from vlmtui.ui.screens.chat import ChatScreen
     from vlmtui.ui.screens.conversations import ConversationsScreen
-
-_log = logging.getLogger(__name__)
 
 _SETTLE_S = 3.0
 _LOOKS = 3
@@ -153,21 +150,6 @@ class KeepingApp(App[ExitReport | None]):
             names = ", ".join(one_line(worker.name) for worker in found)
             text = f"Left over from before, of no use and holding memory: {names}. /cleanup ends them."
             self.notify(text, severity="warning", timeout=30, markup=False)
-
-    @work(group="keeping")
-    async def take_deleted_away(self) -> None:
-        """Later: what was deleted long ago is gone for good. What cannot be done now is done at another start."""
-        seconds = self.services.settings.keep_deleted_s
-        if seconds is not None:
-            from vlmtui.ui.controllers.purging import purge
-
-            try:
-                purged = await purge(self.services.keeper, self.services.paths, older_than_s=seconds)
-            except (VlmtuiError, OSError) as error:
-                _log.warning("What was deleted stays for now: %s", error)
-                return
-            if purged:
-                _log.info("Deleted long ago, and gone for good now: %s", ", ".join(purged))
 
     async def _come_back(self) -> None:
         """Answers that went on while nobody was there: the newest is shown, the others are stored."""

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
-import time
 from pathlib import Path
 
 import numpy as np
@@ -232,14 +230,6 @@ def test_a_motion_photo_is_its_picture(tmp_path: Path, store: Path) -> None:
         file.write(bytes(100_000))
     for name in ("motion.jpg", "zipped.png"):
         assert _difference(open_prepared(stage(tmp_path / name, store).path), corners()) < 8
-
-
-def test_what_is_attached_anew_counts_as_new(tmp_path: Path, store: Path) -> None:
-    corners().save(tmp_path / "corners.png")
-    kept = Path(stage(tmp_path / "corners.png", store).path)
-    os.utime(kept, (0, 0))
-    assert Path(stage(tmp_path / "corners.png", store).path) == kept
-    assert time.time() - kept.stat().st_mtime < 3600
 
 
 def test_description(tmp_path: Path, store: Path) -> None:

@@ -39,16 +39,11 @@ class RawDraft:
         self.origin = origin
 
 
-def draft_file(paths: Paths, conversation: str) -> Path:
-    """Where the raw draft of a stored conversation lies."""
-    return paths.state / "raw" / f"{conversation}.json"
-
-
 class RawDrafts:
     """The raw prompts' drafts of the conversations, each in a file named by its conversation."""
 
     def __init__(self, paths: Paths) -> None:
-        self._paths = paths
+        self._folder = paths.state / "raw"
         self._known: dict[LiveConversation, RawDraft] = {}
 
     async def of(self, conversation: LiveConversation) -> RawDraft:
@@ -64,16 +59,19 @@ class RawDrafts:
         draft, id = self._known.get(conversation), conversation.id
         if draft is not None and id is not None:
             kept = _Kept(draft.text, draft.filled, draft.origin)
-            await asyncio.to_thread(write_atomically, draft_file(self._paths, id), msgspec.json.encode(kept))
+            await asyncio.to_thread(write_atomically, self._file(id), msgspec.json.encode(kept))
 
     def _read(self, id: str | None) -> RawDraft | None:
         if id is None:
             return None
         try:
-            kept = msgspec.json.decode(read_whole(draft_file(self._paths, id), bytes_max=_BYTES_MAX), type=_Kept)
+            kept = msgspec.json.decode(read_whole(self._file(id), bytes_max=_BYTES_MAX), type=_Kept)
         except (VlmtuiError, msgspec.MsgspecError):
             return None
         return RawDraft(kept.text, kept.filled, kept.origin)
+
+    def _file(self, id: str) -> Path:
+        return self._folder / f"{id}.json"
 
 
 class _Kept(msgspec.Struct):
