@@ -30,6 +30,7 @@ from vlmtui.ui.controllers.keeper import Keeper
 from vlmtui.ui.graphics import Graphics
 from vlmtui.ui.screens.chat import ChatScreen
 from vlmtui.ui.screens.conversations import ConversationsScreen, RenameInput
+from vlmtui.ui.screens.loading import LoadingScreen
 from vlmtui.ui.screens.models import ModelsScreen
 from vlmtui.ui.widgets.conversation_list import ConversationListView, marked
 from vlmtui.ui.widgets.conversation_preview import ConversationPreview
@@ -325,6 +326,30 @@ async def test_keys_that_come_at_once_act_in_their_order(listing: ShowList) -> N
         assert not any(entry.conversation.pinned for entry in shown.view.entries)
 
 
+@pytest.mark.parametrize("keys", ["n", "p", "delete", "enter", "escape enter"])
+async def test_what_comes_behind_escape_does_nothing_here(listing: ShowList, keys: str) -> None:
+    async with listing(three) as shown:
+        before = await shown.keeper.run(lambda store: store.conversations())
+        shown.press_at_once("escape", *keys.split())
+        await shown.until(lambda: isinstance(shown.app.screen, ModelsScreen | LoadingScreen))
+        await shown.pilot.pause(0.2)
+        assert not any(isinstance(sent, ConversationsScreen.ConversationChosen) for sent in shown.posted)
+        assert await shown.keeper.run(lambda store: store.conversations()) == before
+        assert not isinstance(shown.app.screen, ChatScreen | ConversationsScreen) and len(shown.app.screen_stack) == 2
+
+
+async def test_a_new_chat_is_begun_once(chatting: StartChat) -> None:
+    async with chatting() as chat:
+        await chat.pilot.press("ctrl+l")
+        await chat.until(lambda: isinstance(chat.app.screen, ConversationsScreen))
+        await chat.pilot.pause()
+        for key in "nn":
+            chat.app.post_message(events.Key(key, key))
+        await chat.until(lambda: isinstance(chat.app.screen, ChatScreen))
+        await chat.pilot.pause(0.2)
+        assert isinstance(chat.app.screen, ChatScreen)
+
+
 async def test_what_is_searched_for_and_entered_at_once_is_opened(
     listing: ShowList, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -335,6 +360,12 @@ async def test_what_is_searched_for_and_entered_at_once_is_opened(
         await shown.until(lambda: bool(opened))
         assert shown.titles == ["Cats"]
         assert opened == [shown.view.entries[0].id]
+        await shown.press("escape")
+        await shown.until(lambda: len(shown.titles) == 3)
+        shown.press_at_once("slash", "a", "down", "enter")
+        await shown.until(lambda: len(opened) == 2)
+        assert len(shown.titles) > 1
+        assert opened[1] == shown.view.entries[1].id
         assert not any(isinstance(sent, ConversationsScreen.NewChatWanted) for sent in shown.posted)
 
 

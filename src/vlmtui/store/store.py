@@ -157,6 +157,8 @@ class Store:
         """Take a conversation away for good, with all its turns. The media stay, see `remove_unreferenced`."""
         with self.database.writing():
             listing.one(self.database, conversation)
+            # Turn below turn would be a thousand triggers in each other, which SQLite refuses.
+            self.database.rows("UPDATE turns SET parent = NULL WHERE conversation = ?", (conversation,))
             self.database.rows("DELETE FROM conversations WHERE id = ?", (conversation,))
 
     # -- turns
@@ -164,8 +166,10 @@ class Store:
     def add_turn(
         self, conversation: ConversationId, parent: TurnId | None, turn: Turn, *, activate: bool = True
     ) -> TurnId:
-        """Keep what was said below `parent` (None: at the beginning). A second child of a parent is a new branch."""
+        """Keep what was said below `parent` (None: at the beginning). A second child of a parent is a new branch. A
+        deleted conversation that is gone on with, as in a terminal that had it open, is deleted no more."""
         with self.database.writing() as now:
+            self._update("conversations", conversation, deleted_ms=None)
             values: dict[str, Value] = {"role": turn.role, "state": "complete", "created_ms": now}
             values |= tree.parts_columns(turn.parts)
             added = tree.insert(self.database, conversation, parent, values, turn.attachments)

@@ -97,8 +97,11 @@ class KeepingApp(App[ExitReport | None]):
         self.open_conversation(event.id)
 
     def on_conversations_screen_new_chat_wanted(self) -> None:
-        self.pop_screen()
-        self.call_later(self.run_action_id, "new_chat")
+        from vlmtui.ui.screens.conversations import ConversationsScreen
+
+        if isinstance(self.screen, ConversationsScreen):  # the key may come twice at once
+            self.pop_screen()
+            self.call_later(self.run_action_id, "new_chat")
 
     def action_undelete(self) -> None:
         """Bring back the conversation that was deleted last."""

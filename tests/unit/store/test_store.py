@@ -139,10 +139,20 @@ def test_list_order_pins_and_deleting(store: Store) -> None:
     assert (shown(), [item.id for item in store.deleted()]) == ([a, c], [b])
     store.undelete(b)
     assert shown() == [a, b, c]
+    store.delete(b)
+    store.add_turn(b, store.conversation(b).leaf, user_turn("from a terminal that had it open"))
+    assert (shown(), store.deleted()) == ([a, b, c], [])
     store.purge(b)
     assert shown() == [a, c]
     with pytest.raises(VlmtuiError):
         store.conversation(b)
+    assert integrity(store.database.path) == "ok"
+
+
+def test_a_long_conversation_is_purged_as_well(store: Store) -> None:
+    conversation = bulk(store, 2_000)
+    store.purge(conversation)
+    assert store.conversations() == []
     assert integrity(store.database.path) == "ok"
 
 

@@ -37,10 +37,16 @@ _EMPTY = "Nothing is stored yet. What you ask a model is kept here by itself; Es
 
 
 class SearchInput(KeysInOrder, Input):
-    """The search line. Enter is bound here, where the arrows are: a priority binding would overtake them."""
+    """The search line. Enter and the arrows are bound here, so that none of them overtakes another."""
 
     BINDINGS = [
-        Binding("enter", "submit", "Open", id="conversations.open_found", tooltip="Open the highlighted conversation.")
+        Binding("enter", "submit", "Open", id="conversations.open_found", tooltip="Open the highlighted conversation."),
+        Binding("up", "screen.move('up')", show=False, id="conversations.up", tooltip="The one above."),
+        Binding("down", "screen.move('down')", show=False, id="conversations.down", tooltip="The one below."),
+        Binding("pageup", "screen.move('page_up')", show=False, id="conversations.page_up", tooltip="A page up."),
+        Binding(
+            "pagedown", "screen.move('page_down')", show=False, id="conversations.page_down", tooltip="A page down."
+        ),
     ]
 
     def on_mount(self) -> None:
@@ -99,10 +105,6 @@ class ConversationsScreen(Screen[None]):
         Binding("u", "undo", "Undo", id="conversations.undo", tooltip="Bring back the last deleted.", show=False),
         Binding("n", "new", "New chat", id="conversations.new", tooltip="Begin a new conversation.", show=False),
         Binding("escape", "back", "Back", id="conversations.back", tooltip="Clear the search, or go back."),
-        Binding("up", "move('up')", show=False, id="conversations.up", tooltip="The one above."),
-        Binding("down", "move('down')", show=False, id="conversations.down", tooltip="The one below."),
-        Binding("pageup", "move('page_up')", show=False, id="conversations.page_up", tooltip="A page up."),
-        Binding("pagedown", "move('page_down')", show=False, id="conversations.page_down", tooltip="A page down."),
     ]
 
     @dataclass
@@ -149,6 +151,8 @@ class ConversationsScreen(Screen[None]):
         self._search_timer: Timer | None = None
         self._open_found = False
         """Whether Enter was pressed before what is searched for was found."""
+        self._moved_in = ""
+        """The search in which the highlight was moved."""
         self._preview_timer: Timer | None = None
         self._renamed: Entry | None = None
 
@@ -339,7 +343,8 @@ class ConversationsScreen(Screen[None]):
             self.dismiss()
 
     def action_move(self, how: str) -> None:
-        """Move the highlight, also while one searches."""
+        """Move the highlight while one searches."""
+        self._moved_in = self.query_one(SearchInput).value.strip()
         self._view.action_move(how)
 
     # -- work off the event loop
@@ -363,7 +368,8 @@ class ConversationsScreen(Screen[None]):
             self.post_message(self.StoreFailed(error))
             return
         found = self.conversations.entries
-        self.post_message(self.ListChanged(found[0].id if query and found else None))
+        stays = not query or query == self._moved_in
+        self.post_message(self.ListChanged(None if stays or not found else found[0].id))
 
     @work(group="more", exclusive=True)
     async def _load_more(self) -> None:

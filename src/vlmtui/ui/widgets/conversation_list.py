@@ -179,9 +179,11 @@ class ConversationListView(ScrollView):
         self.post_message(self.Highlighted(self.current))
 
     async def _on_key(self, event: events.Key) -> None:
-        # As in `KeysInOrder`; and what comes at once with a key that moves the focus is meant for where it goes.
+        # As in `KeysInOrder`; and what comes at once with a key that moves the focus, or leaves, is meant for there.
         focused = self.screen.focused
-        if focused is not None and focused is not self:
+        if not self.screen.is_current:
+            self.app.post_message(events.Key(event.key, event.character))
+        elif focused is not None and focused is not self:
             focused.post_message(events.Key(event.key, event.character))
         elif not await self._acts(event.key):
             return
