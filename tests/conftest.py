@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from vlmtui.domain.engine import EngineReady
 from vlmtui.engine.client import WorkerClient
@@ -16,11 +17,15 @@ from vlmtui.paths import Paths
 from vlmtui.registry.loader import Registry
 from vlmtui.registry.match import DEFAULT_MODEL, Model, resolve
 
+# One stall of a busy machine is no fault of what is tested.
+settings.register_profile("vlmtui", deadline=None)
+settings.load_profile("vlmtui")
+
 
 @pytest.fixture
 def short_path() -> Iterator[Path]:
     """A temporary folder whose name is short enough for sockets in it, which `tmp_path` often is not."""
-    with tempfile.TemporaryDirectory(prefix="vlmtui-") as folder:
+    with tempfile.TemporaryDirectory(prefix="vlmtui-", dir="/tmp") as folder:
         yield Path(folder)
 
 
@@ -31,9 +36,10 @@ def shapes() -> Model:
 
 
 @pytest.fixture(scope="session")
-def engine_paths(tmp_path_factory: pytest.TempPathFactory) -> Paths:
+def engine_paths() -> Iterator[Paths]:
     """The folders that the shared worker belongs to."""
-    return Paths.below(tmp_path_factory.mktemp("engine"))
+    with tempfile.TemporaryDirectory(prefix="vlmtui-", dir="/tmp", ignore_cleanup_errors=True) as folder:
+        yield Paths.below(Path(folder))
 
 
 @pytest.fixture(scope="session")

@@ -133,7 +133,7 @@ def test_a_running_worker_is_attached_to_and_not_loaded_again(machine: Machine) 
     answer = machine.ask("--image", CIRCLE, QUESTION)
     timings = answer["timings"]
     assert isinstance(timings, dict)
-    assert timings["load_s"] < 1, "attaching takes milliseconds, a load many seconds"
+    assert timings["load_s"] < 5, "attaching takes milliseconds, a load many seconds"
     assert "red circle" in said(answer)
     assert sorted(process.pid for process in machine.processes()) == before
 

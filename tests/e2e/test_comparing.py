@@ -61,7 +61,8 @@ def export(terminal: Terminal, path: Path) -> None:
     terminal.type(f"{CLEAR}{path}")
     terminal.wait_for(path.name)
     terminal.press("enter")
-    terminal.wait_for("Written:")
+    # The message about an earlier export may still stand, and the dialog until the file is written.
+    terminal.wait_for(lambda text: "Export to" not in text and path.exists())
 
 
 def replay(paths: Paths, document: Path) -> subprocess.CompletedProcess[str]:

@@ -7,6 +7,7 @@ attachment reached it, in order: colours and shapes tell.
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -115,7 +116,7 @@ async def test_on_a_cpu_it_comes_after_the_screen(engine: WorkerClient, loaded_w
     server = psutil.Process(worker.pid).children()[0]
     computing = [child for child in server.children(recursive=True) if child.name().startswith("VLLM")]
     assert len(computing) >= 2, "an engine core and what runs the model"
-    assert {child.nice() for child in computing} == {NICENESS}
+    assert {child.nice() for child in computing} == {max(NICENESS, os.nice(0))}
     session = Path(f"/proc/{worker.pid}/autogroup")
     if session.exists():
         assert session.read_text().split()[-1] == str(NICENESS)

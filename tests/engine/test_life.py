@@ -169,7 +169,9 @@ async def test_sigterm_in_the_middle_of_a_load_leaves_nothing(life: Life, stage:
     async for event in client.load():
         last = event
         if getattr(event, "stage", None) is stage:
-            os.kill((await client.status()).pid, signal.SIGTERM)
+            record = life.endpoint.read_record()
+            assert record is not None
+            os.kill(record.pid, signal.SIGTERM)
             break
     else:
         pytest.fail(f"the load ended before {stage}: {last}")

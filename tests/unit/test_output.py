@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import threading
 from collections.abc import Iterator
@@ -17,6 +18,7 @@ _FRAME = "x" * 10_000
 @pytest.fixture
 def pipe() -> Iterator[tuple[int, int]]:
     reading, writing = os.pipe()
+    fcntl.fcntl(writing, fcntl.F_SETPIPE_SZ, 65_536)
     yield reading, writing
     for end in (reading, writing):
         with suppress(OSError):

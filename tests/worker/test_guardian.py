@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
@@ -73,7 +74,8 @@ def guarded(tmp_path: Path) -> Iterator[Guarded]:
     found.process.wait()
     for pid in found.pids.values():
         if lives(pid):
-            os.kill(pid, signal.SIGKILL)
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
 
 
 def test_a_killed_server_takes_all_its_children_along(guarded: Guarded) -> None:

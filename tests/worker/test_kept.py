@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import AsyncGenerator, AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
@@ -270,6 +271,24 @@ async def test_an_engine_that_dies_leaves_what_has_come_and_why(short_path: Path
         assert events[-1].failure.kind is ErrorKind.ENGINE_DIED
 
 
+async def test_what_is_written_late_is_not_written_over_the_last_word(stage: Stage) -> None:
+    lost, _events = await begun(stage, "one hold two")
+    await lost.close()
+    await gone(stage)
+    requests, go_on, busy = stage.server.requests, threading.Event(), ThreadPoolExecutor(1)
+    asyncio.get_running_loop().set_default_executor(busy)
+    busy.submit(go_on.wait)
+    requests._spooled.clear()
+    late = asyncio.create_task(requests.spool())
+    await asyncio.sleep(0)
+    requests.end()
+    go_on.set()
+    await late
+    events = read_kept(stage.endpoint.runtime, "r")
+    assert events is not None
+    assert isinstance(events[-1], Cancelled)
+
+
 async def test_a_client_that_is_there_to_the_last_may_let_the_answer_go(short_path: Path, engine: EchoEngine) -> None:
     async with staged(short_path, engine, keep_alive_s=None) as stage:
         client, its_events = await begun(stage, "one hold two")
@@ -288,6 +307,8 @@ async def test_an_answer_without_a_client_is_on_disk_before_anything_can_kill_th
     await gone(stage)
     await stage.server.requests.spool()
     file = kept_file(stage.endpoint.runtime, "r")
+    while not file.exists():  # the server's own round may be writing it
+        await asyncio.sleep(0.001)
     assert file.stat().st_mode & 0o777 == 0o600
     events = await WorkerHost(Paths.below(stage.endpoint.runtime.parent)).kept_answer("r")
     assert events is not None

@@ -111,24 +111,32 @@ class WorkerHost:
         record = endpoint.read_record()
         status: Status | None = None
         try:
-            worker = await self._connect(endpoint, "ps", attached=True, timeout=_LOOK_TIMEOUT_S, name="--all")
-            try:
-                status = await worker.status()
-            finally:
-                await worker.close()
+            status = await self._status(endpoint)
         except (OSError, VlmtuiError):
             if not await members_of(endpoint):
                 await self._tidy(endpoint)
                 return None
         return FoundWorker(endpoint, record, status)
 
+    async def _status(self, endpoint: Endpoint) -> Status:
+        """Raises OSError or VlmtuiError where no worker answers."""
+        worker = await self._connect(endpoint, "ps", attached=True, timeout=_LOOK_TIMEOUT_S, name="--all")
+        try:
+            return await worker.status()
+        finally:
+            await worker.close()
+
     async def _is_left(self, endpoint: Endpoint) -> bool:
-        """Whether a worker that does not answer is one that nobody is just starting or ending."""
+        """Whether a worker that did not answer is one that nobody is just starting or ending."""
         async with AsyncExitStack() as cleanup:
             with suppress(TimeoutError):
                 async with asyncio.timeout(_LOCK_TIMEOUT_S):
                     await cleanup.enter_async_context(locked(endpoint.lock))
-                return bool(await members_of(endpoint))
+                if await members_of(endpoint):
+                    with suppress(OSError, VlmtuiError):  # whoever was starting it may be done by now
+                        await self._status(endpoint)
+                        return False
+                    return True
         return False
 
     async def _tidy(self, endpoint: Endpoint) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import threading
 import time
 from collections.abc import Callable
 from functools import partial
@@ -40,6 +41,7 @@ class RequestTable:
         self._runtime = runtime
         self._on_end = on_end
         self._spooled: dict[str, int] = {}
+        self._writing, self._is_over = threading.Lock(), False
         """How many changes of a recording are on disk, by request id."""
 
     @property
@@ -100,6 +102,8 @@ class RequestTable:
 
         The files come first: a client that has the last word may let the answer go, and delete its file.
         """
+        with self._writing:
+            self._is_over = True
         words: dict[str, EngineEvent] = {}
         for item in self.running.values():
             item.cancelled = True
@@ -121,9 +125,15 @@ class RequestTable:
             changes = item.recording.changes
             if changes and self._spooled.get(item.request_id) != changes:
                 self._spooled[item.request_id] = changes
-                await asyncio.to_thread(self._write, item.recording.events())
+                await asyncio.to_thread(self._write_meanwhile, item.recording.events())
                 if item.request_id not in self._spooled:
                     await asyncio.to_thread(forget_kept, self._runtime, item.request_id)
+
+    def _write_meanwhile(self, events: list[EngineEvent]) -> None:
+        """In a thread, which nobody can stop: not over what `end` has written."""
+        with self._writing:
+            if not self._is_over:
+                self._write(events)
 
     async def prune(self) -> None:
         """Delete files of old that nobody has come for."""

@@ -103,7 +103,9 @@ def test_text_without_a_path_is_never_eaten(text: str) -> None:
         before = Path.cwd()
         os.chdir(empty)
         try:
-            assert parse_paths(text) is None
+            found = parse_paths(text)
+            # Hypothesis tries strings of our own source too, such as /tmp and ~/: those do name a place.
+            assert found is None or (all(path.exists() for path in found) and "/" in text)
         finally:
             os.chdir(before)
 
