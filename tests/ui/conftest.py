@@ -98,7 +98,9 @@ class Chat:
         count = len(self.controller.exchanges)
         await self.send(text)
         await self.until(lambda: len(self.controller.exchanges) > count and not self.last.is_running)
-        await self.until(lambda: self.screen.query(AssistantTurn).last().query_one(".facts").display)
+        await self.until(
+            lambda: any(facts.display for facts in self.screen.query(AssistantTurn).last().query(".facts"))
+        )
 
     async def paste(self, text: str) -> None:
         self.app.post_message(events.Paste(text))

@@ -15,6 +15,7 @@ from tests.ui.conftest import MakeApp, PlainChat
 from vlmtui.config.settings import Settings
 from vlmtui.domain.engine import LoadSpec
 from vlmtui.registry.loader import Registry
+from vlmtui.ui import app as app_module
 from vlmtui.ui.app import ExitReport, VlmtuiApp
 from vlmtui.ui.controllers.engine import EngineState
 from vlmtui.ui.screens.loading import LoadingScreen
@@ -164,7 +165,8 @@ async def test_quitting_while_the_engine_is_being_opened_leaves_nothing(make_app
     assert not host.engines
 
 
-async def test_ctrl_c_hints_once_and_quits_twice(make_app: MakeApp) -> None:
+async def test_ctrl_c_hints_once_and_quits_twice(make_app: MakeApp, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(app_module, "_TWICE_WITHIN_S", 60.0)
     app = make_app()
     async with app.run_test() as pilot:
         await until(pilot, lambda: screen_is(app, ModelsScreen))

@@ -378,7 +378,7 @@ async def test_the_size_told_is_the_files_and_upright(tmp_path: Path) -> None:
         await until(pilot, lambda: bool(app.browser.query(".picture")))
         await pilot.resize_terminal(80, 44)
         await until(pilot, lambda: app.preview.region.y > app.browser.query_one(FileList).region.y)
-        assert app.browser.query(".picture")
+        await until(pilot, lambda: bool(app.browser.query(".picture")))
 
 
 async def test_a_preview_that_comes_late_is_dropped_and_few_are_kept(tmp_path: Path) -> None:
@@ -393,7 +393,7 @@ async def test_a_preview_that_comes_late_is_dropped_and_few_are_kept(tmp_path: P
             app.preview.post_message(look_at(entry))
         await pilot.pause()
         assert len(app.preview._seen) < 40
-        assert "1.png" in app.preview.told and len(app.browser.query(".picture")) == 1
+        await until(pilot, lambda: "1.png" in app.preview.told and len(app.browser.query(".picture")) == 1)
 
 
 async def test_thousands_of_files(tmp_path: Path) -> None:

@@ -48,7 +48,7 @@ async def test_enter_while_answering_keeps_what_is_written(chatting: StartChat) 
         await chat.until(lambda: chat.controller.running is not None)
         await chat.send("and more")
         assert chat.composer.text == "and more"
-        assert "Esc stops it" in chat.notes
+        await chat.until(lambda: "Esc stops it" in chat.notes)
 
 
 async def test_death_mid_answer_keeps_it_and_one_key_restarts_another_retries(chatting: StartChat) -> None:
@@ -64,7 +64,7 @@ async def test_death_mid_answer_keeps_it_and_one_key_restarts_another_retries(ch
         assert "killed" in note
         assert "Ctrl+R asks again, once the engine is loaded" in note
         await chat.until(lambda: chat.app.engine_controller.state is EngineState.DEAD)
-        assert "F5 restarts" in str(chat.screen.query_one(StatusBar).render())
+        await chat.until(lambda: "F5 restarts" in str(chat.screen.query_one(StatusBar).render()))
         await chat.send("lost?")
         assert chat.composer.text == "lost?"
         await chat.pilot.press("f5")

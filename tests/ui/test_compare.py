@@ -118,7 +118,7 @@ def comparing(chatting: StartChat, monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
 
 async def opened(chat: Chat) -> Comparing:
     await chat.pilot.press("f10")
-    await chat.until(lambda: isinstance(chat.app.screen, CompareScreen))
+    await chat.until(lambda: isinstance(chat.app.screen, CompareScreen) and chat.app.screen.is_mounted)
     compare = Comparing(chat)
     await compare.until(lambda: bool(compare.left) and bool(compare.editor.text))
     return compare
@@ -131,7 +131,7 @@ async def test_both_prompts_are_shown_with_chips_that_name_the_image(comparing: 
         assert compare.text_of("#chat-head") == "Chat template · 29 tokens (16 image)"
         assert compare.editor.text == TEMPLATE.format(CAT + "What is this?")
         assert compare.text_of(".legend") == "<|image_pad|> = Image #1 cat.png"
-        assert compare.text_of("#raw-head") == "Raw prompt · raw template"
+        await compare.until(lambda: compare.text_of("#raw-head") == "Raw prompt · raw template")
         marked = compare.editor.get_line(1)
         assert [marked.plain[span.start : span.end] for span in marked.spans] == [
             "<|vision_start|>",
@@ -383,7 +383,7 @@ async def test_what_was_typed_stays_for_the_next_time(comparing: StartComparing)
         assert chat.controller.draft.words == "What is this?"
         again = await opened(chat)
         assert again.editor.text == "my own prompt"
-        assert again.text_of("#raw-head") == "Raw prompt · your text"
+        await again.until(lambda: again.text_of("#raw-head") == "Raw prompt · your text")
 
 
 async def test_prompts_are_saved_and_filled_in(comparing: StartComparing) -> None:
@@ -397,7 +397,9 @@ async def test_prompts_are_saved_and_filled_in(comparing: StartComparing) -> Non
         await compare.until(lambda: "Saved as mine" in compare.chat.notes)
         for line, expected in ((1, template), (2, "my own prompt"), (0, template)):
             await compare.press("ctrl+o")
-            await compare.until(lambda: isinstance(compare.chat.app.screen, ChoiceScreen))
+            await compare.until(
+                lambda: isinstance(compare.chat.app.screen, ChoiceScreen) and compare.chat.app.screen.is_mounted
+            )
             lines = compare.chat.app.screen.query_one(OptionList)
             assert "mine" in str(lines.get_option_at_index(2).prompt)
             lines.highlighted = line
@@ -413,7 +415,7 @@ async def test_a_kept_comparison_opens_again_read_only_and_runs_again(comparing:
         await compare.kept()
         await compare.press("alt+k")
         chat = compare.chat
-        await chat.until(lambda: isinstance(chat.app.screen, ChoiceScreen))
+        await chat.until(lambda: isinstance(chat.app.screen, ChoiceScreen) and chat.app.screen.is_mounted)
         assert "other prompts, other answers" in str(
             chat.app.screen.query_one(OptionList).get_option_at_index(0).prompt
         )
@@ -455,7 +457,9 @@ async def test_it_is_exported_where_the_user_says(comparing: StartComparing, tmp
         await compare.send()
         for name in ("a.json", "a.html", "a.md"):
             await compare.press("f2")
-            await compare.until(lambda: isinstance(compare.chat.app.screen, NameScreen))
+            await compare.until(
+                lambda: isinstance(compare.chat.app.screen, NameScreen) and compare.chat.app.screen.is_mounted
+            )
             compare.chat.app.screen.query_one(Input).value = str(tmp_path / name)
             await compare.press("enter")
             await compare.until(lambda name=name: (tmp_path / name).exists())  # type: ignore[misc]

@@ -39,7 +39,7 @@ async def asked(pilot: AppPilot, folder: Path) -> CompareScreen:
     await until(pilot, lambda: len(chat.staged) == 1)
     app.screen.query_one(Composer).insert("What is this?")
     await pilot.press("f10")
-    await until(pilot, lambda: isinstance(app.screen, CompareScreen))
+    await until(pilot, lambda: isinstance(app.screen, CompareScreen) and app.screen.is_mounted)
     screen = app.screen
     assert isinstance(screen, CompareScreen)
     editor = screen.query_one(RawEditor)

@@ -19,7 +19,7 @@ async def test_ctrl_j_breaks_the_line_and_a_pasted_break_does_not_send(chatting:
         await chat.write("one")
         await chat.pilot.press("ctrl+j")
         await chat.paste("two\nthree\n")
-        assert chat.composer.text == "one\ntwo\nthree\n"
+        await chat.until(lambda: chat.composer.text == "one\ntwo\nthree\n")
         assert chat.controller.exchanges == []
 
 
@@ -27,7 +27,7 @@ async def test_a_path_within_a_text_stays_text(chatting: StartChat, tmp_path: Pa
     async with chatting() as chat:
         text = f"see {picture(tmp_path)} please"
         await chat.paste(text)
-        assert chat.composer.text == text
+        await chat.until(lambda: chat.composer.text == text)
         assert chat.controller.staged == []
 
 

@@ -185,7 +185,7 @@ async def test_typing_searches_all_that_was_said_and_marks_it(listing: ShowList)
         line = marked(snippet)
         assert [line.plain[span.start : span.end] for span in line.spans if "warning" in str(span.style)] == ["circle"]
         assert "A red circle." in shown.text()
-        assert "1 found" in shown.text()
+        await shown.until(lambda: "1 found" in shown.text())
         wanted = shown.view.entries[0].id
         await shown.press("escape")
         await shown.until(lambda: len(shown.titles) == 3)
@@ -206,7 +206,7 @@ async def test_a_title_is_found_too_and_nothing_found_says_so(listing: ShowList)
         await shown.press("slash")
         shown.screen.query_one("#search", Input).value = '[/x] "OR \x1b'
         await shown.until(lambda: shown.titles == [])
-        assert "Nothing with" in shown.text()
+        await shown.until(lambda: "Nothing with" in shown.text())
         assert "\x1b" not in shown.text()
 
 
@@ -378,7 +378,7 @@ async def test_what_is_written_and_not_sent_is_found_again(listing: ShowList) ->
 
     async with listing(fill, size=(120, 40)) as shown:
         assert "Draft: Compare these two receipts ␛[2J" in shown.text()
-        assert "Two cats." in shown.preview and "And how old?" in shown.preview
+        await shown.until(lambda: "Two cats." in shown.preview and "And how old?" in shown.preview)
         await shown.press("down")
         await shown.until(lambda: "two receipts" in shown.preview)
         assert "\x1b" not in shown.text() + shown.preview

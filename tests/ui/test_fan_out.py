@@ -69,7 +69,7 @@ async def test_a_draft_is_answered_with_every_seed_and_one_is_chosen(
         await chat.until(lambda: chat.last.answer_id is not None and chat.last.answer_siblings.count == 3)
         assert chat.last.answer.text == "a blue circle"
         assert not chat.controller.draft.words
-        assert chat.composer.text == ""
+        await chat.until(lambda: chat.composer.text == "")
         await chat.until(lambda: "a blue circle" in chat.screen_text())
         await chat.say("Sure?")
         prompt = chat.host.engine.requests[-1].prompt
@@ -83,7 +83,7 @@ async def test_the_last_message_gets_another_answer_and_keeps_its_own(chatting: 
         await fan(chat, "temperature=0,1")
         await chat.pilot.press("enter")
         await chat.until(lambda: isinstance(chat.app.screen, ChatScreen) and chat.last.answer.text == "Second.")
-        await chat.until(lambda: chat.last.answer_siblings.count == 3)
+        await chat.until(lambda: chat.last.answer_siblings.count == 3 and chat.last.answer_id is not None)
         assert len(chat.controller.exchanges) == 1
         recipe = chat.last.recipe
         assert recipe is not None
@@ -150,7 +150,7 @@ async def test_escape_stops_all_then_leaves_and_the_answers_are_there_again(chat
         chat.app.run_action_id("fan_out", "seed=1,2")
         await chat.until(lambda: isinstance(chat.app.screen, FanOutScreen) and "1 tokens" in seen(chat))
         await chat.pilot.press("enter")
-        assert "not at its end" in chat.notes
+        await chat.until(lambda: "not at its end" in chat.notes)
         await chat.pilot.press("escape")
         await chat.until(lambda: fanned(chat).differences is not None)
         assert len(chat.host.engine.cancelled) == 2

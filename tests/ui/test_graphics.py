@@ -103,7 +103,9 @@ def test_off_means_no_widget_and_no_import() -> None:
 
 _ASKS = """
 import sys
+from vlmtui.ui import terminal
 from vlmtui.ui.graphics import Graphics
+terminal.ANSWER_WITHIN_S = 2.0  # who answers may be slow
 graphics = Graphics.detect("auto")
 print("MODE", graphics.mode, *graphics.cell, flush=True)
 """

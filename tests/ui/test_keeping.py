@@ -226,7 +226,7 @@ async def test_answers_and_messages_have_branches(chatting: StartChat, store: St
         await chat.send("/branch 1")
         await chat.until(lambda: [item.user.text for item in chat.controller.exchanges] == ["first", "second"])
         assert said(store) == ["first", "One.", "second", "Three."]
-        assert "Three." in chat.screen_text()
+        await chat.until(lambda: "Three." in chat.screen_text())
 
 
 async def test_a_conversation_goes_on_where_it_was_left(

@@ -79,6 +79,7 @@ class ComparedTurn:
         exchange = self.exchange
         while exchange is not None and exchange.is_running and exchange.user_id is None and not exchange.answer.prompt:  # noqa: ASYNC110
             await asyncio.sleep(_LOOK_EVERY_S)
+        await asyncio.sleep(_LOOK_EVERY_S)  # its request goes out just after it is stored
 
     async def until_over(self) -> None:
         """Wait until the turn has its answer."""
