@@ -41,8 +41,9 @@ class RequestTable:
         self._runtime = runtime
         self._on_end = on_end
         self._spooled: dict[str, int] = {}
-        self._writing, self._is_over = threading.Lock(), False
         """How many changes of a recording are on disk, by request id."""
+        self._writing = threading.Lock()
+        self._is_over = False
 
     @property
     def without_client(self) -> tuple[str, ...]:
