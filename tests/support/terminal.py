@@ -37,6 +37,10 @@ KEYS = {
     "f12": "\x1b[24~",
 }
 
+_FRAMES_ASKED, _FRAMES_YES = b"\x1b[?2026$p", "\x1b[?2026;2$y"
+_FRAME_BEGINS, _FRAME_ENDS = b"\x1b[?2026h", b"\x1b[?2026l"
+"""Synchronized output, which terminals of today have: what stands between these is shown at once."""
+
 
 class _Screen(pyte.Screen):
     """Answers the queries a terminal answers (device attributes, cursor position)."""
@@ -78,6 +82,7 @@ class Terminal:
         )
         self._process.delaybeforesend = None  # a terminal answers at once; pexpect would wait 50 ms
         self.screen.answer = self.type
+        self._is_in_frame = False
 
     def __enter__(self) -> Self:
         return self
@@ -110,10 +115,13 @@ class Terminal:
         self._process.send(f"\x1b[200~{text}\x1b[201~")
 
     def wait_for(self, wanted: str | Callable[[str], bool], *, timeout: float = 180.0) -> str:
-        """Read until the screen shows `wanted`; its text. Raises AssertionError with the screen when it never does."""
+        """Read until the screen shows `wanted`; its text. Raises AssertionError with the screen when it never does.
+
+        As in a terminal, half of a frame, where what is new stands beside what is old, is not seen.
+        """
         found = (lambda text: wanted in text) if isinstance(wanted, str) else wanted
         deadline = time.monotonic() + timeout
-        while not found(self.text):
+        while self._is_in_frame or not found(self.text):
             if time.monotonic() > deadline:
                 raise AssertionError(f"the screen never showed {wanted!r}:\n{self.text}")
             if not self._read(0.05) and not self._process.isalive():
@@ -152,6 +160,12 @@ class Terminal:
         except (pexpect.TIMEOUT, pexpect.EOF):
             return False
         self.read_at = time.monotonic()
+        if _FRAMES_ASKED in data:
+            self.type(_FRAMES_YES)
+        newest = bytes(self.raw[1 - len(_FRAME_ENDS) :]) + data  # a mark may come in two halves
+        begun, ended = newest.rfind(_FRAME_BEGINS), newest.rfind(_FRAME_ENDS)
+        if begun != ended:  # either of them came
+            self._is_in_frame = begun > ended
         self.raw += data
         self._stream.feed(data)
         return bool(data)

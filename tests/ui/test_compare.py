@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from textual import events
 from textual.widgets import Input, OptionList, Static
 
 from tests.support.scripted_engine import Die, Fail, Hold, Step
@@ -341,6 +342,10 @@ async def test_a_side_is_looked_into(comparing: StartComparing) -> None:
         inspector = compare.chat.app.screen
         assert isinstance(inspector, InspectorScreen)
         assert inspector.inspected.answer == "B."
+        for key in ("escape", "f6"):  # both at once, as a slow connection brings them
+            compare.chat.app.post_message(events.Key(key, None))
+        await compare.until(lambda: compare.chat.app.screen is not inspector)
+        await compare.until(lambda: "Answers:" in compare.difference)
 
 
 async def test_log_probabilities_stand_at_the_first_differing_token(comparing: StartComparing) -> None:

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 from textual import work
-from textual.app import App
 from textual.screen import Screen
 
 from vlmtui.errors import VlmtuiError
 from vlmtui.registry.match import Model
 from vlmtui.ui.controllers.engine import EngineController, EngineState
+from vlmtui.ui.orderly import OrderlyApp
 from vlmtui.ui.services import Services
 from vlmtui.ui.text import one_line
 
@@ -46,7 +46,7 @@ class ExitReport(msgspec.Struct, frozen=True):
     """The one that was shown last, if anything of it is stored."""
 
 
-class KeepingApp(App[ExitReport | None]):
+class KeepingApp(OrderlyApp[ExitReport | None]):
     """Has one conversation, which outlives the chat screen."""
 
     services: Services

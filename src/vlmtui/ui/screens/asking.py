@@ -12,8 +12,6 @@ from textual.content import Content
 from textual.screen import ModalScreen
 from textual.widgets import Input, OptionList, Static
 
-from vlmtui.ui.widgets.keys_in_order import KeysInOrder
-
 _CSS = """
     align: center middle;
     background: $background 60%;
@@ -70,7 +68,7 @@ class ChoiceScreen(ModalScreen[int | None]):
         self.dismiss(None)
 
 
-class NameInput(KeysInOrder, Input):
+class NameInput(Input):
     """One line."""
 
 

@@ -24,7 +24,6 @@ from vlmtui.ui.graphics import Graphics
 from vlmtui.ui.text import one_line
 from vlmtui.ui.widgets.conversation_list import SWATCH, ConversationListView, Swatch, title_of
 from vlmtui.ui.widgets.conversation_preview import ConversationPreview
-from vlmtui.ui.widgets.keys_in_order import KeysInOrder
 
 _WIDE = 110
 """Columns from which the preview is shown."""
@@ -36,8 +35,8 @@ _PIXELS = (320, 320)
 _EMPTY = "Nothing is stored yet. What you ask a model is kept here by itself; Esc goes back."
 
 
-class SearchInput(KeysInOrder, Input):
-    """The search line. Enter and the arrows are bound here, so that none of them overtakes another."""
+class SearchInput(Input):
+    """The search line. Enter opens, and the arrows move in the list below."""
 
     BINDINGS = [
         Binding("enter", "submit", "Open", id="conversations.open_found", tooltip="Open the highlighted conversation."),
@@ -58,7 +57,7 @@ class SearchInput(KeysInOrder, Input):
         return one_line(value)
 
 
-class RenameInput(KeysInOrder, Input):
+class RenameInput(Input):
     """A title that is being written, over the old one."""
 
     BINDINGS = [
@@ -258,7 +257,7 @@ class ConversationsScreen(Screen[None]):
         entry = self._renamed
         self._leave_rename()
         if entry is not None:
-            self._change(self.conversations.rename(entry, event.value), highlight=entry.id)
+            self._change(self.conversations.rename(entry, event.value))
 
     @on(RenameInput.Left)
     def _leave_rename(self) -> None:
@@ -311,7 +310,7 @@ class ConversationsScreen(Screen[None]):
         """Keep the highlighted conversation on top, or no more."""
         entry = self._view.current
         if entry is not None:
-            self._change(self.conversations.toggle_pin(entry), highlight=entry.id)
+            self._change(self.conversations.toggle_pin(entry))
 
     def action_delete(self) -> None:
         """Delete the highlighted conversation; it can be brought back."""
@@ -376,20 +375,16 @@ class ConversationsScreen(Screen[None]):
         await self._tell(self.conversations.more())
 
     @work(group="change")
-    async def _change(
-        self, change: Awaitable[object], *, highlight: ConversationId | None = None, told: str = ""
-    ) -> None:
-        await self._tell(change, highlight=highlight, told=told)
+    async def _change(self, change: Awaitable[object], *, told: str = "") -> None:
+        await self._tell(change, told=told)
 
-    async def _tell(
-        self, change: Awaitable[object], *, highlight: ConversationId | None = None, told: str = ""
-    ) -> None:
+    async def _tell(self, change: Awaitable[object], *, told: str = "") -> None:
         try:
             await change
         except VlmtuiError as error:
             self.post_message(self.StoreFailed(error))
             return
-        self.post_message(self.ListChanged(highlight))
+        self.post_message(self.ListChanged())
         if told:
             self.notify(told, timeout=8, markup=False)
 

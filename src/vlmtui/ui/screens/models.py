@@ -22,7 +22,6 @@ from vlmtui.ui.controllers.engine import EngineController, EngineState
 from vlmtui.ui.messages import EngineChanged
 from vlmtui.ui.services import Services
 from vlmtui.ui.text import one_line
-from vlmtui.ui.widgets.keys_in_order import KeysInOrder
 from vlmtui.ui.widgets.model_details import ModelDetails
 from vlmtui.ui.widgets.model_list import ModelHeader, ModelList
 
@@ -30,7 +29,7 @@ _WIDE = 100
 """Columns from which the details pane is shown."""
 
 
-class ModelFilter(KeysInOrder, Input):
+class ModelFilter(Input):
     """The filter line. Enter is bound here, where the arrows are: a priority binding would overtake them."""
 
     BINDINGS = [

@@ -17,10 +17,9 @@ from textual.widgets import TextArea
 from vlmtui.ui.controllers.draft import Draft
 from vlmtui.ui.controllers.history import PromptHistory
 from vlmtui.ui.controllers.path_completion import Span, path_at
-from vlmtui.ui.widgets.keys_in_order import KeysInOrder
 
 
-class Composer(KeysInOrder, TextArea):
+class Composer(TextArea):
     """A text of several lines. Enter sends, Shift+Enter and Ctrl+J break the line; a pasted line break never sends.
 
     The tokens of the draft's attachments are one piece: the cursor jumps over them, and they are deleted whole.

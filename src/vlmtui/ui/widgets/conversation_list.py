@@ -178,25 +178,6 @@ class ConversationListView(ScrollView):
         self.refresh()
         self.post_message(self.Highlighted(self.current))
 
-    async def _on_key(self, event: events.Key) -> None:
-        # As in `KeysInOrder`; and what comes at once with a key that moves the focus, or leaves, is meant for there.
-        focused = self.screen.focused
-        if not self.screen.is_current:
-            self.app.post_message(events.Key(event.key, event.character))
-        elif focused is not None and focused is not self:
-            focused.post_message(events.Key(event.key, event.character))
-        elif not await self._acts(event.key):
-            return
-        event.stop()
-        event.prevent_default()
-
-    async def _acts(self, key: str) -> bool:
-        for node in (self, self.screen):
-            for binding in node._bindings.key_to_bindings.get(key, ()):
-                if not binding.priority and await self.app.run_action(binding.action, node):
-                    return True
-        return False
-
     def region_of_title(self) -> Region | None:
         """Where the highlighted title is, in the list's own coordinates; None out of view."""
         if self.highlighted is None:

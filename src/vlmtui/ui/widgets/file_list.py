@@ -22,7 +22,6 @@ from textual.widgets import Input, Static
 from vlmtui.media.files import human_bytes
 from vlmtui.ui.controllers.folder import Entry, home_short
 from vlmtui.ui.text import one_line
-from vlmtui.ui.widgets.keys_in_order import KeysInOrder
 
 _SIZE = 9
 _NAME_MIN = 12
@@ -174,7 +173,7 @@ class FolderTitle(Static):
         self.update(_fitting(self._text, room) if room else self._text)
 
 
-class FilterInput(KeysInOrder, Input):
+class FilterInput(Input):
     """Keeps the focus. Keys that mean nothing to an empty filter are the browser's; so is Space after an arrow key."""
 
     is_browsing = True

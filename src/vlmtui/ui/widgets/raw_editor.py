@@ -15,7 +15,6 @@ from textual.document._document import Document
 from textual.widgets import TextArea
 
 from vlmtui.ui.controllers.folded_prompt import Placed
-from vlmtui.ui.widgets.keys_in_order import KeysInOrder
 
 _CONTROL = {code: 0x2400 + code for code in range(0x20) if code != 0x09}
 _ONE_CELL = re.compile("[\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff]")
@@ -30,7 +29,7 @@ class Mark(msgspec.Struct, frozen=True):
     """`special`, `placeholder`, `surplus` (a placeholder with nothing behind it) or `finding`."""
 
 
-class RawEditor(KeysInOrder, TextArea):
+class RawEditor(TextArea):
     """Special tokens and placeholders stand out. Enter breaks the line; Tab moves on."""
 
     DEFAULT_CSS = """
