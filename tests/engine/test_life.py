@@ -124,7 +124,8 @@ async def test_a_kill_is_noticed_leaves_nothing_and_a_restart_works(life: Life) 
 
 async def test_an_answer_goes_on_without_its_client_and_nothing_is_loaded_again(life: Life) -> None:
     client = await life.ready()
-    request = msgspec.structs.replace(life.endless(), keep=True)
+    sampling = msgspec.structs.replace(life.endless().sampling, max_tokens=300)
+    request = msgspec.structs.replace(life.endless(), sampling=sampling, keep=True)
     pid = (await client.status()).pid
     events = client.generate(request)
     async for event in events:

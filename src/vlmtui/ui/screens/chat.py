@@ -9,7 +9,7 @@ from functools import partial
 from textual import on, work
 from textual.app import ComposeResult
 from textual.message import Message
-from textual.widgets import Footer, Static
+from textual.widgets import Static
 
 from vlmtui.domain.conversation import Turn
 from vlmtui.domain.engine import Finished, GenerateRequest
@@ -28,6 +28,7 @@ from vlmtui.ui.services import Services
 from vlmtui.ui.text import one_line
 from vlmtui.ui.widgets.composer import Composer
 from vlmtui.ui.widgets.composer_panel import ComposerPanel
+from vlmtui.ui.widgets.key_bar import KeyBar
 from vlmtui.ui.widgets.status_bar import StatusBar
 from vlmtui.ui.widgets.transcript import Transcript
 from vlmtui.ui.widgets.welcome import Welcome
@@ -68,7 +69,7 @@ class ChatScreen(KeepingScreen):
         yield Static(id="editing", markup=False)
         yield ComposerPanel(PromptHistory(paths.state / "prompts.jsonl"), self.chat.draft, paths)
         yield StatusBar(id="status", markup=False)
-        yield Footer(show_command_palette=False)
+        yield KeyBar()
 
     async def on_mount(self) -> None:
         self.query_one(Composer).focus()

@@ -13,7 +13,7 @@ from textual.containers import Container, Horizontal, VerticalScroll
 from textual.message import Message
 from textual.screen import Screen
 from textual.timer import Timer
-from textual.widgets import Footer, Input, Static
+from textual.widgets import Input, Static
 
 from vlmtui.domain.attachment import Attachment
 from vlmtui.errors import VlmtuiError
@@ -24,6 +24,7 @@ from vlmtui.ui.graphics import Graphics
 from vlmtui.ui.text import one_line
 from vlmtui.ui.widgets.conversation_list import SWATCH, ConversationListView, Swatch, title_of
 from vlmtui.ui.widgets.conversation_preview import ConversationPreview
+from vlmtui.ui.widgets.key_bar import KeyBar
 
 _WIDE = 110
 """Columns from which the preview is shown."""
@@ -169,7 +170,7 @@ class ConversationsScreen(Screen[None]):
                 yield RenameInput(id="rename", compact=True)
             with VerticalScroll(id="side", can_focus=False):
                 yield ConversationPreview(id="preview")
-        yield Footer(show_command_palette=False)
+        yield KeyBar()
 
     def on_mount(self) -> None:
         self._view.focus()

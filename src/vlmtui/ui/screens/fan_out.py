@@ -15,7 +15,7 @@ from textual.content import Content
 from textual.message import Message
 from textual.screen import Screen
 from textual.timer import Timer
-from textual.widgets import Footer, Static
+from textual.widgets import Static
 
 from vlmtui.engine.interface import Engine
 from vlmtui.errors import VlmtuiError, bad_input
@@ -27,6 +27,7 @@ from vlmtui.ui.controllers.fan_plan import doubt
 from vlmtui.ui.controllers.saving import free_path
 from vlmtui.ui.text import one_line
 from vlmtui.ui.widgets.answer_grid import AnswerGrid, AnswerTile, how_it_differs
+from vlmtui.ui.widgets.key_bar import KeyBar
 
 REFRESH_S = 0.1
 """New text is shown at most this often."""
@@ -92,7 +93,7 @@ class FanOutScreen(Screen[int | Literal["anew"] | None]):
         yield Static(id="doubt", markup=False)
         yield AnswerGrid([AnswerTile(self._label(lane.variant.label, number), lane.answer)
                           for number, lane in enumerate(self.controller.lanes)], id="answers")  # fmt: skip
-        yield Footer(show_command_palette=False)
+        yield KeyBar()
 
     def on_mount(self) -> None:
         told = doubt(self.controller.plan, self.controller.sampling)

@@ -12,10 +12,11 @@ from textual.binding import Binding
 from textual.containers import Horizontal, VerticalScroll
 from textual.content import Content
 from textual.screen import ModalScreen
-from textual.widgets import Footer, Static
+from textual.widgets import Static
 
 from vlmtui.ui.actions import ACTIONS, Where
 from vlmtui.ui.keys import shown_key
+from vlmtui.ui.widgets.key_bar import KeyBar
 
 _GAP = 2
 _MIN_TEXT = 20
@@ -67,7 +68,7 @@ class HelpScreen(ModalScreen[None]):
                 yield Static("Keys and commands", id="title")
                 yield Static("esc closes", id="close")
             yield Static(id="text", markup=False)
-        yield Footer(show_command_palette=False)
+        yield KeyBar()
 
     def on_mount(self) -> None:
         self._show(_WIDTH)

@@ -13,7 +13,7 @@ from textual.binding import Binding
 from textual.containers import Horizontal, Vertical
 from textual.message import Message
 from textual.screen import Screen
-from textual.widgets import ContentSwitcher, Footer, Static, Tab, Tabs
+from textual.widgets import ContentSwitcher, Static, Tab, Tabs
 
 from vlmtui.domain.engine import GenerateRequest
 from vlmtui.engine.interface import Engine
@@ -33,6 +33,7 @@ from vlmtui.ui.controllers.saving import save_new
 from vlmtui.ui.controllers.taken_apart import TakenApart
 from vlmtui.ui.text import one_line
 from vlmtui.ui.widgets.answer_tokens import AnswerTokens
+from vlmtui.ui.widgets.key_bar import KeyBar
 from vlmtui.ui.widgets.media_parts import MediaParts
 from vlmtui.ui.widgets.prompt_text import PromptText
 from vlmtui.ui.widgets.token_table import HEADING, TokenTable
@@ -138,7 +139,7 @@ class InspectorScreen(Screen[None]):
             yield PromptText(id="template-part")
             yield PromptText(id="request-part")
             yield AnswerTokens(id="answer-part")
-        yield Footer(show_command_palette=False)
+        yield KeyBar()
 
     def on_mount(self) -> None:
         self.query_one(Tabs).can_focus = False

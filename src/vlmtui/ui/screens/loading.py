@@ -11,13 +11,14 @@ from textual.binding import Binding
 from textual.containers import Horizontal, Vertical
 from textual.message import Message
 from textual.screen import Screen
-from textual.widgets import Footer, Static
+from textual.widgets import Static
 
 from vlmtui.registry.match import Model
 from vlmtui.ui.controllers.engine import EngineController, EngineState
 from vlmtui.ui.messages import EngineChanged, EngineLogGrew
 from vlmtui.ui.text import one_line
 from vlmtui.ui.widgets.failure_view import FailureView
+from vlmtui.ui.widgets.key_bar import KeyBar
 from vlmtui.ui.widgets.log_tail import LogTail
 from vlmtui.ui.widgets.model_list import size_text
 from vlmtui.ui.widgets.stage_list import StageList
@@ -69,7 +70,7 @@ class LoadingScreen(Screen[None]):
             yield self._failure
             yield Static("Engine log", id="log-title")
             yield self._log_tail
-        yield Footer(show_command_palette=False)
+        yield KeyBar()
 
     def on_mount(self) -> None:
         self.set_interval(_TICK_S, self._tick)

@@ -7,11 +7,12 @@ from textual.app import ComposeResult
 from textual.binding import Binding
 from textual.containers import Horizontal
 from textual.screen import Screen
-from textual.widgets import Footer, Static
+from textual.widgets import Static
 
 from vlmtui.ui.controllers.engine import EngineController
 from vlmtui.ui.messages import EngineChanged, EngineLogGrew
 from vlmtui.ui.text import one_line
+from vlmtui.ui.widgets.key_bar import KeyBar
 from vlmtui.ui.widgets.log_tail import LogTail, log_line
 
 
@@ -37,7 +38,7 @@ class LogScreen(Screen[None]):
             yield Static(id="count")
         yield Static("The engine has said nothing yet.", id="empty")
         yield LogTail(wrap=True, id="lines")
-        yield Footer(show_command_palette=False)
+        yield KeyBar()
 
     def on_mount(self) -> None:
         self.query_one(LogTail).focus()

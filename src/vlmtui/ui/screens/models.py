@@ -10,7 +10,7 @@ from textual.binding import Binding
 from textual.containers import Horizontal, Vertical, VerticalScroll
 from textual.message import Message
 from textual.screen import Screen
-from textual.widgets import Footer, Input, Static
+from textual.widgets import Input, Static
 
 from vlmtui.engine.machine import Machine
 from vlmtui.errors import VlmtuiError
@@ -22,6 +22,7 @@ from vlmtui.ui.controllers.engine import EngineController, EngineState
 from vlmtui.ui.messages import EngineChanged
 from vlmtui.ui.services import Services
 from vlmtui.ui.text import one_line
+from vlmtui.ui.widgets.key_bar import KeyBar
 from vlmtui.ui.widgets.model_details import ModelDetails
 from vlmtui.ui.widgets.model_list import ModelHeader, ModelList
 
@@ -115,7 +116,7 @@ class ModelsScreen(Screen[None]):
                 yield Static(id="nothing", markup=False)
             with VerticalScroll(id="side", can_focus=False):
                 yield ModelDetails(id="details", markup=False)
-        yield Footer(show_command_palette=False)
+        yield KeyBar()
 
     def on_mount(self) -> None:
         self._fill()

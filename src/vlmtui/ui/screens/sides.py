@@ -17,7 +17,7 @@ from textual.content import Content
 from textual.message import Message
 from textual.screen import Screen
 from textual.widget import Widget
-from textual.widgets import Footer, Static
+from textual.widgets import Static
 
 from vlmtui.domain.sampling import Sampling
 from vlmtui.errors import VlmtuiError
@@ -28,6 +28,7 @@ from vlmtui.ui.screens.asking import NameScreen
 from vlmtui.ui.services import Services
 from vlmtui.ui.text import one_line
 from vlmtui.ui.widgets.diff_view import DiffView
+from vlmtui.ui.widgets.key_bar import KeyBar
 
 NARROW = 100
 """Columns below which one side is shown at a time."""
@@ -104,7 +105,7 @@ class SidesScreen(Screen[None]):
                 yield Static("Raw prompt", id="raw-head", classes="head", markup=False)
                 yield from self.raw_side()
         yield DiffView(id="difference")
-        yield Footer(show_command_palette=False)
+        yield KeyBar()
 
     @property
     def is_narrow(self) -> bool:
