@@ -22,6 +22,15 @@ settings.register_profile("vlmtui", deadline=None)
 settings.load_profile("vlmtui")
 
 
+@pytest.fixture(scope="session", autouse=True)
+def patience() -> Iterator[None]:
+    """A worker that does not answer for five seconds is told to a person; a busy machine may need longer."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("vlmtui.engine.client.ANSWER_TIMEOUT_S", 60.0)
+        patch.setattr("vlmtui.engine.host._LOOK_TIMEOUT_S", 60.0)
+        yield
+
+
 @pytest.fixture
 def short_path() -> Iterator[Path]:
     """A temporary folder whose name is short enough for sockets in it, which `tmp_path` often is not."""

@@ -49,6 +49,7 @@ def test_attach_ask_and_read_the_answer(loaded_worker: Paths, tmp_path: Path, co
         terminal.type("What is in this image?")
         terminal.press("enter")
         terminal.wait_for(first.answer)
+        terminal.wait_for("stop <|im_end|>")
         terminal.type(f"/attach {second.path}")
         terminal.press("enter")
         terminal.wait_for(lambda text: "[Image #2]" in text and second.path.name in text)

@@ -28,7 +28,7 @@ from vlmtui.protocol.endpoint import Endpoint
 from vlmtui.registry.loader import Registry
 from vlmtui.registry.match import resolve
 
-pytestmark = [pytest.mark.engine, pytest.mark.e2e, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.engine, pytest.mark.e2e]
 
 CIRCLE = str(bundled("samples") / "circle.png")
 SHAPES = str(bundled("samples") / "two-shapes.png")

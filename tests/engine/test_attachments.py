@@ -212,7 +212,6 @@ def test_an_image_sent_in_five_turns_is_processed_once(
         env=worker_environment(os.environ, endpoint),
         capture_output=True,
         check=False,
-        timeout=200,
     )
     assert done.returncode == 0, done.stderr[-3000:].decode()
     found = json.loads(done.stdout.splitlines()[-1])

@@ -33,7 +33,7 @@ from vlmtui.paths import Paths
 from vlmtui.protocol.endpoint import Endpoint
 from vlmtui.registry.match import Model
 
-pytestmark = [pytest.mark.engine, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.engine, pytest.mark.timeout(1800)]
 
 
 class Life:
@@ -131,6 +131,7 @@ async def test_an_answer_goes_on_without_its_client_and_nothing_is_loaded_again(
     async for event in events:
         if isinstance(event, Delta):
             break
+    await client.set_keep_alive(60)  # it may be done before the next one comes
     await client.close()
     again = await life.open()
     assert again.attached
@@ -141,6 +142,7 @@ async def test_an_answer_goes_on_without_its_client_and_nothing_is_loaded_again(
     tokens = sum(event.tokens for event in resumed if isinstance(event, Delta))
     assert tokens == resumed[-1].usage.completion_tokens > 50
     await again.forget(request.request_id)
+    await again.set_keep_alive(0)
     await again.close()
     assert await life.nothing_is_left()
 

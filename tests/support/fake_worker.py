@@ -144,10 +144,11 @@ class FakeWorker:
         self.spawn(self.report_load(writer))
         while (line := await read_line(reader)) is not None:
             self.take(decode_client_message(line), writer)
+        was_user = writer not in self.visitors
         self.clients.discard(writer)
         self.visitors.discard(writer)
         writer.close()
-        if self.keep_alive_s == 0 and not self.clients:
+        if self.keep_alive_s == 0 and was_user and not self.clients - self.visitors:
             self.over.set()
 
     async def greet(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:

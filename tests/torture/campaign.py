@@ -28,9 +28,6 @@ Blow = Literal["app", "server", "guardian", "core", "hang-up", "disk full", "dra
 BLOWS: tuple[Blow, ...] = ("app", "server", "guardian", "core", "hang-up", "disk full", "draft", "none")
 _ROOT = Path(__file__).parents[2]
 _WORDS = 150
-_KEPT_LATE_S = 3.0
-"""What was on the screen so long before the blow has to be in the store: text is stored every second, but a disk may
-be slow."""
 _START_S, _END_S = 120.0, 60.0
 
 
@@ -61,11 +58,22 @@ class Asked:
 class Campaign:
     """Everything lives below one folder, which must have a short name (sockets)."""
 
-    def __init__(self, folder: Path, *, seed: int, engine: EngineKind = "scripted", keep_alive_s: float = 3.0) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        seed: int,
+        engine: EngineKind = "scripted",
+        keep_alive_s: float = 3.0,
+        kept_after_s: float = 3.0,
+    ) -> None:
+        """`kept_after_s`: what was on the screen so long before the blow has to be in the store. Text is stored every
+        second, but a disk may be slow."""
         self.folder = folder
         self.random = Random(seed)
         self.engine: EngineKind = engine
         self.keep_alive_s = keep_alive_s
+        self.kept_after_s = kept_after_s
         self.paths = Paths.below(folder / "data")
         self.full = folder / "full"
         self.asked: list[Asked] = []
@@ -163,7 +171,7 @@ class Campaign:
             terminal.wait_for(lambda text, two=two: two in _flat(text, asked.question), timeout=_START_S)  # type: ignore[misc]
             seen.append((time.monotonic(), place))
         now = time.monotonic()
-        stored = max((place for at, place in seen if now - at > _KEPT_LATE_S), default=0)
+        stored = max((place for at, place in seen if now - at > self.kept_after_s), default=0)
         self.demanded += stored
         return " ".join(words[:stored])
 
@@ -294,9 +302,12 @@ def _role(process: psutil.Process) -> str:
     return "core" if any("EngineCore" in part for part in command) or "-c" in command else ""
 
 
-def run(folder: Path, *, rounds: int, seed: int, engine: EngineKind = "scripted") -> Campaign:
+def run(
+    folder: Path, *, rounds: int, seed: int, engine: EngineKind = "scripted", kept_after_s: float = 3.0
+) -> Campaign:
     """A campaign of so many rounds; the first ones have each blow once."""
-    campaign = Campaign(folder, seed=seed, engine=engine, keep_alive_s=3.0 if engine == "scripted" else 60.0)
+    keep_alive_s = 3.0 if engine == "scripted" else 60.0
+    campaign = Campaign(folder, seed=seed, engine=engine, keep_alive_s=keep_alive_s, kept_after_s=kept_after_s)
     order = list(BLOWS)
     campaign.random.shuffle(order)
     started = time.monotonic()

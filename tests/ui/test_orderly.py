@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 
 import pytest
 from textual import events
@@ -87,9 +88,17 @@ async def test_a_paste_keeps_its_place() -> None:
         assert app.noted == ["answer 'pasted ba'"]
 
 
-async def test_one_that_comes_to_no_end_holds_the_others_for_a_while_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(orderly, "_HELD_S", 0.2)
+async def test_a_process_that_stands_still_changes_no_order() -> None:
+    app = Small()
+    async with app.run_test() as pilot:
+        app.come("o", *"abc", *["left"] * 3, "d", "enter")
+        for _ in range(3):
+            await asyncio.sleep(0)
+            time.sleep(orderly._LOOKS * orderly._LOOK_S + 0.1)
+        await until(pilot, lambda: app.noted == ["answer 'dabc'"])
 
+
+async def test_one_that_comes_to_no_end_holds_the_others_for_a_while_only() -> None:
     class Stuck(Static, can_focus=True):
         async def on_key(self, event: events.Key) -> None:
             if event.key == "w":

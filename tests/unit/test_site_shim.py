@@ -33,9 +33,9 @@ class library:
 """
 
 
-def run_python(code: str, *path: Path) -> subprocess.CompletedProcess[str]:
+def run_python(code: str, *path: Path, **more: str) -> subprocess.CompletedProcess[str]:
     """Run `code` in a fresh Python whose PYTHONPATH holds the hooks' folder and then `path`."""
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, (SITE, *path)))}
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, (SITE, *path))), **more}
     return subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False)
 
 
@@ -145,3 +145,13 @@ def test_the_installed_torchvision_imports() -> None:
     done = run_python("import torchvision.transforms.v2; print('imported')")
 
     assert done.stdout.strip() == "imported", done.stderr
+
+
+def test_a_child_whose_parent_ended_before_it_was_ready_ends() -> None:
+    child = "print('lives')  # multiprocessing.spawn"
+    assert run_python(child, VLMTUI_PARENT_DEATH="1").stdout == "lives\n"
+    # Who takes an orphan in is of another session than the engine's processes: here the child is.
+    orphan = f"import os, sys; os.setsid(); os.execv(sys.executable, [sys.executable, '-c', {child!r}])"
+    assert run_python(f"if not __import__('os').fork(): {orphan}\nimport os; os.wait()").stdout == "lives\n"
+    alone = f"if not __import__('os').fork(): {orphan}\nimport os; print(os.wait()[1])"
+    assert run_python(alone, VLMTUI_PARENT_DEATH="1").stdout == "256\n"

@@ -12,6 +12,7 @@ import signal
 import subprocess
 import sys
 import time
+from multiprocessing.synchronize import Event
 from pathlib import Path
 
 from vlmtui.worker import guardian
@@ -19,16 +20,20 @@ from vlmtui.worker import guardian
 DEAF = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(600)"
 
 
-def linger() -> None:
+def linger(is_there: Event) -> None:
     """A child as vLLM has them: ignores SIGTERM and never ends."""
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    is_there.set()
     time.sleep(600)
 
 
 def main() -> None:
     guardian.die_with_parent(int(sys.argv[sys.argv.index("--guardian") + 1]))
-    child = multiprocessing.get_context("spawn").Process(target=linger)
+    context = multiprocessing.get_context("spawn")
+    is_there = context.Event()
+    child = context.Process(target=linger, args=(is_there,))
     child.start()
+    assert is_there.wait(60)
     deaf = subprocess.Popen([sys.executable, "-c", DEAF], start_new_session=True)
     # An orphan: its own parent is gone, so that the guardian inherits it.
     orphan = subprocess.check_output(
@@ -36,11 +41,11 @@ def main() -> None:
          " start_new_session=True, stdout=subprocess.DEVNULL).pid)"]
     )  # fmt: skip
     pids = {"server": os.getpid(), "child": child.pid, "deaf": deaf.pid, "orphan": int(orphan)}
+    if os.environ.get("OBSTINATE_DEAF"):
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
     target = Path(os.environ["OBSTINATE_PIDS"])
     target.with_suffix(".new").write_text(json.dumps(pids))
     target.with_suffix(".new").rename(target)
-    if os.environ.get("OBSTINATE_DEAF"):
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)
     time.sleep(600)
 
 

@@ -165,6 +165,10 @@ class WorkerClient:
     async def set_keep_alive(self, seconds: float | None) -> None:
         await self._send(SetKeepAlive(seconds))
 
+    @property
+    def is_connected(self) -> bool:
+        return not self._gone.is_set()
+
     async def closed(self) -> VlmtuiError | None:
         await self._gone.wait()
         return self._cause

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import time
+import weakref
 from contextlib import AsyncExitStack, suppress
 from functools import partial
 from typing import TYPE_CHECKING
@@ -47,8 +48,14 @@ class WorkerHost:
         self._paths = paths
         self._launcher = launcher or Launcher()
         self._children: list[subprocess.Popen[bytes]] = []
+        self._clients: weakref.WeakSet[WorkerClient] = weakref.WeakSet()
 
     async def open(self, spec: LoadSpec, *, client: str, keep_alive_s: float | None) -> WorkerClient:
+        found = await self._open(spec, client, keep_alive_s)
+        self._clients.add(found)
+        return found
+
+    async def _open(self, spec: LoadSpec, client: str, keep_alive_s: float | None) -> WorkerClient:
         endpoint = Endpoint.of(self._paths, spec)
         async with locked(endpoint.lock):
             with suppress(OSError):
@@ -90,7 +97,9 @@ class WorkerHost:
         known = {endpoint.worker_id for endpoint in Endpoint.all(self._paths)}
         for worker_id in sorted(await asyncio.to_thread(living_homes, self._paths.runtime) - known):
             found.append(FoundWorker(Endpoint.named(self._paths, worker_id), None, None))
-        return [worker for worker in found if await self._is_left(worker.endpoint)]
+        used = {client.endpoint.worker_id for client in self._clients if client.is_connected}
+        others = [worker for worker in found if worker.endpoint.worker_id not in used]
+        return [worker for worker in others if await self._is_left(worker.endpoint)]
 
     async def stop(self, pid: int) -> bool:
         for endpoint in Endpoint.all(self._paths):

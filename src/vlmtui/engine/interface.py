@@ -115,8 +115,8 @@ class EngineHost(Protocol):
         ...
 
     async def leftovers(self) -> list[FoundWorker]:
-        """Workers of this user's that live but cannot be used: they do not answer, or their socket is gone. Processes
-        that are not vlmtui's are never among them."""
+        """Workers of this user's that live but cannot be used: they do not answer, or their socket is gone. Those that
+        this host has open, and processes that are not vlmtui's, are never among them."""
         ...
 
     async def stop_worker(self, endpoint: Endpoint) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Sequence
-from contextlib import suppress
 from typing import Any, TypeVar
 
 from textual import events
@@ -16,8 +15,8 @@ from textual.widget import Widget
 
 ReturnType = TypeVar("ReturnType")
 
-_HELD_S = 1.0
-"""How long keys wait for one that comes to no end. They are not lost: they act then."""
+_LOOKS, _LOOK_S = 20, 0.05
+"""How often it is looked whether a key has acted, and how far apart. Then the others wait no more; none is lost."""
 
 
 class OrderlyApp(App[ReturnType]):
@@ -51,15 +50,19 @@ class OrderlyApp(App[ReturnType]):
         self._acting = asyncio.create_task(self._follow(target, screens))
 
     async def _follow(self, target: MessagePump, screens: Sequence[Screen[Any]]) -> None:
-        follows = self._take_all
-        with suppress(TimeoutError):
-            async with asyncio.timeout(_HELD_S):
-                await _risen(target)  # the key
-                await _risen(target)  # the messages that came of it
-                if self.screen_stack and self.screen not in screens:
-                    await _risen(self.screen)  # the screen that came of it
-            follows = self._take_one
-        self.call_later(follows)
+        acted = asyncio.create_task(self._acted(target, screens))
+        for _ in range(_LOOKS):  # not by the clock alone: when the whole process stands still, nothing can act
+            if acted.done():
+                break
+            await asyncio.wait({acted}, timeout=_LOOK_S)
+        self.call_later(self._take_one if acted.done() else self._take_all)
+        acted.cancel()
+
+    async def _acted(self, target: MessagePump, screens: Sequence[Screen[Any]]) -> None:
+        await _risen(target)  # the key
+        await _risen(target)  # the messages that came of it
+        if self.screen_stack and self.screen not in screens:
+            await _risen(self.screen)  # the screen that came of it
 
     async def _take_one(self) -> None:
         self._acting = None

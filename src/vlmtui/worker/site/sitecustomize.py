@@ -98,7 +98,7 @@ def die_with_parent() -> None:
     vLLM's engine core and GPU workers outlive a killed parent otherwise. Others are left alone: the signal comes when
     the *thread* that started the process ends, which compilers and the like are started from.
     """
-    from os import environ
+    from os import _exit, environ, getppid, getsid
 
     if environ.get("VLMTUI_PARENT_DEATH") and any("multiprocessing.spawn" in part for part in sys.orig_argv):
         import ctypes
@@ -107,6 +107,8 @@ def die_with_parent() -> None:
         set_parent_death_signal = 1
         if sys.platform.startswith("linux"):
             ctypes.CDLL(None).prctl(set_parent_death_signal, SIGKILL, 0, 0, 0)
+            if getsid(getppid()) != getsid(0):  # it ended before: another session's process has taken its place
+                _exit(1)
 
 
 HOOKS: tuple[Callable[[], None], ...] = (die_with_parent, watch_for_torchvision, run_next_sitecustomize)
