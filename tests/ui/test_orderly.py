@@ -6,7 +6,7 @@ import asyncio
 import time
 
 import pytest
-from textual import events
+from textual import events, work
 from textual.app import ComposeResult
 from textual.binding import Binding
 from textual.screen import Screen
@@ -14,7 +14,7 @@ from textual.widgets import Input, Static
 
 from tests.support.waiting import until
 from vlmtui.ui import orderly
-from vlmtui.ui.orderly import OrderlyApp
+from vlmtui.ui.orderly import OPENING, OrderlyApp
 
 
 class Field(Screen[str]):
@@ -35,6 +35,8 @@ class Small(OrderlyApp[None]):
     BINDINGS = [
         Binding("o", "open", "Open"),
         Binding("f6", "note('f6')", "Note", priority=True),
+        Binding("p", "prepare", "Open after a while"),
+        Binding("r", "refuse", "Do not open"),
         *(Binding(letter, f"note('{letter}')", letter) for letter in "xyz"),
     ]
 
@@ -52,6 +54,16 @@ class Small(OrderlyApp[None]):
     def action_open(self) -> None:
         self.push_screen(Field(), lambda answer: self.noted.append(f"answer {answer!r}"))
 
+    @work(group=OPENING)
+    async def action_prepare(self) -> None:
+        await asyncio.sleep(0.1)
+        self.noted.append(f"answer {await self.push_screen_wait(Field())!r}")
+
+    @work(group=OPENING)
+    async def action_refuse(self) -> None:
+        await asyncio.sleep(0.1)
+        self.noted.append("refused")
+
     def come(self, *keys: str) -> None:
         """All of them at once, as a slow connection brings them."""
         for key in keys:
@@ -67,6 +79,8 @@ class Small(OrderlyApp[None]):
         ("o a f6 b escape f6", ["f6 in 'a'", "answer ''", "f6"]),
         ("o escape o x enter y", ["answer ''", "answer 'x'", "y"]),
         ("o enter enter x", ["answer ''", "x"]),
+        ("p a x enter y", ["answer 'ax'", "y"]),
+        ("r x p escape r y", ["refused", "x", "answer ''", "refused", "y"]),
     ],
 )
 async def test_each_acts_on_what_the_one_before_left(keys: str, noted: list[str]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence, Set
 from typing import Any, TypeVar
 
 from textual import events
@@ -12,11 +12,15 @@ from textual.app import App
 from textual.message_pump import MessagePump
 from textual.screen import Screen
 from textual.widget import Widget
+from textual.worker import Worker
 
 ReturnType = TypeVar("ReturnType")
 
+OPENING = "modal"
+"""The group of the workers that show a screen, and wait for what is chosen there."""
 _LOOKS, _LOOK_S = 20, 0.05
 """How often it is looked whether a key has acted, and how far apart. Then the others wait no more; none is lost."""
+_SOON_S = 0.005
 
 
 class OrderlyApp(App[ReturnType]):
@@ -43,14 +47,14 @@ class OrderlyApp(App[ReturnType]):
 
     async def _take(self, event: events.Key | events.Paste) -> None:
         target = self.focused or self.screen
-        screens = self.screen_stack
+        screens, workers = self.screen_stack, set(self.workers)
         await super().on_event(event)
         while _is_written(target, event) and self._waiting and _is_written(target, self._waiting[0]):
             await super().on_event(self._waiting.popleft())
-        self._acting = asyncio.create_task(self._follow(target, screens))
+        self._acting = asyncio.create_task(self._follow(self._acted(target, screens, workers)))
 
-    async def _follow(self, target: MessagePump, screens: Sequence[Screen[Any]]) -> None:
-        acted = asyncio.create_task(self._acted(target, screens))
+    async def _follow(self, acting: Coroutine[Any, Any, None]) -> None:
+        acted = asyncio.create_task(acting)
         for _ in range(_LOOKS):  # not by the clock alone: when the whole process stands still, nothing can act
             if acted.done():
                 break
@@ -58,9 +62,14 @@ class OrderlyApp(App[ReturnType]):
         self.call_later(self._take_one if acted.done() else self._take_all)
         acted.cancel()
 
-    async def _acted(self, target: MessagePump, screens: Sequence[Screen[Any]]) -> None:
+    async def _acted(self, target: MessagePump, screens: Sequence[Screen[Any]], workers: Set[Worker[Any]]) -> None:
         await _risen(target)  # the key
         await _risen(target)  # the messages that came of it
+        opening = [worker for worker in self.workers if worker.group == OPENING and worker not in workers]
+        while (  # noqa: ASYNC110 - no event tells of both
+            self.screen_stack and self.screen in screens and not all(worker.is_finished for worker in opening)
+        ):
+            await asyncio.sleep(_SOON_S)
         if self.screen_stack and self.screen not in screens:
             await _risen(self.screen)  # the screen that came of it
 
