@@ -16,20 +16,23 @@ from pathlib import Path
 import pyte
 import pytest
 
-from vlmtui.ui.output import WAITING_MAX
+WAITING_MAX = 32 * 1024
+"""A little, so that a slow machine fills it too."""
 
-_PROGRAM = """
+_PROGRAM = f"""
 import asyncio, sys
 from pathlib import Path
 from tests.support.scripted_engine import Hold, ScriptedEngine, ScriptedHost
 from vlmtui.config.settings import Settings
 from vlmtui.paths import Paths
 from vlmtui.registry.loader import Registry
+from vlmtui.ui import output
 from vlmtui.ui.app import VlmtuiApp
 from vlmtui.ui.controllers.keeper import Keeper
 from vlmtui.ui.services import Services
 
 folder = Path(sys.argv[1])
+output.WAITING_MAX = {WAITING_MAX}
 shutdown = ScriptedEngine.shutdown
 async def noted(self):
     await asyncio.sleep(0)

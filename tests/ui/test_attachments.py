@@ -298,8 +298,9 @@ async def test_another_page_and_a_still_picture(chatting: StartChat, tmp_path: P
     pages[0].save(tmp_path / "moves.gif", save_all=True, append_images=pages[1:], duration=100)
     async with chatting() as chat:
         chat.screen.attach_files([tmp_path / "scan.tif", tmp_path / "moves.gif"])
+        await chat.until(lambda: "has 3 pages" in chat.notes)
+        await chat.until(lambda: "/still" in chat.notes)
         await chat.until(lambda: chat.composer.text == "[Image #1][Video #2]")
-        await chat.until(lambda: "has 3 pages" in chat.notes and "/still" in chat.notes)
         await chat.send("/page 3")
         await chat.until(lambda: chat.controller.staged[0].name == "scan.tif (page 3)")
         await chat.send("/still 2")

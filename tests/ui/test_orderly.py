@@ -17,7 +17,7 @@ from vlmtui.ui import orderly
 from vlmtui.ui.orderly import OPENING, OrderlyApp
 
 
-class Field(Screen[str]):
+class Field(Screen[object]):
     """A dialog with one line."""
 
     BINDINGS = [Binding("escape", "dismiss('')", "Back")]

@@ -75,12 +75,12 @@ class OrderlyApp(App[ReturnType]):
 
     async def _take_one(self) -> None:
         self._acting = None
-        if self._waiting:
+        if self._waiting and self.screen_stack:
             await self._take(self._waiting.popleft())
 
     async def _take_all(self) -> None:
         self._acting = None
-        while self._waiting:
+        while self._waiting and self.screen_stack:
             await super().on_event(self._waiting.popleft())
 
 

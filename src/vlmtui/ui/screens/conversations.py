@@ -118,9 +118,10 @@ class ConversationsScreen(Screen[None]):
 
     @dataclass
     class ListChanged(Message):
-        """The list is another; `highlight` names the conversation to go to."""
+        """The list is another; `highlight` names the conversation to go to, `searched` what was searched for."""
 
         highlight: ConversationId | None = None
+        searched: str = ""
 
     @dataclass
     class StoreFailed(Message):
@@ -180,8 +181,10 @@ class ConversationsScreen(Screen[None]):
 
     @on(ListChanged)
     def _list_changed(self, event: ListChanged) -> None:
-        found = self.conversations
-        self._view.show(found.entries, highlight=event.highlight)
+        found, highlight = self.conversations, event.highlight
+        if event.searched and event.searched != self._moved_in and found.entries:
+            highlight = found.entries[0].id
+        self._view.show(found.entries, highlight=highlight)
         count = f"{len(found.entries):,}{'' if found.is_whole else '+'}"
         self.query_one("#count", Static).update(f"{count} found" if found.query else count)
         nothing = self.query_one("#nothing", Static)
@@ -367,9 +370,7 @@ class ConversationsScreen(Screen[None]):
         except VlmtuiError as error:
             self.post_message(self.StoreFailed(error))
             return
-        found = self.conversations.entries
-        stays = not query or query == self._moved_in
-        self.post_message(self.ListChanged(None if stays or not found else found[0].id))
+        self.post_message(self.ListChanged(searched=query))
 
     @work(group="more", exclusive=True)
     async def _load_more(self) -> None:

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 from textual import work
 from textual.screen import Screen
-from textual.timer import Timer
 
 from vlmtui.errors import ErrorKind, VlmtuiError
 from vlmtui.paths import private_dir
@@ -41,7 +40,6 @@ class SourcesScreen(Screen[None]):
         self._folder = Path.cwd()
         self.recent = RecentFolders(services.paths.state / "folders.json")
         self._inbox: Inbox | None = None
-        self._inbox_timer: Timer | None = None
         self._arrived: list[Path] = []
         self._look = Look()
 
@@ -134,27 +132,29 @@ class SourcesScreen(Screen[None]):
         folder = self.services.paths.inbox
         try:
             private_dir(folder)
-            self._inbox = self._inbox or await asyncio.to_thread(Inbox, folder)
+            inbox = await asyncio.to_thread(Inbox, folder) if self._inbox is None else None
         except VlmtuiError as error:
             self.tell_error(error)
             return
-        if self._inbox_timer is None:
-            self._inbox_timer = self.set_interval(_INBOX_EVERY_S, self._look_into_inbox)
+        if inbox is not None:
+            self._inbox = inbox
+            self._watch_inbox(inbox)
         line = scp_line(folder)
         self.app.copy_to_clipboard(line)
         self.notify(f"{one_line(line)}\n(copied) New files there are offered here.", timeout=15, markup=False)
 
     @work(group="inbox", exclusive=True)
-    async def _look_into_inbox(self) -> None:
-        assert self._inbox is not None
-        try:
-            arrived = await asyncio.to_thread(self._inbox.scan)
-        except VlmtuiError:
-            return
-        if arrived:
-            self._arrived += arrived
-            names = ", ".join(one_line(path.name) for path in arrived[:3]) + (" …" if len(arrived) > 3 else "")
-            self.notify(f"In the inbox: {names}. Alt+I attaches.", timeout=15, markup=False)
+    async def _watch_inbox(self, inbox: Inbox) -> None:
+        while True:
+            await asyncio.sleep(_INBOX_EVERY_S)
+            try:
+                arrived = await asyncio.to_thread(inbox.scan)
+            except VlmtuiError:
+                continue
+            if arrived:
+                self._arrived += arrived
+                names = ", ".join(one_line(path.name) for path in arrived[:3]) + (" …" if len(arrived) > 3 else "")
+                self.notify(f"In the inbox: {names}. Alt+I attaches.", timeout=15, markup=False)
 
     @work(group="modal")
     async def _browse(self) -> None:

@@ -19,7 +19,7 @@ class KeyBar(Footer):
             self.call_after_refresh(self._say)
 
     async def _say(self) -> None:
-        if not self.is_attached:  # the screen has been left since
+        if not self.is_attached or self._pruning:  # the screen has been left since
             return
         says = [
             (binding.action, self.app.get_key_display(binding), binding.description, enabled, tooltip)
