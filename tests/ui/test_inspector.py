@@ -295,8 +295,9 @@ async def test_the_frames_of_a_video_with_their_times(tmp_path: Path) -> None:
             app = await opened(pilot)
             await pilot.press("3")
             await until(pilot, lambda app=app: "8: 0.00 s" in app.text())  # type: ignore[misc]
-            pictures = app.inspector.query(MediaParts).first().query("#picture > *")
-            await until(pilot, lambda pictures=pictures, mode=mode: (len(pictures) > 1) == (mode == "halfcell"))  # type: ignore[misc]
+            parts = app.inspector.query_one(MediaParts)  # a query keeps what it found first
+            wanted = mode == "halfcell"
+            await until(pilot, lambda parts=parts, wanted=wanted: (len(parts.query("#picture > *")) > 1) == wanted)  # type: ignore[misc]
 
 
 async def test_a_file_that_is_gone_is_said(circle: Attachment, tmp_path: Path) -> None:
@@ -334,6 +335,7 @@ async def test_from_the_chat(chatting: StartChat, circle: Attachment) -> None:
         assert isinstance(chat.app.screen, InspectorScreen)
         assert chat.app.screen.inspected.answer == "First."
         await chat.pilot.press("escape")
+        await chat.until(lambda: isinstance(chat.app.screen, ChatScreen))
         chat.app.run_action_id("inspect", "7")
         await chat.until(lambda: "no message 7" in chat.notes)
 

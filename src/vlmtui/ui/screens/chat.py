@@ -159,6 +159,8 @@ class ChatScreen(KeepingScreen):
     async def action_regenerate(self) -> None:
         """Ask for another answer to the last turn."""
         suspect = await self.chat.suspect_again()
+        if not self.is_attached:  # left while the store was asked
+            return
         if suspect is not None and self.chat.running is None:
             self.ask_first(suspect, self._regenerate)
         else:
