@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
 from textual.widgets import Static
 
 from tests.support.scripted_engine import Die, Fail, Hold
@@ -147,3 +148,27 @@ async def test_a_failure_tells_its_technical_part_and_of_the_engine_only_where_t
         assert "Shorten it." in note
         assert "Ctrl+R" in note
         assert "once the engine" not in note
+
+
+async def test_a_chat_that_is_left_while_the_store_is_asked_begins_nothing(
+    chatting: StartChat, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with chatting(["One."]) as chat:
+        await chat.send("Hello")
+        await chat.until(lambda: chat.controller.running is None and bool(chat.controller.exchanges))
+        asked, go_on = asyncio.Event(), asyncio.Event()
+
+        async def slowly() -> None:
+            asked.set()
+            await go_on.wait()
+
+        monkeypatch.setattr(chat.controller, "suspect_again", slowly)
+        left = chat.screen
+        again = asyncio.create_task(left.action_regenerate())
+        await asked.wait()
+        chat.app.show_chat()
+        await chat.until(lambda: not left.is_attached)
+        go_on.set()
+        await again
+        await left.show_conversation()
+        assert chat.controller.running is None

@@ -16,6 +16,7 @@ from textual.binding import Binding
 from textual.dom import DOMNode
 
 import vlmtui.ui
+from vlmtui.ui.orderly import OPENING
 
 
 def every_binding() -> Iterator[tuple[str, Binding]]:
@@ -54,3 +55,14 @@ def test_no_two_widgets_share_a_name_and_with_it_their_styles() -> None:
             names.update(node.name for node in ast.parse(path.read_text()).body if isinstance(node, ast.ClassDef))
     assert names
     assert [name for name, count in names.items() if count > 1] == []
+
+
+def test_keys_know_of_every_screen_that_is_being_prepared() -> None:
+    found = 0
+    for file in Path(vlmtui.ui.__file__).parent.rglob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text())):
+            if isinstance(node, ast.AsyncFunctionDef) and "push_screen_wait(" in ast.unparse(node):
+                for decorator in map(ast.unparse, node.decorator_list):
+                    found += 1
+                    assert f"group={OPENING!r}" in decorator, f"{file.name}: {node.name} {decorator}"
+    assert found > 10

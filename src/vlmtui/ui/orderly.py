@@ -17,7 +17,7 @@ from textual.worker import Worker
 ReturnType = TypeVar("ReturnType")
 
 OPENING = "modal"
-"""The group of the workers that show a screen, and wait for what is chosen there."""
+"""The group of every worker that shows a screen and waits for what is chosen there: keys wait for that screen."""
 _LOOKS, _LOOK_S = 20, 0.05
 """How often it is looked whether a key has acted, and how far apart. Then the others wait no more; none is lost."""
 _SOON_S = 0.005
@@ -35,7 +35,7 @@ class OrderlyApp(App[ReturnType]):
         super().__init__()
         self._waiting: deque[events.Key | events.Paste] = deque()
         self._acting: asyncio.Task[None] | None = None
-        """Ends when the one before has done what it does, and those that wait have been taken up."""
+        """From the moment one is taken up until the next may be."""
 
     async def on_event(self, event: events.Event) -> None:
         if not isinstance(event, events.Key | events.Paste) or event.is_forwarded or not self.screen_stack:

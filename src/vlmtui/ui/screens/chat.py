@@ -175,8 +175,11 @@ class ChatScreen(KeepingScreen):
         await self.show_conversation()
 
     async def show_conversation(self) -> None:
-        """Show what the conversation is now. May be called before the screen stands, and waits for that."""
+        """Show what the conversation is now. May be called before the screen stands, and waits for that; one that was
+        left while the store was asked has nothing to show."""
         await self._stands.wait()
+        if not self.is_attached:
+            return
         transcript = self._transcript
         await transcript.clear()
         if self.chat.exchanges:

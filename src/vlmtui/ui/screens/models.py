@@ -31,7 +31,7 @@ _WIDE = 100
 
 
 class ModelFilter(Input):
-    """The filter line. Enter is bound here, where the arrows are: a priority binding would overtake them."""
+    """The filter line. Enter is bound here, where the arrows are."""
 
     BINDINGS = [
         Binding("enter", "submit", "Load", id="models.load", tooltip="Load the highlighted model."),
