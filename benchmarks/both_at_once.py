@@ -18,15 +18,16 @@ from pathlib import Path
 import msgspec
 
 from vlmtui.domain.conversation import user_turn
-from vlmtui.domain.engine import EngineReady, Finished, GenerateRequest
+from vlmtui.domain.engine import EngineReady
+from vlmtui.domain.generation import Finished, GenerateRequest
 from vlmtui.domain.sampling import Sampling
-from vlmtui.engine.client import WorkerClient
-from vlmtui.engine.host import WorkerHost
-from vlmtui.engine.session import PromptMode, make_request
+from vlmtui.engine.local.client import WorkerClient
+from vlmtui.engine.local.host import WorkerHost
 from vlmtui.media.stage import stage
 from vlmtui.paths import Paths, sample_image
 from vlmtui.registry.loader import Registry
 from vlmtui.registry.match import Model, resolve
+from vlmtui.session.generation import PromptMode, make_request
 
 TOKENS = 400
 BUDGET = 1.25

@@ -27,20 +27,20 @@ from textual.widgets import Input
 from tests.support.scripted_engine import ScriptedHost
 from vlmtui.config.settings import Settings
 from vlmtui.domain.conversation import user_turn
-from vlmtui.domain.engine import Timings, Usage
+from vlmtui.domain.generation import Timings, Usage
 from vlmtui.media.stage import stage
 from vlmtui.paths import Paths
 from vlmtui.registry.loader import Registry
-from vlmtui.store.records import Outcome, Recipe, Statistics
+from vlmtui.session.async_store import AsyncStore
+from vlmtui.store.records import GenerationRecord, Outcome, Statistics
 from vlmtui.store.store import Store
 from vlmtui.ui.app import ExitReport, VlmtuiApp
-from vlmtui.ui.controllers.keeper import Keeper
-from vlmtui.ui.graphics import Graphics
-from vlmtui.ui.screens.chat import ChatScreen
-from vlmtui.ui.screens.conversations import ConversationsScreen
+from vlmtui.ui.chat.screen import ChatScreen
+from vlmtui.ui.chat.transcript import Transcript
+from vlmtui.ui.conversations.conversation_list import ConversationListView
+from vlmtui.ui.conversations.screen import ConversationsScreen
 from vlmtui.ui.services import Services
-from vlmtui.ui.widgets.conversation_list import ConversationListView
-from vlmtui.ui.widgets.transcript import Transcript
+from vlmtui.ui.terminal.graphics import Graphics
 
 SHORT, LONG = (20, 5), (2_000, 500)
 """Turns and images."""
@@ -75,7 +75,7 @@ def fill(folder: Path, turns: int, images: int) -> None:
                 Image.new("RGB", (64, 48), (number % 256, number // 256 * 50, 90)).save(path)
                 items = [stage(path, paths.media)]
             asked = store.add_turn(conversation, leaf, user_turn(f"question {number} of many words", items))
-            leaf = store.begin_answer(asked, Recipe(model="shapes", prompt=f"question {number} " * 20))
+            leaf = store.begin_answer(asked, GenerationRecord(model="shapes", prompt=f"question {number} " * 20))
             store.end_answer(leaf, f"{_ANSWER}\nAnswer {number}.", _COMPLETE)
     store.close()
 
@@ -98,7 +98,7 @@ async def measure(folder: Path, turns: int) -> dict[str, float]:
             registry=Registry.bundled(),
             host=ScriptedHost(),
             settings=Settings(graphics="halfcell"),
-            keeper=Keeper(paths),
+            store=AsyncStore(paths),
             keep_alive_s=1,
             initial_model="shapes",
         )
@@ -108,7 +108,7 @@ async def measure(folder: Path, turns: int) -> dict[str, float]:
     async with app.run_test(size=_SIZE) as pilot:
         await until(pilot, lambda: isinstance(app.screen, ChatScreen))
         await pilot.pause()
-        conversation = (await app.services.keeper.run(lambda store: store.conversations()))[0].conversation.id
+        conversation = (await app.services.store.run(lambda store: store.conversations()))[0].conversation.id
         transcript = app.screen.query_one(Transcript)
         started = time.perf_counter()
         app.open_conversation(conversation)
@@ -141,7 +141,7 @@ async def _page_through(
 
 async def _search(app: VlmtuiApp, pilot: Pilot[ExitReport | None], words: str) -> float:
     """Milliseconds from the word to its conversation in the list."""
-    app.action_conversations()
+    app.run_action_id("conversations")
     await until(pilot, lambda: isinstance(app.screen, ConversationsScreen) and bool(app.screen.query("#search")))
     listed = app.screen.query_one(ConversationListView)
     await until(pilot, lambda: bool(listed.entries))

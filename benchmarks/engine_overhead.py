@@ -22,17 +22,18 @@ from typing import Any
 import msgspec
 
 from vlmtui.domain.conversation import user_turn
-from vlmtui.domain.engine import Delta, EngineReady
+from vlmtui.domain.engine import EngineReady
+from vlmtui.domain.generation import Delta
 from vlmtui.domain.sampling import Sampling
-from vlmtui.engine.host import WorkerHost
 from vlmtui.engine.interface import Engine
-from vlmtui.engine.process import worker_environment
-from vlmtui.engine.session import make_request
+from vlmtui.engine.local.host import WorkerHost
+from vlmtui.engine.local.launcher import worker_environment
 from vlmtui.paths import Paths
 from vlmtui.protocol.endpoint import Endpoint
 from vlmtui.registry.loader import Registry
 from vlmtui.registry.match import Model, resolve
-from vlmtui.worker.engine_args import CPU_ENVIRONMENT, ENVIRONMENT, engine_arguments
+from vlmtui.session.generation import make_request
+from vlmtui.worker.backends.vllm.engine_args import CPU_ENVIRONMENT, ENVIRONMENT, engine_arguments
 
 TOKENS = 400
 BUDGET = 0.97

@@ -31,21 +31,21 @@ from rich.segment import Segment, Segments
 from textual.app import App, ComposeResult
 from textual.containers import VerticalScroll
 
-from vlmtui import garbage
+from vlmtui import gc_policy
 from vlmtui.domain.attachment import VideoSampling
 from vlmtui.domain.conversation import Media, Turn
+from vlmtui.media.frames import sample_frames
 from vlmtui.media.stage import stage
 from vlmtui.media.thumbnails import thumbnail
-from vlmtui.media.video import sample_frames
 from vlmtui.paths import Paths
-from vlmtui.ui.controllers.draft import Draft
-from vlmtui.ui.controllers.history import PromptHistory
-from vlmtui.ui.graphics import Graphics
-from vlmtui.ui.themes import VARIABLES
+from vlmtui.session.draft import Draft
+from vlmtui.session.prompt_history import PromptHistory
+from vlmtui.ui.chat.composer_panel import ComposerPanel
+from vlmtui.ui.chat.user_turn import user_turn_widget
+from vlmtui.ui.terminal.graphics import Graphics
+from vlmtui.ui.terminal.halfcell_picture import halfcell_strips
+from vlmtui.ui.terminal.themes import VARIABLES
 from vlmtui.ui.widgets.attachment_view import AttachmentView
-from vlmtui.ui.widgets.composer_panel import ComposerPanel
-from vlmtui.ui.widgets.halfcell_picture import halfcell_strips
-from vlmtui.ui.widgets.user_turn import user_turn
 
 FREEZE_BUDGET_MS = 50
 _ROUNDS = 5
@@ -138,10 +138,10 @@ async def stage_all(photos: list[Path], folder: Path) -> tuple[float, Standstill
     """Seconds until all thumbnails are drawn, and how long the event loop stood still. What is attached is seen before
     it is sent, as a person would."""
     app, still = Photos(folder), Standstill()
-    garbage.hold_off()  # as in the app, which goes on a second after its start
+    gc_policy.defer_collection()  # as in the app, which goes on a second after its start
     async with app.run_test(size=(120, 40)) as pilot:
         await pilot.pause()
-        garbage.go_on()
+        gc_policy.resume_collection()
         watching = asyncio.create_task(still.watch())
         start = time.perf_counter()
         app.query_one(ComposerPanel).attach(photos)
@@ -149,7 +149,7 @@ async def stage_all(photos: list[Path], folder: Path) -> tuple[float, Standstill
             await asyncio.sleep(_TICK_S)
         await pilot.pause()
         turn = Turn("user", tuple(Media(attachment) for attachment in app.draft.attachments))
-        shown = user_turn(turn, first_number=1, cache=app.paths.cache / "thumbnails")
+        shown = user_turn_widget(turn, first_number=1, cache=app.paths.cache / "thumbnails")
         await app.query_one(VerticalScroll).mount(shown)
         while sum(view.is_drawn for view in shown.query(AttachmentView)) < len(photos):  # noqa: ASYNC110
             await asyncio.sleep(_TICK_S)

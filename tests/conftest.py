@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import os
 import tempfile
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -10,9 +12,10 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from tests.support.hosts import patient_host
 from vlmtui.domain.engine import EngineReady
-from vlmtui.engine.client import WorkerClient
-from vlmtui.engine.host import WorkerHost
+from vlmtui.engine.local.client import WorkerClient
+from vlmtui.engine.machine import Machine
 from vlmtui.paths import Paths
 from vlmtui.registry.loader import Registry
 from vlmtui.registry.match import DEFAULT_MODEL, Model, resolve
@@ -21,14 +24,28 @@ from vlmtui.registry.match import DEFAULT_MODEL, Model, resolve
 settings.register_profile("vlmtui", deadline=None)
 settings.load_profile("vlmtui")
 
+_LONG = ("zoo", "torture")
+"""Folders with few tests that take minutes."""
 
-@pytest.fixture(scope="session", autouse=True)
-def patience() -> Iterator[None]:
-    """A worker that does not answer for five seconds is told to a person; a busy machine may need longer."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("vlmtui.engine.client.ANSWER_TIMEOUT_S", 60.0)
-        patch.setattr("vlmtui.engine.host._LOOK_TIMEOUT_S", 60.0)
-        yield
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Have engines loaded one after another when the tests run in several processes (`--dist loadgroup`): those of the
+    bundled model in one process, which loads it once for all that share it, and the long ones in another, begun first.
+    Where a GPU is, all are in one: two engines would not fit into its memory."""
+    alone = bool(Machine.measure().gpus)
+    for item in items:
+        is_long = any(part in item.path.parts for part in _LONG)
+        if is_long or item.get_closest_marker("engine"):
+            item.add_marker(pytest.mark.xdist_group("long" if is_long and not alone else "engine"))
+
+
+def pytest_collection_finish() -> None:
+    """Keep the thousands of tests and all that is imported out of the garbage collector's sight, which each app that a
+    test starts would have look through them again."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(20_000, 20, 50)
 
 
 @pytest.fixture
@@ -48,6 +65,7 @@ def shapes() -> Model:
 def engine_paths() -> Iterator[Paths]:
     """The folders that the shared worker belongs to."""
     with tempfile.TemporaryDirectory(prefix="vlmtui-", dir="/tmp", ignore_cleanup_errors=True) as folder:
+        Path(folder).chmod(0o755)  # whatever is private in it is so by itself
         yield Paths.below(Path(folder))
 
 
@@ -56,15 +74,19 @@ def loaded_worker(engine_paths: Paths, shapes: Model) -> Iterator[Paths]:
     """A worker with the bundled model, loaded. Gives the folders to find it in; it ends with the session."""
 
     async def load() -> None:
-        engine = await WorkerHost(engine_paths).open(shapes.spec, client="tests", keep_alive_s=None)
+        before = os.umask(0)  # it opens nothing to others
+        try:
+            engine = await patient_host(engine_paths).open(shapes.spec, client="tests", keep_alive_s=None)
+        finally:
+            os.umask(before)
         events = [event async for event in engine.load()]
         assert isinstance(events[-1], EngineReady), events[-1]
         await engine.close()
 
     async def end() -> None:
-        host = WorkerHost(engine_paths)
-        for status in await host.running():
-            await host.stop(status.pid)
+        host = patient_host(engine_paths)
+        for worker in await host.workers.found():
+            await host.workers.stop(worker.endpoint)
 
     asyncio.run(load())
     yield engine_paths
@@ -74,7 +96,7 @@ def loaded_worker(engine_paths: Paths, shapes: Model) -> Iterator[Paths]:
 @pytest.fixture
 async def engine(loaded_worker: Paths, shapes: Model) -> AsyncIterator[WorkerClient]:
     """A connection of the test's own to the shared worker."""
-    client = await WorkerHost(loaded_worker).open(shapes.spec, client="tests", keep_alive_s=None)
+    client = await patient_host(loaded_worker).open(shapes.spec, client="tests", keep_alive_s=None)
     assert client.attached
     yield client
     await client.close()

@@ -1,4 +1,4 @@
-"""Writes the table of model families into README.md, from the records."""
+"""Writes the table of model families into docs/families.md, from the records."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from vlmtui.registry.loader import Registry
 from vlmtui.registry.routes import Architectures, known_architectures
 from vlmtui.registry.schema import Family, Route
 
-README = Path(__file__).parent.parent / "README.md"
+PAGE = Path(__file__).parent.parent / "docs" / "families.md"
 BEGIN, END = "<!-- families: made by `make families` -->", "<!-- families end -->"
 
 
@@ -61,13 +61,13 @@ def _verified(family: Family) -> str:
 
 
 def written(text: str) -> str:
-    """The README with the table in its place. Raises ValueError where its marks are missing."""
+    """The page with the table in its place. Raises ValueError where its marks are missing."""
     before, begin, rest = text.partition(BEGIN)
     _, end, after = rest.partition(END)
     if not (begin and end):
-        raise ValueError(f"README.md has no {BEGIN} … {END}")
+        raise ValueError(f"docs/families.md has no {BEGIN} … {END}")
     return f"{before}{BEGIN}\n{table()}\n{END}{after}"
 
 
 if __name__ == "__main__":
-    README.write_text(written(README.read_text(encoding="utf-8")), encoding="utf-8")
+    PAGE.write_text(written(PAGE.read_text(encoding="utf-8")), encoding="utf-8")

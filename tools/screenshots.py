@@ -17,20 +17,20 @@ from textual.pilot import Pilot
 
 from vlmtui.config.settings import Settings
 from vlmtui.domain.engine import LoadStage
-from vlmtui.engine.host import WorkerHost
+from vlmtui.engine.local.host import WorkerHost
 from vlmtui.paths import Paths, bundled, sample_image
 from vlmtui.registry.loader import Registry
+from vlmtui.session.async_store import AsyncStore
+from vlmtui.session.engine_controller import EngineState
 from vlmtui.ui.app import ExitReport, VlmtuiApp
-from vlmtui.ui.controllers.engine import EngineState
-from vlmtui.ui.controllers.keeper import Keeper
-from vlmtui.ui.graphics import Graphics
-from vlmtui.ui.screens.chat import ChatScreen
-from vlmtui.ui.screens.compare import CompareScreen
-from vlmtui.ui.screens.conversations import ConversationsScreen
-from vlmtui.ui.screens.fan_out import FanOutScreen
-from vlmtui.ui.screens.inspector import InspectorScreen
+from vlmtui.ui.chat.screen import ChatScreen
+from vlmtui.ui.compare.diff_view import DiffView
+from vlmtui.ui.compare.fan_out import FanOutScreen
+from vlmtui.ui.compare.screen import CompareScreen
+from vlmtui.ui.conversations.screen import ConversationsScreen
+from vlmtui.ui.inspector.screen import InspectorScreen
 from vlmtui.ui.services import Services
-from vlmtui.ui.widgets.diff_view import DiffView
+from vlmtui.ui.terminal.graphics import Graphics
 
 OUT = Path(__file__).parents[1] / "screenshots"
 SIZES = ((120, 40), (80, 24), (200, 60))
@@ -64,7 +64,7 @@ def save(app: VlmtuiApp, name: str, theme: str = "") -> None:
 
 async def attach(app: VlmtuiApp, pilot: Pilot[ExitReport | None], *files: Path) -> None:
     """Paste the files' paths, and wait until their cost is known."""
-    chat, screen = app.chat(), app.screen
+    chat, screen = app.conversation.require_chat(), app.screen
     assert isinstance(screen, ChatScreen)
     for file in files:
         count = len(chat.staged)
@@ -76,7 +76,7 @@ async def attach(app: VlmtuiApp, pilot: Pilot[ExitReport | None], *files: Path) 
 
 async def ask(app: VlmtuiApp, pilot: Pilot[ExitReport | None], text: str) -> None:
     """Ask, and wait for the end of the answer."""
-    chat = app.chat()
+    chat = app.conversation.require_chat()
     await pilot.press(*text)
     turns = len(chat.exchanges)
     await pilot.press("enter")
@@ -86,7 +86,7 @@ async def ask(app: VlmtuiApp, pilot: Pilot[ExitReport | None], text: str) -> Non
 async def new_chat(app: VlmtuiApp, pilot: Pilot[ExitReport | None]) -> None:
     """Begin another conversation."""
     app.run_action_id("new_chat")
-    await until(pilot, lambda: not app.chat().exchanges)
+    await until(pilot, lambda: not app.conversation.require_chat().exchanges)
 
 
 async def earlier(app: VlmtuiApp, pilot: Pilot[ExitReport | None]) -> None:
@@ -108,7 +108,7 @@ async def compare(app: VlmtuiApp, pilot: Pilot[ExitReport | None]) -> None:
     screen = app.screen
     assert isinstance(screen, CompareScreen)
     await until(pilot, lambda: screen.controller.chat.rendered is not None and bool(screen.controller.draft.text))
-    image = screen.controller.asked.family.takes["image"].placeholder
+    image = screen.controller.input.family.takes["image"].placeholder
     screen.editor.fill(image + question)
     await pilot.press("f5")
     await until(pilot, lambda: screen.controller.is_over)
@@ -186,7 +186,7 @@ async def beside(app: VlmtuiApp, pilot: Pilot[ExitReport | None]) -> None:
 async def session(paths: Paths, size: tuple[int, int], *, theme: str = "") -> None:
     """Picker, load, conversation, and the screens beside it."""
     settings = Settings(graphics="halfcell", theme=theme)
-    services = Services(paths, Registry.bundled(), WorkerHost(paths), settings, Keeper(paths), keep_alive_s=120)
+    services = Services(paths, Registry.bundled(), WorkerHost(paths), settings, AsyncStore(paths), keep_alive_s=120)
     app = VlmtuiApp(services)
     app.graphics = Graphics("halfcell")
     suffix = f"-{theme}" if theme else ""
@@ -213,7 +213,7 @@ async def session(paths: Paths, size: tuple[int, int], *, theme: str = "") -> No
             await ask(app, pilot, "Show me some Markdown.")
             save(app, "markdown")
             await beside(app, pilot)
-            app.chat().draft.clear()
+            app.conversation.require_chat().draft.clear()
             await new_chat(app, pilot)
             for scene in (compare, inspect, fan_out, conversations):
                 await scene(app, pilot)
@@ -228,8 +228,9 @@ async def main(*names: str) -> None:
             await session(paths, size)
         if not names:
             await session(paths, SIZES[0], theme="light")
-        for status in await WorkerHost(paths).running():
-            await WorkerHost(paths).stop(status.pid)
+        workers = WorkerHost(paths).workers
+        for worker in await workers.found():
+            await workers.stop(worker.endpoint)
 
 
 if __name__ == "__main__":

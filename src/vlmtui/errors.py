@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
+from enum import Enum, StrEnum, auto
 
 
 class ErrorKind(StrEnum):
@@ -10,7 +10,8 @@ class ErrorKind(StrEnum):
 
     BAD_USAGE = "bad_usage"
     BAD_INPUT = "bad_input"
-    NO_VLLM = "no_vllm"
+    NO_ENGINE = "no_engine"
+    INSTALL_FAILED = "install_failed"
     NO_GPU = "no_gpu"
     OUT_OF_MEMORY = "out_of_memory"
     WEIGHTS_MISSING = "weights_missing"
@@ -22,15 +23,45 @@ class ErrorKind(StrEnum):
     REMOTE_CODE_REFUSED = "remote_code_refused"
     PLACEHOLDER_MISMATCH = "placeholder_mismatch"
     NO_CHAT_TEMPLATE = "no_chat_template"
+    UNSUPPORTED = "unsupported"
     MODEL_UNKNOWN = "model_unknown"
     ENGINE_DIED = "engine_died"
     ENGINE_BUSY = "engine_busy"
     NOT_KEPT = "not_kept"
+    DISK_FULL = "disk_full"
     PROTOCOL = "protocol"
+    FOREIGN_PEER = "foreign_peer"
     INTERNAL = "internal"
 
+    @classmethod
+    def _missing_(cls, value: object) -> ErrorKind | None:
+        """A stored failure may name a kind by its former name."""
+        return cls.NO_ENGINE if value == "no_vllm" else None
 
-_INPUT_KINDS = frozenset({ErrorKind.BAD_USAGE, ErrorKind.BAD_INPUT, ErrorKind.MODEL_UNKNOWN})
+
+class Remedy(Enum):
+    """What a person at the interface can do about a failure. The interface says by which key."""
+
+    PICK_MODEL = auto()
+    RESTART_ENGINE = auto()
+    STOP_ANSWER = auto()
+    MAKE_BRANCH = auto()
+    EDIT_EARLIER = auto()
+    SHRINK_MESSAGE = auto()
+    LEAVE_OUT_OLDEST = auto()
+    SEND_AGAIN = auto()
+    ATTACH_FILE = auto()
+    ATTACH_INBOX = auto()
+    START_CHAT = auto()
+    UNDO_DELETE = auto()
+    FILL_RAW_PROMPT = auto()
+    APPLY_FIX = auto()
+    STOP_COMPARISON = auto()
+    SHOW_DIFFERENCE = auto()
+    STOP_FAN_OUT = auto()
+
+
+_INPUT_KINDS = frozenset({ErrorKind.BAD_USAGE, ErrorKind.BAD_INPUT, ErrorKind.MODEL_UNKNOWN, ErrorKind.DISK_FULL})
 
 
 class VlmtuiError(Exception):
@@ -41,14 +72,18 @@ class VlmtuiError(Exception):
         message: what happened, one plain sentence, no markup.
         detail: the technical part (an exception's text, the last log lines); may be empty.
         hint: what to do about it; may be empty.
+        remedy: what a key of the interface does about it.
     """
 
-    def __init__(self, kind: ErrorKind, message: str, *, detail: str = "", hint: str = "") -> None:
+    def __init__(
+        self, kind: ErrorKind, message: str, *, detail: str = "", hint: str = "", remedy: Remedy | None = None
+    ) -> None:
         super().__init__(message)
         self.kind = kind
         self.message = message
         self.detail = detail
         self.hint = hint
+        self.remedy = remedy
 
     @property
     def exit_code(self) -> int:
@@ -59,6 +94,6 @@ class VlmtuiError(Exception):
         return self.message if not self.hint else f"{self.message} {self.hint}"
 
 
-def bad_input(message: str, *, detail: str = "", hint: str = "") -> VlmtuiError:
+def bad_input(message: str, *, detail: str = "", hint: str = "", remedy: Remedy | None = None) -> VlmtuiError:
     """An error about something the user handed in: a file, a path, a value."""
-    return VlmtuiError(ErrorKind.BAD_INPUT, message, detail=detail, hint=hint)
+    return VlmtuiError(ErrorKind.BAD_INPUT, message, detail=detail, hint=hint, remedy=remedy)

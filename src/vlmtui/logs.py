@@ -1,4 +1,4 @@
-"""Logging of our own processes: to a file, never to the terminal."""
+"""Logging of vlmtui's own processes: to a file, never to the terminal."""
 
 from __future__ import annotations
 

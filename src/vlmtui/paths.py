@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
-import tempfile
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
@@ -34,10 +34,20 @@ class Paths(msgspec.Struct, frozen=True):
 
     @classmethod
     def default(cls) -> Paths:
-        """The platform's own places, or all below `$VLMTUI_DATA_DIR` when that is set."""
+        """The platform's own places, or all below `$VLMTUI_DATA_DIR` when that is set. Raises VlmtuiError where one of
+        them is another user's: what he has put there would be believed."""
         root = os.environ.get(DATA_DIR_VARIABLE)
         if root:
-            return cls.below(Path(root))
+            paths = cls.below(Path(root))
+            _require_own(paths.config.parent)
+        else:
+            paths = cls._of_platform()
+        for path in (paths.config, paths.families, paths.data, paths.state):
+            _require_own(path)
+        return paths
+
+    @classmethod
+    def _of_platform(cls) -> Paths:
         dirs = platformdirs.PlatformDirs(APP, appauthor=False)
         return cls(
             config=dirs.user_config_path,
@@ -56,7 +66,7 @@ class Paths(msgspec.Struct, frozen=True):
             import hashlib  # loads OpenSSL, for which no first paint needs to wait
 
             digest = hashlib.sha256(os.fsencode(root)).hexdigest()[:8]
-            runtime = Path(tempfile.gettempdir()) / f"{APP}-{os.getuid()}-{digest}"
+            runtime = _temporary() / f"{APP}-{os.getuid()}-{digest}"
         return cls(root / "config", root / "data", root / "state", root / "cache", runtime)
 
     @property
@@ -68,6 +78,11 @@ class Paths(msgspec.Struct, frozen=True):
     def inbox(self) -> Path:
         """Where the user copies files to from elsewhere; new ones are offered for attaching."""
         return self.data / "inbox"
+
+    @property
+    def thumbnails(self) -> Path:
+        """Small pictures of media, made when they are shown."""
+        return self.cache / "thumbnails"
 
     @property
     def logs(self) -> Path:
@@ -83,7 +98,13 @@ def _default_runtime() -> Path:
     given = os.environ.get("XDG_RUNTIME_DIR")
     if given and Path(given).is_dir() and len(given) < _SOCKET_PATH_MAX - 50:
         return Path(given) / APP
-    return Path(tempfile.gettempdir()) / f"{APP}-{os.getuid()}"
+    return _temporary() / f"{APP}-{os.getuid()}"
+
+
+def _temporary() -> Path:
+    """The folder for temporary files. Not `tempfile.gettempdir`, which raises where that folder is full."""
+    named = (os.environ.get(name) for name in ("TMPDIR", "TEMP", "TMP"))
+    return Path(next((name for name in named if name and Path(name).is_dir()), "/tmp")).absolute()
 
 
 def use_data_dir(folder: str) -> None:
@@ -92,20 +113,16 @@ def use_data_dir(folder: str) -> None:
 
 
 def private_dir(path: Path) -> Path:
-    """`path` as a folder of mode 0700 that belongs to this user; made when missing, with its parents.
+    """`path` as a folder of mode 0700 that belongs to this user; made when missing, with its parents, all of that mode.
 
     Raises VlmtuiError when something else stands there: a file, a symbolic link, another user's folder. In a
     world-writable place such as /tmp that is how one user would lure another's sockets to himself.
     """
     try:
-        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        _make_with_parents(path)
         found = path.lstat()
         if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid():
-            raise VlmtuiError(
-                ErrorKind.BAD_INPUT,
-                f"{path} is not a folder of yours, so vlmtui will not use it.",
-                hint="Remove it, or name another place with VLMTUI_DATA_DIR.",
-            )
+            raise _not_yours(path)
         if found.st_mode & 0o077:
             path.chmod(0o700)
     except OSError as error:
@@ -116,6 +133,49 @@ def private_dir(path: Path) -> Path:
             hint="Check its permissions, or name another place with VLMTUI_DATA_DIR.",
         ) from error
     return path
+
+
+def is_private_dir(path: Path) -> bool:
+    """Whether there is a folder at `path`; it is this user's own then, and closed to others. To be asked before
+    anything in it is believed. Raises VlmtuiError as `private_dir` does."""
+    return os.path.lexists(path) and bool(private_dir(path))
+
+
+def close_to_others(path: Path) -> None:
+    """Take from other users what they may do with a folder of this user, where there is one."""
+    with suppress(OSError):
+        found = path.lstat()
+        if stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and found.st_mode & 0o077:
+            path.chmod(0o700)
+
+
+def _make_with_parents(path: Path) -> None:
+    """`Path.mkdir` would make the parents with the mode of the umask."""
+    if not path.is_dir() and not os.path.lexists(path):
+        _make_with_parents(path.parent)
+    try:
+        path.mkdir(mode=0o700)
+    except FileExistsError:
+        if not path.is_dir():
+            raise
+
+
+def _require_own(path: Path) -> None:
+    """Raise VlmtuiError where something stands at `path` that belongs to another user."""
+    try:
+        found = path.stat()
+    except OSError:
+        return
+    if found.st_uid != os.getuid():
+        raise _not_yours(path)
+
+
+def _not_yours(path: Path) -> VlmtuiError:
+    return VlmtuiError(
+        ErrorKind.BAD_INPUT,
+        f"{path} is not a folder of yours, so vlmtui will not use it.",
+        hint="Remove it, or name another place with VLMTUI_DATA_DIR.",
+    )
 
 
 def bundled(name: str = "") -> Path:

@@ -12,7 +12,7 @@ import pytest
 
 from tests.support.pictures import Easel
 from tests.support.terminal import Terminal
-from vlmtui.engine.members import members
+from vlmtui.engine.local.process_tree import members
 from vlmtui.paths import Paths
 from vlmtui.protocol.endpoint import Endpoint
 from vlmtui.registry.match import Model

@@ -16,12 +16,12 @@ from typing import Any
 import psutil
 import pytest
 
+from tests.support.hosts import patient_host
 from vlmtui.domain.conversation import user_turn
-from vlmtui.domain.engine import ChatPrompt, Delta, Failed, GenerateRequest
+from vlmtui.domain.generation import Delta, Failed, GenerateRequest
+from vlmtui.domain.prompt import ChatPrompt
 from vlmtui.domain.sampling import Sampling
-from vlmtui.engine.host import WorkerHost
-from vlmtui.engine.members import members
-from vlmtui.engine.process import Launcher
+from vlmtui.engine.local.process_tree import members
 from vlmtui.errors import ErrorKind
 from vlmtui.paths import Paths, bundled
 from vlmtui.protocol.endpoint import Endpoint
@@ -271,7 +271,7 @@ def test_ps_shows_it_and_doctor_finds_the_machine_fit(machine: Machine) -> None:
 
 
 async def test_kill_9_mid_answer_keeps_what_came_and_the_next_start_is_clean(machine: Machine) -> None:
-    host = WorkerHost(machine.paths, Launcher())
+    host = patient_host(machine.paths)
     engine = await host.open(machine.spec, client="test", keep_alive_s=600)
     async for _ in engine.load():
         pass
@@ -284,7 +284,7 @@ async def test_kill_9_mid_answer_keeps_what_came_and_the_next_start_is_clean(mac
     async for event in engine.generate(request):
         if isinstance(event, Delta):
             if not pieces:
-                os.kill((await engine.status()).pid, signal.SIGKILL)
+                os.kill(engine.pid, signal.SIGKILL)
             pieces.append(event.text)
     assert isinstance(event, Failed)
     assert event.failure.kind is ErrorKind.ENGINE_DIED

@@ -16,17 +16,17 @@ from typing import Literal
 import psutil
 import pytest
 
+from tests.support.hosts import patient_host
 from tests.support.terminal import Terminal
-from vlmtui.engine.host import WorkerHost
+from vlmtui.engine.local.worker_info import WorkerInfo
 from vlmtui.paths import Paths
-from vlmtui.protocol.messages import Status
 from vlmtui.store.records import StoredTurn
 from vlmtui.store.store import Store
 
 pytestmark = [pytest.mark.engine, pytest.mark.e2e]
 APP = [sys.executable, "-m", "vlmtui"]
 EMPTY = "Message, or / for commands"
-AWAY = "An answer went on while you were away"
+AWAY = "Finished while you were away"
 LONG = "Count to 100."
 TALK = 1500
 """Tokens of a long answer: ten seconds and more."""
@@ -57,14 +57,14 @@ def answers_to(paths: Paths, question: str) -> list[StoredTurn]:
     return []
 
 
-def worker(paths: Paths) -> Status:
-    [status] = asyncio.run(WorkerHost(paths).running())
-    return status
+def worker(paths: Paths) -> WorkerInfo:
+    [found] = asyncio.run(patient_host(paths).workers.found())
+    return found
 
 
 def wait_until_idle(paths: Paths, within_s: float = 120.0) -> None:
     deadline = time.monotonic() + within_s
-    while worker(paths).running:
+    while (status := worker(paths).status) is None or status.running:
         assert time.monotonic() < deadline, "the worker does not finish"
         time.sleep(0.25)
 
@@ -121,7 +121,9 @@ def test_an_answer_goes_on_without_a_terminal(talkative: Paths, loss: Literal["h
         app.wait(60)
     [left] = answers_to(talkative, LONG)
     assert left.state in ("running", "interrupted")
-    assert worker(talkative).running, "nothing was left to go on"
+    status = worker(talkative).status
+    assert status is not None
+    assert status.running, "nothing was left to go on"
     wait_until_idle(talkative)
     [kept] = answers_to(talkative, LONG)
     assert kept.text == left.text, "nobody was there to write the rest"
@@ -138,7 +140,7 @@ def test_an_answer_goes_on_without_a_terminal(talkative: Paths, loss: Literal["h
     assert whole.statistics.usage.completion_tokens == TALK
     assert "".join(whole.text.split())[-100:] in "".join(shown.split())
     after = worker(talkative)
-    assert (after.pid, after.spec) == (before.pid, before.spec)
+    assert (after.pid, after.name) == (before.pid, before.name)
 
 
 def test_the_hint_at_the_end_brings_conversation_and_draft_back(loaded_worker: Paths, tmp_path: Path) -> None:

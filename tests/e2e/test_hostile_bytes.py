@@ -168,7 +168,7 @@ def test_on_the_command_line(paths: Paths, files: Path, conversation: Conversati
         ("export", conversation, "--format", "html"): "kept",
         ("ask", "--keep-alive", "1m", "--image", picture, "hello"): seen("answer"),
         ("ask", "--json", "--mode", "both", "--image", picture, "hello"): "answer",
-        ("ask", "--image", f"{picture}.missing", "hello"): "x1b]0;file",
+        ("ask", "--image", f"{picture}.missing", "hello"): seen("file"),
         ("prompt", "qwen2_vl", "--image", picture, hostile("question")): seen("question"),
         (hostile("command"),): "command",
         ("conversations", hostile("none")): "No conversation",

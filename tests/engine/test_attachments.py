@@ -16,16 +16,17 @@ from PIL import Image
 from tests.support.asker import Asker
 from tests.support.pictures import Easel, Picture
 from vlmtui.domain.conversation import Media, Text, Turn, assistant_turn, user_turn
-from vlmtui.domain.engine import Failed, RawPrompt
+from vlmtui.domain.generation import Failed
+from vlmtui.domain.prompt import RawPrompt
 from vlmtui.domain.sampling import Sampling
-from vlmtui.engine.client import WorkerClient
-from vlmtui.engine.process import worker_environment
-from vlmtui.engine.session import PromptMode, make_request, render
+from vlmtui.engine.local.client import WorkerClient
+from vlmtui.engine.local.launcher import worker_environment
 from vlmtui.errors import ErrorKind, VlmtuiError
 from vlmtui.media.stage import stage
 from vlmtui.paths import Paths
 from vlmtui.protocol.endpoint import Endpoint
 from vlmtui.registry.match import Model
+from vlmtui.session.generation import PromptMode, make_request, render
 
 pytestmark = pytest.mark.engine
 BOTH: Sequence[PromptMode] = ("chat", "raw")
@@ -158,9 +159,11 @@ import msgspec
 from vllm import AsyncEngineArgs
 from vllm.renderers import renderer_from_config
 
-from vlmtui.domain.engine import GenerateRequest, LoadSpec
-from vlmtui.worker.engine_args import engine_arguments
-from vlmtui.worker.vllm_engine import VllmEngine
+from vlmtui.domain.generation import GenerateRequest
+
+from vlmtui.domain.engine import LoadSpec
+from vlmtui.worker.backends.vllm.engine_args import engine_arguments
+from vlmtui.worker.backends.vllm.engine import VllmEngine
 
 given = msgspec.json.decode(sys.stdin.buffer.read(), type=tuple[LoadSpec, list[GenerateRequest]])
 known = {field.name for field in fields(AsyncEngineArgs)}

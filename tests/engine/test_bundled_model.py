@@ -16,17 +16,18 @@ import psutil
 import pytest
 
 from tests.support.asker import Asker
+from tests.support.hosts import patient_host
 from tests.support.pictures import Easel
 from vlmtui.domain.conversation import Media, Text, Turn, assistant_turn, user_turn
-from vlmtui.domain.engine import Cancelled, Delta, Failed, Finished, GenerateRequest, RawPrompt
+from vlmtui.domain.generation import Cancelled, Delta, Failed, Finished, GenerateRequest
+from vlmtui.domain.prompt import RawPrompt
 from vlmtui.domain.sampling import Sampling
-from vlmtui.engine.client import WorkerClient
-from vlmtui.engine.host import WorkerHost
-from vlmtui.engine.session import Answer, PromptMode, make_request, new_request_id, run_turn
+from vlmtui.engine.local.client import WorkerClient
 from vlmtui.errors import ErrorKind
 from vlmtui.paths import Paths
 from vlmtui.registry.match import Model
-from vlmtui.worker.giving_way import NICENESS
+from vlmtui.session.generation import Answer, PromptMode, make_request, new_request_id, run_turn
+from vlmtui.worker.backends.vllm.cpu_priority import NICENESS
 
 pytestmark = pytest.mark.engine
 BOTH: Sequence[PromptMode] = ("chat", "raw")
@@ -112,7 +113,7 @@ async def test_on_a_cpu_it_comes_after_the_screen(engine: WorkerClient, loaded_w
     assert engine.info is not None
     if not engine.info.device.startswith("cpu"):
         pytest.skip("with a GPU the cores are free")
-    [worker] = await WorkerHost(loaded_worker).running()
+    [worker] = await patient_host(loaded_worker).workers.found()
     server = psutil.Process(worker.pid).children()[0]
     computing = [child for child in server.children(recursive=True) if child.name().startswith("VLLM")]
     assert len(computing) >= 2, "an engine core and what runs the model"

@@ -10,11 +10,11 @@ from PIL import Image
 from tests.support.pictures import Easel
 from vlmtui.domain.conversation import user_turn
 from vlmtui.domain.sampling import Sampling
-from vlmtui.engine.client import WorkerClient
-from vlmtui.engine.session import make_request, render
+from vlmtui.engine.local.client import WorkerClient
 from vlmtui.media.stage import stage
 from vlmtui.registry.estimate import estimated_tokens
 from vlmtui.registry.match import Model
+from vlmtui.session.generation import make_request, render
 
 pytestmark = pytest.mark.engine
 SIZES = [(1, 1), (37, 37), (168, 168), (640, 480), (300, 900), (2000, 40)]

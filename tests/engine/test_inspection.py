@@ -13,20 +13,22 @@ from tests.support.asker import Asker
 from tests.support.pictures import Easel
 from vlmtui.domain.attachment import Attachment
 from vlmtui.domain.conversation import Turn, all_attachments, assistant_turn, user_turn
-from vlmtui.domain.engine import EngineInfo, Failed, Finished, MediaSpan, RawPrompt
+from vlmtui.domain.engine import EngineInfo
+from vlmtui.domain.generation import Failed, Finished, MediaSpan
+from vlmtui.domain.prompt import RawPrompt
 from vlmtui.domain.sampling import Sampling
-from vlmtui.engine.client import WorkerClient
-from vlmtui.engine.session import Answer, PromptMode, make_request, render
+from vlmtui.engine.local.client import WorkerClient
 from vlmtui.errors import ErrorKind
 from vlmtui.inspection.answer_diff import answer_diff
-from vlmtui.inspection.findings import Finding, FindingKind, apply
-from vlmtui.inspection.guard import check_raw
-from vlmtui.inspection.made import comparison_of, pieces, prompt_tokens, side_of, texts_of
+from vlmtui.inspection.build import comparison_of, pieces, prompt_tokens, side_of, texts_of
+from vlmtui.inspection.findings import Finding, FindingKind, apply_fix
 from vlmtui.inspection.prompt_diff import prompt_diff
+from vlmtui.inspection.raw_prompt_check import check_raw
 from vlmtui.inspection.replay import from_json, to_json
 from vlmtui.registry.loader import Registry
 from vlmtui.registry.match import Model
 from vlmtui.registry.prompts import raw_prompt
+from vlmtui.session.generation import Answer, PromptMode, make_request, render
 
 pytestmark = pytest.mark.engine
 BOTH: Sequence[PromptMode] = ("chat", "raw")
@@ -157,12 +159,12 @@ async def test_the_guard_names_what_is_wrong_and_its_fix_gives_the_right_answer(
     found = [one for one in guard(wrong, prompt.attachments, ask.model, info) if one.kind is kind]
     assert [one.blocks for one in found] == [blocks]
     assert found[0].fix is not None
-    assert apply(wrong, found[0].fix) == prompt.text
+    assert apply_fix(wrong, found[0].fix) == prompt.text
 
     good = make_request(ask.model.family, [user_turn(QUESTION, [picture.attachment])], Sampling(), mode="raw")
     answers = [
         await ask.run(msgspec.structs.replace(good, request_id=name, prompt=msgspec.structs.replace(prompt, text=text)))
-        for name, text in ((f"{good.request_id}-wrong", wrong), (good.request_id, apply(wrong, found[0].fix)))
+        for name, text in ((f"{good.request_id}-wrong", wrong), (good.request_id, apply_fix(wrong, found[0].fix)))
     ]
     assert answers[1].text == picture.answer
     if blocks:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from contextlib import aclosing
 
 from vlmtui.domain.conversation import Turn
-from vlmtui.domain.engine import GenerateRequest
+from vlmtui.domain.generation import GenerateRequest
 from vlmtui.domain.sampling import Sampling
-from vlmtui.engine.client import WorkerClient
-from vlmtui.engine.session import Answer, PromptMode, make_request, run_turn
+from vlmtui.engine.local.client import WorkerClient
 from vlmtui.registry.match import Model
+from vlmtui.session.generation import Answer, PromptMode, make_request, run_turn
 
 
 class Asker:

@@ -15,8 +15,8 @@ import pytest
 
 import vlmtui.bootstrap
 from tests.support.fake_worker import fake_launcher
+from tests.support.hosts import patient_host
 from vlmtui.cli import main
-from vlmtui.engine.host import WorkerHost
 from vlmtui.paths import Paths
 from vlmtui.protocol.endpoint import Endpoint
 
@@ -63,13 +63,13 @@ def opened(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capture
     monkeypatch.setenv("HF_HUB_CACHE", str(folder / "hub"))
     for name in ("VLMTUI_MODEL", "VLMTUI_SEED", "VLMTUI_TEMPERATURE"):
         monkeypatch.delenv(name, raising=False)
-    host = functools.partial(WorkerHost, launcher=fake_launcher())
+    host = functools.partial(patient_host, launcher=fake_launcher())
     monkeypatch.setattr(vlmtui.bootstrap, "WorkerHost", host)
     yield CommandLine(folder, monkeypatch, capsys)
     asyncio.run(_stop_all(Paths.below(folder)))
 
 
 async def _stop_all(paths: Paths) -> None:
-    host = WorkerHost(paths)
-    for worker in await host.found():
-        await host.stop_worker(worker.endpoint)
+    host = patient_host(paths)
+    for worker in await host.workers.found():
+        await host.workers.stop(worker.endpoint)

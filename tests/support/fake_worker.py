@@ -27,22 +27,18 @@ from pathlib import Path
 import msgspec
 
 from tests.support.scripted_engine import Say, prompt_text, scripted_delta, scripted_info, scripted_prompt
-from vlmtui.domain.engine import (
+from vlmtui.domain.engine import Activity, EngineReady, EngineStatus, LoadFailed, LoadProgress, LoadSpec, LoadStage
+from vlmtui.domain.failure import Failure
+from vlmtui.domain.generation import (
     Cancelled,
     Delta,
-    EngineReady,
     Failed,
-    Failure,
     Finished,
     GenerateRequest,
-    LoadFailed,
-    LoadProgress,
-    LoadSpec,
-    LoadStage,
     Timings,
-    Usage,
+    usage_of,
 )
-from vlmtui.engine.process import Launcher
+from vlmtui.engine.local.launcher import Launcher, WorkerProgram
 from vlmtui.errors import ErrorKind
 from vlmtui.protocol.codec import decode_client_message, encode, read_line
 from vlmtui.protocol.messages import (
@@ -59,7 +55,7 @@ from vlmtui.protocol.messages import (
     Refused,
     SetKeepAlive,
     Shutdown,
-    Status,
+    StatusReport,
     Welcome,
     WorkerMessage,
 )
@@ -80,7 +76,7 @@ _RUN = f"import sys; sys.path.insert(0, {str(_ROOT)!r}); from tests.support.fake
 
 def fake_launcher() -> Launcher:
     """Starts this process where the real worker would be started."""
-    return Launcher(command=(sys.executable, "-c", _RUN), check=lambda: None)
+    return Launcher(lambda spec: WorkerProgram((sys.executable, "-c", _RUN)))
 
 
 def fake_cli() -> list[str]:
@@ -106,9 +102,11 @@ class FakeWorker:
         self.cancels: dict[str, asyncio.Event] = {}
         self.tasks: set[asyncio.Task[None]] = set()
 
-    async def serve(self, socket: Path) -> None:
+    async def serve(self, socket: Path, ready: int) -> None:
         server = await asyncio.start_unix_server(self.client, socket, limit=MAX_MESSAGE_BYTES)
         socket.chmod(0o600)
+        os.write(ready, b"1")
+        os.close(ready)
         await self.load()
         await self.over.wait()
         server.close()  # `async with` would wait for the clients, from Python 3.12 on
@@ -204,11 +202,10 @@ class FakeWorker:
             case Shutdown() if not self.options.get("stubborn"):
                 self.over.set()
 
-    def status(self) -> Status:
-        return Status(
-            pid=os.getpid(),
+    def status(self) -> StatusReport:
+        status = EngineStatus(
             spec=self.spec,
-            state="idle" if self.ready.is_set() else "loading",
+            state=Activity.IDLE if self.ready.is_set() else Activity.LOADING,
             clients=len(self.clients) - len(self.visitors),
             running=len(self.cancels),
             idle_s=1.0,
@@ -216,6 +213,7 @@ class FakeWorker:
             rss_bytes=2**20,
             gpu_bytes=None,
         )
+        return StatusReport(pid=os.getpid(), status=status)
 
     async def answer(self, request: GenerateRequest, writer: asyncio.StreamWriter) -> None:
         request_id = request.request_id
@@ -248,11 +246,7 @@ class FakeWorker:
             if cancelled.is_set():
                 break
         del self.cancels[request_id]
-        usage = Usage(
-            prompt_tokens=len(prompt.token_ids),
-            completion_tokens=tokens,
-            image_tokens=sum(span.tokens for span in prompt.media),
-        )
+        usage = usage_of(prompt, tokens)
         timings = Timings(ttft_s=0.01, total_s=time.monotonic() - started)
         if cancelled.is_set():
             writer.write(encode(Cancelled(request_id=request_id, usage=usage, timings=timings)))
@@ -268,7 +262,7 @@ class FakeWorker:
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    for name in ("--socket", "--spec", "--log", "--keep-alive"):
+    for name in ("--socket", "--spec", "--log", "--keep-alive", "--ready"):
         parser.add_argument(name, required=True)
     options = parser.parse_args()
     spec = msgspec.json.decode(Path(options.spec).read_bytes(), type=LoadSpec)
@@ -284,7 +278,7 @@ def main() -> None:
     for _ in range(children):
         subprocess.Popen([sys.executable, "-c", code])
     keep_alive_s = None if options.keep_alive == "none" else float(options.keep_alive)
-    asyncio.run(FakeWorker(spec, behaviour, keep_alive_s).serve(Path(options.socket)))
+    asyncio.run(FakeWorker(spec, behaviour, keep_alive_s).serve(Path(options.socket), int(options.ready)))
     Path(options.socket).unlink(missing_ok=True)
 
 

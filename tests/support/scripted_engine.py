@@ -17,35 +17,36 @@ from dataclasses import dataclass, field
 
 from tests.support.scripted_tokens import SPECIAL_TOKENS, cut, scripted_logprob, token_id, vocabulary_of, with_media
 from vlmtui.domain.attachment import Modality
+from vlmtui.domain.capabilities import ALL
 from vlmtui.domain.conversation import Media, Text, all_attachments
 from vlmtui.domain.engine import (
-    Cancelled,
-    ChatPrompt,
-    Delta,
-    EngineEvent,
+    Activity,
     EngineInfo,
     EngineReady,
-    Failed,
-    Failure,
-    Finished,
-    FinishReason,
-    GenerateRequest,
+    EngineStatus,
     LoadEvent,
     LoadFailed,
     LoadProgress,
     LoadSpec,
     LoadStage,
-    MessagesPrompt,
-    Prompt,
+)
+from vlmtui.domain.failure import Failure
+from vlmtui.domain.generation import (
+    Cancelled,
+    Delta,
+    EngineEvent,
+    Failed,
+    Finished,
+    FinishReason,
+    GenerateRequest,
     PromptReady,
-    RawPrompt,
     Timings,
     Usage,
+    usage_of,
 )
-from vlmtui.engine.found import FoundWorker
+from vlmtui.domain.prompt import ChatPrompt, MessagesPrompt, Prompt, RawPrompt
+from vlmtui.engine.interface import Leftover
 from vlmtui.errors import ErrorKind, VlmtuiError
-from vlmtui.protocol.endpoint import Endpoint
-from vlmtui.protocol.messages import Status
 
 
 @dataclass(frozen=True)
@@ -105,7 +106,8 @@ def scripted_info(spec: LoadSpec = DEFAULT_SPEC) -> EngineInfo:
     return EngineInfo(
         spec=spec,
         architecture="Qwen2VLForConditionalGeneration",
-        vllm_version="0.32.0",
+        engine="vLLM",
+        engine_version="0.32.0",
         device="cpu",
         dtype="float32",
         max_model_len=4096,
@@ -116,6 +118,7 @@ def scripted_info(spec: LoadSpec = DEFAULT_SPEC) -> EngineInfo:
         chat_template="{% for message in messages %}{{ message.role }}: {{ message.content }}{% endfor %}",
         special_tokens=SPECIAL_TOKENS,
         stop_tokens=("<|im_end|>", "<|endoftext|>"),
+        capabilities=ALL,
     )
 
 
@@ -156,12 +159,10 @@ class ScriptedEngine:
         answers: Sequence[Sequence[Step]] = (),
         load: Sequence[LoadStep] = DEFAULT_LOAD,
         info: EngineInfo | None = None,
-        pid: int = 4242,
     ) -> None:
         self.spec = spec
         self.info: EngineInfo | None = None
         self.attached = False
-        self.pid = pid
         self.answers = [list(answer) for answer in answers]
         self.load_steps = list(load)
         self.requests: list[GenerateRequest] = []
@@ -179,7 +180,6 @@ class ScriptedEngine:
         self.kept: dict[str, KeptAnswer] = {}
         """Requests without a client, by their ids. A test may put some there, for `resume`."""
         self.forgotten: list[str] = []
-        self.lost: tuple[str, ...] = ()
         self.silent_s = 0.0
         """For how long its engine has been silent, as its status says."""
         self._loaded_info = info or scripted_info(spec)
@@ -286,17 +286,16 @@ class ScriptedEngine:
         self._answer_or_die()
         return 0.001
 
-    async def status(self) -> Status:
+    async def status(self) -> EngineStatus:
         self._answer_or_die()
         return self.describe()
 
-    def describe(self) -> Status:
+    def describe(self) -> EngineStatus:
         """The status, whether the engine answers or not."""
-        state = "busy" if self._running else "idle"
-        return Status(
-            pid=self.pid,
+        state = Activity.BUSY if self._running else Activity.IDLE
+        return EngineStatus(
             spec=self.spec,
-            state=state if self.info else "loading",
+            state=state if self.info else Activity.LOADING,
             clients=self.clients,
             running=len(self._running),
             idle_s=0.0,
@@ -367,12 +366,7 @@ class ScriptedEngine:
         return scripted_delta(state.request, step)
 
     def _usage(self, state: _Request) -> Usage:
-        prompt = scripted_prompt(state.request)
-        return Usage(
-            prompt_tokens=len(prompt.token_ids),
-            completion_tokens=state.tokens,
-            image_tokens=sum(span.tokens for span in prompt.media),
-        )
+        return usage_of(scripted_prompt(state.request), state.tokens)
 
     def _failed(self, request_id: str) -> Failed:
         cause = self._cause or _died("The connection to the engine is closed.")
@@ -387,7 +381,6 @@ class ScriptedEngine:
     def _leave(self, cause: VlmtuiError | None) -> None:
         if not self._gone.is_set():
             self._cause = cause
-            self.lost = tuple(self._running)
             self._gone.set()
 
 
@@ -414,13 +407,12 @@ class ScriptedHost:
         self.engines: list[ScriptedEngine] = []
         self.opened: list[tuple[LoadSpec, str, float | None]] = []
         self.refuse: VlmtuiError | None = None
-        self.stopped: list[int] = []
         self.kept: dict[str, KeptAnswer] = {}
         self.holding: LoadSpec = DEFAULT_SPEC
         self.written: dict[str, list[EngineEvent]] = {}
-        self.left_over: list[FoundWorker] = []
+        self.left_over: list[Leftover] = []
         self.ended: list[str] = []
-        """The ids of the workers that `stop_worker` was called for."""
+        """The ids of the leftovers that were ended."""
         self.ends_when_opened = False
         """The engine that holds the kept answers ends just before it is opened, and writes them down."""
 
@@ -439,25 +431,15 @@ class ScriptedHost:
             if engine.alive and engine.spec == spec:
                 engine.attached = True
                 return engine
-        engine = ScriptedEngine(
-            spec, answers=self.answers, load=self.load_steps, info=self.info, pid=4242 + len(self.engines)
-        )
+        engine = ScriptedEngine(spec, answers=self.answers, load=self.load_steps, info=self.info)
         self.answers = engine.answers  # one queue for all engines, so that a restart goes on where the last one died
         engine.keep_alive_s = keep_alive_s
         engine.kept, self.kept = self.kept, {}
         self.engines.append(engine)
         return engine
 
-    async def running(self) -> list[Status]:
+    async def running(self) -> list[EngineStatus]:
         return [engine.describe() for engine in self.engines if engine.alive]
-
-    async def stop(self, pid: int) -> bool:
-        self.stopped.append(pid)
-        for engine in self.engines:
-            if engine.alive and engine.pid == pid:
-                await engine.shutdown()
-                return True
-        return False
 
     async def holder(self, request_id: str) -> LoadSpec | None:
         for engine in self.engines:
@@ -471,12 +453,12 @@ class ScriptedHost:
     async def forget(self, request_id: str) -> None:
         self.written.pop(request_id, None)
 
-    async def leftovers(self) -> list[FoundWorker]:
+    async def leftovers(self) -> list[Leftover]:
         return list(self.left_over)
 
-    async def stop_worker(self, endpoint: Endpoint) -> None:
-        self.ended.append(endpoint.worker_id)
-        self.left_over = [worker for worker in self.left_over if worker.endpoint != endpoint]
+    async def end(self, leftover: Leftover) -> None:
+        self.ended.append(leftover.id)
+        self.left_over = [one for one in self.left_over if one != leftover]
 
 
 def not_kept(request_id: str) -> Failed:

@@ -10,7 +10,7 @@ import zlib
 from collections.abc import Iterable, Mapping, Sequence
 
 from vlmtui.domain.attachment import Attachment
-from vlmtui.domain.engine import Candidate, MediaSpan, Token, TokenLogprob, Vocabulary
+from vlmtui.domain.generation import Candidate, MediaSpan, Token, TokenLogprob, Vocabulary
 
 IMAGE_TOKENS = 16
 """Tokens that every attachment takes in a scripted prompt."""

@@ -103,7 +103,7 @@ class Terminal:
         """The screen's rows, joined by newlines, blanks at their ends removed."""
         return "\n".join(row.rstrip() for row in self.screen.display)
 
-    def type(self, text: str) -> None:
+    def type(self, text: str | bytes) -> None:
         self._process.send(text)
 
     def press(self, *keys: str) -> None:
@@ -144,6 +144,10 @@ class Terminal:
 
     def signal(self, number: signal.Signals) -> None:
         os.kill(self.pid, number)
+
+    def read(self, timeout: float) -> None:
+        """Take in what comes within a while, if anything does."""
+        self._read(timeout)
 
     def lose(self) -> None:
         """Close the terminal and leave the program to itself, as a lost connection does."""

@@ -11,7 +11,8 @@ import pytest
 
 from tests.support import scripted_engine
 from tests.support.scripted_engine import ScriptedEngine
-from vlmtui.domain.engine import ChatPrompt, EngineEvent, GenerateRequest, Prompt, RawPrompt
+from vlmtui.domain.generation import EngineEvent, GenerateRequest
+from vlmtui.domain.prompt import ChatPrompt, Prompt, RawPrompt
 from vlmtui.registry.loader import Registry
 from vlmtui.registry.prompts import raw_prompt
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from textual.pilot import Pilot
 
-from vlmtui.ui.screens.chat import ChatScreen
+from vlmtui.ui.chat.screen import ChatScreen
 
 _TURNS = 400
 _PATIENCE_S = 20.0

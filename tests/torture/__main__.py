@@ -1,4 +1,4 @@
-"""`python -m tests.torture --rounds 200`: the long campaign. Exits 1 when anything was lost."""
+"""`python -m tests.torture --rounds 200`: the long campaign. Exits 1 when anything was lost, or left behind."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from tests.torture.campaign import run
+from tests.torture.rounds import Rounds
 
 
 def main() -> int:
@@ -17,10 +17,11 @@ def main() -> int:
     parser.add_argument("--engine", choices=("scripted", "vllm"), default="scripted")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="vlmtui-") as folder:
-        campaign = run(Path(folder), rounds=options.rounds, seed=options.seed, engine=options.engine)
-        for number, blow, what in campaign.losses.found:
-            print(f"round {number} ({blow}): {what}")
-    return 1 if campaign.losses.found else 0
+        rounds = Rounds(Path(folder), seed=options.seed, engine=options.engine)
+        rounds.play(options.rounds)
+        print(rounds.table())
+        print("\n".join(rounds.losses))
+    return 1 if rounds.losses else 0
 
 
 if __name__ == "__main__":

@@ -14,8 +14,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import vlmtui.bootstrap
-from vlmtui.engine.host import WorkerHost
-from vlmtui.engine.process import Launcher
+from vlmtui.engine.local.host import WorkerHost
+from vlmtui.engine.local.launcher import Launcher, WorkerProgram
 from vlmtui.store.database import Database
 
 _ANY = 2**30
@@ -38,7 +38,7 @@ def main() -> int:
     engine, full, *options = sys.argv[1:]
     limit_the_disk(Path(full))
     if engine == "scripted":
-        launcher = Launcher(command=(sys.executable, "-m", "tests.torture.worker"), check=lambda: None)
+        launcher = Launcher(lambda spec: WorkerProgram((sys.executable, "-m", "tests.torture.worker")))
         hosting = functools.partial(WorkerHost, launcher=launcher)
         setattr(vlmtui.bootstrap, "WorkerHost", hosting)  # noqa: B010 - mypy takes no other class there
     from vlmtui.cli import main as run

@@ -17,13 +17,15 @@ from typing import Literal
 import psutil
 
 from tests.support.terminal import Terminal
+from tests.torture.leftovers import files_left
 from tests.torture.worker import said
-from vlmtui.engine.members import members
+from vlmtui.engine.local.process_tree import members
 from vlmtui.paths import Paths
 from vlmtui.protocol.endpoint import Endpoint
 from vlmtui.store.opening import FILE
 
 EngineKind = Literal["scripted", "vllm"]
+Role = Literal["server", "guardian", "core"]
 Blow = Literal["app", "server", "guardian", "core", "hang-up", "disk full", "draft", "none"]
 BLOWS: tuple[Blow, ...] = ("app", "server", "guardian", "core", "hang-up", "disk full", "draft", "none")
 _ROOT = Path(__file__).parents[2]
@@ -76,6 +78,8 @@ class Campaign:
         self.kept_after_s = kept_after_s
         self.paths = Paths.below(folder / "data")
         self.full = folder / "full"
+        self.temporary = folder / "tmp"
+        self.temporary.mkdir(exist_ok=True)
         self.asked: list[Asked] = []
         self.losses = Losses()
         self.rounds: Counter[Blow] = Counter()
@@ -98,6 +102,8 @@ class Campaign:
             self.losses.add(number, blow, f"{first} (screen-{number}.txt)")
         self.full.unlink(missing_ok=True)
         self.check_store(number, blow)
+        for path in files_left(self.paths, self.temporary, at_rest=False):
+            self.losses.add(number, blow, f"left: {path}")
 
     def open_app(self) -> Terminal:
         begun = bool(self.asked) or bool(self._draft)
@@ -106,7 +112,8 @@ class Campaign:
         environment = {
             "HOME": str(self.folder),
             "PATH": os.environ["PATH"],
-            "PYTHONPATH": str(_ROOT),
+            "PYTHONPATH": os.pathsep.join(filter(None, [str(_ROOT), os.environ.get("PYTHONPATH")])),
+            "TMPDIR": str(self.temporary),
             "VLMTUI_DATA_DIR": str(self.folder / "data"),
             "VLMTUI_GRAPHICS": "off",
             "VLMTUI_KEEP_ALIVE": f"{self.keep_alive_s:g}s",
@@ -125,7 +132,7 @@ class Campaign:
             last = self.asked[-1]
             if last.must_be_whole:
                 terminal.wait_for(last.question, timeout=_START_S)
-                self._wait_for_store(lambda: self._answer_to(last) == last.whole, number, blow, "the answer's rest")
+                self._wait_for_store(lambda: self.answer_to(last) == last.whole, number, blow, "the answer's rest")
         if draft:
             terminal.type("\x7f" * len(draft))
             terminal.wait_for("Message, or / for commands", timeout=_START_S)
@@ -185,7 +192,7 @@ class Campaign:
                 terminal.hang_up()
                 asked.must_be_whole = True
             case "server" | "guardian" | "core":
-                self._kill_worker(blow)
+                self.kill_worker(blow)
             case "disk full":
                 time.sleep(self.random.uniform(0.2, 1.5))
                 self.full.unlink()
@@ -197,7 +204,7 @@ class Campaign:
         if asked.must_be_whole:
             last = " ".join(asked.whole.split()[-2:])
             terminal.wait_for(lambda text: last in _flat(text, asked.question), timeout=_START_S)
-            self._wait_for_store(lambda: self._answer_to(asked) == asked.whole, 0, blow, "the answer")
+            self._wait_for_store(lambda: self.answer_to(asked) == asked.whole, 0, blow, "the answer")
         else:
             self._wait_for_store(lambda: self._has_ended(asked), 0, blow, "the answer's end")
         terminal.press("ctrl+q")
@@ -210,7 +217,7 @@ class Campaign:
         self._wait_for_store(lambda: self._draft in self._drafts(), number, "draft", "the draft")
         os.kill(terminal.pid, signal.SIGKILL)
 
-    def _kill_worker(self, which: Blow) -> None:
+    def kill_worker(self, which: Role) -> None:
         for endpoint in Endpoint.all(self.paths):
             for process in members(endpoint):
                 with contextlib.suppress(psutil.Error):
@@ -226,7 +233,7 @@ class Campaign:
         if found != "ok":
             self.losses.add(number, blow, f"the database: {found}")
         for asked in self.asked:
-            answer = self._answer_to(asked)
+            answer = self.answer_to(asked)
             if answer is None:
                 self.losses.add(number, blow, f"the question {asked.question!r} is not in the store")
             elif not asked.whole.startswith(answer):
@@ -263,7 +270,7 @@ class Campaign:
     def _connect(self) -> sqlite3.Connection:
         return sqlite3.connect(self.paths.data / FILE, timeout=10)
 
-    def _answer_to(self, asked: Asked) -> str | None:
+    def answer_to(self, asked: Asked) -> str | None:
         """The newest answer to a question; None where the question is not there, empty where it has none."""
         found = self._found(asked)
         return None if found is None else found[0].strip()
@@ -300,27 +307,3 @@ def _role(process: psutil.Process) -> str:
     if "vlmtui.worker" in command or "tests.torture.worker" in command:
         return "guardian"
     return "core" if any("EngineCore" in part for part in command) or "-c" in command else ""
-
-
-def run(
-    folder: Path, *, rounds: int, seed: int, engine: EngineKind = "scripted", kept_after_s: float = 3.0
-) -> Campaign:
-    """A campaign of so many rounds; the first ones have each blow once."""
-    keep_alive_s = 3.0 if engine == "scripted" else 60.0
-    campaign = Campaign(folder, seed=seed, engine=engine, keep_alive_s=keep_alive_s, kept_after_s=kept_after_s)
-    order = list(BLOWS)
-    campaign.random.shuffle(order)
-    started = time.monotonic()
-    for number in range(1, rounds + 1):
-        campaign.round(number, order[number - 1] if number <= len(order) else campaign.random.choice(BLOWS))
-        new = [text for at, _, text in campaign.losses.found if at == number]
-        print(f"round {number}: {'lost: ' + '; '.join(new) if new else 'nothing lost'}", flush=True)
-    campaign.check_processes()
-    took = time.monotonic() - started
-    struck = ", ".join(f"{blow} {count}" for blow, count in sorted(campaign.rounds.items()))
-    print(
-        f"{rounds} rounds in {took:.0f} s ({struck}); "
-        f"{campaign.demanded} words demanded at the blows; losses: {len(campaign.losses.found)}",
-        flush=True,
-    )
-    return campaign

@@ -4,10 +4,31 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.torture.campaign import BLOWS, run
+from tests.torture.leftovers import files_left
+from tests.torture.rounds import KINDS, Rounds
+from vlmtui.files import TEMPORARY_PREFIX
+from vlmtui.paths import Paths
+from vlmtui.protocol.endpoint import Endpoint
+from vlmtui.protocol.spool import spool_path
 
 
-def test_nothing_is_lost_whatever_is_struck(short_path: Path) -> None:
-    campaign = run(short_path, rounds=len(BLOWS), seed=7, kept_after_s=10)
-    assert set(campaign.rounds) == set(BLOWS)
-    assert campaign.losses.found == []
+def test_nothing_is_lost_and_nothing_left_whatever_is_struck(short_path: Path) -> None:
+    rounds = Rounds(short_path, seed=7, kept_after_s=10)
+    rounds.play(len(KINDS))
+    assert {one.kind for one in rounds.played} >= set(KINDS)
+    assert rounds.losses == []
+
+
+def test_files_that_are_left_are_found(short_path: Path) -> None:
+    paths, temporary = Paths.below(short_path / "data"), short_path / "tmp"
+    temporary.mkdir()
+    assert files_left(paths, temporary, at_rest=True) == []
+    endpoint = Endpoint.named(paths, "x-00000000")
+    always = [endpoint.home / "socket", endpoint.spec_file, paths.media / "ab" / f"{TEMPORARY_PREFIX}1"]
+    at_rest = [paths.data / "sessions" / "1.lock", spool_path(paths.runtime, "r"), temporary / "file"]
+    for path in (*always, *at_rest, endpoint.lock):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+    found = {endpoint.home, *always[1:]}
+    assert set(files_left(paths, temporary, at_rest=False)) == {str(path) for path in found}
+    assert set(files_left(paths, temporary, at_rest=True)) == {str(path) for path in found | set(at_rest)}

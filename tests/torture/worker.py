@@ -6,16 +6,20 @@ python -m tests.torture.worker --socket S --spec F --log L --keep-alive SECONDS|
 from __future__ import annotations
 
 import asyncio
+import re
 import sys
 from collections.abc import AsyncGenerator
 from pathlib import Path
 
 from tests.support.scripted_engine import prompt_text, scripted_info, scripted_prompt
-from vlmtui.domain.engine import Delta, EngineEvent, Finished, GenerateRequest, LoadSpec, Timings, Usage
-from vlmtui.worker import guardian, server
+from vlmtui.domain.engine import LoadSpec
+from vlmtui.domain.generation import Delta, EngineEvent, Finished, GenerateRequest, Timings, Usage
+from vlmtui.worker import guardian, serve
+from vlmtui.worker.backends.contract import Backend, Report
 
 WORD_S = 0.03
 """From one word to the next."""
+_QUESTION = re.compile(r"say \d+ \w+")
 _CORE = "import sys, time\nfor line in sys.stdin:\n    print(line.strip(), flush=True)\n"
 
 
@@ -34,28 +38,26 @@ class Talker:
         self._turn = asyncio.Lock()
 
     @classmethod
-    async def load(cls, spec: LoadSpec) -> Talker:
+    async def load(cls, spec: LoadSpec, report: Report) -> Talker:
         pipe = asyncio.subprocess.PIPE
         core = await asyncio.create_subprocess_exec(sys.executable, "-c", _CORE, stdin=pipe, stdout=pipe)
         (Path.cwd() / "core.pid").write_text(str(core.pid))
         return cls(spec, core)
 
-    @property
-    def is_dead(self) -> bool:
-        return self._core.returncode is not None
+    async def died(self) -> None:
+        await self._core.wait()
 
     async def generate(self, request: GenerateRequest) -> AsyncGenerator[EngineEvent, None]:
         yield scripted_prompt(request)
         if not request.only_render:
-            question = prompt_text(request.prompt).splitlines()[-1].removeprefix("user: ")
-            for word in said(question):
+            for word in said(_QUESTION.findall(prompt_text(request.prompt))[-1]):
                 await asyncio.sleep(WORD_S)
                 await self._through_core(word)
                 yield Delta(request_id=request.request_id, text=word, tokens=1)
         yield Finished(request_id=request.request_id, finish_reason="stop", usage=Usage(), timings=Timings())
 
     async def shutdown(self) -> None:
-        if not self.is_dead:
+        if self._core.returncode is None:
             self._core.kill()
 
     async def _through_core(self, word: str) -> None:
@@ -69,5 +71,5 @@ class Talker:
 
 if __name__ == "__main__":
     if "--guardian" in sys.argv:
-        sys.exit(server.main(sys.argv[1:], Talker.load))
+        sys.exit(serve.main(sys.argv[1:], Backend(title="Talker", load=Talker.load)))
     sys.exit(guardian.main(sys.argv[1:], server="tests.torture.worker"))

@@ -6,11 +6,15 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 from PIL import Image
 from textual import events
+from textual.css.model import RuleSet
+from textual.css.stylesheet import Stylesheet
+from textual.css.types import CSSLocation
 from textual.pilot import Pilot
 from textual.screen import Screen
 
@@ -22,14 +26,17 @@ from vlmtui.paths import Paths
 from vlmtui.registry import routes
 from vlmtui.registry.loader import Registry
 from vlmtui.registry.schema import Family
+from vlmtui.session.async_store import AsyncStore
+from vlmtui.session.conversation import Conversation
+from vlmtui.session.exchange import Exchange
 from vlmtui.store.records import ConversationId
+from vlmtui.ui.actions import ActionMethods
 from vlmtui.ui.app import ExitReport, VlmtuiApp
-from vlmtui.ui.controllers.chat import ChatController, Exchange
-from vlmtui.ui.controllers.keeper import Keeper
-from vlmtui.ui.screens.chat import ChatScreen
-from vlmtui.ui.services import Services
-from vlmtui.ui.widgets.assistant_turn import AssistantTurn
-from vlmtui.ui.widgets.composer import Composer
+from vlmtui.ui.chat.assistant_turn import AssistantTurn
+from vlmtui.ui.chat.composer import Composer
+from vlmtui.ui.chat.screen import ChatScreen
+from vlmtui.ui.navigator import AppNavigator
+from vlmtui.ui.services import Delays, Services
 from vlmtui.ui.widgets.markdown_text import MarkdownText
 
 GIB = 2**30
@@ -58,7 +65,7 @@ class Chat:
         return self.app.screen
 
     @property
-    def controller(self) -> ChatController:
+    def controller(self) -> Conversation:
         assert self.app.chat_controller is not None
         return self.app.chat_controller
 
@@ -113,14 +120,35 @@ StartChat = Callable[..., AbstractAsyncContextManager[Chat]]
 class PlainChat(Screen[None]):
     """What `plain_chat` shows."""
 
+    SCOPE = "chat"
     stopped = 0
     attached = ""
 
-    def action_stop(self) -> None:
+    @property
+    def actions(self) -> ActionMethods:
+        return {"stop": self._stop, "attach": self._take}
+
+    def _stop(self) -> None:
         self.stopped += 1
 
-    def action_attach(self, path: str = "") -> None:
+    def _take(self, path: str = "") -> None:
         self.attached = path
+
+
+@pytest.fixture(scope="session", autouse=True)
+def styles_parsed_once() -> Iterator[None]:
+    """Every app would parse the same style sheets: here all of the same theme share what the first one parsed."""
+    parse, parsed = Stylesheet._parse_rules, dict[object, list[RuleSet]]()
+
+    def parse_once(sheet: Stylesheet, css: str, read_from: CSSLocation, *how: Any, **named: Any) -> list[RuleSet]:
+        key = (css, read_from, how, *named.items(), *sheet._variables.items())
+        if key not in parsed:
+            parsed[key] = parse(sheet, css, read_from, *how, **named)
+        return parsed[key]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Stylesheet, "_parse_rules", parse_once)
+        yield
 
 
 @pytest.fixture(autouse=True)
@@ -143,17 +171,21 @@ def make_app(tmp_path: Path) -> Iterator[MakeApp]:
         initial_model: str | None = None,
         keep_alive_s: float | None = 300.0,
         resume: ConversationId | None = None,
+        delays: Delays | None = None,
     ) -> VlmtuiApp:
+        host = host or ScriptedHost()
         return VlmtuiApp(
             Services(
                 paths=Paths.below(tmp_path),
                 registry=registry or Registry.bundled(),
-                host=host or ScriptedHost(),
+                host=host,
+                cleanup=host,
                 settings=settings or Settings(graphics="off"),
-                keeper=Keeper(Paths.below(tmp_path)),
+                store=AsyncStore(Paths.below(tmp_path)),
                 keep_alive_s=keep_alive_s,
                 initial_model=initial_model,
                 resume=resume,
+                delays=delays or Delays(),
             )
         )
 
@@ -163,17 +195,24 @@ def make_app(tmp_path: Path) -> Iterator[MakeApp]:
 @pytest.fixture
 def plain_chat(monkeypatch: pytest.MonkeyPatch) -> None:
     """An empty screen in the chat's place."""
-    monkeypatch.setattr(VlmtuiApp, "_chat_screen", lambda app: PlainChat())
+    monkeypatch.setattr(AppNavigator, "new_chat", lambda navigator: PlainChat())
 
 
 @pytest.fixture
 def chatting(make_app: MakeApp) -> StartChat:
-    """`async with chatting(answer, …, size=…) as chat`: the chat screen, its engine ready to give those answers."""
+    """`async with chatting(answer, …, size=…, keys=…) as chat`: the chat screen, its engine ready to give those
+    answers; `keys` as in `config.toml`."""
 
     @asynccontextmanager
-    async def start(*answers: list[Step], size: tuple[int, int] = (100, 30)) -> AsyncIterator[Chat]:
+    async def start(
+        *answers: list[Step],
+        size: tuple[int, int] = (100, 30),
+        delays: Delays | None = None,
+        keys: dict[str, object] | None = None,
+    ) -> AsyncIterator[Chat]:
         host = ScriptedHost(answers=list(answers))
-        app = make_app(host, initial_model="shapes")
+        settings = Settings(graphics="off", keys=keys or {})
+        app = make_app(host, initial_model="shapes", delays=delays, settings=settings)
         async with app.run_test(size=size) as pilot:
             await until_chat(pilot)
             await pilot.pause()

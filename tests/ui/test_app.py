@@ -15,12 +15,12 @@ from tests.ui.conftest import MakeApp, PlainChat
 from vlmtui.config.settings import Settings
 from vlmtui.domain.engine import LoadSpec
 from vlmtui.registry.loader import Registry
-from vlmtui.ui import app as app_module
+from vlmtui.session.engine_controller import EngineState
 from vlmtui.ui.app import ExitReport, VlmtuiApp
-from vlmtui.ui.controllers.engine import EngineState
-from vlmtui.ui.screens.loading import LoadingScreen
-from vlmtui.ui.screens.models import ModelsScreen
-from vlmtui.ui.widgets.model_list import ModelList
+from vlmtui.ui.models.loading import LoadingScreen
+from vlmtui.ui.models.model_list import ModelList
+from vlmtui.ui.models.screen import ModelsScreen
+from vlmtui.ui.services import Delays
 
 pytestmark = pytest.mark.usefixtures("plain_chat")
 
@@ -62,12 +62,12 @@ async def test_the_loaded_model_leads_back_to_the_same_chat(make_app: MakeApp) -
     async with app.run_test() as pilot:
         await until(pilot, lambda: screen_is(app, PlainChat))
         chat = app.screen
-        app.action_models()
+        app.run_action_id("models")
         await until(pilot, lambda: screen_is(app, ModelsScreen))
         await until(pilot, lambda: any(row.current for models in app.screen.query(ModelList) for row in models.rows))
         await pilot.press("enter")
         await until(pilot, lambda: app.screen is chat)
-        app.action_models()
+        app.run_action_id("models")
         await until(pilot, lambda: screen_is(app, ModelsScreen))
         await pilot.press("escape")
         await until(pilot, lambda: app.screen is chat)
@@ -80,7 +80,7 @@ async def test_another_model_ends_the_engine_before_it_is_loaded(make_app: MakeA
     async with app.run_test() as pilot:
         await until(pilot, lambda: screen_is(app, PlainChat))
         chat = app.screen
-        app.action_models("family3")
+        app.run_action_id("models", "family3")
         await until(pilot, lambda: len(host.engines) == 2)
         await until(pilot, lambda: screen_is(app, PlainChat) and app.screen is not chat)
         assert host.engines[0].was_shut_down
@@ -165,13 +165,13 @@ async def test_quitting_while_the_engine_is_being_opened_leaves_nothing(make_app
     assert not host.engines
 
 
-async def test_ctrl_c_hints_once_and_quits_twice(make_app: MakeApp, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(app_module, "_TWICE_WITHIN_S", 60.0)
-    app = make_app()
+async def test_ctrl_c_hints_once_and_quits_twice(make_app: MakeApp) -> None:
+    app = make_app(delays=Delays(quit_again=60.0))
     async with app.run_test() as pilot:
         await until(pilot, lambda: screen_is(app, ModelsScreen))
         await pilot.press("ctrl+c")
         await until(pilot, lambda: any("Ctrl+Q" in toast.message for toast in app._notifications))
+        assert [toast.message for toast in app._notifications] == ["Ctrl+Q quits; so does the same key, pressed again."]
         assert app.return_value is None
         await pilot.press("ctrl+c")
         await until(pilot, lambda: app.return_value is not None)

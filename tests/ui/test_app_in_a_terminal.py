@@ -16,6 +16,8 @@ from pathlib import Path
 import pyte
 import pytest
 
+pytestmark = pytest.mark.process
+
 WAITING_MAX = 32 * 1024
 """A little, so that a slow machine fills it too."""
 
@@ -26,9 +28,9 @@ from tests.support.scripted_engine import Hold, ScriptedEngine, ScriptedHost
 from vlmtui.config.settings import Settings
 from vlmtui.paths import Paths
 from vlmtui.registry.loader import Registry
-from vlmtui.ui import output
+from vlmtui.ui.terminal import output
 from vlmtui.ui.app import VlmtuiApp
-from vlmtui.ui.controllers.keeper import Keeper
+from vlmtui.session.async_store import AsyncStore
 from vlmtui.ui.services import Services
 
 folder = Path(sys.argv[1])
@@ -46,7 +48,7 @@ app = VlmtuiApp(
         registry=Registry.bundled(),
         host=ScriptedHost(load=[Hold(asyncio.Event())]),
         settings=Settings(graphics="off"),
-        keeper=Keeper(Paths.below(folder)),
+        store=AsyncStore(Paths.below(folder)),
         keep_alive_s=300.0,
         initial_model="shapes",
     )
@@ -62,8 +64,10 @@ def loading_app(tmp_path: Path) -> tuple[int, int]:
     """The app in the middle of a load: its pid, and our end of its terminal."""
     pid, terminal = pty.fork()
     if pid == 0:
-        # readline, which pytest brings, leaves LINES and COLUMNS in the environment that `execv` would hand on
-        environment = {**os.environ, "TERM": "xterm-256color"}
+        # readline, which pytest brings, leaves LINES and COLUMNS in the environment that `execv` would hand on; a
+        # process of pytest-xdist has them in `os.environ`, too
+        given = {name: value for name, value in os.environ.items() if name not in ("LINES", "COLUMNS")}
+        environment = {**given, "TERM": "xterm-256color"}
         os.execve(sys.executable, [sys.executable, "-c", _PROGRAM, str(tmp_path)], environment)
     said = b""
     while b"Memory and KV cache" not in said:

@@ -17,8 +17,8 @@ from textual.widgets import Static
 from tests.support.waiting import until
 from vlmtui.domain.attachment import Attachment
 from vlmtui.media.stage import stage
-from vlmtui.ui.graphics import Graphics, GraphicsMode
-from vlmtui.ui.themes import VARIABLES
+from vlmtui.ui.terminal.graphics import Graphics, GraphicsMode
+from vlmtui.ui.terminal.themes import VARIABLES
 from vlmtui.ui.widgets import attachment_view
 from vlmtui.ui.widgets.attachment_view import AttachmentView
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import Callable
 from functools import partial
@@ -16,16 +17,17 @@ from tests.support.pictures import Easel
 from tests.ui.conftest import StartChat, picture
 from vlmtui.domain.attachment import Attachment, VideoSampling
 from vlmtui.domain.conversation import Media, Text
-from vlmtui.domain.engine import ChatPrompt
-from vlmtui.media import source
-from vlmtui.ui.screens import sources
-from vlmtui.ui.screens.chat import ChatScreen
-from vlmtui.ui.screens.confirm import ConfirmScreen
-from vlmtui.ui.screens.frames import FramesChoice, FramesScreen
-from vlmtui.ui.screens.viewer import ViewerScreen
+from vlmtui.domain.prompt import ChatPrompt
+from vlmtui.media import stage
+from vlmtui.ui.attachments.frames import FramesScreen
+from vlmtui.ui.attachments.viewer import ViewerScreen
+from vlmtui.ui.chat.path_menu import PathMenu
+from vlmtui.ui.chat.screen import ChatScreen
+from vlmtui.ui.chat.user_turn import IllustratedTurn
+from vlmtui.ui.navigation import FramesChoice
+from vlmtui.ui.services import Delays
 from vlmtui.ui.widgets.attachment_view import AttachmentView
-from vlmtui.ui.widgets.path_menu import PathMenu
-from vlmtui.ui.widgets.user_turn import IllustratedTurn
+from vlmtui.ui.widgets.confirm import ConfirmScreen
 
 
 async def test_a_pasted_path_is_attached_where_the_cursor_is(chatting: StartChat, tmp_path: Path) -> None:
@@ -73,7 +75,7 @@ async def test_a_file_that_cannot_be_attached_is_named_and_nothing_is_lost(
 
 async def test_enter_waits_for_the_files(chatting: StartChat, tmp_path: Path) -> None:
     async with chatting() as chat:
-        chat.screen.attach_files([picture(tmp_path)])
+        chat.screen.sources.attach_files([picture(tmp_path)])
         await chat.say("now")
         assert len(chat.last.user.attachments) == 1
 
@@ -89,7 +91,7 @@ async def test_backspace_removes_an_attachment_as_one(chatting: StartChat, tmp_p
 async def test_more_than_the_model_takes_is_said_before_sending(chatting: StartChat, tmp_path: Path) -> None:
     async with chatting() as chat:
         paths = [picture(tmp_path, f"{number}.png") for number in range(9)]
-        chat.screen.attach_files(paths)
+        chat.screen.sources.attach_files(paths)
         await chat.until(lambda: len(chat.controller.staged) == 9)
         await chat.send("all")
         await chat.until(lambda: "at most 8 images" in chat.notes)
@@ -101,15 +103,15 @@ async def test_more_than_the_model_takes_is_said_before_sending(chatting: StartC
 async def test_what_is_written_after_enter_is_not_sent_with_the_files(
     chatting: StartChat, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    looked, look = threading.Event(), source.stage_source
+    looked, look = asyncio.Event(), stage.stage_source
 
-    def slow(*arguments: Any) -> Attachment:
-        assert looked.wait(10)
-        return look(*arguments)
+    async def slow(*arguments: Any) -> Attachment:
+        await looked.wait()
+        return await look(*arguments)
 
-    monkeypatch.setattr(source, "stage_source", slow)
+    monkeypatch.setattr(stage, "stage_source", slow)
     async with chatting() as chat:
-        chat.screen.attach_files([picture(tmp_path)])
+        chat.screen.sources.attach_files([picture(tmp_path)])
         await chat.send("now")
         await chat.write(" and then")
         looked.set()
@@ -147,7 +149,7 @@ async def test_a_token_is_one_piece(chatting: StartChat, tmp_path: Path) -> None
     async with chatting() as chat:
         await chat.write("ab")
         await chat.pilot.press("left")
-        chat.screen.attach_files([picture(tmp_path)])
+        chat.screen.sources.attach_files([picture(tmp_path)])
         await chat.until(lambda: chat.composer.text == "a[Image #1]b")
         assert chat.composer.cursor_location == (0, 11)
         await chat.pilot.press("left")
@@ -164,7 +166,7 @@ async def test_a_token_is_one_piece(chatting: StartChat, tmp_path: Path) -> None
 
 async def test_a_token_is_cut_and_pasted_elsewhere(chatting: StartChat, tmp_path: Path) -> None:
     async with chatting(["Yes."]) as chat:
-        chat.screen.attach_files([picture(tmp_path)])
+        chat.screen.sources.attach_files([picture(tmp_path)])
         await chat.until(lambda: chat.composer.text == "[Image #1]")
         await chat.write("before")
         await chat.pilot.press("home", "shift+right", "ctrl+x")
@@ -179,7 +181,7 @@ async def test_a_token_is_cut_and_pasted_elsewhere(chatting: StartChat, tmp_path
 
 async def test_commands_work_beside_attachments_and_leave_them(chatting: StartChat, tmp_path: Path) -> None:
     async with chatting() as chat:
-        chat.screen.attach_files([picture(tmp_path)])
+        chat.screen.sources.attach_files([picture(tmp_path)])
         await chat.until(lambda: len(chat.controller.staged) == 1)
         await chat.send("/set temperature 0.5")
         await chat.until(lambda: chat.controller.settings.sampling.temperature == 0.5)
@@ -189,7 +191,7 @@ async def test_commands_work_beside_attachments_and_leave_them(chatting: StartCh
 async def test_a_recalled_prompt_keeps_what_is_attached(chatting: StartChat, tmp_path: Path) -> None:
     async with chatting(["One."]) as chat:
         await chat.say("first")
-        chat.screen.attach_files([picture(tmp_path)])
+        chat.screen.sources.attach_files([picture(tmp_path)])
         await chat.until(lambda: len(chat.controller.staged) == 1)
         await chat.pilot.press("up")
         assert chat.composer.text == "[Image #1]first"
@@ -249,8 +251,7 @@ async def test_a_web_address_is_attached(chatting: StartChat, tmp_path: Path) ->
 async def test_the_inbox_tells_how_to_copy_and_offers_what_came(
     chatting: StartChat, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sources, "_INBOX_EVERY_S", 0.02)
-    async with chatting() as chat:
+    async with chatting(delays=Delays(inbox=0.02)) as chat:
         inbox = chat.screen.services.paths.inbox
         chat.app.run_action_id("inbox")
         await chat.until(lambda: "scp" in chat.notes)
@@ -267,7 +268,7 @@ async def test_f9_shows_an_attachment(chatting: StartChat, tmp_path: Path) -> No
     async with chatting() as chat:
         await chat.pilot.press("f9")
         await chat.until(lambda: "Nothing is attached" in chat.notes)
-        chat.screen.attach_files([picture(tmp_path)])
+        chat.screen.sources.attach_files([picture(tmp_path)])
         await chat.until(lambda: len(chat.controller.staged) == 1)
         await chat.pilot.press("f9")
         await chat.until(lambda: isinstance(chat.app.screen, ViewerScreen))
@@ -278,7 +279,7 @@ async def test_f9_shows_an_attachment(chatting: StartChat, tmp_path: Path) -> No
 async def test_the_frames_of_a_video_are_chosen(chatting: StartChat, tmp_path: Path) -> None:
     clip = Easel(tmp_path).clip("red", "circle", "left")
     async with chatting(["It moves."]) as chat:
-        chat.screen.attach_files([clip.path])
+        chat.screen.sources.attach_files([clip.path])
         await chat.until(lambda: chat.composer.text == "[Video #1]")
         chat.app.run_action_id("frames")
         await chat.until(lambda: isinstance(chat.app.screen, FramesScreen) and chat.app.screen.is_mounted)
@@ -287,7 +288,7 @@ async def test_the_frames_of_a_video_are_chosen(chatting: StartChat, tmp_path: P
         chat.app.run_action_id("frames", "1")
         await chat.until(lambda: isinstance(chat.app.screen, FramesScreen) and chat.app.screen.is_mounted)
         chat.app.screen.dismiss(FramesChoice(VideoSampling(num_frames=2), as_images=True))
-        await chat.until(lambda: chat.composer.text == "[Image #2][Image #3]")
+        await chat.until(lambda: chat.composer.text == "[Image #1][Image #2]")
         await chat.say("What moves?")
         assert [item.modality for item in chat.last.user.attachments] == ["image", "image"]
 
@@ -297,7 +298,7 @@ async def test_another_page_and_a_still_picture(chatting: StartChat, tmp_path: P
     pages[0].save(tmp_path / "scan.tif", save_all=True, append_images=pages[1:])
     pages[0].save(tmp_path / "moves.gif", save_all=True, append_images=pages[1:], duration=100)
     async with chatting() as chat:
-        chat.screen.attach_files([tmp_path / "scan.tif", tmp_path / "moves.gif"])
+        chat.screen.sources.attach_files([tmp_path / "scan.tif", tmp_path / "moves.gif"])
         await chat.until(lambda: "has 3 pages" in chat.notes)
         await chat.until(lambda: "/still" in chat.notes)
         await chat.until(lambda: chat.composer.text == "[Image #1][Video #2]")
@@ -313,7 +314,7 @@ async def test_another_page_and_a_still_picture(chatting: StartChat, tmp_path: P
 async def test_an_attachment_moves_by_key(chatting: StartChat, tmp_path: Path) -> None:
     async with chatting(["Yes."]) as chat:
         await chat.write("Is this one ")
-        chat.screen.attach_files([picture(tmp_path)])
+        chat.screen.sources.attach_files([picture(tmp_path)])
         await chat.until(lambda: chat.composer.text == "Is this one [Image #1]")
         await chat.pilot.press("alt+h")
         await chat.pilot.press("alt+h")

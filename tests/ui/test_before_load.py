@@ -13,9 +13,10 @@ from vlmtui.config.trust import TrustStore
 from vlmtui.engine.machine import GIB, Gpu, Machine
 from vlmtui.paths import Paths
 from vlmtui.registry import routes
-from vlmtui.ui.screens.before_load import BeforeLoadScreen
-from vlmtui.ui.screens.models import ModelsScreen
-from vlmtui.ui.widgets.model_list import ModelList
+from vlmtui.registry.remote_code import RemoteCode
+from vlmtui.ui.models.before_load import BeforeLoadScreen
+from vlmtui.ui.models.model_list import ModelList
+from vlmtui.ui.models.screen import ModelsScreen
 
 pytestmark = pytest.mark.usefixtures("plain_chat", "big_machine")
 
@@ -56,7 +57,7 @@ async def test_foreign_code_runs_only_after_a_yes_that_is_remembered(make_app: M
         await pilot.press("down", "enter")
         await until(pilot, lambda: bool(host.opened))
     assert host.opened[0][0].trust_remote_code
-    assert TrustStore(Paths.below(tmp_path)).is_trusted("OpenGVLab/InternVL3-2B", None)
+    assert TrustStore(Paths.below(tmp_path)).is_trusted(RemoteCode(model="OpenGVLab/InternVL3-2B"))
 
 
 async def test_a_family_that_cannot_run_is_explained_and_not_loaded(make_app: MakeApp) -> None:

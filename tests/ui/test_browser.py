@@ -2,25 +2,29 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image
+from textual import events
 from textual.app import App
 from textual.binding import Binding
+from textual.widget import AwaitMount, Widget
 from textual.widgets import Static
 
 from tests.support.pictures import write_video
 from tests.support.waiting import until
-from vlmtui.ui.controllers.folder import Look, Media, Sort, list_folder
-from vlmtui.ui.controllers.recent_folders import RecentFolders
-from vlmtui.ui.graphics import Graphics
-from vlmtui.ui.screens.browser import BrowserScreen
-from vlmtui.ui.themes import DARK, VARIABLES
-from vlmtui.ui.widgets.file_list import FileList, FilterInput
-from vlmtui.ui.widgets.file_preview import EstimateTokens, FilePreview, look_at
+from vlmtui.media.folder import FolderView, MediaFilter, Sort, list_folder
+from vlmtui.session.cost import EstimateTokens
+from vlmtui.session.recent_folders import RecentFolders
+from vlmtui.ui.attachments.browser import BrowserScreen
+from vlmtui.ui.attachments.file_list import FileList, FilterInput
+from vlmtui.ui.attachments.file_preview import FilePreview, preview_file
+from vlmtui.ui.terminal.graphics import Graphics
+from vlmtui.ui.terminal.themes import DARK, VARIABLES
 
 
 class Host(App[None]):
@@ -31,7 +35,7 @@ class Host(App[None]):
         self.folder = folder
         self.graphics = Graphics("halfcell")
         self.recent = RecentFolders(folder / ".state" / "folders.json")
-        self.look = Look()
+        self.look = FolderView()
 
     def get_theme_variable_defaults(self) -> dict[str, str]:
         return dict(VARIABLES)
@@ -148,7 +152,7 @@ async def test_a_listing_that_comes_late_is_dropped(folder: Path) -> None:
         await until(pilot, lambda: app.names() == ["c.png"])
         await pilot.press("backspace")
         await until(pilot, lambda: "a.png" in app.names())
-        app.browser.post_message(BrowserScreen.Listed(folder / "sub", list_folder(folder / "sub")))
+        app.browser.post_message(BrowserScreen.FolderRead(folder / "sub", list_folder(folder / "sub")))
         await pilot.pause()
         assert app.browser.folder == folder
         assert "a.png" in app.names()
@@ -235,7 +239,7 @@ async def test_images_and_videos_can_be_told_apart(tmp_path: Path) -> None:
         assert "2 of 4 files" not in app.state() and "images only" in app.state()
         await pilot.press("ctrl+k")
         assert app.names() == ["sub/", "c.MP4", "clip"]
-        assert app.look.media is Media.VIDEOS
+        assert app.look.media is MediaFilter.VIDEOS
         await pilot.press("ctrl+k")
         assert len(app.names()) == 5
 
@@ -386,13 +390,41 @@ async def test_a_preview_that_comes_late_is_dropped_and_few_are_kept(tmp_path: P
     async with app.run_test(size=(120, 40)) as pilot:
         await until(pilot, lambda: "0.png" in app.preview.told)
         await pilot.press("down")
-        app.preview.post_message(FilePreview.Seen(app.browser.query_one(FileList).entries[30], None, ("late",)))
+        app.preview.post_message(FilePreview.PreviewReady(app.browser.query_one(FileList).entries[30], None, ("late",)))
         await until(pilot, lambda: "1.png" in app.preview.told)
         for entry in app.browser.query_one(FileList).entries:
-            app.preview.post_message(look_at(entry))
+            app.preview.post_message(preview_file(entry))
         await pilot.pause()
         assert len(app.preview._seen) < 40
         await until(pilot, lambda: "1.png" in app.preview.told and len(app.browser.query(".picture")) == 1)
+
+
+async def test_a_preview_shows_one_picture_however_it_is_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_pictures(tmp_path / "pics", "0.png", "1.png")
+    app = Host(tmp_path / "pics")
+    async with app.run_test(size=(120, 40)) as pilot:
+        await until(pilot, lambda: "0.png" in app.preview.told)
+        await pilot.press("down")
+        await until(pilot, lambda: "1.png" in app.preview.told and len(app.preview.query(".picture")) == 1)
+        mount, others = app.preview.mount, []
+
+        def note(picture: Widget, *, before: int) -> AwaitMount:
+            others.append(len(app.preview.query(".picture")))
+            return mount(picture, before=before)
+
+        monkeypatch.setattr(app.preview, "mount", note)
+        for _ in range(5):
+            for entry in app.browser.query_one(FileList).entries:
+                app.preview.post_message(events.Resize(app.preview.size, app.preview.size))
+                app.browser.post_message(FileList.Highlighted(entry))
+        for node in (app.browser, app.preview):
+            is_done = asyncio.Event()
+            node.call_later(is_done.set)
+            await is_done.wait()
+        assert len(app.preview.query(".picture")) == 1 and "1.png" in app.preview.told
+        assert len(others) > 10 and set(others) == {0}
 
 
 async def test_thousands_of_files(tmp_path: Path) -> None:

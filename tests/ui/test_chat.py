@@ -9,12 +9,14 @@ from textual.widgets import Static
 
 from tests.support.scripted_engine import Die, Fail, Hold
 from tests.ui.conftest import StartChat
-from vlmtui.domain.engine import Cancelled, ChatPrompt, Failed, Failure, Finished
+from vlmtui.domain.failure import Failure
+from vlmtui.domain.generation import Cancelled, Failed, Finished
+from vlmtui.domain.prompt import ChatPrompt
 from vlmtui.errors import ErrorKind
-from vlmtui.ui.controllers.engine import EngineState
-from vlmtui.ui.screens.confirm import ConfirmScreen
-from vlmtui.ui.widgets.assistant_turn import AssistantTurn
-from vlmtui.ui.widgets.status_bar import StatusBar
+from vlmtui.session.engine_controller import EngineState
+from vlmtui.ui.chat.assistant_turn import AssistantTurn
+from vlmtui.ui.chat.status_bar import StatusBar
+from vlmtui.ui.widgets.confirm import ConfirmScreen
 
 
 async def test_a_message_is_sent_and_its_answer_shown(chatting: StartChat) -> None:
@@ -57,7 +59,7 @@ async def test_death_mid_answer_keeps_it_and_one_key_restarts_another_retries(ch
         await chat.say("Tell me")
         await chat.until(lambda: len(chat.host.engines) == 2 and chat.app.engine_controller.is_loaded)
         await chat.pilot.press("ctrl+r")
-        await chat.until(lambda: len(chat.last.earlier) == 1 and not chat.last.is_running)
+        await chat.until(lambda: chat.last.answer_siblings.count == 2 and not chat.last.is_running)
         assert isinstance(chat.last.answer.outcome, Failed)
         assert chat.last.answer.text == "Half "
         await chat.until(lambda: bool(chat.screen.query(".failure")))
@@ -75,7 +77,7 @@ async def test_death_mid_answer_keeps_it_and_one_key_restarts_another_retries(ch
         await chat.pilot.press("enter")
         await chat.until(lambda: chat.last.answer.text == "Whole." and not chat.last.is_running)
         await chat.until(lambda: chat.shown() == "Whole.")
-        assert [old.text for old in chat.last.earlier] == ["Half ", "Half "]
+        assert chat.last.answer_siblings.count == 3
         assert not chat.screen.query(".failure")
 
 
@@ -134,7 +136,7 @@ async def test_nothing_is_asked_of_a_dead_engine_so_the_answer_stays(chatting: S
         await chat.pilot.press("ctrl+r")
         await chat.until(lambda: "killed" in chat.notes)
         assert chat.last.answer.text == "Kept."
-        assert chat.last.earlier == []
+        assert chat.last.answer_siblings.count == 1
         assert chat.shown() == "Kept."
 
 
@@ -164,9 +166,9 @@ async def test_a_chat_that_is_left_while_the_store_is_asked_begins_nothing(
 
         monkeypatch.setattr(chat.controller, "suspect_again", slowly)
         left = chat.screen
-        again = asyncio.create_task(left.action_regenerate())
+        again = asyncio.create_task(left.action_run("regenerate"))
         await asked.wait()
-        chat.app.show_chat()
+        chat.app.navigator.show_chat()
         await chat.until(lambda: not left.is_attached)
         go_on.set()
         await again

@@ -12,8 +12,8 @@ from tests.support.scripted_engine import Die, ScriptedHost
 from tests.support.waiting import until, until_chat
 from tests.ui.conftest import AppPilot, MakeApp
 from tests.ui.test_screens_look import SIZES, SnapCompare, of, still
-from vlmtui.ui.screens.settings import SettingsScreen
-from vlmtui.ui.widgets.assistant_turn import AssistantTurn
+from vlmtui.ui.chat.assistant_turn import AssistantTurn
+from vlmtui.ui.settings.screen import SettingsScreen
 
 MARKDOWN = "A **red** circle:\n\n- round\n- red\n\n```python\ndef area(r):\n    return 3.14 * r * r\n```\n"
 

@@ -12,11 +12,12 @@ from tests.support.toy_prompts import use_chat_template
 from tests.support.waiting import until, until_chat
 from tests.ui.conftest import AppPilot, MakeApp, picture
 from tests.ui.test_screens_look import SIZES, SnapCompare, of, still
-from vlmtui.ui.screens.compare import CompareScreen
-from vlmtui.ui.widgets.composer import Composer
-from vlmtui.ui.widgets.diff_view import DiffView
-from vlmtui.ui.widgets.findings_list import FindingsList
-from vlmtui.ui.widgets.raw_editor import RawEditor
+from vlmtui.ui.app import VlmtuiApp
+from vlmtui.ui.chat.composer import Composer
+from vlmtui.ui.compare.diff_view import DiffView
+from vlmtui.ui.compare.findings_list import FindingsList
+from vlmtui.ui.compare.raw_editor import RawEditor
+from vlmtui.ui.compare.screen import CompareScreen
 
 LEFT = ["The", " picture", " shows", " a", " red", " circle", " at", " the", " left."]
 RIGHT = ["The", " picture", " shows", " a", " blue", " circle", " at", " the", " top."]
@@ -47,8 +48,15 @@ async def asked(pilot: AppPilot, folder: Path) -> CompareScreen:
     editor.fill(editor.text.replace("user\n", "user").replace("<|im_end|>", ""))
     await until(pilot, lambda: len(screen.query_one(FindingsList).findings) == 1)
     await pilot.press("f5")
-    await until(pilot, lambda: screen.comparisons_kept == 1)
+    await until(pilot, lambda: screen.controller.is_over and _stored(app) == 1)
     return screen
+
+
+def _stored(app: VlmtuiApp) -> int:
+    """How many comparisons the last message has."""
+    assert app.chat_controller is not None and app.chat_controller.last is not None
+    turn = app.chat_controller.last.user_id
+    return 0 if turn is None else app.services.store.run_now(lambda store: len(store.comparisons(turn)))
 
 
 @SIZES

@@ -9,9 +9,9 @@ from textual import events
 from tests.support.scripted_engine import ScriptedHost
 from tests.support.waiting import until
 from tests.ui.conftest import MakeApp, StartChat, picture
-from vlmtui.ui.screens.chat import ChatScreen
-from vlmtui.ui.widgets.composer import Composer
-from vlmtui.ui.widgets.slash_menu import SlashMenu
+from vlmtui.ui.chat.composer import Composer
+from vlmtui.ui.chat.screen import ChatScreen
+from vlmtui.ui.chat.slash_menu import SlashMenu
 
 
 async def test_ctrl_j_breaks_the_line_and_a_pasted_break_does_not_send(chatting: StartChat) -> None:
@@ -85,7 +85,7 @@ async def test_an_unknown_command_is_told_and_kept(chatting: StartChat) -> None:
 
 async def test_a_command_beside_an_attachment_is_given_at_once(chatting: StartChat, tmp_path: Path) -> None:
     async with chatting() as chat:
-        chat.screen.attach_files([picture(tmp_path)])
+        chat.screen.sources.attach_files([picture(tmp_path)])
         await chat.until(lambda: len(chat.controller.staged) == 1)
         await chat.write("/detach")
         await chat.pilot.press("enter")

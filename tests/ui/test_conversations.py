@@ -20,20 +20,23 @@ from vlmtui.config.settings import Settings
 from vlmtui.domain.attachment import Attachment
 from vlmtui.domain.conversation import user_turn
 from vlmtui.errors import bad_input
+from vlmtui.files import write_private
 from vlmtui.media.stage import stage
 from vlmtui.paths import Paths
-from vlmtui.store.records import ConversationId, Outcome, Recipe, Snippet, StoredDraft
+from vlmtui.session.async_store import AsyncStore
+from vlmtui.session.conversation_list import PAGE, ago, undelete_last
+from vlmtui.session.raw_draft import draft_file
+from vlmtui.store.records import ConversationId, GenerationRecord, Outcome, Snippet, StoredDraft
 from vlmtui.store.store import Store
 from vlmtui.ui.app import VlmtuiApp
-from vlmtui.ui.controllers.conversation_list import PAGE, ago, undelete_last
-from vlmtui.ui.controllers.keeper import Keeper
-from vlmtui.ui.graphics import Graphics
-from vlmtui.ui.screens.chat import ChatScreen
-from vlmtui.ui.screens.conversations import ConversationsScreen, RenameInput
-from vlmtui.ui.screens.loading import LoadingScreen
-from vlmtui.ui.screens.models import ModelsScreen
-from vlmtui.ui.widgets.conversation_list import ConversationListView, marked
-from vlmtui.ui.widgets.conversation_preview import ConversationPreview
+from vlmtui.ui.chat.screen import ChatScreen
+from vlmtui.ui.conversations.conversation_list import ConversationListView, snippet_content
+from vlmtui.ui.conversations.conversation_preview import ConversationPreview
+from vlmtui.ui.conversations.inputs import RenameInput
+from vlmtui.ui.conversations.screen import ConversationsScreen
+from vlmtui.ui.models.loading import LoadingScreen
+from vlmtui.ui.models.screen import ModelsScreen
+from vlmtui.ui.terminal.graphics import Graphics
 
 MANY = 250
 HOSTILE = "\x1b[2J[/x] \u202egnp"
@@ -45,7 +48,7 @@ class Listing:
 
     app: VlmtuiApp
     pilot: AppPilot
-    keeper: Keeper
+    store: AsyncStore
     posted: list[Message] = field(default_factory=list)
 
     @property
@@ -103,7 +106,7 @@ def talk(
     for question, text in said:
         leaf = store.conversation(conversation).leaf
         asked = store.add_turn(conversation, leaf, user_turn(question, attachments or []))
-        answer = store.begin_answer(asked, Recipe(model=model))
+        answer = store.begin_answer(asked, GenerationRecord(model=model))
         store.end_answer(answer, text, Outcome(state="complete"))
     return conversation
 
@@ -129,7 +132,7 @@ def listing(plain_chat: None, make_app: MakeApp, tmp_path: Path) -> ShowList:
         open_title: str | None = None,
     ) -> AsyncIterator[Listing]:
         paths = Paths.below(tmp_path)
-        keeper = Keeper(paths)
+        keeper = AsyncStore(paths)
         await keeper.run(fill)
         all_of_them = await keeper.run(lambda store: store.conversations())
         ids = {one.conversation.title: one.conversation.id for one in all_of_them}
@@ -182,7 +185,7 @@ async def test_typing_searches_all_that_was_said_and_marks_it(listing: ShowList)
         await shown.until(lambda: shown.titles == ["Shapes"])
         snippet = shown.view.entries[0].listed.snippet
         assert snippet is not None
-        line = marked(snippet)
+        line = snippet_content(snippet)
         assert [line.plain[span.start : span.end] for span in line.spans if "warning" in str(span.style)] == ["circle"]
         assert "A red circle." in shown.text()
         await shown.until(lambda: "1 found" in shown.text())
@@ -230,7 +233,7 @@ async def test_a_title_is_written_in_its_place(listing: ShowList, key: str) -> N
         assert current is not None
         assert current.conversation.title == "Two cats"
         assert shown.view.has_focus
-        stored = await shown.keeper.run(lambda store: store.conversation(current.id))
+        stored = await shown.store.run(lambda store: store.conversation(current.id))
         assert stored.title == "Two cats"
 
 
@@ -273,7 +276,7 @@ async def test_what_was_deleted_comes_back(listing: ShowList) -> None:
         await shown.until(lambda: shown.titles == ["Receipts", "Shapes"])
         await shown.press("u")
         await shown.until(lambda: shown.titles == ["Receipts", "Cats", "Shapes"])
-        assert await shown.keeper.run(lambda store: store.deleted()) == []
+        assert await shown.store.run(lambda store: store.deleted()) == []
         await shown.press("u")
         assert shown.titles == ["Receipts", "Cats", "Shapes"]
 
@@ -286,7 +289,7 @@ async def test_the_open_conversation_is_marked_and_not_deleted(listing: ShowList
 
 
 async def test_the_last_deleted_one_is_brought_back_from_elsewhere(tmp_path: Path) -> None:
-    keeper = Keeper(Paths.below(tmp_path))
+    keeper = AsyncStore(Paths.below(tmp_path))
     ids = await keeper.run(three)
     for one in ids[:2]:
         await keeper.run(lambda store, one=one: store.delete(one))  # type: ignore[misc]
@@ -295,6 +298,26 @@ async def test_the_last_deleted_one_is_brought_back_from_elsewhere(tmp_path: Pat
     with pytest.raises(Exception, match="No conversation was deleted"):
         await undelete_last(keeper)
     await keeper.close()
+
+
+@pytest.mark.parametrize(("keep_deleted", "is_kept"), [("30d", True), ("forever", True), ("0", False)])
+async def test_the_app_purges_what_was_deleted_longer_ago_than_the_settings_say(
+    keep_deleted: str, is_kept: bool, make_app: MakeApp, tmp_path: Path
+) -> None:
+    paths = Paths.below(tmp_path)
+    keeper = AsyncStore(paths)
+    (gone, _, other) = await keeper.run(three)
+    await keeper.run(lambda store: store.delete(gone))
+    for one in (gone, other):
+        write_private(draft_file(paths, one), b"{}")
+    await keeper.close()
+    app = make_app(settings=Settings(graphics="off", keep_deleted=keep_deleted))
+    async with app.run_test():
+        app.stored.purge_deleted()
+        await app.workers.wait_for_complete()
+        deleted = await app.services.store.run(lambda store: store.deleted())
+        assert [one.id for one in deleted] == ([gone] if is_kept else [])
+        assert draft_file(paths, gone).exists() is is_kept and draft_file(paths, other).exists()
 
 
 async def test_thousands_are_loaded_as_one_scrolls(listing: ShowList) -> None:
@@ -326,15 +349,27 @@ async def test_keys_that_come_at_once_act_in_their_order(listing: ShowList) -> N
         assert not any(entry.conversation.pinned for entry in shown.view.entries)
 
 
+async def test_what_is_pinned_or_deleted_twice_at_once(listing: ShowList) -> None:
+    async with listing(three) as shown:
+        shown.press_at_once("end", "p", "p", "p")
+        await shown.until(lambda: shown.titles == ["Shapes", "Receipts", "Cats"])
+        shown.press_at_once("p", "p", "p")
+        await shown.until(lambda: shown.titles == ["Receipts", "Cats", "Shapes"])
+        shown.press_at_once("home", "delete", "delete")
+        await shown.until(lambda: shown.titles == ["Shapes"])
+        shown.press_at_once("u", "u")
+        await shown.until(lambda: shown.titles == ["Receipts", "Cats", "Shapes"])
+
+
 @pytest.mark.parametrize("keys", ["n", "p", "delete", "enter", "escape enter"])
 async def test_what_comes_behind_escape_does_nothing_here(listing: ShowList, keys: str) -> None:
     async with listing(three) as shown:
-        before = await shown.keeper.run(lambda store: store.conversations())
+        before = await shown.store.run(lambda store: store.conversations())
         shown.press_at_once("escape", *keys.split())
         await shown.until(lambda: isinstance(shown.app.screen, ModelsScreen | LoadingScreen))
         await shown.pilot.pause(0.2)
         assert not any(isinstance(sent, ConversationsScreen.ConversationChosen) for sent in shown.posted)
-        assert await shown.keeper.run(lambda store: store.conversations()) == before
+        assert await shown.store.run(lambda store: store.conversations()) == before
         assert not isinstance(shown.app.screen, ChatScreen | ConversationsScreen) and len(shown.app.screen_stack) == 2
 
 
@@ -473,20 +508,20 @@ def test_times_are_short() -> None:
 
 
 def test_a_snippet_is_one_line() -> None:
-    line = marked(Snippet("a\n\x1bred\tcircle", ((3, 6),)))
+    line = snippet_content(Snippet("a\n\x1bred\tcircle", ((3, 6),)))
     assert line.plain == "a ␛red circle"
 
 
 async def test_the_chat_goes_on_with_the_chosen_conversation_and_begins_new_ones(chatting: StartChat) -> None:
     async with chatting(["First answer."], ["Second answer."]) as chat:
         await chat.say("first question")
-        first = chat.controller.conversation
+        first = chat.controller.id
         await chat.pilot.press("ctrl+l")
         await chat.until(lambda: isinstance(chat.app.screen, ConversationsScreen))
         await chat.pilot.press("n")
         await chat.until(lambda: isinstance(chat.app.screen, ChatScreen) and not chat.controller.exchanges)
         await chat.say("second question")
-        assert chat.controller.conversation != first
+        assert chat.controller.id != first
         await chat.send("/conversations")
         await chat.until(lambda: isinstance(chat.app.screen, ConversationsScreen))
         view = chat.app.screen.query_one(ConversationListView)
@@ -494,14 +529,23 @@ async def test_the_chat_goes_on_with_the_chosen_conversation_and_begins_new_ones
         await chat.pilot.press("down")
         await chat.until(lambda: view.current is not None and view.current.id == first)
         await chat.pilot.press("enter")
-        await chat.until(lambda: isinstance(chat.app.screen, ChatScreen) and chat.controller.conversation == first)
+        await chat.until(lambda: isinstance(chat.app.screen, ChatScreen) and chat.controller.id == first)
         await chat.until(lambda: "First answer." in chat.screen_text())
         assert "Second answer." not in chat.screen_text()
 
 
+async def test_what_is_typed_behind_enter_is_written_in_the_chat_that_is_opened(chatting: StartChat) -> None:
+    async with chatting() as chat:
+        await chat.app.services.store.run(lambda store: talk(store, "Cats", ("Who?", "Two cats.")))
+        for key in ("ctrl+l", "enter", *"unpin"):
+            chat.app.post_message(events.Key(key, key if len(key) == 1 else None))
+        await chat.until(lambda: isinstance(chat.app.screen, ChatScreen) and "Two cats." in chat.screen_text())
+        await chat.until(lambda: chat.composer.text == "unpin")
+
+
 async def test_a_slash_command_brings_back_what_was_deleted(chatting: StartChat) -> None:
     async with chatting() as chat:
-        keeper = chat.app.services.keeper
+        keeper = chat.app.services.store
         conversation = await keeper.run(lambda store: talk(store, "Cats", ("Who?", "Two cats.")))
         await keeper.run(lambda store: store.delete(conversation))
         await chat.send("/undelete")

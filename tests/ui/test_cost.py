@@ -8,15 +8,15 @@ from pathlib import Path
 from PIL import Image
 
 from tests.ui.conftest import StartChat, picture
-from vlmtui.domain.engine import Failure
+from vlmtui.domain.failure import Failure
 from vlmtui.errors import ErrorKind
 from vlmtui.media.stage import stage
-from vlmtui.ui.controllers.engine import EngineState
+from vlmtui.session.engine_controller import EngineState
 
 
 async def test_tokens_of_each_attachment_and_of_the_whole_prompt(chatting: StartChat, tmp_path: Path) -> None:
     async with chatting(["A cat."]) as chat:
-        chat.screen.attach_files([picture(tmp_path), picture(tmp_path, "dog.png")])
+        chat.screen.sources.attach_files([picture(tmp_path), picture(tmp_path, "dog.png")])
         await chat.until(lambda: "This prompt takes" in chat.screen_text())
         assert chat.screen_text().count("16 tokens") == 2
         assert chat.host.engine.requests == []
@@ -28,7 +28,7 @@ async def test_what_is_told_is_what_is_sent_also_when_words_come_after_the_attac
     chatting: StartChat, tmp_path: Path
 ) -> None:
     async with chatting(["A cat."]) as chat:
-        chat.screen.attach_files([picture(tmp_path)])
+        chat.screen.sources.attach_files([picture(tmp_path)])
         await chat.until(lambda: chat.screen.cost is not None)
         before = chat.screen.cost
         await chat.write(" What is in this picture?")
@@ -48,7 +48,7 @@ async def test_without_an_engine_the_models_record_tells_about_how_many_tokens(
         await chat.until(lambda: len(chat.host.engines) == 2 and chat.app.engine_controller.is_loaded)
         chat.host.engine.die()
         await chat.until(lambda: chat.app.engine_controller.state is EngineState.DEAD)
-        chat.screen.attach_files([picture(tmp_path)])
+        chat.screen.sources.attach_files([picture(tmp_path)])
         await chat.until(lambda: "Attachments take ~" in chat.screen_text())
         assert "an estimate until the model is loaded" in chat.screen_text()
         assert re.search(r"cat\.png.* ~\d+ tokens", chat.screen_text(), re.DOTALL)
@@ -63,7 +63,7 @@ async def test_a_prompt_that_is_too_long_is_told_and_not_sent(chatting: StartCha
             kind=ErrorKind.CONTEXT_TOO_LONG, message="The prompt has 9,000 tokens, the model takes 4,096."
         )
         chat.host.engine.render_failure = failure
-        chat.screen.attach_files([picture(tmp_path)])
+        chat.screen.sources.attach_files([picture(tmp_path)])
         await chat.until(lambda: "9,000 tokens" in chat.screen_text())
         assert "F6 smaller images" in chat.screen_text()
 
@@ -82,7 +82,7 @@ async def test_f6_halves_the_images(chatting: StartChat, tmp_path: Path) -> None
     path = tmp_path / "large.png"
     Image.linear_gradient("L").resize((400, 300)).save(path)
     async with chatting() as chat:
-        chat.screen.attach_files([path])
+        chat.screen.sources.attach_files([path])
         await chat.until(lambda: len(chat.controller.staged) == 1)
         await chat.pilot.press("f6")
         await chat.until(lambda: chat.controller.staged[0].width == 200)
@@ -99,25 +99,50 @@ async def test_f6_halves_the_images(chatting: StartChat, tmp_path: Path) -> None
         await chat.until(lambda: "not made smaller" in chat.notes)
 
 
-async def test_f8_sends_the_oldest_attachments_no_more(chatting: StartChat, tmp_path: Path) -> None:
-    async with chatting(["One."], ["Two."], ["Three."]) as chat:
+async def test_what_is_left_out_is_struck_out_and_sent_again_by_one_key(chatting: StartChat, tmp_path: Path) -> None:
+    async with chatting(["One."], ["Two."], ["Three."], ["Four."]) as chat:
         for name in ("a.png", "b.png"):
-            chat.screen.attach_files([picture(tmp_path, name)])
+            chat.screen.sources.attach_files([picture(tmp_path, name)])
             await chat.until(lambda: len(chat.controller.staged) == 1)
             await chat.say(f"{name}?")
-        await chat.pilot.press("f8")
-        await chat.until(lambda: "a.png" in chat.notes)
+        assert "▣ 1 a.png" in chat.screen_text() and "▣ 2 b.png" in chat.screen_text()
+        await chat.send("/forget")
+        await chat.until(lambda: "a.png is now left out of prompts" in chat.notes)
+        await chat.until(lambda: "left out of prompts" in chat.screen_text())
+        assert "▣ a.png" in chat.screen_text() and "▣ 1 b.png" in chat.screen_text()
         await chat.say("And now?")
         prompt = chat.host.engine.requests[-1].prompt
         sent = [[item.name for item in turn.attachments] for turn in prompt.turns]  # type: ignore[union-attr]
         assert sent == [[], [], ["b.png"], [], []]
         assert [turn.text for turn in prompt.turns][:2] == ["a.png?", "One."]  # type: ignore[union-attr]
+        await chat.pilot.press("f8")
+        await chat.until(lambda: "▣ 1 a.png" in chat.screen_text() and "▣ 2 b.png" in chat.screen_text())
+        await chat.say("And again?")
+        prompt = chat.host.engine.requests[-1].prompt
+        assert [len(turn.attachments) for turn in prompt.turns] == [1, 0, 1, 0, 0, 0, 0]  # type: ignore[union-attr]
+
+
+async def test_numbers_are_those_of_the_prompt_whatever_was_attached_before(
+    chatting: StartChat, tmp_path: Path
+) -> None:
+    async with chatting(["One."]) as chat:
+        await chat.paste(str(picture(tmp_path, "a.png")))
+        await chat.until(lambda: chat.composer.text == "[Image #1]")
+        await chat.pilot.press("ctrl+u")
+        for name in ("b.png", "c.png", "d.png"):
+            await chat.paste(str(picture(tmp_path, name)))
+        await chat.until(lambda: chat.composer.text == "[Image #1][Image #2][Image #3]")
+        await chat.send("/detach 1")
+        await chat.until(lambda: chat.composer.text == "[Image #1][Image #2]")
+        await chat.until(lambda: "▣ 1 c.png" in chat.screen_text() and "▣ 2 d.png" in chat.screen_text())
+        await chat.say("these")
+        assert "▣ 1 c.png" in chat.screen_text() and "▣ 2 d.png" in chat.screen_text()
 
 
 async def test_the_same_picture_twice_is_two_attachments(chatting: StartChat, tmp_path: Path) -> None:
     async with chatting(["Yes."]) as chat:
         path = picture(tmp_path)
-        chat.screen.attach_files([path, path])
+        chat.screen.sources.attach_files([path, path])
         await chat.until(lambda: len(chat.controller.staged) == 2)
         assert chat.controller.staged[0].sha256 == stage(path, tmp_path / "store").sha256
         await chat.say("Same?")

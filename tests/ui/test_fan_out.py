@@ -11,14 +11,14 @@ from textual.widgets import Input, RadioButton, Static, TextArea
 from tests.support.scripted_engine import Hold, Step
 from tests.ui.conftest import Chat, StartChat
 from tests.ui.test_screens_look import SIZES
-from vlmtui.domain.engine import ChatPrompt
+from vlmtui.domain.prompt import ChatPrompt
 from vlmtui.inspection.replay import from_json
-from vlmtui.ui.screens.asking import ChoiceScreen
-from vlmtui.ui.screens.chat import ChatScreen
-from vlmtui.ui.screens.fan_form import FanFormScreen
-from vlmtui.ui.screens.fan_out import FanOutScreen
-from vlmtui.ui.screens.inspector import InspectorScreen
-from vlmtui.ui.widgets.answer_grid import AnswerTile
+from vlmtui.ui.chat.screen import ChatScreen
+from vlmtui.ui.compare.answer_grid import AnswerTile
+from vlmtui.ui.compare.fan_form import FanFormScreen
+from vlmtui.ui.compare.fan_out import FanOutScreen
+from vlmtui.ui.inspector.screen import InspectorScreen
+from vlmtui.ui.widgets.dialogs import ChoiceScreen
 
 RED: list[Step] = ["a ", "red ", "circle"]
 BLUE: list[Step] = ["a ", "blue ", "circle"]
@@ -85,13 +85,13 @@ async def test_the_last_message_gets_another_answer_and_keeps_its_own(chatting: 
         await chat.until(lambda: isinstance(chat.app.screen, ChatScreen) and chat.last.answer.text == "Second.")
         await chat.until(lambda: chat.last.answer_siblings.count == 3 and chat.last.answer_id is not None)
         assert len(chat.controller.exchanges) == 1
-        recipe = chat.last.recipe
+        recipe = chat.last.record
         assert recipe is not None
         assert recipe.sampling.temperature == 0
         await chat.pilot.press("alt+left")
         await chat.until(lambda: chat.last.answer.text == "Third.")
-        assert chat.last.recipe is not None
-        assert chat.last.recipe.sampling.temperature == 1
+        assert chat.last.record is not None
+        assert chat.last.record.sampling.temperature == 1
 
 
 async def test_the_command_itself_is_not_what_is_asked(chatting: StartChat) -> None:
@@ -131,7 +131,7 @@ async def test_the_form_says_what_is_wrong_before_anything_is_asked(chatting: St
         await chat.until(lambda: isinstance(chat.app.screen, FanFormScreen))
         form = chat.app.screen
         form.query_one("#values", Input).value = "1"
-        await chat.until(lambda: "Two to 8" in str(form.query_one("#problem", Static).render()))
+        await chat.until(lambda: "two to 8" in str(form.query_one("#problem", Static).render()))
         await chat.pilot.press("ctrl+s")
         assert chat.app.screen is form
         form.query_one("#values", Input).value = "1, 2"
@@ -159,7 +159,7 @@ async def test_escape_stops_all_then_leaves_and_the_answers_are_there_again(chat
         assert chat.composer.text == "Hello"
         await chat.pilot.press("alt+s")
         await chat.until(lambda: isinstance(chat.app.screen, FanOutScreen))
-        assert [lane.answer.text for lane in fanned(chat).controller.lanes] == ["Half ", "Also "]
+        assert [lane.answer.text for lane in fanned(chat).fan_out.lanes] == ["Half ", "Also "]
         assert len(chat.host.engine.requests) == 2
         await chat.pilot.press("n")
         await chat.until(lambda: isinstance(chat.app.screen, FanFormScreen))
@@ -186,13 +186,18 @@ async def test_another_base_the_inspector_and_the_export(
             target = tmp_path / f"vlmtui-fan-out{suffix}"
             await chat.until(lambda target=target: target.exists())  # type: ignore[misc]
         document = from_json((tmp_path / "vlmtui-fan-out.json").read_bytes())
-        assert [side.seed for side in document.sides] == [2, 1, 3]
+        assert [side.sampling["seed"] for side in document.sides] == [2, 1, 3]
         assert "a red circle" in (tmp_path / "vlmtui-fan-out.md").read_text()
 
 
 @pytest.mark.parametrize(
     ("text", "said"),
-    [("seed=1", "several values"), ("hue=1,2", "nothing that"), ("seed", "no list"), ("seed=1,x", "whole number")],
+    [
+        ("seed=1", "several values"),
+        ("hue=1,2", "cannot be fanned out over"),
+        ("seed", "not a list"),
+        ("seed=1,x", "whole number"),
+    ],
 )
 async def test_a_plan_that_is_none_is_told(chatting: StartChat, text: str, said: str) -> None:
     async with chatting() as chat:

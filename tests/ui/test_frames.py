@@ -17,14 +17,16 @@ from textual.widgets import Input, RadioButton, RadioSet, Static
 from tests.support.pictures import write_video
 from tests.support.waiting import until
 from vlmtui.domain.attachment import Attachment, VideoSampling
-from vlmtui.media import video
+from vlmtui.media import contact_sheet, frames
+from vlmtui.media.contact_sheet import Room, Sheet, make_sheet
+from vlmtui.media.describe import clock
+from vlmtui.media.frames import Frames, sample_frames
+from vlmtui.media.sampling_fields import parse_time, read_fields, time_text
 from vlmtui.media.stage import stage
-from vlmtui.media.video import sample_frames
-from vlmtui.ui.controllers import contact_sheet
-from vlmtui.ui.controllers.contact_sheet import Room, Sheet, clock, make_sheet, parse_time, read_fields, time_text
-from vlmtui.ui.graphics import Graphics, GraphicsMode
-from vlmtui.ui.screens.frames import FramesChoice, FramesScreen
-from vlmtui.ui.themes import DARK, VARIABLES
+from vlmtui.ui.attachments.frames import FramesScreen
+from vlmtui.ui.navigation import FramesChoice
+from vlmtui.ui.terminal.graphics import Graphics, GraphicsMode
+from vlmtui.ui.terminal.themes import DARK, VARIABLES
 
 SIZES = pytest.mark.parametrize("size", [(80, 24), (120, 40)], ids=["80x24", "120x40"])
 
@@ -34,10 +36,17 @@ class Host(App[None]):
     is_open = True
 
     def __init__(
-        self, film: Attachment, *, mode: GraphicsMode = "halfcell", takes_video: bool = True, most_images: int = 99
+        self,
+        film: Attachment,
+        *,
+        mode: GraphicsMode = "halfcell",
+        takes_video: bool = True,
+        most_images: int = 99,
+        settle_s: float = 0.02,
     ) -> None:
         super().__init__()
         self.film = film
+        self.settle_s = settle_s
         self.graphics = Graphics(mode)
         self.takes_video = takes_video
         self.most_images = most_images
@@ -49,7 +58,13 @@ class Host(App[None]):
         self.register_theme(DARK)
         self.theme = DARK.name
         cache = Path(self.film.path).parent / "thumbnails"
-        screen = FramesScreen(self.film, cache=cache, takes_video=self.takes_video, most_images=self.most_images)
+        screen = FramesScreen(
+            self.film,
+            cache=cache,
+            takes_video=self.takes_video,
+            most_images=self.most_images,
+            settle_s=self.settle_s,
+        )
         self.push_screen(screen, self._done)
 
     def _done(self, result: FramesChoice | None) -> None:
@@ -288,15 +303,14 @@ async def test_edits_are_waited_for_and_what_comes_late_is_dropped(
 ) -> None:
     go, asked = Event(), []
 
-    def slow(path: str, sampling: VideoSampling) -> video.Frames:
+    def slow(path: str, sampling: VideoSampling) -> Frames:
         asked.append(sampling.num_frames)
         if sampling.num_frames == 8:
             assert go.wait(20)
         return sample_frames(path, sampling)
 
-    monkeypatch.setattr(video, "sample_frames", slow)
-    monkeypatch.setattr("vlmtui.ui.screens.frames._SETTLE_S", 1.5)
-    app = Host(film)
+    monkeypatch.setattr(frames, "sample_frames", slow)
+    app = Host(film, settle_s=1.5)
     async with app.run_test(size=(80, 24)) as pilot:
         await until(pilot, lambda: asked == [8])
         assert "Reading" in app.said("#state")

@@ -13,8 +13,8 @@ from PIL import Image
 from textual.app import App, ComposeResult
 from textual.widget import Widget
 
-from vlmtui.ui.graphics import Graphics, GraphicsMode
-from vlmtui.ui.terminal import mode_by_name, parse_answer
+from vlmtui.ui.terminal.graphics import Graphics, GraphicsMode
+from vlmtui.ui.terminal.query import mode_by_name, parse_answer
 
 
 @pytest.mark.parametrize(
@@ -91,7 +91,7 @@ async def test_a_picture_is_as_large_as_it_was_fitted(mode: GraphicsMode) -> Non
 def test_off_means_no_widget_and_no_import() -> None:
     program = """
         import sys
-        from vlmtui.ui.graphics import Graphics
+        from vlmtui.ui.terminal.graphics import Graphics
         graphics = Graphics.detect("off")
         assert graphics.mode == "off"
         class Image: width = height = 9
@@ -103,9 +103,9 @@ def test_off_means_no_widget_and_no_import() -> None:
 
 _ASKS = """
 import sys
-from vlmtui.ui import terminal
-from vlmtui.ui.graphics import Graphics
-terminal.ANSWER_WITHIN_S = 2.0  # who answers may be slow
+from vlmtui.ui.terminal import query
+from vlmtui.ui.terminal.graphics import Graphics
+query.ANSWER_WITHIN_S = 2.0  # who answers may be slow
 graphics = Graphics.detect("auto")
 print("MODE", graphics.mode, *graphics.cell, flush=True)
 """

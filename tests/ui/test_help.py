@@ -11,10 +11,10 @@ from textual.widgets import Static
 from tests.support.scripted_engine import ScriptedHost
 from tests.support.waiting import until
 from tests.ui.conftest import MakeApp, PlainChat
-from vlmtui.ui.actions import ACTIONS
+from vlmtui.ui.actions import ACTIONS, SCOPES
+from vlmtui.ui.help.screen import HelpScreen
+from vlmtui.ui.models.screen import ModelsScreen
 from vlmtui.ui.palette import ActionCommands
-from vlmtui.ui.screens.help import HelpScreen
-from vlmtui.ui.screens.models import ModelsScreen
 
 pytestmark = pytest.mark.usefixtures("plain_chat")
 
@@ -27,9 +27,10 @@ async def test_every_action_is_in_the_help_with_its_key_and_command(make_app: Ma
         await until(pilot, lambda: isinstance(app.screen, HelpScreen))
         # Lines may break at hyphens.
         text = "".join(str(app.screen.query_one("#text", Static).content).split())
-        for action in ACTIONS:
+        for action in ACTIONS.values():
             assert "".join(action.help.split()) in text
             assert action.slash in text
+        assert all(scope.title.replace(" ", "") in text for scope in SCOPES.values())
         sheet = app.screen.query_one("#sheet")
         assert sheet.region.width <= 80
         assert sheet.max_scroll_y > 0

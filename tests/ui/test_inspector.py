@@ -18,20 +18,22 @@ from tests.ui.conftest import StartChat
 from tests.ui.test_frames import make_film
 from vlmtui.domain.attachment import Attachment
 from vlmtui.domain.conversation import Turn, user_turn
-from vlmtui.domain.engine import GenerateRequest
+from vlmtui.domain.generation import GenerateRequest
 from vlmtui.domain.sampling import Sampling
-from vlmtui.engine.session import Answer, make_request, run_turn
+from vlmtui.engine.interface import Engine
 from vlmtui.registry.loader import Registry
-from vlmtui.store.records import Recipe
-from vlmtui.ui.controllers.inspecting import PARTS, Inspected, Part
-from vlmtui.ui.graphics import Graphics, GraphicsMode
-from vlmtui.ui.screens.chat import ChatScreen
-from vlmtui.ui.screens.inspector import InspectorScreen
-from vlmtui.ui.screens.viewer import ViewerScreen
-from vlmtui.ui.themes import DARK, VARIABLES
-from vlmtui.ui.widgets.logprob_text import LogprobText
-from vlmtui.ui.widgets.media_parts import MediaParts
-from vlmtui.ui.widgets.token_table import TokenTable
+from vlmtui.session.engine_controller import engine_died
+from vlmtui.session.generation import Answer, make_request, run_turn
+from vlmtui.session.prompt_report import PARTS, Part, PromptReport
+from vlmtui.store.records import GenerationRecord
+from vlmtui.ui.attachments.viewer import ViewerScreen
+from vlmtui.ui.chat.screen import ChatScreen
+from vlmtui.ui.inspector.logprob_text import LogprobText
+from vlmtui.ui.inspector.media_parts import MediaParts
+from vlmtui.ui.inspector.screen import InspectorScreen
+from vlmtui.ui.inspector.token_table import TokenTable
+from vlmtui.ui.terminal.graphics import Graphics, GraphicsMode
+from vlmtui.ui.terminal.themes import DARK, VARIABLES
 
 SIZES = pytest.mark.parametrize("size", [(80, 24), (120, 40)], ids=["80x24", "120x40"])
 SHAPES = Registry.bundled()["shapes"]
@@ -54,7 +56,7 @@ DOUBTFUL: list[Step] = [
 class Host(App[None]):
     def __init__(
         self,
-        inspected: Inspected,
+        inspected: PromptReport,
         engine: ScriptedEngine | None,
         cache: Path,
         *,
@@ -74,7 +76,20 @@ class Host(App[None]):
         self.register_theme(DARK)
         self.theme = DARK.name
         inspected, cache, again = self._made
-        self.push_screen(InspectorScreen(inspected, cache=cache, engine=lambda: self.engine, again=again))
+        self.push_screen(
+            InspectorScreen(
+                inspected,
+                cache=cache,
+                engine=self.require_engine,
+                again=again,
+                show_viewer=lambda attachments: self.push_screen(ViewerScreen(attachments, 0, cache=cache)),
+            )
+        )
+
+    def require_engine(self) -> Engine:
+        if self.engine is None:
+            raise engine_died()
+        return self.engine
 
     @property
     def inspector(self) -> InspectorScreen:
@@ -104,12 +119,12 @@ async def engine_of(*answers: list[Step]) -> ScriptedEngine:
     return engine
 
 
-async def asked(engine: ScriptedEngine, *turns: Turn) -> Inspected:
+async def asked(engine: ScriptedEngine, *turns: Turn) -> PromptReport:
     request = make_request(SHAPES, turns, Sampling(seed=7))
     answer = Answer(request.request_id)
     async for event, _ in run_turn(engine, request):
         answer.take(event)
-    return Inspected.of_answer("exchange 1", answer, request=request, info=engine.info)
+    return PromptReport.of_answer("exchange 1", answer, request=request, info=engine.info)
 
 
 @pytest.fixture
@@ -187,7 +202,7 @@ async def test_another_answer_the_second_time_is_said(tmp_path: Path) -> None:
     async with Host(await asked(engine, user_turn("Hi")), engine, tmp_path).run_test(size=(80, 24)) as pilot:
         app = await opened(pilot)
         await pilot.press("6", "l")
-        await until(pilot, lambda: "another one" in app.text() and "Two." in app.text())
+        await until(pilot, lambda: "differs this time" in app.text() and "Two." in app.text())
 
 
 async def test_it_works_when_the_engine_is_gone(circle: Attachment, tmp_path: Path) -> None:
@@ -240,8 +255,10 @@ async def test_a_stored_prompt_is_shown_and_rendered_again(tmp_path: Path) -> No
     first = await asked(engine, user_turn("Hi"))
     request = first.request
     assert request is not None
-    recipe = Recipe(model=DEFAULT_SPEC.model, prompt=first.text, sampling=Sampling(), vllm_version="0.31.0")
-    stored = Inspected.of_answer("exchange 1", Answer("", ["Red."]), recipe=recipe)
+    recipe = GenerationRecord(
+        model=DEFAULT_SPEC.model, prompt=first.text, sampling=Sampling(), engine="vLLM", engine_version="0.31.0"
+    )
+    stored = PromptReport.of_answer("exchange 1", Answer("", ["Red."]), recipe=recipe)
     async with Host(stored, engine, tmp_path, again=lambda: request).run_test(size=(80, 24)) as pilot:
         app = await opened(pilot)
         assert "user: Hi" in app.text()
@@ -250,7 +267,7 @@ async def test_a_stored_prompt_is_shown_and_rendered_again(tmp_path: Path) -> No
         await pilot.press("6")
         await until(pilot, lambda: "Red." in app.text())
         await pilot.press("2")
-        await until(pilot, lambda: "R renders it again" in app.text())
+        await until(pilot, lambda: "r renders it again" in app.text())
         await pilot.press("r")
         await until(pilot, lambda: "the same text as then" in app.text())
         await until(pilot, lambda: app.inspector.taken is not None and len(app.inspector.taken.tokens) == 2)
@@ -262,7 +279,7 @@ async def test_another_model_cannot_render_it_again(tmp_path: Path) -> None:
     first = await asked(engine, user_turn("Hi"))
     request = first.request
     assert request is not None
-    stored = Inspected.of_answer("exchange 1", Answer(""), recipe=Recipe(model="org/other", prompt="x"))
+    stored = PromptReport.of_answer("exchange 1", Answer(""), recipe=GenerationRecord(model="org/other", prompt="x"))
     async with Host(stored, engine, tmp_path, again=lambda: request).run_test(size=(80, 24)) as pilot:
         app = await opened(pilot)
         await pilot.press("r")

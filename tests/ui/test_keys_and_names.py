@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import importlib
 import pkgutil
+import re
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,20 +13,32 @@ from pathlib import Path
 import pytest
 from textual import events
 from textual._xterm_parser import XTermParser
+from textual.actions import parse
+from textual.app import App
 from textual.binding import Binding
 from textual.dom import DOMNode
+from textual.screen import Screen
 
 import vlmtui.ui
-from vlmtui.ui.orderly import OPENING
+from vlmtui.errors import Remedy
+from vlmtui.ui import keys
+from vlmtui.ui.actions import ACTIONS, SCOPES, bindings
+from vlmtui.ui.app import VlmtuiApp
+from vlmtui.ui.terminal.key_queue import ask_user
+
+
+def every_class() -> Iterator[type[DOMNode]]:
+    for module in pkgutil.walk_packages(vlmtui.ui.__path__, "vlmtui.ui."):
+        for value in vars(importlib.import_module(module.name)).values():
+            if isinstance(value, type) and issubclass(value, DOMNode) and value.__module__ == module.name:
+                yield value
 
 
 def every_binding() -> Iterator[tuple[str, Binding]]:
-    for module in pkgutil.walk_packages(vlmtui.ui.__path__, "vlmtui.ui."):
-        for name, value in vars(importlib.import_module(module.name)).items():
-            if isinstance(value, type) and issubclass(value, DOMNode) and value.__module__ == module.name:
-                for binding in value.__dict__.get("BINDINGS", ()):
-                    assert isinstance(binding, Binding), f"{name}: {binding}"
-                    yield name, binding
+    for kind in every_class():
+        for binding in kind.__dict__.get("BINDINGS", ()):
+            assert isinstance(binding, Binding), f"{kind.__name__}: {binding}"
+            yield kind.__name__, binding
 
 
 def arrives_as(written: str) -> list[str]:
@@ -48,21 +61,101 @@ def test_every_key_with_alt_and_a_letter_arrives() -> None:
             assert arrives_as(f"\x1b{letter}") == [key], f"{name}: {key}"
 
 
+def test_every_binding_comes_from_the_action_table() -> None:
+    """Ids are unique: `ACTIONS` would lose one, and each says where it belongs."""
+    root = Path(vlmtui.ui.__file__).parent
+    found = [file.relative_to(root).as_posix() for file in root.rglob("*.py") if "Binding(" in file.read_text()]
+    assert found == ["actions/action.py"]
+    own = [action for scope in SCOPES.values() for action in scope.actions]
+    assert {id(action) for action in own} == {id(action) for action in ACTIONS.values()}
+    for scope in SCOPES.values():
+        for action in scope.actions:
+            prefix = action.id.rpartition(".")[0]
+            assert prefix in ({""} if scope.name in ("chat", "app") else {scope.name, "sides"}), action.id
+            assert action.title and action.help.endswith(".")
+            assert not action.slash or not prefix, f"{action.id}: its command is run on the chat"
+    assert ACTIONS.keys().isdisjoint(SCOPES), "`[keys]` can have an id, or a table of that name, but not both"
+    for name, binding in every_binding():
+        assert binding.id in ACTIONS and binding.tooltip, name
+
+
+def test_every_screen_names_its_scope() -> None:
+    named: Counter[str] = Counter()
+    for kind in every_class():
+        if issubclass(kind, Screen):
+            scope = kind.__dict__.get("SCOPE", "")
+            named[scope] += 1
+            if scope:
+                assert kind.__dict__["BINDINGS"] == bindings(scope)
+            else:
+                assert "BINDINGS" not in kind.__dict__, f"{kind.__name__} has keys and no scope"
+    of_screens = {scope.name for scope in SCOPES.values() if scope.name != "app" and not scope.within}
+    assert of_screens == named.keys() - {""}
+    assert {scope.within for scope in SCOPES.values()} - {""} <= of_screens
+    assert all(count == 1 for name, count in named.items() if name)
+
+
+def test_every_key_has_a_method_that_it_runs() -> None:
+    screens = [kind for kind in every_class() if issubclass(kind, Screen)]
+    for kind in every_class():
+        for binding in kind.__dict__.get("BINDINGS", ()):
+            namespace, name, _ = parse(binding.action)
+            app_wide = binding.id in {action.id for action in SCOPES["app"].actions}
+            places = [VlmtuiApp] if app_wide else screens if namespace == "screen" else [kind]
+            assert any(hasattr(place, f"action_{name}") for place in places), f"{kind.__name__}: {binding.action}"
+
+
 def test_no_two_widgets_share_a_name_and_with_it_their_styles() -> None:
-    names: Counter[str] = Counter()
-    for part in ("widgets", "screens"):
-        for path in (Path(vlmtui.ui.__path__[0]) / part).rglob("*.py"):
-            names.update(node.name for node in ast.parse(path.read_text()).body if isinstance(node, ast.ClassDef))
+    names = Counter(kind.__name__ for kind in every_class())
     assert names
     assert [name for name, count in names.items() if count > 1] == []
 
 
-def test_keys_know_of_every_screen_that_is_being_prepared() -> None:
-    found = 0
-    for file in Path(vlmtui.ui.__file__).parent.rglob("*.py"):
-        for node in ast.walk(ast.parse(file.read_text())):
-            if isinstance(node, ast.AsyncFunctionDef) and "push_screen_wait(" in ast.unparse(node):
-                for decorator in map(ast.unparse, node.decorator_list):
-                    found += 1
-                    assert f"group={OPENING!r}" in decorator, f"{file.name}: {node.name} {decorator}"
-    assert found > 10
+def test_what_waits_for_a_screen_tells_the_keys() -> None:
+    """`ask_user` does; Textual's own way would let keys go to the screen below."""
+    root = Path(vlmtui.ui.__file__).parent
+    assert [file.name for file in root.rglob("*.py") if "push_screen_wait" in file.read_text()] == []
+
+
+async def test_a_screen_is_asked_only_where_keys_wait_for_it() -> None:
+    async with App[None]().run_test() as pilot:
+        with pytest.raises(LookupError):
+            await ask_user(pilot.app, Screen[None]())
+
+
+# Ctrl+J belongs to the composer, and cannot be rebound.
+KEY_NAME = re.compile(r"\b(F\d{1,2}|Ctrl\+(?!j\b)\w|Alt\+\w|Shift\+\w+|Esc|Del)\b", re.IGNORECASE)
+PLACEHOLDER = re.compile(r"\{([a-z_.]+)\}")
+
+
+def sentences(file: Path) -> Iterator[str]:
+    """The texts of a module that have several words, without its docstrings."""
+    tree = ast.parse(file.read_text())
+    told = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in told:
+            yield node.value
+
+
+def test_no_sentence_writes_a_key_that_may_be_another_one() -> None:
+    """It names the action (`with_keys`, `Remedy`)."""
+    root = Path(vlmtui.ui.__file__).parent.parent
+    files = [*(root / "ui").rglob("*.py"), *(root / "session").rglob("*.py"), root / "errors.py"]
+    places = {file: file.relative_to(root).as_posix() for file in files}
+    written = [
+        f"{place}: {text}"
+        for file, place in places.items()
+        if place != "ui/keys.py" and not place.startswith("ui/actions/")
+        for text in sentences(file)
+        if KEY_NAME.search(text) and " " in text
+    ]
+    assert written == []
+
+
+def test_every_placeholder_of_a_key_is_an_action() -> None:
+    root = Path(vlmtui.ui.__file__).parent
+    found = {id for file in root.rglob("*.py") for text in sentences(file) for id in PLACEHOLDER.findall(text)}
+    assert len(found) > 30
+    assert found <= ACTIONS.keys()
+    assert keys._REMEDIES.keys() == set(Remedy)
+    assert all(PLACEHOLDER.search(sentence) for sentence in keys._REMEDIES.values())

@@ -10,15 +10,16 @@ from textual.widgets import Static
 from tests.support.scripted_engine import Hold, LoadStep, ScriptedHost
 from tests.support.waiting import until
 from tests.ui.conftest import AppPilot, MakeApp
-from vlmtui.domain.engine import Failure, LoadFailed, LoadProgress, LoadStage
+from vlmtui.domain.engine import LoadFailed, LoadProgress, LoadStage
+from vlmtui.domain.failure import Failure
 from vlmtui.errors import ErrorKind, VlmtuiError
+from vlmtui.session.engine_controller import EngineState
 from vlmtui.ui.app import VlmtuiApp
-from vlmtui.ui.controllers.engine import EngineState
-from vlmtui.ui.screens.loading import LoadingScreen
-from vlmtui.ui.screens.models import ModelsScreen
-from vlmtui.ui.widgets.failure_view import FailureView
-from vlmtui.ui.widgets.log_tail import LogTail
-from vlmtui.ui.widgets.stage_list import StageList, clock_text
+from vlmtui.ui.models.failure_view import FailureView
+from vlmtui.ui.models.loading import LoadingScreen
+from vlmtui.ui.models.log_tail import LogTail
+from vlmtui.ui.models.screen import ModelsScreen
+from vlmtui.ui.models.stage_list import StageList, clock_text
 
 pytestmark = pytest.mark.usefixtures("plain_chat")
 
@@ -115,7 +116,7 @@ async def test_a_failure_says_what_and_what_to_do_and_can_be_retried(make_app: M
 
 async def test_an_engine_that_cannot_be_started_is_told_and_back_leads_to_the_picker(make_app: MakeApp) -> None:
     host = ScriptedHost()
-    host.refuse = VlmtuiError(ErrorKind.NO_VLLM, "vLLM is not installed.", hint="pip install 'vlmtui[cpu]'")
+    host.refuse = VlmtuiError(ErrorKind.NO_ENGINE, "vLLM is not installed.", hint="pip install 'vlmtui[cpu]'")
     app = make_app(host, initial_model="shapes")
     async with app.run_test() as pilot:
         await until(pilot, lambda: app.engine_controller.state is EngineState.DEAD)

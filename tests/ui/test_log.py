@@ -8,10 +8,10 @@ from textual.widgets import Static
 from tests.support.scripted_engine import ScriptedHost
 from tests.support.waiting import until
 from tests.ui.conftest import MakeApp, PlainChat
-from vlmtui.ui.controllers.engine_log import EngineLog
-from vlmtui.ui.screens.log import LogScreen
-from vlmtui.ui.screens.models import ModelsScreen
-from vlmtui.ui.widgets.log_tail import LogTail, log_line, wrapped
+from vlmtui.log_ring import LogRing
+from vlmtui.ui.models.log import LogScreen
+from vlmtui.ui.models.log_tail import LogTail, log_line, wrap_line
+from vlmtui.ui.models.screen import ModelsScreen
 
 pytestmark = pytest.mark.usefixtures("plain_chat")
 
@@ -70,13 +70,13 @@ def test_colours_go_and_every_other_control_character_is_visible() -> None:
 
 
 def test_wrapping_counts_cells() -> None:
-    assert wrapped("漢" * 10, 8) == ["漢" * 4, "    漢漢", "    漢漢", "    漢漢"]
-    assert wrapped("loading the weights", 12) == ["loading the ", "    weights"]
-    assert wrapped("short", 12) == ["short"]
+    assert wrap_line("漢" * 10, 8) == ["漢" * 4, "    漢漢", "    漢漢", "    漢漢"]
+    assert wrap_line("loading the weights", 12) == ["loading the ", "    weights"]
+    assert wrap_line("short", 12) == ["short"]
 
 
 def test_the_log_keeps_the_newest_lines() -> None:
-    log = EngineLog(capacity=3)
+    log = LogRing(capacity=3)
     for number in range(5):
         log.append(str(number))
     assert log.since(0) == ["2", "3", "4"]

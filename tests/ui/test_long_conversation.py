@@ -6,17 +6,17 @@ import re
 from pathlib import Path
 
 from tests.support.waiting import until, until_chat
-from tests.ui.conftest import MakeApp, StartChat, picture
+from tests.ui.conftest import Chat, MakeApp, StartChat, picture
 from tests.unit.store.made import bulk
 from vlmtui.config.settings import Settings
 from vlmtui.domain.conversation import user_turn
-from vlmtui.domain.engine import Delta, Finished, Timings, Usage
-from vlmtui.engine.session import Answer
+from vlmtui.domain.generation import Delta, Finished, Timings, Usage
 from vlmtui.media.stage import stage
-from vlmtui.ui.controllers.chat import Exchange
-from vlmtui.ui.widgets.assistant_turn import AssistantTurn
+from vlmtui.session.exchange import Exchange
+from vlmtui.session.generation import Answer
+from vlmtui.ui.chat.assistant_turn import AssistantTurn
+from vlmtui.ui.chat.transcript import LIVE_MAX, Transcript
 from vlmtui.ui.widgets.attachment_view import AttachmentView
-from vlmtui.ui.widgets.transcript import LIVE_MAX, Transcript
 
 TURNS = 200
 PICTURES_EVERY = 4
@@ -58,13 +58,18 @@ async def test_the_widgets_are_bounded(make_app: MakeApp, tmp_path: Path) -> Non
         assert len(app.screen.query("*")) <= WIDGETS_MAX
 
 
+def numbers(chat: Chat) -> set[int]:
+    """Of the attachments that have widgets."""
+    return {view.number for view in chat.screen.query(AttachmentView) if view.number is not None}
+
+
 async def test_two_thousand_stored_turns_with_five_hundred_images(chatting: StartChat) -> None:
     async with chatting() as chat:
-        conversation = await chat.app.services.keeper.run(lambda store: bulk(store, STORED, IMAGES))
+        conversation = await chat.app.services.store.run(lambda store: bulk(store, STORED, IMAGES))
         chat.app.open_conversation(conversation)
         await chat.until(lambda: f"turn {STORED - 1} of" in chat.screen_text())
         transcript = chat.screen.query_one(Transcript)
-        first = {view._number for view in chat.screen.query(AttachmentView)}
+        first = numbers(chat)
         assert max(first) == IMAGES
         read: list[int] = []
         for _ in range(30):
@@ -76,7 +81,7 @@ async def test_two_thousand_stored_turns_with_five_hundred_images(chatting: Star
         assert set(range(min(read), STORED)) == set(read), "page by page, nothing is left out"
         assert len(chat.controller.exchanges) < STORED / 4, "what nobody came near is not loaded"
         for view in chat.screen.query(AttachmentView):
-            assert view.attachment.name == f"{4 * (view._number - 1)}.png"
+            assert view.number is not None and view.attachment.name == f"{4 * (view.number - 1)}.png"
         await chat.pilot.press("ctrl+end")
         await chat.until(lambda: f"turn {STORED - 1} of" in chat.screen_text())
-        assert {view._number for view in chat.screen.query(AttachmentView)} == first
+        assert numbers(chat) == first

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from vlmtui.ui.markdown_lines import MarkdownLines, markdown_lines
+from vlmtui.ui.widgets.markdown_lines import MarkdownLines, markdown_lines
 
 
 def plain(source: str, width: int = 40) -> list[str]:

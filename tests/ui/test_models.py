@@ -10,17 +10,17 @@ from textual.widgets import Input
 from tests.support.scripted_engine import ScriptedHost
 from tests.support.waiting import until
 from tests.ui.conftest import MACHINE, MakeApp
+from vlmtui.domain.engine import EngineStatus
 from vlmtui.engine.machine import GIB, gib
 from vlmtui.errors import ErrorKind, VlmtuiError
 from vlmtui.paths import bundled_model
-from vlmtui.protocol.messages import Status
 from vlmtui.registry.loader import Registry
 from vlmtui.registry.match import resolve
-from vlmtui.ui.choices import choices
-from vlmtui.ui.screens.loading import LoadingScreen
-from vlmtui.ui.screens.models import ModelsScreen
-from vlmtui.ui.widgets.model_details import ModelDetails
-from vlmtui.ui.widgets.model_list import ModelList, context_text, row, size_text
+from vlmtui.ui.models.choices import model_choices
+from vlmtui.ui.models.loading import LoadingScreen
+from vlmtui.ui.models.model_details import ModelDetails, details
+from vlmtui.ui.models.model_list import ModelList, context_text, row, size_text
+from vlmtui.ui.models.screen import ModelsScreen
 
 pytestmark = pytest.mark.usefixtures("plain_chat")
 
@@ -102,7 +102,7 @@ async def test_it_is_told_when_running_engines_cannot_be_found(make_app: MakeApp
     host = ScriptedHost()
     app = make_app(host)
 
-    async def refused() -> list[Status]:
+    async def refused() -> list[EngineStatus]:
         raise VlmtuiError(ErrorKind.BAD_INPUT, "/run/x is not a folder of yours [/x].")
 
     host.running = refused  # type: ignore[method-assign]
@@ -123,19 +123,34 @@ async def test_a_model_folder_that_was_typed_can_be_loaded(make_app: MakeApp) ->
         await until(pilot, lambda: isinstance(app.screen, LoadingScreen) or bool(host.opened))
 
 
+def test_a_name_that_has_what_was_typed_comes_before_an_architecture_that_has_it() -> None:
+    """`shapes` has Qwen2-VL's architecture, and is bundled: Enter must not load it for `qwen`."""
+    titles = [choice.title for choice in model_choices(Registry.bundled(), query="qwen")]
+    assert "qwen" in titles[0].casefold() and "Shapes (bundled)" in titles
+    assert model_choices(Registry.bundled(), query="shapes")[0].bundled
+    assert model_choices(Registry.bundled())[0].bundled
+
+
+def test_a_licence_is_told_of_the_model_that_the_record_knows_it_of() -> None:
+    (first, *_) = model_choices(Registry.bundled(), query="Qwen/Qwen2.5-VL-3B-Instruct")
+    (other, *_) = model_choices(Registry.bundled(), query="Qwen/Qwen2.5-VL-7B-Instruct")
+    assert f"Licence    {first.family.licence}" in details(first, None).plain
+    assert "Licence    ? (Qwen/Qwen2.5-VL-3B-Instruct: " in details(other, None).plain
+
+
 def test_a_further_model_of_a_family_is_listed_when_its_name_is_typed(eighty_families: Registry) -> None:
-    rows = choices(eighty_families, query="molmo-1-72b")
+    rows = model_choices(eighty_families, query="molmo-1-72b")
     assert [choice.title for choice in rows] == ["org/Molmo-1-72B-Instruct"]
     assert rows[0].parameters_b is None, "the record's size is that of the default model"
 
 
 def test_a_path_that_is_no_model_offers_nothing(tmp_path: Path) -> None:
-    assert choices(Registry.bundled(), query=str(tmp_path)) == []
+    assert model_choices(Registry.bundled(), query=str(tmp_path)) == []
 
 
 @pytest.mark.parametrize("width", [20, 60, 75, 77, 160])
 def test_a_row_is_never_wider_than_the_list(eighty_families: Registry, width: int) -> None:
-    for choice in choices(eighty_families):
+    for choice in model_choices(eighty_families):
         assert row(choice, MACHINE, width).cell_length <= 1 + width
 
 

@@ -8,9 +8,10 @@ import pytest
 
 from tests.support.scripted_engine import Hold
 from tests.ui.conftest import Chat, StartChat
-from vlmtui.ui.screens.chat import ChatScreen
-from vlmtui.ui.widgets.past_answer import PastAnswer
-from vlmtui.ui.widgets.transcript import Transcript
+from vlmtui.session.events import AnswerEnded
+from vlmtui.ui.chat.past_answer import PastAnswer
+from vlmtui.ui.chat.screen import ChatScreen
+from vlmtui.ui.chat.transcript import Transcript
 
 
 def has(chat: Chat, *texts: str) -> bool:
@@ -74,7 +75,7 @@ async def test_an_older_answers_end_that_is_told_late_does_not_stop_the_new_one(
         await chat.pilot.press("ctrl+r")
         await chat.until(lambda: has(chat, "New"))
         assert not has(chat, "Old.")
-        chat.screen.post_message(ChatScreen.AnswerOver(chat.last))
+        chat.screen.post_message(ChatScreen.ConversationChanged(AnswerEnded(chat.last)))
         await chat.pilot.pause()
         gate.set()
         await chat.until(lambda: has(chat, "New text"))
@@ -85,7 +86,7 @@ async def test_an_answer_that_ends_below_another_screen(chatting: StartChat) -> 
     async with chatting(["# Title\n\nfirst ", Hold(gate), "second\n\n- third"]) as chat:
         await chat.send("Say")
         await chat.until(lambda: has(chat, "first"))
-        chat.screen.action_settings()
+        chat.app.run_action_id("settings")
         await chat.until(lambda: not isinstance(chat.app.screen, ChatScreen))
         gate.set()
         await chat.until(lambda: not chat.last.is_running)

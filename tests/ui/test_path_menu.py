@@ -6,9 +6,9 @@ from pathlib import Path
 
 from textual.app import App, ComposeResult
 
-from vlmtui.ui.controllers.path_completion import Candidate, complete
-from vlmtui.ui.themes import DARK, VARIABLES
-from vlmtui.ui.widgets.path_menu import PathMenu
+from vlmtui.ui.chat.path_completion import PathCompletion, complete
+from vlmtui.ui.chat.path_menu import PathMenu
+from vlmtui.ui.terminal.themes import DARK, VARIABLES
 
 
 class Host(App[None]):
@@ -33,7 +33,7 @@ class Host(App[None]):
         return "\n".join(strip.text.rstrip() for strip in self.screen._compositor.render_strips())
 
 
-def candidates(folder: Path) -> list[Candidate]:
+def candidates(folder: Path) -> list[PathCompletion]:
     (folder / "sub").mkdir()
     for name in ("a.png", "b [red].png", "c\x1b[2J.png"):
         (folder / name).write_bytes(b"x" * 2000)
@@ -73,7 +73,7 @@ async def test_the_arrow_actions_choose_and_the_focus_is_never_taken(tmp_path: P
 
 
 async def test_many_and_long_names_stay_low_and_narrow(tmp_path: Path) -> None:
-    many = [Candidate(tmp_path / f"{n}.png", False, f"{'long' * 30}{n}.png", 10) for n in range(50)]
+    many = [PathCompletion(tmp_path / f"{n}.png", False, f"{'long' * 30}{n}.png", 10) for n in range(50)]
     app = Host()
     async with app.run_test(size=(40, 24)) as pilot:
         app.menu.show(many)

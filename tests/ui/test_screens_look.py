@@ -13,12 +13,12 @@ from tests.ui.conftest import AppPilot, MakeApp
 from tests.ui.test_loading import OUT_OF_MEMORY, held_load, loading
 from vlmtui.domain.engine import LoadFailed
 from vlmtui.registry.loader import Registry
+from vlmtui.session.engine_controller import EngineState
 from vlmtui.ui.app import VlmtuiApp
-from vlmtui.ui.controllers.engine import EngineState
-from vlmtui.ui.screens.help import HelpScreen
-from vlmtui.ui.screens.models import ModelsScreen
-from vlmtui.ui.widgets.failure_view import FailureView
-from vlmtui.ui.widgets.log_tail import LogTail
+from vlmtui.ui.help.screen import HelpScreen
+from vlmtui.ui.models.failure_view import FailureView
+from vlmtui.ui.models.log_tail import LogTail
+from vlmtui.ui.models.screen import ModelsScreen
 
 SnapCompare = Callable[..., bool]
 

@@ -7,9 +7,9 @@ from textual.app import App
 from textual.widgets import Input, Static, TextArea
 
 from vlmtui.domain.sampling import Sampling
-from vlmtui.ui.controllers.chat_settings import ChatSettings
-from vlmtui.ui.screens.settings import SettingsScreen
-from vlmtui.ui.themes import DARK, VARIABLES
+from vlmtui.session.settings import ChatSettings
+from vlmtui.ui.settings.screen import SettingsScreen
+from vlmtui.ui.terminal.themes import DARK, VARIABLES
 
 CURRENT = ChatSettings("Be brief.", Sampling(temperature=0.5, max_tokens=100))
 
@@ -82,5 +82,9 @@ async def test_it_fits_a_small_terminal_with_everything_wrong() -> None:
             entered.value = "x"
         await pilot.pause()
         assert all(note.display for note in app.screen.query(".problem"))
-        for widget in app.screen.query("#panel *"):
-            assert app.screen.region.contains_region(widget.region), widget
+        for entered in app.screen.query(Input):
+            entered.focus()
+            await pilot.pause()
+            told = app.screen.query_one(f"#problem-{entered.id}")
+            for widget in (entered, told):
+                assert app.screen.region.contains_region(widget.region), widget

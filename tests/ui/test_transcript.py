@@ -10,15 +10,15 @@ from textual.widgets._footer import FooterKey
 
 from tests.support.scripted_engine import Fail, Hold, Step
 from tests.ui.conftest import StartChat
-from vlmtui.domain.engine import Failure
+from vlmtui.domain.failure import Failure
 from vlmtui.errors import ErrorKind
-from vlmtui.ui.screens.chat import ChatScreen
-from vlmtui.ui.widgets.assistant_turn import AssistantTurn
-from vlmtui.ui.widgets.past_answer import PastAnswer
-from vlmtui.ui.widgets.status_bar import StatusBar
-from vlmtui.ui.widgets.thinking_block import ThinkingBlock
-from vlmtui.ui.widgets.transcript import LIVE_MAX, Transcript
-from vlmtui.ui.widgets.welcome import Welcome
+from vlmtui.ui.chat.assistant_turn import AssistantTurn
+from vlmtui.ui.chat.past_answer import PastAnswer
+from vlmtui.ui.chat.screen import ChatScreen
+from vlmtui.ui.chat.status_bar import StatusBar
+from vlmtui.ui.chat.thinking_block import ThinkingBlock
+from vlmtui.ui.chat.transcript import LIVE_MAX, Transcript
+from vlmtui.ui.chat.welcome import WelcomePanel
 
 MARKDOWN = """# One
 
@@ -85,7 +85,7 @@ async def test_nothing_is_cut_off_on_a_small_terminal(chatting: StartChat) -> No
 async def test_another_model_goes_on_with_the_conversation(chatting: StartChat) -> None:
     async with chatting(["The answer."]) as chat:
         await chat.say("first")
-        chat.app._show_alone(chat.app._chat_screen())
+        chat.app.navigator.show_chat()
         await chat.until(lambda: isinstance(chat.app.screen, ChatScreen) and bool(chat.screen.query(AssistantTurn)))
         await chat.until(lambda: chat.shown() == "The answer.")
 
@@ -158,13 +158,13 @@ async def test_every_hint_of_the_footer_fits_on_a_small_terminal(chatting: Start
 
 async def test_a_new_chat_shows_the_welcome_again(chatting: StartChat) -> None:
     async with chatting(["One."]) as chat:
-        assert chat.screen.query(Welcome)
+        assert chat.screen.query(WelcomePanel)
         await chat.say("first")
-        assert not chat.screen.query(Welcome)
+        assert not chat.screen.query(WelcomePanel)
         await chat.pilot.press("ctrl+n")
-        await chat.until(lambda: bool(chat.screen.query(Welcome)))
+        await chat.until(lambda: bool(chat.screen.query(WelcomePanel)))
         await chat.pilot.pause()
-        welcome = chat.screen.query_one(Welcome)
+        welcome = chat.screen.query_one(WelcomePanel)
         assert chat.screen.query_one(Transcript).region.contains_region(welcome.region)
 
 
@@ -183,6 +183,6 @@ async def test_a_long_conversation_is_whole_on_another_screen(chatting: StartCha
             await chat.until(lambda: "hm" in chat.screen_text())
             await chat.pilot.press("ctrl+end")
             await chat.until(lambda: f"Answer {count - 1}." in chat.screen_text())
-            chat.app._show_alone(chat.app._chat_screen())
+            chat.app.navigator.show_chat()
             await chat.until(lambda: isinstance(chat.app.screen, ChatScreen))
             await chat.until(lambda: bool(chat.screen.query(AssistantTurn)))

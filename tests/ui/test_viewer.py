@@ -18,13 +18,13 @@ from textual.widgets import Static
 from tests.support.pictures import write_video
 from tests.support.waiting import until
 from vlmtui.domain.attachment import Attachment, VideoSampling
-from vlmtui.media.exif import exif_facts
+from vlmtui.media.exif import camera_facts, exif_facts
+from vlmtui.media.frames import sample_frames
+from vlmtui.media.pixels import StoredPixels, Viewport, draw, open_pixels
 from vlmtui.media.stage import stage
-from vlmtui.media.video import sample_frames
-from vlmtui.ui.controllers.viewing import Source, View, camera_facts, draw, open_source
-from vlmtui.ui.graphics import Graphics, GraphicsMode
-from vlmtui.ui.screens.viewer import ViewerScreen
-from vlmtui.ui.themes import DARK, VARIABLES
+from vlmtui.ui.attachments.viewer import ViewerScreen
+from vlmtui.ui.terminal.graphics import Graphics, GraphicsMode
+from vlmtui.ui.terminal.themes import DARK, VARIABLES
 
 SIZES = pytest.mark.parametrize("size", [(80, 24), (120, 40)], ids=["80x24", "120x40"])
 HOSTILE = "[red]a\x1b]0;t\x07\u202eb[.jpg"
@@ -33,8 +33,11 @@ HOSTILE = "[red]a\x1b]0;t\x07\u202eb[.jpg"
 class Host(App[None]):
     closed = False
 
-    def __init__(self, attachments: list[Attachment], at: int = 0, *, mode: GraphicsMode = "halfcell") -> None:
+    def __init__(
+        self, attachments: list[Attachment], at: int = 0, *, mode: GraphicsMode = "halfcell", settle_s: float = 0.02
+    ) -> None:
         super().__init__()
+        self.settle_s = settle_s
         self.attachments = attachments
         self.at = at
         self.graphics = Graphics(mode)
@@ -46,7 +49,7 @@ class Host(App[None]):
         self.register_theme(DARK)
         self.theme = DARK.name
         cache = Path(self.attachments[0].path).parent / "thumbnails"
-        self.push_screen(ViewerScreen(self.attachments, self.at, cache=cache), self._done)
+        self.push_screen(ViewerScreen(self.attachments, self.at, cache=cache, settle_s=self.settle_s), self._done)
 
     def _done(self, result: None) -> None:
         self.closed = True
@@ -154,7 +157,7 @@ async def test_zoom_and_pan_and_the_whole(three: list[Attachment], size: tuple[i
         await drawn(pilot, app)
         whole = app.picture().tobytes()
         await pilot.press("h", "shift+right")
-        assert app.viewer.view == View(0), "the whole picture cannot be moved"
+        assert app.viewer.view == Viewport(0), "the whole picture cannot be moved"
         await pilot.press("+", "plus", "equals_sign")
         await drawn(pilot, app)
         assert app.viewer.view.zoom == pytest.approx(1.5**3)
@@ -188,7 +191,7 @@ async def test_zooming_in_and_out_again_comes_back_to_the_whole(three: list[Atta
     async with app.run_test(size=(80, 24)) as pilot:
         await drawn(pilot, app)
         await pilot.press(*["plus"] * 4, "l", "j", *["minus"] * 4)
-        assert app.viewer.view == View(0)
+        assert app.viewer.view == Viewport(0)
 
 
 @SIZES
@@ -303,10 +306,10 @@ async def test_what_comes_late_is_dropped(three: list[Attachment]) -> None:
         before = app.picture().tobytes()
         viewer = app.viewer
         late = Image.new("RGB", (50, 50), "black")
-        viewer.post_message(ViewerScreen.Drawn(View(0), viewer._room, late))
-        viewer.post_message(ViewerScreen.Drawn(View(2, zoom=1.5), viewer._room, late))
-        viewer.post_message(ViewerScreen.Drawn(View(2), (1, 1), late))
-        viewer.post_message(ViewerScreen.Opened(0, Source(late), [("Camera", "Box Brownie")]))
+        viewer.post_message(ViewerScreen.Drawn(Viewport(0), viewer._room, late))
+        viewer.post_message(ViewerScreen.Drawn(Viewport(2, zoom=1.5), viewer._room, late))
+        viewer.post_message(ViewerScreen.Drawn(Viewport(2), (1, 1), late))
+        viewer.post_message(ViewerScreen.PixelsRead(0, StoredPixels(late), [("Camera", "Box Brownie")]))
         await pilot.pause()
         await drawn(pilot, app)
         assert app.picture().tobytes() == before
@@ -327,30 +330,29 @@ async def test_keys_are_answered_while_a_picture_is_opened(
 ) -> None:
     go, opening = Event(), []
 
-    def slow(attachment: Attachment) -> Source:
+    def slow(attachment: Attachment) -> StoredPixels:
         opening.append(attachment)
         if attachment == three[0]:
             assert go.wait(20)
-        return open_source(attachment)
+        return open_pixels(attachment)
 
-    monkeypatch.setattr("vlmtui.ui.screens.viewer.open_source", slow)
-    monkeypatch.setattr("vlmtui.ui.screens.viewer._SETTLE_S", 1.5)
-    app = Host(three)
+    monkeypatch.setattr("vlmtui.ui.attachments.viewer.open_pixels", slow)
+    app = Host(three, settle_s=1.5)
     async with app.run_test(size=(80, 24)) as pilot:
         await until(pilot, lambda: bool(opening))
         await pilot.press("i", "plus", "right", "right")
         await drawn(pilot, app)
-        assert app.viewer.view == View(2)
+        assert app.viewer.view == Viewport(2)
         assert opening == [three[0], three[2]], "what a key passes by is not opened"
         go.set()
         await pilot.pause(0.05)
-        assert app.viewer.shown == View(2)
+        assert app.viewer.shown == Viewport(2)
 
 
 def test_a_part_is_cut_from_the_full_size() -> None:
     image = Image.effect_noise((4000, 3000), 90).convert("RGB")
-    view = View(0, zoom=8.0, x=0.3, y=0.6).within(image.size, (800, 440))
-    seen = draw(Source(image), view, (800, 440))
+    view = Viewport(0, zoom=8.0, x=0.3, y=0.6).within(image.size, (800, 440))
+    seen = draw(StoredPixels(image), view, (800, 440))
     assert seen.size == (800, 440)
     assert np.asarray(seen).std() > 40, "noise that was scaled down before would be grey"
 

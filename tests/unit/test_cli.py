@@ -20,7 +20,7 @@ from tests.support.terminal import Terminal
 from vlmtui.cli import main
 from vlmtui.cli.checks import guess_graphics
 from vlmtui.cli.doctor import tells_what_is_there
-from vlmtui.engine.members import members
+from vlmtui.engine.local.process_tree import members
 from vlmtui.paths import Paths, bundled
 from vlmtui.protocol.endpoint import Endpoint
 
@@ -86,6 +86,7 @@ def test_version_and_help(capsys: pytest.CaptureFixture[str]) -> None:
         assert words in capsys.readouterr().out
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(
     ("arguments", "status", "words"),
     [
@@ -121,12 +122,14 @@ def test_what_is_wrong_is_told_before_anything_is_loaded(
     assert Endpoint.all(shell.paths) == []
 
 
+@pytest.mark.process
 def test_the_answer_goes_to_stdout_and_all_else_to_stderr(shell: Shell) -> None:
     code, out, error = shell.run("ask", "what is this?")
     assert (code, out) == (0, "user: what is this? \n")
     assert "stays loaded for 5 minutes; `vlmtui stop shapes` frees it now" in error
 
 
+@pytest.mark.process
 def test_json_has_every_field_and_media_keep_their_order(shell: Shell) -> None:
     media = ["--image", CIRCLE, "--video", CLIP, "--image", SHAPES]
     code, out, _ = shell.run("ask", "--json", "--system", "Be brief.", *media, "-", stdin="from stdin\n")
@@ -135,11 +138,12 @@ def test_json_has_every_field_and_media_keep_their_order(shell: Shell) -> None:
     image, video = "<image>" * IMAGE_TOKENS, "<video>" * IMAGE_TOKENS
     assert answer["prompt"] == f"system: Be brief.\nuser: {image}{video}{image}from stdin"
     assert set(answer) == {"model", "answer", "finish_reason", "usage", "timings", "prompt", "stop"}
-    assert set(answer["usage"]) == {"prompt_tokens", "completion_tokens", "image_tokens"}
+    assert set(answer["usage"]) == {"prompt_tokens", "completion_tokens", "image_tokens", "video_tokens"}
     assert set(answer["timings"]) == {"load_s", "ttft_s", "total_s"}
     assert (answer["model"], answer["finish_reason"], answer["stop"]) == ("shapes", "stop", "<|im_end|>")
 
 
+@pytest.mark.process
 def test_a_worker_stays_is_attached_to_listed_and_stopped(shell: Shell) -> None:
     shell.run("ask", "--keep-alive", "1h", "one")
     before = [process.pid for process in shell.processes()]
@@ -158,6 +162,7 @@ def test_a_worker_stays_is_attached_to_listed_and_stopped(shell: Shell) -> None:
     assert json.loads(shell.run("ps", "--json")[1]) == []
 
 
+@pytest.mark.process
 def test_keep_alive_0_leaves_nothing_behind(shell: Shell) -> None:
     code, _, error = shell.run("ask", "--keep-alive", "0", "one")
     assert code == 0
@@ -165,12 +170,14 @@ def test_keep_alive_0_leaves_nothing_behind(shell: Shell) -> None:
     assert shell.processes() == []
 
 
+@pytest.mark.process
 def test_a_keep_alive_that_is_asked_for_changes_a_running_workers(shell: Shell) -> None:
     shell.run("ask", "one")
     assert "until it is stopped" in shell.run("ask", "--keep-alive", "forever", "two")[2]
     assert json.loads(shell.run("ps", "--json")[1])[0]["keep_alive_s"] is None
 
 
+@pytest.mark.process
 def test_a_failure_keeps_what_was_printed_and_exits_with_1(shell: Shell) -> None:
     code, out, error = shell.run("ask", "half fail")
     assert (code, out) == (1, "user: half \n")
@@ -181,6 +188,7 @@ def test_a_failure_keeps_what_was_printed_and_exits_with_1(shell: Shell) -> None
     assert "stays" not in error
 
 
+@pytest.mark.process
 def test_a_load_that_fails_exits_with_1_and_says_why(shell: Shell) -> None:
     code, out, error = shell.run("ask", "what?", options={"load": "fail"})
     assert (code, out) == (1, "")
@@ -188,6 +196,7 @@ def test_a_load_that_fails_exits_with_1_and_says_why(shell: Shell) -> None:
     assert shell.processes() == []
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_during_a_load_ends_it(shell: Shell, number: signal.Signals) -> None:
     asking = shell.start("ask", "what?", options={"load": "hold", "children": 1})
@@ -200,6 +209,7 @@ def test_a_signal_during_a_load_ends_it(shell: Shell, number: signal.Signals) ->
     assert shell.processes() == []
 
 
+@pytest.mark.process
 def test_a_signal_mid_answer_keeps_what_was_printed_and_cancels(shell: Shell) -> None:
     asking = shell.start("ask", "half hold never")
     assert asking.stdout is not None
@@ -211,6 +221,7 @@ def test_a_signal_mid_answer_keeps_what_was_printed_and_cancels(shell: Shell) ->
     assert listed["running"] == 0
 
 
+@pytest.mark.process
 def test_a_reader_that_goes_away_is_no_error(shell: Shell) -> None:
     asking = shell.start("ask", "half " * 2000)
     assert asking.stdout is not None
@@ -220,6 +231,7 @@ def test_a_reader_that_goes_away_is_no_error(shell: Shell) -> None:
     assert "Traceback" not in asking.stderr.read()
 
 
+@pytest.mark.process
 def test_control_characters_reach_a_pipe_raw_and_a_terminal_made_visible(shell: Shell) -> None:
     question = "\x1b[31mred\x07 \u202eback"
     assert "\x1b[31mred\x07" in shell.run("ask", question)[1]
@@ -231,6 +243,7 @@ def test_control_characters_reach_a_pipe_raw_and_a_terminal_made_visible(shell: 
         assert "␛[31mred␇" in terminal.text
 
 
+@pytest.mark.process
 def test_a_load_on_a_terminal_is_one_updating_line(shell: Shell) -> None:
     with Terminal([*fake_cli(), "ask", "what?"], env={**shell.env, OPTIONS_VARIABLE: '{"load": "hold"}'}) as terminal:
         terminal.wait_for("loading shapes: warmup")
@@ -241,12 +254,14 @@ def test_a_load_on_a_terminal_is_one_updating_line(shell: Shell) -> None:
         assert "loading" not in terminal.text
 
 
+@pytest.mark.process
 def test_models_lists_what_is_known(shell: Shell) -> None:
     names = [model["name"] for model in json.loads(shell.run("models", "--json")[1])]
     assert "shapes" in names
     assert "shapes" in shell.run("models")[1]
 
 
+@pytest.mark.process
 def test_doctor_says_what_fails_and_exits_with_1(shell: Shell) -> None:
     code, out, _ = shell.run("doctor", "--json")
     report = json.loads(out)

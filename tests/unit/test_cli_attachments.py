@@ -14,7 +14,7 @@ from PIL import Image
 
 from tests.support.command_line import CommandLine, opened
 from tests.unit.media.made import video
-from vlmtui.cli.attachments import placed, staged
+from vlmtui.cli.attachments import stage_attachments, user_turn_with_placed
 from vlmtui.domain.attachment import Attachment
 from vlmtui.domain.conversation import Media, Part, Text
 from vlmtui.errors import VlmtuiError
@@ -47,7 +47,7 @@ def animation(path: Path) -> Path:
 
 
 def stage(paths: Paths, *given: tuple[str, str], many: bool = False) -> list[Attachment]:
-    return staged(paths, given, num_frames=4, many=many)
+    return stage_attachments(paths, given, num_frames=4, many=many)
 
 
 def test_quoted_addresses_of_files_patterns_and_folders(
@@ -162,15 +162,15 @@ def test_tokens_place_attachments_and_the_others_stand_before(
 ) -> None:
     film = str(video(tmp_path / "film.mp4", frames=3))
     items = stage(paths, ("image", str(draw(tmp_path / "a.png"))), ("video", film), ("image", str(CIRCLE)))
-    turn = placed("Is [Image #3] like [Video #2]? [Image #2] [Image #9]", items)
+    turn = user_turn_with_placed("Is [Image #3] like [Video #2]? [Image #2] [Image #9]", items)
     assert shown(turn.parts) == [
         "<a.png>", "Is ", "<circle.png>", " like ", "<film.mp4>", "? [Image #2] [Image #9]",
     ]  # fmt: skip
     errors = capsys.readouterr().err
     assert "[Image #2] stands for none" in errors
     assert "[Image #9] stands for none" in errors
-    assert shown(placed("[Image #1]", []).parts) == ["[Image #1]"]
-    assert isinstance(placed("q", items[:1]).parts[0], Media)
+    assert shown(user_turn_with_placed("[Image #1]", []).parts) == ["[Image #1]"]
+    assert isinstance(user_turn_with_placed("q", items[:1]).parts[0], Media)
     assert capsys.readouterr().err == ""
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import tomllib
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 from vlmtui.cli import main
 from vlmtui.paths import Paths
 from vlmtui.registry.loader import Registry, parse_family
+from vlmtui.registry.skeleton import skeleton
 
 Run = Callable[..., tuple[int, str, str]]
 
@@ -145,3 +147,79 @@ def test_ask_refuses_foreign_code_and_closed_families_before_anything_is_loaded(
     code, _, error = run("ask", "--engine-arg", "max_model_len", "q")
     assert code == 2
     assert "NAME=VALUE" in error
+
+
+HOSTILE = "\x1b]0;pwn\x07\u202eil\x9b"
+
+
+def test_nothing_hostile_reaches_the_terminal(run: Run, tmp_path: Path) -> None:
+    folder = tmp_path / f"ev{HOSTILE}"
+    folder.mkdir()
+    (folder / "config.json").write_text('{"architectures": ["Qwen2VLForConditionalGeneration"]}')
+    code, out, _ = run("models", "show", str(folder))
+    assert code == 0 and "Qwen2-VL" in out
+    assert not set(out) & set(HOSTILE) - set(ascii(HOSTILE))
+
+    families = tmp_path / "config" / "families"
+    families.mkdir(parents=True)
+    text = skeleton("mine").replace('title = "mine"', f"title = {json.dumps(HOSTILE)}")
+    (families / "mine.toml").write_text(text.replace("owner/mine", "o\\u202e/mine"))
+    for command in (("models",), ("models", "show", "mine")):
+        code, out, err = run(*command)
+        assert (code, err) == (0, "")
+        assert not set(out) & {"\x1b", "\x07", "\u202e", "\x9b"}
+    _, out, _ = run("models", "show", "mine")
+    assert tomllib.loads(out)["title"] == HOSTILE, "escaped, it is the same text"
+
+
+def test_a_name_that_is_too_long_is_said(run: Run) -> None:
+    code, _, err = run("models", "new", "x" * 300)
+    assert code == 2 and "is no name for a family" in err and len(err) < 300
+
+
+def test_a_new_record_is_told_as_json(run: Run, tmp_path: Path) -> None:
+    code, out, _ = run("models", "new", "mine", "--json")
+    told = json.loads(out)
+    assert code == 0 and told["family"] == "mine" and Path(told["file"]).name == "mine.toml"
+
+
+def test_folders_and_files_are_private(run: Run, tmp_path: Path) -> None:
+    before = os.umask(0)
+    try:
+        assert run("models", "new", "mine")[0] == 0
+    finally:
+        os.umask(before)
+    for path in (tmp_path / "config" / "families" / "mine.toml", tmp_path / "config" / "families", tmp_path / "config"):
+        assert path.stat().st_mode & 0o077 == 0, path
+
+
+def test_what_an_earlier_version_left_open_is_closed(run: Run, tmp_path: Path) -> None:
+    families = tmp_path / "config" / "families"
+    families.mkdir(parents=True)
+    for folder in (families, families.parent):
+        folder.chmod(0o777)
+    assert run("models")[0] == 0
+    assert {folder.stat().st_mode & 0o777 for folder in (families, families.parent)} == {0o700}
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can give a folder away")
+@pytest.mark.parametrize("folder", ["", "config", "config/families", "data"])
+def test_a_folder_of_another_user_is_refused(run: Run, tmp_path: Path, folder: str) -> None:
+    (tmp_path / "config" / "families").mkdir(parents=True)
+    (tmp_path / "data").mkdir()
+    os.chown(tmp_path / folder, 65534, 65534)
+    for command in (("models",), ("conversations",), ("config", "show"), ("export", "--all", "-o", str(tmp_path))):
+        code, _, err = run(*command)
+        assert code == 2 and "not a folder of yours" in err
+
+
+@pytest.mark.parametrize("content", [b"[" * 50_000, b"fifo"])
+def test_settings_that_cannot_be_read_are_told(run: Run, tmp_path: Path, content: bytes) -> None:
+    file = tmp_path / "config" / "config.toml"
+    file.parent.mkdir()
+    if content == b"fifo":
+        os.mkfifo(file)
+    else:
+        file.write_bytes(content)
+    code, _, err = run("models")
+    assert code == 2 and "config.toml" in err

@@ -45,13 +45,14 @@ def raw(text: str) -> str:
         (("q", "--logprobs", "21"), "between 0 and 20"),
         (("--raw-prompt", " "), "raw prompt is empty"),
         (("--raw-prompt", "@/no/such/prompt"), "cannot be read"),
-        (("q", "--export", "answer.pdf"), "must end with"),
-        (("q", "--fan-out", "top_k=1,2"), "seed or temperature"),
-        (("q", "--fan-out", "seed=1,,2"), "no list of values"),
-        (("q", "--fan-out", "seed=1.5"), "no list of values"),
-        (("q", "--fan-out", "seed"), "no list of values"),
+        (("q", "--export", "answer.pdf"), "must end in"),
+        (("q", "--fan-out", "topk=1,2"), "There are: temperature, top_p, top_k"),
+        (("q", "--fan-out", "seed=1,,2"), "must be a whole number"),
+        (("q", "--fan-out", "seed=1.5,2"), "must be a whole number"),
+        (("q", "--fan-out", "seed"), "not a list of values"),
+        (("q", "--fan-out", "seed=1"), "several values"),
         (("q", "--fan-out", "temperature=0,99"), "between 0 and 2"),
-        (("q", "--fan-out", "seed=1,2,3,4,5,6,7,8,9"), "At most 8"),
+        (("q", "--fan-out", "seed=1,2,3,4,5,6,7,8,9"), "two to 8"),
         (("q", "--replay", "x.json"), "no place for QUESTION"),
         (("--replay", "x.json", "--image", CIRCLE), "no place for --image or --video"),
         (("--replay", "x.json", "--seed", "0"), "no place for --seed"),
@@ -167,9 +168,23 @@ def test_several_values_at_the_same_time(cli: CommandLine) -> None:
     assert [answer["answer"] for answer in found["answers"]] == ["user: one "] * 3
     ran = cli("ask", "one", "--fan-out", "seed=1,2")
     assert ran.out == "== seed 1 ==\nuser: one \n\n== seed 2 ==\nuser: one \n"
-    assert "at temperature 0" in ran.err
+    assert "At temperature 0" in ran.err
     assert "identical" in ran.err
-    assert "at temperature 0" not in cli("ask", "one", "--temperature", "1", "--fan-out", "seed=1,2").err
+    assert "At temperature 0" not in cli("ask", "one", "--temperature", "1", "--fan-out", "seed=1,2").err
+
+
+def test_whatever_the_app_fans_out_over_the_command_line_does_too(cli: CommandLine, tmp_path: Path) -> None:
+    document, again = tmp_path / "a.json", tmp_path / "b.json"
+    found = cli.json("ask", "one", "--fan-out", "max_tokens = 5, 7 temperature=0.7 seed=3", "--export", str(document))
+    assert [answer["max_tokens"] for answer in found["answers"]] == [5, 7]
+    written = from_json(document.read_bytes())
+    assert (written.sampling.seed, written.sampling.temperature) == (3, 0.7)
+    assert [side.sampling for side in written.sides] == [{"max_tokens": 5}, {"max_tokens": 7}]
+    assert cli("ask", "--replay", str(document), "--export", str(again)).code == 0
+    repeated = from_json(again.read_bytes())
+    assert [side.label for side in repeated.sides] == ["max tokens 5", "max tokens 7"]
+    assert [side.sampling for side in repeated.sides] == [side.sampling for side in written.sides]
+    assert repeated.sampling == written.sampling
 
 
 def test_one_that_fails_does_not_take_the_others_answers(cli: CommandLine) -> None:
@@ -237,8 +252,8 @@ def test_a_fan_out_is_run_again_with_the_same_values(cli: CommandLine, tmp_path:
     ran = cli("ask", "--replay", str(document), "--export", str(again))
     assert (ran.code, ran.out) == (0, "seed 3: the same answer, 2 tokens\nseed 4: the same answer, 2 tokens\n")
     one, other = from_json(document.read_bytes()), from_json(again.read_bytes())
-    assert [(side.seed, side.answer_token_ids, side.logprobs) for side in one.sides] == [
-        (side.seed, side.answer_token_ids, side.logprobs) for side in other.sides
+    assert [(side.sampling, side.answer_token_ids, side.logprobs) for side in one.sides] == [
+        (side.sampling, side.answer_token_ids, side.logprobs) for side in other.sides
     ]
 
 

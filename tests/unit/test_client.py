@@ -12,34 +12,31 @@ from pathlib import Path
 import pytest
 
 from tests.support.fake_worker import fake_launcher
-from vlmtui.domain.engine import (
+from tests.support.hosts import patient_host
+from vlmtui.domain.engine import EngineReady, LoadFailed, LoadProgress, LoadSpec, LoadStage
+from vlmtui.domain.generation import (
     Cancelled,
     Delta,
-    EngineReady,
     Failed,
     Finished,
     GenerateRequest,
-    LoadFailed,
-    LoadProgress,
-    LoadSpec,
-    LoadStage,
     PromptReady,
-    RawPrompt,
     Timings,
     Token,
     TokenLogprob,
     Usage,
 )
+from vlmtui.domain.prompt import RawPrompt
 from vlmtui.domain.sampling import Sampling
-from vlmtui.engine.client import WorkerClient
-from vlmtui.engine.host import WorkerHost
-from vlmtui.engine.inbox import EventInbox, LoadBoard, LogTail
-from vlmtui.engine.session import render
+from vlmtui.engine.local.client import WorkerClient
+from vlmtui.engine.local.event_queue import EventInbox, LoadBoard
 from vlmtui.errors import ErrorKind, VlmtuiError
+from vlmtui.log_ring import LogRing
 from vlmtui.paths import Paths
 from vlmtui.protocol.deltas import join_deltas
 from vlmtui.protocol.endpoint import Endpoint
 from vlmtui.protocol.messages import MAX_MESSAGE_BYTES, PROTOCOL_VERSION
+from vlmtui.session.generation import render
 
 Opening = Callable[..., Awaitable[WorkerClient]]
 
@@ -53,7 +50,7 @@ def paths() -> Iterator[Paths]:
 
 @pytest.fixture
 async def opening(paths: Paths) -> AsyncIterator[Opening]:
-    host = WorkerHost(paths, fake_launcher())
+    host = patient_host(paths, fake_launcher())
 
     async def opened(**options: object) -> WorkerClient:
         spec = LoadSpec(model="/models/fake", name="fake", engine_args=options)
@@ -61,7 +58,7 @@ async def opening(paths: Paths) -> AsyncIterator[Opening]:
 
     yield opened
     for endpoint in Endpoint.all(paths):
-        await host.stop_worker(endpoint)
+        await host.workers.stop(endpoint)
 
 
 def ask(text: str, request_id: str = "r1") -> GenerateRequest:
@@ -161,7 +158,7 @@ async def test_death_mid_answer_fails_every_request(opening: Opening) -> None:
 
 async def test_kill_is_noticed_while_nothing_is_asked(opening: Opening) -> None:
     engine = await opening()
-    pid = (await engine.status()).pid
+    pid = engine.pid
     waiting = asyncio.create_task(engine.closed())
     os.kill(pid, signal.SIGKILL)
     cause = await asyncio.wait_for(waiting, 30)
@@ -294,7 +291,7 @@ async def test_a_render_raises_what_a_request_would_fail_with(opening: Opening) 
     with pytest.raises(VlmtuiError) as caught:
         await render(engine, RawPrompt(text="\udcff"))
     assert caught.value.kind is ErrorKind.BAD_INPUT
-    os.kill((await engine.status()).pid, signal.SIGKILL)
+    os.kill(engine.pid, signal.SIGKILL)
     await engine.closed()
     with pytest.raises(VlmtuiError) as caught:
         await render(engine, RawPrompt(text="one"))
@@ -347,14 +344,14 @@ def test_a_load_board_keeps_the_newest_of_each_stage() -> None:
     assert board.unseen(seen) == []
 
 
-def test_a_log_tail_forgets_the_oldest() -> None:
-    tail = LogTail()
-    tail.put(tuple(str(number) for number in range(3000)))
-    lines, number = tail.since(tail.newest(2))
-    assert lines == ["2998", "2999"]
-    tail.put(("more",))
-    assert tail.since(number) == (["more"], 3001)
-    assert len(tail.since(0)[0]) == 2000
+def test_a_log_ring_forgets_the_oldest() -> None:
+    ring = LogRing(2000)
+    ring.extend(str(number) for number in range(3000))
+    assert ring.newest(2) == ["2998", "2999"]
+    seen = ring.total
+    ring.append("more")
+    assert ring.since(seen) == ["more"]
+    assert (len(ring.since(0)), len(ring.newest(5000)), ring.newest(0)) == (2000, 2000, [])
 
 
 async def _last(engine: WorkerClient, request: GenerateRequest) -> object:

@@ -15,18 +15,20 @@ from tests.support.scripted_engine import DEFAULT_SPEC, Fail, Hold, ScriptedEngi
 from tests.support.toy_prompts import SHAPES, use_chat_template
 from vlmtui.domain.attachment import Attachment
 from vlmtui.domain.conversation import Turn, user_turn
-from vlmtui.domain.engine import Cancelled, Failed, Failure, Finished, RawPrompt
+from vlmtui.domain.failure import Failure
+from vlmtui.domain.generation import Cancelled, Failed, Finished
+from vlmtui.domain.prompt import RawPrompt, attachments_of
 from vlmtui.domain.sampling import Sampling
-from vlmtui.errors import ErrorKind, VlmtuiError
+from vlmtui.errors import ErrorKind, Remedy, VlmtuiError
+from vlmtui.inspection.folded_prompt import folded_runs, folds, placeholders
 from vlmtui.inspection.replay import from_json
 from vlmtui.paths import Paths
-from vlmtui.ui.controllers.compare import Asked, CompareController
-from vlmtui.ui.controllers.compare_difference import difference_of
-from vlmtui.ui.controllers.compare_export import export
-from vlmtui.ui.controllers.compared_side import reopened
-from vlmtui.ui.controllers.folded_prompt import attachments_of, folded_runs, folds, placeholders
-from vlmtui.ui.controllers.raw_draft import RawDraft, RawDrafts, SavedPrompts
-from vlmtui.ui.controllers.recording import LiveConversation
+from vlmtui.session.comparison import CompareController, ComparisonInput
+from vlmtui.session.comparison_export import export_comparison
+from vlmtui.session.difference import difference_of
+from vlmtui.session.raw_draft import RawDraft, RawDrafts, SavedPrompts
+from vlmtui.session.stored_answer import LiveConversation
+from vlmtui.session.stored_comparisons import answer_of
 
 
 @pytest.fixture(autouse=True)
@@ -44,7 +46,7 @@ def comparing(
     *attachments: Attachment, sampling: Sampling | None = None, text: str = "What is this?"
 ) -> CompareController:
     turns: tuple[Turn, ...] = (user_turn(text, attachments),)
-    return CompareController(Asked(turns, SHAPES, scripted_info(), sampling or Sampling()), RawDraft())
+    return CompareController(ComparisonInput(turns, SHAPES, scripted_info(), sampling or Sampling()), RawDraft())
 
 
 async def ready(*answers: list[Step]) -> ScriptedEngine:
@@ -61,8 +63,8 @@ async def filled(controller: CompareController, engine: ScriptedEngine) -> None:
 
 async def asked(controller: CompareController, engine: ScriptedEngine) -> None:
     controller.prepare()
-    controller.begin()
-    await controller.answer(engine)
+    controller.begin(engine)
+    await controller.answer()
 
 
 async def test_the_templates_text_is_the_left_prompt_again(cat: Attachment) -> None:
@@ -102,8 +104,8 @@ async def test_both_are_asked_at_the_same_time_with_one_seed(cat: Attachment) ->
     controller = comparing(cat, sampling=Sampling(temperature=0.7))
     await filled(controller, engine)
     controller.prepare()
-    controller.begin()
-    task = asyncio.ensure_future(controller.answer(engine))
+    controller.begin(engine)
+    task = asyncio.ensure_future(controller.answer())
     while not all(side.answer and side.answer.text == "a " for side in controller.sides):
         await asyncio.sleep(0)
     assert controller.is_running
@@ -162,11 +164,11 @@ async def test_one_side_is_stopped_and_the_other_goes_on() -> None:
     controller, engine = comparing(), await ready(["Half ", Hold(asyncio.Event())], ["All ", Hold(pause), "of it"])
     await filled(controller, engine)
     controller.prepare()
-    controller.begin()
-    task = asyncio.ensure_future(controller.answer(engine))
+    controller.begin(engine)
+    task = asyncio.ensure_future(controller.answer())
     while not (controller.chat.answer and controller.chat.answer.text):
         await asyncio.sleep(0)
-    await controller.stop(engine, "chat")
+    await controller.stop("chat")
     while controller.chat.is_running:
         await asyncio.sleep(0)
     assert controller.raw.is_running
@@ -203,7 +205,7 @@ async def test_a_prompt_that_would_harm_the_engine_is_not_sent(cat: Attachment) 
     with pytest.raises(VlmtuiError) as refused:
         controller.prepare()
     assert refused.value.kind is ErrorKind.PLACEHOLDER_MISMATCH
-    assert "F8: insert" in refused.value.hint
+    assert "insert" in refused.value.hint and refused.value.remedy is Remedy.APPLY_FIX
     assert controller.raw.answer is None
     controller.draft.text = ""
     with pytest.raises(VlmtuiError, match="empty"):
@@ -217,8 +219,8 @@ async def test_what_does_not_harm_is_sent_and_told() -> None:
     controller.draft.text = controller.draft.text.replace("<|im_end|>", "")
     (finding,) = controller.prepare()
     assert "<|im_end|>" in finding.message
-    controller.begin()
-    await controller.answer(engine)
+    controller.begin(engine)
+    await controller.answer()
     sent = engine.requests[1].prompt
     assert isinstance(sent, RawPrompt)
     assert sent.text == controller.draft.text
@@ -233,17 +235,17 @@ async def test_a_document_is_read_again_as_it_was(cat: Attachment) -> None:
     again = from_json(msgspec.json.encode(document))
     assert again == document
     assert difference_of(again.sides) == difference_of(document.sides)
-    for side, original in zip(map(reopened, again.sides), controller.sides, strict=True):
-        assert side.answer is not None
+    for side, original in zip(again.sides, controller.sides, strict=True):
+        answer = answer_of(side)
         assert original.answer is not None
-        assert side.answer.text == original.answer.text
+        assert answer.text == original.answer.text
         assert original.answer.outcome is not None
-        assert side.answer.outcome == msgspec.structs.replace(original.answer.outcome, request_id="")
-        assert side.answer.usage == original.answer.usage
-        assert side.prompt is not None
+        assert answer.outcome == msgspec.structs.replace(original.answer.outcome, request_id="")
+        assert answer.usage == original.answer.usage
+        assert answer.prompt is not None
         assert original.prompt is not None
-        own = attachments_of(side.rendered_from) if side.rendered_from else ()
-        runs = [folded_runs(made, own, own, frozenset()) for made in (side.prompt, original.prompt)]
+        own = attachments_of(side.request) if side.request else ()
+        runs = [folded_runs(made, own, own, frozenset()) for made in (answer.prompt, original.prompt)]
         assert runs[0] == runs[1]
 
 
@@ -274,20 +276,20 @@ async def test_exports_are_whole(cat: Attachment, tmp_path: Path) -> None:
     await asked(controller, engine)
     document, media = controller.document(), tmp_path / "store"
     page = _Page()
-    page.feed(export(document, tmp_path / "a.html", media).read_text())
+    page.feed(export_comparison(document, tmp_path / "a.html", media).read_text())
     assert page.open == []
     assert len(page.loads) == 1
     assert page.loads[0].startswith("data:image/png;base64,")
     assert "a <b>red</b> circle" in page.text
     assert "<script>x</script>" in page.text
-    markdown = export(document, tmp_path / "a.md", media).read_text()
+    markdown = export_comparison(document, tmp_path / "a.md", media).read_text()
     assert "<|image_pad|> × 16 from cat.jpg" in markdown
-    replay = from_json(export(document, tmp_path / "a.json", media).read_bytes())
+    replay = from_json(export_comparison(document, tmp_path / "a.json", media).read_bytes())
     assert replay.attachments[0].content == Path(cat.path).read_bytes()
-    assert export(document, tmp_path / "a.md", media).name == "a-2.md"
+    assert export_comparison(document, tmp_path / "a.md", media).name == "a-2.md"
     assert json.loads((tmp_path / "a.json").read_bytes())["sides"][1]["answer"] == "no"
     with pytest.raises(VlmtuiError, match=r"a\.txt"):
-        export(document, tmp_path / "a.txt", media)
+        export_comparison(document, tmp_path / "a.txt", media)
 
 
 def test_prompts_are_saved_by_name(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from vlmtui.domain.attachment import Attachment
 from vlmtui.domain.conversation import Media, Text
-from vlmtui.ui.controllers.draft import Draft
+from vlmtui.session.draft import Draft
 
 
 def image(name: str = "cat.png") -> Attachment:
@@ -21,8 +21,7 @@ def image(name: str = "cat.png") -> Attachment:
 
 def test_parts_follow_the_text() -> None:
     draft = Draft()
-    draft.fill(draft.reserve(), image("a"))
-    draft.fill(draft.reserve(), image("b"))
+    draft.put("", {1: image("a"), 2: image("b")})
     draft.text = "Here [Image #2] and there[Image #1]?"
     assert draft.parts == (Text("Here "), Media(image("b")), Text(" and there"), Media(image("a")), Text("?"))
     assert draft.words == "Here  and there?"
@@ -51,9 +50,34 @@ def test_a_cut_token_can_be_pasted_again() -> None:
     draft.fill(draft.reserve(), image())
     draft.text = ""
     assert draft.attachments == []
-    assert draft.reserve() == 2, "its number is not given away"
     draft.text = "now [Image #1]"
     assert draft.attachments == [image()]
+
+
+def test_a_number_that_stands_nowhere_is_given_to_the_next_attachment() -> None:
+    draft = Draft()
+    draft.put("[Image #1] [Image #2]", {1: image("a"), 2: image("b")})
+    draft.text = "[Image #1]"
+    assert (draft.next_number(), draft.knows(2)) == (2, True)
+    assert draft.reserve() == 2 and not draft.knows(2)
+    assert draft.reserve() == 3
+    draft.text = ""
+    assert draft.reserve(above=7) == 8
+
+
+def test_numbers_are_those_of_the_prompt() -> None:
+    draft = Draft()
+    draft.put("x [Image #9] y [Image #2]", {9: image("a"), 2: image("b"), 5: image("c")})
+    assert draft.renumber(9, cursor=len("x [Image #9]")) == len("x [Image #10]")
+    assert draft.text == "x [Image #10] y [Image #11]"
+    assert draft.numbered == {10: image("a"), 11: image("b")} and not draft.knows(5)
+    assert draft.renumber(9, cursor=0) is None
+    draft.put("[Image #3][Image #3]", {3: image("a")})
+    assert draft.renumber(0, cursor=3) == 3
+    assert draft.numbered == {1: image("a"), 2: image("a")}
+    pending = draft.reserve()
+    draft.text += f"[File #{pending}] [Image #1]"
+    assert draft.renumber(0, cursor=0) is None, "a file that is looked at keeps its number until it is"
 
 
 def test_two_slashes_begin_a_text_with_one() -> None:
@@ -68,8 +92,7 @@ def test_two_slashes_begin_a_text_with_one() -> None:
 @given(st.lists(st.text() | st.integers(1, 4)))
 def test_nothing_written_is_lost(pieces: list[str | int]) -> None:
     draft = Draft()
-    for number in range(1, 4):
-        draft.fill(draft.reserve(), image(str(number)))
+    draft.put("", {number: image(str(number)) for number in range(1, 4)})
     draft.text = "".join(piece if isinstance(piece, str) else f"[Image #{piece}]" for piece in pieces)
     shown = "".join(part.text if isinstance(part, Text) else f"[Image #{part.attachment.name}]" for part in draft.parts)
     if not draft.words.startswith("//"):
@@ -89,8 +112,7 @@ def test_nothing_written_is_lost(pieces: list[str | int]) -> None:
 )
 def test_a_token_moves_by_a_word(text: str, left: str | None, right: str | None) -> None:
     draft = Draft()
-    for name in "ab":
-        draft.fill(draft.reserve(), image(name))
+    draft.put("", {1: image("a"), 2: image("b")})
     draft.text = text
     token = next(token for token in draft.tokens if token.number == 1)
     steps: tuple[Literal[-1, 1], ...] = (-1, 1)
@@ -104,8 +126,7 @@ def test_a_token_moves_by_a_word(text: str, left: str | None, right: str | None)
 
 def test_the_token_before_the_cursor_is_meant_else_the_one_behind() -> None:
     draft = Draft()
-    for name in "ab":
-        draft.fill(draft.reserve(), image(name))
+    draft.put("", {1: image("a"), 2: image("b")})
     draft.text = "x [Image #1][Image #2]"
     numbers = [token.number if token else None for token in map(draft.token_at, (0, 2, 12, 22))]
     assert numbers == [None, 1, 1, 2]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from vlmtui.domain.engine import LoadSpec
@@ -77,3 +78,13 @@ def test_a_damaged_record_is_none(tmp_path: Path, content: bytes) -> None:
     endpoint = Endpoint.named(paths_with_runtime(tmp_path), "x")
     endpoint.record.write_bytes(content)
     assert endpoint.read_record() is None
+
+
+@pytest.mark.parametrize("later", [{"backend": "echo"}, {"code_revision": "0" * 40}, {"code_sha256": "0" * 64}])
+def test_what_is_new_in_a_spec_is_another_worker_and_a_spec_without_it_is_named_as_ever(
+    paths: Paths, later: dict[str, str]
+) -> None:
+    """A worker of vlmtui 0.1 that still runs must be met (and refused), not doubled."""
+    old = LoadSpec(model="a", name="b", num_frames=3)
+    assert Endpoint.of(paths, old).worker_id == "b-c5e829f4"
+    assert Endpoint.of(paths, msgspec.structs.replace(old, **later)).worker_id != "b-c5e829f4"

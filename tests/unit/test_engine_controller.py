@@ -4,23 +4,30 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from contextlib import aclosing, asynccontextmanager
+from contextlib import asynccontextmanager
 from functools import partial
 from types import SimpleNamespace
 
 import pytest
 
-from tests.support.scripted_engine import Hold, ScriptedHost
-from vlmtui.domain.engine import Failure, GenerateRequest, LoadFailed, RawPrompt
-from vlmtui.domain.sampling import Sampling
-from vlmtui.errors import ErrorKind, VlmtuiError
+from tests.support.scripted_engine import ScriptedHost
+from vlmtui.domain.engine import LoadFailed
+from vlmtui.domain.failure import Failure
+from vlmtui.errors import ErrorKind, Remedy, VlmtuiError
 from vlmtui.registry.loader import Registry
 from vlmtui.registry.match import resolve
-from vlmtui.ui.controllers.engine import EngineController, EngineState
+from vlmtui.session.engine_controller import EngineController, EngineState
 
 
-async def loaded(host: ScriptedHost, *, hang_s: float = 30.0) -> EngineController:
-    controller = EngineController(host, keep_alive_s=300.0, on_change=lambda: None, hang_s=hang_s)
+async def loaded(host: ScriptedHost, *, hang_s: float = 30.0, forget_death_s: float = 600.0) -> EngineController:
+    controller = EngineController(
+        host,
+        keep_alive_s=300.0,
+        on_change=lambda: None,
+        hang_s=hang_s,
+        ping_every_s=0.001,
+        forget_death_s=forget_death_s,
+    )
     await controller.start(resolve(Registry.bundled(), "shapes"))
     assert controller.state is EngineState.READY
     return controller
@@ -42,11 +49,6 @@ async def test_leaving_a_ready_engine_keeps_it() -> None:
     controller = await loaded(host)
     assert await controller.leave()
     assert not host.engine.was_shut_down
-
-
-@pytest.fixture(autouse=True)
-def quick_beat(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("vlmtui.ui.controllers.pulse.BEAT_S", 0.001)
 
 
 @asynccontextmanager
@@ -87,11 +89,9 @@ async def test_an_engine_that_died_is_started_again_once() -> None:
 
 
 @pytest.mark.parametrize("forgiven", ["answered", "long ago"])
-async def test_a_death_that_is_forgiven_does_not_count(forgiven: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    if forgiven == "long ago":
-        monkeypatch.setattr("vlmtui.ui.controllers.engine.FORGIVEN_S", -1.0)
+async def test_a_death_that_is_forgiven_does_not_count(forgiven: str) -> None:
     host = ScriptedHost()
-    controller = await loaded(host)
+    controller = await loaded(host, forget_death_s=-1.0 if forgiven == "long ago" else 600.0)
     async with watching(controller):
         for engines in (2, 3):
             host.engine.die()
@@ -131,19 +131,6 @@ async def test_a_load_that_fails_is_not_tried_again() -> None:
     assert (controller.deaths, len(host.engines)) == (0, 1)
 
 
-async def test_the_requests_that_an_engine_died_during_are_told() -> None:
-    never = asyncio.Event()
-    host = ScriptedHost(answers=[["Half ", Hold(never)]])
-    controller = await loaded(host)
-    assert controller.engine is not None
-    request = GenerateRequest(request_id="fatal", prompt=RawPrompt(text="x"), sampling=Sampling())
-    async with watching(controller), aclosing(controller.engine.generate(request)) as events:
-        assert [await anext(events), await anext(events)]
-        host.engine.die()
-        await until(lambda: controller.deaths == 1)
-        assert controller.died_during == ("fatal",)
-
-
 @pytest.mark.parametrize("sign", ["server", "engine"])
 async def test_an_engine_that_is_silent_for_too_long_hangs_until_it_answers_again(sign: str) -> None:
     host = ScriptedHost()
@@ -158,7 +145,7 @@ async def test_an_engine_that_is_silent_for_too_long_hangs_until_it_answers_agai
         assert controller.error is not None
         assert controller.error.kind is ErrorKind.ENGINE_DIED
         assert "has not answered for" in controller.error.message
-        assert "F5" in controller.error.hint
+        assert controller.error.remedy is Remedy.RESTART_ENGINE
         engine.hung, engine.silent_s = False, 0.0
         await until(lambda: controller.state is EngineState.READY)
         assert message_of(controller) == ""
@@ -173,7 +160,8 @@ async def test_a_hung_engine_is_ended_by_a_restart() -> None:
     async with watching(controller) as watch:
         hung.hung = True
         await until(lambda: controller.state is EngineState.HUNG)
-        await controller.restart()
+        assert controller.model is not None
+        await controller.start(controller.model)
         await watch
     assert hung.was_shut_down
     assert controller.state is EngineState.READY
@@ -186,7 +174,7 @@ async def test_a_process_that_was_itself_stopped_blames_nobody(monkeypatch: pyte
     states: list[EngineState] = []
     controller = await loaded(host, hang_s=30.0)
     clock = iter(range(0, 1_000_000, 10_000))
-    monkeypatch.setattr("vlmtui.ui.controllers.pulse.time", SimpleNamespace(monotonic=lambda: next(clock)))
+    monkeypatch.setattr("vlmtui.session.health.time", SimpleNamespace(monotonic=lambda: next(clock)))
     late = 3
 
     async def ping() -> float:

@@ -13,15 +13,19 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import suppress
 from pathlib import Path
 
+import msgspec
 import psutil
 import pytest
 
 from tests.support.fake_worker import fake_launcher
-from vlmtui.domain.engine import Delta, EngineReady, GenerateRequest, LoadFailed, LoadSpec, RawPrompt
+from tests.support.hosts import PATIENT, patient_host
+from vlmtui.domain.engine import EngineReady, LoadFailed, LoadSpec
+from vlmtui.domain.generation import Delta, GenerateRequest
+from vlmtui.domain.prompt import RawPrompt
 from vlmtui.domain.sampling import Sampling
-from vlmtui.engine.host import WorkerHost
-from vlmtui.engine.members import members
-from vlmtui.engine.process import worker_environment
+from vlmtui.engine.local.host import WorkerHost
+from vlmtui.engine.local.launcher import worker_environment
+from vlmtui.engine.local.process_tree import members
 from vlmtui.errors import ErrorKind, VlmtuiError
 from vlmtui.paths import Paths
 from vlmtui.protocol.endpoint import MARKER, Endpoint, WorkerRecord
@@ -44,17 +48,17 @@ def paths() -> Iterator[Paths]:
 
 @pytest.fixture
 async def host(paths: Paths) -> AsyncIterator[WorkerHost]:
-    host = WorkerHost(paths, fake_launcher())
+    host = patient_host(paths, fake_launcher())
     yield host
     for endpoint in Endpoint.all(paths):
-        await host.stop_worker(endpoint)
+        await host.workers.stop(endpoint)
 
 
 async def test_a_second_client_attaches_to_the_first_ones_worker(host: WorkerHost, paths: Paths) -> None:
     first = await host.open(a_spec(), client="test", keep_alive_s=60)
     assert not first.attached
     assert isinstance([event async for event in first.load()][-1], EngineReady)
-    second = await WorkerHost(paths, fake_launcher()).open(a_spec(), client="test", keep_alive_s=0)
+    second = await patient_host(paths, fake_launcher()).open(a_spec(), client="test", keep_alive_s=0)
     assert second.attached
     assert [event.text async for event in second.generate(ask("hello there")) if isinstance(event, Delta)] == [
         "hello ",
@@ -69,11 +73,12 @@ async def test_a_second_client_attaches_to_the_first_ones_worker(host: WorkerHos
 
 
 async def test_two_clients_that_start_at_once_share_one_worker(host: WorkerHost, paths: Paths) -> None:
-    hosts = [host, WorkerHost(paths, fake_launcher())]
+    hosts = [host, patient_host(paths, fake_launcher())]
     engines = await asyncio.gather(*(one.open(a_spec(), client="test", keep_alive_s=60) for one in hosts))
     assert sorted(engine.attached for engine in engines) == [False, True]
     statuses = await asyncio.gather(*(engine.status() for engine in engines))
-    assert len({status.pid for status in statuses}) == 1
+    assert {status.clients for status in statuses} == {2}
+    assert len({engine.pid for engine in engines}) == 1
     for engine in engines:
         await engine.close()
 
@@ -98,11 +103,8 @@ async def test_the_workers_files_are_its_owners_alone(host: WorkerHost, paths: P
     [a_spec(children=2), a_spec(children=1, stubborn=True), a_spec(children=1, load="hold")],
     ids=["children that stay", "deaf", "loading"],
 )
-async def test_shutdown_leaves_no_process_behind(
-    host: WorkerHost, paths: Paths, spec: LoadSpec, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("vlmtui.engine.members.ASKED_GRACE_S", 0.5)
-    monkeypatch.setattr("vlmtui.engine.members.TERM_GRACE_S", 0.5)
+async def test_shutdown_leaves_no_process_behind(paths: Paths, spec: LoadSpec) -> None:
+    host = WorkerHost(paths, fake_launcher(), msgspec.structs.replace(PATIENT, shutdown_s=0.5, terminate_s=0.5))
     engine = await host.open(spec, client="test", keep_alive_s=60)
     endpoint = Endpoint.of(paths, spec)
     assert len(members(endpoint)) >= 2
@@ -117,8 +119,7 @@ async def test_what_a_killed_worker_left_is_ended_before_the_next_one_starts(hos
     spec = a_spec(children=1)
     engine = await host.open(spec, client="test", keep_alive_s=60)
     endpoint = Endpoint.of(paths, spec)
-    status = await engine.status()
-    os.kill(status.pid, signal.SIGKILL)
+    os.kill(engine.pid, signal.SIGKILL)
     cause = await engine.closed()
     assert cause is not None
     assert cause.kind is ErrorKind.ENGINE_DIED
@@ -131,49 +132,38 @@ async def test_what_a_killed_worker_left_is_ended_before_the_next_one_starts(hos
     await again.close()
 
 
-async def test_stop_takes_a_pid_of_ours_and_no_other(host: WorkerHost, paths: Paths) -> None:
-    engine = await host.open(a_spec(), client="test", keep_alive_s=60)
-    assert not await host.stop(os.getpid())
-    assert not await host.stop(os.getppid())
-    assert await host.stop((await engine.status()).pid)
-    assert members(Endpoint.of(paths, a_spec())) == []
-
-
 async def test_a_record_with_somebody_elses_pid_harms_nobody(host: WorkerHost, paths: Paths) -> None:
     """The worker is long gone and its pid was given to another program."""
     endpoint = Endpoint.of(paths, a_spec())
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as bystander:
         record = WorkerRecord(spec=a_spec(), pid=bystander.pid, started_at=time.time(), log=str(endpoint.log))
         endpoint.write_record(record)
-        assert not await host.stop(bystander.pid)
-        await host.stop_worker(endpoint)
+        await host.workers.stop(endpoint)
         endpoint.write_record(record)
-        assert await host.found() == []
+        assert await host.workers.found() == []
         assert bystander.poll() is None
         bystander.communicate(b"\n")
     assert bystander.returncode == 0
 
 
-async def test_a_worker_that_does_not_answer_is_found_and_can_be_stopped(
-    host: WorkerHost, paths: Paths, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("vlmtui.engine.client.ANSWER_TIMEOUT_S", 0.3)
+async def test_a_worker_that_does_not_answer_is_found_and_can_be_stopped(paths: Paths) -> None:
+    host = WorkerHost(paths, fake_launcher(), msgspec.structs.replace(PATIENT, answer_s=0.3))
     engine = await host.open(a_spec(silent=True), client="test", keep_alive_s=60)
-    [found] = await host.found()
+    [found] = await host.workers.found()
     assert (found.name, found.status) == ("fake", None)
     assert await host.running() == []
     with pytest.raises(VlmtuiError, match="does not answer"):
         await engine.ping()
     await engine.close()
-    await host.stop_worker(found.endpoint)
-    assert await host.found() == []
+    await host.workers.stop(found.endpoint)
+    assert await host.workers.found() == []
 
 
 async def test_a_dead_workers_files_are_removed_when_somebody_looks(host: WorkerHost, paths: Paths) -> None:
     engine = await host.open(a_spec(), client="test", keep_alive_s=60)
-    os.kill((await engine.status()).pid, signal.SIGKILL)
+    os.kill(engine.pid, signal.SIGKILL)
     await engine.closed()
-    assert await host.found() == []
+    assert await host.workers.found() == []
     assert Endpoint.all(paths) == []
 
 
@@ -207,9 +197,9 @@ async def test_cancelling_a_start_ends_what_was_started(host: WorkerHost, paths:
 
 async def test_without_vllm_it_says_what_to_install(paths: Paths, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(VlmtuiError, match=r"vlmtui\[cuda\]") as caught:
-        await WorkerHost(paths).open(a_spec(), client="test", keep_alive_s=60)
-    assert caught.value.kind is ErrorKind.NO_VLLM
+    with pytest.raises(VlmtuiError, match="No engine is installed") as caught:
+        await patient_host(paths).open(a_spec(), client="test", keep_alive_s=60)
+    assert caught.value.kind is ErrorKind.NO_ENGINE
 
 
 def test_the_environment_keeps_what_the_user_set(paths: Paths) -> None:

@@ -10,7 +10,7 @@ from contextlib import suppress
 
 import pytest
 
-from vlmtui.ui.output import WAITING_MAX, Output
+from vlmtui.ui.terminal.output import WAITING_MAX, Output
 
 _FRAME = "x" * 10_000
 

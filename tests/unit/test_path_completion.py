@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from vlmtui.ui.controllers import path_completion
-from vlmtui.ui.controllers.path_completion import Candidate, Span, complete, path_at
+from vlmtui.ui.chat.path_completion import PathCompletion, Span, complete, path_at
 
 
 def at(marked: str) -> Span | None:
@@ -95,7 +94,7 @@ def test_relative_absolute_and_home(folder: Path, monkeypatch: pytest.MonkeyPatc
 
 def test_what_is_put_into_the_text() -> None:
     def mention(text: str, *, is_folder: bool = False) -> str:
-        return Candidate(Path("/x"), is_folder, text).mention
+        return PathCompletion(Path("/x"), is_folder, text).mention
 
     assert mention("a.png") == "@a.png"
     assert mention("my cat.png") == '@"my cat.png"'
@@ -124,9 +123,8 @@ def test_hostile_names_and_pipes(folder: Path) -> None:
     assert [candidate.path.name for candidate in complete("zz", folder)] == ["zz\n.png"]
 
 
-def test_thousands_of_files_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(path_completion, "_LOOK_S", 60.0)
+def test_thousands_of_files_are_bounded(tmp_path: Path) -> None:
     for number in range(300):
         (tmp_path / f"{number}.png").touch()
-    assert texts("", tmp_path) == [f"{number}.png" for number in range(50)]
-    assert len(complete("1", tmp_path, limit=7)) == 7
+    assert [one.text for one in complete("", tmp_path, look_s=60.0)] == [f"{number}.png" for number in range(50)]
+    assert len(complete("1", tmp_path, limit=7, look_s=60.0)) == 7

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from vlmtui.ui.controllers.recent_folders import KEPT_MAX, RecentFolders
+from vlmtui.session.recent_folders import KEPT_MAX, RecentFolders
 
 
 def test_the_newest_is_first_and_each_is_there_once(tmp_path: Path) -> None:

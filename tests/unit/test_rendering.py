@@ -7,9 +7,9 @@ from typing import Any
 import jinja2
 import pytest
 
-from vlmtui.domain.engine import Message, MessagesPrompt
+from vlmtui.domain.prompt import Message, MessagesPrompt
 from vlmtui.errors import ErrorKind, VlmtuiError
-from vlmtui.worker.rendering import text_of_messages
+from vlmtui.worker.backends.vllm.rendering import text_of_messages
 
 STRINGS = "{% for m in messages %}[{{ m.role }}]{{ m.content }}{% endfor %}{% if add_generation_prompt %}>{% endif %}"
 PARTS = (

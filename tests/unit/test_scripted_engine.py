@@ -19,24 +19,14 @@ from tests.support.scripted_engine import (
 from tests.support.scripted_tokens import IMAGE_TOKENS
 from vlmtui.domain.attachment import Attachment
 from vlmtui.domain.conversation import user_turn
-from vlmtui.domain.engine import (
-    Cancelled,
-    ChatPrompt,
-    Delta,
-    EngineReady,
-    Failed,
-    Failure,
-    Finished,
-    GenerateRequest,
-    LoadFailed,
-    LoadProgress,
-    PromptReady,
-    RawPrompt,
-)
+from vlmtui.domain.engine import EngineReady, LoadFailed, LoadProgress
+from vlmtui.domain.failure import Failure
+from vlmtui.domain.generation import Cancelled, Delta, Failed, Finished, GenerateRequest, PromptReady
+from vlmtui.domain.prompt import ChatPrompt, RawPrompt
 from vlmtui.domain.sampling import Sampling
 from vlmtui.engine.interface import Engine, EngineHost
-from vlmtui.engine.session import run_turn
 from vlmtui.errors import ErrorKind, VlmtuiError
+from vlmtui.session.generation import run_turn
 
 
 def a_request(request_id: str = "r1") -> GenerateRequest:
@@ -162,5 +152,5 @@ async def test_a_host_attaches_while_the_engine_lives_and_starts_anew_after() ->
     second = await host.open(DEFAULT_SPEC, client="test", keep_alive_s=60)
     assert second is not first
     assert [event.text async for event in second.generate(a_request()) if isinstance(event, Delta)] == ["again"]
-    assert await host.stop(second.pid)
+    await second.shutdown()
     assert await host.running() == []

@@ -28,6 +28,7 @@ def test_without_a_file_the_defaults_hold(paths: Paths) -> None:
     settings = load_settings(paths, {})
     assert settings == Settings()
     assert settings.keep_alive_s == 300
+    assert settings.keep_deleted_s == 30 * 86_400
     assert settings.sampling.over(None) == Sampling()
 
 
@@ -53,9 +54,10 @@ def test_what_the_user_sets_goes_before_the_models_record() -> None:
         ("temperature = 1", ["'temperature'", "'sampling.temperature'?"]),
         ("zzz = 1", ["Known: model, keep_alive"]),
         ("[sampling]\ntemperature = 'hot'", ["config.toml", "sampling.temperature", "expected", "got str"]),
-        ("[sampling]\ntop_p = 2.0", ["config.toml", "top-p must lie above 0"]),
+        ("[sampling]\ntop_p = 2.0", ["config.toml", "top-p must be above 0"]),
         ("graphics = 'png'", ["config.toml", "graphics", "'png'"]),
         ("keep_alive = 'soon'", ["config.toml", "keep_alive", "5m, 90s"]),
+        ("keep_deleted = 'soon'", ["config.toml", "keep_deleted", "30d"]),
         ("sampling = 3", ["config.toml", "sampling", "got int"]),
         ("model = ", ["config.toml", "not valid TOML"]),
     ],

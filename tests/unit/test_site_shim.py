@@ -134,6 +134,7 @@ def test_a_hook_that_fails_is_reported_and_python_starts(tmp_path: Path) -> None
     assert "broken elsewhere" in done.stderr
 
 
+@pytest.mark.process
 @pytest.mark.engine
 def test_the_installed_torchvision_imports() -> None:
     for name in ("torch", "torchvision"):

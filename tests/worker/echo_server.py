@@ -17,8 +17,9 @@ import pytest
 
 from tests.worker.hosted import EchoEngine
 from vlmtui.domain.engine import LoadSpec
-from vlmtui.engine.process import Launcher
-from vlmtui.worker import server
+from vlmtui.engine.local.launcher import Launcher, WorkerProgram
+from vlmtui.worker import serve
+from vlmtui.worker.backends.contract import Backend, Report
 
 _ROOT = Path(__file__).parents[2]
 _GUARD = "import sys; from vlmtui.worker.guardian import main; sys.exit(main(sys.argv[1:], server={module!r}))"
@@ -26,11 +27,10 @@ _GUARD = "import sys; from vlmtui.worker.guardian import main; sys.exit(main(sys
 
 def echo_launcher(monkeypatch: pytest.MonkeyPatch, release: Path) -> Launcher:
     """Starts this worker where the real one would be started."""
-    monkeypatch.setenv("PYTHONPATH", str(_ROOT))
+    monkeypatch.setenv("PYTHONPATH", str(_ROOT), prepend=os.pathsep)
     monkeypatch.setenv("ECHO_RELEASE", str(release))
-    return Launcher(
-        command=(sys.executable, "-c", _GUARD.format(module="tests.worker.echo_server")), check=lambda: None
-    )
+    command = (sys.executable, "-c", _GUARD.format(module="tests.worker.echo_server"))
+    return Launcher(lambda spec: WorkerProgram(command))
 
 
 def linger() -> None:
@@ -39,7 +39,7 @@ def linger() -> None:
     signal.pause()
 
 
-async def load(spec: LoadSpec) -> EchoEngine:
+async def load(spec: LoadSpec, report: Report) -> EchoEngine:
     """Has a child, as vLLM's engine core is one."""
     multiprocessing.get_context("spawn").Process(target=linger).start()
     release = Path(os.environ["ECHO_RELEASE"])
@@ -51,4 +51,4 @@ async def load(spec: LoadSpec) -> EchoEngine:
 
 
 if __name__ == "__main__":
-    sys.exit(server.main(sys.argv[1:], load))
+    sys.exit(serve.main(sys.argv[1:], Backend(title="Echo", load=load)))

@@ -4,31 +4,26 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable
+from concurrent.futures import Future
 
-from vlmtui.domain.engine import (
-    ChatPrompt,
-    Delta,
-    EngineEvent,
-    EngineInfo,
-    Finished,
-    GenerateRequest,
-    LoadSpec,
-    PromptReady,
-    Timings,
-    Usage,
-)
+from vlmtui.domain.capabilities import ALL
+from vlmtui.domain.engine import EngineInfo, LoadSpec
+from vlmtui.domain.generation import Delta, EngineEvent, Finished, GenerateRequest, PromptReady, Timings, Usage
+from vlmtui.domain.prompt import ChatPrompt
 
 SPEC = LoadSpec(model="m", name="test")
 INFO = EngineInfo(
     spec=SPEC,
     architecture="A",
-    vllm_version="0",
+    engine="vLLM",
+    engine_version="0",
     device="cpu",
     dtype="float32",
     max_model_len=100,
     has_chat_template=True,
     limits={"image": 1},
     load_s=0.0,
+    capabilities=ALL,
 )
 
 
@@ -39,7 +34,7 @@ class EchoEngine:
     def __init__(self, released: Callable[[], bool] = lambda: True) -> None:
         self.info = INFO
         self.released = released
-        self.is_dead = False
+        self._death: Future[None] = Future()
         self.aborted: list[str] = []
         self.ended = False
 
@@ -60,6 +55,13 @@ class EchoEngine:
                     self.aborted.append(request.request_id)
                     raise
         yield Finished(request_id=request.request_id, finish_reason="stop", usage=Usage(), timings=Timings())
+
+    async def died(self) -> None:
+        await asyncio.wrap_future(self._death)
+
+    def die(self) -> None:
+        """From any thread."""
+        self._death.set_result(None)
 
     async def shutdown(self) -> None:
         self.ended = True

@@ -11,13 +11,14 @@ from pathlib import Path
 
 import msgspec
 
-from vlmtui.domain.engine import Delta, GenerateRequest, LoadSpec
-from vlmtui.engine.host import WorkerHost
+from tests.support.hosts import patient_host
+from vlmtui.domain.engine import LoadSpec
+from vlmtui.domain.generation import Delta, GenerateRequest
 from vlmtui.paths import Paths
 
 
 async def main(root: str, spec: str, request: str) -> None:
-    host = WorkerHost(Paths.below(Path(root)))
+    host = patient_host(Paths.below(Path(root)))
     engine = await host.open(msgspec.json.decode(spec, type=LoadSpec), client="app", keep_alive_s=None)
     async for _ in engine.load():
         pass

@@ -1,4 +1,4 @@
-"""Stands in for the worker's server in the guardian's tests: has children that do not want to end.
+"""Stands in for the worker's server in the guardian's tests: has children that do not want to end, and leaves a file.
 
 Its arguments are the server's own; the pids of its processes go to the file `$OBSTINATE_PIDS`.
 """
@@ -11,6 +11,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from multiprocessing.synchronize import Event
 from pathlib import Path
@@ -43,6 +44,7 @@ def main() -> None:
     pids = {"server": os.getpid(), "child": child.pid, "deaf": deaf.pid, "orphan": int(orphan)}
     if os.environ.get("OBSTINATE_DEAF"):
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    (Path(tempfile.gettempdir()) / "left").touch()
     target = Path(os.environ["OBSTINATE_PIDS"])
     target.with_suffix(".new").write_text(json.dumps(pids))
     target.with_suffix(".new").rename(target)

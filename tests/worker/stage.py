@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
 from tests.worker.hosted import SPEC, EchoEngine
 from vlmtui.domain.conversation import user_turn
-from vlmtui.domain.engine import ChatPrompt, EngineEvent, EngineReady, GenerateRequest, LoadSpec
+from vlmtui.domain.engine import EngineReady, LoadSpec
+from vlmtui.domain.generation import EngineEvent, GenerateRequest
+from vlmtui.domain.prompt import ChatPrompt
 from vlmtui.domain.sampling import Sampling
-from vlmtui.engine.client import WorkerClient
-from vlmtui.engine.connect import connect
+from vlmtui.engine.local.client import WorkerClient
+from vlmtui.engine.local.connect import connect
+from vlmtui.errors import ErrorKind, VlmtuiError
 from vlmtui.paths import Paths
 from vlmtui.protocol.endpoint import Endpoint
-from vlmtui.worker.server import WorkerServer, make_server
+from vlmtui.worker.backends import contract
+from vlmtui.worker.backends.contract import Backend, HostedEngine, Report
+from vlmtui.worker.limits import Limits
+from vlmtui.worker.serve import make_server
+from vlmtui.worker.server import WorkerServer
 
 Loader = Callable[[LoadSpec], Awaitable[EchoEngine]]
 
@@ -35,15 +42,46 @@ class Stage:
     async def client(self, name: str = "test") -> WorkerClient:
         while not self.endpoint.socket.exists():
             await asyncio.sleep(0)
-        return await connect(self.endpoint, client=name, attached=True, timeout=10, end=nothing)
+        return await connect(self.endpoint, client=name, attached=True, timeout_s=10, answer_timeout_s=60, end=nothing)
+
+
+def backend_around(load: Loader) -> Backend:
+    """A backend that explains failures in its own words."""
+
+    async def load_echo(spec: LoadSpec, report: Report) -> HostedEngine:
+        return await load(spec)
+
+    return Backend(title="Echo", load=load_echo, explain_load=explain_load, explain_request=explain_request)
+
+
+def explain_load(error: BaseException, log: Sequence[str], *, name: str) -> VlmtuiError:
+    if "weights" in str(error):
+        return VlmtuiError(ErrorKind.WEIGHTS_MISSING, f"{name} lacks weights.")
+    return contract.explain_load(error, log, name=name)
+
+
+def explain_request(error: BaseException, log: Sequence[str]) -> VlmtuiError:
+    if "out of memory" in str(error):
+        return VlmtuiError(ErrorKind.OUT_OF_MEMORY, "Too much.")
+    return contract.explain_request(error, log)
 
 
 @asynccontextmanager
-async def serving(short_path: Path, load: Loader, *, keep_alive_s: float | None = None) -> AsyncIterator[Stage]:
+async def serving(
+    short_path: Path, load: Loader, *, keep_alive_s: float | None = None, limits: Limits | None = None
+) -> AsyncIterator[Stage]:
     endpoint = Endpoint.of(Paths.below(short_path), SPEC)
     log = short_path / "worker.log"
     log.write_text("")
-    server = make_server(SPEC, load, log=log, runtime=endpoint.runtime, keep_alive_s=keep_alive_s, pid=1)
+    server = make_server(
+        SPEC,
+        backend_around(load),
+        log=log,
+        runtime=endpoint.runtime,
+        keep_alive_s=keep_alive_s,
+        pid=1,
+        limits=limits,
+    )
     task = asyncio.create_task(server.run(endpoint.socket))
     async with AsyncExitStack() as stack:
         stack.callback(server.stop)

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import multiprocessing
+import time
+from pathlib import Path
+
 import pytest
 
 from vlmtui.domain.engine import LoadSpec
 from vlmtui.errors import ErrorKind, VlmtuiError
-from vlmtui.worker.engine_args import engine_arguments
-from vlmtui.worker.failures import explain_death, explain_load, explain_request
+from vlmtui.worker.backends.vllm.engine_args import engine_arguments
+from vlmtui.worker.backends.vllm.failures import explain_death, explain_load, explain_request
+from vlmtui.worker.process_ends import ProcessEnds
 
 SPEC = LoadSpec(model="m", name="m")
 
@@ -25,7 +30,7 @@ def core_failed(line: str) -> tuple[Exception, list[str]]:
 @pytest.mark.parametrize(
     ("text", "kind"),
     [
-        ("No module named 'vllm'", ErrorKind.NO_VLLM),
+        ("No module named 'vllm'", ErrorKind.NO_ENGINE),
         ("Found no NVIDIA driver on your system.", ErrorKind.NO_GPU),
         ("Failed to infer device type, please set the environment variable", ErrorKind.NO_GPU),
         ("CUDA out of memory. Tried to allocate 20.00 MiB.", ErrorKind.OUT_OF_MEMORY),
@@ -120,6 +125,14 @@ def test_a_load_that_fails_without_a_known_cause_shows_the_engine_cores_words() 
     assert told.detail == "AssertionError: Not enough allowed NUMA nodes to bind threads of 3 local CPUWorkers."
 
 
+def test_a_load_whose_process_was_killed_says_so_and_not_the_configuration() -> None:
+    said = "Engine core initialization failed. See root cause above. Failed core proc(s): {'EngineCore': -9}"
+    log = ["(EngineCore pid=8) INFO 11-21 05:22:33 [core.py:133] Initializing a V1 LLM engine (v0.32.0) with config: x"]
+    told = explain_load(RuntimeError(said), log, name="Tiny")
+    assert told.message == "Tiny could not be loaded. EngineCore was killed by signal 9 (SIGKILL)."
+    assert "Initializing" not in told.detail
+
+
 def test_a_death_names_its_cause() -> None:
     told = explain_death(
         ["(EngineCore pid=8) ERROR 11-21 05:22:33 [core.py:9] torch.OutOfMemoryError: CUDA out of memory."]
@@ -129,10 +142,34 @@ def test_a_death_names_its_cause() -> None:
     assert "max_model_len" in told.hint
 
 
-def test_a_death_without_words_shows_the_end_of_the_log() -> None:
-    told = explain_death(["INFO 11-21 05:22:33 [x.py:1] last thing it said"])
-    assert told.kind is ErrorKind.ENGINE_DIED
-    assert told.detail == "last thing it said"
+def test_a_death_without_words_is_not_explained_by_what_was_said_while_all_was_well() -> None:
+    told = explain_death(["INFO 11-21 05:22:33 [x.py:1] Triton is not installed"])
+    assert (told.kind, told.detail, told.hint) == (ErrorKind.ENGINE_DIED, "", "")
+
+
+def test_a_death_is_told_with_how_each_process_ended(tmp_path: Path) -> None:
+    counter = tmp_path / "vmstat"
+    counter.write_text("nr_free_pages 5\noom_kill 3\n")
+    ends = ProcessEnds([counter, tmp_path / "none"])
+    context = multiprocessing.get_context("spawn")
+    killed, left = (context.Process(target=time.sleep, args=(600,), name=name) for name in ("EngineCore", "Other"))
+    for process in (killed, left):
+        process.start()
+    ends.begin()
+    died = VlmtuiError(ErrorKind.ENGINE_DIED, "The engine died.", detail="d", hint="h")
+    assert ends.explained(died).message == "The engine died."
+    killed.kill()
+    killed.join()
+    told = ends.explained(died)
+    assert told.message == "The engine died. EngineCore was killed by signal 9 (SIGKILL)."
+    assert (told.kind, told.detail, told.hint) == (ErrorKind.ENGINE_DIED, "d", "h")
+    counter.write_text("oom_kill 4\n")
+    assert "out-of-memory killer" in ends.explained(died).message
+    left.terminate()
+    left.join()
+    assert "Other was killed by signal 15 (SIGTERM)." in ends.explained(died).message
+    other = VlmtuiError(ErrorKind.BAD_INPUT, "x")
+    assert ends.explained(other) is other
 
 
 def test_a_death_is_not_blamed_on_the_dump_of_the_configuration_or_on_an_earlier_request() -> None:

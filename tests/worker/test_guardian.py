@@ -11,11 +11,12 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
-from importlib import resources
 from pathlib import Path
 
 import psutil
 import pytest
+
+import vlmtui
 
 START = (
     "import sys; from vlmtui.worker.guardian import main;"
@@ -54,16 +55,18 @@ def start(tmp_path: Path, **environment: str) -> Guarded:
     files = [tmp_path / name for name in ("w.sock", "w.json", "w.spec")]
     for file in files:
         file.write_text("{}")
-    pids = tmp_path / "pids"
-    site = str(resources.files("vlmtui") / "worker" / "site")
+    pids, home = tmp_path / "pids", tmp_path / "w.d"
+    home.mkdir()
+    package = Path(vlmtui.__file__).parent
+    path = os.pathsep.join(map(str, (package / "worker" / "site", ROOT, package.parent)))
     process = subprocess.Popen(
         [sys.executable, "-c", START, "--socket", files[0], "--spec", files[2], "--log", tmp_path / "w.log"],
-        env={**os.environ, "OBSTINATE_PIDS": str(pids), "PYTHONPATH": f"{site}{os.pathsep}{ROOT}", **environment},
+        env={**os.environ, "OBSTINATE_PIDS": str(pids), "PYTHONPATH": path, **environment},
         cwd=ROOT,
         start_new_session=True,
     )
     assert until(pids.exists), (tmp_path / "w.log").read_text()
-    return Guarded(process, json.loads(pids.read_text()), files)
+    return Guarded(process, json.loads(pids.read_text()), [*files, home])
 
 
 @pytest.fixture
@@ -107,3 +110,17 @@ def test_a_killed_guardian_takes_the_server_and_the_engines_processes_along(guar
 
 def test_the_log_is_its_owners_only(guarded: Guarded, tmp_path: Path) -> None:
     assert (tmp_path / "w.log").stat().st_mode & 0o777 == 0o600
+
+
+def test_temporary_files_lie_in_the_home_and_are_their_owners_only(tmp_path: Path) -> None:
+    before = os.umask(0)
+    try:
+        guarded = start(tmp_path)
+    finally:
+        os.umask(before)
+    try:
+        assert (tmp_path / "w.d" / "left").stat().st_mode & 0o777 == 0o600
+    finally:
+        guarded.process.terminate()
+        guarded.process.wait(30)
+    assert not (tmp_path / "w.d").exists()

@@ -14,16 +14,18 @@ import msgspec
 import psutil
 import pytest
 
+from tests.support.hosts import PATIENT, patient_host
 from tests.worker.echo_server import echo_launcher
 from tests.worker.stage import request
-from vlmtui.domain.engine import Cancelled, Delta, EngineEvent, EngineReady, Failed, Finished, LoadSpec, PromptReady
-from vlmtui.engine.client import WorkerClient
-from vlmtui.engine.host import WorkerHost
-from vlmtui.engine.members import members
+from vlmtui.domain.engine import EngineReady, EngineStatus, LoadSpec
+from vlmtui.domain.generation import Cancelled, Delta, EngineEvent, Failed, Finished, PromptReady
+from vlmtui.engine.local.client import WorkerClient
+from vlmtui.engine.local.host import WorkerHost
+from vlmtui.engine.local.process_tree import members
+from vlmtui.engine.local.timeouts import Timeouts
 from vlmtui.errors import ErrorKind
 from vlmtui.paths import Paths
 from vlmtui.protocol.endpoint import Endpoint
-from vlmtui.protocol.messages import Status
 
 SPEC = LoadSpec(model="m", name="echo")
 ROOT = Path(__file__).parents[2]
@@ -32,10 +34,10 @@ ROOT = Path(__file__).parents[2]
 class Life:
     """A worker of the test's own, and the clients that come and go."""
 
-    def __init__(self, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, root: Path, monkeypatch: pytest.MonkeyPatch, timeouts: Timeouts = PATIENT) -> None:
         self.root = root
         self.release = root / "release"
-        self.host = WorkerHost(Paths.below(root), echo_launcher(monkeypatch, self.release))
+        self.host = WorkerHost(Paths.below(root), echo_launcher(monkeypatch, self.release), timeouts)
         self.endpoint = Endpoint.of(Paths.below(root), SPEC)
 
     async def client(self, *, keep_alive_s: float | None = 60, client: str = "test") -> WorkerClient:
@@ -55,9 +57,13 @@ class Life:
         process.kill()
         await process.wait()
 
-    async def status(self) -> Status:
+    async def status(self) -> EngineStatus:
         [status] = await self.host.running()
         return status
+
+    async def pid(self) -> int:
+        [worker] = await self.host.workers.found()
+        return worker.pid
 
     async def has_lost_its_client(self) -> None:
         while not (await self.status()).kept:
@@ -72,7 +78,7 @@ class Life:
 async def life(short_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Life]:
     found = Life(short_path, monkeypatch)
     yield found
-    await found.host.stop_worker(found.endpoint)
+    await found.host.workers.stop(found.endpoint)
 
 
 def text_of(events: list[EngineEvent] | None) -> str:
@@ -81,7 +87,7 @@ def text_of(events: list[EngineEvent] | None) -> str:
 
 async def test_a_client_is_killed_and_the_next_one_has_the_whole_answer(life: Life) -> None:
     await (await life.client()).close()
-    before = await life.status()
+    before = await life.pid()
     await life.kill_a_client_in_the_middle("one two hold three four")
     await life.has_lost_its_client()
     assert await life.host.holder("r") == SPEC
@@ -94,7 +100,7 @@ async def test_a_client_is_killed_and_the_next_one_has_the_whole_answer(life: Li
         life.release.touch()
     assert text_of(events) == "one two hold three four "
     assert isinstance(events[-1], Finished)
-    assert (await client.status()).pid == before.pid
+    assert client.pid == before
     await client.forget("r")
     assert await life.host.kept_answer("r") is None
     await client.close()
@@ -120,7 +126,7 @@ async def test_a_signal_in_the_middle_of_an_answer_leaves_what_has_come(life: Li
     await (await life.client()).close()
     await life.kill_a_client_in_the_middle("one hold two")
     await life.has_lost_its_client()
-    os.kill((await life.status()).pid, number)
+    os.kill(await life.pid(), number)
     await life.has_ended()
     events = await life.host.kept_answer("r")
     assert text_of(events) == "one hold "
@@ -134,7 +140,7 @@ async def test_a_worker_killed_outright_leaves_what_had_come_a_second_ago(life: 
     await life.kill_a_client_in_the_middle("one hold two")
     while await life.host.kept_answer("r") is None:
         await asyncio.sleep(0.05)
-    guardian = psutil.Process((await life.status()).pid)
+    guardian = psutil.Process(await life.pid())
     (guardian if victim == "guardian" else guardian.children()[0]).kill()
     await life.has_ended()
     events = await life.host.kept_answer("r")
@@ -162,28 +168,31 @@ async def test_two_clients_share_a_worker_and_neither_harms_the_other(life: Life
 
 async def test_a_worker_whose_socket_is_gone_is_left_over_and_can_be_ended(life: Life) -> None:
     client = await life.client()
-    another = WorkerHost(Paths.below(life.root))
-    assert await another.leftovers() == []
+    another = patient_host(Paths.below(life.root))
+    assert await another.workers.leftovers() == []
     shutil.rmtree(life.endpoint.runtime)
-    assert await life.host.leftovers() == [], "its own client can use it"
-    [left] = await another.leftovers()
-    assert (left.endpoint, left.status) == (life.endpoint, None)
-    await life.host.stop_worker(left.endpoint)
+    assert await life.host.workers.leftovers() == [], "its own client can use it"
+    [left] = await another.workers.leftovers()
+    assert left.id == life.endpoint.worker_id
+    await another.workers.end(left)
     assert members(life.endpoint) == []
-    assert await life.host.leftovers() == []
+    assert await life.host.workers.leftovers() == []
     assert await client.closed() is not None
 
 
-async def test_a_stopped_worker_is_left_over_and_can_be_ended(life: Life, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("vlmtui.engine.host._LOOK_TIMEOUT_S", 0.3)
-    monkeypatch.setattr("vlmtui.engine.members.TERM_GRACE_S", 0.5)
+async def test_a_stopped_worker_is_left_over_and_can_be_ended(
+    short_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hurried = msgspec.structs.replace(PATIENT, look_s=0.3, terminate_s=0.5)
+    life = Life(short_path, monkeypatch, hurried)
     client = await life.client()
     for process in members(life.endpoint):
         process.suspend()
-    assert await life.host.leftovers() == [], "it is told elsewhere that it hangs"
-    [left] = await WorkerHost(Paths.below(life.root)).leftovers()
-    assert (left.name, left.status) == ("echo", None)
-    await life.host.stop_worker(left.endpoint)
+    assert await life.host.workers.leftovers() == [], "it is told elsewhere that it hangs"
+    another = WorkerHost(Paths.below(life.root), timeouts=hurried)
+    [left] = await another.workers.leftovers()
+    assert left.title.startswith("echo (pid ")
+    await another.workers.end(left)
     assert members(life.endpoint) == []
     await client.close()
 
@@ -192,7 +201,7 @@ async def test_a_worker_that_is_being_started_is_not_left_over(life: Life) -> No
     opening = asyncio.create_task(life.client())
     while not life.endpoint.record.exists():
         await asyncio.sleep(0.001)
-    assert await life.host.leftovers() == []
+    assert await life.host.workers.leftovers() == []
     await (await opening).close()
 
 

@@ -6,8 +6,9 @@ import logging
 from pathlib import Path
 
 from vlmtui.domain.engine import LoadStage
-from vlmtui.worker.logbook import RING_LINES, LineFormatter, Logbook
-from vlmtui.worker.progress import LoadObserver
+from vlmtui.worker.backends.vllm.backend import BACKEND
+from vlmtui.worker.load_observer import LoadObserver
+from vlmtui.worker.log_file import RING_LINES, LineFormatter, LogFile
 
 CPU_LOAD = """\
 (MainProcess pid=7) INFO 11-21 05:21:53 [model.py:733] Resolved architecture: Qwen2VLForConditionalGeneration
@@ -32,7 +33,7 @@ Capturing CUDA graphs (mixed prefill-decode, PIECEWISE):  40%|████      
 
 
 def stages(log: str) -> list[tuple[LoadStage, float | None]]:
-    observer = LoadObserver()
+    observer = LoadObserver(BACKEND)
     found = [observer.feed(line) for line in log.splitlines()]
     return [(item.stage, item.fraction) for item in found if item is not None]
 
@@ -62,32 +63,32 @@ def test_a_load_on_a_gpu_never_goes_back_a_stage() -> None:
 
 
 def test_the_detail_is_for_people() -> None:
-    observer = LoadObserver()
+    observer = LoadObserver(BACKEND)
     for line in CPU_LOAD.splitlines()[:1]:
         observer.feed(line)
     assert observer.progress.detail == "Qwen2VLForConditionalGeneration"
 
 
-def test_the_logbook_follows_a_growing_file(tmp_path: Path) -> None:
+def test_the_log_follows_a_growing_file(tmp_path: Path) -> None:
     path = tmp_path / "worker.log"
-    book = Logbook(path)
-    assert book.read_new() == []
+    log = LogFile(path)
+    assert log.read_new() == []
     with path.open("ab") as file:
         file.write(b"one\nbar  5%\rbar 10%\rtw")
         file.flush()
-        assert book.read_new() == ["one", "bar  5%", "bar 10%"]
+        assert log.read_new() == ["one", "bar  5%", "bar 10%"]
         file.write(b"o\n\xff\x1b[31m\n")
         file.flush()
-        assert book.read_new() == ["two", "\ufffd\x1b[31m"]
+        assert log.read_new() == ["two", "\ufffd\x1b[31m"]
 
 
-def test_the_logbook_is_bounded(tmp_path: Path) -> None:
+def test_the_log_is_bounded(tmp_path: Path) -> None:
     path = tmp_path / "worker.log"
     path.write_text("".join(f"{i}\n" for i in range(RING_LINES + 10)) + "x" * 100_000)
-    book = Logbook(path)
-    book.read_new()
-    assert len(book.lines) == RING_LINES
-    assert len(book.lines[-1]) <= 4000
+    log = LogFile(path)
+    log.read_new()
+    assert len(log.ring) == RING_LINES
+    assert len(log.ring.newest(1)[0]) <= 4000
 
 
 def test_every_line_of_our_own_records_is_marked() -> None:
@@ -96,3 +97,14 @@ def test_every_line_of_our_own_records_is_marked() -> None:
     assert first.startswith("(vlmtui pid=")
     assert first.endswith(") ERROR one")
     assert second.startswith("(vlmtui pid=")
+
+
+def test_of_a_log_that_grew_unread_only_the_end_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "worker.log"
+    path.write_text("first\n")
+    log = LogFile(path)
+    assert log.read_new() == ["first"]
+    with path.open("a") as file:
+        file.write("x" * (RING_LINES * 4000) + "\nlast\n")
+    assert log.read_new()[-1] == "last"
+    assert log.read_new() == []

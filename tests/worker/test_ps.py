@@ -11,15 +11,15 @@ import pytest
 
 from tests.worker.hosted import SPEC
 from vlmtui.cli import workers
-from vlmtui.engine.found import FoundWorker
+from vlmtui.domain.engine import Activity, EngineStatus
+from vlmtui.engine.local.worker_info import WorkerInfo
 from vlmtui.paths import Paths
 from vlmtui.protocol.endpoint import Endpoint
-from vlmtui.protocol.messages import Status
+from vlmtui.protocol.messages import StatusReport
 
-BUSY = Status(
-    pid=7,
+BUSY = EngineStatus(
     spec=SPEC,
-    state="busy",
+    state=Activity.BUSY,
     clients=2,
     running=1,
     idle_s=0.0,
@@ -31,17 +31,18 @@ BUSY = Status(
 
 
 class Host:
-    def __init__(self, root: Path, *statuses: Status | None) -> None:
-        self._found = [FoundWorker(Endpoint.of(Paths.below(root), SPEC), None, status) for status in statuses]
+    def __init__(self, root: Path, *statuses: EngineStatus | None) -> None:
+        reports = [None if status is None else StatusReport(pid=7, status=status) for status in statuses]
+        self._found = [WorkerInfo(Endpoint.of(Paths.below(root), SPEC), None, report) for report in reports]
 
-    async def found(self) -> list[FoundWorker]:
+    async def found(self) -> list[WorkerInfo]:
         return self._found
 
 
 @pytest.fixture
 def shown(short_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> list[str]:
-    idle = msgspec.structs.replace(BUSY, state="idle", idle_s=12.4, clients=0, keep_alive_s=None, kept=())
-    monkeypatch.setattr(workers, "build_host", lambda: Host(short_path, BUSY, idle, None))
+    idle = msgspec.structs.replace(BUSY, state=Activity.IDLE, idle_s=12.4, clients=0, keep_alive_s=None, kept=())
+    monkeypatch.setattr(workers, "build_workers", lambda: Host(short_path, BUSY, idle, None))
     outputs = []
     for as_json in (False, True):
         assert workers.ps(argparse.Namespace(json=as_json)) == 0

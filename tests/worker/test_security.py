@@ -10,26 +10,27 @@ import struct
 from collections.abc import AsyncIterator, Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import cast
+from typing import BinaryIO, cast
 
 import pytest
 
+from tests.support.hosts import patient_host
+from tests.support.other_user import NOBODY, needs_root, other_user
 from tests.worker.echo_server import echo_launcher
 from tests.worker.hosted import SPEC, EchoEngine
 from tests.worker.stage import Stage, answer, ready, request, serving
-from vlmtui.domain.engine import Delta, Finished, LoadSpec
-from vlmtui.engine.host import WorkerHost
+from vlmtui.domain.engine import LoadSpec
+from vlmtui.domain.generation import Delta, Finished
 from vlmtui.errors import ErrorKind, VlmtuiError
 from vlmtui.paths import Paths
 from vlmtui.protocol.codec import decode_worker_message, encode
 from vlmtui.protocol.endpoint import Endpoint
-from vlmtui.protocol.kept import kept_file, write_kept
 from vlmtui.protocol.messages import MAX_MESSAGE_BYTES, PROTOCOL_VERSION, Generate, Hello, Refused, Welcome
-from vlmtui.worker.connection import check_peer
+from vlmtui.protocol.peer import require_own_peer
+from vlmtui.protocol.spool import spool_path, write_spooled
 
 _MIB = 2**20
 _GREETING = encode(Hello(version=PROTOCOL_VERSION, client="stranger", pid=1))
-_NOBODY = 65534
 
 
 @pytest.fixture
@@ -56,15 +57,15 @@ def mode(path: Path) -> int:
 async def test_a_loose_umask_opens_nothing_to_others(short_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every file and folder that a real worker and its client make, with an answer left behind."""
     paths = Paths.below(short_path / "root")
-    host = WorkerHost(paths, echo_launcher(monkeypatch, short_path / "release"))
+    host = patient_host(paths, echo_launcher(monkeypatch, short_path / "release"))
     engine = await host.open(SPEC, client="test", keep_alive_s=60)
     await ready(engine)
     await answer(engine, request("to be kept", keep=True))
     await engine.close()
-    await host.stop_worker(engine.endpoint)
+    await host.workers.stop(engine.endpoint)
     again = await host.open(SPEC, client="test", keep_alive_s=60)
     made = [path for path in paths.runtime.parent.rglob("*") if not path.is_symlink()]
-    assert kept_file(paths.runtime, "r") in made
+    assert spool_path(paths.runtime, "r") in made
     assert engine.endpoint.socket in made
     loose = {str(path): oct(mode(path)) for path in made if mode(path) & 0o077}
     # Parents on the way to a private folder need not be private themselves.
@@ -89,52 +90,33 @@ class AnotherUsersSocket:
 
 def test_only_this_user_and_root_are_let_in() -> None:
     for uid in (os.getuid(), 0):
-        check_peer(cast("asyncio.StreamWriter", AnotherUsersSocket(uid)))
+        require_own_peer(cast("asyncio.StreamWriter", AnotherUsersSocket(uid)))
     with pytest.raises(VlmtuiError, match="4711"):
-        check_peer(cast("asyncio.StreamWriter", AnotherUsersSocket(4711)))
+        require_own_peer(cast("asyncio.StreamWriter", AnotherUsersSocket(4711)))
 
 
-@pytest.mark.skipif(os.getuid() != 0, reason="only root can become another user")
+@needs_root
 async def test_another_user_is_refused_even_where_the_modes_let_him_in(stage: Stage) -> None:
     friend = await ready(await stage.client())
     for folder in (stage.endpoint.runtime, *stage.endpoint.runtime.parents[:1]):
         folder.chmod(0o755)
     stage.endpoint.socket.chmod(0o666)
-    reply = await asyncio.to_thread(_greet_as, _NOBODY, stage.endpoint.socket)
-    refused = decode_worker_message(reply)
+    with other_user(lambda said: _greeted(stage.endpoint.socket, said)) as said:
+        refused = decode_worker_message(await asyncio.to_thread(said.read))
     assert isinstance(refused, Refused)
-    assert str(_NOBODY) in refused.failure.message
+    assert str(NOBODY) in refused.failure.message
     assert isinstance((await answer(friend, request("unharmed")))[1], Finished)
     await friend.close()
 
 
-_CANNOT = 77
-
-
-def _greet_as(uid: int, path: Path) -> bytes:
-    """What a child process of that user is answered when it greets."""
-    reader, writer = os.pipe()
-    child = os.fork()
-    if child == 0:
-        try:
-            os.setgid(uid)
-            os.setuid(uid)
-        except OSError:
-            os._exit(_CANNOT)
-        try:
-            with socket.socket(socket.AF_UNIX) as stranger:
-                stranger.settimeout(30)
-                stranger.connect(str(path))
-                with suppress(BrokenPipeError):  # who is refused may be so before he has said a word
-                    stranger.sendall(_GREETING)
-                os.write(writer, stranger.recv(65536))
-        finally:
-            os._exit(0)
-    os.close(writer)
-    if os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == _CANNOT:
-        pytest.skip("root cannot become another user here")
-    with os.fdopen(reader, "rb") as pipe:
-        return pipe.read()
+def _greeted(path: Path, said: BinaryIO) -> None:
+    """Greet there, and say what is answered."""
+    with socket.socket(socket.AF_UNIX) as stranger:
+        stranger.settimeout(30)
+        stranger.connect(str(path))
+        with suppress(BrokenPipeError):  # who is refused may be so before he has said a word
+            stranger.sendall(_GREETING)
+        said.write(stranger.recv(65536))
 
 
 @pytest.mark.parametrize("planted", ["folder", "dangling", "file"])
@@ -152,7 +134,7 @@ async def test_a_planted_runtime_folder_is_refused(
             paths.runtime.symlink_to(elsewhere)
         case _:
             paths.runtime.write_text("")
-    host = WorkerHost(paths, echo_launcher(monkeypatch, short_path / "release"))
+    host = patient_host(paths, echo_launcher(monkeypatch, short_path / "release"))
     with pytest.raises(VlmtuiError, match=r"cannot be made or used|not a folder of yours"):
         await host.open(SPEC, client="test", keep_alive_s=0)
     assert not elsewhere.exists() or list(elsewhere.iterdir()) == []
@@ -175,7 +157,7 @@ async def test_a_worker_does_not_listen_in_a_planted_folder(short_path: Path) ->
 async def test_a_planted_lock_or_log_is_not_followed(short_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     paths = Paths.below(short_path / "root")
     endpoint = Endpoint.of(paths, SPEC)
-    host = WorkerHost(paths, echo_launcher(monkeypatch, short_path / "release"))
+    host = patient_host(paths, echo_launcher(monkeypatch, short_path / "release"))
     treasure = short_path / "treasure"
     treasure.write_text("gold")
     endpoint.runtime.mkdir(parents=True)
@@ -198,7 +180,7 @@ def test_kept_answers_are_not_written_into_a_planted_folder(tmp_path: Path) -> N
     runtime.mkdir()
     (runtime / "kept").symlink_to(elsewhere)
     with pytest.raises(VlmtuiError, match="not a folder of yours"):
-        write_kept(runtime, [Delta(request_id="r", text="x", tokens=1)])
+        write_spooled(runtime, [Delta(request_id="r", text="x", tokens=1)])
     assert list(elsewhere.iterdir()) == []
 
 

@@ -14,23 +14,22 @@ import pytest
 from tests.worker.hosted import INFO, EchoEngine
 from tests.worker.stage import Stage, answer, ready, request, serving
 from vlmtui.domain.conversation import user_turn
-from vlmtui.domain.engine import (
+from vlmtui.domain.engine import LoadFailed, LoadSpec
+from vlmtui.domain.generation import (
     Cancelled,
-    ChatPrompt,
     EngineEvent,
     Failed,
     Finished,
     GenerateRequest,
-    LoadFailed,
-    LoadSpec,
     PromptReady,
     Timings,
     Usage,
 )
-from vlmtui.engine.session import render
+from vlmtui.domain.prompt import ChatPrompt
 from vlmtui.errors import ErrorKind, VlmtuiError
 from vlmtui.protocol.codec import decode_worker_message, encode
 from vlmtui.protocol.messages import PROTOCOL_VERSION, Hello, Refused, Welcome
+from vlmtui.session.generation import render
 from vlmtui.worker.server import EXIT_ENGINE_DIED, EXIT_LOAD_FAILED
 
 
@@ -158,7 +157,7 @@ async def test_an_engine_that_dies_fails_its_requests_and_ends_the_worker(stage:
     async for event in client.generate(request("wait", "d")):
         events.append(event)
         if getattr(event, "text", ""):
-            engine.is_dead = True
+            engine.die()
     assert isinstance(events[-1], Failed)
     assert events[-1].failure.kind is ErrorKind.ENGINE_DIED
     assert await stage.task == EXIT_ENGINE_DIED
@@ -354,7 +353,7 @@ async def test_a_render_of_an_engine_that_dies_fails(rendering: Stage, renderer:
     (rendering.endpoint.log.parent).mkdir(parents=True, exist_ok=True)
     waiting = asyncio.create_task(render(client, prompt("wait")))
     assert await asyncio.to_thread(renderer.entered.wait, 60)
-    renderer.is_dead = True
+    renderer.die()
     with pytest.raises(VlmtuiError) as caught:
         await waiting
     assert caught.value.kind is ErrorKind.ENGINE_DIED

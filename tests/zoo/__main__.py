@@ -52,6 +52,8 @@ def in_a_child(recipe: Recipe, family: Family, base: Path, limit_s: int) -> Resu
     child = os.fork()
     if child == 0:
         os.setsid()
+        answer, folder = answer.resolve(), folder.resolve()
+        os.chdir(folder)  # vLLM's sockets lie in the working directory
         with (folder / "log").open("w") as output:
             os.dup2(output.fileno(), 1)
             os.dup2(output.fileno(), 2)

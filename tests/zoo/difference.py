@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 
 from tests.zoo.reasons import reasons
 from vlmtui.domain.attachment import Attachment
-from vlmtui.domain.engine import PromptReady
-from vlmtui.inspection.made import prompt_tokens
+from vlmtui.domain.generation import PromptReady
+from vlmtui.inspection.build import prompt_tokens
 from vlmtui.inspection.prompt_diff import prompt_diff
 from vlmtui.registry.loader import Registry
 

@@ -17,13 +17,13 @@ from tests.zoo.difference import difference
 from tests.zoo.kit import Recipe, make_checkpoint
 from vlmtui.domain.attachment import Attachment, Modality
 from vlmtui.domain.conversation import user_turn
-from vlmtui.domain.engine import Failed, Finished, PromptReady
+from vlmtui.domain.generation import Failed, Finished, PromptReady
 from vlmtui.domain.sampling import Sampling
-from vlmtui.engine.session import PromptMode, make_request
 from vlmtui.media.stage import stage
 from vlmtui.paths import bundled
 from vlmtui.registry.match import Model, model_of, with_trust
 from vlmtui.registry.schema import Family
+from vlmtui.session.generation import PromptMode, make_request
 
 CPU: dict[str, object] = {
     "dtype": "float32",
@@ -76,7 +76,7 @@ def run(recipe: Recipe, family: Family, folder: Path) -> Results:
 
 
 async def _run(recipe: Recipe, family: Family, folder: Path) -> Results:
-    from vlmtui.worker.vllm_engine import load_engine
+    from vlmtui.worker.backends.vllm.engine import load_engine
 
     started = time.monotonic()
     try:

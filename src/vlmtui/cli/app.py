@@ -12,11 +12,11 @@ from vlmtui.cli.output import note, stay_note
 from vlmtui.cli.parser import APP_OPTIONS
 from vlmtui.errors import ErrorKind, VlmtuiError, bad_input
 from vlmtui.registry.match import resolve
-from vlmtui.ui.controllers.keeper import Keeper
+from vlmtui.session.async_store import AsyncStore
 
 if TYPE_CHECKING:
+    from vlmtui.session.resume import ResumePoint
     from vlmtui.store.store import Store
-    from vlmtui.ui.controllers.resuming import Resumed
 
 
 def app(arguments: argparse.Namespace) -> int:
@@ -38,12 +38,12 @@ def _open(arguments: argparse.Namespace) -> int:
     model: str | None = arguments.app_model
     if model is not None:
         resolve(application.registry, model)
-    keeper = Keeper(application.paths)
+    store = AsyncStore(application.paths)
     try:
-        resumed = _to_resume(keeper, arguments)
-        status, report = open_app(application, keeper, model=model, resumed=resumed)
+        resumed = _wanted_conversation(store, arguments)
+        status, report = open_app(application, store, model=model, resumed=resumed)
     finally:
-        keeper.close_now()
+        store.close_now()
     if report is not None and report.conversation is not None:
         note(f"Continue with: vlmtui --resume {report.conversation}")
     if report is not None and report.stays and report.model is not None:
@@ -51,17 +51,17 @@ def _open(arguments: argparse.Namespace) -> int:
     return status
 
 
-def _to_resume(keeper: Keeper, arguments: argparse.Namespace) -> Resumed | None:
+def _wanted_conversation(store: AsyncStore, arguments: argparse.Namespace) -> ResumePoint | None:
     """The conversation that is wanted. Raises VlmtuiError where it is not there."""
     if not arguments.app_continue and arguments.app_resume is None:
         return None
-    from vlmtui.cli.keeping import identified
-    from vlmtui.ui.controllers.resuming import to_resume
+    from vlmtui.cli.conversations import find_conversation
+    from vlmtui.session.resume import resume_point
 
-    def find(store: Store) -> Resumed:
-        wanted = store.last() if arguments.app_continue else identified(store, arguments.app_resume)
+    def find(store: Store) -> ResumePoint:
+        wanted = store.last() if arguments.app_continue else find_conversation(store, arguments.app_resume)
         if wanted is None:
             raise bad_input("There is no conversation to go on with yet.")
-        return to_resume(store, wanted)
+        return resume_point(store, wanted)
 
-    return keeper.run_now(find)
+    return store.run_now(find)

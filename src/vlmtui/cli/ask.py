@@ -5,37 +5,41 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 
-from vlmtui.cli.asking import Asked, Asking, answers_of, opened, prepare
-from vlmtui.cli.attachments import placed, staged
-from vlmtui.cli.fan_out import fanned_out, parse_fan_out
+from vlmtui.cli.answer_stream import AnswerStream
+from vlmtui.cli.ask_engine import AskSetup, prepare, ready_engine
+from vlmtui.cli.attachments import stage_attachments, user_turn_with_placed
+from vlmtui.cli.engine_offer import offer_engine
 from vlmtui.cli.interrupts import run_interruptible
 from vlmtui.cli.output import note, print_json
 from vlmtui.cli.questions import read_question
 from vlmtui.cli.raw_prompt import check, read_raw_prompt
 from vlmtui.cli.results import (
     answer_json,
-    attachments_of,
-    compared,
     difference_json,
-    export,
     export_suffix,
     tokens_json,
+    write_comparison,
 )
+from vlmtui.domain.capabilities import require_capability
 from vlmtui.domain.conversation import Turn, system_turn
-from vlmtui.domain.engine import EngineInfo, GenerateRequest, RawPrompt
-from vlmtui.engine.session import Answer, PromptMode, make_request, new_request_id, with_family_stops
+from vlmtui.domain.engine import EngineInfo
+from vlmtui.domain.parameters import PARAMETERS
+from vlmtui.domain.prompt import RawPrompt, attachments_of
 from vlmtui.errors import ErrorKind, VlmtuiError
-from vlmtui.inspection.as_markdown import difference_lines
+from vlmtui.inspection.markdown_export import difference_lines
 from vlmtui.inspection.replay import Comparison
 from vlmtui.registry.prompts import check_attachments
+from vlmtui.session.generation import PromptMode
+from vlmtui.session.lane_plan import parse_plan, why_identical
+from vlmtui.session.lanes import Lane, Lanes, LaneSpec, lane_spec, planned_specs
 
 LOGPROBS_MAX = 20
 """As many as vLLM gives unless its engine is told otherwise."""
 _TELL_TOKENS = ("mode", "raw_prompt", "logprobs", "fan_out")
 """Options of those who look at tokens; the JSON of others stays short."""
 _NOT_WITH_REPLAY = (
-    "question", "media", "many", "mode", "raw_prompt", "force", "fan_out", "logprobs", "system_prompt", "max_tokens",
-    "temperature", "top_p", "seed",
+    "question", "media", "many", "mode", "raw_prompt", "force", "fan_out", "logprobs", "system_prompt",
+    *PARAMETERS,
 )  # fmt: skip
 
 
@@ -46,61 +50,63 @@ def ask(arguments: argparse.Namespace) -> int:
         from vlmtui.cli.replay import replay
 
         return replay(arguments)
-    asking = prepare(arguments)
-    asked = _planned(asking, arguments)
-    _check_raw(asking, asked, None, force=arguments.force)
-    return run_interruptible(lambda: _ask(asking, asked, arguments))
+    setup = prepare(arguments)
+    specs = _planned(setup, arguments)
+    _check_raw(setup, specs, None, force=arguments.force)
+    try:
+        return run_interruptible(lambda: _ask(setup, specs, arguments))
+    except VlmtuiError as error:
+        if error.kind is not ErrorKind.NO_ENGINE or not offer_engine(setup.application.paths):
+            raise
+    return run_interruptible(lambda: _ask(setup, specs, arguments))
 
 
-async def _ask(asking: Asking, asked: Sequence[Asked], arguments: argparse.Namespace) -> int:
-    family = asking.model.family
-    async with opened(asking) as (engine, info, load_s):
-        _check_raw(asking, asked, info, force=arguments.force)
-        answers = await answers_of(engine, asked, show=not asking.as_json)
-        comparison = compared(info, asked, answers, generation_prompt=family.raw.generation_prompt)
-        if asking.as_json:
-            print_json(_as_json(asking, asked, answers, comparison, load_s, arguments))
-        elif len(asked) > 1:
+async def _ask(setup: AskSetup, specs: Sequence[LaneSpec], arguments: argparse.Namespace) -> int:
+    async with ready_engine(setup) as (engine, info, load_s):
+        _check_raw(setup, specs, info, force=arguments.force)
+        if len({spec.request.sampling.seed for spec in specs}) > 1:
+            require_capability(info, "seed")
+        lanes = Lanes([Lane(spec, engine) for spec in specs])
+        await (lanes.run() if setup.as_json else AnswerStream(lanes).run())
+        comparison = lanes.document(generation_prompt=setup.model.family.raw.generation_prompt)
+        if setup.as_json:
+            print_json(_as_json(setup, lanes, comparison, load_s, arguments))
+        elif len(lanes) > 1:
             for line in difference_lines(comparison):
                 note(line)
         if arguments.export is not None:
-            export(arguments.export, comparison, attachments_of(asked[0].request.prompt))
-        for answer in answers:
-            if answer.failure is not None:
-                raise answer.failure.error()
+            write_comparison(arguments.export, comparison, attachments_of(specs[0].request.prompt))
+        for lane in lanes:
+            if lane.answer.failure is not None:
+                raise lane.answer.failure.error()
     return 0
 
 
-def _check_raw(asking: Asking, asked: Sequence[Asked], info: EngineInfo | None, *, force: bool) -> None:
+def _check_raw(setup: AskSetup, specs: Sequence[LaneSpec], info: EngineInfo | None, *, force: bool) -> None:
     """The raw prompt is the last, or the same in all."""
-    prompt = asked[-1].request.prompt
+    prompt = specs[-1].request.prompt
     if isinstance(prompt, RawPrompt):
-        check(prompt, asking.model.family, info, asking.application.registry.values(), force=force)
+        check(prompt, setup.model.family, info, setup.application.registry.values(), force=force)
 
 
 def _as_json(
-    asking: Asking,
-    asked: Sequence[Asked],
-    answers: Sequence[Answer],
-    comparison: Comparison,
-    load_s: float,
-    arguments: argparse.Namespace,
+    setup: AskSetup, lanes: Lanes, comparison: Comparison, load_s: float, arguments: argparse.Namespace
 ) -> dict[str, object]:
-    model = asking.model.spec.name
-    found = [answer_json(model, answer, load_s) for answer in answers]
+    model = setup.model.spec.name
+    found = [answer_json(model, lane.answer, load_s) for lane in lanes]
     if any(getattr(arguments, name) is not None for name in _TELL_TOKENS):
-        for one, answer, shown in zip(asked, answers, found, strict=True):
-            shown |= {"mode": one.mode, **tokens_json(answer)}
+        for lane, shown in zip(lanes, found, strict=True):
+            shown |= {"mode": lane.spec.mode, **tokens_json(lane.answer)}
     if arguments.fan_out is not None:
-        name, values = parse_fan_out(arguments.fan_out)
-        each = [{name: value, **shown} for value, shown in zip(values, found, strict=True)]
-        return {"model": model, "parameter": name, "answers": each}
-    if len(asked) > 1:
+        plan = parse_plan(arguments.fan_out)
+        each = [{plan.parameter: value, **shown} for value, shown in zip(plan.values, found, strict=True)]
+        return {"model": model, "parameter": plan.parameter, "answers": each}
+    if len(lanes) > 1:
         return {"chat": found[0], "raw": found[1], "diff": difference_json(comparison)}
     return found[0]
 
 
-def _planned(asking: Asking, arguments: argparse.Namespace) -> list[Asked]:
+def _planned(setup: AskSetup, arguments: argparse.Namespace) -> list[LaneSpec]:
     """What is to be asked at the same time. Raises VlmtuiError where the question or a file is not fit."""
     modes = _modes(arguments)
     raw_text = read_raw_prompt(arguments.raw_prompt) if arguments.raw_prompt is not None else None
@@ -108,26 +114,33 @@ def _planned(asking: Asking, arguments: argparse.Namespace) -> list[Asked]:
     question = read_question(arguments.question) if is_asked else ""
     if not is_asked and arguments.question is not None:
         note("warning: the raw prompt is sent as it is, without QUESTION; --mode both asks it in the chat template.")
-    application, model = asking.application, asking.model
-    attachments = staged(
-        application.paths, arguments.media or (), num_frames=model.spec.num_frames, many=arguments.many
+    application, family = setup.application, setup.model.family
+    attachments = stage_attachments(
+        application.paths, arguments.media or (), num_frames=setup.model.spec.num_frames, many=arguments.many
     )
-    turns = _turns(application.settings.system_prompt, placed(question, attachments))
-    sampling = application.settings.sampling.over(model.family.sampling)
-    asked: list[Asked] = []
-    for mode in modes:
-        if mode == "raw" and raw_text is not None:
-            check_attachments(model.family, turns)
-            request = GenerateRequest(
-                request_id=new_request_id(),
-                prompt=RawPrompt(text=raw_text, attachments=tuple(attachments)),
-                sampling=with_family_stops(model.family, sampling),
+    turns = _turns(application.settings.system_prompt, user_turn_with_placed(question, attachments))
+    sampling = application.settings.sampling.over(family.sampling)
+    raw = None
+    if raw_text is not None:
+        check_attachments(family, turns)
+        raw = RawPrompt(text=raw_text, attachments=tuple(attachments))
+    if arguments.fan_out is None:
+        return [
+            lane_spec(
+                family,
+                turns,
+                sampling,
+                mode=mode,
+                raw=raw if mode == "raw" else None,
+                label=mode if len(modes) > 1 else "",
                 logprobs=arguments.logprobs,
             )
-        else:
-            request = make_request(model.family, turns, sampling, mode=mode, logprobs=arguments.logprobs)
-        asked.append(Asked(mode, request, mode if len(modes) > 1 else ""))
-    return asked if arguments.fan_out is None else fanned_out(asked[0], arguments.fan_out)
+            for mode in modes
+        ]
+    plan = parse_plan(arguments.fan_out)
+    if problem := why_identical(plan, sampling):
+        note(f"warning: {problem}")
+    return planned_specs(plan, family, turns, sampling, mode=modes[0], raw=raw, logprobs=arguments.logprobs)
 
 
 def _modes(arguments: argparse.Namespace) -> list[PromptMode]:
@@ -164,7 +177,7 @@ def _check_usage(arguments: argparse.Namespace) -> None:
     if problem:
         raise VlmtuiError(ErrorKind.BAD_USAGE, problem, hint="`vlmtui ask --help` tells more.")
     if arguments.fan_out is not None:
-        parse_fan_out(arguments.fan_out)
+        parse_plan(arguments.fan_out)
     if arguments.export is not None:
         export_suffix(arguments.export)
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 
+from vlmtui.domain.parameters import PARAMETERS
+
 _DESCRIPTION = """\
 Ask one question. The answer is streamed to stdout. A worker of that model that already runs is used at once;
 otherwise one is started, and stays for --keep-alive.
@@ -32,14 +34,10 @@ class _AppendMedia(argparse.Action):
         setattr(namespace, self.dest, [*given, (self.const, values)])
 
 
-def add_ask(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    ask = commands.add_parser(
-        "ask",
-        help="ask one question and print the answer",
-        description=_DESCRIPTION,
-        epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+def fill_ask(ask: argparse.ArgumentParser) -> None:
+    """Add the arguments."""
+    ask.description, ask.epilog = _DESCRIPTION, _EPILOG
+    ask.formatter_class = argparse.RawDescriptionHelpFormatter
     ask.add_argument("question", metavar="QUESTION", nargs="?", help="the question; - reads it from stdin")
     ask.add_argument("--model", metavar="M", help="a family, a repository id or a local folder (default: shapes)")
     add_media(ask)
@@ -48,7 +46,6 @@ def add_ask(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
     _add_sampling(ask.add_argument_group("sampling"))
     _add_engine(ask.add_argument_group("the engine"))
     _add_output(ask.add_argument_group("output"))
-    ask.set_defaults(command="ask")
 
 
 def add_media(parser: argparse.ArgumentParser) -> None:
@@ -83,14 +80,13 @@ def _add_prompt(group: argparse._ArgumentGroup) -> None:
 
 
 def _add_sampling(group: argparse._ArgumentGroup) -> None:
-    group.add_argument("--max-tokens", type=int, metavar="N", help="the longest answer, in tokens")
-    group.add_argument("--temperature", type=float, metavar="T", help="0 is greedy")
-    group.add_argument("--top-p", type=float, metavar="P", help="share of the probability mass to choose from")
-    group.add_argument("--seed", type=int, metavar="N", help="the same seed gives the same answer")
+    for parameter in PARAMETERS.values():
+        group.add_argument(parameter.option, type=parameter.kind, metavar="N", help=parameter.help)
     group.add_argument(
         "--fan-out",
         metavar="NAME=V,V,…",
-        help="ask with each of up to eight values of seed or temperature, all at the same time",
+        help="ask with each of two to eight values of a sampling parameter, all at the same time; "
+        "others with one value each may follow: 'seed=1,2,3 temperature=0.7'",
     )
     group.add_argument(
         "--logprobs",

@@ -1,7 +1,8 @@
-"""What --image and --video name, and where it stands in the question."""
+"""The attachments of --image and --video, and their places in the question."""
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,17 +12,20 @@ import msgspec
 from vlmtui.cli.output import note
 from vlmtui.domain.attachment import Attachment, VideoSampling
 from vlmtui.domain.conversation import Media, Part, Text, Turn
-from vlmtui.domain.text import one_line
 from vlmtui.errors import VlmtuiError, bad_input
 from vlmtui.paths import Paths
-from vlmtui.ui.controllers.draft import token_text
+from vlmtui.reading import is_file
+from vlmtui.session.draft import token_text
+from vlmtui.text import one_line
 
 _PAGE = re.compile(r"(.+)#page=([1-9][0-9]{0,5})", re.DOTALL)
 """As web addresses name a page of a document (RFC 8118)."""
 _TOKEN = re.compile(r"\[(?:Image|Video) #[0-9]+\]")
 
 
-def staged(paths: Paths, given: Sequence[tuple[str, str]], *, num_frames: int, many: bool) -> list[Attachment]:
+def stage_attachments(
+    paths: Paths, given: Sequence[tuple[str, str]], *, num_frames: int, many: bool
+) -> list[Attachment]:
     """The attachments in the order given; each of `given` is `image` or `video`, and what was named.
 
     `many` allows more than 20 files for one name. Raises VlmtuiError naming the file and the reason.
@@ -33,7 +37,7 @@ def staged(paths: Paths, given: Sequence[tuple[str, str]], *, num_frames: int, m
     ]
 
 
-def placed(question: str, attachments: Sequence[Attachment]) -> Turn:
+def user_turn_with_placed(question: str, attachments: Sequence[Attachment]) -> Turn:
     """The user's turn: each attachment where its token stands in the text (`[Image #1]`), the others before it."""
     tokens = {token_text(number, item): item for number, item in enumerate(attachments, start=1)}
     pieces = re.split(f"({'|'.join(map(re.escape, tokens))})", question) if tokens else [question]
@@ -50,7 +54,7 @@ def _sources(kind: str, text: str, *, many: bool) -> list[tuple[Path | str, int]
     from vlmtui.media.gather import ASK_ABOVE, gather
 
     page = 1
-    if (match := _PAGE.fullmatch(text)) and not Path(text).exists():
+    if (match := _PAGE.fullmatch(text)) and not is_file(Path(text)):
         text, page = match[1], int(match[2])
     found = gather(text, base=Path.cwd())
     if found.problems:
@@ -69,10 +73,10 @@ def _sources(kind: str, text: str, *, many: bool) -> list[tuple[Path | str, int]
 def _may_be(kind: str, path: Path) -> bool:
     """Whether a file of a folder is of that kind. What cannot be read is: staging says why."""
     from vlmtui.media.sniff import Kind
-    from vlmtui.media.stage import sniff_file
+    from vlmtui.media.stage import file_type
 
     try:
-        found = sniff_file(path).kind
+        found = file_type(path).kind
     except VlmtuiError:
         return True
     return found in ((Kind.IMAGE, Kind.ANIMATION) if kind == "image" else (Kind.VIDEO, Kind.ANIMATION))
@@ -92,10 +96,14 @@ def _stage(paths: Paths, kind: str, source: Path | str, page: int, sampling: Vid
         if attachment.modality != "video":
             name = one_line(attachment.name)
             raise bad_input(f"{name} is a picture, not a video.", hint="Attach it with --image.")
-    return attachment if isinstance(source, Path) else msgspec.structs.replace(attachment, source=source)
+    if isinstance(source, Path):
+        return attachment
+    from vlmtui.media.web_address import public_address
+
+    return msgspec.structs.replace(attachment, source=public_address(source))
 
 
 def _fetched(paths: Paths, url: str) -> Path:
-    from vlmtui.media.remote import fetch
+    from vlmtui.media.stage import download_source
 
-    return fetch(url, paths.cache / "downloads")
+    return asyncio.run(download_source(url, paths.cache / "downloads"))

@@ -8,17 +8,17 @@ import platform
 import shutil
 import sys
 from collections.abc import Callable, Iterator
-from importlib.metadata import PackageNotFoundError, packages_distributions, version
 from pathlib import Path
 from typing import Literal
 
 import msgspec
 import psutil
 
-from vlmtui.config.settings import load_settings
-from vlmtui.engine.process import require_vllm
+from vlmtui.cli.config import key_warnings
+from vlmtui.config.settings import config_file, load_settings
 from vlmtui.errors import VlmtuiError
 from vlmtui.paths import Paths, private_dir
+from vlmtui.registry.hub_cache import hub_cache_folder
 
 CheckStatus = Literal["ok", "warn", "fail"]
 _GIB = 2**30
@@ -37,17 +37,18 @@ class Check(msgspec.Struct, frozen=True):
 
 
 def machine_checks(paths: Paths) -> Iterator[Check]:
-    """Everything but the engine, one after the other."""
+    """Everything but the engine itself, one after the other."""
+    from vlmtui.cli.engine_checks import engine_checks
+
+    yield check_python()
+    yield check_terminal()
+    yield check_settings(paths)
+    yield from engine_checks(paths)
     checks: tuple[Callable[[], Check], ...] = (
-        check_python,
-        check_terminal,
-        lambda: check_settings(paths),
-        check_vllm,
-        check_torch,
         check_gpus,
         check_memory,
         lambda: check_disk("data", paths.data, wanted_gib=1.0),
-        lambda: check_disk("hub cache", hub_cache(), wanted_gib=_DISK_WANTED_GIB),
+        lambda: check_disk("hub cache", hub_cache_folder(), wanted_gib=_DISK_WANTED_GIB),
         check_hub,
     )
     for check in checks:
@@ -96,32 +97,9 @@ def check_settings(paths: Paths) -> Check:
         settings = load_settings(paths, os.environ)
     except VlmtuiError as error:
         return Check("settings", "fail", error.message, error.hint or "Correct it, or move the file away.")
+    if warnings := key_warnings(settings):
+        return Check("settings", "warn", " ".join(warnings), f"Correct them in {config_file(paths)}.")
     return Check("settings", "ok", f"model {settings.model}, keep-alive {settings.keep_alive}, in {paths.config}")
-
-
-def check_vllm() -> Check:
-    """Whatever `import vllm` would find: the CUDA and the CPU build have different distribution names."""
-    try:
-        require_vllm()
-    except VlmtuiError as error:
-        return Check("vllm", "fail", error.message, error.hint)
-    names = packages_distributions().get("vllm", [])
-    found = ", ".join(f"{version(name)} ({name})" for name in sorted(set(names))) or "of unknown version"
-    if len(set(names)) > 1:
-        hint = "Both fill the same folder: uninstall both, then install one extra, [cuda] or [cpu]."
-        return Check("vllm", "fail", f"two builds at once: {found}", hint)
-    return Check("vllm", "ok", found)
-
-
-def check_torch() -> Check:
-    try:
-        found = version("torch")
-    except PackageNotFoundError:
-        return Check("torch", "fail", "torch is not installed", "It comes with vLLM: install vlmtui[cuda] or [cpu].")
-    if "cpu" in found.partition("+")[2] and _gpu_names():
-        hint = "Install the CUDA build: pip install 'vlmtui[cuda]' in a new environment."
-        return Check("torch", "warn", f"{found}: a CPU build, though there is a GPU", hint)
-    return Check("torch", "ok", found)
 
 
 def check_gpus() -> Check:
@@ -160,22 +138,13 @@ def check_disk(name: str, folder: Path, *, wanted_gib: float) -> Check:
     return Check(name, "ok", text)
 
 
-def hub_cache() -> Path:
-    """Where the hub's client keeps downloaded models."""
-    environment = os.environ
-    if given := environment.get("HF_HUB_CACHE"):
-        return Path(given).expanduser()
-    home = environment.get("HF_HOME") or str(Path(environment.get("XDG_CACHE_HOME", "~/.cache")) / "huggingface")
-    return Path(home).expanduser() / "hub"
-
-
 def check_hub() -> Check:
     environment = os.environ
-    models = len(list(hub_cache().glob("models--*")))
+    models = len(list(hub_cache_folder().glob("models--*")))
     facts = [f"{models} model{'' if models == 1 else 's'} downloaded"]
     if environment.get("HF_ENDPOINT"):
         facts.append(f"endpoint {environment['HF_ENDPOINT']}")
-    token = bool(environment.get("HF_TOKEN")) or (hub_cache().parent / "token").is_file()
+    token = bool(environment.get("HF_TOKEN")) or (hub_cache_folder().parent / "token").is_file()
     facts.append("a token is set" if token else "no token (only gated models need one)")
     if environment.get("HF_HUB_OFFLINE", "").upper() in ("1", "ON", "YES", "TRUE"):
         return Check("hub", "ok", ", ".join(["configured offline: only what is downloaded can be loaded", *facts]))

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import argparse
 import os
+from collections.abc import Iterator
 
 import msgspec
 
-from vlmtui.cli.output import print_json, print_table
-from vlmtui.config.settings import config_file, load_settings, setting_names, sources
+from vlmtui.cli.output import note, print_json, print_table
+from vlmtui.config.settings import Settings, config_file, load_settings, setting_names, sources
 from vlmtui.errors import ErrorKind, VlmtuiError
 from vlmtui.paths import Paths
 from vlmtui.store.opening import FILE
@@ -49,7 +50,8 @@ def _paths(*, as_json: bool) -> int:
 
 def _show(*, as_json: bool) -> int:
     paths = Paths.default()
-    settings = msgspec.to_builtins(load_settings(paths, os.environ))
+    in_force = load_settings(paths, os.environ)
+    settings = msgspec.to_builtins(in_force)
     origins = sources(paths, os.environ)
     rows: list[tuple[str, object, str]] = []
     for name in setting_names():
@@ -61,8 +63,29 @@ def _show(*, as_json: bool) -> int:
     if as_json:
         print_json({name: {"value": value, "source": source} for name, value, source in rows})
     else:
-        print_table(["SETTING", "VALUE", "FROM"], [[name, _shown(value), source] for name, value, source in rows])
+        lines = [[*line, source] for name, value, source in rows for line in _lines(name, value)]
+        print_table(["SETTING", "VALUE", "FROM"], lines)
+    for warning in key_warnings(in_force):
+        note(f"warning: {warning}")
     return 0
+
+
+def key_warnings(settings: Settings) -> list[str]:
+    """What is wrong with the keys that the user has set."""
+    if not settings.keys:
+        return []
+    from vlmtui.ui.keys import KeyBindings
+
+    return KeyBindings(settings.keys).warnings
+
+
+def _lines(name: str, value: object) -> Iterator[tuple[str, str]]:
+    """A setting and its value; of a table (`[keys]`), each of its entries."""
+    if isinstance(value, dict) and value:
+        for entry, inner in value.items():
+            yield from _lines(f"{name}.{entry}", inner)
+    else:
+        yield name, _shown(value)
 
 
 def _shown(value: object) -> str:

@@ -5,23 +5,24 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import msgspec
 
-from vlmtui.bootstrap import build
-from vlmtui.cli.asking import Asked, Asking, answers_of, opened
+from vlmtui.bootstrap import Application, build
+from vlmtui.cli.ask_engine import AskSetup, ready_engine
 from vlmtui.cli.checks import Check, machine_checks
 from vlmtui.cli.interrupts import run_interruptible
 from vlmtui.cli.output import is_tty, print_json
 from vlmtui.config.settings import Settings
 from vlmtui.domain.conversation import user_turn
-from vlmtui.engine.session import Answer, make_request
 from vlmtui.errors import VlmtuiError
 from vlmtui.media.images import stage_image
 from vlmtui.paths import Paths, bundled
 from vlmtui.registry.match import DEFAULT_MODEL, resolve
-from vlmtui.ui.text import visible
+from vlmtui.session.generation import Answer
+from vlmtui.session.lanes import Lane, Lanes, lane_spec
+from vlmtui.text import visible
 
 _SAMPLE = "two-shapes.png"
 _SEEN = ("yellow star", "top left", "blue square", "right")
@@ -40,7 +41,7 @@ async def _doctor(*, as_json: bool) -> int:
         checks.append(check)
         if not as_json:
             _print(check)
-    engine = await _check_engine(as_json=as_json)
+    engine = await check_engine(lambda: build(settings=Settings(keep_alive="0")), as_json=as_json)
     checks.append(engine)
     fit = all(check.status != "fail" for check in checks)
     if as_json:
@@ -52,19 +53,21 @@ async def _doctor(*, as_json: bool) -> int:
     return 0 if fit else 1
 
 
-async def _check_engine(*, as_json: bool) -> Check:
+async def check_engine(build_application: Callable[[], Application], *, as_json: bool) -> Check:
     """Load the bundled model (or use a running one) and have it look at a picture whose content is known."""
     try:
-        application = build(settings=Settings(keep_alive="0"))
+        application = build_application()
         model = resolve(application.registry, DEFAULT_MODEL)
         image = stage_image(bundled("samples") / _SAMPLE, application.paths.media)
         sampling = application.settings.sampling.over(model.family.sampling)
-        request = make_request(model.family, [user_turn(_QUESTION, [image])], sampling)
-        async with opened(Asking(application, model, keep_alive_given=False, as_json=as_json)) as (engine, _, load_s):
-            [answer] = await answers_of(engine, [Asked("chat", request)], show=False)
+        spec = lane_spec(model.family, [user_turn(_QUESTION, [image])], sampling)
+        setup = AskSetup(application, model, keep_alive_given=False, as_json=as_json)
+        async with ready_engine(setup) as (engine, _, load_s):
+            lanes = Lanes([Lane(spec, engine)])
+            await lanes.run()
     except VlmtuiError as error:
         return Check("engine", "fail", _joined(error), error.hint)
-    return _judge(answer, load_s)
+    return _judge(lanes[0].answer, load_s)
 
 
 def _judge(answer: Answer, load_s: float) -> Check:

@@ -1,30 +1,39 @@
-"""Which command runs, and what its end means to the shell."""
+"""Runs a command and turns its outcome into an exit code."""
 
 from __future__ import annotations
 
 import importlib
-import os
 import signal
 import sys
 from collections.abc import Sequence
 
-from vlmtui import garbage
+from vlmtui import gc_policy
 from vlmtui.cli.parser import misplaced_option, parser_for
+from vlmtui.cli.streams import drop, is_of_output, is_output_lost, open_missing
 from vlmtui.errors import VlmtuiError
 
 _COMMANDS = {
     "ask": "ask.ask", "models": "models.models", "prompt": "prompt.prompt", "doctor": "doctor.doctor",
-    "ps": "workers.ps", "stop": "workers.stop", "app": "app.app", "conversations": "keeping.conversations",
-    "export": "keeping.export", "import": "keeping.import_", "config": "config.config",
+    "ps": "workers.ps", "stop": "workers.stop", "app": "app.app", "conversations": "conversations.conversations",
+    "export": "conversations.export", "import": "conversations.import_", "config": "config.config",
+    "engines": "engines.engines",
 }  # fmt: skip
 """Where in this package a command's function lives."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command; its exit code."""
+    open_missing()
     words = sys.argv[1:] if argv is None else argv
     parser = parser_for(words)
-    arguments = parser.parse_args(words)
+    try:
+        arguments = parser.parse_args(words)
+    except OSError as error:
+        return _output_lost(error)
+    except SystemExit as end:
+        if is_output_lost() and not end.code:
+            return _output_lost()
+        raise
     if misplaced := misplaced_option(arguments):
         parser.error(misplaced)
     if "data_dir" in arguments:
@@ -36,7 +45,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if hasattr(sys.stdout, "reconfigure"):
         sys.stdout.reconfigure(errors="backslashreplace")
     if arguments.command == "app":
-        garbage.hold_off()  # the app goes back to collecting once it stands
+        gc_policy.defer_collection()  # the app goes back to collecting once it stands
     try:
         module, _, function = _COMMANDS[arguments.command].partition(".")
         status: int = getattr(importlib.import_module(f"vlmtui.cli.{module}"), function)(arguments)
@@ -48,13 +57,24 @@ def main(argv: Sequence[str] | None = None) -> int:
         return error.exit_code
     except BrokenPipeError:
         # Who read our output has gone. Without this, flushing stdout at exit would complain once more.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        drop(1)
         return 128 + signal.SIGPIPE
+    except OSError as error:
+        return _output_lost(error) if is_of_output(error) else _internal_error(error)
     except KeyboardInterrupt:
         return 128 + signal.SIGINT
     except Exception as error:
         return _internal_error(error)
     return status
+
+
+def _output_lost(error: OSError | None = None) -> int:
+    from vlmtui.cli.output import note
+
+    drop(1)
+    reason = f": {error.strerror}" if error is not None and error.strerror else ""
+    note(f"vlmtui: the output could not be written{reason}.")
+    return 1
 
 
 def _internal_error(error: Exception) -> int:

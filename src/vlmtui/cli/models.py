@@ -9,15 +9,21 @@ import msgspec
 
 from vlmtui.bootstrap import Application, build
 from vlmtui.cli.output import note, print_json, print_table, print_warnings
-from vlmtui.engine.fit import describe, judge
 from vlmtui.engine.machine import Machine
+from vlmtui.engine.memory_fit import judge, verdict_text
 from vlmtui.errors import VlmtuiError, bad_input
-from vlmtui.registry.cache import downloaded, read_config
+from vlmtui.files import write_new
+from vlmtui.paths import private_dir
+from vlmtui.registry.hub_cache import downloaded_models, read_config
 from vlmtui.registry.loader import Registry
 from vlmtui.registry.match import family_of_config, family_of_name, resolve
-from vlmtui.registry.routes import closed, route_name, status_of
+from vlmtui.registry.routes import route_name, status_of, why_closed
 from vlmtui.registry.schema import Family
 from vlmtui.registry.skeleton import skeleton
+from vlmtui.text import one_line, visible
+
+_NAME_MAX = 100
+"""Characters of a family's name, which is a file's name as well."""
 
 
 def models(arguments: argparse.Namespace) -> int:
@@ -63,7 +69,7 @@ def _list(application: Application, arguments: argparse.Namespace) -> int:
 def _downloaded(registry: Registry) -> dict[str, list[str]]:
     """The downloaded models, by family; those of no family are left out."""
     found: dict[str, list[str]] = {}
-    for one in downloaded():
+    for one in downloaded_models():
         try:
             family = next((family for family in registry.values() if one.name in family.models), None)
             family = family or family_of_config(registry, read_config(one.folder), one.name)
@@ -88,7 +94,7 @@ def _as_json(family: Family, here: list[str]) -> dict[str, object]:
         "trust_remote_code": family.trust_remote_code,
         "route": route_name(family),
         "status": status_of(family),
-        "runnable": closed(family) is None,
+        "runnable": why_closed(family) is None,
         "checked": family.checked,
         "downloaded": here,
         "note": family.note,
@@ -97,7 +103,7 @@ def _as_json(family: Family, here: list[str]) -> dict[str, object]:
 
 def _show(application: Application, arguments: argparse.Namespace) -> int:
     model = resolve(application.registry, arguments.name)
-    family, error = model.family, closed(model.family)
+    family, error = model.family, why_closed(model.family)
     machine = Machine.measure()
     if arguments.json:
         record = msgspec.to_builtins(family)
@@ -108,14 +114,14 @@ def _show(application: Application, arguments: argparse.Namespace) -> int:
             "runnable": error is None,
             "why_not": str(error) if error else None,
             "resolved_engine_args": dict(model.spec.engine_args),
-            "fit": describe(judge(model, machine), machine),
+            "fit": verdict_text(judge(model, machine), machine),
         }
         print_json(record)
         return 0
-    print(f"# {family.title}: {model.spec.name}, route {route_name(family)}: {status_of(family)}")
-    if error:
-        print(f"# {error}")
-    print(f"# {describe(judge(model, machine), machine)}")
+    head = [f"{family.title}: {model.spec.name}, route {route_name(family)}: {status_of(family)}"]
+    head += [str(error)] if error else []
+    for line in (*head, verdict_text(judge(model, machine), machine)):
+        print(f"# {one_line(line)}")
     print(_as_toml(msgspec.to_builtins(family)), end="")
     return 0
 
@@ -156,22 +162,22 @@ def _value(value: object) -> str:
         case list() | tuple():
             return "[" + ", ".join(_value(one) for one in value) + "]"
         case _:
-            # JSON's strings are TOML's, but for the characters that only JSON may hold as they are.
-            return msgspec.json.encode(str(value)).decode().replace("\x7f", "\\u007F")
+            # JSON's strings are TOML's, but for characters that a terminal may act on: those are written as escapes.
+            text = msgspec.json.encode(str(value)).decode()
+            return "".join(char if visible(char) == char else f"\\U{ord(char):08X}" for char in text)
 
 
 def _new(application: Application, arguments: argparse.Namespace) -> int:
     name: str = arguments.name
-    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", name):
-        raise bad_input(f"{name!r} is no name for a family.", hint="Letters, digits, '.', '_' and '-' will do.")
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", name) or len(name) > _NAME_MAX:
+        hint = f"Use at most {_NAME_MAX} letters, digits, '.', '_' and '-'."
+        raise bad_input(f"{one_line(name)[: _NAME_MAX + 1]!r} is no name for a family.", hint=hint)
     file = application.paths.families / f"{name}.toml"
-    if file.exists():
-        raise bad_input(f"{file} is there already.", hint="Edit it, or take another name.")
-    try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(skeleton(name, application.registry.get(name)), encoding="utf-8")
-    except OSError as error:
-        raise bad_input(f"{file} cannot be written.", detail=str(error)) from error
+    private_dir(file.parent)
+    write_new(file, skeleton(name, application.registry.get(name)).encode())
     note("Edit it, then look at `vlmtui models show` and `vlmtui prompt` of it.")
-    print(file)
+    if arguments.json:
+        print_json({"family": name, "file": str(file)})
+    else:
+        print(file)
     return 0

@@ -11,10 +11,11 @@ from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import TextIO
 
+from vlmtui.cli.streams import drop, is_utf8
 from vlmtui.config.duration import describe_duration
 from vlmtui.domain.engine import LoadProgress
 from vlmtui.errors import VlmtuiError
-from vlmtui.ui.text import one_line, visible
+from vlmtui.text import one_line, visible
 
 _TICK_S = 0.2
 _CLEAR = "\r\x1b[K"
@@ -33,12 +34,21 @@ def write_answer(text: str) -> None:
 
 
 def note(text: str) -> None:
-    """A line on stderr."""
-    print(visible(text), file=sys.stderr, flush=True)
+    """Write a line on stderr; where that fails, the command goes on without it."""
+    write_notice(sys.stderr, f"{visible(text)}\n")
+
+
+def write_notice(stream: TextIO, text: str) -> None:
+    """Write what no command depends on: a stream that does not take it is dropped."""
+    try:
+        stream.write(text)
+        stream.flush()
+    except OSError:
+        drop(stream.fileno())
 
 
 def print_error(error: VlmtuiError) -> None:
-    """What happened, the technical part, what to do."""
+    """Write an error on stderr: what happened, the detail, what to do."""
     note(f"vlmtui: {error.message}")
     if error.detail:
         note("".join(f"    {line}\n" for line in error.detail.splitlines()).rstrip())
@@ -47,10 +57,11 @@ def print_error(error: VlmtuiError) -> None:
 
 
 def print_json(value: object) -> None:
-    """One JSON value, token ids on one line; plain ASCII on a terminal, where other characters may be hostile."""
+    """One JSON value, token ids on one line; plain ASCII on a terminal, where other characters may be hostile, and
+    where stdout does not take every character."""
     import json  # the app's start needs none
 
-    text = json.dumps(value, indent=2, ensure_ascii=is_tty(sys.stdout))
+    text = json.dumps(value, indent=2, ensure_ascii=is_tty(sys.stdout) or not is_utf8())
     print(re.sub(_NUMBERS, lambda match: " ".join(match[0].split()).replace("[ ", "[").replace(" ]", "]"), text))
 
 
@@ -61,13 +72,13 @@ def print_warnings(warnings: Iterable[VlmtuiError]) -> None:
 
 
 def stay_note(model: str, keep_alive_s: float | None) -> str:
-    """That a model stays loaded, and how to free it."""
+    """Write that a model stays loaded, and how to free it."""
     stays = "until it is stopped" if keep_alive_s is None else f"for {describe_duration(keep_alive_s)}"
     return f"{model} stays loaded {stays}; `vlmtui stop {model}` frees it now."
 
 
 def print_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Columns as wide as what stands in them."""
+    """Print rows in columns, each as wide as its widest cell."""
     shown = [[one_line(cell) for cell in row] for row in (head, *rows)]
     widths = [max(map(len, column)) for column in zip(*shown, strict=True)]
     for row in shown:
@@ -89,7 +100,7 @@ class LoadLine:
         share = "" if progress.fraction is None else f" {progress.fraction:.0%}"
         self._detail = share + (f" ({one_line(progress.detail)})" if progress.detail else "")
         if not self._updates and progress.stage != self._stage:
-            self._stream.write(f"loading {one_line(self._name)}: {progress.stage}\n")
+            write_notice(self._stream, f"loading {one_line(self._name)}: {progress.stage}\n")
         self._stage = progress.stage
         self._draw()
 
@@ -104,8 +115,7 @@ class LoadLine:
             with suppress(asyncio.CancelledError):
                 await ticker
             if self._updates:
-                self._stream.write(_CLEAR)
-                self._stream.flush()
+                write_notice(self._stream, _CLEAR)
 
     async def _tick(self) -> None:
         while True:
@@ -121,5 +131,4 @@ class LoadLine:
             width = 80
         elapsed = time.monotonic() - self._started
         text = f"loading {one_line(self._name)}: {self._stage or 'starting'}{self._detail} · {elapsed:.0f} s"
-        self._stream.write(_CLEAR + text[: max(1, width - 1)])
-        self._stream.flush()
+        write_notice(self._stream, _CLEAR + text[: max(1, width - 1)])

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any, Self, TypeAlias
 
 from vlmtui import __version__
-from vlmtui.cli.ask_parser import add_ask, add_media
+
+_ITEMS_MAX = 10_000
 
 _EPILOG = """\
 exit codes: 0 fine, 1 failed, 2 bad usage or bad input, 128 + n ended by signal n (130: Ctrl+C)
@@ -21,8 +23,8 @@ _APP_ONLY = ("continue", "resume")
 _APP_FLAGS = frozenset({"--data-dir", "--resume", *(f"--{name.replace('_', '-')}" for name in APP_OPTIONS)})
 """Options of the app that take a value."""
 
-if TYPE_CHECKING:
-    _Commands: TypeAlias = argparse._SubParsersAction[argparse.ArgumentParser]
+Fill: TypeAlias = Callable[[argparse.ArgumentParser], None]
+"""Adds the arguments of a command."""
 
 
 class _Parser(argparse.ArgumentParser):
@@ -37,6 +39,33 @@ class _Parser(argparse.ArgumentParser):
             help="keep everything below this folder, as VLMTUI_DATA_DIR says it",
         )
 
+    def _print_message(self, message: str, file: Any = None) -> None:
+        """argparse passes over what stdout does not take; that is an error here."""
+        if file is sys.stdout:
+            file.write(message)
+        else:
+            super()._print_message(message, file)
+
+
+class CommandParser(_Parser):
+    """The parser of a command. `fill` adds its arguments before they are needed: most of the time of `vlmtui --help`
+    would go into those of all commands."""
+
+    def __init__(self, *, fill: Fill | None = None, **options: Any) -> None:
+        super().__init__(**options)
+        self._fill = fill
+
+    def filled(self) -> Self:
+        """The parser with its arguments."""
+        fill, self._fill = self._fill, None
+        if fill is not None:
+            fill(self)
+        return self
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """As argparse's."""
+        return super(CommandParser, self.filled()).parse_known_args(args, namespace)
+
 
 def parser_for(words: Sequence[str]) -> argparse.ArgumentParser:
     """The parser of a command line. The commands take longer to make than all else of it, so that opening the app goes
@@ -49,20 +78,24 @@ def parser_for(words: Sequence[str]) -> argparse.ArgumentParser:
 
 
 def make_parser() -> argparse.ArgumentParser:
-    """The parser with all commands."""
+    """The parser with all commands, whose arguments are added once they are needed."""
     parser = _make_app_parser()
     parser.set_defaults(command="app")
-    commands = parser.add_subparsers(title="commands", metavar="COMMAND")
-    add_ask(commands)
-    _add_models(commands)
-    _add_prompt(commands)
-    _add_conversations(commands)
-    _add_export(commands)
-    _add_import(commands)
-    _add_config(commands)
-    _add_doctor(commands)
-    _add_ps(commands)
-    _add_stop(commands)
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", parser_class=CommandParser)
+    for name, told, fill in (
+        ("ask", "ask one question and print the answer", _fill_ask),
+        ("models", "list the models that are known; show one; begin a record of your own", _fill_models),
+        ("prompt", "print what a model would be sent; no engine is needed", _fill_prompt),
+        ("conversations", "list the conversations that are kept", _fill_conversations),
+        ("export", "write conversations as Markdown, HTML, JSON or OpenAI messages", _fill_export),
+        ("import", "read exported conversations", _fill_import),
+        ("config", "show where files live, and the settings in force", _fill_config),
+        ("engines", "list the engines; install, verify, add or remove one", _fill_engines),
+        ("doctor", "find out whether this machine is fit", _fill_doctor),
+        ("ps", "list the models that are loaded", _fill_ps),
+        ("stop", "unload a model and free its memory", _fill_stop),
+    ):
+        commands.add_parser(name, help=told, fill=fill).set_defaults(command=name)
     return parser
 
 
@@ -111,16 +144,24 @@ def _make_app_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _add_models(commands: _Commands) -> None:
-    models = commands.add_parser(
-        "models",
-        help="list the models that are known; show one; begin a record of your own",
-        description="List the families of models that are known, and whether they run here.",
-    )
+def _fill_ask(ask: argparse.ArgumentParser) -> None:
+    from vlmtui.cli.ask_parser import fill_ask
+
+    fill_ask(ask)
+
+
+def _fill_engines(engines: argparse.ArgumentParser) -> None:
+    from vlmtui.cli.engines_parser import fill_engines
+
+    fill_engines(engines)
+
+
+def _fill_models(models: argparse.ArgumentParser) -> None:
+    models.description = "List the families of models that are known, and whether they run here."
     models.add_argument("--json", action="store_true", help="print a JSON array")
     models.add_argument("--modality", choices=("image", "video"), help="only those that take it")
     models.add_argument("--runnable", action="store_true", help="only those that the installed vLLM runs")
-    models.set_defaults(command="models", action="list")
+    models.set_defaults(action="list")
     actions = models.add_subparsers(metavar="ACTION")
     show = actions.add_parser("show", help="the whole record of a family, resolved", description="Print a record.")
     show.add_argument("name", metavar="FAMILY", help="a family, a repository id or a local folder")
@@ -129,28 +170,28 @@ def _add_models(commands: _Commands) -> None:
     new = actions.add_parser(
         "new",
         help="write the commented skeleton of a record into the folder of your own",
-        description="Write a commented record; of a known family, one that changes some of it.",
+        description="Write a commented record; for a known family, one that overrides parts of it.",
     )
     new.add_argument("name", metavar="FAMILY", help="the family's name")
+    new.add_argument("--json", action="store_true", help="print one JSON object")
     new.set_defaults(action="new")
 
 
-def _add_prompt(commands: _Commands) -> None:
-    prompt = commands.add_parser(
-        "prompt",
-        help="print what a model would be sent; no engine is needed",
-        description="Print the raw prompt or the messages of one question, as `ask` and the app would send them. With "
-        "files, also about how many tokens each of them takes, estimated by the model's record.",
+def _fill_prompt(prompt: argparse.ArgumentParser) -> None:
+    from vlmtui.cli.ask_parser import add_media
+
+    prompt.description = (
+        "Print the raw prompt or the messages of one question, as `ask` and the app would send them. With "
+        "files, also about how many tokens each of them takes, estimated by the model's record."
     )
     prompt.add_argument("family", metavar="FAMILY", help="a family, a repository id or a local folder")
     prompt.add_argument("question", metavar="QUESTION", help="the question; - reads it from stdin")
     add_media(prompt)
-    prompt.add_argument("--images", type=_count, default=0, metavar="N", help="with so many images that are not there")
-    prompt.add_argument("--videos", type=_count, default=0, metavar="N", help="with so many videos that are not there")
+    prompt.add_argument("--images", type=_item_count, default=0, metavar="N", help="with so many absent images")
+    prompt.add_argument("--videos", type=_item_count, default=0, metavar="N", help="with so many absent videos")
     prompt.add_argument("--mode", choices=("raw", "chat"), default="raw", help="the raw prompt, or messages (raw)")
     prompt.add_argument("--system", metavar="S", dest="system_prompt", help="the system prompt")
     prompt.add_argument("--json", action="store_true", help="print one JSON object")
-    prompt.set_defaults(command="prompt")
 
 
 def _count(text: str) -> int:
@@ -160,24 +201,25 @@ def _count(text: str) -> int:
     return count
 
 
-def _add_conversations(commands: _Commands) -> None:
-    conversations = commands.add_parser(
-        "conversations",
-        help="list the conversations that are kept",
-        description="List the conversations: pinned ones first, then the last changed first.",
-    )
+def _item_count(text: str) -> int:
+    """As many as a prompt may have; each costs time and memory."""
+    count = _count(text)
+    if count > _ITEMS_MAX:
+        raise argparse.ArgumentTypeError(f"{text}: at most {_ITEMS_MAX:,}")
+    return count
+
+
+def _fill_conversations(conversations: argparse.ArgumentParser) -> None:
+    conversations.description = "List the conversations: pinned ones first, then the last changed first."
     conversations.add_argument("query", metavar="QUERY", nargs="?", help="only those that have these words")
     conversations.add_argument("--limit", type=_count, default=50, metavar="N", help="at most so many (50); 0: all")
     conversations.add_argument("--json", action="store_true", help="print a JSON array")
-    conversations.set_defaults(command="conversations")
 
 
-def _add_export(commands: _Commands) -> None:
-    export = commands.add_parser(
-        "export",
-        help="write conversations as Markdown, HTML, JSON or OpenAI messages",
-        description="Write a conversation to stdout or to a file. JSON is complete, and `vlmtui import` reads it; "
-        "the others hold the branch that is shown. Beside a Markdown or JSON file stands a folder with its media.",
+def _fill_export(export: argparse.ArgumentParser) -> None:
+    export.description = (
+        "Write a conversation to stdout or to a file. JSON is complete, and `vlmtui import` reads it; "
+        "the others hold the branch that is shown. Beside a Markdown or JSON file stands a folder with its media."
     )
     which = export.add_mutually_exclusive_group(required=True)
     which.add_argument("id", metavar="ID", nargs="?", help="as `vlmtui conversations` shows it; its beginning will do")
@@ -186,27 +228,26 @@ def _add_export(commands: _Commands) -> None:
         "--format", choices=("md", "html", "json", "openai"), help="(default: by the file's name, or md)"
     )
     export.add_argument("-o", "--output", metavar="FILE|FOLDER", help="where to; an existing file is replaced")
-    export.set_defaults(command="export")
+    export.add_argument(
+        "--paths",
+        action="store_true",
+        help="JSON and OpenAI: name files and local models with their folders",
+    )
+    export.add_argument("--json", action="store_true", help="print a JSON array of what was written; needs -o")
 
 
-def _add_import(commands: _Commands) -> None:
-    reading = commands.add_parser(
-        "import",
-        help="read exported conversations",
-        description="Add conversations that `vlmtui export --format json` has written, and print their new ids. "
-        "Nothing is overwritten.",
+def _fill_import(reading: argparse.ArgumentParser) -> None:
+    reading.description = (
+        "Add conversations that `vlmtui export --format json` has written, and print their new ids. "
+        "Nothing is overwritten."
     )
     reading.add_argument("files", metavar="FILE", nargs="+", help="the JSON document; its media lie beside it or in it")
-    reading.set_defaults(command="import")
+    reading.add_argument("--json", action="store_true", help="print a JSON array of the new conversations")
 
 
-def _add_config(commands: _Commands) -> None:
-    config = commands.add_parser(
-        "config",
-        help="show where files live, and the settings in force",
-        description="Show where files live, or the settings in force and where each comes from.",
-    )
-    config.set_defaults(command="config", action=None, json=False)
+def _fill_config(config: argparse.ArgumentParser) -> None:
+    config.description = "Show where files live, or the settings in force and where each comes from."
+    config.set_defaults(action=None, json=False)
     actions = config.add_subparsers(metavar="ACTION")
     for name, text in (
         ("paths", "the folders and files of vlmtui"),
@@ -217,30 +258,22 @@ def _add_config(commands: _Commands) -> None:
         action.set_defaults(action=name)
 
 
-def _add_doctor(commands: _Commands) -> None:
-    doctor = commands.add_parser(
-        "doctor",
-        help="find out whether this machine is fit",
-        description="Look at Python, terminal, vLLM, torch, GPUs, memory, disk and hub; then load the bundled model, "
-        "ask it one question about a bundled picture, and check the answer. Exit code 1 when something fails.",
+def _fill_doctor(doctor: argparse.ArgumentParser) -> None:
+    doctor.description = (
+        "Look at Python, terminal, vLLM, torch, GPUs, memory, disk and hub; then load the bundled model, "
+        "ask it one question about a bundled picture, and check the answer. Exit code 1 when something fails."
     )
     doctor.add_argument("--json", action="store_true", help="print one JSON object")
-    doctor.set_defaults(command="doctor")
 
 
-def _add_ps(commands: _Commands) -> None:
-    ps = commands.add_parser("ps", help="list the models that are loaded", description="List the running workers.")
+def _fill_ps(ps: argparse.ArgumentParser) -> None:
+    ps.description = "List the running workers."
     ps.add_argument("--json", action="store_true", help="print a JSON array")
-    ps.set_defaults(command="ps")
 
 
-def _add_stop(commands: _Commands) -> None:
-    stop = commands.add_parser(
-        "stop",
-        help="unload a model and free its memory",
-        description="End the worker of a model, loading or not, with every process of it.",
-    )
+def _fill_stop(stop: argparse.ArgumentParser) -> None:
+    stop.description = "End the worker of a model, loading or not, with every process of it."
     which = stop.add_mutually_exclusive_group()
     which.add_argument("model", metavar="MODEL", nargs="?", help="its name or pid as `vlmtui ps` shows it")
     which.add_argument("--all", action="store_true", help="every model")
-    stop.set_defaults(command="stop")
+    stop.add_argument("--json", action="store_true", help="print a JSON array of what was stopped")

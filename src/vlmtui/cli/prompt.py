@@ -1,4 +1,4 @@
-"""`vlmtui prompt`: what would be sent, without an engine."""
+"""`vlmtui prompt`: print the prompt that would be sent, without an engine."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from collections.abc import Mapping
 import msgspec
 
 from vlmtui.bootstrap import build
-from vlmtui.cli.attachments import placed, staged
+from vlmtui.cli.attachments import stage_attachments, user_turn_with_placed
 from vlmtui.cli.output import note, print_json, print_warnings
 from vlmtui.cli.questions import read_question
 from vlmtui.domain.attachment import Attachment, Modality
 from vlmtui.domain.conversation import Text, Turn, system_turn
-from vlmtui.domain.engine import ChatPrompt, MessagesPrompt, RawPrompt
+from vlmtui.domain.prompt import ChatPrompt, MessagesPrompt, RawPrompt
 from vlmtui.domain.sampling import Sampling
-from vlmtui.engine.session import make_request
-from vlmtui.media.describe import describe
+from vlmtui.media.describe import attachment_line
 from vlmtui.registry.estimate import estimated_tokens
 from vlmtui.registry.match import Model, engine_args_of, resolve
-from vlmtui.registry.routes import closed
-from vlmtui.ui.text import visible
+from vlmtui.registry.routes import why_closed
+from vlmtui.session.generation import make_request
+from vlmtui.text import visible
 
 
 def prompt(arguments: argparse.Namespace) -> int:
@@ -30,14 +30,14 @@ def prompt(arguments: argparse.Namespace) -> int:
     print_warnings(application.registry.warnings)
     model = resolve(application.registry, arguments.family)
     question = read_question(arguments.question)
-    attachments = staged(
+    attachments = stage_attachments(
         application.paths, arguments.media or (), num_frames=model.spec.num_frames, many=arguments.many
     )
     estimates = [(item, estimated_tokens(model.family, item)) for item in attachments]
     absent: dict[Modality, int] = {"image": arguments.images, "video": arguments.videos}
     attachments += [_stand_in(kind, number) for kind, count in absent.items() for number in range(1, count + 1)]
     counts = Counter(item.modality for item in attachments)
-    asked = placed(question, attachments)
+    asked = user_turn_with_placed(question, attachments)
     system = application.settings.system_prompt
     turns = [system_turn(system), asked] if system else [asked]
     request = make_request(model.family, turns, model.family.sampling or Sampling(), mode=arguments.mode)
@@ -46,11 +46,11 @@ def prompt(arguments: argparse.Namespace) -> int:
         estimated = [_estimate_json(item, tokens) for item, tokens in estimates]
         print_json(_as_json(model, shown, request.sampling, counts) | ({"attachments": estimated} if estimated else {}))
         return 0
-    if error := closed(model.family):
+    if error := why_closed(model.family):
         note(f"note: {error}")
     for item, tokens in estimates:
         about = f"about {tokens:,} tokens, estimated by the record" if tokens is not None else "the record does not say"
-        note(f"{describe(item)} · {about}")
+        note(f"{attachment_line(item)} · {about}")
     match shown:
         case RawPrompt(text=text):
             print(visible(text))

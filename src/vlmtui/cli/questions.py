@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import sys
-
+from vlmtui.cli.inputs import TEXT_BYTES_MAX, read_input
 from vlmtui.errors import ErrorKind, VlmtuiError, bad_input
 
 
@@ -11,7 +10,7 @@ def read_question(given: str) -> str:
     """The question, from stdin for `-`. Raises VlmtuiError where there is none."""
     if given == "-":
         try:
-            given = sys.stdin.buffer.read().decode().rstrip("\n")
+            given = read_input("-", bytes_max=TEXT_BYTES_MAX).decode().rstrip("\n")
         except UnicodeDecodeError as error:
             raise bad_input("The question on stdin is not UTF-8 text.", detail=str(error)) from error
     try:

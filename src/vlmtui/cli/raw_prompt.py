@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable
-from pathlib import Path
 
+from vlmtui.cli.inputs import TEXT_BYTES_MAX, read_input
 from vlmtui.cli.output import note
-from vlmtui.domain.engine import EngineInfo, RawPrompt
+from vlmtui.domain.engine import EngineInfo
+from vlmtui.domain.prompt import RawPrompt
 from vlmtui.errors import ErrorKind, VlmtuiError, bad_input
 from vlmtui.inspection.findings import Finding, FindingKind
-from vlmtui.inspection.guard import check_raw
+from vlmtui.inspection.raw_prompt_check import check_raw
 from vlmtui.registry.schema import Family
 
 _NEVER = frozenset({FindingKind.TOO_FEW, FindingKind.NOT_TAKEN})
@@ -24,12 +24,9 @@ def read_raw_prompt(given: str) -> str:
     else:
         name = given[1:]
         try:
-            data = sys.stdin.buffer.read() if name == "-" else Path(name).read_bytes()
-            text = data.decode()
+            text = read_input(name, bytes_max=TEXT_BYTES_MAX).decode()
         except UnicodeDecodeError as error:
             raise bad_input(f"The raw prompt in {name} is not UTF-8 text.", detail=str(error)) from error
-        except (OSError, ValueError) as error:
-            raise bad_input(f"The raw prompt {name} cannot be read.", detail=str(error)) from error
     if not text.strip():
         raise VlmtuiError(ErrorKind.BAD_USAGE, "The raw prompt is empty.")
     return text

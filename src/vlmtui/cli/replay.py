@@ -8,18 +8,20 @@ from pathlib import Path
 
 import msgspec
 
-from vlmtui.cli.asking import Asked, Asking, answers_of, opened, prepare
+from vlmtui.cli.ask_engine import AskSetup, prepare, ready_engine
+from vlmtui.cli.inputs import DOCUMENT_BYTES_MAX, read_input
 from vlmtui.cli.interrupts import run_interruptible
 from vlmtui.cli.output import note, print_json
-from vlmtui.cli.results import answer_json, attachments_of, compared, export, tokens_json
-from vlmtui.domain.engine import EngineInfo, GenerateRequest
-from vlmtui.domain.text import visible
-from vlmtui.engine.session import Answer, new_request_id
+from vlmtui.cli.results import answer_json, tokens_json, write_comparison
+from vlmtui.domain.engine import EngineInfo
+from vlmtui.domain.prompt import attachments_of
 from vlmtui.errors import bad_input
 from vlmtui.inspection.answer_diff import AnswerDiff, answer_diff
-from vlmtui.inspection.made import with_paths
 from vlmtui.inspection.replay import Comparison, MediaRecord, Side, from_json
-from vlmtui.store import blobs
+from vlmtui.session.generation import Answer
+from vlmtui.session.lanes import Lane, Lanes, LaneSpec, recorded_specs
+from vlmtui.store.media_files import keep, place
+from vlmtui.text import visible
 
 _SUFFIXES = {"image/png": ".png", "image/jpeg": ".jpg"}
 
@@ -27,29 +29,32 @@ _SUFFIXES = {"image/png": ".png", "image/jpeg": ".jpg"}
 def replay(arguments: argparse.Namespace) -> int:
     """0: the answers are the same; 1: one is not. Raises VlmtuiError(BAD_INPUT) for a document that cannot be run."""
     comparison = _read(Path(arguments.replay))
-    asking = prepare(arguments, comparison.model)
-    media = asking.application.paths.media
-    records = [*comparison.attachments]
-    paths = {item.sha256: str(_kept(media, item)) for item in records}
-    asked = [_asked(comparison, side, paths) for side in comparison.sides]
-    return run_interruptible(lambda: _replay(asking, comparison, asked, arguments))
+    setup = prepare(arguments, comparison.model)
+    media = setup.application.paths.media
+    paths = {item.sha256: str(_stored(media, item)) for item in comparison.attachments}
+    specs = recorded_specs(comparison, paths)
+    return run_interruptible(lambda: _replay(setup, comparison, specs, arguments))
 
 
-async def _replay(asking: Asking, comparison: Comparison, asked: Sequence[Asked], arguments: argparse.Namespace) -> int:
-    async with opened(asking) as (engine, info, load_s):
-        answers = await answers_of(engine, asked, show=False)
+async def _replay(
+    setup: AskSetup, comparison: Comparison, specs: Sequence[LaneSpec], arguments: argparse.Namespace
+) -> int:
+    async with ready_engine(setup) as (engine, info, load_s):
+        lanes = Lanes([Lane(spec, engine) for spec in specs])
+        await lanes.run()
+        answers = [lane.answer for lane in lanes]
         for answer in answers:
             if answer.failure is not None:
                 raise answer.failure.error()
         if arguments.export is not None:
-            again = compared(info, asked, answers, generation_prompt=asking.model.family.raw.generation_prompt)
-            export(arguments.export, again, attachments_of(asked[0].request.prompt))
+            again = lanes.document(generation_prompt=setup.model.family.raw.generation_prompt)
+            write_comparison(arguments.export, again, attachments_of(specs[0].request.prompt))
     differences = [_difference(side, answer) for side, answer in zip(comparison.sides, answers, strict=True)]
     same = [difference.identical and difference.first_divergence is None for difference in differences]
     if not all(same):
         _tell_other_engine(comparison, info)
-    if asking.as_json:
-        name = asking.model.spec.name
+    if setup.as_json:
+        name = setup.model.spec.name
         found = [
             {
                 "label": _title(side),
@@ -71,11 +76,7 @@ async def _replay(asking: Asking, comparison: Comparison, asked: Sequence[Asked]
 
 
 def _read(path: Path) -> Comparison:
-    try:
-        data = path.read_bytes()
-    except (OSError, ValueError) as error:
-        raise bad_input(f"{path} cannot be read.", detail=str(error)) from error
-    comparison = from_json(data)
+    comparison = from_json(read_input(str(path), bytes_max=DOCUMENT_BYTES_MAX))
     known = {item.sha256 for item in comparison.attachments}
     for side in comparison.sides:
         if side.request is None:
@@ -86,34 +87,17 @@ def _read(path: Path) -> Comparison:
     return comparison
 
 
-def _kept(media: Path, item: MediaRecord) -> Path:
-    """The attachment's file: kept from the document's own bytes, or found by its hash among those that are kept."""
+def _stored(media: Path, item: MediaRecord) -> Path:
+    """The attachment's file: written from the document's own bytes, or found by its hash among the stored ones."""
     content = item.content
     if content is not None:
-        try:
-            return blobs.keep(media, item.sha256, _SUFFIXES.get(item.media_type, ""), content)
-        except OSError as error:
-            raise bad_input(f"{visible(item.name)} cannot be kept in {media}.", detail=str(error)) from error
-    folder = blobs.place(media, item.sha256, "").parent
+        return keep(media, item.sha256, _SUFFIXES.get(item.media_type, ""), content)
+    folder = place(media, item.sha256, "").parent
     found = sorted(folder.glob(f"{item.sha256}*")) if folder.is_dir() else []
     if not found:
         message = f"{visible(item.name)} is neither in the document nor among the files that are kept here."
         raise bad_input(message, detail=f"sha256 {item.sha256}", hint="Attach the same file once, and try again.")
     return found[0]
-
-
-def _asked(comparison: Comparison, side: Side, paths: dict[str, str]) -> Asked:
-    assert side.request is not None
-    sampling = comparison.sampling
-    if side.seed is not None:
-        sampling = msgspec.structs.replace(sampling, seed=side.seed)
-    if side.temperature is not None:
-        sampling = msgspec.structs.replace(sampling, temperature=side.temperature)
-    top = max((len(one.top) for one in side.logprobs), default=0) if side.logprobs else None
-    request = GenerateRequest(
-        request_id=new_request_id(), prompt=with_paths(side.request, paths), sampling=sampling, logprobs=top
-    )
-    return Asked(side.mode, request, _title(side), seed=side.seed, temperature=side.temperature)
 
 
 def _difference(side: Side, answer: Answer) -> AnswerDiff:
@@ -141,13 +125,17 @@ def _tell(side: Side, answer: Answer, difference: AnswerDiff, *, is_same: bool) 
 def _tell_other_engine(comparison: Comparison, info: EngineInfo) -> None:
     """What was different about the engine."""
     pairs = (
-        ("vLLM", comparison.vllm_version, info.vllm_version),
+        ("the engine", _engine_of(comparison), _engine_of(info)),
         ("the weights' revision", comparison.revision, info.revision),
         ("the engine's arguments", comparison.engine_args, info.engine_args),
     )
     for name, then, now in pairs:
         if msgspec.json.encode(then) != msgspec.json.encode(now):
             note(f"note: {name} was {then}, and is {now}.")
+
+
+def _engine_of(what: Comparison | EngineInfo) -> str:
+    return f"{what.engine} {what.engine_version}"
 
 
 def _title(side: Side) -> str:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import argparse
 import asyncio
 
-from vlmtui.bootstrap import build_host
+from vlmtui.bootstrap import build_workers
 from vlmtui.cli.output import note, print_json, print_table
 from vlmtui.config.duration import describe_duration
-from vlmtui.engine.found import FoundWorker
+from vlmtui.engine.local.worker_info import WorkerInfo
 from vlmtui.errors import ErrorKind, VlmtuiError
 
 _GIB = 2**30
@@ -16,7 +16,7 @@ _DEAF = "not answering"
 
 
 def ps(arguments: argparse.Namespace) -> int:
-    found = asyncio.run(build_host().found())
+    found = asyncio.run(build_workers().found())
     if arguments.json:
         print_json([_as_json(worker) for worker in found])
     elif not found:
@@ -35,28 +35,30 @@ def stop(arguments: argparse.Namespace) -> int:
 
 
 async def _stop(arguments: argparse.Namespace) -> int:
-    host = build_host()
-    found = await host.found()
+    workers = build_workers()
+    found = await workers.found()
     wanted = found if arguments.all else [worker for worker in found if _is_called(worker, arguments.model)]
     if not wanted and not arguments.all:
         running = ", ".join(worker.name for worker in found)
         message = f"No running model is called {arguments.model!r}."
         raise VlmtuiError(ErrorKind.MODEL_UNKNOWN, message, hint=f"Running: {running or 'none'}.")
     for worker in wanted:
-        await host.stop_worker(worker.endpoint)
+        await workers.stop(worker.endpoint)
         note(f"{worker.name} (pid {worker.pid}) was stopped.")
+    if arguments.json:
+        print_json([{"model": worker.name, "pid": worker.pid} for worker in wanted])
     if not wanted:
         note("No model is loaded.")
     return 0
 
 
-def _is_called(worker: FoundWorker, name: str) -> bool:
+def _is_called(worker: WorkerInfo, name: str) -> bool:
     specs = [known.spec for known in (worker.status, worker.record) if known is not None]
     names = {text for spec in specs for text in (spec.name, spec.model, spec.family)}
     return name in names or name in (str(worker.pid), worker.endpoint.worker_id)
 
 
-def _row(worker: FoundWorker) -> list[str]:
+def _row(worker: WorkerInfo) -> list[str]:
     status = worker.status
     if status is None:
         return [worker.name, str(worker.pid), _DEAF, "", "", "", "", "", ""]
@@ -73,7 +75,7 @@ def _row(worker: FoundWorker) -> list[str]:
     ]
 
 
-def _as_json(worker: FoundWorker) -> dict[str, object]:
+def _as_json(worker: WorkerInfo) -> dict[str, object]:
     status = worker.status
     return {
         "model": worker.name,

@@ -1,10 +1,10 @@
-"""How long: `5m`, `90s`, `1h30m`, `0`, `forever`."""
+"""Durations as text: `5m`, `90s`, `1h30m`, `30d`, `0`, `forever`."""
 
 from __future__ import annotations
 
 from vlmtui.errors import ErrorKind, VlmtuiError
 
-_UNITS = {"h": 3600.0, "m": 60.0, "s": 1.0}
+_UNITS = {"d": 86400.0, "h": 3600.0, "m": 60.0, "s": 1.0}
 _FOREVER = ("forever", "-1")
 _NAMES = ((3600.0, "hour"), (60.0, "minute"), (1.0, "second"))
 
@@ -24,7 +24,7 @@ def parse_duration(text: str) -> float | None:
             number += char
     if number:
         message = f"{text!r} is not a duration."
-        raise VlmtuiError(ErrorKind.BAD_USAGE, message, hint="Write 5m, 90s, 1h30m, 0 or forever.")
+        raise VlmtuiError(ErrorKind.BAD_USAGE, message, hint="Write 5m, 90s, 1h30m, 30d, 0 or forever.")
     return seconds
 
 

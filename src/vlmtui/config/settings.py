@@ -1,6 +1,7 @@
 """The settings: defaults, then `config.toml`, then `VLMTUI_*` in the environment, then the command line."""
 
 import difflib
+import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Literal
@@ -11,9 +12,12 @@ from vlmtui.config.duration import parse_duration
 from vlmtui.domain.sampling import Sampling
 from vlmtui.errors import VlmtuiError, bad_input
 from vlmtui.paths import Paths
+from vlmtui.reading import parse_toml, read_whole
 
 Graphics = Literal["auto", "kitty", "sixel", "halfcell", "off"]
 ENVIRONMENT_PREFIX = "VLMTUI_"
+_ONLY_IN_FILE = frozenset({"keys"})
+_BYTES_MAX = 1_000_000
 
 
 class SamplingSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -23,6 +27,16 @@ class SamplingSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     """0 is greedy: always the likeliest token."""
     top_p: float | None = None
     """Share of the probability mass to choose from, above 0 up to 1."""
+    top_k: int | None = None
+    """Choose from so many of the likeliest tokens; 0: from all."""
+    min_p: float | None = None
+    """Leave out tokens below this share of the likeliest token's probability, 0 to 1."""
+    repetition_penalty: float | None = None
+    """Above 1: tokens that were seen before, in the prompt or the answer, come less often."""
+    presence_penalty: float | None = None
+    """−2 to 2; above 0: tokens that are in the answer already come less often."""
+    frequency_penalty: float | None = None
+    """−2 to 2; above 0: the more often a token is in the answer, the less it comes."""
     max_tokens: int | None = None
     """The longest answer, in tokens."""
     seed: int | None = None
@@ -41,6 +55,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """The model that is used when none is named: a family, a repository id or a local folder."""
     keep_alive: str = "5m"
     """How long a loaded model stays after its last user has gone: `5m`, `90s`, `0` (unload at once), `forever`."""
+    keep_deleted: str = "30d"
+    """How long a deleted conversation can be restored, until it leaves the disk with its media: `30d`, `forever`."""
     hang_s: float = 30.0
     """A loaded engine that shows no sign of life for so many seconds is said to hang; 0: never."""
     graphics: Graphics = "auto"
@@ -51,11 +67,19 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """What a new conversation's system prompt is; empty: none."""
     sampling: SamplingSettings = SamplingSettings()
     """How tokens are chosen."""
+    keys: dict[str, object] = {}
+    """Other keys for actions, by the action's id: `attach = "ctrl+a"`, a list of keys, or `""` for none. Which actions
+    and keys there are, the interface knows: what is wrong is told there, and stops nothing."""
 
     @property
     def keep_alive_s(self) -> float | None:
         """`keep_alive` in seconds; None: for ever."""
         return parse_duration(self.keep_alive)
+
+    @property
+    def keep_deleted_s(self) -> float | None:
+        """`keep_deleted` in seconds; None: for ever."""
+        return parse_duration(self.keep_deleted)
 
 
 def config_file(paths: Paths) -> Path:
@@ -74,7 +98,7 @@ def load_settings(
     settings = _with(settings, _read(file), str(file))
     for name in setting_names():
         variable = _variable(name)
-        if value := environment.get(variable):
+        if name not in _ONLY_IN_FILE and (value := environment.get(variable)):
             settings = _with(settings, _nested(name, value), variable, strict=False)
     for name in setting_names():
         option = (command_line or {}).get(name.rpartition(".")[2])
@@ -92,7 +116,7 @@ def sources(paths: Paths, environment: Mapping[str, str]) -> dict[str, str]:
         value: object = given
         for part in name.split("."):
             value = value.get(part) if isinstance(value, dict) else None
-        if environment.get(_variable(name)):
+        if name not in _ONLY_IN_FILE and environment.get(_variable(name)):
             found[name] = _variable(name)
         elif value is not None:
             found[name] = str(file)
@@ -105,17 +129,15 @@ def _variable(name: str) -> str:
 
 
 def _read(file: Path) -> dict[str, object]:
-    try:
-        data = file.read_bytes()
-    except FileNotFoundError:
+    if not os.path.lexists(file):
         return {}
-    except OSError as error:
-        raise bad_input(f"{file} cannot be read.", detail=str(error)) from error
-    import tomllib  # most users have no such file
-
     try:
-        return tomllib.loads(data.decode())
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        data = read_whole(file, bytes_max=_BYTES_MAX, may_be_empty=True)
+    except VlmtuiError as error:
+        raise bad_input(f"{file} cannot be read: {error.message}", detail=error.detail, hint=error.hint) from error
+    try:
+        return parse_toml(data)
+    except ValueError as error:
         raise bad_input(f"{file} is not valid TOML: {error}.") from error
 
 
@@ -127,10 +149,11 @@ def _with(settings: Settings, given: Mapping[str, object], source: str, *, stric
         made = msgspec.convert(merged, Settings, strict=strict)
     except msgspec.ValidationError as error:
         raise bad_input(f"{source}: {_plainly(error)}.") from error
-    try:
-        parse_duration(made.keep_alive)
-    except VlmtuiError as error:
-        raise bad_input(f"{source}: keep_alive: {error.message}", hint=error.hint) from error
+    for name, duration in (("keep_alive", made.keep_alive), ("keep_deleted", made.keep_deleted)):
+        try:
+            parse_duration(duration)
+        except VlmtuiError as error:
+            raise bad_input(f"{source}: {name}: {error.message}", hint=error.hint) from error
     if not 0 <= made.hang_s < float("inf"):
         raise bad_input(f"{source}: hang_s: not a number of seconds.", hint="30 is usual; 0 turns it off.")
     if problem := made.sampling.over(None).problem():

@@ -1,65 +1,95 @@
-"""Whose code may run: the repositories and revisions that the user has said yes to."""
+"""The code of models that the user allowed to run: of a repository by its commit, of a folder by its files."""
 
 from __future__ import annotations
 
-import contextlib
-import os
-from pathlib import Path
+from collections.abc import Iterable
 
-from vlmtui.errors import bad_input
+import msgspec
+
+from vlmtui.errors import VlmtuiError
+from vlmtui.files import write_private
 from vlmtui.paths import Paths
+from vlmtui.reading import read_json
+from vlmtui.registry.remote_code import RemoteCode
 
 _UNKNOWN = "next"
-"""Stands for the revision of a repository that was not downloaded yet: the first that is seen afterwards."""
+"""Stands for the commit of a repository that was not downloaded yet: the first that is seen afterwards."""
+_BYTES_MAX = 10_000_000
+
+
+class _TrustedFolder(msgspec.Struct, frozen=True):
+    """A yes to the code in a folder."""
+
+    folder: str
+    files: dict[str, str]
+    """SHA-256 by name, as `RemoteCode.files`."""
+    repository: str = ""
+    """`owner/name@commit` of the other repository that the code is taken from."""
 
 
 class TrustStore:
-    """A file of `model@revision` lines in the config folder. A yes holds for one revision of one model only."""
+    """`trusted.json` in the config folder: `model@commit` for a repository, the files' hashes for a folder."""
 
     def __init__(self, paths: Paths) -> None:
         self._file = paths.config / "trusted.json"
 
-    def is_trusted(self, model: str, revision: str | None) -> bool:
-        """Whether the user said yes to this revision (a commit); None: the repository is not downloaded."""
-        known = self._read()
-        if f"{model}@{revision or _UNKNOWN}" in known:
+    def is_trusted(self, code: RemoteCode) -> bool:
+        """Whether the user said yes to this very code."""
+        commits, folders = self._read()
+        if code.files is not None:
+            return _TrustedFolder(code.model, dict(code.files), _other(code)) in folders
+        if _key(code) in commits:
             return True
-        promised = f"{model}@{_UNKNOWN}"
-        if revision is not None and promised in known:
+        promised = f"{code.model}@{_UNKNOWN}"
+        if code.revision is not None and promised in commits:
             # The yes was given before there was anything to name; from now on it names what came.
-            self._write((known - {promised}) | {f"{model}@{revision}"})
+            self._write((commits - {promised}) | {_key(code)}, folders)
             return True
         return False
 
-    def trust(self, model: str, revision: str | None) -> None:
+    def trust(self, code: RemoteCode) -> None:
         """Remember a yes. Raises VlmtuiError where it cannot be stored."""
-        self._write(self._read() | {f"{model}@{revision or _UNKNOWN}"})
+        commits, folders = self._read()
+        if code.files is None:
+            self._write(commits | {_key(code)}, folders)
+        else:
+            others = [one for one in folders if one.folder != code.model]
+            self._write(commits, [*others, _TrustedFolder(code.model, dict(code.files), _other(code))])
 
-    def _read(self) -> set[str]:
-        import json  # the first paint needs none
+    def changes(self, code: RemoteCode) -> tuple[str, ...]:
+        """The names of a folder's files that are not as they were when the user said yes to it; none where he never
+        did."""
+        known = next((one for one in self._read()[1] if one.folder == code.model), None)
+        if known is None or code.files is None:
+            return ()
+        now = code.files
+        changed = {name for name in {*known.files, *now} if known.files.get(name) != now.get(name)}
+        return (*sorted(changed), *([code.repository] if _other(code) != known.repository else []))
 
+    def _read(self) -> tuple[set[str], list[_TrustedFolder]]:
+        """A file that is spoilt holds no yes."""
         try:
-            found = json.loads(self._file.read_bytes())
-        except (OSError, ValueError):
-            return set()
-        return {str(one) for one in found} if isinstance(found, list) else set()
+            found = read_json(self._file, bytes_max=_BYTES_MAX)
+        except VlmtuiError:
+            return set(), []
+        items = found if isinstance(found, list) else []
+        folders = []
+        for one in items:
+            try:
+                folders.append(msgspec.convert(one, _TrustedFolder))
+            except msgspec.ValidationError:
+                continue
+        return {one for one in items if isinstance(one, str)}, folders
 
-    def _write(self, lines: set[str]) -> None:
-        import json
-
-        fresh = self._file.with_suffix(f".{os.getpid()}")
-        try:
-            self._file.parent.mkdir(parents=True, exist_ok=True)
-            fresh.write_text(json.dumps(sorted(lines), indent=1) + "\n", encoding="utf-8")
-            fresh.replace(self._file)
-        except OSError as error:
-            with contextlib.suppress(OSError):
-                fresh.unlink()
-            raise bad_input(f"{self._file} cannot be written.", detail=str(error)) from error
+    def _write(self, commits: set[str], folders: Iterable[_TrustedFolder]) -> None:
+        lines = [*sorted(commits), *(msgspec.to_builtins(one) for one in folders)]
+        write_private(self._file, msgspec.json.format(msgspec.json.encode(lines), indent=1) + b"\n", durable=True)
 
 
-def revision_of(folder: Path | None) -> str | None:
-    """The commit of a snapshot folder of the hub cache; `local` for any other folder; None for none."""
-    if folder is None:
-        return None
-    return folder.name if folder.parent.name == "snapshots" else "local"
+def _key(code: RemoteCode) -> str:
+    other = _other(code)
+    return f"{code.model}@{code.revision or _UNKNOWN}" + (f" {other}" if other else "")
+
+
+def _other(code: RemoteCode) -> str:
+    return f"{code.repository}@{code.repository_revision or _UNKNOWN}" if code.repository else ""

@@ -53,5 +53,7 @@ class Attachment(msgspec.Struct, frozen=True, kw_only=True):
     """Where the file was when it was attached: an absolute path, or a URL. Hostile text, for people only."""
     page: int = 1
     """Of a document of several pages (TIFF), which one this is; from 1."""
+    scaled_from: tuple[int, int] | None = None
+    """Width and height before the user made the picture smaller, however often; None: it is as it came."""
     pages: int = 1
     """How many pages or, of an animation taken as a still image, frames the file has."""

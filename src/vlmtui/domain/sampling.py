@@ -2,13 +2,20 @@
 
 import msgspec
 
+from vlmtui.domain.parameters import PARAMETERS, Number
+
 
 class Sampling(msgspec.Struct, frozen=True, kw_only=True):
-    """How tokens are chosen. None means: leave it to the model's own generation config."""
+    """How tokens are chosen. None means: leave it to the model's own generation config. `PARAMETERS` has the bounds."""
 
     temperature: float | None = 0.0
     """0 is greedy."""
     top_p: float | None = None
+    top_k: int | None = None
+    min_p: float | None = None
+    repetition_penalty: float | None = None
+    presence_penalty: float | None = None
+    frequency_penalty: float | None = None
     max_tokens: int | None = 1024
     """None: as many as the context still holds."""
     seed: int | None = None
@@ -23,12 +30,15 @@ class Sampling(msgspec.Struct, frozen=True, kw_only=True):
 
     def problem(self) -> str | None:
         """What is wrong with the values, in plain words, or None."""
-        if self.temperature is not None and not 0 <= self.temperature <= 2:  # vLLM's own bounds
-            return f"temperature must lie between 0 and 2, not {self.temperature:g}"
-        if self.top_p is not None and not 0 < self.top_p <= 1:
-            return f"top-p must lie above 0 and not above 1, not {self.top_p:g}"
-        if self.max_tokens is not None and self.max_tokens < 1:
-            return f"max tokens must be at least 1, not {self.max_tokens}"
-        if self.seed is not None and not -(2**63) <= self.seed < 2**63:
-            return f"seed must fit 64 bits, not {self.seed}"
-        return None
+        found = (PARAMETERS[name].problem(value) for name, value in self.numbers().items())
+        return next((text for text in found if text), None)
+
+    def numbers(self) -> dict[str, Number]:
+        """The parameters that are set, by their names."""
+        return {name: value for name in PARAMETERS if (value := getattr(self, name)) is not None}
+
+    def described(self) -> list[str]:
+        """The parameters that are set, with their values; the temperature always."""
+        numbers = self.numbers()
+        names = [name for name in PARAMETERS if name in numbers or name == "temperature"]
+        return [PARAMETERS[name].describe(numbers.get(name)) for name in names]

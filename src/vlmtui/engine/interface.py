@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, AsyncIterator
 from typing import Protocol
 
-from vlmtui.domain.engine import EngineEvent, EngineInfo, GenerateRequest, LoadEvent, LoadSpec
-from vlmtui.engine.found import FoundWorker
+import msgspec
+
+from vlmtui.domain.engine import EngineInfo, EngineStatus, LoadEvent, LoadSpec
+from vlmtui.domain.generation import EngineEvent, GenerateRequest
 from vlmtui.errors import VlmtuiError
-from vlmtui.protocol.endpoint import Endpoint
-from vlmtui.protocol.messages import Status
 
 
 class Engine(Protocol):
@@ -20,8 +20,6 @@ class Engine(Protocol):
     """None until the engine is ready."""
     attached: bool
     """True when the engine was already there; False when this connection started it."""
-    lost: tuple[str, ...]
-    """The requests that were under way when the connection was lost."""
 
     def load(self) -> AsyncIterator[LoadEvent]:
         """The load's progress, ending with EngineReady or LoadFailed. An engine that is ready yields EngineReady at
@@ -30,7 +28,8 @@ class Engine(Protocol):
 
     def generate(self, request: GenerateRequest) -> AsyncGenerator[EngineEvent, None]:
         """The request's events (for `only_render` PromptReady and the end alone); the last is Finished, Failed or
-        Cancelled. A dead engine gives Failed(ENGINE_DIED).
+        Cancelled. A dead engine gives Failed(ENGINE_DIED), one that lacks what the request needs (`EngineInfo`'s
+        capabilities) Failed(UNSUPPORTED).
         Closing the iterator early, or cancelling its task, cancels the request in the engine; after `close` it does
         not, and a request to keep goes on."""
         ...
@@ -53,11 +52,11 @@ class Engine(Protocol):
         ...
 
     async def ping(self) -> float:
-        """Round trip in seconds. Raises VlmtuiError(ENGINE_DIED) when nobody answers within 5 s."""
+        """Round trip in seconds. Raises VlmtuiError(ENGINE_DIED) when nobody answers in time."""
         ...
 
-    async def status(self) -> Status:
-        """What `ps` shows. Raises VlmtuiError(ENGINE_DIED)."""
+    async def status(self) -> EngineStatus:
+        """What it does now. Raises VlmtuiError(ENGINE_DIED)."""
         ...
 
     def log(self, lines: int = 200) -> AsyncGenerator[str, None]:
@@ -77,7 +76,7 @@ class Engine(Protocol):
         ...
 
     async def shutdown(self) -> None:
-        """End the engine, also in the middle of a load. Returns once no process of it is left."""
+        """End the engine, also in the middle of a load. Returns once nothing of it is left."""
         ...
 
 
@@ -87,38 +86,50 @@ class EngineHost(Protocol):
     async def open(self, spec: LoadSpec, *, client: str, keep_alive_s: float | None) -> Engine:
         """Attach to a running engine of the same spec, or start one. Returns once connected, before it is loaded.
 
-        `keep_alive_s` is for an engine that is started; one that runs already keeps its own.
+        `client` says who it is (`app`, `ask`). `keep_alive_s` is for an engine that is started; one that runs already
+        keeps its own.
 
-        Raises VlmtuiError when no engine can be started at all (NO_VLLM …).
+        Raises VlmtuiError when no engine can be started at all (NO_ENGINE …).
         """
         ...
 
-    async def running(self) -> list[Status]:
-        """Every engine of this user on this machine that answers."""
-        ...
-
-    async def stop(self, pid: int) -> bool:
-        """End the worker of that pid with all its children; False when there is none."""
+    async def running(self) -> list[EngineStatus]:
+        """Every engine of this user that answers. Raises VlmtuiError where another user has put something in the place
+        of theirs."""
         ...
 
     async def holder(self, request_id: str) -> LoadSpec | None:
-        """Which running engine keeps this request for want of a client: `open` its spec, and `resume`."""
+        """Return the spec of the running engine that keeps this request without a client: `open` it, and `resume`.
+        Raises VlmtuiError as `running` does."""
         ...
 
     async def kept_answer(self, request_id: str) -> list[EngineEvent] | None:
-        """What a worker that ended wrote down of a kept request that nobody had fetched: its events, the deltas as one,
+        """What an engine that has ended left of a kept request that nobody had fetched: its events, the deltas as one,
         the last of them Finished, Failed or Cancelled. None where there is nothing. Ask `holder` first."""
         ...
 
     async def forget(self, request_id: str) -> None:
-        """`kept_answer` is safe elsewhere: its file is deleted. Harmless when there is none."""
+        """`kept_answer` is safe elsewhere, and need not be kept. Harmless when there is none."""
         ...
 
-    async def leftovers(self) -> list[FoundWorker]:
-        """Workers of this user's that live but cannot be used: they do not answer, or their socket is gone. Those that
-        this host has open, and processes that are not vlmtui's, are never among them."""
+
+class Leftover(msgspec.Struct, frozen=True, kw_only=True):
+    """What is left of an engine that nobody can use any more."""
+
+    id: str
+    """Means something to whoever found it, and to nobody else."""
+    title: str
+    """For people: `shapes (pid 4242)`. Hostile text."""
+
+
+class EngineCleanup(Protocol):
+    """Ends engines that cannot be used and still hold memory."""
+
+    async def leftovers(self) -> list[Leftover]:
+        """Engines of this user that live but cannot be used. Those that this program uses, and what is not vlmtui's,
+        are never among them. Raises VlmtuiError as `EngineHost.running` does."""
         ...
 
-    async def stop_worker(self, endpoint: Endpoint) -> None:
-        """End a worker, answering or not. Returns when no process of it is left."""
+    async def end(self, leftover: Leftover) -> None:
+        """End one. Returns when nothing of it is left. Raises VlmtuiError where that is not possible."""
         ...

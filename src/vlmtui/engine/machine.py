@@ -38,7 +38,7 @@ class Machine(msgspec.Struct, frozen=True):
 
 
 def gib(size: int) -> str:
-    """A size for people: `80 GiB`, `1.5 GiB`, `7 MiB`."""
+    """Return a size for people: `80 GiB`, `1.5 GiB`, `7 MiB`."""
     value = size / GIB
     if value < 0.1:
         return f"{size / 2**20:.0f} MiB"

@@ -1,4 +1,4 @@
-"""Where two answers differ, word by word."""
+"""The difference of two answers, word by word."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from vlmtui.inspection.sequences import Operation, common_start, stretches
+from vlmtui.inspection.sequence_diff import Operation, common_start, diff_blocks
 
 _CJK = r"\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff"
 _WORDS = re.compile(rf"\s+|[{_CJK}]|[^\W{_CJK}]+|[^\w\s]")
@@ -51,7 +51,7 @@ def answer_diff(
             "".join(one[part.left_start : part.left_end]),
             "".join(other[part.right_start : part.right_end]),
         )
-        for part in stretches(one, other)
+        for part in diff_blocks(one, other)
     )
     shared = common_start(one, other)
     return AnswerDiff(

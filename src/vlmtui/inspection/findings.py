@@ -1,4 +1,4 @@
-"""What is wrong with a raw prompt, and the edit that mends it."""
+"""Findings about a raw prompt, and the edits that fix them."""
 
 from __future__ import annotations
 
@@ -58,6 +58,6 @@ class Finding(msgspec.Struct, frozen=True):
     """The engine would refuse the prompt or be harmed by it."""
 
 
-def apply(text: str, fix: Fix) -> str:
+def apply_fix(text: str, fix: Fix) -> str:
     """The text with the edit made."""
     return text[: fix.start] + fix.replacement + text[fix.end :]

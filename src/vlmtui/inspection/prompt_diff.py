@@ -8,10 +8,10 @@ from collections.abc import Set as AbstractSet
 import msgspec
 
 from vlmtui.domain.attachment import Attachment
-from vlmtui.domain.engine import MediaSpan
+from vlmtui.domain.generation import MediaSpan
 from vlmtui.inspection.prompt_findings import findings_of
 from vlmtui.inspection.prompt_spans import PromptSpan
-from vlmtui.inspection.sequences import stretches
+from vlmtui.inspection.sequence_diff import diff_blocks
 from vlmtui.inspection.tokens import Piece, attachment_of, pieces_of
 
 
@@ -61,7 +61,7 @@ def prompt_diff(left: PromptTokens, right: PromptTokens, *, generation_prompt: s
             tuple(one[part.left_start : part.left_end]),
             tuple(other[part.right_start : part.right_end]),
         )
-        for part in stretches(*keys)
+        for part in diff_blocks(*keys)
     )
     identical = keys[0] == keys[1]
     names = (left.name or "the left", right.name or "the right")

@@ -1,4 +1,4 @@
-"""Differences of two prompts that people know, said in plain words."""
+"""Describe the well-known differences of two prompts in plain words."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from itertools import chain
 
 from vlmtui.inspection.prompt_spans import PromptSpan, text_of
 from vlmtui.inspection.tokens import Piece
-from vlmtui.inspection.visible import quoted, visible
+from vlmtui.text import quoted, visible
 
 Names = tuple[str, str]
 

@@ -1,4 +1,4 @@
-"""A stretch of two prompts that are compared."""
+"""One span of the difference of two prompts."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from vlmtui.inspection.sequences import Operation
+from vlmtui.inspection.sequence_diff import Operation
 from vlmtui.inspection.tokens import Piece
 
 

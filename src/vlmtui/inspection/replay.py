@@ -13,7 +13,10 @@ from typing import Annotated, Literal
 import msgspec
 
 from vlmtui.domain.attachment import Attachment, Modality
-from vlmtui.domain.engine import FinishReason, MediaSpan, Prompt, Timings, Usage
+from vlmtui.domain.former_fields import with_todays_fields
+from vlmtui.domain.generation import FinishReason, MediaSpan, Timings, Usage
+from vlmtui.domain.parameters import PARAMETERS, Number
+from vlmtui.domain.prompt import Prompt
 from vlmtui.domain.sampling import Sampling
 from vlmtui.errors import VlmtuiError, bad_input
 from vlmtui.inspection.answer_diff import AnswerDiff
@@ -26,6 +29,7 @@ _STORED = {".png": "image/png", ".jpg": "image/jpeg"}
 _BASE64 = re.compile(r"[A-Za-z0-9+/]*={0,2}")
 
 Natural = Annotated[int, msgspec.Meta(ge=0)]
+ParameterName = Annotated[str, msgspec.Meta(pattern=f"^({'|'.join(PARAMETERS)})$")]
 Digest = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]
 
 
@@ -75,10 +79,8 @@ class Side(Record, frozen=True, kw_only=True):
     mode: Literal["chat", "raw"]
     label: str = ""
     """What people call it, where the mode does not say it: `seed 2`. Hostile text."""
-    seed: int | None = None
-    """Where it is not the comparison's."""
-    temperature: float | None = None
-    """Where it is not the comparison's."""
+    sampling: dict[ParameterName, Number | None] = msgspec.field(default_factory=dict)
+    """The parameters in which it differs from the comparison's, by their names."""
     request: Prompt | None = None
     """What was asked for, to run it again; its attachments have no paths, their hashes name them."""
     prompt: str
@@ -126,7 +128,9 @@ class Comparison(Record, frozen=True, kw_only=True):
     model: str
     revision: str | None = None
     """The commit of the weights."""
-    vllm_version: str
+    engine: str
+    """What the engine is called, `vLLM`."""
+    engine_version: str
     engine_args: dict[str, object] = msgspec.field(default_factory=dict)
     """As finally used."""
     sampling: Sampling
@@ -174,6 +178,7 @@ def from_json(data: bytes) -> Comparison:
     Raises VlmtuiError saying what is wrong: not JSON, an unknown or missing field, media that do not have their hash,
     token texts that are not as many as the ids.
     """
+    data = with_todays_fields(data)
     try:
         comparison = msgspec.json.decode(data, type=Comparison)
         unknown = _unknown(msgspec.json.decode(data), msgspec.to_builtins(comparison, str_keys=True), "$")

@@ -1,4 +1,4 @@
-"""The tokens of a prompt as pieces to look at: one a token, one a whole image."""
+"""The tokens of a prompt as displayable pieces: one for each token, one for a whole image."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Literal
 import msgspec
 
 from vlmtui.domain.attachment import Attachment
-from vlmtui.domain.engine import MediaSpan
+from vlmtui.domain.generation import MediaSpan
 from vlmtui.domain.token_bytes import bytes_of_entry, is_text
 
 Kind = Literal["text", "special", "media"]

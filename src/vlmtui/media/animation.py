@@ -10,13 +10,13 @@ from typing import BinaryIO
 import numpy as np
 from PIL import Image
 
-from vlmtui.errors import bad_input
+from vlmtui.errors import VlmtuiError, bad_input
 from vlmtui.media import colour, images
-from vlmtui.media.files import shown
-from vlmtui.media.video import Pixels, VideoFacts
+from vlmtui.media.pages import most_parts
+from vlmtui.media.sampling import VideoFacts
+from vlmtui.media.video_source import Pixels
+from vlmtui.reading import shown_name
 
-PIXELS_MAX = 4_000_000_000
-"""Pixels of all frames of an animation together. Its frames build on each other: all are decoded on the way."""
 FRAME_PIXELS_MAX = 40_000_000
 """Pixels of one frame. Decoders keep several at a time."""
 _UNSAID_DURATION_MS = 100
@@ -29,13 +29,15 @@ class AnimatedImage:
 
     def __init__(self, file: BinaryIO, path: Path) -> None:
         self._path = path
-        self._image = images.open_image(file.read(images.BYTES_MAX), path)
+        data = file.read(images.BYTES_MAX)
+        self._image = images.open_image(data, path)
+        self._frames_max = most_parts(self._image, len(data))
         try:
             self._starts, end = self._timeline()
             notes = self._notes()
         except images.DECODER_ERRORS as error:
             raise bad_input(
-                f"{shown(path)} is cut off or damaged: its frames cannot be read.",
+                f"{shown_name(path)} is cut off or damaged: its frames cannot be read.",
                 detail=f"{type(error).__name__}: {error}",
                 hint="Copy or download it again.",
             ) from error
@@ -61,10 +63,11 @@ class AnimatedImage:
             number = max(bisect_right(self._starts, time + _SOON) - 1, 0)
             try:
                 self._image.seek(number)
-                frame = colour.to_rgb(self._image.copy(), [])
+                frame = colour.to_rgb(self._image.copy()).pixels
             except images.DECODER_ERRORS as error:
                 raise bad_input(
-                    f"Frame {number + 1} of {shown(self._path)} is damaged.", detail=f"{type(error).__name__}: {error}"
+                    f"Frame {number + 1} of {shown_name(self._path)} is damaged.",
+                    detail=f"{type(error).__name__}: {error}",
                 ) from error
             if frame.size != size:
                 frame = frame.resize(size, Image.Resampling.BICUBIC)
@@ -75,25 +78,39 @@ class AnimatedImage:
 
     def _notes(self) -> tuple[str, ...]:
         """What is done to the first frame, and so to the others."""
-        notes: list[str] = []
         self._image.seek(0)
-        colour.to_rgb(self._image.copy(), notes)
-        return tuple(notes)
+        return colour.to_rgb(self._image.copy()).notes
 
     def _timeline(self) -> tuple[list[float], float]:
         """When each frame appears, and when the last one ends, in seconds."""
         image, starts, now_ms = self._image, list[float](), 0.0
-        count = getattr(image, "n_frames", 1)
-        pixels = image.width * image.height
-        if count * pixels > PIXELS_MAX or (count > 1 and pixels > FRAME_PIXELS_MAX):
-            raise bad_input(
-                f"{shown(self._path)} is too large to play: {count} frames of {image.width} × {image.height} pixels.",
-                hint="Convert it to MP4.",
-            )
-        for number in range(count):
-            image.seek(number)
+        is_large = image.width * image.height > FRAME_PIXELS_MAX
+        if is_large and getattr(image, "is_animated", False):
+            raise self._too_large(2)
+        # A GIF does not say how many there are: Pillow's count would decode them all before the first is looked at.
+        count = None if image.format == "GIF" else getattr(image, "n_frames", 1)
+        if count is not None and count > self._frames_max:
+            raise self._too_large(count)
+        while len(starts) != count:
+            try:
+                image.seek(len(starts))
+            except EOFError:
+                if count is None and starts:
+                    break
+                raise
+            if len(starts) == self._frames_max:
+                raise self._too_large(len(starts) + 1)
             image.load()
             starts.append(now_ms / 1000)
             shown_ms = image.info.get("duration", 0)
             now_ms += shown_ms if isinstance(shown_ms, int | float) and shown_ms > 10 else _UNSAID_DURATION_MS
         return starts, now_ms / 1000
+
+    def _too_large(self, frames: int) -> VlmtuiError:
+        """For an animation of at least so many frames."""
+        image = self._image
+        return bad_input(
+            f"{shown_name(self._path)} is too large to play: {frames} frames or more of {image.width} × {image.height} "
+            f"pixels, and the limit is {self._frames_max}.",
+            hint="Convert it to MP4.",
+        )

@@ -16,10 +16,11 @@ from pathlib import Path
 from typing import IO, NamedTuple
 
 from vlmtui.errors import VlmtuiError, bad_input
-from vlmtui.media.files import human_bytes, visible, write_atomically
+from vlmtui.files import write_private
 from vlmtui.media.inbox import scp_line
 from vlmtui.media.paths import looks_like_media, parse_paths
 from vlmtui.media.sniff import HEAD_BYTES, Kind, sniff
+from vlmtui.text import human_bytes, one_line
 
 BYTES_MAX = 256_000_000
 """Of one picture."""
@@ -104,7 +105,7 @@ def _picture(tool: _Tool, types: list[str], folder: Path, until: float) -> Path 
         if sniff(data[:HEAD_BYTES]).kind in (Kind.IMAGE, Kind.ANIMATION):
             ending = kind.removeprefix("image/") if kind in order else "image"
             target = folder / f"clipboard-{hashlib.sha256(data).hexdigest()[:16]}.{ending}"
-            write_atomically(target, data)
+            write_private(target, data)
             return target
     return None
 
@@ -143,7 +144,7 @@ def _run(command: tuple[str, ...], until: float, bytes_max: int) -> bytes:
         raise bad_input(f"The clipboard cannot be read: {name} does not run.", detail=str(error)) from error
     if code:
         raise bad_input(
-            "There is no picture in the clipboard.", detail=visible(said) or f"{name} ended with code {code}."
+            "There is no picture in the clipboard.", detail=one_line(said) or f"{name} ended with code {code}."
         )
     return data
 
@@ -173,4 +174,4 @@ def _too_slow(name: str) -> VlmtuiError:
 
 
 def _listed(types: list[str]) -> str:
-    return visible("It holds: " + ", ".join(types[:10])) if types else "It is empty."
+    return one_line("It holds: " + ", ".join(types[:10])) if types else "It is empty."

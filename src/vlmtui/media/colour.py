@@ -3,39 +3,56 @@
 from __future__ import annotations
 
 import io
+from typing import NamedTuple
 
 from PIL import Image
 
-from vlmtui.media.files import visible
+from vlmtui.text import one_line
 
 
-def to_rgb(image: Image.Image, notes: list[str]) -> Image.Image:
+class PlainImage(NamedTuple):
+    """An image as plain 8-bit sRGB, and what was done to it, for people."""
+
+    pixels: Image.Image
+    """Mode RGB."""
+    notes: tuple[str, ...]
+    is_recoloured: bool
+    """Whether a colour profile was applied."""
+
+
+def to_rgb(image: Image.Image) -> PlainImage:
     """A decoded image as plain RGB: deep samples to 8 bits, colour profile to sRGB, transparency over white.
 
-    What was done is added to `notes`. The image must be loaded; it is not turned.
+    The image must be loaded; it is not turned.
     """
     profile = image.info.get("icc_profile")
-    image = _to_eight_bits(image, notes)
+    image, notes = _to_eight_bits(image)
     if image.mode in ("P", "PA"):
         image = image.convert("RGBA" if "transparency" in image.info or image.mode == "PA" else "RGB")
     elif image.mode in ("LA", "La", "RGBa") or "transparency" in image.info:
         image = image.convert("RGBA")
     alpha = image.getchannel("A") if image.mode == "RGBA" else None
-    image = _to_srgb(image.convert("RGB") if alpha else image, profile, notes)
+    unprofiled = image.convert("RGB") if alpha else image
+    image, profile_notes = _to_srgb(unprofiled, profile)
+    notes += profile_notes
+    is_recoloured = image is not unprofiled
     if image.mode == "CMYK":
         notes.append("CMYK to RGB")
     if image.mode != "RGB":  # `convert` copies even then, and copying stops every other thread
         image = image.convert("RGB")
     if alpha is not None and alpha.getextrema() != (255, 255):
         notes.append("transparency over white")
-        image = Image.composite(image, Image.new("RGB", image.size, "white"), alpha)
-    return image
+        # `Image.composite` would hold one copy more.
+        white = Image.new("RGB", image.size, "white")
+        white.paste(image, mask=alpha)
+        image = white
+    return PlainImage(image, tuple(notes), is_recoloured)
 
 
-def _to_eight_bits(image: Image.Image, notes: list[str]) -> Image.Image:
+def _to_eight_bits(image: Image.Image) -> tuple[Image.Image, list[str]]:
     """Modes with more than 8 bits a sample are scaled; Pillow's own `convert` would clip them to white."""
     if image.mode not in ("I;16", "I;16L", "I;16B", "I;16N", "I", "F"):
-        return image
+        return image, []
     if image.mode == "F":
         low, high = _extrema(image)
         usual = next((top for top in (1.0, 255.0) if 0.0 <= low <= high <= top), None)
@@ -44,9 +61,9 @@ def _to_eight_bits(image: Image.Image, notes: list[str]) -> Image.Image:
         low, high = _extrema(image)
         usual = 65535.0 if 0.0 <= low <= high <= 65535.0 else None
     low, high = (low, high) if usual is None else (0.0, usual)
-    notes.append("16 bits to 8" if (low, high) == (0.0, 65535.0) else "deep samples to 8 bits")
+    note = "16 bits to 8" if (low, high) == (0.0, 65535.0) else "deep samples to 8 bits"
     scale = 255.0 / (high - low or 1.0)
-    return image.convert("F").point(lambda value: value * scale + (0.5 - low * scale)).convert("L")
+    return image.convert("F").point(lambda value: value * scale + (0.5 - low * scale)).convert("L"), [note]
 
 
 def _extrema(image: Image.Image) -> tuple[float, float]:
@@ -55,21 +72,19 @@ def _extrema(image: Image.Image) -> tuple[float, float]:
     return float(low), float(high)
 
 
-def _to_srgb(image: Image.Image, profile: object, notes: list[str]) -> Image.Image:
+def _to_srgb(image: Image.Image, profile: object) -> tuple[Image.Image, list[str]]:
     """Through the embedded colour profile, unless that is sRGB itself; a profile that does not fit is left out."""
     if not isinstance(profile, bytes) or not profile:
-        return image
+        return image, []
     from PIL import ImageCms
 
     try:
         source = ImageCms.ImageCmsProfile(io.BytesIO(profile))
         description = ImageCms.getProfileDescription(source).strip()
         if "srgb" in description.lower():
-            return image
+            return image, []
         converted = ImageCms.profileToProfile(image, source, ImageCms.createProfile("sRGB"), outputMode="RGB")
     except (ImageCms.PyCMSError, OSError, ValueError, TypeError):
-        notes.append("unreadable colour profile left out")
-        return image
+        return image, ["unreadable colour profile left out"]
     assert converted is not None
-    notes.append(f"colour profile {visible(description[:60]) or 'without a name'} to sRGB")
-    return converted
+    return converted, [f"colour profile {one_line(description[:60]) or 'without a name'} to sRGB"]

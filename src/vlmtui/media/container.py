@@ -12,9 +12,10 @@ import av.error
 import numpy as np
 
 from vlmtui.errors import VlmtuiError, bad_input
-from vlmtui.media import images
-from vlmtui.media.files import shown
-from vlmtui.media.video import Pixels, VideoFacts
+from vlmtui.media.sampling import VideoFacts
+from vlmtui.media.sniff import FileType
+from vlmtui.media.video_source import Pixels
+from vlmtui.reading import shown_name
 
 _DEMUXERS = "mov,mp4,matroska,webm,avi,mpegts,mpeg,mpegvideo,flv,ogg,asf"
 """The formats libav may take a file for; no playlists (HLS, DASH, concat), which open other files and URLs."""
@@ -29,6 +30,8 @@ _CONTAINERS = {
     "ogg": ("Ogg", ".ogv"),
     "asf": ("WMV", ".wmv"),
 }
+FRAME_PIXELS_MAX = 40_000_000
+"""Pixels of one frame: 8K has 33 million. Decoders keep several at a time."""
 _FPS_MAX = 1000.0
 _FAR = 2**62
 _STRETCH_MAX = 4.0
@@ -66,26 +69,28 @@ class _Timed(NamedTuple):
 
 
 class ContainerVideo:
-    """A `VideoSource` over a video container. `file` must stay open as long as this is used; `what` is for errors."""
+    """A `VideoSource` over a video container. `file` must stay open as long as this is used."""
 
-    def __init__(self, file: BinaryIO, path: Path, what: str) -> None:
+    def __init__(self, file: BinaryIO, path: Path, file_type: FileType) -> None:
         # Given a file and no name, libav can open nothing else, and the name may hold any bytes.
-        self._name = shown(path)
+        self._name = shown_name(path)
         av.logging.set_level(None)
         try:
             self._container = av.open(
                 file, "r", options={"format_whitelist": _DEMUXERS}, metadata_errors="replace", buffer_size=_IO_BUFFER
             )
         except _ERRORS as error:
-            raise self._damaged(f"is cut off or damaged: it begins like {what}, but cannot be opened", error) from error
+            raise self._damaged(
+                f"is cut off or damaged: it begins like {file_type.title}, but cannot be opened", error
+            ) from error
         try:
-            self._stream = self._video_stream(what)
+            self._stream = self._video_stream(file_type)
             self._time_base = float(self._stream.time_base or 1 / 90000)
             self._first_pts = 0
             self._packets = self._decoded()
             self._current: _Timed | None = None
             self._next: _Timed | None = None
-            self._facts = self._read_facts(what)
+            self._facts = self._read_facts(file_type)
         except _ERRORS as error:
             self.close()
             raise self._damaged("is damaged: its frames cannot be read", error) from error
@@ -113,24 +118,26 @@ class ContainerVideo:
             if found is not None:
                 yield found.time, self._to_rgb(found.frame, size)
 
-    def _video_stream(self, what: str) -> av.VideoStream:
+    def _video_stream(self, file_type: FileType) -> av.VideoStream:
         covers = av.stream.Disposition.attached_pic
         streams = [stream for stream in self._container.streams.video if not stream.disposition & covers]
         if not streams:
             sound = self._container.streams.audio
-            raise bad_input(f"{self._name} is {what} without a picture track{', only sound' if sound else ''}.")
+            raise bad_input(
+                f"{self._name} is {file_type.title} without a picture track{', only sound' if sound else ''}."
+            )
         stream = streams[0]
         if getattr(stream, "codec_context", None) is None:
             raise bad_input(
                 f"{self._name} holds video in a codec that is not known here.", hint="Convert it to H.264 in MP4."
             )
         stream.thread_type = "AUTO"
-        if stream.codec_context.width * stream.codec_context.height > images.PIXELS_MAX:
+        if stream.codec_context.width * stream.codec_context.height > FRAME_PIXELS_MAX:
             size = f"{stream.codec_context.width} × {stream.codec_context.height}"
             raise bad_input(f"{self._name} has frames that are far too large: {size} pixels.")
         return stream
 
-    def _read_facts(self, what: str) -> VideoFacts:
+    def _read_facts(self, file_type: FileType) -> VideoFacts:
         first = next(self._packets, None)
         if first is None:
             raise bad_input(
@@ -144,7 +151,7 @@ class ContainerVideo:
         fps = self._fps(last_s)
         self._slack = min(0.1 / fps, _SLACK_S)
         label, suffix = _CONTAINERS.get(self._container.format.name, ("MP4", ".mp4"))
-        if what == "a QuickTime video":
+        if file_type is FileType.QUICKTIME:
             label, suffix = "MOV", ".mov"
         return VideoFacts(
             format=label,

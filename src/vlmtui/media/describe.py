@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from vlmtui.domain.attachment import Attachment, VideoSampling
-from vlmtui.media.files import human_bytes
+from vlmtui.text import human_bytes
 
 
-def describe(attachment: Attachment) -> str:
+def attachment_line(attachment: Attachment) -> str:
     """`cat.jpg · 1280 × 720 · 340 kB`; a video also has its length and how many frames the model is given.
 
     Begins with the file's own name, which is hostile text: escape it before showing.
     """
-    return f"{attachment.name} · {facts(attachment)}"
+    return f"{attachment.name} · {attachment_facts(attachment)}"
 
 
-def facts(attachment: Attachment) -> str:
-    """As `describe`, without the name."""
+def attachment_facts(attachment: Attachment) -> str:
+    """As `attachment_line`, without the name."""
     parts = [f"{attachment.width} × {attachment.height}"]
     if attachment.modality == "video":
         if attachment.duration_s is not None:
@@ -40,3 +40,13 @@ def human_duration(seconds: float) -> str:
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+
+
+def clock(seconds: float) -> str:
+    """`1.25 s`, `1:02.50`, `1:00:05.00`."""
+    hundredths = round(seconds * 100)
+    if hundredths < 6000:
+        return f"{hundredths / 100:.2f} s"
+    minutes, rest = divmod(hundredths, 6000)
+    hours, minutes = divmod(minutes, 60)
+    return (f"{hours}:{minutes:02}" if hours else f"{minutes}") + f":{rest / 100:05.2f}"

@@ -8,9 +8,12 @@ from pathlib import Path
 
 from PIL import ExifTags, Image
 
+from vlmtui.domain.attachment import Attachment
 from vlmtui.errors import VlmtuiError
-from vlmtui.media.files import opened, visible
 from vlmtui.media.images import BYTES_MAX, DECODER_ERRORS, FORMATS
+from vlmtui.media.web_address import is_url
+from vlmtui.reading import opened
+from vlmtui.text import one_line
 
 _TEXT_MAX = 80
 """Characters of one value that are looked at."""
@@ -38,6 +41,21 @@ def exif_facts(path: Path) -> list[tuple[str, str]]:
         if value:
             found.append((label, value))
     return found
+
+
+def camera_facts(attachment: Attachment) -> list[tuple[str, str]]:
+    """What the camera wrote into the file, where that still is: the stored copy may have lost it. Blocking.
+
+    A file of another size is another file by now, and is not asked.
+    """
+    if attachment.modality != "image" or is_url(attachment.source) or not attachment.source:
+        return []
+    path = Path(attachment.source)
+    try:
+        is_same = path.stat().st_size == attachment.size_bytes
+    except (OSError, ValueError):
+        return []
+    return exif_facts(path) if is_same else []
 
 
 def _read(path: Path) -> tuple[_Tags, _Tags]:
@@ -108,7 +126,7 @@ def _text(value: object) -> str:
     if not isinstance(value, str):
         return ""
     text = value[:_TEXT_MAX].partition("\0")[0].strip()
-    return visible(text)[:_TEXT_MAX]
+    return one_line(text)[:_TEXT_MAX]
 
 
 def _number(value: object) -> float | None:

@@ -13,9 +13,10 @@ from pathlib import Path
 import msgspec
 
 from vlmtui.errors import VlmtuiError, bad_input
-from vlmtui.media.files import shown, unreadable, visible
 from vlmtui.media.paths import TEXT_MAX, looks_like_media, parse_paths, split_words
-from vlmtui.media.remote import is_url
+from vlmtui.media.web_address import is_url
+from vlmtui.reading import shown_name, unreadable
+from vlmtui.text import one_line
 
 ASK_ABOVE = 20
 """Files; the interface asks before it attaches more."""
@@ -27,7 +28,7 @@ _WILD = re.compile(r"[*?\[]")
 _DIGITS = re.compile(r"(\d+)")
 
 
-class Gathered(msgspec.Struct, frozen=True):
+class GatherResult(msgspec.Struct, frozen=True):
     """What was found, in the order of the text, and what was not: both may be there, so that nothing is lost."""
 
     paths: tuple[Path, ...] = ()
@@ -35,7 +36,7 @@ class Gathered(msgspec.Struct, frozen=True):
     problems: tuple[VlmtuiError, ...] = ()
 
 
-def gather(text: str, *, base: Path, entries_max: int = ENTRIES_MAX, files_max: int = FILES_MAX) -> Gathered:
+def gather(text: str, *, base: Path, entries_max: int = ENTRIES_MAX, files_max: int = FILES_MAX) -> GatherResult:
     """Read what `/attach` was given; relative names count from `base`. Blocking: call it in a thread.
 
     A name that exists is that file, whatever characters it has. Otherwise `* ? [ ]` and `**` are patterns, which find
@@ -44,9 +45,11 @@ def gather(text: str, *, base: Path, entries_max: int = ENTRIES_MAX, files_max: 
     Never raises VlmtuiError: what is wrong is in `problems`.
     """
     if not text.strip():
-        return Gathered(problems=(bad_input("Nothing was named.", hint="Name files, a folder, a pattern or a URL."),))
+        return GatherResult(
+            problems=(bad_input("Nothing was named.", hint="Name files, a folder, a pattern or a URL."),)
+        )
     if len(text) > TEXT_MAX or "\0" in text:
-        return Gathered(problems=(bad_input("That is no list of files."),))
+        return GatherResult(problems=(bad_input("That is no list of files."),))
     search = _Search(base, entries_max, files_max)
     for word in _words(text, base):
         search.take(word)
@@ -75,8 +78,8 @@ class _Search:
     is_over: bool = False
     looked_at: dict[Path, list[str]] = field(default_factory=dict)
 
-    def gathered(self) -> Gathered:
-        return Gathered(tuple(self.paths), tuple(self.urls), tuple(self.problems))
+    def gathered(self) -> GatherResult:
+        return GatherResult(tuple(self.paths), tuple(self.urls), tuple(self.problems))
 
     def take(self, word: str | Path) -> None:
         """One word of the command, unquoted, or a path that is known to exist."""
@@ -108,7 +111,7 @@ class _Search:
         names = self.entries(folder, say=True)
         found = [path for name in names if not name.startswith(".") and looks_like_media(path := folder / name)]
         if not found and folder in self.looked_at and not self.is_over:
-            self.problems.append(bad_input(f"There are no pictures or videos in the folder {shown(folder)}."))
+            self.problems.append(bad_input(f"There are no pictures or videos in the folder {shown_name(folder)}."))
         self._add(sorted(found, key=natural_key))
 
     def _add_pattern(self, pattern: Path, word: str) -> None:
@@ -116,8 +119,8 @@ class _Search:
         if not found and not self.is_over:
             self.problems.append(
                 bad_input(
-                    f"{visible(word)[:200]} matches no picture or video.",
-                    detail=visible(str(pattern)),
+                    f"{one_line(word)[:200]} matches no picture or video.",
+                    detail=one_line(str(pattern)),
                     hint="Upper and lower case count.",
                 )
             )

@@ -20,13 +20,19 @@ from PIL import ExifTags, Image, ImageOps, UnidentifiedImageError
 from vlmtui.domain.attachment import Attachment
 from vlmtui.errors import VlmtuiError, bad_input
 from vlmtui.media.colour import to_rgb
-from vlmtui.media.files import human_bytes, read_whole, shown, store_bytes
-from vlmtui.media.kept import require_kept, source_text
+from vlmtui.media.content_store import require_intact, store_bytes
 from vlmtui.media.pages import page_name, page_note, turn_to
-from vlmtui.media.sniff import HEAD_BYTES, Kind, sniff
+from vlmtui.media.sniff import HEAD_BYTES, FileType, Kind, sniff
+from vlmtui.reading import read_whole, shown_name, source_text
+from vlmtui.text import human_bytes
 
 PIXELS_MAX = 200_000_000
 """Pixels of one image, checked in its header before anything is decoded (600 MB as RGB)."""
+_PIXELS_OF_SMALL_FILES = 50_000_000
+"""As many pixels may be in a file however small it is."""
+_PIXELS_PER_BYTE = 200
+"""A larger file may have more, up to PIXELS_MAX: photographs have less than 20; more than this is a nearly empty page,
+or made to waste time."""
 BYTES_MAX = 256_000_000
 """Bytes of one image file."""
 
@@ -78,9 +84,9 @@ def stage_image(path: Path, store: Path, *, page: int = 1) -> Attachment:
     prepared = _prepare(data, path, page)
     if prepared.keep_bytes:
         suffix = ".jpg" if prepared.format == "JPEG" else ".png"
-        stored = store_bytes(data, store, suffix, name=shown(path))
+        stored = store_bytes(data, store, suffix, name=shown_name(path))
     else:
-        stored = store_bytes(as_png(prepared.pixels), store, ".png", name=shown(path))
+        stored = store_bytes(as_png(prepared.pixels), store, ".png", name=shown_name(path))
     return Attachment(
         modality="image",
         name=page_name(path, prepared.format, page),
@@ -103,13 +109,13 @@ def open_prepared(path: str | Path) -> Image.Image:
     Raises VlmtuiError (BAD_INPUT) when the stored file is gone, damaged, or no longer what was attached.
     """
     path = Path(path)
-    require_kept(path)
+    require_intact(path)
     try:
         with Image.open(path, formats=("JPEG", "PNG")) as image:
             return image.convert("RGB")
     except DECODER_ERRORS as error:
         raise bad_input(
-            f"The stored image {shown(path)} is gone or damaged.",
+            f"The stored image {shown_name(path)} is gone or damaged.",
             detail=f"{path}: {error}",
             hint="Attach the picture again.",
         ) from error
@@ -117,36 +123,48 @@ def open_prepared(path: str | Path) -> Image.Image:
 
 def open_image(data: bytes, path: Path) -> Image.Image:
     """The image in `data`, header read and size checked, nothing decoded yet. `path` only names it in errors."""
-    sniffed = sniff(data[:HEAD_BYTES])
-    if sniffed.kind not in (Kind.IMAGE, Kind.ANIMATION):
-        raise bad_input(f"{shown(path)} is {sniffed.what}, not a picture.")
-    if sniffed.what == "a HEIC picture":
+    found = sniff(data[:HEAD_BYTES])
+    if found.kind not in (Kind.IMAGE, Kind.ANIMATION):
+        raise bad_input(f"{shown_name(path)} is {found.title}, not a picture.")
+    if found is FileType.HEIC:
         _add_heif(path)
-    if sniffed.what == "a TIFF picture":
+    if found is FileType.TIFF:
         _silence_libtiff()
     try:
         image = Image.open(io.BytesIO(data), formats=[name for name in FORMATS if name in _known_formats()])
     except Image.DecompressionBombError as error:
         raise bad_input(
-            f"{shown(path)} has far too many pixels (the limit is {PIXELS_MAX:,}).",
+            f"{shown_name(path)} has far too many pixels (the limit is {PIXELS_MAX:,}).",
             detail=str(error),
             hint="Scale it down first.",
         ) from error
     except UnidentifiedImageError as error:
-        if sniffed.what == "an AVIF picture" and "AVIF" not in _known_formats():
+        if found is FileType.AVIF and "AVIF" not in _known_formats():
             raise bad_input(
-                f"{shown(path)} is an AVIF picture, and this Pillow was built without AVIF.",
+                f"{shown_name(path)} is an AVIF picture, and this Pillow was built without AVIF.",
                 hint="Install Pillow 11.3 or newer from PyPI, or convert the picture to PNG.",
             ) from error
-        raise _damaged(path, sniffed.what, error) from error
+        raise _damaged(path, found.title, error) from error
     except DECODER_ERRORS as error:
-        raise _damaged(path, sniffed.what, error) from error
-    if image.width * image.height > PIXELS_MAX:
+        raise _damaged(path, found.title, error) from error
+    _require_fitting(image, path, len(data))
+    return image
+
+
+def _require_fitting(image: Image.Image, path: Path, size_bytes: int) -> None:
+    """Each page of a document has a size of its own."""
+    most = max(_PIXELS_OF_SMALL_FILES, _PIXELS_PER_BYTE * size_bytes)
+    if most < image.width * image.height <= PIXELS_MAX:
         raise bad_input(
-            f"{shown(path)} is too large: {image.width} × {image.height} pixels (the limit is {PIXELS_MAX:,} in all).",
+            f"{shown_name(path)} is too large for its {human_bytes(size_bytes)}: {image.width} × {image.height} pixels"
+            f" (the limit is {most:,} in all).",
             hint="Scale it down first.",
         )
-    return image
+    if image.width * image.height > PIXELS_MAX:
+        raise bad_input(
+            f"{shown_name(path)} is too large: {image.width} × {image.height} pixels (the limit is {PIXELS_MAX:,}).",
+            hint="Scale it down first.",
+        )
 
 
 def is_animation(data: bytes, path: Path) -> bool:
@@ -159,29 +177,29 @@ def is_animation(data: bytes, path: Path) -> bool:
 
 
 def _prepare(data: bytes, path: Path, page: int) -> _Prepared:
-    notes: list[str] = []
     with open_image(data, path) as image:
         kind = "JPEG" if image.format == "MPO" else str(image.format)
         what = f"a {kind} picture"
         _require_whole(data, kind, path)
         try:
-            pages = turn_to(image, page, path)
+            pages = turn_to(image, page, path, len(data))
+            _require_fitting(image, path, len(data))
             # Asked before loading: Pillow's TIFF decoder turns the picture itself and then forgets the tag.
             orientation = _orientation(image)
             image.load()
-            mode, has_profile = image.mode, "icc_profile" in image.info
+            mode = image.mode
             upright = ImageOps.exif_transpose(image) if _orientation(image) != 1 else image
-            pixels = to_rgb(upright, notes)
+            plain = to_rgb(upright)
         except DECODER_ERRORS as error:
             raise _damaged(path, what, error) from error
         transparent = "transparency" in image.info
-    if orientation != 1:
-        notes.insert(0, "turned upright by EXIF")
-    if pages > 1:
-        notes.insert(0, page_note(kind, page, pages))
+    notes = (
+        *((page_note(kind, page, pages),) if pages > 1 else ()),
+        *(("turned upright by EXIF",) if orientation != 1 else ()),
+        *plain.notes,
+    )
     same = (kind, mode) in _SAME_WHEN_RGB and orientation == 1 and not transparent and pages == 1
-    changed = has_profile and any(note.startswith("colour profile") for note in notes)
-    return _Prepared(pixels, kind, tuple(notes), pages, same and not changed and image.format != "MPO")
+    return _Prepared(plain.pixels, kind, notes, pages, same and not plain.is_recoloured and image.format != "MPO")
 
 
 def _orientation(image: Image.Image) -> int:
@@ -206,7 +224,7 @@ def _require_whole(data: bytes, kind: str, path: Path) -> None:
         return
     if not whole:
         raise bad_input(
-            f"{shown(path)} is cut off: the end of the {kind} is missing ({human_bytes(len(data))} are there).",
+            f"{shown_name(path)} is cut off: the end of the {kind} is missing ({human_bytes(len(data))} are there).",
             hint="Copy or download it again; if it is still being written, wait.",
         )
 
@@ -222,9 +240,9 @@ def _first_scan(data: bytes) -> int:
 
 def _damaged(path: Path, what: str, error: BaseException) -> VlmtuiError:
     text = str(error)
-    state = "is cut off or damaged" if "truncated" in text.lower() else "is damaged or of a sort that cannot be read"
+    state = "is cut off or damaged" if "truncated" in text.lower() else "is damaged"
     return bad_input(
-        f"{shown(path)} {state}: it begins like {what}, but cannot be decoded.",
+        f"{shown_name(path)} {state}: it begins like {what}, but does not decode.",
         detail=f"{type(error).__name__}: {text}",
         hint="Copy or download it again, or convert it to PNG.",
     )
@@ -240,7 +258,7 @@ def _add_heif(path: Path) -> None:
         plugin = importlib.import_module("pillow_heif")
     except ImportError as error:
         raise bad_input(
-            f"{shown(path)} is a HEIC picture, and Pillow's HEIF plug-in is not installed.",
+            f"{shown_name(path)} is a HEIC picture, and Pillow's HEIF plug-in is not installed.",
             hint="Install it with `pip install pillow-heif`, or convert the picture to JPEG.",
         ) from error
     plugin.register_heif_opener()

@@ -12,8 +12,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from vlmtui.media.files import unreadable
 from vlmtui.media.paths import looks_like_media
+from vlmtui.reading import unreadable
 
 _PARTIAL = (".part", ".partial", ".filepart", ".crdownload", ".download", ".tmp", ".swp", "~")
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from pathlib import Path
 
 import msgspec
@@ -10,8 +9,8 @@ from PIL import Image
 
 from vlmtui.domain.attachment import Attachment, VideoSampling
 from vlmtui.errors import bad_input
-from vlmtui.media.files import store_bytes
-from vlmtui.media.images import open_prepared
+from vlmtui.media.content_store import store_bytes
+from vlmtui.media.images import as_png, open_prepared
 
 SIDE_MIN = 56
 """Pixels below which no side is halved: then nothing is left to be seen."""
@@ -26,15 +25,18 @@ def smaller_image(attachment: Attachment, store: Path) -> Attachment:
     if min(width, height) < SIDE_MIN:
         size = f"{attachment.width} × {attachment.height}"
         raise bad_input(f"{attachment.name} is only {size} pixels: it is not made smaller.")
-    image = open_prepared(attachment.path).resize((width, height), Image.Resampling.LANCZOS)
-    buffer = io.BytesIO()
-    image.save(buffer, "PNG", compress_level=1)
-    stored = store_bytes(buffer.getvalue(), store, ".png", name=attachment.name)
-    first = next((note for note in attachment.notes if note.startswith("made smaller")), None)
-    note = first or f"made smaller from {attachment.width} × {attachment.height}"
-    notes = (*(kept for kept in attachment.notes if kept != first), note)
+    data = as_png(open_prepared(attachment.path).resize((width, height), Image.Resampling.LANCZOS))
+    stored = store_bytes(data, store, ".png", name=attachment.name)
+    original = attachment.scaled_from or (attachment.width, attachment.height)
+    note = f"made smaller from {original[0]} × {original[1]}"
     return msgspec.structs.replace(
-        attachment, path=str(stored.path), sha256=stored.sha256, width=width, height=height, notes=notes
+        attachment,
+        path=str(stored.path),
+        sha256=stored.sha256,
+        width=width,
+        height=height,
+        scaled_from=original,
+        notes=(*(earlier for earlier in attachment.notes if earlier != note), note),
     )
 
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
-from typing import NamedTuple
+from enum import Enum, StrEnum
 
 HEAD_BYTES = 4096
 """How much of a file's beginning `sniff` wants to see."""
@@ -19,69 +18,108 @@ class Kind(StrEnum):
     OTHER = "other"
 
 
-class Sniffed(NamedTuple):
-    """`kind`, and `what` in words for people: `a PNG picture`, `text`."""
+class FileType(Enum):
+    """What a file is: what can be done with it (`kind`), and its name for people (`title`: `a PNG picture`)."""
 
-    kind: Kind
-    what: str
+    JPEG = Kind.IMAGE, "a JPEG picture"
+    PNG = Kind.IMAGE, "a PNG picture"
+    """Which may move, too (APNG): its decoder must be asked."""
+    GIF = Kind.ANIMATION, "a GIF"
+    TIFF = Kind.IMAGE, "a TIFF picture"
+    JPEG_2000 = Kind.IMAGE, "a JPEG 2000 picture"
+    ICON = Kind.IMAGE, "an icon"
+    BMP = Kind.IMAGE, "a BMP picture"
+    PNM = Kind.IMAGE, "a PNM picture"
+    WEBP = Kind.ANIMATION, "a WebP picture"
+    AVIF = Kind.ANIMATION, "an AVIF picture"
+    HEIC = Kind.IMAGE, "a HEIC picture"
+    MATROSKA = Kind.VIDEO, "a Matroska or WebM video"
+    FLASH = Kind.VIDEO, "a Flash video"
+    MPEG = Kind.VIDEO, "an MPEG video"
+    TRANSPORT_STREAM = Kind.VIDEO, "an MPEG transport stream"
+    WINDOWS_MEDIA = Kind.VIDEO, "a Windows Media file"
+    OGG = Kind.VIDEO, "an Ogg file"
+    AVI = Kind.VIDEO, "an AVI video"
+    MP4 = Kind.VIDEO, "an MP4 video"
+    QUICKTIME = Kind.VIDEO, "a QuickTime video"
+    MP4_SOUND = Kind.VIDEO, "an MPEG-4 sound file"
+    """Which may hold a picture track after all."""
+    SOUND = Kind.OTHER, "a sound file"
+    PDF = Kind.OTHER, "a PDF document"
+    POSTSCRIPT = Kind.OTHER, "a PostScript document"
+    PHOTOSHOP = Kind.OTHER, "a Photoshop document"
+    PROGRAM = Kind.OTHER, "a program"
+    ZIP = Kind.OTHER, "a ZIP archive or an office document"
+    GZIP = Kind.OTHER, "a gzip archive"
+    SQLITE = Kind.OTHER, "an SQLite database"
+    RIFF = Kind.OTHER, "a RIFF file of an unknown sort"
+    HTML = Kind.OTHER, "a web page (HTML)"
+    SVG = Kind.OTHER, "an SVG drawing"
+    GIT_LFS = Kind.OTHER, "a Git LFS pointer, not the file itself"
+    TEXT = Kind.OTHER, "text"
+    UNKNOWN = Kind.OTHER, "no picture or video format that vlmtui knows"
+
+    def __init__(self, kind: Kind, title: str) -> None:
+        self.kind = kind
+        self.title = title
 
 
-_STARTS: tuple[tuple[bytes, Sniffed], ...] = (
-    (b"\xff\xd8\xff", Sniffed(Kind.IMAGE, "a JPEG picture")),
-    (b"\x89PNG\r\n\x1a\n", Sniffed(Kind.IMAGE, "a PNG picture")),
-    (b"GIF87a", Sniffed(Kind.ANIMATION, "a GIF")),
-    (b"GIF89a", Sniffed(Kind.ANIMATION, "a GIF")),
-    (b"II*\0", Sniffed(Kind.IMAGE, "a TIFF picture")),
-    (b"MM\0*", Sniffed(Kind.IMAGE, "a TIFF picture")),
-    (b"II+\0", Sniffed(Kind.IMAGE, "a TIFF picture")),
-    (b"MM\0+", Sniffed(Kind.IMAGE, "a TIFF picture")),
-    (b"\0\0\0\x0cjP  \r\n\x87\n", Sniffed(Kind.IMAGE, "a JPEG 2000 picture")),
-    (b"\xff\x4f\xff\x51", Sniffed(Kind.IMAGE, "a JPEG 2000 picture")),
-    (b"\0\0\x01\0", Sniffed(Kind.IMAGE, "an icon")),
-    (b"\x1a\x45\xdf\xa3", Sniffed(Kind.VIDEO, "a Matroska or WebM video")),
-    (b"FLV\x01", Sniffed(Kind.VIDEO, "a Flash video")),
-    (b"\0\0\x01\xba", Sniffed(Kind.VIDEO, "an MPEG video")),
-    (b"\0\0\x01\xb3", Sniffed(Kind.VIDEO, "an MPEG video")),
-    (b"\x30\x26\xb2\x75\x8e\x66\xcf\x11", Sniffed(Kind.VIDEO, "a Windows Media file")),
-    (b"OggS", Sniffed(Kind.VIDEO, "an Ogg file")),
-    (b"ID3", Sniffed(Kind.OTHER, "a sound file")),
-    (b"fLaC", Sniffed(Kind.OTHER, "a sound file")),
-    (b"\xff\xfb", Sniffed(Kind.OTHER, "a sound file")),
-    (b"%PDF-", Sniffed(Kind.OTHER, "a PDF document")),
-    (b"%!PS", Sniffed(Kind.OTHER, "a PostScript document")),
-    (b"8BPS", Sniffed(Kind.OTHER, "a Photoshop document")),
-    (b"\x7fELF", Sniffed(Kind.OTHER, "a program")),
-    (b"PK\x03\x04", Sniffed(Kind.OTHER, "a ZIP archive or an office document")),
-    (b"\x1f\x8b", Sniffed(Kind.OTHER, "a gzip archive")),
-    (b"SQLite format 3\0", Sniffed(Kind.OTHER, "an SQLite database")),
+_STARTS: tuple[tuple[bytes, FileType], ...] = (
+    (b"\xff\xd8\xff", FileType.JPEG),
+    (b"\x89PNG\r\n\x1a\n", FileType.PNG),
+    (b"GIF87a", FileType.GIF),
+    (b"GIF89a", FileType.GIF),
+    (b"II*\0", FileType.TIFF),
+    (b"MM\0*", FileType.TIFF),
+    (b"II+\0", FileType.TIFF),
+    (b"MM\0+", FileType.TIFF),
+    (b"\0\0\0\x0cjP  \r\n\x87\n", FileType.JPEG_2000),
+    (b"\xff\x4f\xff\x51", FileType.JPEG_2000),
+    (b"\0\0\x01\0", FileType.ICON),
+    (b"\x1a\x45\xdf\xa3", FileType.MATROSKA),
+    (b"FLV\x01", FileType.FLASH),
+    (b"\0\0\x01\xba", FileType.MPEG),
+    (b"\0\0\x01\xb3", FileType.MPEG),
+    (b"\x30\x26\xb2\x75\x8e\x66\xcf\x11", FileType.WINDOWS_MEDIA),
+    (b"OggS", FileType.OGG),
+    (b"ID3", FileType.SOUND),
+    (b"fLaC", FileType.SOUND),
+    (b"\xff\xfb", FileType.SOUND),
+    (b"%PDF-", FileType.PDF),
+    (b"%!PS", FileType.POSTSCRIPT),
+    (b"8BPS", FileType.PHOTOSHOP),
+    (b"\x7fELF", FileType.PROGRAM),
+    (b"PK\x03\x04", FileType.ZIP),
+    (b"\x1f\x8b", FileType.GZIP),
+    (b"SQLite format 3\0", FileType.SQLITE),
 )
 _RIFF = {
-    b"WEBP": Sniffed(Kind.ANIMATION, "a WebP picture"),
-    b"AVI ": Sniffed(Kind.VIDEO, "an AVI video"),
-    b"WAVE": Sniffed(Kind.OTHER, "a sound file"),
+    b"WEBP": FileType.WEBP,
+    b"AVI ": FileType.AVI,
+    b"WAVE": FileType.SOUND,
 }
 _HEIF_BRANDS = frozenset({b"heic", b"heix", b"heim", b"heis", b"hevc", b"hevx", b"mif1", b"msf1"})
 _OLD_QUICKTIME = frozenset({b"moov", b"mdat", b"wide", b"free", b"skip", b"pnot"})
 _TEXT_CONTROLS = frozenset(b"\t\n\r\f\b\x1b")
 
 
-def sniff(head: bytes) -> Sniffed:
+def sniff(head: bytes) -> FileType:
     """Tell what a file is from its first `HEAD_BYTES` bytes (fewer, where the file is shorter)."""
     for start, found in _STARTS:
         if head.startswith(start):
             return found
     if head[:4] == b"RIFF":
-        return _RIFF.get(head[8:12], Sniffed(Kind.OTHER, "a RIFF file of an unknown sort"))
+        return _RIFF.get(head[8:12], FileType.RIFF)
     if head[4:8] == b"ftyp":
         return _sniff_ftyp(head)
     if head[4:8] in _OLD_QUICKTIME:
-        return Sniffed(Kind.VIDEO, "a QuickTime video")
+        return FileType.QUICKTIME
     if _is_transport_stream(head):
-        return Sniffed(Kind.VIDEO, "an MPEG transport stream")
+        return FileType.TRANSPORT_STREAM
     if head[:2] == b"BM" and head[14:18] in (b"\x0c\0\0\0", b"\x28\0\0\0", b"\x6c\0\0\0", b"\x7c\0\0\0"):
-        return Sniffed(Kind.IMAGE, "a BMP picture")
+        return FileType.BMP
     if head[:1] == b"P" and head[1:2] in b"123456" and head[2:3].isspace():
-        return Sniffed(Kind.IMAGE, "a PNM picture")
+        return FileType.PNM
     return _sniff_text(head)
 
 
@@ -91,27 +129,27 @@ def _is_transport_stream(head: bytes) -> bool:
     return any(len(head) > first + 2 * step and set(head[first::step]) == {0x47} for first, step in layouts)
 
 
-def _sniff_ftyp(head: bytes) -> Sniffed:
+def _sniff_ftyp(head: bytes) -> FileType:
     """ISO base media (MP4 and its relatives): the brands of the first box tell pictures from videos."""
     size = min(max(int.from_bytes(head[:4], "big"), 16), len(head))
     brands = {head[8:12], *(head[at : at + 4] for at in range(16, size - 3, 4))}
     if brands & {b"avif", b"avis"}:
-        return Sniffed(Kind.ANIMATION, "an AVIF picture")
+        return FileType.AVIF
     if head[8:12] in _HEIF_BRANDS:
-        return Sniffed(Kind.IMAGE, "a HEIC picture")
+        return FileType.HEIC
     if head[8:12] == b"M4A ":
-        return Sniffed(Kind.VIDEO, "an MPEG-4 sound file")
-    return Sniffed(Kind.VIDEO, "a QuickTime video" if head[8:12] == b"qt  " else "an MP4 video")
+        return FileType.MP4_SOUND
+    return FileType.QUICKTIME if head[8:12] == b"qt  " else FileType.MP4
 
 
-def _sniff_text(head: bytes) -> Sniffed:
+def _sniff_text(head: bytes) -> FileType:
     if any(byte < 0x20 and byte not in _TEXT_CONTROLS for byte in head):
-        return Sniffed(Kind.OTHER, "no picture or video format that vlmtui knows")
+        return FileType.UNKNOWN
     start = head[:1024].lstrip(b"\xef\xbb\xbf \t\r\n").lower()
     if start.startswith((b"<!doctype html", b"<html")):
-        return Sniffed(Kind.OTHER, "a web page (HTML)")
+        return FileType.HTML
     if start.startswith(b"<svg") or (start.startswith(b"<?xml") and b"<svg" in start):
-        return Sniffed(Kind.OTHER, "an SVG drawing")
+        return FileType.SVG
     if start.startswith(b"version https://git-lfs"):
-        return Sniffed(Kind.OTHER, "a Git LFS pointer, not the file itself")
-    return Sniffed(Kind.OTHER, "text")
+        return FileType.GIT_LFS
+    return FileType.TEXT

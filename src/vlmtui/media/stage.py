@@ -1,14 +1,19 @@
-"""From a path to an attachment: what the file is gets decided by its content, and what is wrong with it is said."""
+"""From a path or a web address to an attachment: the content decides what a file is; what is wrong with it is said."""
 
 from __future__ import annotations
 
+import asyncio
+from importlib import import_module
 from pathlib import Path
+
+import msgspec
 
 from vlmtui.domain.attachment import Attachment, VideoSampling
 from vlmtui.errors import bad_input
 from vlmtui.media import images
-from vlmtui.media.files import opened, read_whole, shown
-from vlmtui.media.sniff import HEAD_BYTES, Kind, Sniffed, sniff
+from vlmtui.media.sniff import HEAD_BYTES, FileType, Kind, sniff
+from vlmtui.media.web_address import is_url, public_address
+from vlmtui.reading import opened, read_whole, shown_name
 
 FILE_BYTES_MAX = 16_000_000_000
 """Bytes of the largest file that is looked at; images have a lower limit of their own."""
@@ -24,25 +29,57 @@ def stage(
     `page` chooses a page of a TIFF, from 1. `sampling` is for videos only. Raises VlmtuiError (BAD_INPUT) that names
     the file and says in plain words why it cannot be attached.
     """
-    sniffed = sniff_file(path)
-    if sniffed.kind is Kind.OTHER:
-        raise bad_input(f"{shown(path)} is {sniffed.what}, not a picture or a video.", hint=_TAKEN)
-    if sniffed.kind is Kind.VIDEO or (not still and _moves(path, sniffed)):
+    found = file_type(path)
+    if found.kind is Kind.OTHER:
+        raise bad_input(f"{shown_name(path)} is {found.title}, not a picture or a video.", hint=_TAKEN)
+    if found.kind is Kind.VIDEO or (not still and _moves(path, found)):
         if page != 1:
-            raise bad_input(f"{shown(path)} has no page {page}: it is {sniffed.what}, and is taken as a video.")
-        from vlmtui.media.video import stage_video  # brings NumPy and libav, which most sessions never need
+            raise bad_input(f"{shown_name(path)} has no page {page}: it is {found.title}, and is taken as a video.")
+        from vlmtui.media.video import stage_video
 
         return stage_video(path, store, sampling)
     return images.stage_image(path, store, page=page)
 
 
-def sniff_file(path: Path) -> Sniffed:
+async def stage_source(
+    source: Path | str, store: Path, downloads: Path, sampling: VideoSampling | None = None
+) -> Attachment:
+    """As `stage`, in a thread; a text is an address, fetched into `downloads` first. Cancelling ends the download.
+
+    Raises VlmtuiError: BAD_INPUT, or NO_NETWORK where the server cannot be reached.
+    """
+    if isinstance(source, Path):
+        return await asyncio.to_thread(stage, source, store, sampling=sampling)
+    file = await download_source(source, downloads)
+    attachment = await asyncio.to_thread(stage, file, store, sampling=sampling)
+    return msgspec.structs.replace(attachment, source=public_address(source))
+
+
+async def download_source(url: str, downloads: Path) -> Path:
+    """The file at a web address, in the folder `downloads`. Errors as for `stage_source`."""
+    await asyncio.to_thread(import_module, "vlmtui.media.download")  # the HTTP client takes a while to import
+    from vlmtui.media.download import download
+
+    return await download(url, downloads)
+
+
+def restage(attachment: Attachment, *, store: Path, page: int = 1, still: bool = False) -> Attachment:
+    """Another page or frame of the file that an attachment came from, or the file as a still picture. Blocking.
+
+    Raises VlmtuiError when that file is gone, changed to something else, or has no such page.
+    """
+    if is_url(attachment.source):
+        raise bad_input(f"{attachment.name} came from the web: attach it again as a file to take another part of it.")
+    return stage(Path(attachment.source), store, page=page, still=still)
+
+
+def file_type(path: Path) -> FileType:
     """What the file at `path` is. Raises VlmtuiError (BAD_INPUT) when it cannot be opened."""
     with opened(path, bytes_max=FILE_BYTES_MAX) as file:
         return sniff(file.read(HEAD_BYTES))
 
 
-def _moves(path: Path, sniffed: Sniffed) -> bool:
-    if sniffed.kind is not Kind.ANIMATION and sniffed.what != "a PNG picture":
+def _moves(path: Path, found: FileType) -> bool:
+    if found.kind is not Kind.ANIMATION and found is not FileType.PNG:
         return False
     return images.is_animation(read_whole(path, bytes_max=images.BYTES_MAX), path)

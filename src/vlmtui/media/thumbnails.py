@@ -12,8 +12,9 @@ from PIL import Image
 
 from vlmtui.domain.attachment import Attachment, VideoSampling
 from vlmtui.errors import bad_input
-from vlmtui.media.files import shown, write_atomically
+from vlmtui.files import write_private
 from vlmtui.media.images import DECODER_ERRORS
+from vlmtui.reading import shown_name
 
 KEPT_MAX = 512
 """Thumbnails on disk; the ones not used for longest go first."""
@@ -33,7 +34,7 @@ def thumbnail(attachment: Attachment, cache: Path, size_px: tuple[int, int]) -> 
     made = _of_video(attachment, size_px) if attachment.modality == "video" else _of_image(attachment, size_px)
     buffer = io.BytesIO()
     made.save(buffer, "PNG", compress_level=1)
-    write_atomically(kept, buffer.getvalue())
+    write_private(kept, buffer.getvalue())
     _prune(cache)
     return made
 
@@ -53,14 +54,16 @@ def _of_image(attachment: Attachment, size_px: tuple[int, int]) -> Image.Image:
             small = image.convert("RGB")
     except DECODER_ERRORS as error:
         raise bad_input(
-            f"The stored image {shown(path)} is gone or damaged.", detail=str(error), hint="Attach the picture again."
+            f"The stored image {shown_name(path)} is gone or damaged.",
+            detail=str(error),
+            hint="Attach the picture again.",
         ) from error
     small.thumbnail(size_px, Image.Resampling.BICUBIC)
     return small
 
 
 def _of_video(attachment: Attachment, size_px: tuple[int, int]) -> Image.Image:
-    from vlmtui.media.video import sample_frames
+    from vlmtui.media.frames import sample_frames
 
     sampling = attachment.sampling or VideoSampling()
     frames = sample_frames(attachment.path, msgspec.structs.replace(sampling, num_frames=1, fps=None))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from vlmtui.domain.engine import Delta, Vocabulary
+from vlmtui.domain.generation import Delta, Vocabulary
 
 
 def join_deltas(deltas: Sequence[Delta]) -> Delta:

@@ -5,24 +5,28 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import tempfile
-from contextlib import ExitStack
 from pathlib import Path
 
 import msgspec
 
 from vlmtui import __version__
-from vlmtui.domain.engine import LoadSpec
+from vlmtui.domain.engine import DEFAULT_BACKEND, LoadSpec
 from vlmtui.errors import ErrorKind, VlmtuiError
-from vlmtui.paths import Paths, private_dir
+from vlmtui.files import write_private
+from vlmtui.paths import Paths, is_private_dir
+from vlmtui.reading import read_struct
 
 SOCKET_PATH_MAX = 100
 """Bytes; `sun_path` holds 108 on Linux and 104 on macOS, the final NUL included."""
 MARKER = "VLMTUI_WORKER_SOCKET"
 """Environment variable that every process of a worker inherits: the path of its socket. Tells ours from others'."""
 HOME_SUFFIX = ".d"
+_RECORD_BYTES_MAX = 10_000_000
 _SLUG_MAX = 24
 _DIGEST_LENGTH = 8
+_LATER_FIELDS: dict[str, object] = {"backend": DEFAULT_BACKEND, "code_revision": None, "code_sha256": None}
+"""Fields that specs of vlmtui 0.1 had not, with what they meant then. They are no part of a name that needs none of
+them, so that a worker of that version that still runs is met, and refused for its version."""
 
 
 class WorkerRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -48,7 +52,8 @@ class Endpoint(msgspec.Struct, frozen=True):
     """The spec as JSON, for `--spec` of the worker."""
     home: Path
     """The working directory of all processes of the worker: neutral ground for imports, and a mark of ours that no
-    process loses by naming itself anew (vLLM's children do, which wipes their environment as others see it)."""
+    process loses by naming itself anew (vLLM's children do, which wipes their environment as others see it). Their
+    temporary files and sockets lie in it, so that they are private and go with it."""
     lock: Path
     """Held (flock) by the client that starts or ends the worker."""
     log: Path
@@ -65,7 +70,11 @@ class Endpoint(msgspec.Struct, frozen=True):
             )
         import hashlib  # loads OpenSSL, for which no first paint needs to wait
 
-        digest = hashlib.sha256(msgspec.json.encode(spec, order="deterministic")).hexdigest()[:_DIGEST_LENGTH]
+        named = msgspec.to_builtins(spec, order="deterministic")
+        for field, default in _LATER_FIELDS.items():
+            if named[field] == default:
+                del named[field]
+        digest = hashlib.sha256(msgspec.json.encode(named)).hexdigest()[:_DIGEST_LENGTH]
         slug = re.sub(r"[^a-z0-9]+", "-", spec.name.lower())[: min(_SLUG_MAX, room)].strip("-")
         return cls.named(paths, f"{slug}-{digest}" if slug else digest)
 
@@ -85,23 +94,24 @@ class Endpoint(msgspec.Struct, frozen=True):
 
     @classmethod
     def all(cls, paths: Paths) -> list[Endpoint]:
-        """Every endpoint with a record or a socket in the runtime folder, by id; the worker may be long gone."""
-        try:
-            found = {file.stem for file in paths.runtime.iterdir() if file.suffix in (".json", ".sock")}
-        except FileNotFoundError:
+        """Every endpoint with a record or a socket in the runtime folder, by id; the worker may be long gone.
+
+        Raises VlmtuiError where that folder is another user's: who puts sockets there is not to be spoken to."""
+        if not is_private_dir(paths.runtime):
             return []
+        found = {file.stem for file in paths.runtime.iterdir() if file.suffix in (".json", ".sock")}
         return [cls.named(paths, worker_id) for worker_id in sorted(found)]
 
     @property
     def runtime(self) -> Path:
-        """The folder that all of them are in, and kept answers (`vlmtui.protocol.kept`)."""
+        """The folder that all of them are in, and kept answers (`vlmtui.protocol.spool`)."""
         return self.socket.parent
 
     def read_record(self) -> WorkerRecord | None:
         """The record, or None where there is none that can be read."""
         try:
-            return msgspec.json.decode(self.record.read_bytes(), type=WorkerRecord)
-        except (OSError, msgspec.DecodeError, UnicodeDecodeError):
+            return read_struct(self.record, WorkerRecord, bytes_max=_RECORD_BYTES_MAX)
+        except VlmtuiError:
             return None
 
     def write_record(self, record: WorkerRecord) -> None:
@@ -115,13 +125,3 @@ class Endpoint(msgspec.Struct, frozen=True):
         for file in (self.socket, self.record, self.spec_file):
             file.unlink(missing_ok=True)
         shutil.rmtree(self.home, ignore_errors=True)
-
-
-def write_private(path: Path, data: bytes) -> None:
-    """Write a whole file (mode 0600) so that a reader sees the old or the new content, never a part."""
-    handle, name = tempfile.mkstemp(dir=private_dir(path.parent), prefix=f".{path.name}.")
-    with ExitStack() as cleanup:
-        cleanup.callback(Path(name).unlink, missing_ok=True)
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-        Path(name).replace(path)

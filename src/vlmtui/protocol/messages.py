@@ -9,22 +9,11 @@ from __future__ import annotations
 
 import msgspec
 
-from vlmtui.domain.engine import (
-    Cancelled,
-    Delta,
-    EngineInfo,
-    EngineReady,
-    Failed,
-    Failure,
-    Finished,
-    GenerateRequest,
-    LoadFailed,
-    LoadProgress,
-    LoadSpec,
-    PromptReady,
-)
+from vlmtui.domain.engine import EngineInfo, EngineReady, EngineStatus, LoadFailed, LoadProgress, LoadSpec
+from vlmtui.domain.failure import Failure
+from vlmtui.domain.generation import Cancelled, Delta, Failed, Finished, GenerateRequest, PromptReady
 
-PROTOCOL_VERSION = 4
+PROTOCOL_VERSION = 5
 
 MAX_MESSAGE_BYTES = 16 * 1024 * 1024
 """A line longer than this is refused: media travel as paths, so no honest message comes near it."""
@@ -71,7 +60,7 @@ class Ping(msgspec.Struct, frozen=True, tag="ping"):
 
 
 class GetStatus(msgspec.Struct, frozen=True, tag="get_status"):
-    """Ask for `Status`."""
+    """Ask for a `StatusReport`."""
 
 
 class GetLog(msgspec.Struct, frozen=True, tag="get_log"):
@@ -113,29 +102,12 @@ class Pong(msgspec.Struct, frozen=True, tag="pong"):
     n: int
 
 
-class Status(msgspec.Struct, frozen=True, kw_only=True, tag="status"):
-    """What `ps` shows."""
+class StatusReport(msgspec.Struct, frozen=True, kw_only=True, tag="status"):
+    """The answer to `GetStatus`."""
 
     pid: int
-    spec: LoadSpec
-    state: str
-    """`loading`, `idle`, `busy` or `stopping`."""
-    clients: int
-    """Who use it now; those that only look (`ps`) or come to end it are not counted."""
-    running: int
-    """Requests under way."""
-    idle_s: float
-    """Seconds since the last request ended; 0 while busy."""
-    keep_alive_s: float | None
-    rss_bytes: int
-    """Resident memory of the worker and all its children."""
-    gpu_bytes: int | None
-    """GPU memory of the same processes, where NVML can tell."""
-    kept: tuple[str, ...] = ()
-    """Requests that go on, or wait to be fetched, without a client."""
-    engine_silent_s: float = 0.0
-    """For how long the engine has shown no sign of life: neither its event loop nor, while requests run, any of its
-    processes. 0 where all is well, and while loading."""
+    """Of the leader of the worker's processes."""
+    status: EngineStatus
 
 
 class LogLines(msgspec.Struct, frozen=True, tag="log_lines"):
@@ -156,6 +128,6 @@ WorkerMessage = (
     | Failed
     | Cancelled
     | Pong
-    | Status
+    | StatusReport
     | LogLines
 )

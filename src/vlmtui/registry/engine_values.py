@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import msgspec
 
 from vlmtui.errors import ErrorKind, VlmtuiError
+from vlmtui.reading import parse_toml
 from vlmtui.registry.match import Model
 
 
@@ -25,9 +26,7 @@ def _parsed(text: str) -> tuple[str, object]:
     if not equals or not name.isidentifier():
         message = f"{text!r} is no engine argument."
         raise VlmtuiError(ErrorKind.BAD_USAGE, message, hint="Write NAME=VALUE, for instance max_model_len=4096.")
-    import tomllib  # few give arguments of their own
-
     try:
-        return name, tomllib.loads(f"value = {value}")["value"]
-    except tomllib.TOMLDecodeError:
+        return name, parse_toml(f"value = {value}".encode(errors="replace"))["value"]
+    except ValueError:
         return name, value.strip()

@@ -1,4 +1,4 @@
-"""What an attachment costs before a model is loaded."""
+"""Estimate the tokens of an attachment before a model is loaded."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def tokens_of_size(
     if settings is None:
         found = engine_args_of(family).get("mm_processor_kwargs")
         settings = found if isinstance(found, dict) else {}
-    if rule is None or not settings.keys() <= rule.knows | _NO_MATTER:
+    if rule is None or min(size) < 1 or not settings.keys() <= rule.knows | _NO_MATTER:
         return None
     if modality == "video":
         return rule.of_video(*size, frames, settings)

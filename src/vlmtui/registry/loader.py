@@ -1,4 +1,4 @@
-"""Reads the family records: those of the package, then the user's own. Importing this costs nothing heavy."""
+"""Read the family records: those of the package, then the user's own. Imports nothing heavy."""
 
 from __future__ import annotations
 
@@ -12,10 +12,12 @@ from typing import get_args
 import msgspec
 
 from vlmtui.errors import VlmtuiError, bad_input
-from vlmtui.registry import parsed
+from vlmtui.reading import parse_toml, read_whole
+from vlmtui.registry.record_cache import read_records, stamp_of, write_records
 from vlmtui.registry.schema import Family, Layout, Lora, RawTemplate, Route, Takes
 from vlmtui.registry.token_rules import TokenRule
 
+_RECORD_BYTES_MAX = 1_000_000
 _OWN = ("family", "title", "models", "checked", "checked_note", "note")
 """Fields that a twin does not take over by `extends`."""
 
@@ -51,10 +53,8 @@ class Registry(Mapping[str, Family]):
         for file in files:
             try:
                 name = str(file)
-                table = _table(file.read_bytes(), name)
-                families[str(table["family"])] = _family(table, name, _bundled_tables)
-            except OSError as error:
-                warnings.append(bad_input(f"The model record {file} cannot be read.", detail=str(error)))
+                table = _table(read_whole(file, bytes_max=_RECORD_BYTES_MAX), name)
+                families[str(table["family"])] = _family(table, name, bundled_tables)
             except VlmtuiError as error:
                 warnings.append(error)
         return cls(families, warnings)
@@ -81,18 +81,19 @@ _Tables = Mapping[object, tuple[dict[str, object], str]]
 def _bundled_families(cache: Path | None) -> dict[str, Family]:
     """From the cache where it is of these very files; else parsed, and kept there."""
     folder = Path(__file__).with_name("families")
-    stamp = parsed.stamp_of([*_files(folder), *Path(__file__).parent.glob("*.py")]) if cache is not None else ""
-    families = parsed.read(cache, stamp) if cache is not None else None
+    stamp = stamp_of([*_files(folder), *Path(__file__).parent.glob("*.py")]) if cache is not None else ""
+    families = read_records(cache, stamp) if cache is not None else None
     if families is None:
-        tables = _bundled_tables()
-        families = [_family(table, name, _bundled_tables) for table, name in tables.values()]
+        tables = bundled_tables()
+        families = [_family(table, name, bundled_tables) for table, name in tables.values()]
         if cache is not None:
-            parsed.write(cache, stamp, families)
+            write_records(cache, stamp, families)
     return {family.family: family for family in families}
 
 
 @cache
-def _bundled_tables() -> _Tables:
+def bundled_tables() -> _Tables:
+    """The package's records as TOML tables, which users' records may extend; read once."""
     return {table["family"]: (table, name) for table, name in _tables(_files(Path(__file__).with_name("families")))}
 
 
@@ -108,11 +109,9 @@ def _tables(files: Iterable[Path]) -> Iterator[tuple[dict[str, object], str]]:
 
 
 def _table(data: bytes, name: str) -> dict[str, object]:
-    import tomllib  # most starts find every record in the cache
-
     try:
-        table = tomllib.loads(data.decode())
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        table = parse_toml(data)
+    except ValueError as error:
         raise bad_input(f"The model record {name} is not valid TOML.", detail=str(error)) from error
     if not isinstance(table.get("family"), str):
         raise bad_input(f"The model record {name} has no field 'family'.", hint='Begin it with: family = "NAME"')

@@ -1,4 +1,4 @@
-"""From what a user calls a model to the engine to start and the record to use."""
+"""Resolve the name of a model to its family's record and the engine to start."""
 
 from __future__ import annotations
 
@@ -14,8 +14,10 @@ from vlmtui.domain.attachment import Modality
 from vlmtui.domain.engine import LoadSpec, LoraAdapter
 from vlmtui.errors import ErrorKind, VlmtuiError
 from vlmtui.paths import bundled
-from vlmtui.registry.cache import read_config, snapshot_of
+from vlmtui.reading import is_folder
+from vlmtui.registry.hub_cache import read_config, snapshot_of
 from vlmtui.registry.loader import Registry
+from vlmtui.registry.remote_code import RemoteCode, remote_code_of
 from vlmtui.registry.routes import is_multimodal, open_route
 from vlmtui.registry.schema import Family, RawTemplate, Takes
 
@@ -83,9 +85,18 @@ def model_of(family: Family, model: str | None = None, *, limits: Mapping[Modali
     return Model(family, spec)
 
 
-def with_trust(model: Model) -> Model:
-    """The model with leave to run its repository's own code."""
-    return msgspec.structs.replace(model, spec=msgspec.structs.replace(model.spec, trust_remote_code=True))
+def with_trust(model: Model, code: RemoteCode | None = None) -> Model:
+    """The model with leave to run the code that it brings: `code`, or what there is now, and no other. Raises
+    VlmtuiError where it cannot be told what that is."""
+    code = code or remote_code_of(model.spec.model)
+    spec = msgspec.structs.replace(
+        model.spec,
+        trust_remote_code=True,
+        revision=code.revision,
+        code_revision=code.repository_revision if code.repository else code.revision,
+        code_sha256=code.digest,
+    )
+    return msgspec.structs.replace(model, spec=spec)
 
 
 def engine_args_of(family: Family, limits: Mapping[Modality, int] | None = None) -> dict[str, object]:
@@ -114,7 +125,7 @@ def engine_args_of(family: Family, limits: Mapping[Modality, int] | None = None)
 def family_of_config(registry: Registry, config: Mapping[str, object], name: str) -> Family | None:
     """The family of a `config.json`; None where none claims it. Raises VlmtuiError naming the candidates of a draw."""
     architectures = config.get("architectures")
-    names = set(architectures) if isinstance(architectures, list) else set()
+    names = {one for one in architectures if isinstance(one, str)} if isinstance(architectures, list) else set[str]()
     fitting = [
         family
         for family in registry.values()
@@ -133,7 +144,7 @@ def family_of_name(registry: Registry, name: str) -> Family | None:
     return _only(_best(fitting, name), name)
 
 
-def unlisted(name: str, spec_model: str, architecture: str) -> Model:
+def unlisted_model(name: str, spec_model: str, architecture: str) -> Model:
     """A model that no family claims, with what every model has: its own chat template, in both modes."""
     family = Family(
         family=UNLISTED,
@@ -151,8 +162,8 @@ def _folder(name: str) -> Path | None:
     """The folder of that name, where there is one."""
     try:
         folder = Path(name).expanduser()
-        return folder if name and folder.is_dir() else None
-    except (OSError, RuntimeError, ValueError):
+        return folder if name and is_folder(folder) else None
+    except RuntimeError:
         return None
 
 
@@ -172,15 +183,15 @@ def _of_repository(registry: Registry, name: str, downloaded: Path | None) -> Mo
         return model_of(family, name)
     if config is not None:
         return _unlisted_or_refused(name, config)
-    return unlisted(name, name, "")
+    return unlisted_model(name, name, "")
 
 
 def _unlisted_or_refused(name: str, config: Mapping[str, object]) -> Model:
     architectures = config.get("architectures")
-    found = [str(one) for one in architectures] if isinstance(architectures, list) else []
+    found = [one for one in architectures if isinstance(one, str)] if isinstance(architectures, list) else []
     for architecture in found:
         if is_multimodal(architecture):
-            return unlisted(name, name, architecture)
+            return unlisted_model(name, name, architecture)
     raise VlmtuiError(
         ErrorKind.MODEL_UNKNOWN,
         f"No family is known for the architecture {', '.join(found) or '(none named)'}, and vLLM serves no "

@@ -10,7 +10,7 @@ import msgspec
 
 from vlmtui.domain.attachment import Attachment, Modality
 from vlmtui.domain.conversation import Media, Part, Text, Turn, all_attachments
-from vlmtui.domain.engine import ChatPrompt, Message, MessagesPrompt, RawPrompt
+from vlmtui.domain.prompt import ChatPrompt, Message, MessagesPrompt, RawPrompt
 from vlmtui.errors import bad_input
 from vlmtui.registry.chat_template import chat_template_of
 from vlmtui.registry.schema import Family, Layout, RawTemplate, Takes

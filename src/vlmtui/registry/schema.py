@@ -1,6 +1,6 @@
 """The record of a model family, as its TOML file holds it: every fact that the application uses about a model."""
 
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
 
@@ -8,9 +8,13 @@ from vlmtui.domain.attachment import Modality
 from vlmtui.domain.sampling import Sampling
 from vlmtui.registry.token_rules import TokenRule
 
+Count = Annotated[int, msgspec.Meta(ge=0, le=1_000_000_000)]
+Name = Annotated[str, msgspec.Meta(min_length=1, max_length=1000)]
 Place = Literal["before", "after", "turn", "front"]
 RenderedBy = Literal["text", "tokenizer", "processor"]
 Engine = Literal["vllm", "vllm-transformers", "plugin"]
+Version = Annotated[str, msgspec.Meta(pattern=r"^(\d{1,6}(\.\d{1,6}){0,3})?$")]
+Package = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$", max_length=100)]
 
 
 class Layout(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -30,7 +34,7 @@ class Layout(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 class Takes(Layout, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How a family takes one modality."""
 
-    max_items: int = 1
+    max_items: Annotated[int, msgspec.Meta(ge=0, le=10_000)] = 1
     """Items of this modality in one conversation."""
     interleave: bool = True
     """Whether an item may stand in the middle of the text; if not, it is moved to its place."""
@@ -38,7 +42,7 @@ class Takes(Layout, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The layout of conversations with two or more items, where it is another one."""
     part: dict[str, object] = msgspec.field(default_factory=dict)
     """The content part that stands for one item in messages; empty: `{"type": MODALITY}`."""
-    frames: int | None = None
+    frames: Annotated[int, msgspec.Meta(ge=1, le=10_000)] | None = None
     """Video only: how many frames a video is given as by default."""
     metadata: bool = False
     """Video only: the engine demands the frames' times and indices, too."""
@@ -72,7 +76,7 @@ class Lora(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     """A LoRA adapter that every request of the family needs."""
 
     name: str
-    id: int = 1
+    id: Count = 1
     path: str = ""
     """Relative to the model's folder."""
 
@@ -84,18 +88,19 @@ class Route(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """`vllm`: its own class; `vllm-transformers`: its Transformers backend; `plugin`: a package that extends vLLM."""
     architecture: str = ""
     """The class that serves it there, as vLLM's registry names it."""
-    since: str = ""
+    since: Version = ""
     """The first vLLM version with it; empty: not known, or any."""
-    until: str = ""
+    until: Version = ""
     """The last vLLM version with it; empty: the current one has it."""
-    broken: tuple[str, ...] = ()
+    broken: tuple[Version, ...] = ()
     """vLLM versions that have it but cannot run it; `note` says why."""
     hf_overrides: dict[str, object] = msgspec.field(default_factory=dict)
     """Merged into the engine argument of that name."""
     engine_args: dict[str, object] = msgspec.field(default_factory=dict)
     """Engine arguments of this route only."""
-    needs: tuple[str, ...] = ()
-    """Packages, beyond vLLM's own, by the name they are imported under."""
+    needs: tuple[Package, ...] = ()
+    """Packages, beyond vLLM's own, by the name they are imported under. No part of one (`a.b`): to look for that,
+    Python would run the package."""
     note: str = ""
 
 
@@ -107,7 +112,7 @@ class Family(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     family: str
     title: str
-    models: tuple[str, ...]
+    models: Annotated[tuple[Name, ...], msgspec.Meta(min_length=1)]
     """Repository ids; the first is the default. `bundled:NAME` is a model that ships with the package."""
     architectures: tuple[str, ...]
     """As in the models' `config.json`."""
@@ -129,7 +134,7 @@ class Family(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """Whether the model has a chat template of its own; if not, one is made from `raw`."""
     stop_tokens: tuple[str, ...] = ()
     """Tokens that end an answer besides the model's own end of sequence; `@eos_token` is the tokenizer's."""
-    stop_token_ids: tuple[int, ...] = ()
+    stop_token_ids: tuple[Count, ...] = ()
     sampling: Sampling | None = None
     """Stands under what the user has set."""
     lora: Lora | None = None
@@ -148,11 +153,11 @@ class Family(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     record (tests/zoo); `trained`: a trained model did; empty: only constructed and compared."""
     checked_note: str = ""
     """With what, or why not."""
-    parameters_b: float | None = None
+    parameters_b: Annotated[float, msgspec.Meta(gt=0, le=1_000_000)] | None = None
     """Billions of parameters of the default model, all of them (of a mixture of experts, too)."""
-    context: int | None = None
+    context: Count | None = None
     """Tokens of context of the default model."""
-    smaller: tuple[str, ...] = ()
+    smaller: tuple[Name, ...] = ()
     """Repositories of smaller or quantised variants, for machines that the default does not fit."""
     gated: bool = False
     """The repository asks for an agreement and an account first."""

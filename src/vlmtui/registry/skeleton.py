@@ -1,4 +1,4 @@
-"""A commented record to begin with."""
+"""A commented family record to start from."""
 
 from __future__ import annotations
 

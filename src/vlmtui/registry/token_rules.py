@@ -6,12 +6,16 @@ them. Once the model is loaded its own processor counts, and no rule is asked an
 
 import math
 from collections.abc import Mapping
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import msgspec
 
 Settings = Mapping[str, object]
 """The engine argument `mm_processor_kwargs`."""
+_MOST = 1_000_000_000
+Tokens = Annotated[int, msgspec.Meta(ge=0, le=1_000_000)]
+Pixels = Annotated[int, msgspec.Meta(ge=1, le=_MOST)]
+Few = Annotated[int, msgspec.Meta(ge=1, le=200)]
 _LONGEST_TO_SHORTEST = 200
 """Qwen's processors refuse what is longer."""
 
@@ -33,7 +37,7 @@ class _Rule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 class FixedTokens(_Rule, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="fixed"):
     """Every image, or frame of a video, takes the same."""
 
-    tokens: int
+    tokens: Tokens
 
     def of_image(self, width: int, height: int, settings: Settings) -> int | None:
         return self.tokens
@@ -45,11 +49,11 @@ class PatchTokens(_Rule, frozen=True, kw_only=True, forbid_unknown_fields=True, 
 
     knows = frozenset({"min_pixels", "max_pixels", "size"})
 
-    min_pixels: int
-    max_pixels: int
-    patch: int = 14
-    merge: int = 2
-    frames_together: int = 2
+    min_pixels: Pixels
+    max_pixels: Pixels
+    patch: Few = 14
+    merge: Few = 2
+    frames_together: Few = 2
     """Frames of a video that make one layer of tokens."""
 
     def of_image(self, width: int, height: int, settings: Settings) -> int | None:
@@ -76,11 +80,11 @@ class TileTokens(_Rule, frozen=True, kw_only=True, forbid_unknown_fields=True, t
     """The image fills the grid of 1 to `max_tiles` squares whose shape is nearest to its own; more than one square get
     a thumbnail beside them. `dynamic_preprocess` of InternVL's model card; the same in vLLM 0.32."""
 
-    tokens: int
+    tokens: Tokens
     """Of one tile."""
-    side: int
+    side: Pixels
     """Of a tile, in pixels."""
-    max_tiles: int
+    max_tiles: Few
 
     def of_image(self, width: int, height: int, settings: Settings) -> int | None:
         most = range(1, self.max_tiles + 1)
@@ -105,10 +109,10 @@ class SplitTokens(_Rule, frozen=True, kw_only=True, forbid_unknown_fields=True, 
 
     knows = frozenset({"size", "max_image_size"})
 
-    tokens: int
+    tokens: Tokens
     """Of one square."""
-    side: int
-    longest: int
+    side: Pixels
+    longest: Pixels
 
     def of_image(self, width: int, height: int, settings: Settings) -> int | None:
         longest = _edge(settings, "size", "longest_edge", self.longest)
@@ -126,10 +130,10 @@ TokenRule = FixedTokens | PatchTokens | TileTokens | SplitTokens
 def _setting(settings: Settings, name: str, edge: str, otherwise: int) -> int:
     """A limit of pixels by its own name, else as an edge of `size`, which means the same to Qwen's processors."""
     value = settings.get(name)
-    return value if isinstance(value, int) else _edge(settings, "size", edge, otherwise)
+    return value if isinstance(value, int) and 0 < value <= _MOST else _edge(settings, "size", edge, otherwise)
 
 
 def _edge(settings: Settings, name: str, edge: str, otherwise: int) -> int:
     table = settings.get(name)
     value = table.get(edge) if isinstance(table, Mapping) else None
-    return value if isinstance(value, int) else otherwise
+    return value if isinstance(value, int) and 0 < value <= _MOST else otherwise

@@ -1,10 +1,10 @@
-"""The connection: one short transaction a write, a clock that never runs backwards, errors in plain words."""
+"""The SQLite connection: short transactions, a clock that never runs backwards, errors in plain words."""
 
 from __future__ import annotations
 
 import sqlite3
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from vlmtui.store.migrations import version_of
 Row = tuple[Any, ...]
 Value = str | int | float | None
 _BUSY_ONCE_S = 0.25
+_AHEAD_MAX_MS = 366 * 86_400_000
 _DAMAGE = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
 _BUSY = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED})
 _UNWRITABLE = frozenset(
@@ -22,11 +23,13 @@ _UNWRITABLE = frozenset(
 )
 
 
-def connect(path: Path) -> sqlite3.Connection:
+def open_connection(path: Path, *, exclusively: bool = False) -> sqlite3.Connection:
     """A connection without transactions of its own. What is not UTF-8 is read with U+FFFD, so that one damaged byte
-    costs one character."""
+    costs one character. `exclusively`: no other process may use the file meanwhile, and no file is made beside it."""
     connection = sqlite3.connect(path, timeout=_BUSY_ONCE_S, isolation_level=None, check_same_thread=False)
     connection.text_factory = lambda data: data.decode("utf-8", "replace")
+    if exclusively:
+        connection.execute("PRAGMA locking_mode = EXCLUSIVE")
     return connection
 
 
@@ -67,10 +70,10 @@ def explained(error: sqlite3.Error, path: Path) -> StoreError:
             detail=detail,
             hint="Try again; if it stays so, see which process uses it (`fuser` on the file).",
         )
-    if code == sqlite3.SQLITE_FULL:
+    if code == sqlite3.SQLITE_FULL or getattr(error, "sqlite_errorname", "") == "SQLITE_IOERR_SHMSIZE":
         return StoreError(
-            ErrorKind.BAD_INPUT,
-            f"The conversation could not be saved: no room is left for {path}.",
+            ErrorKind.DISK_FULL,
+            f"No room is left for the conversation database {path}.",
             detail=detail,
             hint="Make room there, then try again.",
         )
@@ -92,14 +95,17 @@ class Database:
         version: its schema's version.
         busy_s: seconds to wait for another process's lock.
         now: the clock, seconds since 1970.
+        exclusively: keep other processes out, which needs no room on the disk.
     """
 
-    def __init__(self, path: Path, version: int, *, busy_s: float, now: Callable[[], float]) -> None:
+    def __init__(
+        self, path: Path, version: int, *, busy_s: float, now: Callable[[], float], exclusively: bool = False
+    ) -> None:
         self.path = path
         self._version = version
         self._busy_s = busy_s
         self._now = now
-        self.connection = connect(path)
+        self.connection = open_connection(path, exclusively=exclusively)
         set_up(self.connection)
         self._file = _identity(path)
         self._time: int | None = None
@@ -125,6 +131,11 @@ class Database:
     def row(self, sql: str, values: Sequence[Value] = ()) -> Row | None:
         found = self.rows(sql, values)
         return found[0] if found else None
+
+    def insert(self, table: str, values: Mapping[str, Value]) -> None:
+        """Add a row. Raises VlmtuiError."""
+        marks = ", ".join("?" * len(values))
+        self.rows(f"INSERT INTO {table} ({', '.join(values)}) VALUES ({marks})", tuple(values.values()))
 
     @contextmanager
     def reading(self) -> Iterator[None]:
@@ -180,9 +191,11 @@ class Database:
             )
 
     def _tick(self) -> int:
-        sql = "UPDATE clock SET last_ms = max(last_ms + 1, ?) RETURNING last_ms"
-        found = self.connection.execute(sql, (int(self._now() * 1000),)).fetchall()
-        return int(found[0][0]) if found else int(self._now() * 1000)
+        now = int(self._now() * 1000)
+        # A clock that runs ahead by more than that is believed no more: all that is made would have its times for ever.
+        sql = "UPDATE clock SET last_ms = CASE WHEN last_ms > ? THEN ? ELSE max(last_ms + 1, ?) END RETURNING last_ms"
+        found = self.connection.execute(sql, (now + _AHEAD_MAX_MS, now, now)).fetchall()
+        return int(found[0][0]) if found else now
 
     def _roll_back(self) -> None:
         if self.connection.in_transaction:

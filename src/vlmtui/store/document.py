@@ -1,51 +1,42 @@
-"""A whole conversation as one value: what the exports are made of and the import makes."""
+"""A whole conversation as one value, which is exported and imported."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 
 from vlmtui.domain.attachment import Attachment
-from vlmtui.domain.conversation import Media, Part, Role
-from vlmtui.domain.engine import Failure
+from vlmtui.domain.conversation import Media
 from vlmtui.store.records import (
+    ConversationData,
     ConversationId,
     EndState,
-    Recipe,
-    Statistics,
+    Milliseconds,
+    Natural,
     StoredDraft,
     StoredTurn,
+    TurnData,
     TurnId,
 )
 from vlmtui.store.store import Store
-
-Count = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
 
 
 class DocumentComparison(msgspec.Struct, frozen=True, kw_only=True):
     """The outcome of a comparison run."""
 
-    created_ms: Count
+    created_ms: Milliseconds
     document: object
 
 
-class DocumentTurn(msgspec.Struct, frozen=True, kw_only=True):
+class DocumentTurn(TurnData, frozen=True, kw_only=True):
     """One turn of the tree. Ids count inside the document only."""
 
-    id: Count
-    parent: Count | None = None
-    role: Role
-    parts: tuple[Part, ...]
+    id: Natural
+    parent: Natural | None = None
     state: EndState = "complete"
-    created_ms: Count
-    ended_ms: Count | None = None
-    tokens: Count = 0
-    statistics: Statistics | None = None
-    failure: Failure | None = None
-    recipe: Recipe | None = None
-    active_child: Count | None = None
+    active_child: Natural | None = None
     comparisons: tuple[DocumentComparison, ...] = ()
 
     @property
@@ -63,17 +54,12 @@ class DocumentMedia(msgspec.Struct, frozen=True, kw_only=True):
     base64: str | None = None
 
 
-class Document(msgspec.Struct, frozen=True, kw_only=True):
+class Document(ConversationData, frozen=True, kw_only=True):
     """A conversation with every turn of every branch. In JSON, the attachments' paths are those of `media`."""
 
     format: Literal["vlmtui conversation"] = "vlmtui conversation"
     version: Literal[1] = 1
-    title: str
-    model: str
-    created_ms: Count
-    updated_ms: Count
-    pinned: bool = False
-    active_root: Count | None = None
+    active_root: Natural | None = None
     draft: StoredDraft = msgspec.field(default_factory=StoredDraft)
     turns: tuple[DocumentTurn, ...] = ()
     """Parents before their children."""
@@ -104,11 +90,7 @@ def document_of(store: Store, conversation: ConversationId) -> Document:
     turns = store.tree(conversation)
     shown = store.turns(conversation, limit=1)
     return Document(
-        title=row.title,
-        model=row.model,
-        created_ms=row.created_ms,
-        updated_ms=row.updated_ms,
-        pinned=row.pinned,
+        **fields_of(ConversationData, row),
         active_root=_root_of({turn.id: turn for turn in turns}, shown[0].id) if shown else None,
         draft=store.draft(conversation),
         turns=tuple(_exported(store, turn) for turn in turns),
@@ -116,27 +98,29 @@ def document_of(store: Store, conversation: ConversationId) -> Document:
 
 
 def _root_of(turns: dict[TurnId, StoredTurn], turn: TurnId) -> TurnId:
-    while (parent := turns[turn].parent) is not None:
+    """The turn itself or the first one above it that has no parent among the turns; of a circle, which only a damaged
+    database holds, any."""
+    seen: set[TurnId] = set()
+    while turn in turns and turn not in seen and (parent := turns[turn].parent) in turns:
+        seen.add(turn)
         turn = parent
     return turn
 
 
 def _exported(store: Store, turn: StoredTurn) -> DocumentTurn:
+    fields = fields_of(TurnData, turn)
     return DocumentTurn(
+        **{**fields, "state": "interrupted" if turn.state == "running" else turn.state},
         id=turn.id,
         parent=turn.parent,
-        role=turn.role,
-        parts=turn.parts,
-        state="interrupted" if turn.state == "running" else turn.state,
-        created_ms=turn.created_ms,
-        ended_ms=turn.ended_ms,
-        tokens=turn.tokens,
-        statistics=turn.statistics,
-        failure=turn.failure,
-        recipe=turn.recipe,
         active_child=turn.active_child,
         comparisons=tuple(
             DocumentComparison(created_ms=item.created_ms, document=item.document)
             for item in store.comparisons(turn.id)
         ),
     )
+
+
+def fields_of(kind: type[msgspec.Struct], record: msgspec.Struct) -> dict[str, Any]:
+    """The fields of `kind` that a struct of a class below it has."""
+    return {field.name: getattr(record, field.name) for field in msgspec.structs.fields(kind)}

@@ -6,16 +6,20 @@ from __future__ import annotations
 import base64
 import re
 from collections.abc import Callable
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import NamedTuple
 
 import msgspec
 
 from vlmtui.domain.attachment import Attachment
 from vlmtui.domain.conversation import Media, Part, Text
-from vlmtui.errors import bad_input
-from vlmtui.store.columns import to_json
+from vlmtui.errors import VlmtuiError, bad_input
+from vlmtui.media.content_store import require_intact
+from vlmtui.media.web_address import is_url, public_address
+from vlmtui.reading import is_file
 from vlmtui.store.document import Document, DocumentMedia, DocumentTurn
+from vlmtui.store.json_text import to_json_text
+from vlmtui.text import one_line, visible
 
 NAMES = {"system": "System", "user": "User", "assistant": "Assistant"}
 _MIME = {
@@ -32,7 +36,6 @@ _MIME = {
     ".avi": "video/x-msvideo",
 }
 _SUFFIX = re.compile(r"\.[a-z0-9]{1,8}")
-_UNSEEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
 class Copy(NamedTuple):
@@ -43,15 +46,18 @@ class Copy(NamedTuple):
     source: Path
 
 
-class Exported(NamedTuple):
-    """An export: its text, and the files that belong beside it."""
+class ExportText(NamedTuple):
+    """An export: its text, the files that belong beside it, and the names of attachments whose stored file is damaged,
+    which it leaves out."""
 
     text: str
     copies: tuple[Copy, ...] = ()
+    damaged: tuple[str, ...] = ()
 
 
-def to_markdown(document: Document, *, media_folder: str = "media") -> Exported:
-    """The branch that is shown. Texts are left as they are: they are Markdown already, or read well as such."""
+def to_markdown(document: Document, *, media_folder: str = "media") -> ExportText:
+    """The branch that is shown. Texts are Markdown already, or read well as such; their control characters and bidi
+    marks are made visible."""
     lines = [f"# {_line(document.title) or 'Conversation'}", ""]
     copies: dict[str, Copy] = {}
     for turn in document.shown:
@@ -59,28 +65,34 @@ def to_markdown(document: Document, *, media_folder: str = "media") -> Exported:
         for part in turn.parts:
             match part:
                 case Text(text):
-                    lines += [text, ""] if text else []
+                    lines += [visible(text.replace("\r\n", "\n")), ""] if text else []
                 case Media(attachment):
                     name = f"{media_folder}/{attachment.sha256[:16]}{suffix_of(attachment)}"
                     lines += [_markdown_media(attachment, name), ""]
-                    if Path(attachment.path).is_file():
+                    if is_intact(attachment):
                         copies[name] = Copy(name, Path(attachment.path))
         lines += [f"> {note}\n" for note in notes_of(turn)]
-    return Exported("\n".join(lines).rstrip("\n") + "\n", tuple(copies.values()))
+    text = "\n".join(lines).rstrip("\n") + "\n"
+    return ExportText(text, tuple(copies.values()), damaged_of(document, shown_only=True))
 
 
-def to_openai(document: Document) -> str:
+def to_openai(document: Document, *, paths: bool = False) -> str:
     """The branch that is shown as `{"model": …, "messages": […]}`: images as `image_url` and videos (as vLLM takes
-    them) as `video_url`, both data URLs. Raises VlmtuiError when a stored file is gone."""
+    them) as `video_url`, both data URLs. `paths`: a local model with its folder. Raises VlmtuiError when a stored file
+    is gone."""
     messages = [{"role": turn.role, "content": _openai_content(turn)} for turn in document.shown]
-    return to_json({"model": document.model, "messages": messages})
+    model = document.model if paths else without_folders(document.model)
+    return to_json_text({"model": model, "messages": messages})
 
 
-def to_json_document(document: Document, *, inline: bool = False, media_folder: str = "media") -> Exported:
+def to_json_document(
+    document: Document, *, inline: bool = False, media_folder: str = "media", paths: bool = False
+) -> ExportText:
     """Everything, every branch included; `vlmtui.store.importing` reads it.
 
     Args:
         inline: media inside the document as base64; otherwise as files beside it.
+        paths: with the folders in which files and local models lie on this machine.
     """
     media: dict[str, DocumentMedia] = {}
     copies: list[Copy] = []
@@ -90,7 +102,7 @@ def to_json_document(document: Document, *, inline: bool = False, media_folder: 
         path, suffix = Path(attachment.path), suffix_of(attachment)
         name = f"{media_folder}/{attachment.sha256}{suffix}"
         entry = DocumentMedia(sha256=attachment.sha256, suffix=suffix)
-        if path.is_file():
+        if is_intact(attachment):
             if inline:
                 entry = msgspec.structs.replace(entry, base64=base64.b64encode(_content(attachment)).decode())
             else:
@@ -99,10 +111,18 @@ def to_json_document(document: Document, *, inline: bool = False, media_folder: 
         media[attachment.sha256] = entry
 
     def portable(attachment: Attachment) -> Attachment:
-        return msgspec.structs.replace(attachment, path=f"{media_folder}/{attachment.sha256}{suffix_of(attachment)}")
+        source = attachment.source
+        if "://" in source:
+            source = public_address(source) if is_url(source) else ""
+        elif not paths:
+            source = without_folders(source)
+        path = f"{media_folder}/{attachment.sha256}{suffix_of(attachment)}"
+        return msgspec.structs.replace(attachment, path=path, source=source)
 
     moved = msgspec.structs.replace(with_attachments(document, portable), media=tuple(media.values()))
-    return Exported(msgspec.json.format(to_json(moved), indent=1), tuple(copies))
+    if not paths:
+        moved = without_model_folders(moved)
+    return ExportText(msgspec.json.format(to_json_text(moved), indent=1), tuple(copies), damaged_of(document))
 
 
 def with_attachments(document: Document, change: Callable[[Attachment], Attachment]) -> Document:
@@ -133,10 +153,10 @@ def notes_of(turn: DocumentTurn) -> list[str]:
         notes.append({"stopped": "Stopped by the user.", "failed": "Failed."}.get(turn.state, "Interrupted."))
     if turn.failure is not None:
         notes.append(_line(f"{turn.failure.message} {turn.failure.hint}".strip()))
-    if turn.recipe is not None:
+    if turn.generation is not None:
         # What the user calls it: where a model lies on this machine is nothing for a page that is given to others.
-        model = turn.recipe.spec.name if turn.recipe.spec is not None else turn.recipe.model
-        facts = [model, turn.recipe.mode]
+        model = turn.generation.spec.name if turn.generation.spec is not None else turn.generation.model
+        facts = [without_folders(model), turn.generation.mode]
         if turn.statistics is not None:
             usage = turn.statistics.usage
             facts.append(f"{usage.prompt_tokens} + {usage.completion_tokens} tokens")
@@ -145,9 +165,51 @@ def notes_of(turn: DocumentTurn) -> list[str]:
     return notes
 
 
-def visible(text: str) -> str:
-    """`text` with its control characters (line breaks and tabs stay) and bidi marks written out."""
-    return _UNSEEN.sub(lambda match: ascii(match.group())[1:-1], text.replace("\r\n", "\n"))
+def is_intact(attachment: Attachment) -> bool:
+    """Whether the stored file is there, with the content that was attached."""
+    if not is_file(Path(attachment.path)):
+        return False
+    try:
+        require_intact(Path(attachment.path))
+    except VlmtuiError:
+        return False
+    return True
+
+
+def damaged_of(document: Document, *, shown_only: bool = False) -> tuple[str, ...]:
+    """The names of attachments whose stored file is there, but with another content."""
+    turns = (item for turn in document.shown for item in turn.attachments)
+    items = turns if shown_only else document.attachments
+    damaged = (item for item in items if is_file(Path(item.path)) and not is_intact(item))
+    return tuple(dict.fromkeys(item.name for item in damaged))
+
+
+def without_folders(text: str) -> str:
+    """Of an absolute path the last part; everything else as it is."""
+    return (PurePath(text).name or text) if text.startswith("/") else text
+
+
+def without_model_folders(document: Document) -> Document:
+    """The document with local models and the files of engine arguments named without their folders."""
+
+    def bare(turn: DocumentTurn) -> DocumentTurn:
+        if turn.generation is None:
+            return turn
+        made = turn.generation
+        spec = made.spec
+        if spec is not None:
+            model, name, arguments = without_folders(spec.model), without_folders(spec.name), _bare(spec.engine_args)
+            spec = msgspec.structs.replace(spec, model=model, name=name, engine_args=arguments)
+        model = without_folders(made.model)
+        made = msgspec.structs.replace(made, model=model, engine_args=_bare(made.engine_args), spec=spec)
+        return msgspec.structs.replace(turn, generation=made)
+
+    turns = tuple(bare(turn) for turn in document.turns)
+    return msgspec.structs.replace(document, model=without_folders(document.model), turns=turns)
+
+
+def _bare(arguments: dict[str, object]) -> dict[str, object]:
+    return {name: without_folders(value) if isinstance(value, str) else value for name, value in arguments.items()}
 
 
 def suffix_of(attachment: Attachment) -> str:
@@ -157,8 +219,8 @@ def suffix_of(attachment: Attachment) -> str:
 
 def _markdown_media(attachment: Attachment, name: str) -> str:
     label = re.sub(r"([\\\[\]<>!`*_])", r"\\\1", _line(attachment.name))
-    if not Path(attachment.path).is_file():
-        return f"*[{label}: the file is gone]*"
+    if not is_intact(attachment):
+        return f"*[{label}: the file is gone or damaged]*"
     return f"{'!' if attachment.modality == 'image' else ''}[{label}](<{name}>)"
 
 
@@ -178,13 +240,15 @@ def _openai_content(turn: DocumentTurn) -> object:
 
 def _content(attachment: Attachment) -> bytes:
     try:
+        require_intact(Path(attachment.path))
         return Path(attachment.path).read_bytes()
-    except OSError as error:
+    except (OSError, VlmtuiError) as error:
         raise bad_input(
-            f"The stored file of {visible(attachment.name)} is gone, so the conversation cannot be exported with it.",
+            f"The stored file of {one_line(attachment.name)} is gone or damaged, so the conversation cannot be exported"
+            " with it.",
             detail=str(error),
         ) from error
 
 
 def _line(text: str) -> str:
-    return visible(" ".join(text.split()))
+    return one_line(" ".join(text.split()))

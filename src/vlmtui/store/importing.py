@@ -1,9 +1,10 @@
-"""Reading a conversation's JSON: checked strictly first, then added as a new conversation. Nothing is overwritten."""
+"""Import a conversation's JSON document: check it strictly, then add it as a new one. Nothing is overwritten."""
 
 from __future__ import annotations
 
 import base64
 import binascii
+import hashlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
@@ -11,18 +12,25 @@ from typing import NamedTuple
 import msgspec
 
 from vlmtui.domain.attachment import Attachment
+from vlmtui.domain.former_fields import with_todays_fields
 from vlmtui.errors import VlmtuiError, bad_input
-from vlmtui.store import blobs, listing, tree
-from vlmtui.store.columns import to_json
-from vlmtui.store.database import Value
-from vlmtui.store.document import Document, DocumentMedia, DocumentTurn
+from vlmtui.reading import is_file, read_whole
+from vlmtui.store import listing, tree
+from vlmtui.store.document import Document, DocumentMedia, DocumentTurn, fields_of
 from vlmtui.store.export import with_attachments
-from vlmtui.store.records import ConversationId, TurnId
+from vlmtui.store.media_files import keep, place
+from vlmtui.store.records import ConversationData, ConversationId, TurnData, TurnId
 from vlmtui.store.store import Store
+from vlmtui.store.tables import COMPARISONS, CONVERSATIONS, TURNS
+from vlmtui.text import one_line
+
+_MEDIA_BYTES_MAX = 16_000_000_000
+_PIXELS_MAX = 10_000_000
+_NUMBER_MAX = 1e9
 
 
-class Imported(NamedTuple):
-    """The new conversation, and the names of attachments whose files were missing when it was exported."""
+class ImportResult(NamedTuple):
+    """The new conversation, and the names of attachments whose files the document does not hold intact."""
 
     conversation: ConversationId
     missing: tuple[str, ...]
@@ -31,6 +39,7 @@ class Imported(NamedTuple):
 def read_document(data: bytes) -> Document:
     """The document that `to_json_document` has written. Raises VlmtuiError that names the place inside it
     (`$.turns[3].parent`) when anything is wrong or unknown."""
+    data = with_todays_fields(data)
     try:
         raw = msgspec.json.decode(data)
         document = msgspec.json.decode(data, type=Document)
@@ -44,23 +53,29 @@ def read_document(data: bytes) -> Document:
     return document
 
 
-def add_document(store: Store, document: Document, folder: Path) -> Imported:
-    """Add a document as a new conversation, its media first. `folder` is where the document's files lie."""
-    paths = {item.sha256: _keep(store, item, folder, f"$.media[{at}]") for at, item in enumerate(document.media)}
-    missing = {item.sha256 for item in document.media if item.file is None and item.base64 is None}
+def add_document(store: Store, document: Document, folder: Path) -> ImportResult:
+    """Add a document as a new conversation, its media first. `folder` is where the document's files lie. A file that is
+    gone or damaged is left out and named; raises VlmtuiError for one that is refused, and where the disk is full."""
+    paths: dict[str, Path] = {}
+    missing: set[str] = set()
+    for at, item in enumerate(document.media):
+        path = _keep(store, item, folder, f"$.media[{at}]")
+        if path is None:
+            missing.add(item.sha256)
+        paths[item.sha256] = path or place(store.media, item.sha256, item.suffix)
 
     def local(attachment: Attachment) -> Attachment:
         return msgspec.structs.replace(attachment, path=str(paths[attachment.sha256]))
 
     moved = with_attachments(document, local)
     names = tuple(dict.fromkeys(item.name for item in document.attachments if item.sha256 in missing))
-    return Imported(_add(store, moved), names)
+    return ImportResult(_add(store, moved), names)
 
 
 def _add(store: Store, document: Document) -> ConversationId:
     database = store.database
     with database.writing() as now:
-        conversation = listing.insert(database, now, title=document.title, model=document.model)
+        conversation = listing.insert_conversation(database, now, title=document.title, model=document.model)
         ids: dict[int, TurnId] = {}
         for turn in document.turns:
             ids[turn.id] = _add_turn(store, conversation, turn, ids)
@@ -69,47 +84,42 @@ def _add(store: Store, document: Document) -> ConversationId:
                 child = ids[turn.active_child]
                 database.rows("UPDATE turns SET active_child = ? WHERE id = ?", (child, ids[turn.id]))
         if document.active_root is not None:
-            tree.show(database, ids[document.active_root])
-        times = (document.created_ms, document.updated_ms, int(document.pinned), conversation)
-        database.rows("UPDATE conversations SET created_ms = ?, updated_ms = ?, pinned = ? WHERE id = ?", times)
-        listing.keep_draft(database, now, conversation, document.draft)
+            tree.show_branch(database, ids[document.active_root])
+        values = CONVERSATIONS.encode(fields_of(ConversationData, document))
+        sets = ", ".join(f"{name} = ?" for name in values)
+        database.rows(f"UPDATE conversations SET {sets} WHERE id = ?", (*values.values(), conversation))
+        listing.replace_draft(database, now, conversation, document.draft)
     return conversation
 
 
 def _add_turn(store: Store, conversation: ConversationId, turn: DocumentTurn, ids: Mapping[int, TurnId]) -> TurnId:
-    values: dict[str, Value] = {
-        "role": turn.role,
-        "state": turn.state,
-        "created_ms": turn.created_ms,
-        "ended_ms": turn.ended_ms,
-        "tokens": turn.tokens,
-        "statistics": None if turn.statistics is None else to_json(turn.statistics),
-        "failure": None if turn.failure is None else to_json(turn.failure),
-        "recipe": None if turn.recipe is None else to_json(turn.recipe),
-        **tree.parts_columns(turn.parts),
-    }
+    fields = fields_of(TurnData, turn)
+    values = TURNS.encode({**fields, **tree.parts_fields(fields.pop("parts"))})
     parent = None if turn.parent is None else ids[turn.parent]
-    added = tree.insert(store.database, conversation, parent, values, turn.attachments)
+    added = tree.insert_turn(store.database, conversation, parent, values, turn.attachments)
     for item in turn.comparisons:
-        sql = "INSERT INTO comparisons (turn, created_ms, document) VALUES (?, ?, ?)"
-        store.database.rows(sql, (added, item.created_ms, to_json(item.document)))
+        store.database.insert("comparisons", COMPARISONS.encode({**msgspec.structs.asdict(item), "turn": added}))
     return added
 
 
-def _keep(store: Store, item: DocumentMedia, folder: Path, where: str) -> Path:
-    """The stored file; a missing one gets the path where it would be."""
+def _keep(store: Store, item: DocumentMedia, folder: Path, where: str) -> Path | None:
+    """The stored file; None where the document has none with this hash."""
+    data = _content(item, folder, where)
+    if data is None or hashlib.sha256(data).hexdigest() != item.sha256:
+        return None
+    return keep(store.media, item.sha256, item.suffix, data)
+
+
+def _content(item: DocumentMedia, folder: Path, where: str) -> bytes | None:
     try:
         if item.base64 is not None:
-            data = base64.b64decode(item.base64, validate=True)
-        elif item.file is not None:
-            data = _beside(folder, item.file).read_bytes()
-        else:
-            return blobs.place(store.media, item.sha256, item.suffix)
-        return blobs.keep(store.media, item.sha256, item.suffix, data)
+            return base64.b64decode(item.base64, validate=True)
+        if item.file is None:
+            return None
+        path = _beside(folder, item.file)
+        return read_whole(path, bytes_max=_MEDIA_BYTES_MAX, may_be_empty=True) if is_file(path) else None
     except (binascii.Error, ValueError) as error:
         raise _refused(f"no base64 - at `{where}.base64`" if item.base64 else f"{error} - at `{where}`") from error
-    except OSError as error:
-        raise _refused(f"its file {item.file!r} cannot be read or kept ({error}) - at `{where}.file`") from error
     except VlmtuiError as error:
         raise _refused(f"{error.message} - at `{where}`") from error
 
@@ -117,7 +127,7 @@ def _keep(store: Store, item: DocumentMedia, folder: Path, where: str) -> Path:
 def _beside(folder: Path, name: str) -> Path:
     """A document names files below its own folder only."""
     path = (folder / name).resolve()
-    if not path.is_relative_to(folder.resolve()) or not path.is_file():
+    if not path.is_relative_to(folder.resolve()):
         raise bad_input(f"{name!r} is no file below the document's folder.")
     return path
 
@@ -153,6 +163,19 @@ def _check_media(document: Document) -> None:
     for attachment in document.attachments:
         if attachment.sha256 not in known:
             raise _refused(f"the attachment {attachment.sha256[:12]}… is not listed - at `$.media`")
+        _check_sizes(attachment)
+
+
+def _check_sizes(attachment: Attachment) -> None:
+    """Sizes are what a picture or video can have: they are shown, and reckoned with."""
+    name = one_line(attachment.name)
+    if not (0 <= attachment.width <= _PIXELS_MAX and 0 <= attachment.height <= _PIXELS_MAX):
+        raise _refused(f"{name} is said to be {attachment.width} x {attachment.height} pixels - at `$.turns`")
+    if not (0 <= attachment.size_bytes <= 2**53 and 1 <= attachment.page <= 2**31 and 0 <= attachment.pages <= 2**31):
+        raise _refused(f"the size or the pages of {name} are no numbers of a file - at `$.turns`")
+    for number in (attachment.duration_s, attachment.fps):
+        if number is not None and not 0 <= number <= _NUMBER_MAX:
+            raise _refused(f"the duration or frame rate of {name} is no number of a video - at `$.turns`")
 
 
 def _refuse_unknown(raw: object, known: object, where: str) -> None:

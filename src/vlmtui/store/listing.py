@@ -1,21 +1,20 @@
-"""Conversations as rows: making, listing, finding."""
+"""Insert, read, list and search conversations."""
 
 from __future__ import annotations
 
 import secrets
 from collections.abc import Sequence
 
+import msgspec
+
 from vlmtui.errors import bad_input
 from vlmtui.store import tree
-from vlmtui.store.columns import storable, to_json
 from vlmtui.store.database import Database, Row
-from vlmtui.store.records import Conversation, ConversationId, Listed, Pictures, Snippet, StoredDraft, TurnId
+from vlmtui.store.records import ConversationId, ConversationRecord, ListEntry, Pictures, StoredDraft
 from vlmtui.store.search import match_expression, newest_match
+from vlmtui.store.tables import CONVERSATIONS, DRAFTS
 
-_COLUMNS = """
-    c.id, c.title, c.model, c.created_ms, c.updated_ms, c.pinned, c.deleted_ms, c.leaf,
-    coalesce((SELECT depth + 1 FROM turns WHERE turns.id = c.leaf), 0)
-"""
+_LENGTH = "coalesce((SELECT depth + 1 FROM turns WHERE turns.id = c.leaf), 0)"
 _DRAFT = "(SELECT substr(text, 1, 1000) FROM drafts WHERE drafts.conversation = c.id)"
 _ORDER = "ORDER BY c.pinned DESC, c.updated_ms DESC, c.number DESC LIMIT ? OFFSET ?"
 _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
@@ -28,31 +27,29 @@ def new_id(made_ms: int) -> ConversationId:
     return ConversationId("".join(_ALPHABET[number >> shift & 31] for shift in range(60, -1, -5)))
 
 
-def insert(database: Database, made_ms: int, *, title: str, model: str) -> ConversationId:
+def insert_conversation(database: Database, made_ms: int, *, title: str, model: str) -> ConversationId:
     """A new conversation, inside a transaction. All that one transaction makes have one time, so an id that is
     taken is drawn again."""
     made = new_id(made_ms)
     while database.row("SELECT 1 FROM conversations WHERE id = ?", (made,)) is not None:
         made = new_id(made_ms)
-    database.rows(
-        "INSERT INTO conversations (id, title, model, created_ms, updated_ms) VALUES (?, ?, ?, ?, ?)",
-        (made, storable(title), storable(model), made_ms, made_ms),
-    )
+    fields = {"id": made, "title": title, "model": model, "created_ms": made_ms, "updated_ms": made_ms}
+    database.insert("conversations", CONVERSATIONS.encode(fields))
     return made
 
 
-def one(database: Database, conversation: ConversationId) -> Conversation:
-    row = database.row(f"SELECT {_COLUMNS} FROM conversations AS c WHERE c.id = ?", (conversation,))
+def read_conversation(database: Database, conversation: ConversationId) -> ConversationRecord:
+    row = database.row(f"SELECT {_columns()} FROM conversations AS c WHERE c.id = ?", (conversation,))
     if row is None:
         raise bad_input(f"There is no conversation {conversation}.")
     return _conversation(row)
 
 
-def listed(database: Database, query: str | None, limit: int, offset: int) -> list[Listed]:
+def list_conversations(database: Database, query: str | None, limit: int, offset: int) -> list[ListEntry]:
     """Pinned ones first, then the last changed first; with `query`, those that have its words in their title or in one
     turn."""
     if query is None or not query.strip():
-        sql = f"SELECT {_COLUMNS}, {_DRAFT} FROM conversations AS c WHERE c.deleted_ms IS NULL {_ORDER}"
+        sql = f"SELECT {_columns()}, {_DRAFT} FROM conversations AS c WHERE c.deleted_ms IS NULL {_ORDER}"
         return [_listed(row) for row in database.rows(sql, (limit, offset))]
     expression = match_expression(query)
     if expression is None:
@@ -65,32 +62,39 @@ def listed(database: Database, query: str | None, limit: int, offset: int) -> li
             SELECT c.id, NULL FROM titles_search JOIN conversations AS c ON c.number = titles_search.rowid
             WHERE titles_search MATCH ?1
         )
-        SELECT {_COLUMNS}, {_DRAFT}, (SELECT max(turn) FROM hits WHERE hits.id = c.id)
+        SELECT {_columns()}, {_DRAFT}, (SELECT max(turn) FROM hits WHERE hits.id = c.id)
         FROM conversations AS c WHERE c.id IN (SELECT id FROM hits) AND c.deleted_ms IS NULL
         {_ORDER.replace("LIMIT ? OFFSET ?", "LIMIT ?2 OFFSET ?3")}
     """
     with database.reading():
         rows = database.rows(sql, (expression, limit, offset))
-        return [_listed(row, row[10], row[10] and newest_match(database, expression, row[10])) for row in rows]
+        return [_found(database, expression, row) for row in rows]
 
 
-def _listed(row: Row, turn: TurnId | None = None, snippet: Snippet | None = None) -> Listed:
-    return Listed(conversation=_conversation(row[:9]), draft=row[9] or "", turn=turn, snippet=snippet)
+def _found(database: Database, expression: str, row: Row) -> ListEntry:
+    *known, turn = row
+    snippet = newest_match(database, expression, turn) if turn else None
+    return msgspec.structs.replace(_listed(tuple(known)), turn=turn, snippet=snippet)
 
 
-def keep_draft(database: Database, now: int, conversation: ConversationId, draft: StoredDraft) -> None:
+def _listed(row: Row) -> ListEntry:
+    *columns, draft = row
+    return ListEntry(conversation=_conversation(tuple(columns)), draft=draft or "")
+
+
+def replace_draft(database: Database, now: int, conversation: ConversationId, draft: StoredDraft) -> None:
     """Replace the conversation's draft, and what it refers to. Inside a transaction."""
     database.rows("DELETE FROM drafts WHERE conversation = ?", (conversation,))
     if draft.text or draft.attachments:
-        values = (conversation, storable(draft.text), to_json(draft.attachments), now)
-        database.rows("INSERT INTO drafts (conversation, text, attachments, saved_ms) VALUES (?, ?, ?, ?)", values)
+        fields = {**msgspec.structs.asdict(draft), "conversation": conversation, "saved_ms": now}
+        database.insert("drafts", DRAFTS.encode(fields))
         for sha256 in {item.sha256 for item in draft.attachments.values()}:
             database.rows("INSERT INTO media_references (sha256, draft) VALUES (?, ?)", (sha256, conversation))
 
 
-def deleted(database: Database) -> list[Conversation]:
+def deleted_conversations(database: Database) -> list[ConversationRecord]:
     """Those that can be undeleted, the last deleted first."""
-    sql = f"SELECT {_COLUMNS} FROM conversations AS c WHERE c.deleted_ms IS NOT NULL ORDER BY c.deleted_ms DESC"
+    sql = f"SELECT {_columns()} FROM conversations AS c WHERE c.deleted_ms IS NOT NULL ORDER BY c.deleted_ms DESC"
     return [_conversation(row) for row in database.rows(sql)]
 
 
@@ -104,20 +108,16 @@ def pictures(database: Database, conversations: Sequence[ConversationId]) -> dic
     found = {}
     with database.reading():
         for conversation, count, turn in database.rows(sql, tuple(conversations)):
-            first = next(iter(tree.one(database, turn).turn.attachments), None)
+            first = next(iter(tree.read_turn(database, turn).turn.attachments), None)
             found[ConversationId(conversation)] = Pictures(count=count, first=first)
     return found
 
 
-def _conversation(row: Row) -> Conversation:
-    return Conversation(
-        id=row[0],
-        title=row[1],
-        model=row[2],
-        created_ms=row[3],
-        updated_ms=row[4],
-        pinned=bool(row[5]),
-        deleted_ms=row[6],
-        leaf=row[7],
-        length=row[8],
-    )
+def _columns() -> str:
+    return f"{CONVERSATIONS.select('c')}, {_LENGTH}"
+
+
+def _conversation(row: Row) -> ConversationRecord:
+    fields = CONVERSATIONS.decode(row)
+    del fields["number"], fields["active_root"]
+    return ConversationRecord(length=row[-1], **fields)

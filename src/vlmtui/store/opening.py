@@ -1,4 +1,4 @@
-"""Opening the database: made when missing, brought up to date, set aside and salvaged when damaged."""
+"""Open the database: create it, bring it up to date, or set it aside and salvage it when it is damaged."""
 
 from __future__ import annotations
 
@@ -11,25 +11,30 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
-from vlmtui.errors import VlmtuiError, bad_input
+from vlmtui.errors import ErrorKind, VlmtuiError, bad_input
 from vlmtui.paths import private_dir
-from vlmtui.store.database import connect, explained, is_damage, set_up
+from vlmtui.store.database import explained, is_damage, open_connection, set_up
 from vlmtui.store.migrations import APPLICATION_ID, expected_schema, latest, migrate, schema_of, version_of
+from vlmtui.store.process_lock import alone
 from vlmtui.store.records import Recovery
 from vlmtui.store.salvage import salvage
-from vlmtui.store.sessions import alone
 
 FILE = "conversations.db"
 _COMPANIONS = ("-wal", "-shm")
 
 
-def prepare(folder: Path, *, busy_s: float) -> tuple[Path, Recovery | None]:
+def prepare_database(folder: Path, *, busy_s: float) -> tuple[Path, Recovery | None]:
     """The path of a sound database of the newest schema in `folder`, and what was lost on the way.
 
     Raises VlmtuiError: the folder cannot be used, the disk is full, a newer vlmtui has written the database.
     """
     path = private_dir(folder) / FILE
     with explaining(path), alone(folder / f"{FILE}.lock", busy_s + 30):
+        if path.is_symlink() and not path.exists():
+            raise bad_input(
+                f"{path} is a link to a file that is not there.",
+                hint="Is its disk mounted? Remove the link to start with an empty store.",
+            )
         if not path.exists():
             _make(path)
             return path, None
@@ -39,6 +44,21 @@ def prepare(folder: Path, *, busy_s: float) -> tuple[Path, Recovery | None]:
             return path, _recover(path, reason)
         _update(path)
     return path, None
+
+
+def require_newest(path: Path) -> None:
+    """Raise VlmtuiError unless the database at `path` is of the newest schema; nothing is written."""
+    with explaining(path), closing(open_connection(path, exclusively=True)) as connection:
+        version = version_of(connection)
+    if version != latest():
+        raise (
+            _newer(path, version)
+            if version > latest()
+            else bad_input(
+                f"{path} was written by an older vlmtui, and cannot be brought up to date now.",
+                hint="Make room on its disk, then try again.",
+            )
+        )
 
 
 def _make(path: Path) -> None:
@@ -54,7 +74,7 @@ def new_database(path: Path, version: int | None = None) -> Path:
     for old in (path, *(path.with_name(path.name + companion) for companion in _COMPANIONS)):
         old.unlink(missing_ok=True)
     os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, 0o600))
-    with closing(connect(path)) as connection:
+    with closing(open_connection(path)) as connection:
         set_up(connection)
         connection.execute("PRAGMA synchronous = OFF")
         connection.execute("BEGIN IMMEDIATE")
@@ -69,7 +89,7 @@ def _damage(path: Path) -> str | None:
     """Why the file cannot be trusted, or None. Raises VlmtuiError when it was written by a newer vlmtui."""
     if path.stat().st_size == 0:
         return "the file was empty"
-    with closing(connect(path)) as connection:
+    with closing(open_connection(path)) as connection:
         try:
             version = version_of(connection)
             if version > latest():
@@ -102,7 +122,7 @@ def _newer(path: Path, version: int) -> VlmtuiError:
 
 
 def _update(path: Path) -> None:
-    with closing(connect(path)) as connection:
+    with closing(open_connection(path)) as connection:
         version = version_of(connection)
         if version == latest():
             return
@@ -125,7 +145,7 @@ def _back_up(path: Path, backup: Path) -> None:
     temporary = backup.with_name(f"{backup.name}.new")
     temporary.unlink(missing_ok=True)
     os.close(os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, 0o600))
-    with closing(connect(path)) as source, closing(connect(temporary)) as target:
+    with closing(open_connection(path)) as source, closing(open_connection(temporary)) as target:
         source.backup(target)
         # One file, readable without companions.
         target.execute("PRAGMA journal_mode = DELETE")
@@ -174,7 +194,8 @@ def explaining(path: Path) -> Iterator[None]:
         raise explained(error, path) from error
     except OSError as error:
         full = error.errno in (errno.ENOSPC, errno.EDQUOT)
-        raise bad_input(
+        raise VlmtuiError(
+            ErrorKind.DISK_FULL if full else ErrorKind.BAD_INPUT,
             "The conversations cannot be opened: "
             + (f"no room is left for {path}." if full else f"{path} cannot be used."),
             detail=str(error),

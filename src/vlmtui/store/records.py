@@ -1,16 +1,19 @@
-"""What the store keeps and gives back: plain frozen data."""
+"""The data that the store reads and writes, frozen."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal, NewType
+from typing import Annotated, Literal, NewType
 
 import msgspec
 
 from vlmtui.domain.attachment import Attachment
 from vlmtui.domain.conversation import Part, Role, Turn
-from vlmtui.domain.engine import Failure, FinishReason, LoadSpec, Timings, Usage
+from vlmtui.domain.engine import LoadSpec
+from vlmtui.domain.failure import Failure
+from vlmtui.domain.generation import FinishReason, Timings, Usage
 from vlmtui.domain.sampling import Sampling
+from vlmtui.domain.times import LAST_MS
 
 ConversationId = NewType("ConversationId", str)
 """13 characters that sort by the time of making."""
@@ -19,9 +22,13 @@ TurnId = NewType("TurnId", int)
 TurnState = Literal["running", "complete", "stopped", "failed", "interrupted"]
 """Only answers are anything but `complete`. `interrupted`: the process that wrote it died."""
 EndState = Literal["complete", "stopped", "failed", "interrupted"]
+Milliseconds = Annotated[int, msgspec.Meta(ge=0, le=LAST_MS)]
+"""A time: since 1970, UTC."""
+Natural = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
+"""A number that every reader of JSON can hold."""
 
 
-class Recipe(msgspec.Struct, frozen=True, kw_only=True):
+class GenerationRecord(msgspec.Struct, frozen=True, kw_only=True):
     """Everything that made an answer: enough to ask for it again."""
 
     model: str
@@ -30,7 +37,9 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True):
     family: str | None = None
     record_sha256: str = ""
     """Hex digest of the family's record as it was."""
-    vllm_version: str = ""
+    engine: str = ""
+    """What the engine is called, `vLLM`; empty while none was loaded."""
+    engine_version: str = ""
     mode: Literal["chat", "raw"] = "chat"
     prompt: str = ""
     """The prompt text as the model was given it; empty until the engine has said so."""
@@ -66,18 +75,23 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     failure: Failure | None = None
 
 
-class Conversation(msgspec.Struct, frozen=True, kw_only=True):
-    """A conversation without its turns. Times are milliseconds since 1970, UTC."""
+class ConversationData(msgspec.Struct, frozen=True, kw_only=True):
+    """What table and document both have of a conversation, each field a column."""
 
-    id: ConversationId
     title: str
     model: str
     """What the user calls the model."""
-    created_ms: int
-    updated_ms: int
+    created_ms: Milliseconds
+    updated_ms: Milliseconds
     """When a turn was last added or ended; greater than that of every conversation changed before."""
     pinned: bool = False
-    deleted_ms: int | None = None
+
+
+class ConversationRecord(ConversationData, frozen=True, kw_only=True):
+    """A conversation without its turns."""
+
+    id: ConversationId
+    deleted_ms: Milliseconds | None = None
     """Set: out of sight, until it is undeleted or purged."""
     length: int = 0
     """Turns of the branch that is shown."""
@@ -85,24 +99,33 @@ class Conversation(msgspec.Struct, frozen=True, kw_only=True):
     """The last turn of the branch that is shown: the next turn's parent."""
 
 
-class StoredTurn(msgspec.Struct, frozen=True, kw_only=True):
+class TurnData(msgspec.Struct, frozen=True, kw_only=True):
+    """What table and document both have of a turn, each field but `parts` a column of its name."""
+
+    role: Role
+    parts: tuple[Part, ...]
+    """Of a text alone the table has it in the column `text` only."""
+    state: TurnState
+    created_ms: Milliseconds
+    ended_ms: Milliseconds | None = None
+    tokens: Natural = 0
+    """Tokens of the answer so far."""
+    left_out: bool = False
+    """The user's turn is sent without its attachments from now on."""
+    statistics: Statistics | None = None
+    failure: Failure | None = None
+    generation: GenerationRecord | None = msgspec.field(default=None, name="recipe")
+    """How an answer was made; `recipe` in database and documents, as versions before this one called it."""
+
+
+class StoredTurn(TurnData, frozen=True, kw_only=True):
     """One turn of the tree."""
 
     id: TurnId
     conversation: ConversationId
     parent: TurnId | None
-    depth: int
+    depth: Natural
     """How many turns stand above it."""
-    role: Role
-    parts: tuple[Part, ...]
-    state: TurnState
-    created_ms: int
-    ended_ms: int | None = None
-    tokens: int = 0
-    """Tokens of the answer so far."""
-    statistics: Statistics | None = None
-    failure: Failure | None = None
-    recipe: Recipe | None = None
     active_child: TurnId | None = None
     position: int = 1
     """Which one of its siblings it is, from 1."""
@@ -127,10 +150,10 @@ class Snippet(msgspec.Struct, frozen=True):
     """Start and end, in characters, of each word that was found."""
 
 
-class Listed(msgspec.Struct, frozen=True, kw_only=True):
+class ListEntry(msgspec.Struct, frozen=True, kw_only=True):
     """A conversation of the list; of a search, with its newest turn that has all words (None: the title has them)."""
 
-    conversation: Conversation
+    conversation: ConversationRecord
     draft: str = ""
     """The beginning of what is written in it and not sent yet."""
     turn: TurnId | None = None
@@ -145,7 +168,7 @@ class Pictures(msgspec.Struct, frozen=True, kw_only=True):
     first: Attachment | None = None
 
 
-class Found(msgspec.Struct, frozen=True, kw_only=True):
+class SearchHit(msgspec.Struct, frozen=True, kw_only=True):
     """A turn that a search found."""
 
     conversation: ConversationId
@@ -162,12 +185,12 @@ class StoredDraft(msgspec.Struct, frozen=True, kw_only=True):
     """By the number that stands for it in the text."""
 
 
-class Comparison(msgspec.Struct, frozen=True, kw_only=True):
+class StoredComparison(msgspec.Struct, frozen=True, kw_only=True):
     """A document that belongs to a turn: the outcome of a comparison run."""
 
     id: int
     turn: TurnId
-    created_ms: int
+    created_ms: Milliseconds
     document: object
 
 

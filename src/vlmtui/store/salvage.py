@@ -1,4 +1,4 @@
-"""Copying out of a damaged database what can still be read, row by row."""
+"""Copy what can still be read out of a damaged database, row by row."""
 
 from __future__ import annotations
 
@@ -9,18 +9,11 @@ from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from vlmtui.store.database import Row, code_of, connect
-from vlmtui.store.mending import mend
+from vlmtui.store.database import Row, code_of, open_connection
 from vlmtui.store.migrations import latest
+from vlmtui.store.row_repair import mend
+from vlmtui.store.tables import TABLES, TURNS, Table
 
-_COLUMNS = {
-    "conversations": "number, id, title, model, created_ms, updated_ms, pinned, deleted_ms, active_root, leaf",
-    "turns": "id, conversation, parent, active_child, depth, role, state, created_ms, ended_ms, tokens, writer,"
-    " statistics, failure, text, parts, recipe",
-    "drafts": "conversation, text, attachments, saved_ms",
-    "comparisons": "id, turn, created_ms, document",
-    "media_references": "sha256, turn, draft",
-}
 _PROBED_PAST_END = 1_000
 """Rows that are asked for one by one where it is not known how many there were."""
 _PROBED_MAX = 100_000
@@ -29,7 +22,7 @@ Make = Callable[[Path, int], Path]
 
 
 @dataclass
-class Salvaged:
+class SalvageResult:
     """How much was kept. `turns_lost` is None where the count of turns could not be read."""
 
     conversations: int = 0
@@ -43,7 +36,7 @@ class _Found:
     turns_lost: int | None = None
 
 
-def salvage(damaged: Path, fresh: Path, *, make: Make) -> Salvaged:
+def salvage(damaged: Path, fresh: Path, *, make: Make) -> SalvageResult:
     """Fill the empty database `fresh` from `damaged`, which is only read. `make` makes an empty database of a
     version anywhere."""
     best = _Found()
@@ -107,24 +100,24 @@ def _schema_pages(whole: bytes, size: int) -> list[int]:
 
 def _read(copy: Path) -> _Found:
     found = _Found()
-    with closing(connect(copy)) as connection:
+    with closing(open_connection(copy)) as connection:
         with suppress(sqlite3.Error):
             connection.execute("PRAGMA writable_schema = ON")
-        for table, columns in _COLUMNS.items():
-            rows, lost = _rows_of(connection, table, columns)
-            found.rows[table] = rows
-            if table == "turns":
+        for table in TABLES:
+            rows, lost = _rows_of(connection, table)
+            found.rows[table.name] = rows
+            if table is TURNS:
                 found.turns_lost = lost
     return found
 
 
-def _rows_of(connection: sqlite3.Connection, table: str, columns: str) -> tuple[list[Row], int | None]:
+def _rows_of(connection: sqlite3.Connection, table: Table) -> tuple[list[Row], int | None]:
     """What can be read of a table, and how many rows at most were lost: forwards to the first damage, backwards to the
     last, and one by one between them."""
     rows: dict[int, Row] = {}
-    known = _last_number(connection, table)
+    known = _last_number(connection, table.name)
     top = known or 2**40
-    select = f"SELECT rowid, {columns} FROM {table} NOT INDEXED"
+    select = f"SELECT rowid, {_columns(connection, table)} FROM {table.name} NOT INDEXED"
     damage = _scan(connection, f"{select} ORDER BY rowid", range(1, top + 1), rows)
     if damage is None:
         return list(rows.values()), 0
@@ -139,6 +132,21 @@ def _rows_of(connection: sqlite3.Connection, table: str, columns: str) -> tuple[
     # Rows that were purged long ago count as well: a damaged page does not say what was on it.
     lost = sum(number not in rows for number in range(1, end))
     return [rows[number] for number in sorted(rows)], None if high is None and known is None else lost
+
+
+def _columns(connection: sqlite3.Connection, table: Table) -> str:
+    """The table's columns for a SELECT; of those that an older version did not have their defaults."""
+    with suppress(sqlite3.Error):
+        present = {row[1] for row in connection.execute(f"PRAGMA table_info({table.name})")}
+        if present:
+            quote = "SELECT quote(?)"
+            return ", ".join(
+                column.name
+                if column.name in present
+                else str(connection.execute(quote, (column.encode(column.default),)).fetchone()[0])
+                for column in table.columns
+            )
+    return table.names
 
 
 def _scan(connection: sqlite3.Connection, sql: str, wanted: range, rows: dict[int, Row]) -> int | None:
@@ -164,15 +172,15 @@ def _last_number(connection: sqlite3.Connection, table: str) -> int | None:
     return int(found[0]) if found and isinstance(found[0], int) and 0 <= found[0] < 2**40 else None
 
 
-def _write(found: _Found, fresh: Path) -> Salvaged:
+def _write(found: _Found, fresh: Path) -> SalvageResult:
     rows = mend(found.rows)
-    with closing(connect(fresh)) as connection:
+    with closing(open_connection(fresh)) as connection:
         connection.execute("PRAGMA foreign_keys = OFF")
         connection.execute("BEGIN IMMEDIATE")
-        for table, kept in rows.items():
-            marks = ", ".join("?" * len(_COLUMNS[table].split(",")))
-            sql = f"INSERT OR IGNORE INTO {table} ({_COLUMNS[table]}) VALUES ({marks})"
-            for row in kept:
+        for table in TABLES:
+            marks = ", ".join("?" * len(table.columns))
+            sql = f"INSERT OR IGNORE INTO {table.name} ({table.names}) VALUES ({marks})"
+            for row in rows[table.name]:
                 # A damaged row may break the table's own rules.
                 with suppress(sqlite3.IntegrityError, sqlite3.InterfaceError, OverflowError):
                     connection.execute(sql, row)
@@ -183,7 +191,7 @@ def _write(found: _Found, fresh: Path) -> Salvaged:
     kept_of = dict(zip(rows, counts, strict=True))
     left_out = len(found.rows.get("turns", [])) - kept_of["turns"]
     lost = None if found.turns_lost is None else found.turns_lost + left_out
-    return Salvaged(kept_of["conversations"], kept_of["turns"], lost)
+    return SalvageResult(kept_of["conversations"], kept_of["turns"], lost)
 
 
 def _count(found: _Found) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from vlmtui.store.database import Database
-from vlmtui.store.records import Found, Snippet, TurnId
+from vlmtui.store.records import SearchHit, Snippet, TurnId
 
 _OPEN, _CLOSE = "\ue000", "\ue001"
 """Private-use characters that mark what was found."""
@@ -19,7 +19,7 @@ def match_expression(query: str) -> str | None:
     return " ".join(quoted) + "*" if quoted else None
 
 
-def search_turns(database: Database, expression: str, limit: int, offset: int) -> list[Found]:
+def search_turns(database: Database, expression: str, limit: int, offset: int) -> list[SearchHit]:
     """Turns that match, the newest first; none of deleted conversations."""
     sql = f"""
         SELECT t.conversation, t.id, t.role, {_snippet()}
@@ -29,7 +29,7 @@ def search_turns(database: Database, expression: str, limit: int, offset: int) -
         ORDER BY turns_search.rowid DESC LIMIT ? OFFSET ?
     """
     return [
-        Found(conversation=row[0], turn=row[1], role=row[2], snippet=read_snippet(row[3]))
+        SearchHit(conversation=row[0], turn=row[1], role=row[2], snippet=read_snippet(row[3]))
         for row in database.rows(sql, (expression, limit, offset))
     ]
 

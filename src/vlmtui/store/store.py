@@ -1,4 +1,4 @@
-"""Conversations on disk, for the rest of the program."""
+"""The conversations on disk: the interface of this package."""
 
 from __future__ import annotations
 
@@ -11,34 +11,35 @@ import msgspec
 
 from vlmtui.domain.attachment import Attachment
 from vlmtui.domain.conversation import Turn
-from vlmtui.domain.engine import Failure
+from vlmtui.domain.failure import Failure
 from vlmtui.errors import ErrorKind, bad_input
-from vlmtui.store import blobs, listing, tree
-from vlmtui.store.columns import from_json, storable, to_json
-from vlmtui.store.database import Database, Value
+from vlmtui.store import listing, tree
+from vlmtui.store.database import Database
+from vlmtui.store.json_text import from_json_text
 from vlmtui.store.migrations import latest
-from vlmtui.store.opening import explaining, prepare
+from vlmtui.store.opening import FILE, explaining, prepare_database, require_newest
+from vlmtui.store.process_lock import ProcessLock
 from vlmtui.store.records import (
-    Comparison,
-    Conversation,
     ConversationId,
-    Found,
-    Listed,
+    ConversationRecord,
+    GenerationRecord,
+    ListEntry,
     Outcome,
     Pictures,
-    Recipe,
     Recovery,
+    SearchHit,
+    StoredComparison,
     StoredDraft,
     StoredTurn,
     TurnId,
 )
 from vlmtui.store.search import match_expression, search_turns
-from vlmtui.store.sessions import Session
+from vlmtui.store.tables import COMPARISONS, CONVERSATIONS, DRAFTS, TURNS, Table
 
 _WHOLE = 2**31
 
 
-class Opened(msgspec.Struct, frozen=True):
+class OpenResult(msgspec.Struct, frozen=True):
     """A store that can be used, and what was lost if the database was found damaged."""
 
     store: Store
@@ -53,9 +54,9 @@ class Store:
     and the store can be used further (the disk is full, another process holds the lock …).
     """
 
-    def __init__(self, database: Database, session: Session, media: Path) -> None:
+    def __init__(self, database: Database, lock: ProcessLock, media: Path) -> None:
         self.database = database
-        self._session = session
+        self._lock = lock
         self.media = media
 
     @classmethod
@@ -66,7 +67,7 @@ class Store:
         *,
         busy_s: float = 5.0,
         now: Callable[[], float] = time.time,
-    ) -> Opened:
+    ) -> OpenResult:
         """The store in `folder` (made when missing, mode 0700). A damaged database is set aside and salvaged.
 
         Args:
@@ -75,17 +76,28 @@ class Store:
             busy_s: seconds to wait for another process's lock before giving up.
             now: the clock, seconds since 1970. A clock that runs backwards does not change the order of things.
         """
-        path, recovered = prepare(folder, busy_s=busy_s)
+        path, recovered = prepare_database(folder, busy_s=busy_s)
         with explaining(path):
-            session = Session(folder / "sessions")
-            session.forget_dead()
+            lock = ProcessLock(folder / "sessions")
+            lock.forget_dead()
             database = Database(path, latest(), busy_s=busy_s, now=now)
-        return Opened(cls(database, session, media or folder / "media"), recovered)
+        return OpenResult(cls(database, lock, media or folder / "media"), recovered)
+
+    @classmethod
+    def open_on_full_disk(cls, folder: Path, media: Path | None = None) -> Store:
+        """The store in `folder`, to read from while its disk has no room: no other process may use it meanwhile.
+        Raises VlmtuiError where that cannot be."""
+        path = folder / FILE
+        require_newest(path)
+        with explaining(path):
+            lock = ProcessLock(folder / "sessions")
+            database = Database(path, latest(), busy_s=0.0, now=time.time, exclusively=True)
+        return cls(database, lock, media or folder / "media")
 
     def close(self) -> None:
         """May be called twice. Answers of this store that still run count as interrupted from now on."""
         self.database.close()
-        self._session.close()
+        self._lock.close()
 
     @property
     def is_stale(self) -> bool:
@@ -102,11 +114,11 @@ class Store:
 
     def new_conversation(self, *, title: str = "", model: str = "") -> ConversationId:
         with self.database.writing() as now:
-            return listing.insert(self.database, now, title=title, model=model)
+            return listing.insert_conversation(self.database, now, title=title, model=model)
 
-    def conversation(self, conversation: ConversationId) -> Conversation:
+    def conversation(self, conversation: ConversationId) -> ConversationRecord:
         """Raises VlmtuiError where there is none."""
-        return listing.one(self.database, conversation)
+        return listing.read_conversation(self.database, conversation)
 
     def last(self) -> ConversationId | None:
         """The conversation that was changed last, or a draft in it; None where there is none."""
@@ -118,45 +130,45 @@ class Store:
         found = self.database.row(sql)
         return None if found is None else ConversationId(found[0])
 
-    def conversations(self, query: str | None = None, *, limit: int = 50, offset: int = 0) -> list[Listed]:
+    def conversations(self, query: str | None = None, *, limit: int = 50, offset: int = 0) -> list[ListEntry]:
         """Pinned ones first, then the last changed first. With `query`: those that have all its words in the title or
         in one turn, the last word as a beginning."""
-        return listing.listed(self.database, query, limit, offset)
+        return listing.list_conversations(self.database, query, limit, offset)
 
     def pictures(self, conversations: Sequence[ConversationId]) -> dict[ConversationId, Pictures]:
         """The images and videos of each of these conversations that has any."""
         return listing.pictures(self.database, conversations)
 
-    def search(self, query: str, *, limit: int = 50, offset: int = 0) -> list[Found]:
+    def search(self, query: str, *, limit: int = 50, offset: int = 0) -> list[SearchHit]:
         """Single turns that have all words of `query`, the newest first."""
         expression = match_expression(query)
         return [] if expression is None else search_turns(self.database, expression, limit, offset)
 
     def rename(self, conversation: ConversationId, title: str) -> None:
-        self._change("conversations", conversation, title=storable(title))
+        self._change(CONVERSATIONS, conversation, title=title)
 
     def set_model(self, conversation: ConversationId, model: str) -> None:
-        self._change("conversations", conversation, model=storable(model))
+        self._change(CONVERSATIONS, conversation, model=model)
 
     def pin(self, conversation: ConversationId, pinned: bool = True) -> None:
-        self._change("conversations", conversation, pinned=int(pinned))
+        self._change(CONVERSATIONS, conversation, pinned=pinned)
 
     def delete(self, conversation: ConversationId) -> None:
         """Out of sight; `undelete` brings it back, `purge` takes it away for good."""
         with self.database.writing() as now:
-            self._update("conversations", conversation, deleted_ms=now)
+            self._update(CONVERSATIONS, conversation, deleted_ms=now)
 
     def undelete(self, conversation: ConversationId) -> None:
-        self._change("conversations", conversation, deleted_ms=None)
+        self._change(CONVERSATIONS, conversation, deleted_ms=None)
 
-    def deleted(self) -> list[Conversation]:
+    def deleted(self) -> list[ConversationRecord]:
         """Those that can be undeleted, the last deleted first."""
-        return listing.deleted(self.database)
+        return listing.deleted_conversations(self.database)
 
     def purge(self, conversation: ConversationId) -> None:
-        """Take a conversation away for good, with all its turns. The media stay, see `remove_unreferenced`."""
+        """Take a conversation away for good, with all its turns. The media stay; see `vlmtui.store.purging`."""
         with self.database.writing():
-            listing.one(self.database, conversation)
+            listing.read_conversation(self.database, conversation)
             # Turn below turn would be a thousand triggers in each other, which SQLite refuses.
             self.database.rows("UPDATE turns SET parent = NULL WHERE conversation = ?", (conversation,))
             self.database.rows("DELETE FROM conversations WHERE id = ?", (conversation,))
@@ -169,35 +181,38 @@ class Store:
         """Keep what was said below `parent` (None: at the beginning). A second child of a parent is a new branch. A
         deleted conversation that is gone on with, as in a terminal that had it open, is deleted no more."""
         with self.database.writing() as now:
-            self._update("conversations", conversation, deleted_ms=None)
-            values: dict[str, Value] = {"role": turn.role, "state": "complete", "created_ms": now}
-            values |= tree.parts_columns(turn.parts)
-            added = tree.insert(self.database, conversation, parent, values, turn.attachments)
+            self._update(CONVERSATIONS, conversation, deleted_ms=None)
+            fields = {"role": turn.role, "state": "complete", "created_ms": now, **tree.parts_fields(turn.parts)}
+            added = tree.insert_turn(self.database, conversation, parent, TURNS.encode(fields), turn.attachments)
             self._touch(conversation, now, added if activate else None)
             return added
 
-    def begin_answer(self, parent: TurnId, recipe: Recipe, *, activate: bool = True) -> TurnId:
+    def begin_answer(self, parent: TurnId, generation: GenerationRecord, *, activate: bool = True) -> TurnId:
         """Keep a place for the answer to the turn `parent`; it is `running` until `end_answer`. Asked for a second time
         with the same parent, it is a sibling of the first."""
         with self.database.writing() as now:
             row = self.database.row("SELECT conversation FROM turns WHERE id = ?", (parent,))
             if row is None:
                 raise tree.unknown_turn(parent)
-            values: dict[str, Value] = {"role": "assistant", "state": "running", "created_ms": now, "text": ""}
-            values |= {"writer": self._session.id, "recipe": to_json(recipe)}
-            answer = tree.insert(self.database, ConversationId(row[0]), parent, values)
+            fields = {"role": "assistant", "state": "running", "created_ms": now, "text": ""}
+            fields |= {"writer": self._lock.id, "generation": generation}
+            answer = tree.insert_turn(self.database, ConversationId(row[0]), parent, TURNS.encode(fields))
             self._touch(ConversationId(row[0]), now, answer if activate else None)
             return answer
 
-    def set_recipe(self, answer: TurnId, recipe: Recipe) -> None:
+    def leave_out(self, turn: TurnId, left_out: bool) -> None:
+        """Whether the attachments of a user's turn are left out of prompts from now on."""
+        self._change(TURNS, turn, left_out=left_out)
+
+    def set_generation(self, answer: TurnId, generation: GenerationRecord) -> None:
         """What is known later than the answer's begin: the prompt text as the engine made it, for one."""
-        self._change("turns", answer, recipe=to_json(recipe))
+        self._change(TURNS, answer, generation=generation)
 
     def append_answer(self, answer: TurnId, text: str, tokens: int) -> None:
         """The whole text so far and its tokens. One append that fails loses nothing when the next one succeeds."""
         with self.database.writing():
             self._require_open(answer)
-            self._update("turns", answer, text=storable(text), tokens=tokens)
+            self._update(TURNS, answer, text=text, tokens=tokens)
 
     def end_answer(self, answer: TurnId, text: str, outcome: Outcome, *, tokens: int | None = None) -> None:
         """The whole text, and how it ended. `tokens` is taken from the statistics where it is not given."""
@@ -206,57 +221,56 @@ class Store:
             tokens = statistics.usage.completion_tokens
         with self.database.writing() as now:
             conversation = self._require_open(answer)
-            values: dict[str, Value] = {"text": storable(text), "state": outcome.state, "ended_ms": now, "writer": None}
-            values["statistics"] = None if statistics is None else to_json(statistics)
-            values["failure"] = None if failure is None else to_json(failure)
-            self._update("turns", answer, **values, **({} if tokens is None else {"tokens": tokens}))
+            fields = {"text": text, "state": outcome.state, "ended_ms": now, "writer": None}
+            fields |= {"statistics": statistics, "failure": failure} | ({} if tokens is None else {"tokens": tokens})
+            self._update(TURNS, answer, **fields)
             self._touch(conversation, now, None)
 
     def turn(self, turn: TurnId) -> StoredTurn:
         """Raises VlmtuiError where there is none."""
-        return tree.one(self.database, turn)
+        return tree.read_turn(self.database, turn)
 
     def turns(
-        self, conversation: ConversationId, before: TurnId | None = None, limit: int = 50, *, recipes: bool = True
+        self, conversation: ConversationId, before: TurnId | None = None, limit: int = 50, *, generations: bool = True
     ) -> list[StoredTurn]:
-        """The last `limit` turns of the branch that is shown, or those right above `before`; the oldest first. Recipes
-        hold a whole prompt each, and can be left out."""
+        """The last `limit` turns of the branch that is shown, or those right above `before`; the oldest first.
+        Without `generations` those are left out, which hold a whole prompt each."""
         with self.database.reading():
-            end = listing.one(self.database, conversation).leaf
+            end = listing.read_conversation(self.database, conversation).leaf
             if before is not None:
-                end = tree.one(self.database, before).parent
-            return tree.branch(self.database, end, limit, recipes=recipes)
+                end = tree.read_turn(self.database, before).parent
+            return tree.read_branch(self.database, end, limit, generations=generations)
 
     def path(self, conversation: ConversationId) -> list[StoredTurn]:
         """The whole branch that is shown, the oldest turn first."""
         return self.turns(conversation, limit=_WHOLE)
 
     def above(self, turn: TurnId) -> list[StoredTurn]:
-        """Every turn above `turn` on its branch, the oldest first, without their recipes."""
-        return tree.branch(self.database, tree.one(self.database, turn).parent, _WHOLE, recipes=False)
+        """Every turn above `turn` on its branch, the oldest first, without how they were made."""
+        return tree.read_branch(self.database, tree.read_turn(self.database, turn).parent, _WHOLE, generations=False)
 
     def tree(self, conversation: ConversationId) -> list[StoredTurn]:
         """Every turn of every branch, parents before their children."""
-        return tree.all_of(self.database, conversation)
+        return tree.read_all(self.database, conversation)
 
     def siblings(self, turn: TurnId) -> list[TurnId]:
         """All turns with the same parent, itself among them, the oldest first."""
-        return tree.siblings(self.database, turn)
+        return tree.sibling_ids(self.database, turn)
 
     def activate(self, turn: TurnId) -> None:
         """Show the branch through `turn`; below it, the one that was last shown there."""
         with self.database.writing():
-            tree.show(self.database, turn)
+            tree.show_branch(self.database, turn)
 
     def mark_interrupted(self) -> list[TurnId]:
         """Mark the answers that still run though their writer is gone; what they have stays. Answers of other living
         processes are left alone."""
         with self.database.writing() as now:
             rows = self.database.rows("SELECT id, writer FROM turns WHERE state = 'running' ORDER BY id")
-            alive = {writer: self._session.is_alive(writer or "") for writer in {row[1] for row in rows}}
+            alive = {writer: self._lock.is_alive(writer or "") for writer in {row[1] for row in rows}}
             dead = [TurnId(turn) for turn, writer in rows if not alive[writer]]
             for turn in dead:
-                self._update("turns", turn, state="interrupted", ended_ms=now, writer=None)
+                self._update(TURNS, turn, state="interrupted", ended_ms=now, writer=None)
             return dead
 
     def interrupted(self, limit: int = 20) -> list[StoredTurn]:
@@ -265,23 +279,28 @@ class Store:
             "SELECT t.id FROM turns AS t JOIN conversations AS c ON c.id = t.conversation"
             " WHERE t.state = 'interrupted' AND c.deleted_ms IS NULL ORDER BY t.id DESC LIMIT ?"
         )
-        return [tree.one(self.database, TurnId(row[0])) for row in self.database.rows(sql, (limit,))]
+        return [tree.read_turn(self.database, TurnId(row[0])) for row in self.database.rows(sql, (limit,))]
+
+    def is_answering(self, conversation: ConversationId) -> bool:
+        """Whether a living process writes an answer in it."""
+        sql = "SELECT writer FROM turns WHERE conversation = ? AND state = 'running'"
+        return any(self._lock.is_alive(row[0] or "") for row in self.database.rows(sql, (conversation,)))
 
     def take_over(self, answer: TurnId) -> bool:
         """Go on with an interrupted answer as its writer; False where another process was quicker, or it has ended."""
         with self.database.writing():
             sql = "UPDATE turns SET state = 'running', writer = ? WHERE id = ? AND state = 'interrupted' RETURNING id"
-            return bool(self.database.rows(sql, (self._session.id, answer)))
+            return bool(self.database.rows(sql, (self._lock.id, answer)))
 
     def give_back(self, answer: TurnId) -> None:
         """It is interrupted again: what was to be had of it is not there."""
         with self.database.writing() as now:
-            self._update("turns", answer, state="interrupted", ended_ms=now, writer=None)
+            self._update(TURNS, answer, state="interrupted", ended_ms=now, writer=None)
 
     def deaths_below(self, turn: TurnId) -> int:
         """How many answers to a turn ended with the death of their engine."""
         sql = "SELECT failure FROM turns WHERE parent = ? AND state = 'failed'"
-        failures = (from_json(row[0], Failure, otherwise=None) for row in self.database.rows(sql, (turn,)))
+        failures = (from_json_text(row[0], Failure, otherwise=None) for row in self.database.rows(sql, (turn,)))
         return sum(failure is not None and failure.kind is ErrorKind.ENGINE_DIED for failure in failures)
 
     # -- drafts, comparisons, media
@@ -289,44 +308,30 @@ class Store:
     def save_draft(self, conversation: ConversationId, draft: StoredDraft) -> None:
         """Keep what was typed; an empty draft is none."""
         with self.database.writing() as now:
-            listing.one(self.database, conversation)
-            listing.keep_draft(self.database, now, conversation, draft)
+            listing.read_conversation(self.database, conversation)
+            listing.replace_draft(self.database, now, conversation, draft)
 
     def draft(self, conversation: ConversationId) -> StoredDraft:
         """What was last saved; empty where nothing was."""
-        row = self.database.row("SELECT text, attachments FROM drafts WHERE conversation = ?", (conversation,))
+        row = self.database.row(f"SELECT {DRAFTS.names} FROM drafts WHERE conversation = ?", (conversation,))
         if row is None:
             return StoredDraft()
-        return StoredDraft(text=row[0], attachments=from_json(row[1], dict[int, Attachment], otherwise={}))
+        fields = DRAFTS.decode(row)
+        return StoredDraft(text=fields["text"], attachments=fields["attachments"])
 
-    def add_comparison(self, turn: TurnId, document: object, attachments: Iterable[Attachment] = ()) -> int:
+    def add_comparison(self, turn: TurnId, document: object, attachments: Iterable[Attachment] = ()) -> None:
         """Keep a document (anything msgspec can write as JSON) with a turn, and the media that it needs."""
         with self.database.writing() as now:
-            tree.one(self.database, turn)
-            tree.refer(self.database, turn, (item.sha256 for item in attachments))
-            sql = "INSERT INTO comparisons (turn, created_ms, document) VALUES (?, ?, ?) RETURNING id"
-            row = self.database.row(sql, (turn, now, to_json(document)))
-            assert row is not None
-            return int(row[0])
+            tree.read_turn(self.database, turn)
+            tree.add_references(self.database, turn, (item.sha256 for item in attachments))
+            self.database.insert(
+                "comparisons", COMPARISONS.encode({"turn": turn, "created_ms": now, "document": document})
+            )
 
-    def comparisons(self, turn: TurnId) -> list[Comparison]:
+    def comparisons(self, turn: TurnId) -> list[StoredComparison]:
         """The documents of a turn, the oldest first, as plain JSON values."""
-        sql = "SELECT id, turn, created_ms, document FROM comparisons WHERE turn = ? ORDER BY id"
-        return [
-            Comparison(id=row[0], turn=row[1], created_ms=row[2], document=from_json(row[3], object, otherwise=None))
-            for row in self.database.rows(sql, (turn,))
-        ]
-
-    def unreferenced(self, older_than_s: float) -> list[Path]:
-        """Stored files that no turn and no draft needs, and that were not touched for so long."""
-        needed = {row[0] for row in self.database.rows("SELECT DISTINCT sha256 FROM media_references")}
-        return [path for sha256, path in blobs.stored(self.media, older_than_s) if sha256 not in needed]
-
-    def remove_unreferenced(self, older_than_s: float) -> int:
-        """Delete those files, and say how many. While it looks and deletes, no process can begin to need one."""
-        with self.database.writing():
-            found = self.unreferenced(older_than_s)
-            return sum(blobs.remove(path) for path in found)
+        sql = f"SELECT {COMPARISONS.names} FROM comparisons WHERE turn = ? ORDER BY id"
+        return [StoredComparison(**COMPARISONS.decode(row)) for row in self.database.rows(sql, (turn,))]
 
     def _require_open(self, answer: TurnId) -> ConversationId:
         """An answer that was taken for interrupted may go on: its writer is alive after all."""
@@ -338,16 +343,17 @@ class Store:
         return ConversationId(row[0])
 
     def _touch(self, conversation: ConversationId, now: int, shown: TurnId | None) -> None:
-        self._update("conversations", conversation, updated_ms=now)
+        self._update(CONVERSATIONS, conversation, updated_ms=now)
         if shown is not None:
-            tree.show(self.database, shown)
+            tree.show_branch(self.database, shown)
 
-    def _change(self, table: str, key: ConversationId | TurnId, **values: Value) -> None:
+    def _change(self, table: Table, key: ConversationId | TurnId, **fields: object) -> None:
         with self.database.writing():
-            self._update(table, key, **values)
+            self._update(table, key, **fields)
 
-    def _update(self, table: str, key: ConversationId | TurnId, **values: Value) -> None:
+    def _update(self, table: Table, key: ConversationId | TurnId, **fields: object) -> None:
+        values = table.encode(fields)
         sets = ", ".join(f"{column} = ?" for column in values)
-        sql = f"UPDATE {table} SET {sets} WHERE id = ? RETURNING id"
+        sql = f"UPDATE {table.name} SET {sets} WHERE id = ? RETURNING id"
         if not self.database.rows(sql, (*values.values(), key)):
-            raise bad_input(f"There is no {table.removesuffix('s')} {key}.")
+            raise bad_input(f"There is no {table.name.removesuffix('s')} {key}.")

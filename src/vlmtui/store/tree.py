@@ -1,4 +1,4 @@
-"""The turns of a conversation as a tree: reading along a branch, adding, switching."""
+"""The turns of a conversation as a tree: read a branch, add a turn, switch the branch that is shown."""
 
 from __future__ import annotations
 
@@ -6,15 +6,12 @@ from collections.abc import Iterable, Sequence
 
 from vlmtui.domain.attachment import Attachment
 from vlmtui.domain.conversation import Part, Text
-from vlmtui.domain.engine import Failure
 from vlmtui.errors import VlmtuiError, bad_input
-from vlmtui.store.columns import from_json, storable, to_json
 from vlmtui.store.database import Database, Row, Value
-from vlmtui.store.records import ConversationId, Recipe, Statistics, StoredTurn, TurnId
+from vlmtui.store.records import ConversationId, StoredTurn, TurnId
+from vlmtui.store.tables import TURNS
 
-_COLUMNS = """
-    t.id, t.conversation, t.parent, t.depth, t.role, t.state, t.created_ms, t.ended_ms, t.tokens, t.active_child,
-    t.statistics, t.failure, t.text, t.parts, t.recipe,
+_PLACE = """
     (SELECT count(*) FROM turns AS s WHERE s.conversation = t.conversation AND s.parent IS t.parent AND s.id <= t.id),
     (SELECT count(*) FROM turns AS s WHERE s.conversation = t.conversation AND s.parent IS t.parent)
 """
@@ -38,30 +35,31 @@ _DOWN = """
 """
 
 
-def branch(database: Database, end: TurnId | None, limit: int, *, recipes: bool = True) -> list[StoredTurn]:
+def read_branch(database: Database, end: TurnId | None, limit: int, *, generations: bool = True) -> list[StoredTurn]:
     """The last `limit` turns of the branch that ends with `end`, the oldest first. Reads no other turn. Without
-    `recipes` those are left out, which hold a whole prompt each."""
+    `generations` those are left out, which hold a whole prompt each."""
     if end is None or limit < 1:
         return []
-    columns = _COLUMNS if recipes else _COLUMNS.replace("t.recipe", "NULL")
+    columns = _columns(generations=generations)
     sql = f"{_UP} SELECT {columns} FROM up JOIN turns AS t ON t.id = up.id ORDER BY up.steps DESC"
     return [_turn(row) for row in database.rows(sql, (end, limit))]
 
 
-def one(database: Database, turn: TurnId) -> StoredTurn:
-    row = database.row(f"SELECT {_COLUMNS} FROM turns AS t WHERE t.id = ?", (turn,))
+def read_turn(database: Database, turn: TurnId) -> StoredTurn:
+    row = database.row(f"SELECT {_columns()} FROM turns AS t WHERE t.id = ?", (turn,))
     if row is None:
         raise unknown_turn(turn)
     return _turn(row)
 
 
-def all_of(database: Database, conversation: ConversationId) -> list[StoredTurn]:
-    """Every turn of every branch, parents before their children."""
-    sql = f"SELECT {_COLUMNS} FROM turns AS t WHERE t.conversation = ? ORDER BY t.id"
+def read_all(database: Database, conversation: ConversationId) -> list[StoredTurn]:
+    """Every turn of every branch, parents before their children. Read from the table itself: a damaged index, which the
+    quick check of SQLite does not see, must leave no turn out of an export."""
+    sql = f"SELECT {_columns()} FROM turns AS t NOT INDEXED WHERE t.conversation = ? ORDER BY t.id"
     return [_turn(row) for row in database.rows(sql, (conversation,))]
 
 
-def insert(
+def insert_turn(
     database: Database,
     conversation: ConversationId,
     parent: TurnId | None,
@@ -76,11 +74,11 @@ def insert(
         f"INSERT INTO turns ({', '.join(columns)}) VALUES ({marks}) RETURNING id", tuple(columns.values())
     )
     assert row is not None
-    refer(database, TurnId(row[0]), (item.sha256 for item in attachments))
+    add_references(database, TurnId(row[0]), (item.sha256 for item in attachments))
     return TurnId(row[0])
 
 
-def show(database: Database, turn: TurnId) -> None:
+def show_branch(database: Database, turn: TurnId) -> None:
     """Make the branch through `turn` the one that is shown, down to its end. Inside a transaction."""
     row = database.row("SELECT conversation, parent, depth FROM turns WHERE id = ?", (turn,))
     if row is None:
@@ -101,13 +99,13 @@ def show(database: Database, turn: TurnId) -> None:
     database.rows("UPDATE conversations SET leaf = ? WHERE id = ?", (end[0], conversation))
 
 
-def refer(database: Database, turn: TurnId, hashes: Iterable[str]) -> None:
+def add_references(database: Database, turn: TurnId, hashes: Iterable[str]) -> None:
     """Note that a turn needs these stored files."""
     for sha256 in dict.fromkeys(hashes):
         database.rows("INSERT INTO media_references (sha256, turn) VALUES (?, ?)", (sha256, turn))
 
 
-def siblings(database: Database, turn: TurnId) -> list[TurnId]:
+def sibling_ids(database: Database, turn: TurnId) -> list[TurnId]:
     row = database.row("SELECT conversation, parent FROM turns WHERE id = ?", (turn,))
     if row is None:
         raise unknown_turn(turn)
@@ -119,11 +117,11 @@ def unknown_turn(turn: TurnId) -> VlmtuiError:
     return bad_input(f"There is no turn {turn} in the conversations.")
 
 
-def parts_columns(parts: Sequence[Part]) -> dict[str, Value]:
-    """The columns that hold what was said. Where that is one text, it is held once."""
+def parts_fields(parts: Sequence[Part]) -> dict[str, object]:
+    """The fields that hold what was said. Where that is one text, it is held once."""
     text = "".join(part.text for part in parts if isinstance(part, Text))
     only_text = len(parts) == 1 and isinstance(parts[0], Text)
-    return {"text": storable(text), "parts": None if only_text else to_json(parts)}
+    return {"text": text, "parts": None if only_text else tuple(parts)}
 
 
 def _depth_below(database: Database, conversation: ConversationId, parent: TurnId | None) -> int:
@@ -137,24 +135,13 @@ def _depth_below(database: Database, conversation: ConversationId, parent: TurnI
     return int(row[0]) + 1
 
 
+def _columns(*, generations: bool = True) -> str:
+    return f"{TURNS.select('t', without='' if generations else 'recipe')}, {_PLACE}"
+
+
 def _turn(row: Row) -> StoredTurn:
-    text = str(row[12])
-    statistics = from_json(row[10], Statistics, otherwise=None)
-    return StoredTurn(
-        id=TurnId(row[0]),
-        conversation=ConversationId(row[1]),
-        parent=row[2],
-        depth=row[3],
-        role=row[4],
-        state=row[5],
-        created_ms=row[6],
-        ended_ms=row[7],
-        tokens=row[8],
-        active_child=row[9],
-        statistics=statistics,
-        failure=from_json(row[11], Failure, otherwise=None),
-        parts=from_json(row[13], tuple[Part, ...], otherwise=(Text(text),)),
-        recipe=from_json(row[14], Recipe, otherwise=None),
-        position=row[15],
-        siblings=row[16],
-    )
+    fields = TURNS.decode(row)
+    text, parts = fields.pop("text"), fields.pop("parts")
+    del fields["writer"]
+    position, siblings = row[-2:]
+    return StoredTurn(parts=parts or (Text(text),), position=position, siblings=siblings, **fields)

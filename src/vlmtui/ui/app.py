@@ -1,52 +1,57 @@
-"""The application: which screen is shown, the life of the engine, and how it all ends."""
+"""The application: what it is made of, how it looks, what its keys do, and how it fails."""
 
 from __future__ import annotations
 
-import asyncio
 import logging
-import signal
-import time
 from typing import TYPE_CHECKING, Any
 
 from rich.text import Text
-from textual import on, work
+from textual import events, on
+from textual.actions import parse
 from textual.app import App
-from textual.binding import Binding
 from textual.driver import Driver
-from textual.screen import Screen
-from textual.worker import WorkerFailed
+from textual.worker import WorkerFailed, WorkType
 
-from vlmtui import garbage
-from vlmtui.config.trust import TrustStore
+from vlmtui import gc_policy
+from vlmtui.config.settings import config_file
 from vlmtui.engine.interface import Engine
-from vlmtui.engine.machine import Machine
-from vlmtui.errors import VlmtuiError
-from vlmtui.registry.match import Model, resolve
-from vlmtui.ui.actions import bindings
-from vlmtui.ui.controllers.engine import EngineController, EngineState
-from vlmtui.ui.controllers.obstacles import Obstacles, Way
-from vlmtui.ui.graphics import Graphics
-from vlmtui.ui.keeping import ExitReport, KeepingApp
+from vlmtui.errors import Remedy, VlmtuiError
+from vlmtui.session.engine_controller import EngineController
+from vlmtui.text import one_line, visible
+from vlmtui.ui.actions import ACTIONS, HasActions, bindings
+from vlmtui.ui.keys import KeyBindings, error_text, key_of, with_remedy
+from vlmtui.ui.lifecycle.conversation_holder import ConversationHolder
+from vlmtui.ui.lifecycle.departure import Departure, ExitReport
+from vlmtui.ui.lifecycle.interrupted_answers import InterruptedAnswers
+from vlmtui.ui.lifecycle.leftovers import Leftovers
+from vlmtui.ui.lifecycle.model_loading import ModelLoading
+from vlmtui.ui.lifecycle.stored_conversations import StoredConversations
 from vlmtui.ui.messages import EngineChanged, EngineLogGrew
-from vlmtui.ui.screens.models import ModelsScreen
+from vlmtui.ui.models.screen import ModelsScreen
+from vlmtui.ui.navigator import AppNavigator
 from vlmtui.ui.services import Services
-from vlmtui.ui.terminal import TerminalQuestion, detach
-from vlmtui.ui.text import one_line
-from vlmtui.ui.themes import THEMES, VARIABLES, theme_name
+from vlmtui.ui.terminal.graphics import Graphics
+from vlmtui.ui.terminal.key_queue import KeyQueue, run_before_keys
+from vlmtui.ui.terminal.query import TerminalQuestion
+from vlmtui.ui.terminal.themes import THEMES, VARIABLES, theme_name
+from vlmtui.ui.view import Steps
 
 if TYPE_CHECKING:
     from textual.command import Provider
+    from textual.notifications import SeverityLevel
+
+    from vlmtui.session.conversation import Conversation
+    from vlmtui.store.records import ConversationId
+    from vlmtui.ui.conversations.screen import ConversationsScreen
 
 __all__ = ["ExitReport", "VlmtuiApp"]
 
 _log = logging.getLogger(__name__)
 
 _LOG_EVERY_S = 0.1
+_WARNINGS_MAX = 3
 _STARTED_AFTER_S = 1.0
-_TWICE_WITHIN_S = 2.0
-_ALONE = 2
-"""Screens on the stack when one of ours is shown alone: Textual's own empty one is below it."""
-_LEAVING_SIGNALS = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
+_PURGE_AFTER_S = 10.0
 
 
 def _commands() -> type[Provider]:
@@ -55,37 +60,41 @@ def _commands() -> type[Provider]:
     return ActionCommands
 
 
-class VlmtuiApp(KeepingApp):
-    """Picker, loading screen, chat."""
+class VlmtuiApp(App[ExitReport | None]):
+    """Picker, loading screen, chat. What happens is done by its parts."""
 
     TITLE = "vlmtui"
     # A screen that brings styles of its own has all styles parsed again: those of the first come with the app's.
-    CSS_PATH = ["app.tcss", "screens/models.tcss"]
+    CSS_PATH = ["app.tcss", "models/screen.tcss"]
     COMMANDS = {_commands}
-    BINDINGS = [
-        *bindings("app"),
-        Binding("f3", "models", show=False, id="models", tooltip="Pick another model."),
-        Binding("ctrl+c", "help_quit", show=False, system=True),
-    ]
+    BINDINGS = bindings("app")
 
     def __init__(self, services: Services, question: TerminalQuestion | None = None) -> None:
         """`question` is one that was asked of the terminal before this module was imported."""
         super().__init__()
         self.services = services
-        self.engine_controller = EngineController(
+        self.engine_controller = controller = EngineController(
             services.host,
             keep_alive_s=services.keep_alive_s,
             on_change=self._engine_changed,
             hang_s=services.settings.hang_s,
         )
-        self.obstacles = Obstacles(TrustStore(services.paths))
+        self.key_bindings = KeyBindings(services.settings.keys)
+        """The keys in force."""
+        self.set_keymap(self.key_bindings.keymap)
         self.graphics = Graphics()
         """How pictures are drawn; asked of the terminal when the app runs in one."""
+        self.conversation = holder = ConversationHolder(self, services, controller)
+        self.navigator = navigator = AppNavigator(self, self, services, controller, holder.require_chat)
+        self.models = ModelLoading(self, navigator, services, controller, holder)
+        self.stored = StoredConversations(self, navigator, services, controller, holder, choose=self.models.choose)
+        self._interrupted = InterruptedAnswers(self, services, controller, holder, self.stored, load=self.models.load)
+        self._leftovers = Leftovers(self, navigator, services.cleanup)
+        self._departure = Departure(self, navigator, services, controller, holder)
+        self.key_queue = KeyQueue(self, super().on_event)
         self._question = question
         self._followed: Engine | None = None
         self._log_waits = False
-        self._leaving = False
-        self._interrupted_at = float("-inf")
         for theme in THEMES:
             self.register_theme(theme)
         wanted = theme_name(services.settings.theme)
@@ -110,220 +119,190 @@ class VlmtuiApp(KeepingApp):
         found = super().get_driver_class()
         if found.__name__ != "LinuxDriver":
             return found
-        from vlmtui.ui.driver import PatientDriver
+        from vlmtui.ui.terminal.driver import NonBlockingDriver
 
-        return PatientDriver
+        return NonBlockingDriver
 
     def get_theme_variable_defaults(self) -> dict[str, str]:
         """Our own colours, for themes that do not have them."""
         return dict(VARIABLES)
 
+    async def on_event(self, event: events.Event) -> None:
+        await self.key_queue.take(event)
+
     def on_mount(self) -> None:
-        loop = asyncio.get_running_loop()
-        for number in _LEAVING_SIGNALS:
-            loop.add_signal_handler(number, self._on_signal, number)
-        self.set_timer(_STARTED_AFTER_S, garbage.go_on)
+        self._departure.watch_signals()
+        self.set_timer(_STARTED_AFTER_S, gc_policy.resume_collection)
         for warning in self.services.registry.warnings:
-            self.notify(one_line(str(warning)), severity="warning", timeout=15, markup=False)
+            self.tell(one_line(str(warning)), seconds=15, severity="warning")
+        if wrong := self.key_bindings.first_warnings(_WARNINGS_MAX):
+            told = "\n".join([*wrong, f"({config_file(self.services.paths)})"])
+            self.tell(told, seconds=15, severity="warning")
         # Nothing that is shown before this handler returns gets to the terminal: it would be drawn twice.
         self.call_later(self._begin)
-        self.set_timer(_STARTED_AFTER_S, self.look_for_leftovers)
-
-    def _begin(self) -> None:
-        model = self._initial_model()
-        obstacle = self.obstacles.first(model, None) if model is not None else None
-        if model is None or obstacle is not None:
-            self.push_screen(ModelsScreen(self.services, self.engine_controller))
-            if model is not None:
-                self._choose(model, None)
-        else:
-            self._load(model)
-            self.push_screen(self._loading_screen(model))
-        self.call_after_refresh(self.begin_keeping)
+        self.set_timer(_STARTED_AFTER_S, self._leftovers.look)
+        self.set_timer(_PURGE_AFTER_S, self.stored.purge_deleted)
 
     async def on_unmount(self) -> None:
         """Whatever ended the app: a load that is under way ends with it, and a running answer goes on without it."""
-        loop = asyncio.get_running_loop()
-        for number in _LEAVING_SIGNALS:
-            loop.remove_signal_handler(number)
-        if self.chat_controller is not None:
-            self.chat_controller.detach()
+        self._departure.ignore_signals()
+        if self.conversation.chat is not None:
+            self.conversation.chat.answers.detach()
         await self.engine_controller.leave()
-        await self.close_keeper()
+        await self.conversation.close()
 
-    def load(self, model: Model) -> None:
-        self._open(model)
+    # -- what the parts use
 
-    def choose(self, model: Model) -> None:
-        self._choose(model, None)
+    def tell(
+        self,
+        text: str,
+        remedy: Remedy | None = None,
+        *,
+        seconds: float = 4.0,
+        severity: SeverityLevel = "information",
+    ) -> None:
+        """Show a text for a while, if there is still something to show it on."""
+        if self.is_running:
+            told = with_remedy(self, visible(text), remedy)
+            self.notify(told, severity=severity, timeout=seconds, markup=False)
 
-    def show_chat(self) -> None:
-        self._show_alone(self._chat_screen())
+    def tell_error(self, error: VlmtuiError) -> None:
+        """Show what went wrong and what to do."""
+        self.tell(error_text(self, error), seconds=15, severity="error")
 
-    @on(ModelsScreen.ModelChosen)
-    def _model_chosen(self, event: ModelsScreen.ModelChosen) -> None:
-        self._choose(event.model, event.machine)
+    def start(self, steps: Steps, group: str, *, exclusive: bool = False) -> None:
+        """Run `steps` beside everything else; they end with the app."""
+        work: WorkType[None] = steps
+        self.run_worker(work, group=group, exclusive=exclusive)
 
-    def _choose(self, model: Model, machine: Machine | None, *, size_accepted: bool = False) -> None:
-        """Load a model, after what has to be decided before."""
-        model = self.obstacles.allowed(model)
-        running = self.engine_controller.model
-        known = running is not None and running.spec == model.spec
-        obstacle = None if known else self.obstacles.first(model, machine, size_accepted=size_accepted)
-        if obstacle is None:
-            self._open(model)
-            return
-
-        def go_on(way: Way | None) -> None:
-            if way is None or way.model is None:
-                return
-            if way.trusts:
-                self._remember(way.model)
-            self._choose(way.model, machine, size_accepted=True)
-
-        from vlmtui.ui.screens.before_load import BeforeLoadScreen
-
-        self.push_screen(BeforeLoadScreen(one_line(model.spec.name), obstacle), go_on)
-
-    def _remember(self, model: Model) -> None:
-        try:
-            self.obstacles.remember(model)
-        except VlmtuiError as error:
-            self.notify(one_line(str(error)), severity="warning", markup=False)
-
-    def _open(self, model: Model) -> None:
-        controller = self.engine_controller
-        same = controller.model is not None and controller.model.spec == model.spec
-        if same and controller.state is EngineState.READY:
-            self._back_to_chat()
-            return
-        if not same or controller.state is not EngineState.LOADING:
-            self._load(model)
-        elif self._shows_a_load():
-            return
-        self._show_alone(self._loading_screen(model))
-
-    @on(ModelsScreen.LeavePicker)
-    def _leave_picker(self) -> None:
-        self._back_to_chat()
-
-    def on_loading_screen_loaded(self) -> None:
-        if self._shows_a_load():
-            self._show_alone(self._chat_screen())
-
-    def on_loading_screen_abort_wanted(self) -> None:
-        self._abort()
-
-    def on_loading_screen_retry_wanted(self) -> None:
-        self.restart_engine()
+    def start_dialog(self, steps: Steps) -> None:
+        """The same for steps that show a screen: keys wait until it is there."""
+        run_before_keys(self, steps)
 
     def restart_engine(self) -> None:
         """Load the same model again, after its engine died or failed to load."""
-        if self.engine_controller.model is not None and self.engine_controller.state is not EngineState.LOADING:
-            self._load(self.engine_controller.model)
+        self.models.restart()
+
+    def interrupt(self) -> None:
+        """A hint how to quit; twice within two seconds, the end."""
+        self._departure.interrupt()
 
     def run_action_id(self, id: str, argument: str = "") -> None:
         """Run an action of the table (palette, slash commands): the active screen's own, else the app's."""
-        action = getattr(self.screen, f"action_{id}", None) or getattr(self, f"action_{id}", None)
+        own = self.screen.actions.get(id) if isinstance(self.screen, HasActions) else None
+        _, name, parameters = parse(ACTIONS[id].command)
+        action = own or getattr(self.screen, f"action_{name}", None) or getattr(self, f"action_{name}", None)
         if action is None:
-            self.notify("That is not possible here.", severity="warning", markup=False)
-        elif argument:
-            self.call_later(action, argument)
+            self.tell("That is not possible here.", severity="warning")
         else:
-            self.call_later(action)
+            self.call_later(action, *parameters, *filter(None, [argument]))
+
+    def key_of(self, id: str) -> str:
+        """The key of an action, as it is shown to people."""
+        return key_of(self, id)
+
+    @property
+    def chat_controller(self) -> Conversation | None:
+        """The conversation, once there is one."""
+        return self.conversation.chat
+
+    def open_conversation(self, conversation: ConversationId) -> None:
+        """Go on with a stored conversation, with the model that is loaded; where there is none, with its own."""
+        self.stored.open(conversation)
+
+    # -- what screens ask for
+
+    @on(ModelsScreen.ModelChosen)
+    def _model_chosen(self, event: ModelsScreen.ModelChosen) -> None:
+        self.models.choose(event.model, event.machine)
+
+    @on(ModelsScreen.LeavePicker)
+    def _leave_picker(self) -> None:
+        self.navigator.back_to_chat()
+
+    def on_loading_screen_loaded(self) -> None:
+        self.models.loaded()
+
+    def on_loading_screen_abort_wanted(self) -> None:
+        self.models.abort()
+
+    def on_loading_screen_retry_wanted(self) -> None:
+        self.models.restart()
+
+    def on_conversations_screen_conversation_chosen(self, event: ConversationsScreen.ConversationChosen) -> None:
+        self.open_conversation(event.id)
+
+    def on_conversations_screen_new_chat_wanted(self) -> None:
+        if self.navigator.leave_conversations():  # the key may come twice at once
+            self.call_later(self.run_action_id, "new_chat")
+
+    # -- actions
 
     def action_models(self, name: str = "") -> None:
         """Show the picker over the chat; with a name, load that model at once."""
         if name:
-            try:
-                model = resolve(self.services.registry, name)
-            except VlmtuiError as error:
-                self.notify(one_line(str(error)), severity="error", markup=False)
-                return
-            self.post_message(ModelsScreen.ModelChosen(model))
-        elif not isinstance(self.screen, ModelsScreen) and not self._shows_a_load():
-            self.push_screen(ModelsScreen(self.services, self.engine_controller))
+            self.models.choose_by_name(name)
+        else:
+            self.navigator.offer_models()
+
+    def action_conversations(self) -> None:
+        """Show what is stored."""
+        chat = self.conversation.chat
+        self.navigator.show_conversations(open_id=chat.id if chat is not None else None)
+
+    def action_undelete(self) -> None:
+        """Bring back the conversation that was deleted last."""
+        self.stored.undelete()
+
+    def action_cleanup(self) -> None:
+        """End workers that cannot be used any more."""
+        self._leftovers.clean_up()
 
     def action_show_log(self) -> None:
         """Show the engine's log over whatever is there."""
-        from vlmtui.ui.screens.log import LogScreen
-
-        if not isinstance(self.screen, LogScreen):
-            self.push_screen(LogScreen(self.engine_controller))
+        self.navigator.show_log()
 
     def action_help(self) -> None:
-        """Show every key and command."""
-        from vlmtui.ui.screens.help import HelpScreen
-
-        if not isinstance(self.screen, HelpScreen):
-            self.push_screen(HelpScreen())
+        """Show every key and command, those of this screen first; close the help where it is open."""
+        self.navigator.show_help()
 
     def action_help_quit(self) -> None:
         """Ctrl+C with nothing to copy or stop: a hint, and twice within two seconds the end."""
-        now = time.monotonic()
-        if now - self._interrupted_at <= _TWICE_WITHIN_S:
-            self._leave()
-            return
-        self._interrupted_at = now
-        self.notify("Ctrl+Q quits.", timeout=_TWICE_WITHIN_S, markup=False)
+        self.interrupt()
 
     async def action_quit(self) -> None:
         """Leave in order."""
-        self._leave()
+        self._departure.leave()
 
-    def _initial_model(self) -> Model | None:
-        name, spec = self.services.initial_model, self.services.resume_spec
-        if name is None and spec is None:
-            return None
+    def _begin(self) -> None:
+        self.models.begin()
+        self.call_after_refresh(self.start, self._begin_conversation, "conversation")
+
+    async def _begin_conversation(self) -> None:
+        """Once something is shown: the conversation to go on with, and what went on meanwhile."""
         try:
-            if name is None and spec is not None:
-                from vlmtui.ui.controllers.resuming import stored_model
-
-                return stored_model(self.services.registry, spec, spec.name)
-            return resolve(self.services.registry, name or "")
+            await self.stored.resume()
+            await self._interrupted.bring_back()
         except VlmtuiError as error:
-            self.notify(one_line(str(error)), severity="error", timeout=10, markup=False)
-            return None
+            self.tell_error(error)
+        self.conversation.tell_recovery()
 
-    def _chat_screen(self) -> Screen[Any]:
-        from vlmtui.ui.screens.chat import ChatScreen
-
-        return ChatScreen(self.services, self.engine_controller, self.chat())
-
-    def _loading_screen(self, model: Model) -> Screen[Any]:
-        from vlmtui.ui.screens.loading import LoadingScreen
-
-        return LoadingScreen(self.engine_controller, model)
-
-    def _shows_a_load(self) -> bool:
-        """Whether that is the screen on top; False while the app ends, when there is none."""
-        from vlmtui.ui.screens.loading import LoadingScreen
-
-        return bool(self.screen_stack) and isinstance(self.screen_stack[-1], LoadingScreen)
-
-    def _back_to_chat(self) -> None:
-        """The chat below the picker, or a new one where there is none."""
-        if len(self.screen_stack) > _ALONE:
-            self.pop_screen()
-        else:
-            self._show_alone(self._chat_screen())
-
-    def _show_alone(self, screen: Screen[Any]) -> None:
-        """Show a screen instead of all others."""
-        while len(self.screen_stack) > _ALONE:
-            self.pop_screen()
-        self.switch_screen(screen)
+    # -- the engine
 
     def _engine_changed(self) -> None:
-        self.engine_moved()
+        self._interrupted.engine_changed()
         if not self.is_running:
             return
         engine = self.engine_controller.engine
         if engine is not None and engine is not self._followed:
             self._followed = engine
-            self._follow_log(engine)
+            self.start(self._follow_log, "engine-log", exclusive=True)
         for screen in self.screen_stack:
             screen.post_message(EngineChanged())
+
+    async def _follow_log(self) -> None:
+        if self._followed is not None:
+            await self.engine_controller.follow_log(self._followed, self._log_grew)
 
     def _log_grew(self) -> None:
         """A line came: tell the screens soon, once for many lines."""
@@ -335,47 +314,6 @@ class VlmtuiApp(KeepingApp):
         self._log_waits = False
         for screen in self.screen_stack:
             screen.post_message(EngineLogGrew())
-
-    @work(group="engine")
-    async def _load(self, model: Model) -> None:
-        if self.chat_controller is not None:
-            await self.chat_controller.cancel(self.engine_controller.engine)
-        await self.engine_controller.start(model)
-        await self.engine_controller.watch()
-
-    @work(group="engine-log", exclusive=True)
-    async def _follow_log(self, engine: Engine) -> None:
-        await self.engine_controller.follow_log(engine, self._log_grew)
-
-    @work(group="abort")
-    async def _abort(self) -> None:
-        await self.engine_controller.abort()
-        if self._shows_a_load():
-            self._show_alone(ModelsScreen(self.services, self.engine_controller))
-
-    @work(group="leave")
-    async def _leave(self, return_code: int = 0, *, hung_up: bool = False) -> None:
-        """`hung_up`: nobody is there to ask, and a running answer goes on without us."""
-        if self._leaving:
-            return
-        self._leaving = True
-        if not await self.bring_to_rest(stops=not hung_up) and not hung_up and not await self.leave_unsaved():
-            self._leaving = False
-            return
-        controller = self.engine_controller
-        if controller.state is EngineState.LOADING:
-            self.notify("Ending the load…", markup=False)
-        stays = await controller.leave()
-        name = controller.model.spec.name if controller.model else None
-        chat = self.chat_controller.conversation if self.chat_controller is not None else None
-        self.exit(ExitReport(name, stays, self.services.keep_alive_s, chat), return_code=return_code)
-
-    def _on_signal(self, number: int) -> None:
-        _log.info("leaving on %s", signal.Signals(number).name)
-        if number == signal.SIGHUP:
-            detach()
-        is_asked = number == signal.SIGINT
-        self._leave(return_code=0 if is_asked else 128 + number, hung_up=not is_asked)
 
     def _handle_exception(self, error: Exception) -> None:
         """The app's edge: an error nobody expected goes to the log with its traceback, one sentence to the user."""

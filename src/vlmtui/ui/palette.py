@@ -7,13 +7,14 @@ from functools import partial
 from typing import Protocol, cast
 
 import msgspec
+from textual.actions import parse
 from textual.command import DiscoveryHit, Hit, Hits, Provider
 from textual.screen import Screen
 from textual.types import IgnoreReturnCallbackType
 
-from vlmtui.ui.actions import ACTIONS, Action
-from vlmtui.ui.keys import shown_key
-from vlmtui.ui.themes import DARK, LIGHT
+from vlmtui.ui.actions import SCOPES, Action, HasActions
+from vlmtui.ui.keys import shown_keys
+from vlmtui.ui.terminal.themes import DARK, LIGHT
 
 
 class RunsActions(Protocol):
@@ -32,9 +33,22 @@ class Command(msgspec.Struct, frozen=True):
     run: IgnoreReturnCallbackType
 
 
-def offered(action: Action, screen: Screen[object]) -> bool:
-    """Whether an action can be run from that screen."""
-    return action.where == "app" or hasattr(screen, f"action_{action.id}")
+def available_actions(screen: Screen[object]) -> Iterator[Action]:
+    """The actions that can be run from a screen: its own, then the app's."""
+    scope = SCOPES.get(getattr(screen, "SCOPE", ""))
+    for action in scope.actions if scope else ():
+        if not action.moves and _has(screen, action):
+            yield action
+    for action in SCOPES["app"].actions:
+        if not action.system and action.id != "command_palette":
+            yield action
+
+
+def _has(screen: Screen[object], action: Action) -> bool:
+    if isinstance(screen, HasActions):
+        return action.id in screen.actions
+    _, name, parameters = parse(action.command)
+    return hasattr(screen, f"action_{name}") and bool(screen.check_action(name, parameters))
 
 
 class ActionCommands(Provider):
@@ -53,13 +67,12 @@ class ActionCommands(Provider):
 
     def _commands(self) -> Iterator[Command]:
         app = cast(RunsActions, self.app)
-        for action in ACTIONS:
-            if action.id != "command_palette" and offered(action, self.screen):
-                key = shown_key(self.app, action)
-                yield Command(
-                    action.title,
-                    f"{action.help}  ({key})" if key else action.help,
-                    partial(app.run_action_id, action.id),
-                )
+        for action in available_actions(self.screen):
+            key = shown_keys(self.app, action)
+            yield Command(
+                action.title,
+                f"{action.help}  ({key})" if key else action.help,
+                partial(app.run_action_id, action.id),
+            )
         for theme, title in ((DARK, "Dark theme"), (LIGHT, "Light theme")):
             yield Command(title, "Change the colours.", partial(setattr, app, "theme", theme.name))

@@ -1,1 +1,1 @@
-"""The other process: hosts one model in vLLM and speaks to clients over a Unix socket."""
+"""The other process: hosts one model and speaks to clients over a Unix socket."""

@@ -6,9 +6,7 @@ import asyncio
 import logging
 import os
 import socket
-import struct
 
-from vlmtui.errors import ErrorKind, VlmtuiError
 from vlmtui.protocol.codec import decode_client_message, encode, read_line
 from vlmtui.protocol.messages import ClientMessage, Hello, WorkerMessage
 
@@ -51,9 +49,8 @@ class Connection:
         """Wait until everything is on its way, at most `timeout_s` seconds."""
         try:
             async with asyncio.timeout(timeout_s):
+                self._writer.transport.set_write_buffer_limits(high=0)
                 await self._writer.drain()
-                while self._writer.transport.get_write_buffer_size():  # noqa: ASYNC110 - drain stops at the low mark
-                    await asyncio.sleep(0.005)
         except (OSError, TimeoutError):
             return
 
@@ -72,13 +69,3 @@ def listen(path: str) -> socket.socket:
     listener.listen(16)
     listener.setblocking(False)
     return listener
-
-
-def check_peer(writer: asyncio.StreamWriter) -> None:
-    """Raise VlmtuiError unless the process at the other end belongs to this user (or is root)."""
-    peer: socket.socket = writer.get_extra_info("socket")
-    if not hasattr(socket, "SO_PEERCRED"):
-        return
-    _, uid, _ = struct.unpack("3i", peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i")))
-    if uid not in (os.getuid(), 0):
-        raise VlmtuiError(ErrorKind.PROTOCOL, f"The user {uid} may not use this worker.")

@@ -1,7 +1,8 @@
 """A small process that holds the worker's process group together, so that nothing of it is ever left behind.
 
-It starts the server (the process that hosts vLLM), waits for it, and then ends and reaps everything that descends from
-it: as a subreaper it inherits every process whose parent dies. Should the guardian itself be killed, the kernel kills
+It starts the server (the process that hosts the engine), waits for it, and then ends and reaps all that descends from
+it: as a subreaper it inherits every process whose parent dies. The temporary files of all of them lie in the worker's
+home, a private folder that the guardian removes. Should the guardian itself be killed, the kernel kills
 the server (parent-death signal), and the server's own children the same way (`site/sitecustomize.py`).
 """
 
@@ -10,6 +11,7 @@ from __future__ import annotations
 import argparse
 import ctypes
 import os
+import shutil
 import signal
 import sys
 import time
@@ -19,13 +21,19 @@ from pathlib import Path
 
 import psutil
 
+from vlmtui.files import open_to_append
+from vlmtui.protocol.endpoint import HOME_SUFFIX
+
 PARENT_DEATH = "VLMTUI_PARENT_DEATH"
-"""Environment variable that tells vLLM's processes to die with their parent."""
+"""Environment variable that tells the engine's processes to die with their parent."""
+PRIVATE_UMASK = 0o077
+"""Whatever the engine makes, sockets and temporary files included, is its user's alone."""
 STOP_GRACE_S = 3.5
 """From SIGTERM to SIGKILL for the server."""
 TIDY_GRACE_S = 1.5
 """For multiprocessing's resource tracker, which frees shared memory once all others are gone."""
 _KILL_GRACE_S = 10.0
+_LOOK_AGAIN_S = 0.2
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 _SIGNALS = (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
@@ -37,19 +45,24 @@ def parser() -> argparse.ArgumentParser:
     arguments.add_argument("--socket", required=True, type=Path, help="the Unix socket to listen on")
     arguments.add_argument("--spec", required=True, type=Path, help="JSON file with the LoadSpec")
     arguments.add_argument("--log", required=True, type=Path, help="the log that stdout and stderr go to")
+    arguments.add_argument("--ready", type=int, help="a descriptor to write one byte to, once the socket listens")
     arguments.add_argument("--keep-alive", default="300", help="seconds to stay once the last client has gone, or none")
     return arguments
 
 
-def main(argv: Sequence[str], *, server: str = "vlmtui.worker.server") -> int:
+def main(argv: Sequence[str], *, server: str = "vlmtui.worker.serve") -> int:
     """Run the server module until it ends; its exit status, or 128 + the signal that ended it."""
     args = parser().parse_args(argv)
+    os.umask(PRIVATE_UMASK)
+    home = args.socket.with_suffix(HOME_SUFFIX)
     if os.getsid(0) != os.getpid():
         with suppress(OSError):
             os.setsid()
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
     _log_to(args.log)
     environment = {**os.environ, PARENT_DEATH: "1", "PYTHONUNBUFFERED": "1"}
+    if home.is_dir():
+        environment["TMPDIR"] = str(home)
     signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
     child = os.posix_spawn(
         sys.executable,
@@ -58,10 +71,13 @@ def main(argv: Sequence[str], *, server: str = "vlmtui.worker.server") -> int:
         setsigmask=[],
         setsigdef=[signal.SIGTERM, signal.SIGINT, signal.SIGHUP],
     )
+    if args.ready is not None:
+        os.close(args.ready)
     status = _wait(child)
     _end_descendants()
     for file in (args.socket, args.socket.with_suffix(".json"), args.spec):
         file.unlink(missing_ok=True)
+    shutil.rmtree(home, ignore_errors=True)
     return status
 
 
@@ -126,7 +142,9 @@ def _end_descendants() -> None:
                 elif process.pid not in asked:
                     asked.add(process.pid)
                     process.terminate()
-        signal.sigtimedwait([signal.SIGCHLD], 0.02)
+        # Whatever dies tells its parent or, where that has died, this process; the limit is for what no signal tells:
+        # that it is time to kill what was asked, and a process that was started between the look and the kill.
+        signal.sigtimedwait([signal.SIGCHLD], _LOOK_AGAIN_S)
 
 
 def _is_tracker(process: psutil.Process) -> bool:
@@ -141,7 +159,7 @@ def _prctl(option: int, value: int) -> None:
 
 
 def _log_to(path: Path) -> None:
-    file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    file = open_to_append(path)
     os.dup2(file, 1)
     os.dup2(file, 2)
     os.close(file)

@@ -1,119 +1,174 @@
-"""A request under way: its events on the way to the client, and the promise of exactly one terminal message."""
+"""All requests of a worker: those under way, and ended ones whose answer waits for a client."""
 
 from __future__ import annotations
 
+import asyncio
+import logging
+import threading
 import time
-from typing import Protocol, assert_never
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
 
-import msgspec
+from vlmtui.domain.failure import Failure
+from vlmtui.domain.generation import EngineEvent, Failed, GenerateRequest
+from vlmtui.errors import ErrorKind, VlmtuiError
+from vlmtui.protocol.spool import prune_spool, remove_spooled, write_spooled
+from vlmtui.worker.engine_thread import EngineThread
+from vlmtui.worker.tracked_request import Owner, TrackedRequest
 
-from vlmtui.domain.engine import (
-    Cancelled,
-    Delta,
-    EngineEvent,
-    Failed,
-    Failure,
-    Finished,
-    PromptReady,
-    Timings,
-    Usage,
-)
-from vlmtui.errors import ErrorKind
-from vlmtui.worker.recording import Recording
+_log = logging.getLogger(__name__)
 
 
-class Owner(Protocol):
-    """Whom a request belongs to: a client's connection."""
+class Requests:
+    """Belongs to the server's event loop. `on_end` is called after each request's end.
 
-    def send(self, message: EngineEvent) -> None: ...
+    A request to keep goes on when its client is lost, and stays here after its end until it is let go. While it has no
+    client it is also written to the spool (`vlmtui.protocol.spool`), so that even a killed worker leaves it behind.
+    """
 
-
-class RunningRequest:
-    """Counts tokens and time as the events pass, and forwards each to the client; records them if it is to be kept."""
-
-    def __init__(self, request_id: str, owner: Owner | None, *, keep: bool = False) -> None:
-        self.request_id = request_id
-        self.owner = owner
-        """None once its client is lost."""
-        self.cancelled = False
-        self.recording = Recording() if keep else None
-        self._started = time.monotonic()
-        self._ttft_s: float | None = None
-        self._prompt: PromptReady | None = None
-        self._tokens = 0
-        self._over = False
-
-    @property
-    def is_rendered(self) -> bool:
-        """Whether its prompt has gone to the engine core."""
-        return self._prompt is not None
+    def __init__(self, engine: EngineThread, runtime: Path, on_end: Callable[[], None], *, ended_answers: int) -> None:
+        """`ended_answers`: so many are held; the oldest is let go first."""
+        self.running: dict[str, TrackedRequest] = {}
+        self.ended: dict[str, TrackedRequest] = {}
+        """Those to keep that have not been let go."""
+        self.idle_since = time.monotonic()
+        """When the last request ended."""
+        self.heard_at = time.monotonic()
+        """When the engine last gave an event."""
+        self._engine = engine
+        self._runtime = runtime
+        self._on_end = on_end
+        self._ended_answers = ended_answers
+        self._spooled: dict[str, int] = {}
+        """How many changes of a record are on disk, by request id."""
+        self._writing = threading.Lock()
+        self._is_over = False
 
     @property
-    def usage(self) -> Usage:
-        """Tokens so far."""
-        spans = self._prompt.media if self._prompt else ()
-        return Usage(
-            prompt_tokens=len(self._prompt.token_ids) if self._prompt else 0,
-            completion_tokens=self._tokens,
-            image_tokens=sum(span.tokens for span in spans),
-        )
+    def unattended(self) -> tuple[str, ...]:
+        """The requests to keep, running or ended, that no client listens to."""
+        return tuple(item.request_id for item in self._recorded() if item.owner is None)
 
     @property
-    def timings(self) -> Timings:
-        """Seconds so far."""
-        return Timings(ttft_s=self._ttft_s, total_s=time.monotonic() - self._started)
+    def is_generating(self) -> bool:
+        """Whether the engine has something to do: a request's prompt is made, and its end has not come."""
+        return any(item.is_rendered for item in self.running.values())
 
-    def take(self, event: EngineEvent) -> None:
-        """Record and forward an event, unless the terminal message is out already."""
-        if self._over:
+    def begin(self, request: GenerateRequest, owner: Owner) -> None:
+        """Start a request, and refuse one whose id is taken."""
+        request_id = request.request_id
+        if request_id in self.running or request_id in self.ended:
+            refuse(request_id, owner, ErrorKind.PROTOCOL, "A request of this id is under way already.")
             return
-        event = self._counted(event)
-        if self.recording is not None:
-            self.recording.take(event)
-        self._tell(event)
+        self.running[request_id] = TrackedRequest(request_id, owner, keep=request.keep and not request.only_render)
+        self._engine.generate(request, partial(self._add, request_id), partial(self._end, request_id))
 
-    def give_to(self, owner: Owner) -> None:
-        """Hand a recorded request over, from its beginning; the client that had it is told that it is gone."""
-        assert self.recording is not None
-        if self.owner not in (None, owner):
-            message = "This answer was taken over by another vlmtui."
-            self._tell(Failed(request_id=self.request_id, failure=Failure(kind=ErrorKind.NOT_KEPT, message=message)))
-        self.owner = owner
-        for event in self.recording.events():
-            self._tell(event)
+    def cancel(self, request_id: str, owner: Owner | None) -> None:
+        """Abort a request, if it belongs to the `owner`."""
+        running = self.running.get(request_id)
+        if running is not None and running.owner is owner:
+            running.cancelled = True
+            self._engine.cancel(request_id)
 
-    def last_word(self, failure: Failure | None = None) -> EngineEvent | None:
-        """The terminal message where nothing more will come of it: a failure, or else that it was cancelled or ended
-        without a word. None when it has its terminal message."""
-        if self._over:
-            return None
-        if failure is None and self.cancelled:
-            return Cancelled(request_id=self.request_id, usage=self.usage, timings=self.timings)
-        unsaid = Failure(kind=ErrorKind.INTERNAL, message="The engine ended the request without a word.")
-        return Failed(request_id=self.request_id, failure=failure or unsaid)
+    def resume(self, request_id: str, owner: Owner) -> None:
+        """Give a request to keep to a client, from its beginning."""
+        found = self.running.get(request_id) or self.ended.get(request_id)
+        if found is None or found.record is None:
+            refuse(request_id, owner, ErrorKind.NOT_KEPT, "The worker does not hold this answer.")
+        else:
+            found.hand_over(owner)
 
-    def end(self) -> None:
-        """Nothing more will come of it: give the client its terminal message if it has none."""
-        if word := self.last_word():
-            self.take(word)
+    def forget(self, request_id: str, owner: Owner) -> None:
+        """Let an answer go. One that still runs is then like any other: without a client it is aborted."""
+        self.ended.pop(request_id, None)
+        self._spooled.pop(request_id, None)
+        running = self.running.get(request_id)
+        if running is not None and running.owner in (None, owner):
+            running.record = None
+            if running.owner is None:
+                self.cancel(request_id, None)
 
-    def _counted(self, event: EngineEvent) -> EngineEvent:
-        match event:
-            case PromptReady():
-                self._prompt = event
-            case Delta(tokens=tokens):
-                self._tokens += tokens
-                if self._ttft_s is None:
-                    self._ttft_s = time.monotonic() - self._started
-            case Finished():
-                self._over = True
-                return msgspec.structs.replace(event, usage=self.usage, timings=self.timings)
-            case Failed() | Cancelled():
-                self._over = True
-            case _:
-                assert_never(event)
-        return event
+    def leave(self, owner: Owner) -> None:
+        """A client is lost: its requests to keep go on without it, the others are aborted."""
+        for running in list(self.running.values()):
+            if running.record is None:
+                self.cancel(running.request_id, owner)
+        for item in self._recorded():
+            if item.owner is owner:
+                item.owner = None
 
-    def _tell(self, event: EngineEvent) -> None:
-        if self.owner is not None:
-            self.owner.send(event)
+    def end_all(self, failure: Failure | None = None) -> None:
+        """The worker ends: every request gets its terminal message, and what is to be kept stays behind as files.
+
+        The files come first: a client that has the terminal message may let the answer go, and delete its file.
+        """
+        with self._writing:
+            self._is_over = True
+        terminal: dict[str, EngineEvent] = {}
+        for item in self.running.values():
+            item.cancelled = True
+            if event := item.terminal(failure):
+                terminal[item.request_id] = event
+        for item in self._recorded():
+            if item.record is not None:
+                last = [terminal[item.request_id]] if item.request_id in terminal else []
+                self._write([*item.record.events(), *last])
+        for item in self.running.values():
+            if item.request_id in terminal:
+                item.add(terminal[item.request_id])
+
+    async def spool(self) -> None:
+        """Write down what is new of every request to keep that has no client."""
+        for item in self._recorded():
+            if item.owner is not None or item.record is None:
+                continue
+            changes = item.record.changes
+            if changes and self._spooled.get(item.request_id) != changes:
+                self._spooled[item.request_id] = changes
+                await asyncio.to_thread(self._write_unless_over, item.record.events())
+                if item.request_id not in self._spooled:
+                    await asyncio.to_thread(remove_spooled, self._runtime, item.request_id)
+
+    async def prune(self) -> None:
+        """Delete old files that nobody has come for."""
+        await asyncio.to_thread(prune_spool, self._runtime)
+
+    def _write_unless_over(self, events: list[EngineEvent]) -> None:
+        """In a thread, which nobody can stop: not over what `end_all` has written."""
+        with self._writing:
+            if not self._is_over:
+                self._write(events)
+
+    def _add(self, request_id: str, event: EngineEvent) -> None:
+        self.heard_at = time.monotonic()
+        self.running[request_id].add(event)
+
+    def _end(self, request_id: str, last: EngineEvent | None) -> None:
+        """Nothing of the request is left in the engine. Its id is free before its client gets the terminal message."""
+        item = self.running.pop(request_id)
+        if item.record is not None:
+            self.ended[request_id] = item
+            while len(self.ended) > self._ended_answers:
+                self._spooled.pop(next(iter(self.ended)), None)
+                del self.ended[next(iter(self.ended))]
+        if last is not None:
+            item.add(last)
+        item.end()
+        self.heard_at = self.idle_since = time.monotonic()
+        self._on_end()
+
+    def _write(self, events: list[EngineEvent]) -> None:
+        if events:
+            try:
+                write_spooled(self._runtime, events)
+            except (OSError, VlmtuiError) as error:
+                _log.warning("the answer %s cannot be written down: %s", events[0].request_id, error)
+
+    def _recorded(self) -> list[TrackedRequest]:
+        return [*self.ended.values(), *(item for item in self.running.values() if item.record is not None)]
+
+
+def refuse(request_id: str, owner: Owner, kind: ErrorKind, message: str) -> None:
+    """Tell a client that its request will not be run."""
+    owner.send(Failed(request_id=request_id, failure=Failure(kind=kind, message=message)))

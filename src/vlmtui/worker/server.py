@@ -1,31 +1,29 @@
-"""The server process of a worker: clients on one side, the engine's thread on the other."""
+"""The server of a worker: clients on one side, the engine's thread on the other."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import os
-import signal
-import sys
 import time
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import assert_never
 
 import msgspec
 
+from vlmtui.domain.capabilities import lack_for
 from vlmtui.domain.engine import (
+    Activity,
     EngineInfo,
     EngineReady,
-    Failure,
-    GenerateRequest,
+    EngineStatus,
     LoadFailed,
     LoadProgress,
     LoadSpec,
-    LoadStage,
 )
+from vlmtui.domain.failure import Failure
+from vlmtui.domain.generation import GenerateRequest
 from vlmtui.errors import ErrorKind, VlmtuiError
 from vlmtui.paths import private_dir
 from vlmtui.protocol.messages import (
@@ -45,28 +43,27 @@ from vlmtui.protocol.messages import (
     Resume,
     SetKeepAlive,
     Shutdown,
-    Status,
+    StatusReport,
     Welcome,
     WorkerMessage,
 )
-from vlmtui.worker import guardian
-from vlmtui.worker.connection import Connection, check_peer, listen
-from vlmtui.worker.failures import explain_death
-from vlmtui.worker.heartbeat import Heartbeat
-from vlmtui.worker.hosting import EngineThread, HostedEngine, Load
-from vlmtui.worker.logbook import LineFormatter, Logbook
+from vlmtui.protocol.peer import require_own_peer
+from vlmtui.worker.backends.contract import Backend, LoadStep
+from vlmtui.worker.connection import Connection, listen
+from vlmtui.worker.engine_thread import EngineThread
+from vlmtui.worker.health import EngineHealth
+from vlmtui.worker.limits import Limits
+from vlmtui.worker.load_observer import LoadObserver
+from vlmtui.worker.log_file import RING_LINES, LogFile
 from vlmtui.worker.memory import memory_of
-from vlmtui.worker.progress import LoadObserver
-from vlmtui.worker.request_table import RequestTable, refuse
+from vlmtui.worker.requests import Requests, refuse
 
 _log = logging.getLogger(__name__)
 
-LONELY_S = 60.0
-"""A worker that nobody ever connects to ends after this many seconds."""
-_TICK_S = 0.1
-_TOLD_GRACE_S = 10.0
-"""How long a worker whose load failed waits for a client to tell it to."""
-_SHUTDOWN_S = 2.0
+_LOG_LOOK_S = 0.1
+"""From one look at the log to the next: the processes that write it tell nobody."""
+_LOOK_S = 1.0
+"""From one look at the engine's health to the next; new parts of answers without a client are written as often."""
 EXIT_LOAD_FAILED = 3
 EXIT_ENGINE_DIED = 4
 
@@ -76,19 +73,24 @@ class WorkerServer:
     """Serves one engine to any number of clients until it is told to stop, is left alone, or its engine dies."""
 
     spec: LoadSpec
+    backend: Backend
     engine: EngineThread
-    logbook: Logbook
+    log: LogFile
     keep_alive_s: float | None
     pid: int
     """The pid that clients are told: the guardian's."""
     runtime: Path
-    """The folder of the socket, where kept answers are left."""
-    observer: LoadObserver = field(default_factory=LoadObserver)
+    """The folder of the socket and of the spool."""
+    limits: Limits = field(default_factory=Limits)
+    observer: LoadObserver = field(init=False)
     info: EngineInfo | None = None
     failure: Failure | None = None
     connections: set[Connection] = field(default_factory=set)
-    requests: RequestTable = field(init=False)
-    _heartbeat: Heartbeat = field(init=False)
+    requests: Requests = field(init=False)
+    _health: EngineHealth = field(init=False)
+    _end_timer: asyncio.TimerHandle | None = None
+    _log_is_wanted: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set while the engine loads, and while a client follows the log."""
     _death: Failure | None = None
     _left_since: float = field(default_factory=time.monotonic)
     _met_anyone: bool = False
@@ -96,22 +98,28 @@ class WorkerServer:
     _status: int = 0
 
     def __post_init__(self) -> None:
-        self.requests = RequestTable(self.engine, self.runtime, self._end_if_unused)
-        self._heartbeat = Heartbeat(self.engine.ask)
+        self.observer = LoadObserver(self.backend)
+        self.requests = Requests(
+            self.engine, self.runtime, self._end_if_unused, ended_answers=self.limits.ended_answers
+        )
+        self._health = EngineHealth(self.engine.ask, shortest_s=self.limits.shortest_silence_s)
 
-    async def run(self, path: Path) -> int:
+    async def run(self, path: Path, *, on_listening: Callable[[], None] = lambda: None) -> int:
         """Listen and serve; the process's exit status."""
         private_dir(path.parent)
         server = await asyncio.start_unix_server(self._serve, sock=listen(str(path)), limit=MAX_MESSAGE_BYTES)
-        self.engine.start(self.spec, self._loaded)
-        ticking = [asyncio.create_task(work) for work in (self._tick(), self._tick_slowly())]
+        on_listening()
+        self._log_is_wanted.set()
+        self._end_if_unused()
+        self.engine.start(self.spec, on_progress=self._progressed, on_loaded=self._loaded, on_death=self._engine_died)
+        looking = [asyncio.create_task(work) for work in (self._follow_log(), self._look())]
         await self._stopping.wait()
-        for task in ticking:
+        for task in looking:
             task.cancel()
         server.close()
         await self._say_goodbye()
         if self._status == 0:
-            await self.engine.shutdown(_SHUTDOWN_S)
+            await self.engine.shutdown(self.limits.shutdown_s)
         return self._status
 
     def stop(self, status: int = 0) -> None:
@@ -123,14 +131,14 @@ class WorkerServer:
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         connection = Connection(reader, writer)
         try:
-            check_peer(writer)
+            require_own_peer(writer)
             await self._greet(connection)
             while not self._stopping.is_set() and (message := await connection.receive()) is not None:
                 await self._handle(connection, message)
         except VlmtuiError as error:
             _log.warning("a client was refused: %s", error)
             connection.send(Refused(Failure.of(error)))
-            await connection.flush(1.0)
+            await connection.flush(self.limits.flush_s)
         except Exception:
             _log.exception("a connection failed")
         finally:
@@ -163,6 +171,7 @@ class WorkerServer:
         connection.close()
         was_user = connection in self.connections and connection.is_user
         self.connections.discard(connection)
+        self._want_log()
         if not self._stopping.is_set():
             self.requests.leave(connection)
         if was_user:
@@ -185,10 +194,12 @@ class WorkerServer:
                 connection.send(await self._make_status())
             case GetLog(lines=lines, follow=follow):
                 self._read_log()
-                connection.send(LogLines(tuple(self.logbook.lines)[-max(lines, 0) :] if lines > 0 else ()))
+                connection.send(LogLines(tuple(self.log.ring.newest(lines))))
                 connection.follows_log = follow
+                self._want_log()
             case SetKeepAlive(seconds=seconds):
                 self.keep_alive_s = seconds
+                self._end_if_unused()
             case Shutdown():
                 self.stop()
             case Hello():
@@ -199,26 +210,31 @@ class WorkerServer:
     def _generate(self, connection: Connection, request: GenerateRequest) -> None:
         if self.info is None:
             refuse(request.request_id, connection, ErrorKind.ENGINE_BUSY, "The engine is still loading.")
+        elif why := lack_for(self.info, request):
+            refuse(request.request_id, connection, ErrorKind.UNSUPPORTED, why)
         else:
             self.requests.begin(request, connection)
 
     def _loaded(self, outcome: EngineInfo | VlmtuiError) -> None:
         if isinstance(outcome, EngineInfo):
-            self.info = msgspec.structs.replace(outcome, load_s=self.observer.elapsed_s)
+            capabilities = msgspec.structs.replace(outcome.capabilities, keeps_answers=True)  # this process does
+            self.info = msgspec.structs.replace(outcome, load_s=self.observer.elapsed_s, capabilities=capabilities)
             self._left_since = self.requests.idle_since = time.monotonic()
             _log.info("ready after %.1f s", self.info.load_s)
             self._broadcast(EngineReady(self.info))
+            self._end_if_unused()
         else:
             self.failure = Failure.of(outcome)
             self._broadcast(LoadFailed(self.failure))
             if self.connections:
                 self.stop(EXIT_LOAD_FAILED)
             else:
-                asyncio.get_running_loop().call_later(_TOLD_GRACE_S, self.stop, EXIT_LOAD_FAILED)
+                asyncio.get_running_loop().call_later(self.limits.failed_load_s, self.stop, EXIT_LOAD_FAILED)
+        self._want_log()
 
-    def report(self, stage: LoadStage, detail: str = "") -> None:
-        """Progress that is not read off the log: what the engine's own thread knows."""
-        progress = self.observer.reach(stage, detail=detail)
+    def _progressed(self, step: LoadStep) -> None:
+        """Progress that is not read off the log: what the backend itself knows."""
+        progress = self.observer.reach(step)
         if progress is not None:
             self._broadcast(progress)
 
@@ -226,28 +242,29 @@ class WorkerServer:
         for connection in self.connections:
             connection.send(message)
 
-    async def _tick(self) -> None:
+    async def _follow_log(self) -> None:
         while True:
-            await asyncio.sleep(_TICK_S if self.info is None or any(c.follows_log for c in self.connections) else 0.25)
+            await self._log_is_wanted.wait()
+            await asyncio.sleep(_LOG_LOOK_S)
             self._read_log()
-            if self.engine.is_dead:
-                self._read_log()
-                self._engine_died()
-            self._end_if_unused()
-            if not self._met_anyone and time.monotonic() - self._left_since > LONELY_S:
-                self.stop()
 
-    async def _tick_slowly(self) -> None:
+    def _want_log(self) -> None:
+        if (self.info is None and self.failure is None) or any(one.follows_log for one in self.connections):
+            self._log_is_wanted.set()
+        else:
+            self._log_is_wanted.clear()
+
+    async def _look(self) -> None:
+        """What only a look tells: whether the engine hangs. And what is better done at times: writing to the disk."""
         await self.requests.prune()
         while True:
-            await asyncio.sleep(1.0)
+            await asyncio.sleep(_LOOK_S)
             await self.requests.spool()
             if self.info is not None:
-                generating = self.requests.is_generating
-                await self._heartbeat.look(generating=generating, heard_at=self.requests.heard_at)
+                await self._health.look(generating=self.requests.is_generating, heard_at=self.requests.heard_at)
 
     def _read_log(self) -> None:
-        lines = self.logbook.read_new()
+        lines = self.log.read_new()
         if lines:
             for connection in self.connections:
                 if connection.follows_log:
@@ -260,99 +277,53 @@ class WorkerServer:
                 self._broadcast(newest)
 
     def _engine_died(self) -> None:
-        error = explain_death(self.logbook.lines)
+        self._read_log()
+        error = self.engine.process_ends.explained(self.backend.explain_death(self.log.ring.newest(RING_LINES)))
         _log.error("the engine died: %s", error)
         self._death = Failure.of(error)
         self.stop(EXIT_ENGINE_DIED)
 
     def _end_if_unused(self) -> None:
-        """Stop when nobody has used the engine for the keep-alive time."""
-        if self.keep_alive_s is None or self.requests.running or not self._met_anyone:
+        """Stop when nobody has used the engine for the keep-alive time, or come to it at all; look again in time."""
+        if self._end_timer is not None:
+            self._end_timer.cancel()
+            self._end_timer = None
+        stays_s = self.keep_alive_s if self._met_anyone else self.limits.lonely_s
+        is_used = self.requests.running or any(connection.is_user for connection in self.connections)
+        if stays_s is None or is_used or self._stopping.is_set():
             return
-        if any(connection.is_user for connection in self.connections):
-            return
-        if time.monotonic() - max(self._left_since, self.requests.idle_since) >= self.keep_alive_s:
-            _log.info("unused for %g s: ending", self.keep_alive_s)
+        left_s = max(self._left_since, self.requests.idle_since) + stays_s - time.monotonic()
+        if left_s <= 0:
+            _log.info("unused for %g s: ending", stays_s)
             self.stop()
+        else:
+            self._end_timer = asyncio.get_running_loop().call_later(left_s, self._end_if_unused)
 
-    async def _make_status(self) -> Status:
+    async def _make_status(self) -> StatusReport:
         memory = await asyncio.to_thread(memory_of, self.pid)
-        busy = bool(self.requests.running)
-        state = (
-            "stopping" if self._stopping.is_set() else "loading" if self.info is None else "busy" if busy else "idle"
-        )
-        return Status(
-            pid=self.pid,
+        is_busy = bool(self.requests.running)
+        state = Activity.BUSY if is_busy else Activity.IDLE
+        if self._stopping.is_set():
+            state = Activity.STOPPING
+        elif self.info is None:
+            state = Activity.LOADING
+        status = EngineStatus(
             spec=self.spec,
             state=state,
             clients=sum(connection.is_user for connection in self.connections),
             running=len(self.requests.running),
-            idle_s=0.0 if busy else time.monotonic() - self.requests.idle_since,
+            idle_s=0.0 if is_busy else time.monotonic() - self.requests.idle_since,
             keep_alive_s=self.keep_alive_s,
             rss_bytes=memory.rss_bytes,
             gpu_bytes=memory.gpu_bytes,
-            kept=self.requests.without_client,
-            engine_silent_s=self._heartbeat.silent_s,
+            kept=self.requests.unattended,
+            engine_silent_s=self._health.silent_s,
         )
+        return StatusReport(pid=self.pid, status=status)
 
     async def _say_goodbye(self) -> None:
         """Give every request its terminal message, and every client all that is meant for it."""
-        self.requests.end(self._death)
-        await asyncio.gather(*(connection.flush(1.0) for connection in self.connections))
+        self.requests.end_all(self._death)
+        await asyncio.gather(*(connection.flush(self.limits.flush_s) for connection in self.connections))
         for connection in self.connections:
             connection.close()
-
-
-def make_server(
-    spec: LoadSpec, load: Load, *, log: Path, runtime: Path, keep_alive_s: float | None, pid: int
-) -> WorkerServer:
-    """A server around a way to load an engine. `runtime` is the folder of its socket."""
-    logbook = Logbook(log)
-
-    def log_tail() -> list[str]:
-        return log.read_text(errors="replace").splitlines()[-400:]
-
-    return WorkerServer(spec, EngineThread(load, log_tail), logbook, keep_alive_s, pid, runtime)
-
-
-def main(argv: Sequence[str], load: Load | None = None) -> int:
-    """Serve until the end; the exit status. `load`: how an engine is loaded, if not by vLLM."""
-    arguments = guardian.parser()
-    arguments.add_argument("--guardian", type=int, default=0)
-    args = arguments.parse_args(argv)
-    if args.guardian:
-        guardian.die_with_parent(args.guardian)
-    handler = logging.StreamHandler()
-    handler.setFormatter(LineFormatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
-    logging.basicConfig(level=logging.INFO, handlers=[handler])
-    spec = msgspec.json.decode(args.spec.read_bytes(), type=LoadSpec)
-    keep_alive_s = None if args.keep_alive == "none" else float(args.keep_alive)
-    pid = args.guardian or os.getpid()
-    return asyncio.run(_main(spec, load, log=args.log, socket_path=args.socket, keep_alive_s=keep_alive_s, pid=pid))
-
-
-async def _main(
-    spec: LoadSpec, load: Load | None, *, log: Path, socket_path: Path, keep_alive_s: float | None, pid: int
-) -> int:
-    loop = asyncio.get_running_loop()
-
-    async def load_with_vllm(wanted: LoadSpec) -> HostedEngine:
-        from vlmtui.worker.vllm_engine import load_engine
-
-        return await load_engine(wanted, lambda *news: loop.call_soon_threadsafe(server.report, *news))
-
-    runtime = socket_path.parent
-    how = load or load_with_vllm
-    server = make_server(spec, how, log=log, runtime=runtime, keep_alive_s=keep_alive_s, pid=pid)
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        loop.add_signal_handler(number, server.stop)
-    status = await server.run(socket_path)
-    with suppress(OSError):
-        sys.stdout.flush()
-        sys.stderr.flush()
-    # The engine's thread and vLLM's own exit hooks would wait for processes that the guardian ends anyway.
-    os._exit(status)
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from vlmtui.domain.attachment import Attachment
-from vlmtui.domain.engine import MediaSpan
+from vlmtui.domain.generation import MediaSpan
 from vlmtui.inspection.prompt_diff import PromptDiff, PromptTokens, prompt_diff
-from vlmtui.inspection.sequences import common_start, stretches
+from vlmtui.inspection.sequence_diff import common_start, diff_blocks
 
 PROMPTS = json.loads((Path(__file__).parents[1] / "registry" / "prompts.json").read_bytes())
 TEXTS = {name: texts[0] for name, texts in PROMPTS.items() if isinstance(texts[0], str)}
@@ -176,9 +176,9 @@ def test_twenty_thousand_tokens_are_compared_in_little_work() -> None:
     for number in range(0, 20_000, 100):
         right[number] = f"x{number}"
         left[number] = f"y{number}"
-    parts = stretches(left, right)
+    parts = diff_blocks(left, right)
     assert sum(part.operation == "equal" for part in parts) <= 201
-    whole = stretches([random.choice(words) for _ in range(20_000)], [random.choice(words) for _ in range(20_000)])
+    whole = diff_blocks([random.choice(words) for _ in range(20_000)], [random.choice(words) for _ in range(20_000)])
     assert (whole[-1].left_end, whole[-1].right_end) == (20_000, 20_000)
 
 
@@ -188,7 +188,7 @@ def test_stretches_are_whole_and_true() -> None:
         left = random.choices("abc", k=random.randrange(12))
         right = random.choices("abc", k=random.randrange(12))
         rebuilt: tuple[list[str], list[str]] = ([], [])
-        parts = stretches(left, right)
+        parts = diff_blocks(left, right)
         for part in parts:
             here, there = left[part.left_start : part.left_end], right[part.right_start : part.right_end]
             assert (part.operation == "equal") == (here == there)
@@ -205,7 +205,7 @@ def test_long_sequences_are_anchored_at_what_occurs_once() -> None:
     filler = ["the"] * 2000
     left = [*filler, "one", *filler, "two", *filler]
     right = ["new", *filler, "one", *filler, "2", "two", *filler, "end"]
-    parts = [(part.operation, left[part.left_start : part.left_end][:1]) for part in stretches(left, right)]
+    parts = [(part.operation, left[part.left_start : part.left_end][:1]) for part in diff_blocks(left, right)]
     assert parts == [
         ("added", []),
         ("equal", ["the"]),

@@ -13,12 +13,12 @@ import msgspec
 import pytest
 
 from vlmtui.domain.attachment import Attachment
-from vlmtui.domain.engine import MediaSpan, Timings, Usage
+from vlmtui.domain.generation import MediaSpan, Timings, Usage
 from vlmtui.domain.sampling import Sampling
 from vlmtui.errors import ErrorKind, VlmtuiError
 from vlmtui.inspection.answer_diff import answer_diff
-from vlmtui.inspection.as_html import export_html
-from vlmtui.inspection.as_markdown import export_markdown
+from vlmtui.inspection.html_export import export_html
+from vlmtui.inspection.markdown_export import export_markdown
 from vlmtui.inspection.prompt_diff import PromptTokens, prompt_diff
 from vlmtui.inspection.replay import (
     CandidateRecord,
@@ -80,7 +80,7 @@ def comparison(**more: Any) -> Comparison:
     ]
     answers = answer_diff(sides[0].answer, sides[1].answer, *(one.answer_token_ids for one in sides))
     fields: dict[str, Any] = {
-        "model": "Qwen/Qwen2-VL-7B-Instruct", "revision": "c0ffee", "vllm_version": "0.32.0",
+        "model": "Qwen/Qwen2-VL-7B-Instruct", "revision": "c0ffee", "engine": "vLLM", "engine_version": "0.32.0",
         "engine_args": {"max_model_len": 4096, "limit_mm_per_prompt": {"image": 8}, "dtype": None},
         "sampling": Sampling(max_tokens=64, stop_tokens=("<|im_end|>",)),
         "attachments": (media_record(attachment(), PICTURE),),
@@ -284,4 +284,4 @@ def test_markdown_keeps_hostile_text_inside_code() -> None:
     assert [line for line in outside if line.startswith("## ")] == ["## Difference", "## Chat", "## Raw"]
     assert not [line for line in outside if "<script>" in line and "`" not in line.partition("<script>")[0]]
     assert f"[{PAD} × 1,280 from cat.png]" in text
-    assert "1,280 of them image tokens" in text
+    assert "of them 1,280 image" in text

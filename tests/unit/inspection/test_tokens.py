@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from vlmtui.domain.attachment import Attachment
-from vlmtui.domain.engine import MediaSpan
+from vlmtui.domain.generation import MediaSpan
 from vlmtui.domain.token_bytes import bytes_of_entry
 from vlmtui.inspection.tokens import pieces_of, shown_bytes
-from vlmtui.inspection.visible import quoted, visible
+from vlmtui.text import quoted, visible
 
 SPECIAL = frozenset({1, 2, 9})
 

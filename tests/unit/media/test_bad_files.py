@@ -20,20 +20,21 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from tests.unit.media.made import corners, gif, sound, video
+from vlmtui import files
 from vlmtui.errors import ErrorKind, VlmtuiError
-from vlmtui.media import files
+from vlmtui.media.frames import sample_frames
 from vlmtui.media.images import open_prepared, stage_image
 from vlmtui.media.stage import stage
-from vlmtui.media.video import sample_frames
+from vlmtui.reading import shown_name
 
 
-def _refused(path: Path, *words: str) -> VlmtuiError:
+def _refused(path: Path, *words: str, kind: ErrorKind = ErrorKind.BAD_INPUT) -> VlmtuiError:
     store = path.parent / "store" if path.parent.is_dir() and os.access(path.parent, os.W_OK) else Path("/nonexistent")
     with pytest.raises(VlmtuiError) as caught:
         stage(path, store)
     error = caught.value
-    assert error.kind is ErrorKind.BAD_INPUT
-    assert files.shown(path)[:40] in error.message
+    assert error.kind is kind
+    assert shown_name(path)[:40] in error.message
     for word in words:
         assert word in error.message, error.message
     assert not [kept for kept in store.rglob("*") if kept.is_file()], "a refused file must not be kept"
@@ -211,7 +212,7 @@ def test_a_file_that_changes_while_it_is_read(tmp_path: Path, monkeypatch: pytes
 
     def fstat(descriptor: int) -> os.stat_result:
         calls.append(descriptor)
-        if len(calls) == 2:
+        if len(calls) == 3:
             with path.open("ab") as file:
                 file.write(b"more")
         return seen(descriptor)
@@ -226,8 +227,9 @@ def test_disk_full_while_storing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     def mkstemp(**_: object) -> tuple[int, str]:
         raise OSError(errno.ENOSPC, "No space left on device")
 
+    monkeypatch.setattr(files, "_without_a_name", lambda _: None)
     monkeypatch.setattr(tempfile, "mkstemp", mkstemp)
-    _refused(tmp_path / "a.png", "could not be kept: the disk is full")
+    _refused(tmp_path / "a.png", "could not be written: the disk is full", kind=ErrorKind.DISK_FULL)
 
 
 @pytest.mark.parametrize(
@@ -284,8 +286,8 @@ def test_nothing_is_printed(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -
 
 
 def test_an_animation_too_large_to_play(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("vlmtui.media.animation.PIXELS_MAX", 10_000)
-    _refused(gif(tmp_path / "long.gif"), "too large to play: 12 frames of 80 × 48 pixels")
+    monkeypatch.setattr("vlmtui.media.pages.PIXELS_MAX", 10_000)
+    _refused(gif(tmp_path / "long.gif"), "too large to play: 3 frames or more of 80 × 48 pixels")
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from vlmtui.media.gather import ASK_ABOVE, Gathered, gather, natural_key
+from vlmtui.media.gather import ASK_ABOVE, GatherResult, gather, natural_key
 
 
 @pytest.fixture
@@ -32,12 +32,12 @@ def _make(base: Path, *names: str) -> list[Path]:
     return paths
 
 
-def _names(found: Gathered, base: Path) -> list[str]:
+def _names(found: GatherResult, base: Path) -> list[str]:
     assert found.problems == ()
     return [str(path.relative_to(base)) for path in found.paths]
 
 
-def _problems(found: Gathered) -> list[str]:
+def _problems(found: GatherResult) -> list[str]:
     return [problem.message for problem in found.problems]
 
 
@@ -52,7 +52,7 @@ def test_paths_in_any_quoting(base: Path) -> None:
         "./my cat.png",
         "~/my cat.png",
     ):
-        assert gather(text, base=base) == Gathered(paths=(one,)), text
+        assert gather(text, base=base) == GatherResult(paths=(one,)), text
     assert gather("it's.png", base=base).paths == (two,)
     assert gather("'my cat.png' \"it's.png\" notes.txt", base=base).paths == (one, two, three)
     assert gather(f"{one} {two}", base=base).paths == (one, two)
@@ -119,8 +119,8 @@ def test_addresses(base: Path) -> None:
     found = gather("https://host/a.png?x='1' cat.png http://host/b.png", base=base)
     assert found.urls == ("https://host/a.png?x=1", "http://host/b.png") and found.paths == (cat,)
     alone = "https://host/it's.png?a=1&b=*"
-    assert gather(f" {alone}\n", base=base) == Gathered(urls=(alone,))
-    assert gather(f"{alone} cat.png", base=base) == Gathered(urls=(alone,), paths=(cat,))
+    assert gather(f" {alone}\n", base=base) == GatherResult(urls=(alone,))
+    assert gather(f"{alone} cat.png", base=base) == GatherResult(urls=(alone,), paths=(cat,))
 
 
 def test_what_is_wrong_is_named_and_the_rest_kept(base: Path) -> None:
@@ -186,8 +186,8 @@ def test_a_quoted_name_gives_the_file(tmp_path_factory: pytest.TempPathFactory, 
     folder = tmp_path_factory.mktemp("nasty")
     path = folder / name
     path.touch()
-    assert gather(shlex.quote(str(path)), base=Path("/")) == Gathered(paths=(path,))
-    assert gather(shlex.quote(f"./{name}"), base=folder) == Gathered(paths=(path,))
+    assert gather(shlex.quote(str(path)), base=Path("/")) == GatherResult(paths=(path,))
+    assert gather(shlex.quote(f"./{name}"), base=folder) == GatherResult(paths=(path,))
 
 
 @given(text=st.text(alphabet=st.sampled_from("ab *?[]!-/~.'\"\\$\n:\0\udcff"), max_size=30))

@@ -10,7 +10,7 @@ import pytest
 from PIL import Image, ImageCms, ImageOps
 
 from tests.unit.media.made import corners
-from vlmtui.media.describe import describe
+from vlmtui.media.describe import attachment_line
 from vlmtui.media.images import open_prepared, stage_image
 from vlmtui.media.stage import stage
 
@@ -235,4 +235,4 @@ def test_a_motion_photo_is_its_picture(tmp_path: Path, store: Path) -> None:
 def test_description(tmp_path: Path, store: Path) -> None:
     corners((1280, 720)).save(tmp_path / "cat.png")
     attachment = stage_image(tmp_path / "cat.png", store)
-    assert describe(attachment).startswith("cat.png · 1280 × 720 · ")
+    assert attachment_line(attachment).startswith("cat.png · 1280 × 720 · ")

@@ -11,9 +11,9 @@ from PIL import Image
 from tests.unit.media.made import numbered, numbers, video
 from vlmtui.domain.attachment import VideoSampling
 from vlmtui.errors import VlmtuiError
+from vlmtui.media.frames import sample_frames
 from vlmtui.media.images import open_prepared
 from vlmtui.media.stage import stage
-from vlmtui.media.video import sample_frames
 
 _PIXEL_AT = 8
 

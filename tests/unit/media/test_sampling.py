@@ -12,10 +12,11 @@ import pytest
 from tests.unit.media.made import numbered, numbers, video
 from vlmtui.domain.attachment import VideoSampling
 from vlmtui.errors import VlmtuiError
-from vlmtui.media.describe import describe
+from vlmtui.media.describe import attachment_line
+from vlmtui.media.frames import sample_frames
+from vlmtui.media.sampling import VideoFacts, target_times
 from vlmtui.media.stage import stage
 from vlmtui.media.thumbnails import thumbnail
-from vlmtui.media.video import VideoFacts, sample_frames, target_times
 
 _FACTS = VideoFacts(format="MP4", suffix=".mp4", width=8, height=8, fps=10.0, last_s=9.9, total_frames=100)
 
@@ -72,7 +73,7 @@ def test_a_rate_above_the_videos_own_gives_every_frame_once(tmp_path: Path) -> N
 def test_facts_and_thumbnail_of_a_video_sampled_at_a_rate(tmp_path: Path) -> None:
     path = video(tmp_path / "a.mp4", frames=20, rate=10)
     attachment = stage(path, tmp_path / "store", sampling=VideoSampling(fps=0.5))
-    assert describe(attachment) == "a.mp4 · 80 × 48 · 2.0 s · 0.5 frames a second"
+    assert attachment_line(attachment) == "a.mp4 · 80 × 48 · 2.0 s · 0.5 frames a second"
     assert thumbnail(attachment, tmp_path / "cache", (40, 40)).size == (40, 24)
 
 

@@ -11,10 +11,11 @@ import numpy as np
 import pytest
 
 from tests.unit.media.made import corners, numbered, video
+from vlmtui import files
 from vlmtui.domain.attachment import Attachment
 from vlmtui.errors import ErrorKind, VlmtuiError
 from vlmtui.media.stage import stage
-from vlmtui.worker.media_items import load_items
+from vlmtui.worker.backends.vllm.media_items import load_items
 
 
 def _both(folder: Path) -> tuple[Path, Path]:
@@ -90,8 +91,9 @@ def test_disk_full_in_the_midst_of_storing(number: int, tmp_path: Path, monkeypa
         os.close(descriptor)
         return os.open("/dev/full", os.O_WRONLY), name
 
+    monkeypatch.setattr(files, "_without_a_name", lambda _: None)
     monkeypatch.setattr(tempfile, "mkstemp", mkstemp)
-    with pytest.raises(VlmtuiError, match=rf"{path.name} could not be kept: the disk is full") as caught:
+    with pytest.raises(VlmtuiError, match=rf"{path.name} could not be written: the disk is full") as caught:
         stage(path, store)
     assert os.strerror(errno.ENOSPC) in caught.value.detail
     assert not [left for left in store.rglob("*") if not left.is_dir()], "no partial file is left"
@@ -121,6 +123,7 @@ def test_a_video_that_grows_while_it_is_copied(tmp_path: Path, monkeypatch: pyte
             file.write(b"more")
         return honest(prefix=prefix, dir=dir)
 
+    monkeypatch.setattr(files, "_without_a_name", lambda _: None)
     monkeypatch.setattr(tempfile, "mkstemp", mkstemp)
     with pytest.raises(VlmtuiError, match=r"a\.mp4 changed while it was being read"):
         stage(path, tmp_path / "store")

@@ -12,10 +12,11 @@ import pytest
 from tests.unit.media.made import Pixels, gif, numbered, numbers, video
 from vlmtui.domain.attachment import VideoSampling
 from vlmtui.errors import VlmtuiError
-from vlmtui.media import video as video_module
-from vlmtui.media.describe import describe
+from vlmtui.media import frames as frames_module
+from vlmtui.media.describe import attachment_line
+from vlmtui.media.frames import sample_frames
 from vlmtui.media.stage import stage
-from vlmtui.media.video import sample_frames, stage_video
+from vlmtui.media.video import stage_video
 
 _CODECS = {
     "a.mp4": "libx264",
@@ -109,7 +110,7 @@ def test_attachment_of_a_video(tmp_path: Path) -> None:
     assert (attachment.width, attachment.height, attachment.fps, attachment.format) == (80, 48, 25.0, "MOV")
     assert attachment.duration_s == pytest.approx(4.2, abs=0.01)
     assert attachment.sampling == VideoSampling()
-    assert describe(attachment) == "clip.mov · 80 × 48 · 4.2 s · 8 frames"
+    assert attachment_line(attachment) == "clip.mov · 80 × 48 · 4.2 s · 8 frames"
 
 
 def test_variable_frame_rate(tmp_path: Path) -> None:
@@ -243,7 +244,7 @@ def test_sampling_that_makes_no_sense(sampling: VideoSampling, words: str, tmp_p
 
 
 def test_frames_beyond_the_memory_limit_are_scaled_down(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(video_module, "FRAMES_PIXELS_MAX", 4 * 40 * 24)
+    monkeypatch.setattr(frames_module, "FRAMES_PIXELS_MAX", 4 * 40 * 24)
     for path in (video(tmp_path / "a.mp4"), gif(tmp_path / "a.gif")):
         assert sample_frames(path, VideoSampling(num_frames=4)).frames.shape == (4, 24, 40, 3)
 

@@ -65,11 +65,13 @@ def counted() -> dict[str, list[int]]:
     return found
 
 
+@pytest.mark.process
 def test_the_bundled_models_record_counts_as_its_processor(registry: Registry, counted: dict[str, list[int]]) -> None:
     estimates = [estimated_tokens(registry["shapes"], item(*size)) for size in SIZES]
     assert estimates == [patches / 4 for patches in counted["shapes"]]
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("longest", LONGEST)
 def test_a_split_image_is_counted_as_by_its_processor(counted: dict[str, list[int]], longest: int) -> None:
     rule, settings = SplitTokens(tokens=1, side=364, longest=1456), {"size": {"longest_edge": longest}}

@@ -13,7 +13,7 @@ import pytest
 
 from vlmtui.domain.attachment import Attachment, Modality
 from vlmtui.domain.conversation import Text, Turn, assistant_turn, user_turn
-from vlmtui.domain.engine import ChatPrompt, MessagesPrompt, RawPrompt
+from vlmtui.domain.prompt import ChatPrompt, MessagesPrompt, RawPrompt
 from vlmtui.registry.loader import Registry
 from vlmtui.registry.match import engine_args_of
 from vlmtui.registry.prompts import chat_prompt, raw_prompt

@@ -131,7 +131,7 @@ def test_the_records_are_kept_parsed_until_a_file_changes(tmp_path: Path, monkey
     kept = tmp_path / "families.json"
     assert kept.is_file()
     with monkeypatch.context() as patched:
-        patched.setattr(loader, "_bundled_tables", lambda: pytest.fail("parsed again"))
+        patched.setattr(loader, "bundled_tables", lambda: pytest.fail("parsed again"))
         assert list(Registry.bundled(tmp_path).items()) == list(fresh.items())
     for spoilt in (b"not json", kept.read_bytes().replace(b"shapes.toml:", b"shapes.toml:1"), b""):
         kept.write_bytes(spoilt)

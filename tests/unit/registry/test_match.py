@@ -10,8 +10,8 @@ import pytest
 
 from vlmtui.errors import ErrorKind, VlmtuiError
 from vlmtui.paths import bundled_model
-from vlmtui.registry.cache import downloaded, hub_cache, snapshot_of
 from vlmtui.registry.engine_values import with_engine_args
+from vlmtui.registry.hub_cache import downloaded_models, hub_cache_folder, snapshot_of
 from vlmtui.registry.loader import Registry
 from vlmtui.registry.match import DEFAULT_MODEL, engine_args_of, resolve, with_trust
 
@@ -151,12 +151,12 @@ def test_the_hub_cache_is_looked_through(cache: Path) -> None:
     (folder / "model.safetensors").write_bytes(b"x" * 10)
     (cache / "models--owner--empty" / "snapshots").mkdir(parents=True)
     (cache / "datasets--owner--data").mkdir()
-    (found,) = downloaded()
+    (found,) = downloaded_models()
     assert (found.name, found.folder, found.weights_bytes, found.complete) == ("owner/name", folder, 10, True)
     (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": {"a": "other.safetensors"}}))
-    assert not downloaded()[0].complete
+    assert not downloaded_models()[0].complete
     assert snapshot_of("owner/nowhere") is None
-    assert hub_cache({"HF_HOME": "/x"}) == Path("/x/hub")
+    assert hub_cache_folder({"HF_HOME": "/x"}) == Path("/x/hub")
 
 
 def test_engine_arguments_follow_the_case(registry: Registry) -> None:

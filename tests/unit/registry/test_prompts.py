@@ -9,13 +9,13 @@ import pytest
 
 from vlmtui.domain.attachment import Attachment, Modality
 from vlmtui.domain.conversation import Media, Text, Turn, assistant_turn, system_turn, user_turn
-from vlmtui.domain.engine import RawPrompt
+from vlmtui.domain.prompt import RawPrompt
 from vlmtui.domain.sampling import Sampling
-from vlmtui.engine.session import make_request
 from vlmtui.errors import VlmtuiError
 from vlmtui.registry.loader import Registry
 from vlmtui.registry.prompts import chat_prompt, raw_prompt
 from vlmtui.registry.schema import Family, Place, RawTemplate, Takes
+from vlmtui.session.generation import make_request
 
 IMAGE = "<|vision_start|><|image_pad|><|vision_end|>"
 

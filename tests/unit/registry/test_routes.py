@@ -13,7 +13,7 @@ import vllm_architectures
 from vlmtui.registry import routes
 from vlmtui.registry.loader import Registry
 from vlmtui.registry.match import engine_args_of
-from vlmtui.registry.routes import closed, known_architectures, open_route, status_of
+from vlmtui.registry.routes import known_architectures, open_route, status_of, why_closed
 from vlmtui.registry.schema import Family
 
 REGISTRY = Registry.bundled()
@@ -51,7 +51,7 @@ def test_an_open_route_leads_to_an_architecture_that_is_there(family: Family) ->
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_family_that_has_no_way_says_what_ran_it(family: Family) -> None:
-    error = closed(family)
+    error = why_closed(family)
     assert (open_route(family) is None) <= (error is not None)
     if error is not None:
         assert error.hint
@@ -68,7 +68,7 @@ def test_how_many_families_run() -> None:
 
 @pytest.mark.usefixtures("without_vllm")
 def test_without_vllm_every_family_may_be_looked_at() -> None:
-    assert all(closed(family) is None for family in REGISTRY.values() if not family.routes[0].needs)
+    assert all(why_closed(family) is None for family in REGISTRY.values() if not family.routes[0].needs)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -95,7 +95,7 @@ def engine_argument_names() -> set[str]:
     }
 
 
-def test_the_readmes_table_is_that_of_the_records() -> None:
+def test_the_table_of_families_is_that_of_the_records() -> None:
     """`make families` writes it anew."""
-    text = family_table.README.read_text(encoding="utf-8")
+    text = family_table.PAGE.read_text(encoding="utf-8")
     assert family_table.written(text) == text

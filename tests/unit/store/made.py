@@ -9,18 +9,20 @@ from pathlib import Path
 
 from vlmtui.domain.attachment import Attachment, Modality
 from vlmtui.domain.conversation import user_turn
-from vlmtui.domain.engine import Timings, Usage
+from vlmtui.domain.generation import Timings, Usage
 from vlmtui.domain.sampling import Sampling
-from vlmtui.store.blobs import keep
-from vlmtui.store.records import ConversationId, Outcome, Recipe, Statistics
+from vlmtui.store.media_files import keep
+from vlmtui.store.records import ConversationId, GenerationRecord, Outcome, Statistics
 from vlmtui.store.store import Store
+from vlmtui.store.tables import TURNS
 
-RECIPE = Recipe(
+RECIPE = GenerationRecord(
     model="owner/model",
     revision="abc123",
     family="qwen2_vl",
     record_sha256="f" * 64,
-    vllm_version="0.32.0",
+    engine="vLLM",
+    engine_version="0.32.0",
     mode="raw",
     prompt="<image>What is it?",
     sampling=Sampling(temperature=0.7, top_p=0.9, stop=("</s>",), extra={"min_p": 0.1}),
@@ -94,20 +96,27 @@ def bulk(store: Store, turns: int, images: int = 0) -> ConversationId:
                     )
                 ]
             words = user_turn(f"turn {number} of many words", items)
-            last = tree.insert(
+            last = tree.insert_turn(
                 store.database,
                 conversation,
                 last,
-                {
-                    "role": "user" if asks else "assistant",
-                    "state": "complete",
-                    "created_ms": now,
-                    **tree.parts_columns(words.parts),
-                },
+                TURNS.encode(
+                    {
+                        "role": "user" if asks else "assistant",
+                        "state": "complete",
+                        "created_ms": now,
+                        **tree.parts_fields(words.parts),
+                    }
+                ),
                 items,
             )
-            tree.show(store.database, last)
+            tree.show_branch(store.database, last)
     return conversation
+
+
+def needed(store: Store) -> set[str]:
+    """The hashes of the media that turns and drafts refer to."""
+    return {row[0] for row in store.database.rows("SELECT sha256 FROM media_references")}
 
 
 def integrity(path: Path) -> str:

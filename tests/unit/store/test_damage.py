@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.store.made import RECIPE, attachment, bulk, exchange, integrity, opened
+from tests.unit.store.made import RECIPE, attachment, bulk, exchange, integrity, needed, opened
 from vlmtui.domain.conversation import user_turn
 from vlmtui.errors import VlmtuiError
 from vlmtui.store.opening import FILE
 from vlmtui.store.records import Recovery, StoredDraft
-from vlmtui.store.store import Opened, Store
+from vlmtui.store.store import OpenResult, Store
 
 TURNS = 400
 
@@ -32,7 +32,7 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> bytes:
     return (folder / FILE).read_bytes()
 
 
-def open_damaged(folder: Path, data: bytes) -> Opened:
+def open_damaged(folder: Path, data: bytes) -> OpenResult:
     path = folder / FILE
     path.write_bytes(data)
     found = Store.open(folder)
@@ -148,7 +148,7 @@ def test_damage_that_shows_while_in_use_is_mended_at_the_next_start(tmp_path: Pa
     found = Store.open(tmp_path)
     assert found.recovered is not None and found.recovered.turns_lost == 0
     assert [hit.turn for hit in found.store.search("cat")] == [asked]
-    assert found.store.unreferenced(-60) == []
+    assert needed(found.store) == {cat.sha256}
     works(found.store)
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import base64
+import errno
 import json
+import tempfile
 from collections.abc import Callable
 from html.parser import HTMLParser
 from pathlib import Path
@@ -12,14 +14,16 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.unit.store.made import COMPLETE, RECIPE, attachment, opened
+from tests.unit.store.made import COMPLETE, RECIPE, attachment, needed, opened
+from vlmtui import files
 from vlmtui.domain.conversation import Media, Text, Turn, assistant_turn, system_turn, user_turn
-from vlmtui.domain.engine import Failure
+from vlmtui.domain.engine import LoadSpec
+from vlmtui.domain.failure import Failure
 from vlmtui.errors import ErrorKind, VlmtuiError
 from vlmtui.store.document import Document, document_of
-from vlmtui.store.export import Exported, to_json_document, to_markdown, to_openai, with_attachments
+from vlmtui.store.export import ExportText, to_json_document, to_markdown, to_openai, with_attachments
+from vlmtui.store.html_export import to_html
 from vlmtui.store.importing import add_document, read_document
-from vlmtui.store.page import to_html
 from vlmtui.store.records import Outcome, StoredDraft
 from vlmtui.store.store import Store
 
@@ -46,7 +50,7 @@ def filled(folder: Path) -> tuple[Store, Document]:
     return store, document_of(store, conversation)
 
 
-def write(exported: Exported, folder: Path) -> bytes:
+def write(exported: ExportText, folder: Path) -> bytes:
     for copy in exported.copies:
         target = folder / copy.name
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -86,7 +90,7 @@ def test_json_gives_back_the_same(inline: bool, tmp_path: Path) -> None:
     assert imported.missing == ()
     assert [Path(item.path).read_bytes() for item in again.turns[1].attachments] == [b"\x89PNG cat", b"film"]
     assert all(Path(item.path).is_relative_to(other.media) for item in again.attachments)
-    assert other.unreferenced(-60) == []
+    assert needed(other) == {item.sha256 for item in document.attachments}
     assert other.path(imported.conversation)[0].text == "Be brief."
     assert len(other.search("yes")) == 1
     other.close()
@@ -162,7 +166,6 @@ def test_what_is_no_document_is_refused(data: bytes) -> None:
 @pytest.mark.parametrize(
     ("change", "place"),
     [
-        ({"base64": base64.b64encode(b"another").decode()}, "$.media[0]"),
         ({"base64": "%%%"}, "$.media[0].base64"),
         ({"base64": None, "file": "../secret"}, "$.media[0]"),
         ({"base64": None, "file": "/etc/passwd"}, "$.media[0]"),
@@ -185,11 +188,123 @@ def test_media_that_are_wrong_are_refused(change: dict[str, str | None], place: 
     store.close()
 
 
+@pytest.mark.parametrize("inline", [True, False])
+def test_a_stored_file_that_is_rotten_is_told_at_export_and_left_out(inline: bool, tmp_path: Path) -> None:
+    store, document = filled(tmp_path / "a")
+    cat = document.turns[1].attachments[0]
+    Path(cat.path).write_bytes(b"x" * len(b"\x89PNG cat"))
+    exported = to_json_document(document, inline=inline)
+    assert exported.damaged == (cat.name,)
+    assert to_markdown(document).damaged == (cat.name,)
+    assert "gone or damaged" in to_markdown(document).text and "gone or damaged" in to_html(document)
+    with pytest.raises(VlmtuiError, match="damaged"):
+        to_openai(document)
+
+    other = opened(tmp_path / "b")
+    imported = add_document(other, read_document(write(exported, tmp_path / "out")), tmp_path / "out")
+    assert imported.missing == (cat.name,)
+    assert other.path(imported.conversation)[0].text == "Be brief."
+    other.close()
+    store.close()
+
+
+@pytest.mark.parametrize("inline", [True, False])
+def test_what_the_document_holds_damaged_is_left_out_and_what_is_stored_damaged_is_mended(
+    inline: bool, tmp_path: Path
+) -> None:
+    store, document = filled(tmp_path / "a")
+    cat = document.turns[1].attachments[0]
+    data = write(to_json_document(document, inline=inline), tmp_path / "out")
+    Path(cat.path).write_bytes(b"x" * len(b"\x89PNG cat"))
+    assert add_document(store, read_document(data), tmp_path / "out").missing == ()
+    assert Path(cat.path).read_bytes() == b"\x89PNG cat"
+
+    raw = json.loads(data)
+    if inline:
+        raw["media"][0]["base64"] = base64.b64encode(b"another").decode()
+    else:
+        (tmp_path / "out" / raw["media"][0]["file"]).write_bytes(b"another")
+    other = opened(tmp_path / "b")
+    imported = add_document(other, read_document(json.dumps(raw).encode()), tmp_path / "out")
+    assert imported.missing == (cat.name,)
+    assert not (other.media / cat.sha256[:2]).exists()
+    other.close()
+    store.close()
+
+
+def test_a_full_disk_is_told_as_such(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store, document = filled(tmp_path / "a")
+    data = write(to_json_document(document, inline=True), tmp_path)
+    other = opened(tmp_path / "b")
+
+    def full(*_: object, **__: object) -> object:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(files, "_without_a_name", lambda _: None)
+    monkeypatch.setattr(tempfile, "mkstemp", full)
+    with pytest.raises(VlmtuiError, match="disk is full") as raised:
+        add_document(other, read_document(data), tmp_path)
+    assert "no conversation that vlmtui can read" not in raised.value.message
+    other.close()
+    store.close()
+
+
+@pytest.mark.parametrize(
+    "change", [{"width": 10**30}, {"height": -5}, {"size_bytes": -1}, {"page": 0}, {"fps": -1.0}, {"duration_s": 1e300}]
+)
+def test_an_attachment_has_the_size_of_one(change: dict[str, float], tmp_path: Path) -> None:
+    store, document = filled(tmp_path)
+    raw = json.loads(to_json_document(document, inline=True).text)
+    raw["turns"][1]["parts"][1]["attachment"].update(change)
+    with pytest.raises(VlmtuiError, match=r"\$\.turns"):
+        read_document(json.dumps(raw).encode())
+    store.close()
+
+
+@pytest.mark.parametrize("place", [("updated_ms",), ("created_ms",), ("turns", 2, "ended_ms")])
+@pytest.mark.parametrize("time", [2**53, 253_402_300_800_000, -1])
+def test_times_lie_within_the_years_that_everybody_knows(time: int, place: tuple[Any, ...], tmp_path: Path) -> None:
+    store, document = filled(tmp_path)
+    raw = json.loads(to_json_document(document, inline=True).text)
+    inner = raw
+    for key in place[:-1]:
+        inner = inner[key]
+    inner[place[-1]] = time
+    with pytest.raises(VlmtuiError) as raised:
+        read_document(json.dumps(raw).encode())
+    assert str(place[-1]) in raised.value.message
+    store.close()
+
+
+SECRET = "http://user:sEcReT@host.example:8080/a/b.png?token=tOkEn#part"
+
+
+def test_a_document_for_others_holds_no_secrets_and_no_folders(tmp_path: Path) -> None:
+    store = opened(tmp_path)
+    web = msgspec.structs.replace(attachment(store.media, b"cat"), source=SECRET)
+    file = msgspec.structs.replace(attachment(store.media, b"dog"), source="/home/me/private/dog.png")
+    conversation = store.new_conversation(model="/home/me/models/mine")
+    asked = store.add_turn(conversation, None, user_turn("?", [web, file]))
+    spec = LoadSpec(model="/home/me/models/mine", name="/home/me/models/mine", engine_args={"chat_template": "/home/t"})
+    made = msgspec.structs.replace(RECIPE, model="/home/me/models/mine", spec=spec, engine_args={"a": "/home/me/x"})
+    store.end_answer(store.begin_answer(asked, made), "Yes.", COMPLETE)
+    document = document_of(store, conversation)
+    text = to_json_document(document).text
+    assert "sEcReT" not in text and "tOkEn" not in text and "/home/" not in text
+    assert "http://host.example:8080/a/b.png" in text and "dog.png" in text and "mine" in text
+    assert "/home/" not in to_markdown(document).text + to_html(document)
+    assert "/home/" not in to_openai(document) and "/home/me/models/mine" in to_openai(document, paths=True)
+    with_paths = to_json_document(document, paths=True).text
+    assert "/home/me/private/dog.png" in with_paths and "sEcReT" not in with_paths
+    store.close()
+
+
 def test_markdown(tmp_path: Path) -> None:
     store, document = filled(tmp_path)
-    text, copies = to_markdown(document)
+    text, copies, _ = to_markdown(document)
     assert text.count("\n## ") == 3
     assert "**Yes**" in text and "Perh" not in text
+    assert "\x1b" not in text and "\u202e" not in text
     assert "> owner/model, raw, 12 + 3 tokens, 1.5 s" in text
     for copy in copies:
         assert f"](<{copy.name}>)" in text

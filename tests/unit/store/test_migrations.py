@@ -16,6 +16,7 @@ from vlmtui.store.migrations import expected_schema, known_steps, latest, schema
 from vlmtui.store.opening import FILE
 from vlmtui.store.records import Recovery
 from vlmtui.store.store import Store
+from vlmtui.store.tables import TABLES
 
 SCHEMAS = Path(__file__).parent / "schemas"
 
@@ -31,6 +32,14 @@ def old_database(folder: Path, version: int) -> Path:
 def test_versions_have_no_gaps_and_every_older_one_a_fixture() -> None:
     assert list(known_steps()) == list(range(1, latest() + 1))
     assert {path.name for path in SCHEMAS.iterdir()} == {f"v{version}.sql" for version in range(1, latest())}
+
+
+def test_the_list_of_columns_is_that_of_the_schema(tmp_path: Path) -> None:
+    store = opened(tmp_path)
+    for table in TABLES:
+        schema = {row[1]: row[2] for row in store.database.rows(f"PRAGMA table_info({table.name})")}
+        assert {column.name: column.sql_type for column in table.columns} == schema
+    store.close()
 
 
 @pytest.mark.parametrize("version", range(1, latest()))

@@ -16,6 +16,8 @@ from vlmtui.store.opening import FILE
 from vlmtui.store.records import ConversationId
 from vlmtui.store.store import Store
 
+pytestmark = pytest.mark.process
+
 SPAWN = multiprocessing.get_context("spawn")
 
 

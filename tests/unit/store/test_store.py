@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import secrets
 import stat
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.unit.store.made import COMPLETE, RECIPE, STATISTICS, attachment, bulk, exchange, integrity, opened
+from tests.unit.store.made import COMPLETE, RECIPE, STATISTICS, attachment, bulk, exchange, integrity, needed, opened
 from vlmtui.domain.conversation import Media, Text, Turn, assistant_turn, system_turn, user_turn
-from vlmtui.domain.engine import Failure
+from vlmtui.domain.failure import Failure
 from vlmtui.errors import ErrorKind, VlmtuiError
 from vlmtui.store.opening import FILE
 from vlmtui.store.records import ConversationId, Outcome, StoredDraft, TurnId
@@ -66,7 +64,7 @@ def test_everything_said_is_there_after_opening_again(tmp_path: Path) -> None:
     assert first.turn == system_turn("Be brief.")
     assert second.parts == (*parts[:4], Text(" a cat?\ufffd\0"))
     assert third.turn == assistant_turn("The first.")
-    assert (third.state, third.statistics, third.recipe, third.tokens) == ("complete", STATISTICS, RECIPE, 3)
+    assert (third.state, third.statistics, third.generation, third.tokens) == ("complete", STATISTICS, RECIPE, 3)
     assert [turn.depth for turn in (first, second, third)] == [0, 1, 2]
     assert first.created_ms < second.created_ms < third.created_ms < (third.ended_ms or 0)
     found = store.conversation(conversation)
@@ -184,29 +182,23 @@ def test_drafts(store: Store) -> None:
     draft = StoredDraft(text="look: [Image #3]", attachments={3: cat})
     store.save_draft(conversation, draft)
     assert store.draft(conversation) == draft
-    assert store.unreferenced(-60) == []
+    assert needed(store) == {cat.sha256}
     store.save_draft(conversation, StoredDraft())
     assert store.draft(conversation) == StoredDraft()
-    assert store.unreferenced(-60) == [Path(cat.path)]
+    assert needed(store) == set()
 
 
-def test_unreferenced_media(store: Store) -> None:
-    cat, dog, cow = (attachment(store.media, data) for data in (b"cat", b"dog", b"cow"))
+def test_turns_and_comparisons_refer_to_their_media(store: Store) -> None:
+    cat, dog, _cow = (attachment(store.media, data) for data in (b"cat", b"dog", b"cow"))
     conversation = store.new_conversation()
     turn = store.add_turn(conversation, None, user_turn("?", [cat]))
     run = {"answers": ["a", "b"]}
     store.add_comparison(turn, run, [dog])
     assert [item.document for item in store.comparisons(turn)] == [run]
-    assert store.unreferenced(3600) == []
-    (store.media / "notes.txt").write_text("not ours")
-    assert store.remove_unreferenced(-60) == 1
-    assert not Path(cow.path).exists() and Path(cat.path).exists() and Path(dog.path).exists()
     store.delete(conversation)
-    assert store.remove_unreferenced(-60) == 0
+    assert needed(store) == {cat.sha256, dog.sha256}
     store.purge(conversation)
-    old = time.time() - 100
-    os.utime(cat.path, (old, old))
-    assert store.remove_unreferenced(-60) == 2
+    assert needed(store) == set()
 
 
 def test_answers_of_the_living_are_left_alone(tmp_path: Path) -> None:
@@ -322,7 +314,7 @@ def test_a_full_disk_is_told_and_leaves_the_store_usable(store: Store) -> None:
     connection = store.database.connection
     pages = connection.execute("PRAGMA page_count").fetchone()[0]
     connection.execute(f"PRAGMA max_page_count = {pages}")
-    with pytest.raises(VlmtuiError, match="no room") as raised:
+    with pytest.raises(VlmtuiError, match="No room is left") as raised:
         store.add_turn(conversation, asked, user_turn("lost " * 20_000))
     assert raised.value.hint
     assert texts(store, conversation) == ["kept"]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import assert_never
 
-from vlmtui.domain.engine import Cancelled, Failed, Finished
-from vlmtui.engine.session import Answer
-from vlmtui.ui.text import one_line
+from vlmtui.domain.generation import Cancelled, Failed, Finished
+from vlmtui.session.generation import Answer
+from vlmtui.text import one_line
 
 
 def answer_line(answer: Answer, branches: str = "") -> str:
@@ -33,10 +33,9 @@ def answer_line(answer: Answer, branches: str = "") -> str:
             parts.append("incomplete" if tokens else "")
         case _:
             assert_never(answer.outcome)
-    if answer.usage.image_tokens:
-        parts.append(f"prompt {answer.usage.prompt_tokens:,} ({answer.usage.image_tokens:,} image)")
-    elif answer.usage.prompt_tokens:
-        parts.append(f"prompt {answer.usage.prompt_tokens:,}")
+    if answer.usage.prompt_tokens:
+        media = f" ({answer.usage.media_text})" if answer.usage.media_text else ""
+        parts.append(f"prompt {answer.usage.prompt_tokens:,}{media}")
     return " · ".join(part for part in [*parts, branches] if part)
 
 

@@ -15,8 +15,8 @@ from textual.widget import Widget
 
 from vlmtui.domain.attachment import Attachment
 from vlmtui.errors import VlmtuiError
-from vlmtui.ui.graphics import Drawing, Graphics
-from vlmtui.ui.text import one_line
+from vlmtui.text import one_line
+from vlmtui.ui.terminal.graphics import Drawing, Graphics
 
 _GLYPHS = {"image": "▣", "video": "▶"}
 _PIXELS = (320, 320)
@@ -31,9 +31,10 @@ def thumbnail_size(attachment: Attachment) -> tuple[int, int]:
     return max(1, round(attachment.width * scale)), max(1, round(attachment.height * scale))
 
 
-def name_line(attachment: Attachment, number: int) -> str:
-    """`▣ 1 cat.jpg`, control characters visible."""
-    return f"{_GLYPHS[attachment.modality]} {number} {one_line(attachment.name)}"
+def name_line(attachment: Attachment, number: int | None) -> str:
+    """`▣ 1 cat.jpg`, control characters visible; without a number where no prompt has it."""
+    glyph, name = _GLYPHS[attachment.modality], one_line(attachment.name)
+    return f"{glyph} {name}" if number is None else f"{glyph} {number} {name}"
 
 
 class AttachmentView(Widget):
@@ -47,13 +48,14 @@ class AttachmentView(Widget):
     ALLOW_SELECT = False
 
     def __init__(
-        self, attachment: Attachment, number: int, *, cache: Path, columns: int, rows: int, brief: bool = False
+        self, attachment: Attachment, number: int | None, *, cache: Path, columns: int, rows: int, brief: bool = False
     ) -> None:
-        """`rows` and `columns` are the picture's, in cells; without rows there is none. `brief`: all in one line."""
+        """`number` is that in the prompt; None: it is left out of prompts, and struck out. `rows` and `columns` are the
+        picture's, in cells; without rows there is none. `brief`: all in one line."""
         super().__init__()
         self._brief = brief
         self.attachment = attachment
-        self._number = number
+        self.number = number
         self._cost = ""
         self._cache = cache
         self._columns = columns
@@ -125,16 +127,18 @@ class AttachmentView(Widget):
         return self._told[1]
 
     def _written(self, width: int) -> list[Strip]:
-        from vlmtui.media.describe import facts
+        from vlmtui.media.describe import attachment_facts
 
-        name, told = name_line(self.attachment, self._number), self._reason and one_line(self._reason)
-        told = told or facts(self.attachment)
+        name, told = name_line(self.attachment, self.number), self._reason and one_line(self._reason)
+        told = told or attachment_facts(self.attachment)
         if self._brief:
             line = Content.styled(f"{name} · {self._cost or told.partition(' · ')[0]}", "$muted")
             words = line.truncate(width, ellipsis=True)
         else:
             told = f"{told} · {self._cost}" if self._cost else told
-            words = Content.assemble(Content(name).truncate(width, ellipsis=True), "\n", (told, "$muted"))
+            told = told if self.number is not None else "left out of prompts"
+            named = Content.styled(name, "" if self.number is not None else "strike").truncate(width, ellipsis=True)
+            words = Content.assemble(named, "\n", (told, "$muted"))
         return Visual.to_strips(self, words, width, None, self.visual_style)
 
     @property

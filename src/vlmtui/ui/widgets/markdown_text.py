@@ -9,11 +9,11 @@ from textual.geometry import Region
 from textual.strip import Strip
 from textual.visual import Visual
 
-from vlmtui.ui.markdown_lines import Lines, MarkdownLines
-from vlmtui.ui.widgets.laid_out import LaidOut
+from vlmtui.ui.widgets.line_widget import LineWidget
+from vlmtui.ui.widgets.markdown_lines import Lines, MarkdownLines
 
 
-class MarkdownText(LaidOut):
+class MarkdownText(LineWidget):
     """One widget however long the text is; only lines that are others than before are drawn again."""
 
     DEFAULT_CSS = "MarkdownText { padding: 0; }"

@@ -1,0 +1,115 @@
+"""The engine of a command that asks: which model is meant, and the engine once it is ready."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import msgspec
+
+from vlmtui.bootstrap import Application, build
+from vlmtui.cli.output import LoadLine, is_tty, note, print_warnings, stay_note
+from vlmtui.domain.engine import EngineInfo, EngineReady, LoadFailed, LoadProgress
+from vlmtui.domain.parameters import PARAMETERS
+from vlmtui.engine.interface import Engine
+from vlmtui.errors import ErrorKind, VlmtuiError
+from vlmtui.registry.engine_values import with_engine_args
+from vlmtui.registry.match import Model, resolve, with_trust
+from vlmtui.registry.routes import why_closed
+
+_SETTINGS = ("model", "keep_alive", "system_prompt", *PARAMETERS)
+
+
+class AskSetup(msgspec.Struct, frozen=True):
+    """All that is known before an engine is needed."""
+
+    application: Application
+    model: Model
+    keep_alive_given: bool
+    as_json: bool
+
+
+def prepare(arguments: argparse.Namespace, model_name: str | None = None) -> AskSetup:
+    """What the command line, the environment and the settings ask for; `model_name` where none of them names a model.
+
+    Raises VlmtuiError where the model cannot be used.
+    """
+    given = {name: getattr(arguments, name) for name in _SETTINGS}
+    application = build({**given, "model": arguments.model or model_name})
+    print_warnings(application.registry.warnings)
+    model = resolve(application.registry, application.settings.model)
+    model = with_engine_args(model, arguments.engine_arg)
+    model = with_consent(model, trust=arguments.trust_remote_code)
+    return AskSetup(application, model, arguments.keep_alive is not None, arguments.json)
+
+
+def with_consent(model: Model, *, trust: bool) -> Model:
+    """The model as it may be started.
+
+    Raises VlmtuiError, before anything is downloaded, where the installed vLLM cannot run it, or where its repository's
+    own code would have to run and nobody said that it may.
+    """
+    if error := why_closed(model.family):
+        raise error
+    if model.family.trust_remote_code and not trust:
+        raise VlmtuiError(
+            ErrorKind.REMOTE_CODE_REFUSED,
+            f"{model.spec.name} needs Python code of its own repository to run on this machine.",
+            hint="Read that code, and then allow it with --trust-remote-code.",
+        )
+    return with_trust(model) if trust else model
+
+
+@asynccontextmanager
+async def ready_engine(setup: AskSetup) -> AsyncIterator[tuple[Engine, EngineInfo, float]]:
+    """A ready engine, what it is, and the seconds until it was ready to be asked; next to nothing when it ran.
+
+    One that was started here and is still loading when it ends (Ctrl+C) is ended with it.
+    """
+    started = time.monotonic()
+    settings = setup.application.settings
+    host = setup.application.host
+    engine = await host.open(setup.model.spec, client="ask", keep_alive_s=settings.keep_alive_s)
+    try:
+        info = await _load(engine)
+        if engine.attached and setup.keep_alive_given:
+            await engine.set_keep_alive(settings.keep_alive_s)
+        yield engine, info, time.monotonic() - started
+    finally:
+        if engine.info is None and not engine.attached:
+            if is_tty(sys.stderr):
+                note(f"Ending the load of {engine.spec.name}…")
+            await engine.shutdown()
+        else:
+            await _leave(engine, setup)
+
+
+async def _load(engine: Engine) -> EngineInfo:
+    async with LoadLine(engine.spec.name, sys.stderr).running() as line:
+        async for event in engine.load():
+            match event:
+                case LoadProgress():
+                    line.show(event)
+                case EngineReady(info=info):
+                    return info
+                case LoadFailed(failure=failure):
+                    raise failure.error()
+    raise VlmtuiError(ErrorKind.INTERNAL, "The engine's load ended without a word.")
+
+
+async def _leave(engine: Engine, setup: AskSetup) -> None:
+    """Disconnect, and say how long the model stays. Where it is to go at once, wait until it has gone."""
+    try:
+        status = await engine.status()
+    except VlmtuiError:
+        await engine.close()
+        return
+    if status.keep_alive_s == 0 and status.clients <= 1:
+        await engine.shutdown()
+        return
+    await engine.close()
+    if is_tty(sys.stderr) or not setup.as_json:
+        note(stay_note(engine.spec.name, status.keep_alive_s))

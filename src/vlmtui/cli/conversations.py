@@ -1,0 +1,204 @@
+"""`vlmtui conversations`, `export` and `import`: the stored conversations, outside the app."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from vlmtui.cli.inputs import DOCUMENT_BYTES_MAX, read_input
+from vlmtui.cli.output import is_tty, note, print_json, print_table
+from vlmtui.cli.streams import is_utf8
+from vlmtui.domain.times import local_time
+from vlmtui.errors import ErrorKind, VlmtuiError, bad_input
+from vlmtui.files import write_output
+from vlmtui.paths import Paths
+from vlmtui.reading import is_folder
+from vlmtui.store.document import Document, document_of
+from vlmtui.store.export import ExportText
+from vlmtui.store.formats import DEFAULT, FORMATS, Place, format_of
+from vlmtui.store.importing import add_document, read_document
+from vlmtui.store.records import ConversationId, ConversationRecord
+from vlmtui.store.store import OpenResult, Store
+from vlmtui.text import visible
+
+_JSON = frozenset({"json", "openai"})
+"""Formats whose text is JSON."""
+_PAGE = 500
+_READABLE = frozenset({ErrorKind.DISK_FULL, ErrorKind.BAD_INPUT})
+"""Why a store may not be opened whose conversations can be read: of a full disk, SQLite says either."""
+_NO_WORD = re.compile(r"[^\w]+")
+
+
+def conversations(arguments: argparse.Namespace) -> int:
+    """List the stored conversations."""
+    with _opened(to_read=True) as store:
+        found = list(_listed(store, arguments.query, arguments.limit))
+    if arguments.json:
+        print_json([_as_json(one) for one in found])
+    elif not found:
+        note("Nothing is kept yet." if arguments.query is None else "No conversation has these words.")
+    else:
+        rows = [[one.id, _date(one.updated_ms), one.model, str(one.length), one.title] for one in found]
+        print_table(["ID", "CHANGED", "MODEL", "TURNS", "TITLE"], rows)
+    return 0
+
+
+def export(arguments: argparse.Namespace) -> int:
+    """Write conversations. Raises VlmtuiError."""
+    if arguments.output == "":
+        raise VlmtuiError(ErrorKind.BAD_USAGE, "-o needs the name of a file or folder.")
+    kind = arguments.format or (DEFAULT if arguments.output is None else format_of(Path(arguments.output)))
+    target = Path(arguments.output) if arguments.output is not None and arguments.output != "-" else None
+    if arguments.all and target is None:
+        raise VlmtuiError(ErrorKind.BAD_USAGE, "Say into which folder: `vlmtui export --all -o FOLDER`.")
+    if arguments.json and target is None:
+        raise VlmtuiError(ErrorKind.BAD_USAGE, "--json says what was written: it needs -o.", hint="Or: --format json.")
+    written: list[dict[str, str]] = []
+    with _opened(to_read=True) as store:
+        if arguments.all:
+            found = list(_listed(store, None, 0))
+        else:
+            found = [store.conversation(find_conversation(store, arguments.id))]
+        for one in found:
+            document = document_of(store, one.id)
+            if target is None:
+                _print(document, kind, paths=arguments.paths)
+            else:
+                into = target / _file_name(one, kind) if arguments.all or is_folder(target) else target
+                _write(document, kind, into, paths=arguments.paths)
+                written.append({"id": one.id, "file": str(into)})
+                note(f"Written: {into}")
+    if arguments.json:
+        print_json(written)
+    if not found:
+        note("Nothing is kept yet.")
+    return 0
+
+
+def import_(arguments: argparse.Namespace) -> int:
+    """Add documents as new conversations, each whole or not at all. Raises VlmtuiError."""
+    documents: list[tuple[Path, Document]] = []
+    for name in arguments.files:
+        path = Path(name)
+        data = read_input(name, bytes_max=DOCUMENT_BYTES_MAX)
+        try:
+            documents.append((path, read_document(data)))
+        except VlmtuiError as error:
+            raise VlmtuiError(error.kind, f"{name}: {error.message}", detail=error.detail, hint=error.hint) from error
+    added: list[dict[str, object]] = []
+    with _opened() as store:
+        for path, document in documents:
+            found = add_document(store, document, path.parent)
+            added.append({"id": found.conversation, "file": str(path), "missing": list(found.missing)})
+            if not arguments.json:
+                print(found.conversation)
+            for missing in found.missing:
+                note(f"warning: {path}: the file of {missing} is missing or damaged; all else was imported.")
+    if arguments.json:
+        print_json(added)
+    return 0
+
+
+def find_conversation(store: Store, given: str) -> ConversationId:
+    """The conversation of that id, or the only one whose id begins so. Raises VlmtuiError."""
+    every = [one.id for one in _listed(store, None, 0)]
+    found = [one for one in every if one == given] or [one for one in every if given and one.startswith(given)]
+    if len(found) == 1:
+        return found[0]
+    if found:
+        raise bad_input(f"{len(found)} conversations have ids that begin with {given!r}.", hint="Name more of it.")
+    raise bad_input(f"There is no conversation {given!r}.", hint="`vlmtui conversations` lists them.")
+
+
+@contextmanager
+def _opened(*, to_read: bool = False) -> Iterator[Store]:
+    """`to_read`: nothing will be changed, which works on a full disk, too."""
+    paths = Paths.default()
+    try:
+        opened = Store.open(paths.data, paths.media)
+    except VlmtuiError as error:
+        if not to_read or error.kind not in _READABLE:
+            raise
+        try:
+            opened = OpenResult(Store.open_on_full_disk(paths.data, paths.media), None)
+        except VlmtuiError:
+            raise error from None
+        note(f"warning: {error.message} What is saved can be read.")
+    if opened.recovered is not None:
+        note(f"warning: {opened.recovered.summary}")
+    try:
+        yield opened.store
+    finally:
+        opened.store.close()
+
+
+def _listed(store: Store, query: str | None, limit: int) -> Iterator[ConversationRecord]:
+    """At most `limit`; 0: all."""
+    offset = 0
+    while page := store.conversations(query, limit=_PAGE, offset=offset):
+        for one in page:
+            yield one.conversation
+            offset += 1
+            if offset == limit:
+                return
+
+
+def _print(document: Document, kind: str, *, paths: bool) -> None:
+    """To stdout. JSON holds its media; Markdown names files that are not written."""
+    exported = _exported(document, kind, Place("media", inline=True, paths=paths))
+    text = exported.text
+    if kind in _JSON and not is_utf8():
+        text = json.dumps(json.loads(text), indent=1)
+    if is_tty(sys.stdout):
+        text = visible(text)
+    sys.stdout.write(text if text.endswith("\n") else f"{text}\n")
+    if exported.copies:
+        note("note: the media are not written to stdout; -o FILE puts them beside the file.")
+
+
+def _write(document: Document, kind: str, path: Path, *, paths: bool) -> None:
+    """To a file, its media into a folder beside it; what lies there already may be another content of that name."""
+    exported = _exported(document, kind, Place(f"{path.stem}.media", paths=paths))
+    for copy in exported.copies:
+        write_output(path.parent / copy.name, copy.source)
+    write_output(path, exported.text.encode("utf-8", "replace"))
+
+
+def _exported(document: Document, kind: str, place: Place) -> ExportText:
+    """The text. Warns of every stored file that is damaged, and left out."""
+    exported = FORMATS[kind].render(document, place)
+    for name in exported.damaged:
+        note(f"warning: the stored file of {name} is damaged, so the export is without it.")
+    return exported
+
+
+def _file_name(conversation: ConversationRecord, kind: str) -> str:
+    """`a-red-circle-01hx….md`: letters and digits of any script."""
+    words = _NO_WORD.sub("-", visible(conversation.title).lower()).strip("-_")
+    title = words.encode()[:60].decode(errors="ignore").strip("-")
+    return "-".join(part for part in (title, conversation.id) if part) + FORMATS[kind].suffixes[0]
+
+
+def _date(milliseconds: int) -> str:
+    return local_time(milliseconds).strftime("%Y-%m-%d %H:%M")
+
+
+def _as_json(conversation: ConversationRecord) -> dict[str, object]:
+    return {
+        "id": conversation.id,
+        "title": conversation.title,
+        "model": conversation.model,
+        "created": _iso(conversation.created_ms),
+        "updated": _iso(conversation.updated_ms),
+        "pinned": conversation.pinned,
+        "turns": conversation.length,
+    }
+
+
+def _iso(milliseconds: int) -> str:
+    return local_time(milliseconds).astimezone().isoformat(timespec="seconds")

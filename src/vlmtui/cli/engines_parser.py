@@ -1,0 +1,47 @@
+"""The arguments of `vlmtui engines`."""
+
+from __future__ import annotations
+
+import argparse
+
+
+def fill_engines(engines: argparse.ArgumentParser) -> None:
+    """Add the actions."""
+    engines.description = (
+        "An engine is a vLLM in an environment of its own, in the data folder. List those that are here; "
+        "the one with a star is used."
+    )
+    engines.add_argument("--json", action="store_true", help="print one JSON object")
+    engines.set_defaults(action="list")
+    actions = engines.add_subparsers(metavar="ACTION")
+    install = actions.add_parser(
+        "install",
+        help="install vLLM: for this machine, or the one named",
+        description="Install vLLM. An interrupted installation is taken up again.",
+    )
+    install.add_argument("which", metavar="WHICH", nargs="?", help="cpu, cuda, or a version; else what fits here")
+    install.add_argument("--python", metavar="PATH", help="the Python to make its environment with")
+    install.add_argument("--json", action="store_true", help="print the progress as a JSON object a line")
+    install.set_defaults(action="install")
+    verify = actions.add_parser(
+        "verify",
+        help="load the bundled model in an engine, ask it, and check the answer",
+        description="Load the bundled model in an engine, ask it about a bundled picture, and check the answer.",
+    )
+    verify.add_argument("name", metavar="NAME", nargs="?", help="as `vlmtui engines` lists it; else the one in use")
+    verify.add_argument("--json", action="store_true", help="print one JSON object")
+    verify.set_defaults(action="verify")
+    add = actions.add_parser(
+        "add",
+        help="use a vLLM that is installed elsewhere",
+        description="Use a vLLM that is installed elsewhere. Nothing is installed into its environment.",
+    )
+    add.add_argument("python", metavar="PYTHON", help="the interpreter of its environment")
+    add.add_argument("--json", action="store_true", help="print one JSON object")
+    add.set_defaults(action="add")
+    remove = actions.add_parser(
+        "remove", help="delete an engine", description="Delete an engine and all that is in it."
+    )
+    remove.add_argument("name", metavar="NAME", help="as `vlmtui engines` lists it")
+    remove.add_argument("--json", action="store_true", help="print one JSON object")
+    remove.set_defaults(action="remove")

@@ -1,0 +1,23 @@
+"""An error as data, so that it can cross a process boundary or be stored."""
+
+from __future__ import annotations
+
+import msgspec
+
+from vlmtui.errors import ErrorKind, VlmtuiError
+
+
+class Failure(msgspec.Struct, frozen=True, kw_only=True):
+    """A `VlmtuiError` as data, so that it can cross a process boundary."""
+
+    kind: ErrorKind
+    message: str
+    detail: str = ""
+    hint: str = ""
+
+    @classmethod
+    def of(cls, error: VlmtuiError) -> Failure:
+        return cls(kind=error.kind, message=error.message, detail=error.detail, hint=error.hint)
+
+    def error(self) -> VlmtuiError:
+        return VlmtuiError(self.kind, self.message, detail=self.detail, hint=self.hint)

@@ -1,0 +1,53 @@
+"""What a model is asked with: turns for a chat template, a raw prompt, or messages that are still to be rendered."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from vlmtui.domain.attachment import Attachment
+from vlmtui.domain.conversation import Role, Turn, all_attachments
+
+
+class ChatPrompt(msgspec.Struct, frozen=True, kw_only=True, tag="chat"):
+    """Turns, for a chat template."""
+
+    turns: tuple[Turn, ...]
+    chat_template: str | None = None
+    """Used instead of the model's own."""
+    fallback_template: str | None = None
+    """Used where the model has none."""
+
+
+class RawPrompt(msgspec.Struct, frozen=True, kw_only=True, tag="raw"):
+    """A prompt text with placeholders in it, and the attachments in the order of their placeholders."""
+
+    text: str
+    attachments: tuple[Attachment, ...] = ()
+
+
+class Message(msgspec.Struct, frozen=True, kw_only=True):
+    """One message for a chat template: its content is a text with placeholders in it, or a list of parts."""
+
+    role: Role
+    content: str | tuple[dict[str, object], ...]
+
+
+class MessagesPrompt(msgspec.Struct, frozen=True, kw_only=True, tag="messages"):
+    """A raw prompt that is still to be written: the worker applies the chat template of the model's tokenizer or
+    processor (or the one given) to the messages, and sends the text as it would send a `RawPrompt`."""
+
+    messages: tuple[Message, ...]
+    by: Literal["tokenizer", "processor"]
+    chat_template: str | None = None
+    attachments: tuple[Attachment, ...] = ()
+    """In the order of their placeholders."""
+
+
+Prompt = ChatPrompt | RawPrompt | MessagesPrompt
+
+
+def attachments_of(prompt: Prompt) -> tuple[Attachment, ...]:
+    """Return the prompt's attachments in the order of their placeholders."""
+    return all_attachments(prompt.turns) if isinstance(prompt, ChatPrompt) else prompt.attachments

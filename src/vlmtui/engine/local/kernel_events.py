@@ -1,0 +1,129 @@
+"""Waiting for what the kernel tells: that a descriptor can be read, that a process has ended, that a lock is free."""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import os
+import threading
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+
+import psutil
+
+from vlmtui.errors import ErrorKind, VlmtuiError
+from vlmtui.paths import private_dir
+
+
+async def readable(descriptor: int, within_s: float) -> bool:
+    """Wait until the descriptor can be read (or is at its end); False where it cannot in time."""
+    loop = asyncio.get_running_loop()
+    ready = asyncio.Event()
+    loop.add_reader(descriptor, ready.set)
+    try:
+        async with asyncio.timeout(within_s):
+            await ready.wait()
+    except TimeoutError:
+        return False
+    finally:
+        loop.remove_reader(descriptor)
+    return True
+
+
+async def has_ended(process: psutil.Process, within_s: float) -> bool:
+    """Wait for the end of a process, which need not be a child; False where it has not ended in time."""
+    try:
+        descriptor = os.pidfd_open(process.pid)
+    except ProcessLookupError:
+        return True
+    except (AttributeError, OSError):  # not Linux, or older than 5.3: psutil waits, in a thread
+        return await asyncio.to_thread(_has_ended, process, within_s)
+    try:
+        return not is_alive(process) or await readable(descriptor, within_s)
+    finally:
+        os.close(descriptor)
+
+
+def is_alive(process: psutil.Process) -> bool:
+    """Whether it runs; False for a zombie, and where its pid is another process's by now."""
+    with suppress(psutil.Error):
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    return False
+
+
+@asynccontextmanager
+async def locked(path: Path) -> AsyncIterator[None]:
+    """Hold the lock file, waiting for whoever holds it; the kernel releases it when a holder dies.
+
+    Raises VlmtuiError when it cannot be opened.
+    """
+    file = _open(path)
+    if not _try_lock(file):
+        await _lock_in_thread(file)
+    try:
+        yield
+    finally:
+        os.close(file)
+
+
+@asynccontextmanager
+async def locked_if_free(path: Path) -> AsyncIterator[bool]:
+    """Hold the lock file if nobody else does; whether that is so. Raises VlmtuiError when it cannot be opened."""
+    file = _open(path)
+    try:
+        yield _try_lock(file)
+    finally:
+        os.close(file)
+
+
+def _has_ended(process: psutil.Process, within_s: float) -> bool:
+    try:
+        process.wait(within_s)
+    except psutil.TimeoutExpired:
+        return not is_alive(process)
+    return True
+
+
+def _open(path: Path) -> int:
+    private_dir(path.parent)
+    try:
+        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise VlmtuiError(ErrorKind.INTERNAL, f"The lock file {path} cannot be used.", detail=str(error)) from error
+
+
+def _try_lock(file: int) -> bool:
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+async def _lock_in_thread(file: int) -> None:
+    """Wait for the lock. flock cannot be interrupted: a thread waits, which keeps no process from ending. Where the
+    waiting is cancelled, the thread closes the file, and with it lets the lock go, as soon as it has it."""
+    loop = asyncio.get_running_loop()
+    is_held: asyncio.Future[None] = loop.create_future()
+
+    def hand_over() -> None:
+        if is_held.done():
+            os.close(file)
+        else:
+            is_held.set_result(None)
+
+    def wait() -> None:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        try:
+            loop.call_soon_threadsafe(hand_over)
+        except RuntimeError:  # the loop is closed
+            os.close(file)
+
+    threading.Thread(target=wait, name="lock", daemon=True).start()
+    try:
+        await is_held
+    except asyncio.CancelledError:
+        if not is_held.cancelled():
+            os.close(file)
+        raise

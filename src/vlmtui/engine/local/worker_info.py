@@ -1,0 +1,35 @@
+"""A worker that was found on this machine."""
+
+from __future__ import annotations
+
+import msgspec
+
+from vlmtui.domain.engine import EngineStatus
+from vlmtui.protocol.endpoint import Endpoint, WorkerRecord
+from vlmtui.protocol.messages import StatusReport
+
+
+class WorkerInfo(msgspec.Struct, frozen=True):
+    """A worker that lives. `report` is None when it does not answer."""
+
+    endpoint: Endpoint
+    record: WorkerRecord | None
+    report: StatusReport | None
+
+    @property
+    def status(self) -> EngineStatus | None:
+        return None if self.report is None else self.report.status
+
+    @property
+    def name(self) -> str:
+        """What its model is called."""
+        if self.status is not None:
+            return self.status.spec.name
+        return self.record.spec.name if self.record is not None else self.endpoint.worker_id
+
+    @property
+    def pid(self) -> int:
+        """Of the leader of its processes; 0 where that is not known."""
+        if self.report is not None:
+            return self.report.pid
+        return self.record.pid if self.record is not None else 0

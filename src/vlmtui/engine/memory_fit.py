@@ -1,0 +1,184 @@
+"""Will a model fit this machine? Estimated before a load, from its files where they are here, else from its record."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+from pathlib import Path
+
+import msgspec
+
+from vlmtui.engine.machine import GIB, Machine, gib
+from vlmtui.errors import VlmtuiError
+from vlmtui.reading import is_folder
+from vlmtui.registry.hub_cache import read_config, snapshot_of, weights_bytes
+from vlmtui.registry.match import Model
+
+_OVERHEAD = 1.5 * GIB
+"""Per GPU: the CUDA context, activations, the encoder's working memory."""
+_DEFAULT_UTILIZATION = 0.92
+"""vLLM's own `gpu_memory_utilization`."""
+_KV_SHARE = 0.08
+"""KV cache of one full context, as a share of 16-bit weights, where the config is not known: what models of 2 to 72
+billion parameters with grouped queries take at 16k tokens."""
+_BYTES = {"float32": 4.0, "float": 4.0, "float16": 2.0, "half": 2.0, "bfloat16": 2.0}
+_QUANTISED_BYTES = {"fp8": 1.0, "compressed-tensors": 1.0, "awq": 0.56, "gptq": 0.56, "bitsandbytes": 0.56}
+
+
+class Fit(StrEnum):
+    """Whether a model fits."""
+
+    YES = "fits"
+    SEVERAL = "several GPUs"
+    NO = "too big"
+    UNKNOWN = "?"
+
+
+class MemoryEstimate(msgspec.Struct, frozen=True):
+    """What a model needs, in bytes over all GPUs together."""
+
+    weights: int
+    kv_cache: int
+    """For one conversation of the full context."""
+    measured: bool
+    """Whether the weights were read off the files; otherwise they come from the number of parameters."""
+    max_model_len: int | None
+    tensor_parallel_size: int
+
+    def per_gpu(self, gpus: int, *, context_share: float = 1.0) -> float:
+        """Bytes on each of so many GPUs, with a part of the context."""
+        return (self.weights + self.kv_cache * context_share) / gpus + _OVERHEAD
+
+
+class Verdict(msgspec.Struct, frozen=True):
+    """Whether it fits, and what would make it."""
+
+    fit: Fit
+    needed: int
+    """Bytes, all in all."""
+    settings: tuple[str, ...] = ()
+    """Engine arguments that would make it fit, each as `name = value`; empty where it does, or none would."""
+    smaller: tuple[str, ...] = ()
+    """Smaller models of the family, where no engine argument would do."""
+
+    @property
+    def advice(self) -> str:
+        """The change that would make it fit, for people; empty where it does, or nothing would."""
+        return ", ".join(self.settings) or " or ".join(self.smaller)
+
+
+def estimate(model: Model) -> MemoryEstimate | None:
+    """None where neither files nor the number of parameters are known. Reads small files only."""
+    folder = _folder(model)
+    config = _config(folder)
+    arguments = model.spec.engine_args
+    dtype = _BYTES.get(str(arguments.get("dtype") or _get(config, "torch_dtype") or _get(config, "dtype")), 2.0)
+    on_disk = weights_bytes(folder) if folder is not None else 0
+    weights = on_disk or _from_parameters(model, config, dtype)
+    if not weights:
+        return None
+    context = _number(arguments.get("max_model_len")) or _number(_text(config, "max_position_embeddings"))
+    context = context or model.family.context
+    cache = _kv_bytes(config, context, dtype) or int(weights * _KV_SHARE * (context or 16384) / 16384)
+    parallel = _number(arguments.get("tensor_parallel_size")) or 1
+    return MemoryEstimate(weights, cache, bool(on_disk), context, parallel)
+
+
+def judge(model: Model, machine: Machine | None) -> Verdict:
+    """Whether the model, started as its record says, fits what is free now; and the smallest change that would do."""
+    found = estimate(model)
+    if found is None or machine is None:
+        return Verdict(Fit.UNKNOWN, 0 if found is None else found.weights + found.kv_cache)
+    needed = round(found.weights + found.kv_cache + _OVERHEAD)
+    if not machine.gpus:
+        fits = found.weights + found.kv_cache <= machine.ram_free
+        return Verdict(Fit.YES if fits else Fit.NO, needed, smaller=() if fits else _smaller(model))
+    utilization = model.spec.engine_args.get("gpu_memory_utilization")
+    share = utilization if isinstance(utilization, float) and utilization > 0.2 else _DEFAULT_UTILIZATION
+    free = sorted((min(gpu.free, int(gpu.total * share)) for gpu in machine.gpus), reverse=True)
+    asked = found.tensor_parallel_size
+    if asked <= len(free) and found.per_gpu(asked) <= free[asked - 1]:
+        return Verdict(Fit.YES if asked == 1 else Fit.SEVERAL, needed)
+    for gpus in _sizes(len(free)):
+        if found.per_gpu(gpus) <= free[gpus - 1]:
+            return Verdict(Fit.SEVERAL if gpus > 1 else Fit.YES, needed, (f"tensor_parallel_size = {gpus}",))
+    for share_of_context in (0.5, 0.25, 0.125):
+        for gpus in _sizes(len(free)):
+            if found.max_model_len and found.per_gpu(gpus, context_share=share_of_context) <= free[gpus - 1]:
+                length = int(found.max_model_len * share_of_context)
+                also = (f"tensor_parallel_size = {gpus}",) if gpus != asked else ()
+                return Verdict(Fit.NO, needed, (f"max_model_len = {length}", *also))
+    return Verdict(Fit.NO, needed, smaller=_smaller(model))
+
+
+def verdict_text(verdict: Verdict, machine: Machine) -> str:
+    """Return the verdict in one sentence for people."""
+    if verdict.fit is Fit.UNKNOWN:
+        return "Size unknown; can't tell if it fits."
+    about = f"Needs about {gib(verdict.needed)}; here: {machine.describe()}."
+    return f"{about} It would fit with {verdict.advice}." if verdict.advice else about
+
+
+def _sizes(most: int) -> list[int]:
+    """Numbers of GPUs that tensor parallelism takes: powers of two."""
+    return [size for size in (1, 2, 4, 8, 16) if size <= most]
+
+
+def _smaller(model: Model) -> tuple[str, ...]:
+    return tuple(name for name in model.family.smaller if name != model.spec.model)
+
+
+def _folder(model: Model) -> Path | None:
+    local = Path(model.spec.model)
+    return local if is_folder(local) else snapshot_of(model.spec.model)
+
+
+def _config(folder: Path | None) -> Mapping[str, object]:
+    if folder is None:
+        return {}
+    try:
+        return read_config(folder)
+    except VlmtuiError:
+        return {}
+
+
+def _from_parameters(model: Model, config: Mapping[str, object], dtype: float) -> int:
+    family = model.family
+    billions = family.parameters_b if model.spec.model == family.models[0] or not family.models else None
+    if billions is None:
+        return 0
+    method = _get(_get(config, "quantization_config"), "quant_method")
+    per_parameter = _QUANTISED_BYTES.get(str(method), dtype)
+    if method is None and model.spec.model.casefold().endswith("fp8"):
+        per_parameter = 1.0
+    return int(billions * 1e9 * per_parameter)
+
+
+def _kv_bytes(config: Mapping[str, object], context: int | None, dtype: float) -> int:
+    layers = _number(_text(config, "num_hidden_layers"))
+    heads = _number(_text(config, "num_key_value_heads")) or _number(_text(config, "num_attention_heads"))
+    width = _number(_text(config, "head_dim"))
+    if width is None:
+        hidden, all_heads = _number(_text(config, "hidden_size")), _number(_text(config, "num_attention_heads"))
+        width = hidden // all_heads if hidden and all_heads else None
+    if not (layers and heads and width and context):
+        return 0
+    return int(2 * layers * heads * width * context * dtype)
+
+
+def _text(config: Mapping[str, object], name: str) -> object:
+    """A fact of the language model's config, which most families keep in a config of its own."""
+    for inner in ("text_config", "llm_config", "language_config"):
+        found = _get(_get(config, inner), name)
+        if found is not None:
+            return found
+    return _get(config, name)
+
+
+def _get(config: object, name: str) -> object:
+    return config.get(name) if isinstance(config, Mapping) else None
+
+
+def _number(value: object) -> int | None:
+    """A count out of a model's config; what is beyond every count is none."""
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 < value < 10**12 else None

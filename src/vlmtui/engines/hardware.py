@@ -1,0 +1,60 @@
+"""NVIDIA's GPUs and their driver, found without any package."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from typing import NamedTuple
+
+from vlmtui.engines.variants import VARIANTS
+
+_KERNEL_MODULE = Path("/proc/driver/nvidia/version")
+_ASK_TIMEOUT_S = 20.0
+
+
+class Hardware(NamedTuple):
+    """What decides which build of vLLM fits."""
+
+    gpus: tuple[str, ...] = ()
+    driver: str = ""
+    """NVIDIA's, as `580.65.06`; empty where it is not known."""
+
+    @property
+    def driver_is_new_enough(self) -> bool:
+        """Whether the CUDA build runs with this driver."""
+        major = re.match(r"\d+", self.driver)
+        return major is not None and int(major[0]) >= VARIANTS["cuda"].driver
+
+    @property
+    def variant(self) -> str:
+        """The name of the variant that fits."""
+        return "cuda" if self.gpus and self.driver_is_new_enough else "cpu"
+
+    def describe(self) -> str:
+        """What was found, in one line."""
+        if not self.gpus:
+            return "no NVIDIA GPU"
+        count = f"{len(self.gpus)} × " if len(self.gpus) > 1 else ""
+        driver = f"driver {self.driver}" if self.driver else "driver unknown"
+        if not self.driver_is_new_enough:
+            driver += f", too old for CUDA 13, which needs {VARIANTS['cuda'].driver}"
+        return f"{count}{self.gpus[0]}, {driver}"
+
+
+def find_hardware() -> Hardware:
+    """Ask `nvidia-smi`; where there is none, the kernel's driver. Takes up to a second or so."""
+    if shutil.which("nvidia-smi"):
+        command = ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]
+        try:
+            asked = subprocess.run(command, capture_output=True, text=True, timeout=_ASK_TIMEOUT_S, check=False)
+        except (OSError, subprocess.TimeoutExpired):
+            return Hardware()
+        rows = [line.rpartition(",") for line in asked.stdout.splitlines()] if asked.returncode == 0 else []
+        found = [(name.strip(), driver.strip()) for name, comma, driver in rows if comma]
+        return Hardware(tuple(name for name, _ in found), found[0][1]) if found else Hardware()
+    if Path("/dev/nvidia0").exists() and _KERNEL_MODULE.exists():
+        version = re.search(r"\b(\d{3,}\.\d[\d.]*)", _KERNEL_MODULE.read_text(encoding="utf-8", errors="replace"))
+        return Hardware(("NVIDIA GPU",), version[1] if version else "")
+    return Hardware()

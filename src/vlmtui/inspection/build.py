@@ -1,0 +1,215 @@
+"""Build what the inspector shows and exports from the engine's events: pieces, prompts to compare, a document."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Literal
+
+import msgspec
+
+from vlmtui.domain.attachment import Attachment
+from vlmtui.domain.conversation import Media, Part, Turn
+from vlmtui.domain.engine import EngineInfo
+from vlmtui.domain.generation import (
+    Cancelled,
+    Failed,
+    Finished,
+    PromptReady,
+    Timings,
+    TokenLogprob,
+    Usage,
+    Vocabulary,
+    usage_of,
+)
+from vlmtui.domain.prompt import ChatPrompt, Prompt
+from vlmtui.domain.sampling import Sampling
+from vlmtui.inspection.answer_diff import answer_diff
+from vlmtui.inspection.prompt_diff import PromptTokens, prompt_diff
+from vlmtui.inspection.replay import (
+    CandidateRecord,
+    Comparison,
+    DiffSummary,
+    LogprobRecord,
+    Side,
+    media_record,
+    summary_of,
+)
+from vlmtui.inspection.tokens import Piece
+
+Mode = Literal["chat", "raw"]
+Outcome = Finished | Failed | Cancelled
+_NAMES = {"chat": "the chat template", "raw": "the raw prompt"}
+_NO_BYTES: Mapping[str, bytes] = {}
+
+
+def prompt_tokens(prompt: PromptReady, attachments: Sequence[Attachment], *, name: str = "") -> PromptTokens:
+    """The prompt, ready for `prompt_diff`; `name` is how findings call it (`the chat template`).
+
+    `attachments` are those of the request, in the order of their placeholders.
+    """
+    return PromptTokens(
+        ids=prompt.token_ids,
+        texts=texts_of(prompt.token_ids, prompt.vocabulary),
+        special_ids=frozenset(token for token, entry in prompt.vocabulary.items() if entry.special),
+        media=prompt.media,
+        attachments=tuple(attachments),
+        name=name,
+        raw_bytes=_bytes_of(prompt.vocabulary),
+    )
+
+
+def pieces(prompt: PromptReady, attachments: Sequence[Attachment]) -> list[Piece]:
+    """The prompt's pieces in order: one a token, one a whole image or video."""
+    return prompt_tokens(prompt, attachments).pieces()
+
+
+def texts_of(token_ids: Iterable[int], vocabulary: Vocabulary) -> tuple[str, ...]:
+    """The tokens' texts; of one that is not in the vocabulary its number, `⟨1234⟩`. Hostile."""
+    return tuple(vocabulary[token].text if token in vocabulary else f"⟨{token}⟩" for token in token_ids)
+
+
+def side_of(
+    mode: Mode,
+    prompt: PromptReady | None,
+    *,
+    text: str,
+    token_ids: Sequence[int],
+    vocabulary: Vocabulary,
+    logprobs: Sequence[TokenLogprob] | None,
+    outcome: Outcome | None,
+    label: str = "",
+    request: Prompt | None = None,
+) -> Side:
+    """One side of a comparison. `text`, `token_ids` and `logprobs` are the answer's, `vocabulary` holds the tokens of
+    both; `prompt` is None where none was made. With `request`, what was asked for, the side can be run again."""
+    known = {**(prompt.vocabulary if prompt else {}), **vocabulary}
+    ids = prompt.token_ids if prompt else ()
+    used = {*ids, *token_ids}
+    return Side(
+        mode=mode,
+        label=label,
+        request=without_paths(request) if request is not None else None,
+        prompt=prompt.prompt if prompt else "",
+        prompt_token_ids=ids,
+        prompt_token_texts=texts_of(ids, known),
+        special_token_ids=tuple(sorted(token for token in used if token in known and known[token].special)),
+        token_bytes={token: data for token, data in sorted(_bytes_of(known).items()) if token in used},
+        media=prompt.media if prompt else (),
+        answer=text,
+        answer_token_ids=tuple(token_ids),
+        answer_token_texts=texts_of(token_ids, known),
+        usage=_usage(prompt, token_ids, outcome),
+        timings=outcome.timings if isinstance(outcome, Finished | Cancelled) else Timings(),
+        finish_reason=outcome.finish_reason if isinstance(outcome, Finished) else None,
+        stop=outcome.stop if isinstance(outcome, Finished) else None,
+        failure=_failure(outcome),
+        logprobs=tuple(_logprob(one, known) for one in logprobs) if logprobs else None,
+    )
+
+
+def comparison_of(
+    info: EngineInfo,
+    sampling: Sampling,
+    attachments: Sequence[Attachment],
+    sides: Sequence[Side],
+    *,
+    content: Mapping[str, bytes] | None = None,
+    generation_prompt: str = "",
+) -> Comparison:
+    """The document. `content` maps the SHA-256 of attachments to the bytes that are put into it; `generation_prompt` is
+    the family's, which helps to notice that it is missing."""
+    found = _NO_BYTES if content is None else content
+    return Comparison(
+        model=info.spec.name,
+        revision=info.revision,
+        engine=info.engine,
+        engine_version=info.engine_version,
+        engine_args=info.engine_args,
+        sampling=sampling,
+        attachments=tuple(media_record(item, found.get(item.sha256)) for item in attachments),
+        sides=tuple(sides),
+        difference=_difference(sides, attachments, generation_prompt),
+    )
+
+
+def tokens_of(side: Side, attachments: Sequence[Attachment]) -> PromptTokens:
+    """A kept side's prompt, ready for `prompt_diff`. Needs its token texts."""
+    return PromptTokens(
+        ids=side.prompt_token_ids,
+        texts=side.prompt_token_texts,
+        special_ids=frozenset(side.special_token_ids),
+        media=side.media,
+        attachments=tuple(attachments),
+        name=side.label or _NAMES[side.mode],
+        raw_bytes=side.token_bytes,
+    )
+
+
+def without_paths(prompt: Prompt) -> Prompt:
+    """The prompt without the places of its files, fit to be given away; `with_paths` puts them back."""
+    return _with_attachments(
+        prompt,
+        lambda item: msgspec.structs.replace(
+            item, path="", source="", name=item.name.encode("utf-8", "replace").decode()
+        ),
+    )
+
+
+def with_paths(prompt: Prompt, paths: Mapping[str, str]) -> Prompt:
+    """The prompt with its files found by their SHA-256. Raises KeyError where one has no place."""
+    return _with_attachments(prompt, lambda item: msgspec.structs.replace(item, path=paths[item.sha256]))
+
+
+def _with_attachments(prompt: Prompt, change: Callable[[Attachment], Attachment]) -> Prompt:
+    if not isinstance(prompt, ChatPrompt):
+        return msgspec.structs.replace(prompt, attachments=tuple(change(item) for item in prompt.attachments))
+
+    def part(one: Part) -> Part:
+        return Media(change(one.attachment)) if isinstance(one, Media) else one
+
+    turns = tuple(Turn(turn.role, tuple(part(one) for one in turn.parts)) for turn in prompt.turns)
+    return msgspec.structs.replace(prompt, turns=turns)
+
+
+def _bytes_of(vocabulary: Vocabulary) -> dict[int, bytes]:
+    return {token: entry.data for token, entry in vocabulary.items() if entry.data is not None}
+
+
+def _usage(prompt: PromptReady | None, token_ids: Sequence[int], outcome: Outcome | None) -> Usage:
+    if isinstance(outcome, Finished | Cancelled):
+        return outcome.usage
+    return usage_of(prompt, len(token_ids))
+
+
+def _failure(outcome: Outcome | None) -> str:
+    match outcome:
+        case Failed(failure=failure):
+            return failure.message
+        case Cancelled():
+            return "Stopped before its end."
+        case None:
+            return "It was not at its end yet."
+        case Finished():
+            return ""
+
+
+def _logprob(one: TokenLogprob, vocabulary: Vocabulary) -> LogprobRecord:
+    def text(token: int) -> str:
+        return texts_of((token,), vocabulary)[0]
+
+    top = tuple(
+        CandidateRecord(token_id=other.token_id, text=text(other.token_id), logprob=other.logprob) for other in one.top
+    )
+    return LogprobRecord(token_id=one.token_id, text=text(one.token_id), logprob=one.logprob, top=top)
+
+
+def _difference(sides: Sequence[Side], attachments: Sequence[Attachment], generation_prompt: str) -> DiffSummary | None:
+    if len(sides) < 2 or not all(side.prompt_token_ids for side in sides[:2]):
+        return None
+    one, other = sides[:2]
+    left, right = (tokens_of(side, attachments) for side in (one, other))
+    if left.name == right.name:
+        left, right = (msgspec.structs.replace(tokens, name="") for tokens in (left, right))
+    prompts = prompt_diff(left, right, generation_prompt=generation_prompt)
+    answers = answer_diff(one.answer, other.answer, one.answer_token_ids, other.answer_token_ids)
+    return summary_of(prompts, answers)

@@ -1,0 +1,134 @@
+"""A comparison as Markdown."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+import msgspec
+
+from vlmtui.domain.parameters import PARAMETERS
+from vlmtui.inspection.marked_runs import Run, prompt_runs
+from vlmtui.inspection.replay import Comparison, Side
+from vlmtui.text import visible
+
+
+def export_markdown(comparison: Comparison) -> str:
+    """The comparison for people. What a model or a file name says stands in code, so that it cannot become markup;
+    control characters are made visible."""
+    return "\n".join(_lines(comparison)) + "\n"
+
+
+def run_facts(comparison: Comparison) -> list[tuple[str, str]]:
+    """What was run, as names and values; values hostile."""
+    sampling = {
+        key: value for key, value in msgspec.to_builtins(comparison.sampling).items() if value not in (None, [], {})
+    }
+    rows = [
+        ("model", comparison.model),
+        ("revision", comparison.revision or "not known"),
+        (comparison.engine, comparison.engine_version),
+        ("sampling", _json(sampling)),
+        ("engine arguments", _json(comparison.engine_args)),
+    ]
+    for item in comparison.attachments:
+        rows.append((item.modality, f"{item.name} ({item.media_type}, sha256 {item.sha256})"))
+    return rows
+
+
+def side_facts(side: Side) -> str:
+    """How the answer ended, tokens and times, in one line; hostile only in the text of a stop token."""
+    usage, timings = side.usage, side.timings
+    parts = [PARAMETERS[name].describe(value) for name, value in side.sampling.items()]
+    parts += [f"{usage.prompt_tokens or len(side.prompt_token_ids):,} prompt tokens"]
+    if usage.media_text:
+        parts.append(f"of them {usage.media_text}")
+    parts.append(f"{usage.completion_tokens or len(side.answer_token_ids):,} answer tokens")
+    if timings.ttft_s is not None:
+        parts.append(f"first token after {timings.ttft_s:.2f} s")
+    parts.append(f"{timings.total_s:.2f} s in all")
+    ended = side.finish_reason or "no end"
+    return ", ".join(parts) + f"; ended by {ended}" + (f" ({side.stop})" if side.stop else "")
+
+
+def side_title(side: Side) -> str:
+    """Hostile where the side has a label."""
+    return side.label or side.mode.capitalize()
+
+
+def difference_lines(comparison: Comparison) -> list[str]:
+    """The summary in plain sentences; hostile only in what they quote. Of more than two sides: which of them are not
+    as the first."""
+    if len(comparison.sides) > 2:
+        return [
+            _unlike_first(comparison.sides, "prompt", lambda side: side.prompt_token_ids or side.prompt),
+            _unlike_first(comparison.sides, "answer", lambda side: side.answer),
+        ]
+    found = comparison.difference
+    if found is None:
+        return []
+    lines = ["The prompts are identical." if found.prompts_identical else "The prompts differ."]
+    if found.prompt_first_divergence is not None:
+        lines[-1] += f" First at token {found.prompt_first_divergence:,}."
+    lines.append("The answers are identical." if found.answers_identical else "The answers differ.")
+    if found.answer_first_divergence is not None:
+        lines[-1] += f" First at token {found.answer_first_divergence:,}."
+    return [*lines, *(finding for finding in found.findings if finding != "no difference")]
+
+
+def _unlike_first(sides: Sequence[Side], what: str, shown: Callable[[Side], object]) -> str:
+    first = shown(sides[0])
+    numbers = [str(number) for number, side in enumerate(sides, start=1) if shown(side) != first]
+    if not numbers:
+        return f"The {what}s of all {len(sides)} are identical."
+    same = len(sides) - len(numbers)
+    rest = f"{same} of {len(sides)} are identical; " if same > 1 else ""
+    which = "number" if len(numbers) == 1 else "numbers"
+    return f"{what.capitalize()}s: {rest}{which} {', '.join(numbers)} not as the first."
+
+
+def _lines(comparison: Comparison) -> Iterator[str]:
+    yield f"# Comparison: {_code(comparison.model)}"
+    yield ""
+    yield from (f"- {name}: {_code(value)}" for name, value in run_facts(comparison))
+    if said := difference_lines(comparison):
+        yield from ("", "## Difference", "")
+        yield from (f"- {_code(line) if number > 1 else line}" for number, line in enumerate(said))
+    for side, runs in zip(comparison.sides, prompt_runs(comparison), strict=True):
+        yield from ("", f"## {_heading(side)}", "", f"{_code(side_facts(side))}", "", "Prompt:", "")
+        yield _block(_text(runs))
+        if side.failure:
+            yield from ("", f"Failed: {_code(side.failure)}")
+        yield from ("", "Answer:", "", _block(side.answer))
+
+
+def _heading(side: Side) -> str:
+    return _code(side.label) if side.label else side_title(side)
+
+
+def _text(runs: Iterable[Run]) -> str:
+    """Images as one: `[<|image_pad|> × 1,280 from cat.jpg]`."""
+    return "".join(f"[{run.text}]" if run.style == "media" else run.text for run in runs)
+
+
+def _json(value: object) -> str:
+    return msgspec.json.encode(value).decode()
+
+
+def _code(text: str) -> str:
+    """A code span that the text cannot leave."""
+    text = visible(text, keep="")
+    fence = "`" * (_longest_run(text) + 1)
+    pad = " " if text.startswith("`") or text.endswith("`") or not text.strip() else ""
+    return f"{fence}{pad}{text}{pad}{fence}"
+
+
+def _block(text: str) -> str:
+    """A fenced block that the text cannot leave."""
+    text = visible(text)
+    fence = "`" * max(3, _longest_run(text) + 1)
+    return f"{fence}text\n{text}\n{fence}"
+
+
+def _longest_run(text: str) -> int:
+    return max((len(run) for run in re.findall("`+", text)), default=0)

@@ -1,0 +1,174 @@
+"""Check that a raw prompt has as many placeholders as attachments, the family's own, numbered as they must be."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import msgspec
+
+from vlmtui.domain.attachment import Modality
+from vlmtui.inspection.findings import Finding, FindingKind, Fix
+from vlmtui.inspection.foreign_placeholders import ForeignPlaceholder
+from vlmtui.inspection.insertion_point import InsertionPoint
+from vlmtui.inspection.placeholder_forms import Form, Occurrence
+from vlmtui.registry.schema import Layout
+
+Edit = tuple[int, int, str]
+
+
+class PlaceholderCount(msgspec.Struct, frozen=True):
+    """The placeholders of one modality: how many are wanted, and which are there."""
+
+    text: str
+    form: Form
+    layout: Layout
+    wanted: int
+    found: Sequence[Occurrence]
+    foreign: Sequence[ForeignPlaceholder]
+    """Placeholders of other families for this modality."""
+
+
+def placeholder_findings(count: PlaceholderCount, insertion: InsertionPoint) -> Iterator[Finding]:
+    """At most one finding about the number of placeholders; where it is right, those about how they are written."""
+    found = count.found
+    if len(found) < count.wanted:
+        yield _too_few(count, insertion)
+    elif len(found) > count.wanted:
+        yield _too_many(count)
+    elif count.form.numbered and {one.number for one in found} != set(range(1, len(found) + 1)):
+        yield _misnumbered(count)
+    elif count.form.wrapped:
+        yield from (_unwrapped(count, one) for one in found if not one.is_full)
+
+
+def one_edit(text: str, edits: Sequence[Edit], label: str) -> Fix:
+    """Several edits, which do not overlap, as one that reaches from the first to the last."""
+    ordered = sorted(edits)
+    start, end = ordered[0][0], max(edit[1] for edit in ordered)
+    position, parts = start, []
+    for first, last, new in ordered:
+        parts += [text[position:first], new]
+        position = last
+    return Fix(start, end, "".join(parts) + text[position:end], label)
+
+
+def _too_few(count: PlaceholderCount, insertion: InsertionPoint) -> Finding:
+    missing = count.wanted - len(count.found)
+    message = f"{_in_words(count)}: {missing} too few."
+    numbers, edits = _free_numbers(count)
+    if len(count.foreign) >= missing:
+        replaced = count.foreign[:missing]
+        edits += [(one.start, one.end, count.form.numbered_as(numbers[at])) for at, one in enumerate(replaced)]
+        label = f"replace {replaced[0].text} by {count.form.core}"
+        start, end = replaced[0].start, replaced[0].end
+    elif len(hollows := count.form.hollows(count.text)) >= missing:
+        cores = [count.form.core.replace("{i}", str(number)) for number in numbers]
+        edits += [(at, at, core) for at, core in zip(hollows, cores, strict=False)]
+        label = f"insert {cores[0]} between the tokens that belong around it"
+        start = end = hollows[0]
+    else:
+        start, new, where = insertion.of(count.form, count.layout, count.found, numbers)
+        edits.append((start, start, new))
+        times = f"{missing} × " if missing > 1 else ""
+        label = f"insert {times}{count.form.core.replace('{i}', str(numbers[0]))} {where}"
+        end = start
+    fix = one_edit(count.text, edits, label)
+    return Finding(FindingKind.TOO_FEW, message, start, end, fix, blocks=True)
+
+
+def _free_numbers(count: PlaceholderCount) -> tuple[list[int], list[Edit]]:
+    """The numbers for what is missing, and the edits that put the existing ones in order."""
+    have = [one.number for one in count.found]
+    valid = set(range(1, count.wanted + 1))
+    if not count.form.numbered or (len(set(have)) == len(have) and set(have) <= valid):
+        taken = set(have) if count.form.numbered else set(range(1, len(have) + 1))
+        return sorted(valid - taken), []
+    return list(range(len(have) + 1, count.wanted + 1)), _renumbered(count, count.found)
+
+
+def _too_many(count: PlaceholderCount) -> Finding:
+    surplus = len(count.found) - count.wanted
+    groups = _runs(count.found)
+    mark = count.form.core
+    if 0 < len(groups) == count.wanted and not count.form.numbered:
+        edits: list[Edit] = [(group[0].end, group[-1].end, "") for group in groups if len(group) > 1]
+        longest = max(len(group) for group in groups)
+        message = f"{_in_words(count)}: write {mark} once for each, the engine repeats it."
+        fix = one_edit(count.text, edits, f"write {mark} once instead of {longest:,} times")
+        return Finding(FindingKind.TOO_MANY, message, groups[0][0].start, groups[0][-1].end, fix, blocks=True)
+    kept = _kept(count)
+    removed = [one for one in count.found if one not in kept]
+    edits = [(one.outer_start, one.outer_end, "") for one in removed]
+    if count.form.numbered and {one.number for one in kept} != set(range(1, len(kept) + 1)):
+        edits += _renumbered(count, kept)
+    what = count.text[removed[0].start : removed[0].end]
+    label = f"remove {what}" if surplus == 1 else f"remove {surplus:,} × {mark}"
+    fix = one_edit(count.text, edits, label)
+    message = f"{_in_words(count)}: {surplus:,} too many."
+    return Finding(FindingKind.TOO_MANY, message, removed[0].start, removed[0].end, fix, blocks=True)
+
+
+def _kept(count: PlaceholderCount) -> list[Occurrence]:
+    """As many as are wanted: of numbered ones the first of each right number, before any other."""
+    if not count.form.numbered:
+        return list(count.found[: count.wanted])
+    seen: set[int | None] = set()
+    right: list[Occurrence] = []
+    for one in count.found:
+        if one.number not in seen and 1 <= (one.number or 0) <= count.wanted:
+            right.append(one)
+            seen.add(one.number)
+    others = [one for one in count.found if one not in right]
+    return sorted((right + others)[: count.wanted], key=lambda one: one.start)
+
+
+def _runs(found: Sequence[Occurrence]) -> list[list[Occurrence]]:
+    """Placeholders that touch each other, together: an image as the model is given it, copied from the inspector."""
+    groups: list[list[Occurrence]] = []
+    for one in found:
+        if groups and groups[-1][-1].end == one.start and one.is_full == groups[-1][-1].is_full:
+            groups[-1].append(one)
+        else:
+            groups.append([one])
+    return groups
+
+
+def _misnumbered(count: PlaceholderCount) -> Finding:
+    numbers = [one.number for one in count.found]
+    wrong = next(
+        one
+        for at, one in enumerate(count.found)
+        if one.number in numbers[:at] or not 1 <= (one.number or 0) <= count.wanted
+    )
+    said = count.text[wrong.start : wrong.end]
+    if wrong.number in numbers[: count.found.index(wrong)]:
+        what = f"{said} stands there twice"
+    else:
+        what = f"{said} has a wrong number"
+    message = f"{what}: {_things(count.form.modality, count.wanted)} are numbered 1 to {count.wanted}."
+    fix = one_edit(count.text, _renumbered(count, count.found), "number the placeholders in order")
+    return Finding(FindingKind.NUMBERING, message, wrong.start, wrong.end, fix, blocks=True)
+
+
+def _renumbered(count: PlaceholderCount, kept: Sequence[Occurrence]) -> list[Edit]:
+    return [(one.start, one.end, count.form.numbered_as(number)) for number, one in enumerate(kept, 1)]
+
+
+def _unwrapped(count: PlaceholderCount, bare: Occurrence) -> Finding:
+    text, form = count.text, count.form
+    before, _, behind = form.full.partition(form.core)
+    start = bare.start - len(before) if text.endswith(before, 0, bare.start) else bare.start
+    end = bare.end + len(behind) if text.startswith(behind, bare.end) else bare.end
+    message = f"{form.core} stands without {before} and {behind} around it, as the model was trained on."
+    fix = Fix(start, end, form.full, f"write {form.full}")
+    return Finding(FindingKind.UNWRAPPED, message, bare.start, bare.end, fix)
+
+
+def _in_words(count: PlaceholderCount) -> str:
+    things = _things(count.form.modality, count.wanted)
+    found = len(count.found)
+    return f"The prompt has {found:,} {count.form.modality} placeholder{'' if found == 1 else 's'} for {things}"
+
+
+def _things(modality: Modality, count: int) -> str:
+    return f"no {modality}" if not count else f"{count} {modality}{'' if count == 1 else 's'}"

@@ -1,0 +1,83 @@
+"""Split a raw prompt into its turns, by the family's raw template."""
+
+from __future__ import annotations
+
+import re
+
+import msgspec
+
+from vlmtui.registry.schema import Family, RawTemplate
+
+_SPECIAL = re.compile(r"<[^<>\s]+>|\[[^\[\]\s]+\]")
+
+
+class Segment(msgspec.Struct, frozen=True):
+    """What stands between one turn's head and the next."""
+
+    role: str
+    head: int
+    """Where the head begins."""
+    start: int
+    """Where the content begins."""
+    end: int
+
+
+def template_for(family: Family, *, several: bool) -> tuple[RawTemplate, bool] | None:
+    """The raw template that the record writes text by, and whether it is the very one for this number of items.
+
+    None where the model's own template always writes the prompt: then its turns are not known here.
+    """
+    raw = family.raw_several if several and family.raw_several else family.raw
+    if raw.by == "text":
+        return raw, True
+    return (family.raw, False) if family.raw.by == "text" else None
+
+
+def segments(text: str, raw: RawTemplate) -> list[Segment]:
+    """The turns in order; the whole text is a user's turn where the template has no head for one. A user's content
+    begins behind the white space that the template has after the head."""
+    heads = {role: head for role, layout in _layouts(raw) if (head := head_of(layout))}
+    if "user" not in heads:
+        return [Segment("user", 0, len(raw.bos) if text.startswith(raw.bos) else 0, len(text))]
+    found: list[tuple[int, int, str]] = []
+    for role, head in heads.items():
+        found += [(match.start(), match.end(), role) for match in re.finditer(_head_pattern(head), text)]
+    if raw.generation_prompt.strip() and head_of(raw.assistant) not in raw.generation_prompt:
+        pattern = _head_pattern(raw.generation_prompt.strip())
+        found += [(match.start(), match.end(), "assistant") for match in re.finditer(pattern, text)]
+    found.sort()
+    ends = [head for head, _, _ in found[1:]] + [len(text)]
+    space = raw.user.partition("{content}")[0]
+    space = space[len(space.rstrip()) :]
+    return [
+        Segment(role, head, start + len(space) if text.startswith(space, start) else start, end)
+        for (head, start, role), end in zip(found, ends, strict=False)
+    ]
+
+
+def head_of(layout: str | None) -> str:
+    """What stands before a turn's content, without the white space around it."""
+    return layout.partition("{content}")[0].strip() if layout else ""
+
+
+def tail_of(layout: str) -> str:
+    """What stands behind a turn's content."""
+    return layout.partition("{content}")[2]
+
+
+def own_tokens(family: Family) -> set[str]:
+    """Everything in the record's templates and placeholders that looks like a special token."""
+    texts = [layout.placeholder for takes in family.takes.values() for layout in (takes, takes.several) if layout]
+    for raw in (family.raw, family.raw_several):
+        if raw is not None:
+            texts += [raw.bos, raw.user, raw.assistant, raw.system or "", raw.generation_prompt]
+    return {*family.stop_tokens, *(token for text in texts for token in _SPECIAL.findall(text))}
+
+
+def _layouts(raw: RawTemplate) -> list[tuple[str, str | None]]:
+    return [("system", raw.system), ("user", raw.user), ("assistant", raw.assistant)]
+
+
+def _head_pattern(head: str) -> str:
+    """Heads that are plain words (`User:`) begin where a word may begin."""
+    return (r"(?<!\w)" if head[0].isalnum() else "") + re.escape(head)

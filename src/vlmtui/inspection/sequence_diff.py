@@ -1,0 +1,117 @@
+"""The difference of two sequences: fast for long ones that are almost equal, bounded for others."""
+
+from __future__ import annotations
+
+import difflib
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Hashable, Iterator, Sequence
+from typing import Literal
+
+import msgspec
+
+Operation = Literal["equal", "removed", "added", "changed"]
+
+_WORK = 400_000
+"""Pairs of equal items up to which every one of them is weighed; above it, only items that occur once are matched."""
+
+
+class DiffBlock(msgspec.Struct, frozen=True):
+    """Items `left_start:left_end` of the one side stand for `right_start:right_end` of the other."""
+
+    operation: Operation
+    left_start: int
+    left_end: int
+    right_start: int
+    right_end: int
+
+
+def diff_blocks(left: Sequence[Hashable], right: Sequence[Hashable]) -> list[DiffBlock]:
+    """What both have in common and where they differ, in order and without gaps; neighbours never have the same
+    operation."""
+    matches = _matched(left, right, (0, len(left), 0, len(right)))
+    return list(_joined([(0, 0, 0), *matches, (len(left), len(right), 0)]))
+
+
+def common_start(left: Sequence[Hashable], right: Sequence[Hashable]) -> int:
+    """How many items both begin with."""
+    shorter = min(len(left), len(right))
+    return next((number for number in range(shorter) if left[number] != right[number]), shorter)
+
+
+_Match = tuple[int, int, int]
+_Window = tuple[int, int, int, int]
+
+
+def _matched(left: Sequence[Hashable], right: Sequence[Hashable], window: _Window) -> list[_Match]:
+    """(left index, right index, length) of equal runs inside the window, its equal ends first."""
+    left_start, left_end, right_start, right_end = window
+    here, there = left[left_start:left_end], right[right_start:right_end]
+    head = common_start(here, there)
+    tail = common_start(here[head:][::-1], there[head:][::-1])
+    ends = [(left_start, right_start, head), (left_end - tail, right_end - tail, tail)]
+    middle = (left_start + head, left_end - tail, right_start + head, right_end - tail)
+    inside = _inside(left, right, middle)
+    return [match for match in (ends[0], *inside, ends[1]) if match[2]]
+
+
+def _inside(left: Sequence[Hashable], right: Sequence[Hashable], window: _Window) -> list[_Match]:
+    left_start, left_end, right_start, right_end = window
+    here, there = left[left_start:left_end], right[right_start:right_end]
+    counts = (Counter(here), Counter(there))
+    if sum(count * counts[1][item] for item, count in counts[0].items()) <= _WORK:
+        blocks = difflib.SequenceMatcher(None, here, there, autojunk=False).get_matching_blocks()
+        return [(left_start + block.a, right_start + block.b, block.size) for block in blocks]
+    anchors = [(left_start + one, right_start + other) for one, other in _anchors(here, there, counts)]
+    if not anchors:
+        return []
+    found: list[_Match] = []
+    before = (left_start, right_start)
+    for one, other in [*anchors, (left_end, right_end)]:
+        found += _matched(left, right, (before[0], one, before[1], other))
+        found.append((one, other, int(one < left_end)))
+        before = (one + 1, other + 1)
+    return [match for match in found if match[2]]
+
+
+def _anchors(
+    left: Sequence[Hashable], right: Sequence[Hashable], counts: tuple[Counter[Hashable], Counter[Hashable]]
+) -> list[tuple[int, int]]:
+    """Pairs of indices of items that occur once on both sides: the longest run of pairs that rises on both."""
+    places = {item: number for number, item in enumerate(right) if counts[1][item] == 1}
+    pairs = [(number, places[item]) for number, item in enumerate(left) if counts[0][item] == 1 and item in places]
+    tails: list[int] = []
+    last: list[int] = []
+    before: list[int | None] = []
+    for index, (_, place) in enumerate(pairs):
+        length = bisect_left(tails, place)
+        before.append(last[length - 1] if length else None)
+        if length == len(tails):
+            tails.append(place)
+            last.append(index)
+        else:
+            tails[length], last[length] = place, index
+    rising: list[tuple[int, int]] = []
+    step = last[-1] if last else None
+    while step is not None:
+        rising.append(pairs[step])
+        step = before[step]
+    return rising[::-1]
+
+
+def _joined(matches: Sequence[_Match]) -> Iterator[DiffBlock]:
+    """Matches that follow each other at once become one; what lies between them is a difference."""
+    merged: list[list[int]] = []
+    for left, right, size in matches:
+        if merged and merged[-1][0] + merged[-1][2] == left and merged[-1][1] + merged[-1][2] == right:
+            merged[-1][2] += size
+        else:
+            merged.append([left, right, size])
+    done = (0, 0)
+    for left, right, size in merged:
+        if (left, right) != done:
+            operation: Operation = "added" if left == done[0] else "removed" if right == done[1] else "changed"
+            yield DiffBlock(operation, done[0], left, done[1], right)
+        if size:
+            yield DiffBlock("equal", left, left + size, right, right + size)
+        done = (left + size, right + size)

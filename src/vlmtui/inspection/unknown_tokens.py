@@ -1,0 +1,32 @@
+"""Find texts that look like special tokens but are none of the tokenizer's."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterator, Sequence
+from collections.abc import Set as AbstractSet
+
+from vlmtui.inspection.findings import Finding, FindingKind, Fix
+
+_SURE = r"<\|[^\s<>|]{1,80}\|>|<｜[^\s<>｜]{1,80}｜>"
+_NEAR = r"\[/?[A-Z][A-Z_]+\]|<\|[^\s<>|]{1,80}>|<[^\s<>|]{1,80}\|>|</?[a-z]+(?:_[a-z]+)+>"
+"""Only where a known token is near: these shapes are common in text and code, too."""
+_TOKEN = re.compile(f"(?P<sure>{_SURE})|{_NEAR}")
+
+
+def unknown_tokens(text: str, known: AbstractSet[str], taken: Sequence[tuple[int, int]]) -> Iterator[Finding]:
+    """Findings for those that do not overlap a span in `taken`; the nearest of `known` is offered."""
+    spans = sorted(taken)
+    choices = sorted(known)
+    for match in _TOKEN.finditer(text):
+        if match[0] in known or any(start < match.end() and match.start() < end for start, end in spans):
+            continue
+        cutoff = 0.6 if match["sure"] else 0.8
+        near = difflib.get_close_matches(match[0], choices, n=1, cutoff=cutoff)
+        if not near and not match["sure"]:
+            continue
+        fix = Fix(match.start(), match.end(), near[0], f"replace {match[0]} by {near[0]}") if near else None
+        ask = f" Did you mean {near[0]}?" if near else ""
+        message = f"{match[0]} is no special token of this model: it is read letter by letter.{ask}"
+        yield Finding(FindingKind.UNKNOWN_TOKEN, message, match.start(), match.end(), fix)

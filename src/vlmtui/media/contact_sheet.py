@@ -1,0 +1,111 @@
+"""The sampled frames of a video as rows of small pictures, sized for a terminal."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+
+from vlmtui.domain.attachment import Attachment, VideoSampling
+from vlmtui.media.describe import clock
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+DRAWN_MAX = 256
+"""Frames that are drawn; of the ones after that only the times are shown."""
+
+_NARROWEST = 11
+"""Cells of a frame with the gap beside it: a time fits."""
+_LOWEST, _HIGHEST = 5, 14
+"""Cells of the height of a frame."""
+
+Rgb = tuple[int, int, int]
+
+
+class Room(NamedTuple):
+    """What a sheet may take. `columns` and `rows` are terminal cells; what needs more rows is scrolled."""
+
+    columns: int
+    rows: int
+    cell: tuple[int, int]
+    """Width and height of a terminal cell, in pixels."""
+    drawn: tuple[int, int]
+    """As many of its pixels are drawn: 1 × 2 where cells are halved and coloured."""
+
+
+class Grid(NamedTuple):
+    """Frames a row, the cells of each with the gap beside it, and of its height without the time below."""
+
+    per_row: int
+    column: int
+    high: int
+
+
+class Sheet(msgspec.Struct, frozen=True):
+    """The frames that are sent, a picture a row of them. `times_s` are those of all frames."""
+
+    times_s: tuple[float, ...]
+    grid: Grid
+    rows: tuple[Image, ...]
+
+    def times_of(self, row: int) -> str:
+        """The line below a row of frames."""
+        first = row * self.grid.per_row
+        names = [clock(time) for time in self.times_s[first : first + self.grid.per_row]]
+        return "".join(name.ljust(self.grid.column) for name in names).rstrip()
+
+    @property
+    def lines(self) -> int:
+        """Rows of frames, the ones that are not drawn included."""
+        return math.ceil(len(self.times_s) / self.grid.per_row)
+
+
+def make_sheet(attachment: Attachment, sampling: VideoSampling, room: Room | None, gap: Rgb) -> Sheet:
+    """The frames that `sampling` asks for, by the very function that makes them for the model.
+
+    Without `room` nothing is drawn. `gap` is the colour between the frames. Blocking. Raises VlmtuiError.
+    """
+    from vlmtui.media.frames import sample_frames  # brings NumPy and libav
+
+    sampled = sample_frames(attachment.path, sampling)
+    count, height, width = sampled.frames.shape[:3]
+    if room is None:
+        return Sheet(sampled.times_s, Grid(1, _NARROWEST, 0), ())
+    from PIL import Image
+
+    shape = width / room.cell[0] / (height / room.cell[1])
+    grid = _grid(count, shape, room)
+    wide, high = room.drawn
+    rows: list[Image.Image] = []
+    for first in range(0, min(count, DRAWN_MAX), grid.per_row):
+        row = Image.new("RGB", (grid.per_row * grid.column * wide, grid.high * high), gap)
+        for place, pixels in enumerate(sampled.frames[first : first + grid.per_row]):
+            size = _frame_cells(grid, shape)
+            target = (round(size[0] * wide), round(size[1] * high))
+            row.paste(Image.fromarray(pixels).resize(target, reducing_gap=2.0), (place * grid.column * wide, 0))
+        rows.append(row)
+    return Sheet(sampled.times_s, grid, tuple(rows))
+
+
+def _grid(count: int, shape: float, room: Room) -> Grid:
+    """The largest frames of which all are seen at once; the smallest, where some have to be scrolled to.
+
+    `shape` is a frame's width by its height, in cells.
+    """
+    grid = Grid(1, room.columns, _LOWEST)
+    for high in range(_HIGHEST, _LOWEST - 1, -1):
+        ideal = max(high * shape + 1, _NARROWEST)
+        per_row = max(1, min(round(room.columns / ideal), room.columns // _NARROWEST))
+        column = min(room.columns // per_row, math.ceil(ideal))
+        grid = Grid(per_row, column, min(high, max(1, math.ceil((column - 1) / shape))))
+        if math.ceil(count / per_row) * (grid.high + 1) <= room.rows:
+            break
+    return grid
+
+
+def _frame_cells(grid: Grid, shape: float) -> tuple[int, float]:
+    """Width and height of a frame within its place, to half a cell: what ends within one would have a dim edge."""
+    width = min(grid.column - 1, grid.high * shape)
+    return max(1, round(width)), max(1, round(min(width / shape, grid.high) * 2)) / 2

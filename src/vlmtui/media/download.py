@@ -1,0 +1,287 @@
+"""Pictures and videos named by an `http` or `https` address: fetched into a folder of ours before they are staged.
+
+Nothing that a server says is believed: not its length, not its type, not where it sends us, not the name it gives.
+Imports httpx2, which takes a while: import this module when something is to be fetched.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import re
+import socket
+import ssl
+import unicodedata
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
+from email.message import Message
+from http import HTTPStatus
+from pathlib import Path
+from urllib.parse import SplitResult, quote, unquote, urljoin, urlsplit, urlunsplit
+
+import httpx2
+import msgspec
+
+from vlmtui.errors import ErrorKind, VlmtuiError, bad_input
+from vlmtui.files import NewFile, new_file
+from vlmtui.media.sniff import HEAD_BYTES, FileType, Kind, sniff
+from vlmtui.media.web_address import is_url, shown_address
+from vlmtui.paths import private_dir
+from vlmtui.text import human_bytes, one_line
+
+_CHUNK = 65_536
+_REDIRECTS = frozenset({301, 302, 303, 307, 308})
+_HEADERS_MAX = 100
+_HEADERS = {"User-Agent": "vlmtui", "Accept": "image/*,video/*,*/*;q=0.5", "Accept-Encoding": "identity"}
+_NOT_IN_NAMES = re.compile(r"[^\w.+-]+")
+_URL_CHARACTERS = "/%:@!$&'()*+,;=~?"
+_PAGE_HINT = "Copy the address of the picture itself: right click on it, Copy Image Address."
+
+
+class DownloadLimits(msgspec.Struct, frozen=True):
+    """How much patience and room one download gets."""
+
+    total_s: float = 60.0
+    """For everything, redirects included; a server that trickles does not get more."""
+    wait_s: float = 10.0
+    """For the connection, and for each next piece."""
+    bytes_max: int = 500_000_000
+    redirects: int = 5
+
+
+LIMITS = DownloadLimits()
+
+
+async def download(url: str, folder: Path, *, limits: DownloadLimits = LIMITS) -> Path:
+    """Download the picture or video at `url` into `folder`, as `<name>-<16 hex digits of its hash>.<ending>`.
+
+    The same content is one file, whatever its address. Proxies come from the environment, certificates are checked, a
+    name and password in the address go to that scheme, host and port alone. To stop it, cancel the task.
+
+    Raises VlmtuiError: NO_NETWORK when the server cannot be reached or breaks off; BAD_INPUT for all else. Then, and
+    when it is cancelled, nothing is left in `folder`.
+    """
+    if not is_url(url):
+        raise bad_input(f"{one_line(url)[:100]} is not an http or https address.")
+    asked = urlsplit(url.strip())
+    try:
+        async with asyncio.timeout(limits.total_s):
+            return await _fetch(asked, folder, limits)
+    except TimeoutError as error:
+        raise VlmtuiError(
+            ErrorKind.NO_NETWORK,
+            f"The download took more than {limits.total_s:g} s and was given up.",
+            hint="Fetch the file another way, and attach it from disk.",
+        ) from error
+
+
+async def _fetch(asked: SplitResult, folder: Path, limits: DownloadLimits) -> Path:
+    with new_file(private_dir(folder), "The download") as new:
+        async with await asyncio.to_thread(_client, limits) as client, _answer(client, asked, limits) as (at, response):
+            given = _given_name(response)
+            digest = await _receive(response, new, limits, shown_address(at))
+        names = (given, asked.path, at.path)
+        name = next((name for name in map(_harmless_name, names) if name), "picture")
+        return await asyncio.to_thread(_keep, new, folder, digest, name)
+
+
+def _client(limits: DownloadLimits) -> httpx2.AsyncClient:
+    """Blocking: certificates are read. Raises VlmtuiError for a proxy that cannot be used."""
+    try:
+        return httpx2.AsyncClient(headers=_HEADERS, timeout=limits.wait_s, follow_redirects=False)
+    except (ImportError, ValueError, httpx2.InvalidURL) as error:
+        message = "The proxy named in the environment is of a kind that cannot be used."
+        raise bad_input(message, detail=str(error)) from error
+
+
+@asynccontextmanager
+async def _answer(
+    client: httpx2.AsyncClient, asked: SplitResult, limits: DownloadLimits
+) -> AsyncIterator[tuple[SplitResult, httpx2.Response]]:
+    """The address that gave the answer of status 200, and that answer. Redirects are followed here, one request each;
+    what a redirect has as its body is not read."""
+    at = asked
+    for _ in range(limits.redirects + 1):
+        request = client.build_request("GET", _request_url(at))
+        with _network_errors(shown_address(at), limits):
+            response = await client.send(request, auth=_credentials(asked, at), stream=True)
+        client.cookies.clear()
+        try:
+            if len(response.headers.raw) > _HEADERS_MAX:
+                raise _no_http(shown_address(at), f"more than {_HEADERS_MAX} headers")
+            if response.status_code == 200:
+                yield at, response
+                return
+        finally:
+            with suppress(httpx2.HTTPError, OSError):
+                await response.aclose()
+        if response.status_code not in _REDIRECTS:
+            raise _refused(response.status_code, at)
+        at = _redirected(at, response.headers.get("Location", ""))
+    raise bad_input(f"{shown_address(asked)} was redirected more than {limits.redirects} times.")
+
+
+def _credentials(asked: SplitResult, at: SplitResult) -> httpx2.Auth | None:
+    """The name and password of the address that was asked for, as long as it is that host which is spoken to."""
+    if asked.username is None or _origin(at) != _origin(asked):
+        return None
+    name, password = (unquote(part).encode(errors="replace") for part in (asked.username, asked.password or ""))
+    return httpx2.BasicAuth(name, password)
+
+
+def _origin(at: SplitResult) -> tuple[str, str | None, int]:
+    return at.scheme, at.hostname, at.port or (443 if at.scheme == "https" else 80)
+
+
+def _request_url(at: SplitResult) -> httpx2.URL:
+    """Raises VlmtuiError for a host that cannot be a name on the net. Name, password and fragment are left out."""
+    host = at.hostname or ""
+    port = f":{at.port}" if at.port else ""
+    path, query = (quote(part, safe=_URL_CHARACTERS, errors="replace") for part in (at.path or "/", at.query))
+    try:
+        name = f"[{host}]" if ":" in host else host.encode("idna").decode()
+        return httpx2.URL(urlunsplit((at.scheme, name + port, path, query, "")))
+    except (httpx2.InvalidURL, UnicodeError) as error:
+        raise bad_input(f"{one_line(host)[:100]} is not a host's name.", detail=str(error)) from error
+
+
+def _redirected(at: SplitResult, location: str) -> SplitResult:
+    target = location.strip()
+    with suppress(ValueError):
+        target = urljoin(urlunsplit(at), quote(target, safe=f"{_URL_CHARACTERS}#[]")) if target else ""
+    if not is_url(target):
+        where = one_line(re.sub("//[^/]*@", "//", target))[:120] or "nowhere"
+        raise bad_input(
+            f"{shown_address(at)} redirects to {where}, which is not followed.",
+            hint="Only http and https addresses are.",
+        )
+    return urlsplit(target)
+
+
+def _refused(status: int, at: SplitResult) -> VlmtuiError:
+    try:
+        words = f"{status} {HTTPStatus(status).phrase}"
+    except ValueError:
+        words = str(status)
+    hint = ""
+    if status in (401, 403, 407):
+        hint = "It may want a login: fetch the file with your browser, and attach it from disk."
+    elif status in (404, 410):
+        hint = "Check the address."
+    elif status == 429 or status >= 500:
+        hint = "Try again later."
+    return bad_input(f"{shown_address(at)} could not be fetched: the server answered {words}.", hint=hint)
+
+
+async def _receive(response: httpx2.Response, new: NewFile, limits: DownloadLimits, name: str) -> str:
+    """Write the body to the file; the hex digest of its SHA-256. It is looked at as soon as its beginning is there."""
+    promised = response.headers.get("Content-Length", "")
+    if promised.isdecimal() and int(promised[:20]) > limits.bytes_max:
+        raise _too_large(name, limits)
+    size, head, digest = 0, b"", hashlib.sha256()
+    pieces = aiter(response.aiter_raw(_CHUNK))
+    while True:
+        with _network_errors(name, limits, receiving=True):
+            piece = await anext(pieces, b"")
+        if not piece:
+            break
+        size += len(piece)
+        if size > limits.bytes_max:
+            raise _too_large(name, limits)
+        if len(head) < HEAD_BYTES:
+            head += piece[: HEAD_BYTES - len(head)]
+            if len(head) == HEAD_BYTES:
+                _require_media(head, name)
+        digest.update(piece)
+        new.file.write(piece)
+    _require_media(head, name)
+    return digest.hexdigest()
+
+
+def _require_media(head: bytes, name: str) -> None:
+    if not head:
+        raise bad_input(f"{name} is empty (0 bytes).")
+    found = sniff(head)
+    if found.kind is Kind.OTHER:
+        hint = _PAGE_HINT if found is FileType.HTML else ""
+        raise bad_input(f"{name} is {found.title}, not a picture or a video.", hint=hint)
+
+
+def _too_large(name: str, limits: DownloadLimits) -> VlmtuiError:
+    return bad_input(f"{name} is too large: the limit for downloads is {human_bytes(limits.bytes_max)}.")
+
+
+def _given_name(response: httpx2.Response) -> str:
+    """What Content-Disposition calls the file; empty when it does not, or not in a way that can be read."""
+    message = Message()
+    with suppress(LookupError, ValueError, TypeError):
+        message["Content-Disposition"] = response.headers.get("Content-Disposition", "")
+        return message.get_filename() or ""
+    return ""
+
+
+def _harmless_name(name: str) -> str:
+    """The last part of a path or URL path as a file name of letters, digits, `_ . + -`; may be empty."""
+    last = unicodedata.normalize("NFC", re.split(r"[/\\]", unquote(name))[-1])
+    clean = _NOT_IN_NAMES.sub("-", last).strip(".-")
+    stem, dot, ending = clean.rpartition(".")
+    if not dot or not ending.isalnum() or len(ending) > 5:
+        return clean.replace(".", "-")[:40]
+    return f"{stem[:40].strip('.-')}.{ending}"
+
+
+def _keep(new: NewFile, folder: Path, digest: str, name: str) -> Path:
+    """Give a finished download its name, unless its content is here already. Blocking."""
+    mark = f"-{digest[:16]}"
+    for found in folder.glob(f"*{mark}*"):
+        if not found.is_symlink() and found.is_file():
+            with found.open("rb") as file:
+                if hashlib.file_digest(file, "sha256").hexdigest() == digest:
+                    return found
+    wanted = Path(name)
+    target = folder / f"{wanted.stem}{mark}{wanted.suffix}"
+    new.replace(target)
+    return target
+
+
+@contextmanager
+def _network_errors(name: str, limits: DownloadLimits, *, receiving: bool = False) -> Iterator[None]:
+    """What goes wrong on the net, in plain words. `receiving`: the body, after a proper beginning."""
+    try:
+        yield
+    except (httpx2.HTTPError, httpx2.InvalidURL, httpx2.StreamError, OSError, ValueError) as error:
+        raise _explained(error, name, limits, receiving=receiving) from error
+
+
+def _explained(error: Exception, name: str, limits: DownloadLimits, *, receiving: bool) -> VlmtuiError:
+    causes = list(_causes(error))
+    if any(isinstance(cause, ssl.SSLCertVerificationError) for cause in causes):
+        return _no_network(f"{name} was not fetched: the server's certificate is not valid.", error)
+    if any(isinstance(cause, ssl.SSLError) for cause in causes):
+        return _no_network(f"{name} was not fetched: no safe connection to the server.", error)
+    if any(isinstance(cause, socket.gaierror) for cause in causes):
+        return _no_network(f"{name} was not fetched: the host was not found.", error, "Check the address.")
+    match error:
+        case httpx2.TimeoutException():
+            return _no_network(f"{name} was not fetched: the server did not answer for {limits.wait_s:g} s.", error)
+        case httpx2.ConnectError() | httpx2.ProxyError():
+            return _no_network(f"{name} was not fetched: the server cannot be reached.", error)
+        case httpx2.ProtocolError() | ValueError() if not receiving:
+            return _no_http(name, str(error))
+        case _:
+            return _no_network(f"{name} was cut off: the server broke the connection.", error, "Try again.")
+
+
+def _causes(error: BaseException | None) -> Iterator[BaseException]:
+    """The error, and those that it came from."""
+    while error is not None:
+        yield error
+        error = error.__cause__ or error.__context__
+
+
+def _no_http(name: str, detail: str) -> VlmtuiError:
+    return _no_network(f"{name} was not fetched: the server's answer is no proper HTTP.", one_line(detail)[:300])
+
+
+def _no_network(message: str, error: BaseException | str, hint: str = "") -> VlmtuiError:
+    return VlmtuiError(ErrorKind.NO_NETWORK, message, detail=one_line(str(error)), hint=hint)

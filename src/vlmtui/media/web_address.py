@@ -1,0 +1,35 @@
+"""Addresses of pictures and videos on the web: recognized, and shown without what may be secret in them."""
+
+from __future__ import annotations
+
+from urllib.parse import SplitResult, urlsplit, urlunsplit
+
+from vlmtui.text import one_line
+
+_LONGEST = 8000
+_SHOWN_LONGEST = 120
+
+
+def is_url(text: str) -> bool:
+    """Whether `text` is one `http` or `https` address and nothing else."""
+    bare = text.strip()
+    if not bare or len(bare) > _LONGEST or any(char.isspace() or char < " " for char in bare):
+        return False
+    try:
+        parts = urlsplit(bare)
+        return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        return False
+
+
+def public_address(url: str) -> str:
+    """The address without name, password, query and fragment, which may be secrets: for what is stored and exported."""
+    parts = urlsplit(url.strip())
+    return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
+
+
+def shown_address(address: SplitResult) -> str:
+    """The address for a message, on one line: without name, password and query, which may be secrets."""
+    port = f":{address.port}" if address.port else ""
+    text = one_line(f"{address.scheme}://{address.hostname}{port}{address.path}")
+    return text if len(text) <= _SHOWN_LONGEST else f"{text[: _SHOWN_LONGEST - 1]}…"

@@ -1,0 +1,28 @@
+"""Who is at the other end of a Unix socket: looked at by both sides before they say anything."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import struct
+
+from vlmtui.errors import ErrorKind, VlmtuiError
+
+_CREDENTIALS = "3i"
+"""The kernel's `struct ucred`: pid, uid, gid."""
+
+
+def require_own_peer(writer: asyncio.StreamWriter, *, place: str = "this socket", hint: str = "") -> None:
+    """Raise VlmtuiError(FOREIGN_PEER) unless the process at the other end is this user's, or root's.
+
+    The kernel says whose it is (Linux; elsewhere the modes of the socket and its folder alone keep others away).
+    """
+    if not hasattr(socket, "SO_PEERCRED"):
+        return
+    peer: socket.socket = writer.get_extra_info("socket")
+    found = peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize(_CREDENTIALS))
+    _, uid, _ = struct.unpack(_CREDENTIALS, found)
+    if uid not in (os.getuid(), 0):
+        message = f"Another user of this machine (uid {uid}) is at the other end of {place}."
+        raise VlmtuiError(ErrorKind.FOREIGN_PEER, message, hint=hint)

@@ -1,0 +1,83 @@
+"""The conversations on disk, from the app's event loop: every call of the store runs on one thread of its own."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, TypeVar
+
+from vlmtui.errors import ErrorKind, VlmtuiError
+from vlmtui.paths import Paths
+
+if TYPE_CHECKING:
+    from vlmtui.store.records import Recovery
+    from vlmtui.store.store import Store
+
+_T = TypeVar("_T")
+
+
+class AsyncStore:
+    """Opens the store when it is first needed; calls run one after the other, in the order they are made."""
+
+    def __init__(self, paths: Paths) -> None:
+        self._paths = paths
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="store")
+        self._store: Store | None = None
+        self._closed = False
+        self._recovered: Recovery | None = None
+
+    async def run(self, work: Callable[[Store], _T]) -> _T:
+        """What `work` returns; it runs on the store's thread. Raises VlmtuiError as the store does.
+
+        A caller that is cancelled meanwhile does not stop the work.
+        """
+        self._require_open()
+        return await asyncio.shield(asyncio.wrap_future(self._thread.submit(self._work, work)))
+
+    def run_now(self, work: Callable[[Store], _T]) -> _T:
+        """The same, for a caller without an event loop: returns when it is done."""
+        self._require_open()
+        return self._thread.submit(self._work, work).result()
+
+    def take_recovery(self) -> Recovery | None:
+        """What was lost, once, after a damaged database was set aside: for the user to be told."""
+        recovered, self._recovered = self._recovered, None
+        return recovered
+
+    async def close(self) -> None:
+        """Finish all that was asked for, and close the store. May be called twice."""
+        await asyncio.to_thread(self.close_now)
+
+    def close_now(self) -> None:
+        """The same, for a caller without an event loop."""
+        self._closed = True
+        self._thread.shutdown(wait=True)
+        store, self._store = self._store, None
+        if store is not None:
+            store.close()
+
+    def _require_open(self) -> None:
+        if self._closed:
+            raise VlmtuiError(ErrorKind.INTERNAL, "The conversations are closed, as vlmtui is being left.")
+
+    def _work(self, work: Callable[[Store], _T]) -> _T:
+        if self._store is not None and self._store.is_stale:
+            self._store.close()
+            self._store = None
+        if self._store is None:
+            self._store = self._opened()
+        return work(self._store)
+
+    def _opened(self) -> Store:
+        # sqlite3 comes in here, so that the app's first paint does not wait for it.
+        from vlmtui.store.database import StoreError
+        from vlmtui.store.store import Store
+
+        try:
+            opened = Store.open(self._paths.data, self._paths.media)
+        except VlmtuiError as error:
+            # Whatever is in the way may be gone the next time.
+            raise StoreError(error.kind, error.message, detail=error.detail, hint=error.hint) from error
+        self._recovered = opened.recovered or self._recovered
+        return opened.store

@@ -1,0 +1,143 @@
+"""The branch of a conversation that is shown."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+import msgspec
+
+from vlmtui.domain.conversation import Turn, assistant_turn, system_turn
+from vlmtui.errors import Remedy, bad_input
+from vlmtui.session.exchange import Exchange, Siblings
+from vlmtui.store.records import TurnId
+
+
+class Sibling(msgspec.Struct, frozen=True):
+    """A turn by its place: number `number`, from 1, of the turns that have the same parent as `of`."""
+
+    of: TurnId
+    number: int
+
+
+class Branch:
+    """Its exchanges, from the first to the last. `newest` are those that are shown; `load_older` adds to them."""
+
+    def __init__(self, older: Iterable[Exchange] = (), newest: Iterable[Exchange] = ()) -> None:
+        self._older = list(older)
+        self._newest = list(newest)
+
+    @property
+    def newest(self) -> list[Exchange]:
+        return list(self._newest)
+
+    @property
+    def older(self) -> int:
+        """How many exchanges there are above the newest."""
+        return len(self._older)
+
+    @property
+    def all(self) -> list[Exchange]:
+        return [*self._older, *self._newest]
+
+    @property
+    def last(self) -> Exchange | None:
+        return self._newest[-1] if self._newest else None
+
+    @property
+    def branching(self) -> Exchange | None:
+        """The last exchange that has siblings, of its message or of its answer."""
+        return next((exchange for exchange in reversed(self.all) if exchange.branches()), None)
+
+    def sibling_beside(self, by: int) -> Sibling | None:
+        """The sibling so many places further, of the last exchange that has some: first of its answer, then of its
+        message. None where there is none on that side."""
+        exchange = self.branching
+        places = _places(exchange) if exchange is not None else []
+        found = ((turn, place.position + by, place.count) for turn, place in places)
+        return next((Sibling(turn, at) for turn, at, count in found if turn is not None and 1 <= at <= count), None)
+
+    def sibling(self, number: int) -> Sibling:
+        """The answer of that number, of the last exchange that has siblings; where it has one answer, the message of
+        that number. Raises VlmtuiError where there is none."""
+        exchange = self.branching
+        if exchange is None:
+            raise bad_input("The conversation has no branches.", remedy=Remedy.MAKE_BRANCH)
+        turn, place = next((turn, place) for turn, place in _places(exchange) if place.count > 1)
+        if turn is None or not 1 <= number <= place.count:
+            raise bad_input(f"There are {place.count} branches here, and no number {number}.")
+        return Sibling(turn, number)
+
+    @property
+    def attachments_above(self) -> int:
+        """How many attachments above the newest are sent."""
+        return count_attachments(self._older)
+
+    def load_older(self, limit: int) -> list[Exchange]:
+        """Add up to `limit` older exchanges to the newest; these, the oldest first."""
+        at = max(0, len(self._older) - limit)
+        self._older, loaded = self._older[:at], self._older[at:]
+        self._newest = [*loaded, *self._newest]
+        return loaded
+
+    def load(self, exchange: Exchange) -> None:
+        """Have this exchange, which stands in the branch, among the newest."""
+        if exchange in self._older:
+            self.load_older(len(self._older) - self._older.index(exchange))
+
+    def until(self, exchange: Exchange | None) -> list[Exchange]:
+        """All that stand before this exchange; the whole branch where it is None."""
+        everything = self.all
+        return everything[: everything.index(exchange)] if exchange in everything else everything
+
+    def find(self, answer: TurnId) -> Exchange | None:
+        """The exchange of a stored answer."""
+        return next((exchange for exchange in self.all if exchange.answer_id == answer), None)
+
+    def end_with(self, exchange: Exchange, *, instead_of: Exchange | None = None) -> None:
+        """Put an exchange at the end; in the place of another one, that one and all below it leave the branch."""
+        if instead_of is not None:
+            self._newest = self._newest[: self._newest.index(instead_of)]
+        self._newest = [*self._newest, exchange]
+
+
+def _places(exchange: Exchange) -> list[tuple[TurnId | None, Siblings]]:
+    """The turns of an exchange, and where they stand among their siblings."""
+    return [(exchange.answer_id, exchange.answer_siblings), (exchange.user_id, exchange.user_siblings)]
+
+
+def turns_until(above: Exchange | None, asked: Turn, system_prompt: str = "") -> list[Turn]:
+    """All that is sent now for an answer to `asked`: the system prompt, what was said above, and `asked` itself.
+    Exchanges of which nothing came are left out, and the attachments that a person left out."""
+    return _turns(above, asked, system_prompt, lambda exchange: exchange.sent_user)
+
+
+def turns_as_sent(exchange: Exchange, system_prompt: str, sent: Sequence[str]) -> list[Turn]:
+    """The same for an answer that the exchange has already, whose prompt had the attachments of these SHA-256, in this
+    order: what was left out then is left out here, whatever was said since."""
+    waiting = list(sent)
+
+    def user_of(one: Exchange) -> Turn:
+        hashes = [attachment.sha256 for attachment in one.user.attachments]
+        if not hashes:
+            return one.user
+        if waiting[-len(hashes) :] != hashes:
+            return one.user_without_attachments
+        del waiting[-len(hashes) :]
+        return one.user
+
+    return _turns(exchange.above, user_of(exchange), system_prompt, user_of)
+
+
+def _turns(above: Exchange | None, asked: Turn, system_prompt: str, user_of: Callable[[Exchange], Turn]) -> list[Turn]:
+    """From the last to the first; `user_of` gives the user's turn of an exchange."""
+    turns = [asked]
+    while above is not None:
+        if above.is_remembered:
+            turns += [assistant_turn(above.answer.text), user_of(above)]
+        above = above.above
+    return [*([system_turn(system_prompt)] if system_prompt.strip() else []), *reversed(turns)]
+
+
+def count_attachments(exchanges: Sequence[Exchange]) -> int:
+    """How many attachments of their messages later prompts have."""
+    return sum(len(exchange.sent_attachments) for exchange in exchanges)

@@ -1,0 +1,74 @@
+"""A comparison as a file that the user names: Markdown, a web page, or JSON that replays. Reads and writes files."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+
+from vlmtui.errors import bad_input
+from vlmtui.files import write_numbered
+from vlmtui.inspection.markdown_export import export_markdown
+from vlmtui.inspection.replay import Comparison, MediaRecord, to_json
+from vlmtui.reading import shown_name
+
+ReadMedia = Callable[[MediaRecord], bytes | None]
+"""The bytes of an image or a video; None where they are not to be had."""
+
+
+def _to_html(comparison: Comparison, read: ReadMedia) -> bytes:
+    from vlmtui.inspection.html_export import export_html  # the templates are not needed for the others
+
+    return export_html(comparison, read).encode("utf-8", "replace")
+
+
+FORMATS: dict[str, Callable[[Comparison, ReadMedia], bytes]] = {
+    ".md": lambda comparison, _: export_markdown(comparison).encode("utf-8", "replace"),
+    ".html": _to_html,
+    ".json": lambda comparison, read: to_json(with_media(comparison, read)),
+}
+"""What can be written, by the ending of the file's name."""
+SUFFIXES = tuple(FORMATS)
+ENDINGS = f"{', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]}"
+
+
+def export_comparison(comparison: Comparison, target: Path, media: Path) -> Path:
+    """Write the comparison; the name's ending says as what. Gives the file's absolute path: where one of that name is
+    there already, the new one is numbered. Blocking.
+
+    Args:
+        media: the folder of the stored images and videos, from which they are put into the file.
+
+    Raises VlmtuiError for another ending, and where the file cannot be written.
+    """
+    try:
+        target = target.expanduser().absolute()
+    except (RuntimeError, ValueError) as error:
+        raise bad_input(f"{shown_name(target)} is no path.", detail=str(error)) from error
+    encode = FORMATS.get(target.suffix.lower())
+    if encode is None:
+        raise bad_input(f"{shown_name(target)} does not say what to write.", hint=f"The name must end in {ENDINGS}.")
+    data = encode(comparison, lambda record: stored_bytes(media, record.sha256))
+    return write_numbered(target.parent, target.name, data)
+
+
+def with_media(comparison: Comparison, read: ReadMedia) -> Comparison:
+    """The document with the bytes of its images and videos in it, as far as `read` finds them."""
+
+    def filled(record: MediaRecord) -> MediaRecord:
+        content = read(record) if record.data is None else None
+        return record if content is None else msgspec.structs.replace(record, data=base64.b64encode(content).decode())
+
+    return msgspec.structs.replace(comparison, attachments=tuple(filled(record) for record in comparison.attachments))
+
+
+def stored_bytes(media: Path, sha256: str) -> bytes | None:
+    """The stored file of that hash; None when it is gone."""
+    for path in sorted((media / sha256[:2]).glob(f"{sha256}*")):
+        try:
+            return path.read_bytes()
+        except OSError:
+            continue
+    return None

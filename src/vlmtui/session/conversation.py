@@ -1,0 +1,369 @@
+"""The conversation that a person is having: what was said, what is written, what is being answered."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from vlmtui.domain.attachment import Attachment
+from vlmtui.domain.conversation import Text, Turn
+from vlmtui.domain.engine import EngineInfo
+from vlmtui.domain.prompt import Prompt
+from vlmtui.engine.interface import Engine
+from vlmtui.errors import ErrorKind, Remedy, VlmtuiError, bad_input
+from vlmtui.registry.match import Model
+from vlmtui.registry.schema import Family
+from vlmtui.session.branch import Branch, Sibling, count_attachments, turns_until
+from vlmtui.session.death_counts import DeathCounts, Suspect
+from vlmtui.session.draft import Draft
+from vlmtui.session.draft_saver import DraftSaver
+from vlmtui.session.events import AnswerReplaced, AttachmentsLeftOut, Subscriber, Subscribers
+from vlmtui.session.exchange import Exchange, Siblings
+from vlmtui.session.generation import Answer, make_request
+from vlmtui.session.live_answers import LiveAnswers
+from vlmtui.session.persistence import Recorder
+from vlmtui.session.provenance import Generation
+from vlmtui.session.settings import ChatSettings
+from vlmtui.session.stored_answer import LiveConversation
+from vlmtui.session.stored_conversation import LoadedConversation, load_conversation
+from vlmtui.store.records import ConversationId, GenerationRecord, TurnId
+
+if TYPE_CHECKING:
+    from vlmtui.store.store import Store
+
+
+class Conversation:
+    """Owns its exchanges and alone changes them; `subscribe` tells of it. `open` makes it another conversation."""
+
+    def __init__(self, settings: ChatSettings, recorder: Recorder) -> None:
+        self.settings = settings
+        """Of the next turn on."""
+        self.recorder = recorder
+        self.draft = Draft()
+        self._branch = Branch()
+        self.live = LiveConversation(branch=self._branch)
+        self._editing: Exchange | None = None
+        self._subscribers = Subscribers()
+        self._deaths = DeathCounts()
+        self.answers = LiveAnswers(recorder, self._deaths, self._subscribers.tell)
+        """What is being answered: waited for, taken in again, left to the engine."""
+        self._draft_saver = DraftSaver(recorder)
+
+    # -- what it is
+
+    @property
+    def id(self) -> ConversationId | None:
+        """None until something of it is stored."""
+        return self.live.id
+
+    @property
+    def exchanges(self) -> list[Exchange]:
+        """The newest ones; `load_older` puts older ones before them."""
+        return self._branch.newest
+
+    @property
+    def older(self) -> int:
+        """How many exchanges there are above `exchanges`."""
+        return self._branch.older
+
+    @property
+    def last(self) -> Exchange | None:
+        return self._branch.last
+
+    @property
+    def running(self) -> Exchange | None:
+        """The exchange that is being answered."""
+        return self.last if self.last is not None and self.last.is_running else None
+
+    @property
+    def editing(self) -> Exchange | None:
+        """The exchange that the next message takes the place of, on a branch of its own."""
+        return self._editing
+
+    @property
+    def staged(self) -> list[Attachment]:
+        """What would be sent with the next message, in order."""
+        return self.draft.attachments
+
+    @property
+    def attachments_above(self) -> int:
+        """How many attachments there are above `exchanges`."""
+        return self._branch.attachments_above
+
+    @property
+    def attachments_sent(self) -> int:
+        """How many attachments the conversation has before the message that is written."""
+        return count_attachments(self._branch.until(self._editing))
+
+    @property
+    def context_used(self) -> int | None:
+        """Tokens of the newest prompt and its answer; None before the first."""
+        usages = (exchange.answer.usage for exchange in reversed(self._branch.newest))
+        return next((one.prompt_tokens + one.completion_tokens for one in usages if one.prompt_tokens), None)
+
+    def all_exchanges(self) -> list[Exchange]:
+        """Those of the branch that is shown, older ones too."""
+        return self._branch.all
+
+    def find(self, answer: TurnId) -> Exchange | None:
+        """The exchange of a stored answer, on the branch that is shown."""
+        return self._branch.find(answer)
+
+    def number_of(self, exchange: Exchange) -> int:
+        """Which one of the conversation's messages it has, from 1."""
+        return self._branch.all.index(exchange) + 1
+
+    def subscribe(self, subscriber: Subscriber) -> Callable[[], None]:
+        """Call `subscriber` with what happens from now on. Returns the function that ends it."""
+        return self._subscribers.add(subscriber)
+
+    def turns_until(self, exchange: Exchange | None = None, *, system_prompt: str | None = None) -> list[Turn]:
+        """All that is sent for an answer to this exchange; None: to the draft. `system_prompt`: where it is not that of
+        the settings."""
+        system = self.settings.system_prompt if system_prompt is None else system_prompt
+        if exchange is not None:
+            return turns_until(exchange.above, exchange.sent_user, system)
+        above = self._editing.above if self._editing is not None else self.last
+        return turns_until(above, Turn("user", self.draft.parts or (Text(""),)), system)
+
+    def preview(self, family: Family) -> Prompt:
+        """The prompt that `begin` would send now. Raises VlmtuiError when the family cannot take it."""
+        return make_request(family, self.turns_until(), self.settings.sampling).prompt
+
+    def suspect(self, turn: Turn) -> Suspect | None:
+        """Why a turn is not to be sent without a question: the engine has died of it before, more than once."""
+        return self._deaths.suspect(turn)
+
+    async def suspect_again(self) -> Suspect | None:
+        """The same of the last turn, in earlier sessions too."""
+        if self.last is None:
+            return None
+        await self._deaths.look_up(self.last, self.recorder.store)
+        return self.suspect(self.last.user)
+
+    # -- asking
+
+    def begin(
+        self, model: Model, info: EngineInfo | None = None, *, seed: int | None = None, logprobs: int | None = None
+    ) -> Exchange:
+        """Take the draft as the user's turn, and make its request; `answer` stores and sends it. `seed` and `logprobs`
+        are of this request alone.
+
+        Raises VlmtuiError when the family cannot take it; then nothing has changed, and the draft stays.
+        """
+        turns = self.turns_until()
+        sampling = self.settings.sampling
+        if seed is not None:
+            sampling = msgspec.structs.replace(sampling, seed=seed)
+        request = make_request(model.family, turns, sampling, logprobs=logprobs, keep=True)
+        made = Generation(request, Answer(request.request_id), model, info)
+        exchange = self._add(turns[-1], made, instead_of=self._editing)
+        self._draft_taken()
+        self.answers.begin(self.live, exchange, self._put(exchange, made))
+        return exchange
+
+    def answer_again(self, model: Model, info: EngineInfo | None = None) -> Exchange:
+        """Make the request for another answer to the last turn. Raises VlmtuiError when there is none to ask for."""
+        exchange = self.last
+        if exchange is None or self.running is not None:
+            raise VlmtuiError(ErrorKind.BAD_USAGE, "There is no finished answer to replace.")
+        request = make_request(model.family, self.turns_until(exchange), self.settings.sampling, keep=True)
+        made = Generation(request, Answer(request.request_id), model, info)
+        self.answers.begin(self.live, exchange, self._put(exchange, made))
+        self._subscribers.tell(AnswerReplaced(exchange))
+        return exchange
+
+    async def answer(self, engine: Engine, exchange: Exchange) -> None:
+        """Store what was begun, send its request, and take the answer in, event by event. Whatever happens, the
+        exchange has an outcome afterwards. A caller that is cancelled does not stop it: `stop` does."""
+        await self.answers.answer(engine, exchange)
+
+    async def adopt(self, exchange: Exchange, made: Generation) -> None:
+        """Make an answer that is at its end the exchange's own, beside those that it had. Raises VlmtuiError where
+        another turn follows, or one is being answered."""
+        self._require_last(exchange)
+        self.recorder.begin(self.live, exchange, self._put(exchange, made))
+        self._subscribers.tell(AnswerReplaced(exchange))
+        await self.recorder.flush()
+
+    async def fork(self, turn: Turn, made: Generation, *, instead_of: Exchange | None = None) -> Exchange:
+        """End the conversation with a turn that has its answer already: the draft, or (`instead_of`) another wording of
+        the last message, beside it. Raises VlmtuiError as `adopt` does."""
+        if instead_of is None:
+            self.require_rest()
+            exchange = self._add(turn, made, instead_of=self._editing)
+            self._draft_taken()
+        else:
+            self._require_last(instead_of)
+            exchange = self._add(turn, made, instead_of=instead_of)
+        self.recorder.begin(self.live, exchange, self._put(exchange, made))
+        await self.recorder.flush()
+        return exchange
+
+    async def record(self) -> bool:
+        """Store what is not stored yet. False where that is not possible now; it is tried again until it is."""
+        return await self.recorder.flush()
+
+    async def cancel(self, engine: Engine | None) -> None:
+        """Ask the engine to stop the running answer; keep the part that came."""
+        if self.running is not None:
+            await self.answers.cancel(engine, self.running)
+
+    async def stop(self, engine: Engine | None) -> None:
+        """The same, and wait a while for it."""
+        if self.running is not None:
+            await self.answers.stop(engine, self.running)
+
+    async def take_over(self, exchange: Exchange) -> bool:
+        """Begin to go on with an answer that was interrupted, by `answers.resume` or `answers.restore`. False where
+        somebody else was quicker."""
+        return await self.answers.take_over(self.live, exchange)
+
+    # -- which one it is, and which branch
+
+    def clear(self) -> None:
+        """Begin a new conversation; what is staged and written goes along."""
+        if self._branch.last is not None:
+            self._draft_saver.delete(self.live)
+            self.live = LiveConversation()
+        self._put_branch(Branch())
+        self.draft_changed()
+
+    async def open(self, conversation: ConversationId) -> None:
+        """Go on with a stored conversation: its newest turns, settings and draft. Raises VlmtuiError where there is
+        none, or an answer is under way."""
+        self.require_rest()
+        self.draft_changed()
+        await self.recorder.flush()
+        loaded = await self._read(conversation)
+        self.live = LiveConversation(conversation, loaded.model)
+        self._put_branch(loaded.branch)
+        self.draft.put(loaded.draft.text, loaded.draft.attachments)
+        self._draft_saver.note(loaded.draft)
+        if loaded.settings is not None:
+            self.settings = loaded.settings
+
+    async def load_older(self, limit: int) -> list[Exchange]:
+        """Put up to `limit` older exchanges before those that are here; these, the oldest first."""
+        return self._branch.load_older(limit)
+
+    async def step(self, by: int) -> bool:
+        """Show the next branch (-1: the one before) of the last exchange that has several: first of its answers, then
+        of its message. False where there is none."""
+        sibling = self._branch.sibling_beside(by)
+        if sibling is not None:
+            await self._show(sibling)
+        return sibling is not None
+
+    async def show_branch(self, number: int) -> None:
+        """Show the answer of that number, of the last exchange that has several; where it has one answer, the message
+        of that number. Raises VlmtuiError where there is none."""
+        await self._show(self._branch.sibling(number))
+
+    def leave_out_oldest(self) -> Exchange | None:
+        """Leave the oldest attachments that are still sent out of prompts from now on; None where there are none."""
+        found = next((exchange for exchange in self._branch.all if exchange.sent_attachments), None)
+        return None if found is None else self._leave_out(found, True)
+
+    def take_in_again(self) -> Exchange | None:
+        """Send the newest attachments that were left out with prompts again; None where there are none."""
+        found = next((exchange for exchange in reversed(self._branch.all) if exchange.is_left_out), None)
+        return None if found is None else self._leave_out(found, False)
+
+    def _leave_out(self, exchange: Exchange, left_out: bool) -> Exchange:
+        exchange.leave_out(left_out)
+        self.recorder.keep_left_out(exchange)
+        self._subscribers.tell(AttachmentsLeftOut(exchange))
+        return exchange
+
+    def attachments_by_number(self) -> dict[int, Attachment]:
+        """Every attachment that the next prompt has, by the number that it has there."""
+        exchanges = self._branch.until(self._editing)
+        sent = [attachment for exchange in exchanges for attachment in exchange.sent_attachments]
+        return dict(enumerate(sent, 1)) | self.draft.numbered
+
+    # -- what is written
+
+    def draft_changed(self, model: str = "") -> None:
+        """Store what is written, within a second. `model`: which one it is written to, where none was asked yet."""
+        self.live.model = self.live.model or model
+        self._draft_saver.save(self.live, self.draft)
+
+    def begin_edit(self, number: int | None = None) -> Exchange:
+        """Take the message of that number (from 1; None: the last) into the draft; sending it makes a new branch.
+        Raises VlmtuiError where there is none, or an answer is under way."""
+        self.require_rest()
+        everything = self._branch.all
+        number = len(everything) if number is None else number
+        if not 1 <= number <= len(everything):
+            raise bad_input(f"There is no message {number} to edit." if everything else "Nothing was said yet.")
+        exchange = everything[number - 1]
+        self._branch.load(exchange)
+        self._editing = exchange
+        self.draft.put_turn(exchange.sent_user, above=count_attachments(everything[: number - 1]))
+        return exchange
+
+    def leave_edit(self) -> None:
+        """Cancel editing: the message stays as it is, and the draft is empty."""
+        self._editing = None
+        self.draft.clear()
+
+    def require_rest(self) -> None:
+        """Raises VlmtuiError while an answer is under way."""
+        if self.running is not None:
+            raise VlmtuiError(ErrorKind.BAD_USAGE, "An answer is under way.", remedy=Remedy.STOP_ANSWER)
+
+    # -- how
+
+    def _require_last(self, exchange: Exchange) -> None:
+        self.require_rest()
+        if exchange is not self.last:
+            message = "Only the conversation's last message can be given another answer."
+            raise VlmtuiError(ErrorKind.BAD_USAGE, message, remedy=Remedy.EDIT_EARLIER)
+
+    def _add(self, turn: Turn, made: Generation, *, instead_of: Exchange | None) -> Exchange:
+        """A new last exchange; in the place of another one, as a branch beside it."""
+        if instead_of is None:
+            exchange = Exchange(turn, made.answer, above=self.last)
+        else:
+            count = instead_of.user_siblings.count + 1
+            siblings = Siblings(count, count)
+            exchange = Exchange(turn, made.answer, above=instead_of.above, user_siblings=siblings)
+        self._branch.end_with(exchange, instead_of=instead_of)
+        return exchange
+
+    def _put_branch(self, branch: Branch) -> None:
+        """Show this one; no message of another one is being edited."""
+        self._branch, self._editing, self.live.branch = branch, None, branch
+
+    def _put(self, exchange: Exchange, made: Generation) -> GenerationRecord:
+        """Let the exchange have this answer. Returns what it was made with."""
+        self.live.model = made.model.spec.name
+        record = made.record(self.settings)
+        exchange.put_answer(made.answer, made.request, made.info, record)
+        return record
+
+    def _draft_taken(self) -> None:
+        """The draft is a turn now, and stored as one."""
+        self._editing = None
+        self.draft.clear()
+        self._draft_saver.note()
+
+    async def _show(self, sibling: Sibling) -> None:
+        self.require_rest()
+        if not await self.recorder.flush() and self.recorder.is_waiting(self.live):
+            raise bad_input("The newest turns could not be saved yet, so no other branch can be shown.")
+
+        def activate(store: Store) -> ConversationId:
+            siblings = store.siblings(sibling.of)
+            store.activate(siblings[min(sibling.number, len(siblings)) - 1])
+            return store.turn(sibling.of).conversation
+
+        loaded = await self._read(await self.recorder.store.run(activate))
+        self._put_branch(loaded.branch)
+
+    async def _read(self, conversation: ConversationId) -> LoadedConversation:
+        return await self.recorder.store.run(partial(load_conversation, conversation=conversation))

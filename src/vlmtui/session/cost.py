@@ -1,0 +1,113 @@
+"""What a message costs before it is sent: the tokens of its attachments and of the whole prompt."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import msgspec
+
+from vlmtui.domain.attachment import Modality
+from vlmtui.domain.generation import PromptReady
+from vlmtui.registry.estimate import estimated_tokens, tokens_of_size
+from vlmtui.registry.match import Model
+from vlmtui.session.draft import DraftToken
+
+EstimateTokens = Callable[[Modality, tuple[int, int], int | None], int | None]
+"""About how many tokens something of that width and height, and of so many frames (None: not known), would take; None
+where it cannot be told."""
+
+
+class Cost(msgspec.Struct, frozen=True):
+    """As the engine itself counted it."""
+
+    prompt_tokens: int
+    context: int
+    """The engine's context length, in tokens."""
+    tokens: Mapping[int, int]
+    """Tokens of each attachment of the message, by its number."""
+
+    @property
+    def is_too_much(self) -> bool:
+        """Whether not even one token of an answer would fit."""
+        return self.prompt_tokens >= self.context
+
+    @property
+    def text(self) -> str:
+        """For people, in one line."""
+        told = f"{self.prompt_tokens:,} of {self.context:,} tokens"
+        if self.is_too_much:
+            return f"Too long for the model: {told}."
+        return f"This prompt takes {told} ({self.prompt_tokens / self.context:.0%})."
+
+
+class CostEstimate(msgspec.Struct, frozen=True):
+    """As the model's record foretells it, while there is no engine to count."""
+
+    tokens: Mapping[int, int]
+    """About how many tokens the attachments of the message take, by number; those of which it is known."""
+    unknown: int
+    """Attachments of which it is not."""
+    context: int | None
+    """The context length that the engine will have, in tokens, where the record says it."""
+
+    @property
+    def text(self) -> str:
+        """For people, in one line."""
+        return f"{self.told}: an estimate until the model is loaded."
+
+    @property
+    def told(self) -> str:
+        """The beginning of a sentence."""
+        total = f"~{sum(self.tokens.values()):,}"
+        told = f"{total} of {self.context:,}" if self.context else total
+        more = f", and {self.unknown} unknown" if self.unknown else ""
+        return f"Attachments take {told} tokens{more}"
+
+
+class Uncounted(msgspec.Struct, frozen=True):
+    """Why the engine cannot count, and what the record foretells instead."""
+
+    why: str
+    estimate: CostEstimate | None
+
+    @property
+    def text(self) -> str:
+        """For people, in one line."""
+        return self.why if self.estimate is None else f"{self.estimate.told}: an estimate. {self.why}"
+
+
+def estimate_of(model: Model, message: list[DraftToken]) -> CostEstimate | None:
+    """What is known before the model is loaded of the draft's attachments; None: nothing."""
+    items = {token.number: token.attachment for token in message if token.attachment is not None}
+    told = {number: estimated_tokens(model.family, item) for number, item in items.items()}
+    tokens = {number: count for number, count in told.items() if count is not None}
+    if not tokens:
+        return None
+    context = model.spec.engine_args.get("max_model_len", model.family.context)
+    return CostEstimate(tokens, len(told) - len(tokens), context if isinstance(context, int) else None)
+
+
+def tokens_before_attaching(
+    model: Model, modality: Modality, size: tuple[int, int], frames: int | None = None
+) -> int | None:
+    """About how many tokens a file would take, by its width and height in pixels, and by how many frames it has where
+    that is known; None where it cannot be told."""
+    sampled = model.spec.num_frames
+    return tokens_of_size(model.family, modality, size, frames=min(sampled, frames or sampled))
+
+
+def cost_of(ready: PromptReady, message: list[DraftToken], context: int) -> Cost:
+    """`message` are the tokens of the draft, whose attachments are the newest of the prompt."""
+    tokens: dict[int, int] = {}
+    for modality in ("image", "video"):
+        numbers = [token.number for token in message if token.attachment and token.attachment.modality == modality]
+        counts = _counts(ready, modality)
+        if len(counts) >= len(numbers):
+            tokens |= dict(zip(reversed(numbers), reversed(counts), strict=False))
+    return Cost(len(ready.token_ids), context, tokens)
+
+
+def _counts(ready: PromptReady, modality: Modality) -> list[int]:
+    """Tokens of each attachment of a modality, in the prompt's order. A video may have a span for every frame."""
+    spans = sorted((span for span in ready.media if span.modality == modality), key=lambda span: span.index)
+    return [span.tokens for span in spans]

@@ -1,0 +1,221 @@
+"""A message that is being written: a text in which tokens such as `[Image #2]` stand for attachments.
+
+The text alone says which attachments are sent, and where; their numbers are those that they will have in the prompt.
+What was taken out of the text stays known until its number is given to another one, so that undoing the removal of a
+token, or pasting it elsewhere, brings the attachment back.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Literal
+
+import msgspec
+
+from vlmtui.domain.attachment import Attachment
+from vlmtui.domain.conversation import Media, Part, Text, Turn
+
+_TOKEN = re.compile(r"\[(?:Image|Video|File) #([1-9][0-9]{0,5})\]")
+_WORD = re.compile(r"\S+")
+_WORDS = {"image": "Image", "video": "Video"}
+
+
+class DraftToken(msgspec.Struct, frozen=True):
+    """A token in the text: where it stands (offsets), its number, and what it stands for (None: still looked at)."""
+
+    start: int
+    end: int
+    number: int
+    attachment: Attachment | None
+
+
+class Edit(msgspec.Struct, frozen=True):
+    """What stands from `start` to `end` becomes `text`, and the cursor stands at `cursor` (offsets)."""
+
+    start: int
+    end: int
+    text: str
+    cursor: int
+
+
+def token_text(number: int | None, attachment: Attachment | None = None) -> str:
+    """`[Image #1]`; `[File #1]` as long as nobody knows what it is; `[Image]` of one that no prompt has."""
+    what = _WORDS[attachment.modality] if attachment else "File"
+    return f"[{what}]" if number is None else f"[{what} #{number}]"
+
+
+class Draft:
+    """The text and the attachments it speaks of. `text` is set by whoever shows it."""
+
+    def __init__(self) -> None:
+        self.text = ""
+        self._known: dict[int, Attachment] = {}
+        self._pending: set[int] = set()
+
+    @property
+    def tokens(self) -> list[DraftToken]:
+        """In the order of the text. A text that only looks like a token is none."""
+        return self.tokens_in(self.text)
+
+    def tokens_in(self, text: str) -> list[DraftToken]:
+        found = ((match, int(match[1])) for match in _TOKEN.finditer(text))
+        return [
+            DraftToken(match.start(), match.end(), number, self._known.get(number))
+            for match, number in found
+            if match[0] in self._texts_of(number)
+        ]
+
+    @property
+    def attachments(self) -> list[Attachment]:
+        """Those that would be sent, in order."""
+        return [token.attachment for token in self.tokens if token.attachment is not None]
+
+    @property
+    def numbered(self) -> dict[int, Attachment]:
+        """Those that would be sent, by their numbers."""
+        return {token.number: token.attachment for token in self.tokens if token.attachment is not None}
+
+    @property
+    def pending(self) -> list[int]:
+        """The numbers of files in the text that are still being looked at."""
+        return [token.number for token in self.tokens if token.attachment is None]
+
+    @property
+    def words(self) -> str:
+        """The text without the tokens."""
+        return self.without_tokens(self.text)
+
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        """Texts and attachments in order, as they are sent. Two slashes begin a text that starts with one."""
+        parts: list[Part] = []
+        at = 0
+        for token in self.tokens:
+            parts += [Text(self.text[at : token.start])] if token.start > at else []
+            parts += [Media(token.attachment)] if token.attachment else []
+            at = token.end
+        parts += [Text(self.text[at:])] if at < len(self.text) else []
+        first = next((place for place, part in enumerate(parts) if isinstance(part, Text)), None)
+        if first is not None and self.words.startswith("//"):
+            parts[first] = Text(self.text_of_part(parts[first])[1:])
+        return tuple(parts)
+
+    @staticmethod
+    def text_of_part(part: Part) -> str:
+        return part.text if isinstance(part, Text) else ""
+
+    def without_tokens(self, text: str) -> str:
+        for token in reversed(self.tokens_in(text)):
+            text = text[: token.start] + text[token.end :]
+        return text
+
+    def token_at(self, cursor: int) -> DraftToken | None:
+        """The token before the cursor, else the one behind it."""
+        tokens = self.tokens
+        before = next((token for token in tokens if token.end == cursor), None)
+        return before or next((token for token in tokens if token.start <= cursor < token.end), None)
+
+    def moved(self, token: DraftToken, step: Literal[-1, 1]) -> Edit | None:
+        """The edit by which a token changes places with the word or token before it (-1) or behind it (1), the space
+        between them staying; None where nothing stands there."""
+        units = self._units()
+        at = units.index((token.start, token.end))
+        if not 0 <= at + step < len(units):
+            return None
+        (start, middle), (after, end) = sorted((units[at], units[at + step]))
+        first, gap, second = self.text[start:middle], self.text[middle:after], self.text[after:end]
+        cursor = start + len(second) if step < 0 else end
+        return Edit(start, end, f"{second}{gap}{first}", cursor)
+
+    def _units(self) -> list[tuple[int, int]]:
+        """Where the words and tokens of the text begin and end."""
+        units, at = [], 0
+        for start, end in [*((token.start, token.end) for token in self.tokens), (len(self.text), len(self.text))]:
+            words = _WORD.finditer(self.text, at, start)
+            units += [*(word.span() for word in words), *([(start, end)] if end > start else [])]
+            at = end
+        return units
+
+    def only_tokens(self) -> str:
+        """The tokens alone."""
+        return "".join(self.text[token.start : token.end] for token in self.tokens)
+
+    def next_number(self, above: int = 0) -> int:
+        """The number that `reserve` would give."""
+        return 1 + max([above, *(token.number for token in self.tokens), *self._pending])
+
+    def reserve(self, above: int = 0) -> int:
+        """The next number after those in the text, and above `above`, for a file that is still to be looked at. What it
+        stood for before, and was taken out of the text, is not known any more."""
+        number = self.next_number(above)
+        self._pending.add(number)
+        self._known.pop(number, None)
+        return number
+
+    def knows(self, number: int) -> bool:
+        """Whether an attachment has or had that number."""
+        return number in self._known
+
+    def renumber(self, above: int, cursor: int) -> int | None:
+        """Number the attachments as the prompt will: in the order of the text, from `above` + 1. Returns where the
+        cursor stands then (offset); None where they are numbered so, or files are still being looked at."""
+        tokens = self.tokens
+        if any(token.attachment is None for token in tokens):
+            return None
+        if [token.number for token in tokens] == list(range(above + 1, above + 1 + len(tokens))):
+            return None
+        pieces: list[str] = []
+        at, moved_cursor = 0, cursor
+        for number, token in enumerate(tokens, above + 1):
+            named = token_text(number, token.attachment)
+            pieces += [self.text[at : token.start], named]
+            if token.end <= cursor:
+                moved_cursor += len(named) - (token.end - token.start)
+            at = token.end
+        self.text = "".join([*pieces, self.text[at:]])
+        self._known = {n: token.attachment for n, token in enumerate(tokens, above + 1) if token.attachment is not None}
+        return moved_cursor
+
+    def fill(self, number: int, attachment: Attachment) -> None:
+        """What the number stands for, or stands for from now on."""
+        self._pending.discard(number)
+        self._known[number] = attachment
+
+    def drop(self, number: int) -> None:
+        """There is no such attachment after all."""
+        self._pending.discard(number)
+        self._known.pop(number, None)
+
+    def put(self, text: str, attachments: Mapping[int, Attachment]) -> None:
+        """Another message, with what its tokens stand for."""
+        self.text = text
+        self._known = dict(attachments)
+
+    def put_turn(self, turn: Turn, *, above: int) -> None:
+        """A message that was sent, as it is written: tokens for the attachments, with numbers above `above`."""
+        pieces: list[str] = []
+        attachments: dict[int, Attachment] = {}
+        for part in turn.parts:
+            if isinstance(part, Media):
+                number = above + len(attachments) + 1
+                attachments[number] = part.attachment
+                pieces.append(token_text(number, part.attachment))
+            else:
+                pieces.append(part.text)
+        text = "".join(pieces)
+        if turn.text.startswith("/"):
+            at = text.index("/")
+            text = f"{text[:at]}/{text[at:]}"
+        self.put(text, attachments)
+
+    def clear(self) -> None:
+        """A new message. Files that are still being looked at belong to it."""
+        self.text = ""
+        self._known = {}
+
+    def _texts_of(self, number: int) -> tuple[str, ...]:
+        """How a token of that number may read: an undone edit may bring back the one from before it was known."""
+        if number in self._known:
+            return token_text(number, self._known[number]), token_text(number)
+        return (token_text(number),) if number in self._pending else ()

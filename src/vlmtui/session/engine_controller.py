@@ -1,0 +1,269 @@
+"""The engine of the app: which model is loaded, how far a load is, what became of it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from enum import StrEnum
+from functools import partial
+
+from vlmtui.domain.engine import EngineInfo, EngineReady, EngineStatus, LoadFailed, LoadProgress, LoadStage
+from vlmtui.engine.interface import Engine, EngineHost
+from vlmtui.errors import ErrorKind, Remedy, VlmtuiError
+from vlmtui.log_ring import LogRing
+from vlmtui.registry.match import Model
+from vlmtui.session.health import HealthMonitor
+
+_log = logging.getLogger(__name__)
+
+LOG_LINES = 5000
+"""Lines of the engine's log that are held; the worker's log file has them all."""
+
+
+class EngineState(StrEnum):
+    """Where the engine is in its life."""
+
+    NONE = "none"
+    LOADING = "loading"
+    READY = "ready"
+    HUNG = "hung"
+    """It is there and does not answer; it may yet."""
+    DEAD = "dead"
+
+
+class EngineController:
+    """Holds the one engine of the app. `on_change` is called after every change, in the event loop."""
+
+    def __init__(
+        self,
+        host: EngineHost,
+        *,
+        keep_alive_s: float | None,
+        on_change: Callable[[], None],
+        hang_s: float = 30.0,
+        restarts: int = 1,
+        ping_every_s: float = 1.0,
+        forget_death_s: float = 600.0,
+    ) -> None:
+        """`hang_s`: an engine that is silent for so many seconds is HUNG; 0: never. `restarts`: how often in a row an
+        engine that died by itself is started again without being asked. `forget_death_s`: a death that many seconds
+        ago is not counted any more."""
+        self._host = host
+        self._keep_alive_s = keep_alive_s
+        self._on_change = on_change
+        self._restarts = restarts
+        self._forget_death_s = forget_death_s
+        self._health = HealthMonitor(hang_s, ping_every_s=ping_every_s)
+        self._died_at = 0.0
+        self._attempt = 0
+        self._opening: asyncio.Task[Engine] | None = None
+        self._ending: asyncio.Task[None] | None = None
+        self.state = EngineState.NONE
+        self.model: Model | None = None
+        self.engine: Engine | None = None
+        self.progress: LoadProgress | None = None
+        self.began: dict[LoadStage, float] = {}
+        """When each stage of the load began, in seconds from its start."""
+        self.error: VlmtuiError | None = None
+        """Why the load failed or the engine died."""
+        self.started_at = 0.0
+        """`time.monotonic()` of the load's start."""
+        self.deaths = 0
+        """How often in a row the engine has died by itself: since it last finished an answer, or for ten minutes."""
+        self.log = LogRing(LOG_LINES)
+        """What the engine of the newest load said; stays after its death."""
+
+    @property
+    def info(self) -> EngineInfo | None:
+        return self.engine.info if self.engine else None
+
+    @property
+    def is_loaded(self) -> bool:
+        """Whether a loaded engine is there, answering or not."""
+        return self.state in (EngineState.READY, EngineState.HUNG)
+
+    def require_model(self) -> Model:
+        """Return the loaded model. Raises VlmtuiError when there is none."""
+        if self.model is None:
+            raise VlmtuiError(ErrorKind.BAD_USAGE, "No model is loaded.", remedy=Remedy.PICK_MODEL)
+        return self.model
+
+    def require_engine(self) -> Engine:
+        """Return the engine that is ready. Raises VlmtuiError when none is."""
+        if self.state is EngineState.LOADING:
+            raise VlmtuiError(ErrorKind.ENGINE_BUSY, "The model is still loading.")
+        if self.state is not EngineState.READY or self.engine is None:
+            raise self.error or engine_died()
+        return self.engine
+
+    def require_info(self) -> EngineInfo:
+        """Return what the engine says of itself, answering or not. Raises VlmtuiError when there is none."""
+        if self.info is None:
+            raise self.error or engine_died()
+        return self.info
+
+    async def read_status(self) -> EngineStatus | None:
+        """Return what the engine does now and what it costs; None where there is none, or it does not answer."""
+        try:
+            return await self.engine.status() if self.engine is not None else None
+        except VlmtuiError:
+            return None
+
+    async def start(self, model: Model) -> None:
+        """Load `model` (ending a loaded other one first) and return once it is READY or DEAD. Run it in a task."""
+        if self._opening is not None:
+            await self.abort()
+        self._attempt += 1
+        attempt = self._attempt
+        self._end_current(keep_same=model)
+        self.model, self.error, self.progress = model, None, None
+        self.began = {}
+        self.started_at = time.monotonic()
+        self.log.clear()
+        self._become(EngineState.LOADING)
+        await self._ended()
+        if attempt != self._attempt:
+            return
+        engine = await self._open(model, attempt)
+        if engine is None:
+            return
+        self.engine = engine
+        self._on_change()
+        async for event in engine.load():
+            if attempt != self._attempt:
+                return
+            match event:
+                case LoadProgress():
+                    self.progress = event
+                    self.began.setdefault(event.stage, event.elapsed_s)
+                    self._on_change()
+                case EngineReady():
+                    self._become(EngineState.READY)
+                case LoadFailed(failure=failure):
+                    self._fail(failure.error())
+
+    async def follow_log(self, engine: Engine, on_line: Callable[[], None]) -> None:
+        """Put the engine's log into `self.log` until it ends; `on_line` is called after each line. Run it in a task."""
+        async for line in engine.log():
+            if engine is not self.engine:
+                return
+            self.log.append(line)
+            on_line()
+
+    async def watch(self) -> None:
+        """Watch over the loaded engine: report its death or that it hangs, when that was not our doing, and start it
+        again once after a death. Run it in a task after READY."""
+        while (engine := self.engine) is not None and self.is_loaded:
+            error = await self._health.watch(engine, partial(self._silent, engine))
+            if error is None or engine is not self.engine or not self.is_loaded or self.model is None:
+                return
+            self._count_death()
+            self._fail(error)
+            if self.deaths > self._restarts:
+                return
+            attempt = self._attempt + 1
+            await self.start(self.model)
+            if attempt != self._attempt:
+                return
+
+    def answered(self) -> None:
+        """An answer was finished: whatever the engine died of before, it is over it."""
+        self.deaths = 0
+
+    async def abort(self) -> None:
+        """End a load, or the engine; returns when no process of it is left."""
+        self._attempt += 1
+        opening, self._opening = self._opening, None
+        engine, self.engine = self.engine, None
+        hung = self.state is EngineState.HUNG
+        self._become(EngineState.NONE)
+        if opening is not None:
+            opening.cancel()
+            await asyncio.wait([opening])
+            if not opening.cancelled() and opening.exception() is None:
+                engine = opening.result()
+        await self._ended()
+        if engine is not None:
+            await _let_go(engine, hung=hung)
+
+    async def leave(self) -> bool:
+        """The app goes: a loading engine is ended, a ready one stays for its keep-alive time. True when one stays."""
+        if self.state is EngineState.READY and self.engine is not None:
+            await self.engine.close()
+            return self._keep_alive_s is None or self._keep_alive_s > 0
+        await self.abort()
+        return False
+
+    async def _open(self, model: Model, attempt: int) -> Engine | None:
+        """The engine; None when it could not be opened, or is no longer wanted. The task lets `abort` wait for it."""
+        opening = asyncio.ensure_future(self._host.open(model.spec, client="app", keep_alive_s=self._keep_alive_s))
+        self._opening = opening
+        try:
+            await asyncio.wait([opening])
+        except asyncio.CancelledError:
+            opening.cancel()
+            raise
+        if attempt != self._attempt:
+            return None
+        self._opening = None
+        try:
+            return opening.result()
+        except VlmtuiError as error:
+            self._fail(error)
+            return None
+
+    def _end_current(self, *, keep_same: Model) -> None:
+        """Begin to end the engine that is there; in a task of its own, so that nothing can interrupt it."""
+        engine, self.engine = self.engine, None
+        if engine is None:
+            return
+        stays = self.state is EngineState.READY and engine.spec == keep_same.spec
+        self._ending = asyncio.ensure_future(
+            engine.close() if stays else _let_go(engine, hung=self.state is EngineState.HUNG)
+        )
+
+    async def _ended(self) -> None:
+        """Wait until the engine before this one is gone."""
+        if self._ending is not None:
+            await asyncio.wait([self._ending])
+            self._ending = None
+
+    def _count_death(self) -> None:
+        now = time.monotonic()
+        if now - self._died_at > self._forget_death_s:
+            self.deaths = 0
+        self.deaths += 1
+        self._died_at = now
+
+    def _silent(self, engine: Engine, error: VlmtuiError | None) -> None:
+        """The engine has hung, or (None) answers again."""
+        if engine is self.engine and self.is_loaded:
+            self.error = error
+            self._become(EngineState.READY if error is None else EngineState.HUNG)
+
+    def _fail(self, error: VlmtuiError) -> None:
+        _log.warning("engine: %s (%s)", error.message, error.detail)
+        self.error = error
+        self._become(EngineState.DEAD)
+
+    def _become(self, state: EngineState) -> None:
+        self.state = state
+        self._on_change()
+
+
+async def _let_go(engine: Engine, *, hung: bool) -> None:
+    """End an engine; only disconnect from one that others use too, unless it hangs."""
+    shared = False
+    if not hung:
+        with suppress(VlmtuiError):
+            shared = (await engine.status()).clients > 1
+    await (engine.close() if shared else engine.shutdown())
+
+
+def engine_died(detail: str = "") -> VlmtuiError:
+    """The error for a turn whose engine is not there."""
+    message = "The engine is not running."
+    return VlmtuiError(ErrorKind.ENGINE_DIED, message, detail=detail, remedy=Remedy.RESTART_ENGINE)

@@ -1,0 +1,181 @@
+"""A user's turn and its answer, live or out of the store."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from vlmtui.domain.attachment import Attachment
+from vlmtui.domain.conversation import Text, Turn
+from vlmtui.domain.engine import EngineInfo
+from vlmtui.domain.failure import Failure
+from vlmtui.domain.generation import Cancelled, Failed, Finished, GenerateRequest, Timings, Usage
+from vlmtui.errors import ErrorKind
+from vlmtui.session.generation import Answer
+
+if TYPE_CHECKING:
+    from vlmtui.store.records import GenerationRecord, StoredTurn, TurnId
+
+
+class Siblings(msgspec.Struct, frozen=True):
+    """Which one of the turns with the same parent it is, from 1, and how many there are."""
+
+    position: int = 1
+    count: int = 1
+
+
+_ALONE = Siblings()
+
+
+@dataclass(eq=False, slots=True, frozen=True)
+class Exchange:
+    """A user's turn and its answer. Its fields are read only; what changes it are the methods below `branches`, which
+    only the conversation and its parts call."""
+
+    user: Turn
+    answer: Answer
+    is_left_out: bool = False
+    """Its attachments are left out of prompts from now on."""
+    above: Exchange | None = None
+    """The exchange that it follows."""
+    request: GenerateRequest | None = None
+    """What was sent; None where that was in an earlier session."""
+    info: EngineInfo | None = None
+    """The engine that was asked, as it said of itself; None where that was in an earlier session."""
+    record: GenerationRecord | None = None
+    """What made the answer; None above the newest turns of a stored conversation."""
+    user_id: TurnId | None = None
+    """None until it is stored."""
+    answer_id: TurnId | None = None
+    user_siblings: Siblings = _ALONE
+    answer_siblings: Siblings = _ALONE
+
+    @property
+    def is_running(self) -> bool:
+        return self.answer.outcome is None
+
+    @property
+    def is_remembered(self) -> bool:
+        """Whether later turns are sent with it: not when nothing came of it."""
+        return bool(self.answer.text)
+
+    @property
+    def sent_user(self) -> Turn:
+        """The user's turn as requests have it from now on."""
+        return self.user_without_attachments if self.is_left_out else self.user
+
+    @property
+    def sent_attachments(self) -> tuple[Attachment, ...]:
+        """What later prompts have of its attachments."""
+        return () if self.is_left_out or not (self.is_remembered or self.is_running) else self.user.attachments
+
+    @property
+    def user_without_attachments(self) -> Turn:
+        """The text of the user's turn."""
+        return Turn("user", tuple(part for part in self.user.parts if isinstance(part, Text)) or (Text(""),))
+
+    def branches(self) -> str:
+        """`message 2/3 · answer 1/2`; empty where it has no siblings."""
+        told = (("message", self.user_siblings), ("answer", self.answer_siblings))
+        return " · ".join(f"{what} {place.position}/{place.count}" for what, place in told if place.count > 1)
+
+    def put_answer(
+        self, answer: Answer, request: GenerateRequest, info: EngineInfo | None, record: GenerationRecord
+    ) -> None:
+        """Another answer, not stored yet, beside those that it had; or the first one."""
+        if answer is not self.answer and (self.answer_id is not None or self.answer.request_id):
+            count = self.answer_siblings.count + 1
+            self._set(answer_siblings=Siblings(count, count))
+        self._set(answer=answer, answer_id=None, request=request, info=info, record=record)
+
+    def show_answer(self, answer: Answer) -> None:
+        """The stored answer as it comes anew, or as it was before."""
+        self._set(answer=answer)
+
+    def note_stored(self, user_id: TurnId, siblings: Siblings | None) -> None:
+        """The user's turn is stored; `siblings` where they may be others than before."""
+        self._set(user_id=user_id, user_siblings=siblings or self.user_siblings)
+
+    def note_answer_stored(self, answer_id: TurnId, record: GenerationRecord, siblings: Siblings | None) -> None:
+        """The answer is stored, in part or whole."""
+        self._set(answer_id=answer_id, record=record, answer_siblings=siblings or self.answer_siblings)
+
+    def note_gone(self) -> None:
+        """The store does not have it any more."""
+        self._set(user_id=None)
+
+    def leave_out(self, left_out: bool) -> None:
+        """Whether its attachments are left out of prompts from now on."""
+        self._set(is_left_out=left_out)
+
+    def _set(self, **values: object) -> None:
+        for name, value in values.items():
+            object.__setattr__(self, name, value)
+
+
+def exchanges_of(turns: Iterable[StoredTurn], above: Exchange | None = None) -> Iterator[Exchange]:
+    """Stored turns as exchanges, the first of them below `above`. System turns are left out; an answer that follows no
+    question, as in an imported conversation, gets an empty one."""
+    waiting: StoredTurn | None = None
+    for turn in turns:
+        if turn.role == "assistant":
+            above = _exchange(waiting, turn, above)
+            waiting = None
+            yield above
+        elif turn.role == "user":
+            if waiting is not None:
+                above = _exchange(waiting, None, above)
+                yield above
+            waiting = turn
+    if waiting is not None:
+        yield _exchange(waiting, None, above)
+
+
+def _exchange(user: StoredTurn | None, answer: StoredTurn | None, above: Exchange | None) -> Exchange:
+    return Exchange(
+        Turn("user", (Text(""),)) if user is None else user.turn,
+        _unanswered() if answer is None else stored_answer(answer),
+        is_left_out=user is not None and user.left_out,
+        above=above,
+        record=None if answer is None else answer.generation,
+        user_id=None if user is None else user.id,
+        answer_id=None if answer is None else answer.id,
+        user_siblings=Siblings() if user is None else Siblings(user.position, user.siblings),
+        answer_siblings=Siblings() if answer is None else Siblings(answer.position, answer.siblings),
+    )
+
+
+def stored_answer(turn: StoredTurn) -> Answer:
+    """An answer out of the store, as if it had just ended."""
+    request_id = turn.generation.request_id if turn.generation else ""
+    usage = turn.statistics.usage if turn.statistics else Usage(completion_tokens=turn.tokens)
+    timings = turn.statistics.timings if turn.statistics else Timings()
+    answer = Answer(request_id, [turn.text] if turn.text else [], tokens=turn.tokens)
+    match turn.state:
+        case "complete":
+            statistics = turn.statistics
+            reason = (statistics.finish_reason if statistics else None) or "stop"
+            stop = statistics.stop if statistics else None
+            answer.outcome = Finished(
+                request_id=request_id, finish_reason=reason, usage=usage, timings=timings, stop=stop
+            )
+        case "stopped":
+            answer.outcome = Cancelled(request_id=request_id, usage=usage, timings=timings)
+        case "running":
+            failure = Failure(kind=ErrorKind.ENGINE_BUSY, message="Another vlmtui is still getting this answer.")
+            answer.outcome = Failed(request_id=request_id, failure=failure)
+        case "failed" | "interrupted":
+            failure = turn.failure or _interrupted("The answer was interrupted: vlmtui ended before it did.")
+            answer.outcome = Failed(request_id=request_id, failure=failure)
+    return answer
+
+
+def _unanswered() -> Answer:
+    return Answer("", outcome=Failed(request_id="", failure=_interrupted("No answer was asked for, or none came.")))
+
+
+def _interrupted(message: str) -> Failure:
+    return Failure(kind=ErrorKind.INTERNAL, message=message)

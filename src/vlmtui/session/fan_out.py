@@ -1,0 +1,96 @@
+"""A fan-out: one turn asked several ways at the same time, and one of the answers chosen."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from vlmtui.domain.attachment import Attachment
+from vlmtui.domain.conversation import Turn
+from vlmtui.domain.prompt import attachments_of
+from vlmtui.domain.sampling import Sampling
+from vlmtui.engine.interface import Engine
+from vlmtui.errors import bad_input
+from vlmtui.inspection.answer_diff import AnswerDiff, answer_diff
+from vlmtui.inspection.replay import Comparison
+from vlmtui.registry.match import Model
+from vlmtui.registry.schema import Family
+from vlmtui.session.compared_message import ComparedMessage
+from vlmtui.session.exchange import Exchange
+from vlmtui.session.lane_plan import Plan
+from vlmtui.session.lanes import Lane, Lanes, planned_specs
+from vlmtui.session.prompt_report import PromptReport
+from vlmtui.session.provenance import Generation
+
+
+class FanOut:
+    """The lanes of a plan. `turns` are all that is sent, the turn that is fanned out the last of them.
+
+    Raises VlmtuiError where the family cannot take a variant.
+    """
+
+    def __init__(self, plan: Plan, family: Family, turns: Sequence[Turn], sampling: Sampling, engine: Engine) -> None:
+        self.plan = plan
+        self.sampling = sampling
+        self.base = 0
+        """Which lane the others are held against."""
+        self.question = turns[-1].text
+        self.lanes = Lanes([Lane(spec, engine) for spec in planned_specs(plan, family, turns, sampling)])
+
+    @property
+    def is_running(self) -> bool:
+        return self.lanes.is_running
+
+    @property
+    def attachments(self) -> tuple[Attachment, ...]:
+        """What every request gives the model, in the order of the placeholders."""
+        return attachments_of(self.lanes[0].request.prompt)
+
+    def difference(self, number: int) -> AnswerDiff | None:
+        """Lane `number` (right) held against the base (left); None where that is itself, or one has not ended. Slow for
+        long answers that have little in common."""
+        base, other = self.lanes[self.base], self.lanes[number]
+        if base is other or base.is_running or other.is_running:
+            return None
+        ids = (base.answer.token_ids or None, other.answer.token_ids or None)
+        return answer_diff(base.answer.text, other.answer.text, *ids)
+
+    def document(self) -> Comparison:
+        """All answers as a document, the base first. Slow for long prompts."""
+        return self.lanes.document(first=self.base)
+
+    def report(self, number: int) -> PromptReport:
+        """One lane, for the inspector."""
+        lane = self.lanes[number]
+        return PromptReport.of_answer(lane.spec.label, lane.answer, request=lane.request, info=lane.engine.info)
+
+
+async def choose_lane(fan_out: FanOut, chosen: int, message: ComparedMessage, model: Model) -> Exchange:
+    """Let the conversation go on with lane `chosen`, and store it; lanes that asked the same message stay as its other
+    answers.
+
+    Raises VlmtuiError where the answer is not there, another is under way, or another message follows by now.
+    """
+    lane = fan_out.lanes[chosen]
+    if lane.is_running or not lane.answer.text:
+        raise bad_input("There is no answer to go on with.")
+    same = [other for other in fan_out.lanes if other.spec.turn == lane.spec.turn and other is not lane]
+    first, *rest = [*(other for other in same if not other.is_running and other.answer.text), lane]
+    exchange = await _first_answer(first, message, model)
+    for one in rest:
+        await message.conversation.adopt(exchange, _generation(one, model))
+    return exchange
+
+
+async def _first_answer(lane: Lane, message: ComparedMessage, model: Model) -> Exchange:
+    """Give the answer to the exchange that asked it, or to a new one for a draft or another wording."""
+    conversation, exchange, turn = message.conversation, message.exchange, lane.spec.turn
+    assert turn is not None
+    made = _generation(lane, model)
+    if exchange is None or turn != exchange.user:
+        return await conversation.fork(turn, made, instead_of=exchange)
+    await conversation.adopt(exchange, made)
+    return exchange
+
+
+def _generation(lane: Lane, model: Model) -> Generation:
+    return Generation(lane.request, lane.answer, model, lane.engine.info, lane.spec.mode, lane.spec.sampling)

@@ -1,0 +1,169 @@
+"""Requests and answers: a prompt and its sampling as a request, an engine's events as an answer."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from typing import Literal
+
+import msgspec
+
+from vlmtui.domain.conversation import Turn
+from vlmtui.domain.failure import Failure
+from vlmtui.domain.generation import (
+    Cancelled,
+    Delta,
+    EngineEvent,
+    Failed,
+    Finished,
+    GenerateRequest,
+    PromptReady,
+    Timings,
+    TokenLogprob,
+    Usage,
+    Vocabulary,
+    usage_of,
+)
+from vlmtui.domain.prompt import Prompt
+from vlmtui.domain.sampling import Sampling
+from vlmtui.engine.interface import Engine
+from vlmtui.errors import ErrorKind, VlmtuiError
+from vlmtui.registry.prompts import chat_prompt, raw_prompt
+from vlmtui.registry.schema import Family
+
+PromptMode = Literal["chat", "raw"]
+
+
+@dataclass(slots=True)
+class Answer:
+    """The answer to a request, so far. `outcome` is None while it is being generated."""
+
+    request_id: str
+    pieces: list[str] = field(default_factory=list)
+    prompt: PromptReady | None = None
+    outcome: Finished | Failed | Cancelled | None = None
+    tokens: int = 0
+    token_ids: list[int] = field(default_factory=list)
+    """Of the answer."""
+    vocabulary: Vocabulary = field(default_factory=dict)
+    """Every token of the prompt and the answer."""
+    logprobs: list[TokenLogprob] = field(default_factory=list)
+    """One a token of the answer, where they were asked for."""
+
+    @property
+    def text(self) -> str:
+        return "".join(self.pieces)
+
+    @property
+    def usage(self) -> Usage:
+        match self.outcome:
+            case Finished(usage=usage) | Cancelled(usage=usage):
+                return usage
+            case _:
+                return usage_of(self.prompt, self.tokens)
+
+    @property
+    def timings(self) -> Timings | None:
+        match self.outcome:
+            case Finished(timings=timings) | Cancelled(timings=timings):
+                return timings
+            case _:
+                return None
+
+    @property
+    def failure(self) -> Failure | None:
+        return self.outcome.failure if isinstance(self.outcome, Failed) else None
+
+    def take(self, event: EngineEvent) -> None:
+        """Record an event of this request."""
+        match event:
+            case PromptReady():
+                self.prompt = event
+                self.vocabulary.update(event.vocabulary)
+            case Delta():
+                self.pieces.append(event.text)
+                self.tokens += event.tokens
+                self.token_ids += event.token_ids
+                self.vocabulary.update(event.vocabulary)
+                self.logprobs += event.logprobs
+            case Finished() | Failed() | Cancelled():
+                self.outcome = event
+
+
+def new_request_id() -> str:
+    return uuid.uuid4().hex
+
+
+def make_request(
+    family: Family,
+    turns: Sequence[Turn],
+    sampling: Sampling,
+    *,
+    mode: PromptMode = "chat",
+    request_id: str | None = None,
+    logprobs: int | None = None,
+    keep: bool = False,
+) -> GenerateRequest:
+    """The request for the answer to the last turn. Raises VlmtuiError when the family cannot take the conversation."""
+    build = chat_prompt if mode == "chat" else raw_prompt
+    return request_for(build(family, turns), family, sampling, request_id=request_id, logprobs=logprobs, keep=keep)
+
+
+def request_for(
+    prompt: Prompt,
+    family: Family,
+    sampling: Sampling,
+    *,
+    request_id: str | None = None,
+    logprobs: int | None = None,
+    keep: bool = False,
+) -> GenerateRequest:
+    """The request for the answer to a prompt, with a new id where none is given."""
+    return GenerateRequest(
+        request_id=request_id or new_request_id(),
+        prompt=prompt,
+        sampling=with_family_stops(family, sampling),
+        logprobs=logprobs,
+        keep=keep,
+    )
+
+
+def with_family_stops(family: Family, sampling: Sampling) -> Sampling:
+    """The sampling with the family's stop tokens added."""
+    return msgspec.structs.replace(
+        sampling,
+        stop_tokens=(*sampling.stop_tokens, *family.stop_tokens),
+        stop_token_ids=(*sampling.stop_token_ids, *family.stop_token_ids),
+    )
+
+
+async def run_turn(
+    engine: Engine, request: GenerateRequest, answer: Answer | None = None
+) -> AsyncGenerator[tuple[EngineEvent, Answer], None]:
+    """Generate, yielding each event with the answer (`answer`, or a new one) as it stands after it."""
+    answer = answer or Answer(request.request_id)
+    async with aclosing(engine.generate(request)) as events:
+        async for event in events:
+            answer.take(event)
+            yield event, answer
+
+
+def broken_off(request_id: str) -> Failed:
+    """The outcome of an answer whose events broke off without one."""
+    failure = Failure(kind=ErrorKind.ENGINE_DIED, message="The answer was interrupted.")
+    return Failed(request_id=request_id, failure=failure)
+
+
+async def render(engine: Engine, prompt: Prompt) -> PromptReady:
+    """The prompt as the model would be given it; nothing is generated. Raises VlmtuiError when it cannot be made."""
+    request = GenerateRequest(request_id=new_request_id(), prompt=prompt, sampling=Sampling(), only_render=True)
+    async with aclosing(engine.generate(request)) as events:
+        async for event in events:
+            match event:
+                case PromptReady():
+                    return event
+                case Failed(failure=failure):
+                    raise failure.error()
+    raise VlmtuiError(ErrorKind.INTERNAL, "The engine ended the request without a word.")

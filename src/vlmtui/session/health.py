@@ -1,0 +1,62 @@
+"""Whether a loaded engine still answers."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+
+from vlmtui.engine.interface import Engine
+from vlmtui.errors import ErrorKind, Remedy, VlmtuiError
+
+_LONGEST_PING_S = 7.0
+"""What a ping without an answer counts at most: when this process itself was stopped, nobody was silent meanwhile."""
+
+OnSilence = Callable[[VlmtuiError | None], None]
+"""Called with an error when an engine has been silent for too long, and with None when it answers again."""
+
+
+class HealthMonitor:
+    """Pings an engine once a second, and asks its worker now and then whether the engine itself shows signs of life."""
+
+    def __init__(self, hang_s: float, *, ping_every_s: float = 1.0) -> None:
+        """`hang_s`: an engine that is silent for so many seconds is said to hang; 0: never."""
+        self._hang_s = hang_s
+        self._ping_every_s = ping_every_s
+
+    async def watch(self, engine: Engine, on_silence: OnSilence) -> VlmtuiError | None:
+        """Wait for the engine's end, and return its cause as `Engine.closed` does."""
+        closed = asyncio.ensure_future(engine.closed())
+        try:
+            if self._hang_s > 0:
+                await self._listen(engine, closed, on_silence)
+            return await closed
+        finally:
+            closed.cancel()
+
+    async def _listen(self, engine: Engine, closed: asyncio.Future[VlmtuiError | None], on_silence: OnSilence) -> None:
+        deaf_s = silent_s = asked_s = 0.0
+        hangs = False
+        while not (await asyncio.wait([closed], timeout=self._ping_every_s))[0]:
+            began = time.monotonic()
+            asked_s += self._ping_every_s
+            try:
+                await engine.ping()
+                deaf_s = 0.0
+                if asked_s >= self._hang_s / 3:
+                    silent_s, asked_s = (await engine.status()).engine_silent_s, 0.0
+            except VlmtuiError:
+                deaf_s += min(self._ping_every_s + time.monotonic() - began, _LONGEST_PING_S)
+            longest = max(deaf_s, silent_s)
+            if (longest >= self._hang_s) is not hangs and not closed.done():
+                hangs = not hangs
+                on_silence(_silent(engine, longest) if hangs else None)
+
+
+def _silent(engine: Engine, seconds: float) -> VlmtuiError:
+    return VlmtuiError(
+        ErrorKind.ENGINE_DIED,
+        f"The engine of {engine.spec.name} has not answered for {seconds:.0f} s.",
+        hint="It may be stuck. What has come of the answer stays.",
+        remedy=Remedy.RESTART_ENGINE,
+    )

@@ -1,0 +1,128 @@
+"""What is checked before a model is loaded: whether it runs here, whether it fits, and whether its own code may run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib.util import find_spec
+
+import msgspec
+
+from vlmtui.config.trust import TrustStore
+from vlmtui.domain.engine import DEFAULT_BACKEND
+from vlmtui.engine.machine import Machine
+from vlmtui.engine.memory_fit import Fit, judge, verdict_text
+from vlmtui.errors import VlmtuiError, bad_input
+from vlmtui.paths import Paths
+from vlmtui.registry.engine_values import with_engine_args
+from vlmtui.registry.match import Model, with_trust
+from vlmtui.registry.remote_code import RemoteCode, remote_code_of
+from vlmtui.registry.routes import why_closed
+
+
+class LoadOption(msgspec.Struct, frozen=True):
+    """What a person may choose. `model` is what to load then; None: nothing."""
+
+    label: str
+    model: Model | None = None
+    trusts_code: bool = False
+    """Whether taking it means a yes to the repository's own code."""
+
+
+class LoadCheck(msgspec.Struct, frozen=True):
+    """A check that a person has to decide about. The first option is the careful one."""
+
+    title: str
+    text: str
+    options: tuple[LoadOption, ...]
+
+
+_BACK = LoadOption("Back")
+_NAMES_SHOWN = 8
+
+
+def lacks_engine(paths: Paths, model: Model) -> bool:
+    """Whether vLLM is needed, and is neither beside the app nor installed by it."""
+    if model.spec.backend != DEFAULT_BACKEND or find_spec("vllm") is not None:
+        return False
+    from vlmtui.engines.records import Engines, choose_engine
+
+    return choose_engine(Engines(paths)) is None
+
+
+class LoadChecks:
+    """Finds what has to be decided before a load. Reads a few small files."""
+
+    def __init__(self, store: TrustStore) -> None:
+        self._store = store
+
+    def first(self, model: Model, machine: Machine | None, *, size_accepted: bool = False) -> LoadCheck | None:
+        """The next thing to decide; None where the model may be loaded. Without a machine, its size is no question."""
+        if error := why_closed(model.family):
+            said = "\n\n".join(text for text in (error.message, error.detail, error.hint) if text)
+            return LoadCheck("This model does not run here", said, (_BACK,))
+        if not size_accepted and (check := self._too_big(model, machine)):
+            return check
+        return self._foreign_code(model)
+
+    def allowed(self, model: Model) -> Model:
+        """The model with leave to run its own code, where it needs it and the user has said yes before."""
+        if not model.family.trust_remote_code or model.spec.trust_remote_code:
+            return model
+        try:
+            code = remote_code_of(model.spec.model)
+        except VlmtuiError:
+            return model  # the question says why
+        return with_trust(model, code) if self._store.is_trusted(code) else model
+
+    def remember(self, model: Model) -> None:
+        """The user said yes to the code that this model is pinned to. Raises VlmtuiError where it has changed
+        meanwhile, or where the yes cannot be stored."""
+        code = remote_code_of(model.spec.model)
+        if with_trust(model, code) != model:
+            raise bad_input(f"The code of {model.spec.name} has changed just now.", hint="Choose the model again.")
+        self._store.trust(code)
+
+    def _foreign_code(self, model: Model) -> LoadCheck | None:
+        if not model.family.trust_remote_code or model.spec.trust_remote_code:
+            return None
+        try:
+            code = remote_code_of(model.spec.model)
+        except VlmtuiError as error:
+            said = "\n\n".join(text for text in (error.message, error.detail, error.hint) if text)
+            return LoadCheck("This model's own code cannot be run", said, (_BACK,))
+        changes = self._store.changes(code)
+        changed = f"You allowed it before, but these have changed: {_names(changes)}.\n\n" if changes else ""
+        text = (
+            f"{changed}{code.model} brings Python code of its own ({_which(code)}), and does not load without it. It "
+            "runs with all your rights on this machine. Say yes only if you have read it or trust who wrote it.\n\n"
+            "The answer is remembered for this code; when it changes, you are asked again."
+        )
+        yes = LoadOption("Let it run", with_trust(model, code), True)
+        return LoadCheck("Let this model run its own code?", text, (_BACK, yes))
+
+    @staticmethod
+    def _too_big(model: Model, machine: Machine | None) -> LoadCheck | None:
+        verdict = judge(model, machine)
+        if machine is None or verdict.fit is Fit.UNKNOWN or (verdict.fit is not Fit.NO and not verdict.advice):
+            return None
+        options = [_BACK]
+        if verdict.settings:
+            options.append(LoadOption(f"Load with {verdict.advice}", with_engine_args(model, verdict.settings)))
+        options.append(LoadOption("Load it as it is", model))
+        return LoadCheck("This model is likely not to fit", verdict_text(verdict, machine), tuple(options))
+
+
+def _which(code: RemoteCode) -> str:
+    if code.files is not None:
+        count = len(code.files) - 1
+        which = f"{count} Python file{'' if count == 1 else 's'} of that folder"
+    elif code.revision is not None:
+        which = f"revision {code.revision[:12]}"
+    else:
+        which = "the revision that is downloaded next"
+    return f"{which}, and the code of {code.repository}" if code.repository else which
+
+
+def _names(names: Sequence[str]) -> str:
+    shown = ", ".join(names[:_NAMES_SHOWN])
+    return f"{shown} and {len(names) - _NAMES_SHOWN} more" if len(names) > _NAMES_SHOWN else shown

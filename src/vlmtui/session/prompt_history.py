@@ -1,0 +1,75 @@
+"""The messages typed before, across sessions."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+from vlmtui.errors import VlmtuiError
+from vlmtui.files import open_to_append
+from vlmtui.paths import private_dir
+from vlmtui.reading import read_tail
+
+KEPT_MAX = 1000
+_BYTES_MAX = 20_000_000
+
+
+class PromptHistory:
+    """Newest last. One JSON string a line, in a file readable by its owner only; a damaged line is passed over."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+        self._is_open = False
+        """Whether the last line was cut off: what follows must not become a part of it."""
+        self._entries = self._read()
+        self._place = len(self._entries)
+        self._draft = ""
+
+    def add(self, text: str) -> None:
+        """Remember a prompt that was sent. A full or read-only disk loses the memory, not the prompt."""
+        self._place = len(self._entries)
+        if not text.strip() or (self._entries and self._entries[-1] == text):
+            return
+        self._entries.append(text)
+        self._place = len(self._entries)
+        try:
+            private_dir(self._file.parent)
+            with os.fdopen(open_to_append(self._file), "w", encoding="utf-8") as file:
+                file.write(("\n" if self._is_open else "") + json.dumps(text) + "\n")
+            self._is_open = False
+        except OSError:
+            return
+
+    def older(self, current: str) -> str | None:
+        """The entry before the one shown; None at the oldest. `current` is kept as the draft when leaving it."""
+        if self._place == 0:
+            return None
+        if self._place == len(self._entries):
+            self._draft = current
+        self._place -= 1
+        return self._entries[self._place]
+
+    def newer(self) -> str | None:
+        """The entry after the one shown, at last the draft; None when the draft is shown already."""
+        if self._place >= len(self._entries):
+            return None
+        self._place += 1
+        return self._draft if self._place == len(self._entries) else self._entries[self._place]
+
+    def _read(self) -> list[str]:
+        try:
+            text = read_tail(self._file, bytes_max=_BYTES_MAX).decode("utf-8", "replace")
+        except VlmtuiError:
+            return []
+        self._is_open = bool(text) and not text.endswith("\n")
+        lines = text.splitlines()
+        entries: list[str] = []
+        for line in lines[-KEPT_MAX:]:
+            try:
+                entry = json.loads(line)
+            except (ValueError, RecursionError):
+                continue
+            if isinstance(entry, str):
+                entries.append(entry)
+        return entries

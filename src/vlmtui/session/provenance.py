@@ -1,0 +1,55 @@
+"""What an answer was made with (model, engine, sampling, prompt), as it is stored."""
+
+from __future__ import annotations
+
+import hashlib
+
+import msgspec
+
+from vlmtui.domain.engine import EngineInfo
+from vlmtui.domain.generation import GenerateRequest
+from vlmtui.domain.prompt import attachments_of
+from vlmtui.domain.sampling import Sampling
+from vlmtui.registry.match import Model
+from vlmtui.registry.schema import Family
+from vlmtui.session.generation import Answer, PromptMode
+from vlmtui.session.settings import ChatSettings
+from vlmtui.store.records import GenerationRecord
+
+
+class Generation(msgspec.Struct, frozen=True):
+    """A request with its answer, and what it was made with."""
+
+    request: GenerateRequest
+    answer: Answer
+    model: Model
+    info: EngineInfo | None = None
+    """The engine, as it said of itself."""
+    mode: PromptMode = "chat"
+    sampling: Sampling | None = None
+    """As it was set, where that is not the conversation's own; without the family's stop tokens."""
+
+    def record(self, settings: ChatSettings) -> GenerationRecord:
+        """All but the prompt's text, which the engine tells. `settings` are the conversation's."""
+        model, info, prompt = self.model, self.info, self.request.prompt
+        return GenerationRecord(
+            model=model.spec.model,
+            revision=info.revision if info else model.spec.revision,
+            family=model.spec.family,
+            record_sha256=record_sha256(model.family),
+            engine=info.engine if info else "",
+            engine_version=info.engine_version if info else "",
+            mode=self.mode,
+            sampling=self.sampling or settings.sampling,
+            seed=self.request.sampling.seed,
+            attachments=tuple(item.sha256 for item in attachments_of(prompt)),
+            engine_args=dict(info.engine_args) if info else dict(model.spec.engine_args),
+            system_prompt=settings.system_prompt,
+            request_id=self.request.request_id,
+            spec=model.spec,
+        )
+
+
+def record_sha256(family: Family) -> str:
+    """Hex digest of a family's record, by its content."""
+    return hashlib.sha256(msgspec.json.encode(family, order="deterministic")).hexdigest()

@@ -1,0 +1,26 @@
+"""Deleted conversations leave the disk, with all that was stored for them alone."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from vlmtui.paths import Paths
+from vlmtui.session.async_store import AsyncStore
+from vlmtui.session.raw_draft import draft_file
+
+if TYPE_CHECKING:
+    from vlmtui.store.records import ConversationId
+    from vlmtui.store.store import Store
+
+
+async def purge(conversations: AsyncStore, paths: Paths, *, older_than_s: float) -> list[ConversationId]:
+    """Purge what was deleted so long ago, and say which. Raises VlmtuiError as the store does."""
+    from vlmtui.store.purging import purge_deleted
+
+    def work(store: Store) -> list[ConversationId]:
+        purged = purge_deleted(store, older_than_s)
+        for conversation in purged:
+            draft_file(paths, conversation).unlink(missing_ok=True)
+        return purged
+
+    return await conversations.run(work)

@@ -1,0 +1,104 @@
+"""Answers that an engine finished while the app was closed: found, fetched, and completed in the store."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from vlmtui.domain.engine import EngineReady, LoadFailed, LoadSpec
+from vlmtui.domain.generation import EngineEvent
+from vlmtui.engine.interface import Engine, EngineHost
+from vlmtui.errors import VlmtuiError
+from vlmtui.session.async_store import AsyncStore
+from vlmtui.session.death_counts import DeathCounts
+from vlmtui.session.exchange import Exchange, exchanges_of
+from vlmtui.session.live_answers import LiveAnswers
+from vlmtui.session.persistence import Recorder
+from vlmtui.session.stored_answer import LiveConversation
+from vlmtui.store.records import StoredTurn
+
+if TYPE_CHECKING:
+    from vlmtui.store.store import Store
+
+_ANSWERS_MAX = 5
+_ANSWERED_WITHIN_S = 7 * 24 * 3600.0
+"""An older answer is not looked for: no engine keeps one so long."""
+_SETTLE_S = 2.0
+
+
+class UnfetchedAnswer(msgspec.Struct, frozen=True):
+    """An answer of which an engine or its spool has more than the store."""
+
+    turn: StoredTurn
+    title: str
+    spec: LoadSpec | None
+    """Of the running engine that keeps it."""
+    events: tuple[EngineEvent, ...] = ()
+    """What an engine that has ended wrote down of it."""
+
+
+async def interrupted_answers(store: AsyncStore) -> list[tuple[StoredTurn, str]]:
+    """The newest answers that were interrupted and can be asked for, the newest first, and the titles of their
+    conversations. Raises VlmtuiError."""
+    return await store.run(_interrupted)
+
+
+async def find_unfetched(turn: StoredTurn, title: str, host: EngineHost) -> UnfetchedAnswer | None:
+    """An interrupted answer as somebody has kept it; None where nobody has."""
+    assert turn.generation is not None
+    request_id = turn.generation.request_id
+    spec = await host.holder(request_id)
+    events = None if spec is not None else await host.kept_answer(request_id)
+    return UnfetchedAnswer(turn, title, spec, tuple(events or ())) if spec is not None or events else None
+
+
+async def fetch_answer(unfetched: UnfetchedAnswer, host: EngineHost, recorder: Recorder) -> bool:
+    """Complete an answer in the store, without a screen. False where that did not succeed."""
+    parent = unfetched.turn.parent
+    if parent is None:
+        return False
+    question = await recorder.store.run(lambda store: store.turn(parent))
+    exchange = next(exchanges_of([question, unfetched.turn]))
+    answers, conversation = LiveAnswers(recorder, DeathCounts()), LiveConversation(unfetched.turn.conversation)
+    if unfetched.events:
+        if not await answers.take_over(conversation, exchange):
+            return False
+        answers.restore(host, exchange, unfetched.events)
+        return True
+    assert unfetched.spec is not None
+    try:
+        engine = await host.open(unfetched.spec, client="app", keep_alive_s=None)
+    except VlmtuiError:
+        return False
+    try:
+        return await _loaded(engine) and await _resume(engine, answers, conversation, exchange, recorder)
+    finally:
+        await engine.close()
+
+
+async def _loaded(engine: Engine) -> bool:
+    async for event in engine.load():
+        if isinstance(event, EngineReady | LoadFailed):
+            return isinstance(event, EngineReady)
+    return True
+
+
+async def _resume(
+    engine: Engine, answers: LiveAnswers, conversation: LiveConversation, exchange: Exchange, recorder: Recorder
+) -> bool:
+    if not await answers.take_over(conversation, exchange):
+        return False
+    is_more = await answers.resume(engine, exchange)
+    await recorder.settle(_SETTLE_S)
+    return is_more
+
+
+def _interrupted(store: Store) -> list[tuple[StoredTurn, str]]:
+    since = (time.time() - _ANSWERED_WITHIN_S) * 1000
+    return [
+        (turn, store.conversation(turn.conversation).title)
+        for turn in store.interrupted(_ANSWERS_MAX)
+        if turn.generation is not None and turn.generation.request_id and (turn.ended_ms or 0) >= since
+    ]

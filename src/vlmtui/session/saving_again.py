@@ -1,0 +1,67 @@
+"""A conversation that the store has lost (its files were deleted or replaced), written again from what is shown."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from vlmtui.domain.conversation import Turn
+from vlmtui.session.exchange import Exchange
+from vlmtui.session.stored_answer import outcome_of, title_from_turn
+from vlmtui.store.records import ConversationId, GenerationRecord, Outcome, TurnId
+
+if TYPE_CHECKING:
+    from vlmtui.store.store import Store
+
+
+class PastExchange(msgspec.Struct, frozen=True):
+    """A message and its answer as they are shown; no outcome: it was never answered."""
+
+    user: Turn
+    text: str
+    tokens: int
+    record: GenerationRecord
+    outcome: Outcome | None
+    left_out: bool
+
+
+class SavedAgain(msgspec.Struct, frozen=True):
+    """The new conversation, and the ids of each message and its answer."""
+
+    conversation: ConversationId
+    turns: tuple[tuple[TurnId, TurnId | None], ...]
+
+
+def past_of(exchanges: Iterable[Exchange], model: str) -> tuple[PastExchange, ...]:
+    """Copies, for the store's thread to look at."""
+    return tuple(
+        PastExchange(
+            exchange.user,
+            exchange.answer.text,
+            exchange.answer.tokens,
+            exchange.record or GenerationRecord(model=model),
+            outcome_of(exchange.answer) if exchange.answer_id is not None else None,
+            exchange.is_left_out,
+        )
+        for exchange in exchanges
+    )
+
+
+def write_past(store: Store, past: Sequence[PastExchange], model: str) -> SavedAgain:
+    """Store the exchanges (at least one) as a new conversation, all of them or nothing."""
+    with store.together():
+        conversation = store.new_conversation(title=title_from_turn(past[0].user), model=model)
+        parent: TurnId | None = None
+        turns: list[tuple[TurnId, TurnId | None]] = []
+        for one in past:
+            parent = user = store.add_turn(conversation, parent, one.user)
+            if one.left_out:
+                store.leave_out(user, True)
+            answer: TurnId | None = None
+            if one.outcome is not None:
+                parent = answer = store.begin_answer(user, one.record)
+                store.end_answer(answer, one.text, one.outcome, tokens=one.tokens)
+            turns.append((user, answer))
+        return SavedAgain(conversation, tuple(turns))

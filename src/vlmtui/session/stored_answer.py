@@ -1,0 +1,210 @@
+"""An answer on its way into the store: how much of it is written, and each write as one transaction.
+
+What is written is copied from what changes first: the store's thread looks at the copy.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from vlmtui.domain.conversation import Turn
+from vlmtui.domain.generation import Cancelled, Failed, Finished
+from vlmtui.session.branch import Branch
+from vlmtui.session.exchange import Exchange, Siblings
+from vlmtui.session.generation import Answer
+from vlmtui.store.records import ConversationId, EndState, GenerationRecord, Outcome, Statistics, StoredDraft, TurnId
+from vlmtui.text import one_line
+
+if TYPE_CHECKING:
+    from vlmtui.store.store import Store
+
+TITLE_MAX = 60
+
+
+@dataclass(eq=False, slots=True)
+class LiveConversation:
+    """A conversation of this process; in the store once it has an id."""
+
+    id: ConversationId | None = None
+    model: str = ""
+    """What the user calls the model that was asked last."""
+    branch: Branch | None = None
+    """What is shown of it, for the store to have again where that has lost it."""
+
+
+@dataclass(eq=False, slots=True)
+class PendingAnswer:
+    """An answer with the user's turn above it, and how much of it is stored."""
+
+    conversation: LiveConversation
+    exchange: Exchange
+    answer: Answer
+    record: GenerationRecord
+    id: TurnId | None = None
+    pieces: int = 0
+    """How many of the answer's pieces are stored."""
+    has_prompt: bool = False
+    is_over: bool = False
+    was_gone: bool = False
+    """It was stored before, and the store has lost it."""
+    is_parentless: bool = False
+    """The turn above it is not in the store any more: this one begins a conversation."""
+
+    def note_gone(self, *, is_parentless: bool) -> None:
+        """Nothing of it is in the store any more."""
+        self.id, self.pieces, self.has_prompt = None, 0, False
+        self.was_gone, self.is_parentless = True, is_parentless
+        self.exchange.note_gone()
+
+    @property
+    def is_dirty(self) -> bool:
+        """Whether there is something to store."""
+        answer = self.answer
+        return not self.is_over and (
+            self.id is None
+            or answer.outcome is not None
+            or len(answer.pieces) > self.pieces
+            or (answer.prompt is not None and not self.has_prompt)
+        )
+
+
+class AnswerWrite(msgspec.Struct, frozen=True):
+    """A pending answer as it was when its writing began."""
+
+    conversation: ConversationId | None
+    model: str
+    parent: TurnId | None
+    user_id: TurnId | None
+    user: Turn
+    left_out: bool
+    answer_id: TurnId | None
+    record: GenerationRecord
+    record_is_new: bool
+    pieces: int
+    text: str
+    tokens: int
+    outcome: Outcome | None
+    keeps_draft: bool = False
+    """What is stored as a draft is not this message, but what was written after it."""
+
+    def write_to(self, store: Store) -> WriteResult:
+        """One transaction: all of it, or nothing."""
+        with store.together():
+            title = title_from_turn(self.user)
+            conversation = self.conversation or store.new_conversation(title=title, model=self.model)
+            user, answer = self.user_id, self.answer_id
+            if user is None:
+                user = store.add_turn(conversation, self.parent, self.user)
+                if self.left_out:
+                    store.leave_out(user, True)
+                if not self.keeps_draft:
+                    store.save_draft(conversation, StoredDraft())
+            if answer is None:
+                self._name(store, conversation, title)
+                answer = store.begin_answer(user, self.record)
+            elif self.record_is_new:
+                store.set_generation(answer, self.record)
+            if self.outcome is not None:
+                store.end_answer(answer, self.text, self.outcome, tokens=self.tokens)
+            elif self.pieces:
+                store.append_answer(answer, self.text, self.tokens)
+            if self.answer_id is not None:
+                return WriteResult(conversation, user, answer)
+            message, reply = store.turn(user), store.turn(answer)
+            return WriteResult(
+                conversation,
+                user,
+                answer,
+                Siblings(message.position, message.siblings),
+                Siblings(reply.position, reply.siblings),
+            )
+
+    def _name(self, store: Store, conversation: ConversationId, title: str) -> None:
+        """A conversation that was only a draft has no title yet; the model may be another one now."""
+        found = store.conversation(conversation)
+        if not found.title:
+            store.rename(conversation, title)
+        if self.model and found.model != self.model:
+            store.set_model(conversation, self.model)
+
+
+class WriteResult(msgspec.Struct, frozen=True):
+    """The ids that the store has given, and the siblings where they may be others than before."""
+
+    conversation: ConversationId
+    user: TurnId
+    answer: TurnId
+    user_siblings: Siblings | None = None
+    answer_siblings: Siblings | None = None
+
+
+def title_from_turn(turn: Turn) -> str:
+    """The first words of a message, in one line; of one without words the names of its attachments."""
+    text = " ".join(map(one_line, turn.text.split())) or ", ".join(one_line(item.name) for item in turn.attachments)
+    return text if len(text) <= TITLE_MAX else text[: TITLE_MAX - 1].rstrip() + "…"
+
+
+def write_draft(
+    store: Store, *, conversation: ConversationId | None, model: str, draft: StoredDraft
+) -> ConversationId | None:
+    """Store a draft, an empty one by deleting it. Returns the conversation that has it; None where none is needed."""
+    is_empty = not draft.text and not draft.attachments
+    with store.together():
+        if conversation is None:
+            if is_empty:
+                return None
+            conversation = store.new_conversation(model=model)
+        elif is_empty and store.conversation(conversation).leaf is None:
+            store.purge(conversation)
+            return None
+        store.save_draft(conversation, draft)
+    return conversation
+
+
+def write_of(pending: PendingAnswer) -> AnswerWrite:
+    """What is to be written of a pending answer now."""
+    answer, exchange, above = pending.answer, pending.exchange, pending.exchange.above
+    record = pending.record
+    record_is_new = answer.prompt is not None and not pending.has_prompt
+    if record_is_new and answer.prompt is not None:
+        record = msgspec.structs.replace(record, prompt=answer.prompt.prompt)
+    return AnswerWrite(
+        conversation=pending.conversation.id,
+        model=pending.conversation.model,
+        parent=None if above is None or pending.is_parentless else above.answer_id or above.user_id,
+        user_id=exchange.user_id,
+        user=exchange.user,
+        left_out=exchange.is_left_out,
+        answer_id=pending.id,
+        record=record,
+        record_is_new=record_is_new,
+        pieces=len(answer.pieces),
+        text=answer.text,
+        tokens=answer.tokens,
+        outcome=outcome_of(answer),
+        keeps_draft=pending.was_gone,
+    )
+
+
+def outcome_of(answer: Answer) -> Outcome | None:
+    """How it ended, for the store."""
+    state: EndState
+    match answer.outcome:
+        case None:
+            return None
+        case Finished():
+            state = "complete"
+        case Cancelled():
+            state = "stopped"
+        case Failed():
+            state = "failed"
+    statistics = Statistics(usage=answer.usage)
+    if isinstance(answer.outcome, Finished):
+        ended = answer.outcome
+        statistics = msgspec.structs.replace(statistics, finish_reason=ended.finish_reason, stop=ended.stop)
+    if answer.timings is not None:
+        statistics = msgspec.structs.replace(statistics, timings=answer.timings)
+    return Outcome(state=state, statistics=statistics, failure=answer.failure)

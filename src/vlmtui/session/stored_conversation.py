@@ -1,0 +1,57 @@
+"""Reading a stored conversation, to go on with it. Runs on the store's thread."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from vlmtui.domain.sampling import Sampling
+from vlmtui.session.branch import Branch
+from vlmtui.session.exchange import exchanges_of
+from vlmtui.session.settings import ChatSettings
+from vlmtui.store.records import ConversationId, StoredDraft, StoredTurn
+
+if TYPE_CHECKING:
+    from vlmtui.store.store import Store
+
+WINDOW = 40
+"""Turns that are read with all that is known of them."""
+
+
+class LoadedConversation(msgspec.Struct, frozen=True):
+    """A conversation to go on with."""
+
+    model: str
+    branch: Branch
+    draft: StoredDraft
+    settings: ChatSettings | None
+    """Of its newest answer; None where nothing is known."""
+
+
+def load_conversation(store: Store, *, conversation: ConversationId) -> LoadedConversation:
+    """Read the branch that is shown, the draft and the settings. Raises VlmtuiError where there is none of that id."""
+    found = store.conversation(conversation)
+    newest = store.turns(conversation, limit=WINDOW)
+    above = store.above(newest[0].id) if newest else []
+    if newest and newest[0].role == "assistant" and above:
+        # A question stays with its answer.
+        newest = [above.pop(), *newest]
+    older = list(exchanges_of(above))
+    return LoadedConversation(
+        model=found.model,
+        branch=Branch(older, exchanges_of(newest, older[-1] if older else None)),
+        draft=store.draft(conversation),
+        settings=_settings([*above, *newest]),
+    )
+
+
+def _settings(turns: Sequence[StoredTurn]) -> ChatSettings | None:
+    """Those of the newest answer; of an imported conversation, what stands in it."""
+    for turn in reversed(turns):
+        if turn.generation is not None and turn.generation.mode == "chat":
+            return ChatSettings(turn.generation.system_prompt, turn.generation.sampling)
+        if turn.role == "system":
+            return ChatSettings(turn.text, Sampling())
+    return None

@@ -1,0 +1,79 @@
+"""Deleted conversations leave the disk after a while, and with them the media that nothing else needs."""
+
+from __future__ import annotations
+
+import logging
+import time
+from pathlib import Path
+
+from vlmtui.errors import VlmtuiError
+from vlmtui.media.content_store import freed_folder, freed_marker, remove_copies
+from vlmtui.paths import private_dir
+from vlmtui.store.records import ConversationId
+from vlmtui.store.store import Store
+
+_LOG = logging.getLogger(__name__)
+_DAY_S = 86_400.0
+
+
+def purge_deleted(store: Store, older_than_s: float, *, media_wait_s: float = _DAY_S) -> list[ConversationId]:
+    """Purge the conversations that were deleted so long ago, and say which. One that was written to since then stays,
+    and one whose answer still runs in another process. One that cannot be purged now does not keep the others.
+
+    The media that only they needed wait `media_wait_s` more, because someone may just be attaching the same file; they
+    are removed by a later call. Media that nothing ever needed, or that were lost sight of when a damaged database was
+    set aside, are left alone. Raises VlmtuiError where the database cannot be read.
+    """
+    purged: list[ConversationId] = []
+    for found in store.deleted():
+        try:
+            if _purge(store, found.id, older_than_s):
+                purged.append(found.id)
+        except VlmtuiError as error:
+            _LOG.warning("the deleted conversation %s stays for now: %s", found.id, error)
+    _remove_freed_media(store, media_wait_s)
+    return purged
+
+
+def _purge(store: Store, conversation: ConversationId, older_than_s: float) -> bool:
+    with store.database.writing() as now:
+        found = store.conversation(conversation)
+        if found.deleted_ms is None or store.is_answering(conversation):
+            return False
+        saved = store.database.row("SELECT saved_ms FROM drafts WHERE conversation = ?", (conversation,))
+        last = max(found.deleted_ms, found.updated_ms, saved[0] if saved else 0)
+        if now - last < older_than_s * 1000:
+            return False
+        for sha256 in _media(store, conversation):
+            # Before the commit: a file with a marker that is needed after all costs nothing.
+            private_dir(freed_folder(store.media))
+            freed_marker(store.media, sha256).touch(mode=0o600)
+        store.purge(conversation)
+    return True
+
+
+def _media(store: Store, conversation: ConversationId) -> list[str]:
+    """The hashes of what its turns and its draft need."""
+    sql = """
+        SELECT DISTINCT m.sha256 FROM media_references AS m LEFT JOIN turns AS t ON t.id = m.turn
+        WHERE t.conversation = ?1 OR m.draft = ?1
+    """
+    return [row[0] for row in store.database.rows(sql, (conversation,))]
+
+
+def _remove_freed_media(store: Store, wait_s: float) -> None:
+    folder = freed_folder(store.media)
+    for marker in sorted(folder.glob("*")) if folder.is_dir() else ():
+        try:
+            _remove_if_free(store, marker, wait_s)
+        except (VlmtuiError, OSError) as error:
+            _LOG.warning("the stored file %s stays for now: %s", marker.name, error)
+
+
+def _remove_if_free(store: Store, marker: Path, wait_s: float) -> None:
+    with store.database.writing():  # no process can begin to need it meanwhile
+        if time.time() - marker.stat().st_mtime < wait_s:
+            return
+        if store.database.row("SELECT 1 FROM media_references WHERE sha256 = ?", (marker.name,)) is None:
+            remove_copies(store.media, marker.name, unless=lambda: time.time() - marker.stat().st_mtime < wait_s)
+        marker.unlink()

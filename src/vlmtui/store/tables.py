@@ -1,0 +1,181 @@
+"""What the columns of each table are. A field of a struct in `records` is a column of the same name; reading, writing,
+export, import and recovery take the columns from here, and a test holds them against the schema."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cached_property
+from typing import Any, Literal, NamedTuple
+
+import msgspec
+import msgspec.inspect
+
+from vlmtui.domain.conversation import Part
+from vlmtui.domain.former_fields import with_todays_fields
+from vlmtui.store.database import Row, Value
+from vlmtui.store.json_text import from_json_text, storable, to_json_text
+from vlmtui.store.records import ConversationRecord, Milliseconds, StoredComparison, StoredDraft, StoredTurn
+
+Fields = dict[str, Any]
+"""A row's values by the names of its fields."""
+
+
+class Column(NamedTuple):
+    """One column of a table."""
+
+    name: str
+    """In the database, and in a document's JSON."""
+    field: str
+    """In the struct."""
+    type: Any
+    """Of the field."""
+    default: Any
+    """Of the field: what a damaged value is read as."""
+    kind: Literal["integer", "boolean", "text", "json"]
+    is_nullable: bool
+    least: int
+    most: int
+    """The bounds of an integer."""
+
+    @property
+    def sql_type(self) -> str:
+        return "INTEGER" if self.kind in ("integer", "boolean") else "TEXT"
+
+    def decode(self, value: Value) -> object:
+        """The field's value."""
+        match self.kind:
+            case "json":
+                text = None if value is None else with_todays_fields(str(value).encode(errors="surrogatepass"))
+                return from_json_text(text, self.type, otherwise=self.default)
+            case "boolean":
+                return bool(value)
+            case "integer":
+                return value if value is None else self._bounded(value)
+            case "text":
+                return value if value is None or isinstance(value, str) else str(value)
+
+    def _bounded(self, value: Value) -> int:
+        """Whatever stands there, one odd row must not make the others unusable."""
+        return min(max(value, self.least), self.most) if isinstance(value, int) else max(0, self.least)
+
+    def encode(self, value: object) -> Value:
+        """What the database holds of the field's value."""
+        if value is None:
+            return None
+        match self.kind:
+            case "json":
+                return to_json_text(value)
+            case "text":
+                return storable(str(value))
+            case "integer" | "boolean":
+                assert isinstance(value, int)
+                return int(value)
+
+    def checked(self, value: Value) -> Value:
+        """`value`, as a damaged database gave it; of a number out of bounds the nearest that is not. Raises
+        ValidationError where its type is not the column's."""
+        if self.kind == "integer" and isinstance(value, int):
+            return self._bounded(value)
+        stored: Any = {"json": str, "boolean": int, "integer": int}.get(self.kind, self.type)
+        found: Value = msgspec.convert(value, stored | None if self.is_nullable else stored)
+        return found
+
+
+def _column(name: str, field: str, kind: Any, default: Any = None) -> Column:
+    info = msgspec.inspect.type_info(kind)
+    found = info.types if isinstance(info, msgspec.inspect.UnionType) else (info,)
+    types = [one for one in found if not isinstance(one, msgspec.inspect.NoneType)]
+    least, most = -(2**63), 2**63 - 1
+    match types[0] if len(types) == 1 else None:
+        case msgspec.inspect.BoolType():
+            stored: Literal["integer", "boolean", "text", "json"] = "boolean"
+        case msgspec.inspect.IntType(ge=ge, le=le):
+            stored = "integer"
+            least, most = least if ge is None else ge, most if le is None else le
+        case msgspec.inspect.StrType() | msgspec.inspect.LiteralType():
+            stored = "text"
+        case _:
+            stored = "json"
+    return Column(name, field, kind, default, stored, len(types) < len(found), least, most)
+
+
+def _default(field: msgspec.structs.FieldInfo) -> object:
+    """None where the field has to be given."""
+    if field.default_factory is not msgspec.NODEFAULT:
+        return field.default_factory()
+    return None if field.required else field.default
+
+
+class Table:
+    """A table, by the struct whose fields its columns are.
+
+    Args:
+        name: in the database.
+        struct: the struct of a row.
+        own: columns that are no field of it, with their types.
+        computed: fields that are no column of it.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        struct: type[msgspec.Struct],
+        *,
+        own: Mapping[str, Any] | None = None,
+        computed: tuple[str, ...] = (),
+    ) -> None:
+        self.name = name
+        self._struct, self._own, self._computed = struct, own or {}, computed
+
+    @cached_property
+    def columns(self) -> tuple[Column, ...]:
+        of_struct = (
+            _column(one.encode_name, one.name, one.type, _default(one))
+            for one in msgspec.structs.fields(self._struct)
+            if one.name not in self._computed
+        )
+        return (*of_struct, *(_column(name, name, kind) for name, kind in self._own.items()))
+
+    @cached_property
+    def names(self) -> str:
+        """The columns for an SQL statement."""
+        return ", ".join(column.name for column in self.columns)
+
+    def select(self, alias: str, *, without: str = "") -> str:
+        """The columns for a SELECT; the column `without` is not read."""
+        return ", ".join("NULL" if column.name == without else f"{alias}.{column.name}" for column in self.columns)
+
+    def decode(self, row: Row) -> Fields:
+        """The fields of a row that `select` has read; further values of the row are left alone."""
+        return {column.field: column.decode(value) for column, value in zip(self.columns, row, strict=False)}
+
+    def encode(self, fields: Mapping[str, object]) -> dict[str, Value]:
+        """The columns' values of the fields that are given."""
+        return {column.name: column.encode(fields[column.field]) for column in self.columns if column.field in fields}
+
+    def filled(self, known: Mapping[str, Value]) -> dict[str, Any]:
+        """A row's columns, those that are not known with their defaults."""
+        return {column.name: known.get(column.name, column.encode(column.default)) for column in self.columns}
+
+    def checked(self, row: Row) -> dict[str, Any]:
+        """The columns of a row of a damaged database. Raises ValidationError where one has a wrong type."""
+        pairs = zip(self.columns, row, strict=True)
+        return {column.name: column.checked(value) for column, value in pairs}
+
+
+CONVERSATIONS = Table(
+    "conversations", ConversationRecord, own={"number": int, "active_root": int | None}, computed=("length",)
+)
+TURNS = Table(
+    "turns",
+    StoredTurn,
+    own={"writer": str | None, "text": str, "parts": tuple[Part, ...] | None},
+    computed=("parts", "position", "siblings"),
+)
+DRAFTS = Table("drafts", StoredDraft, own={"conversation": str, "saved_ms": Milliseconds})
+COMPARISONS = Table("comparisons", StoredComparison)
+MEDIA_REFERENCES = Table(
+    "media_references", msgspec.Struct, own={"sha256": str, "turn": int | None, "draft": str | None}
+)
+TABLES = (CONVERSATIONS, TURNS, DRAFTS, COMPARISONS, MEDIA_REFERENCES)
+"""In an order in which rows can be inserted."""

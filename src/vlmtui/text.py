@@ -1,0 +1,53 @@
+"""Text for people: hostile text made fit for a screen, a page or a terminal (only here), and sizes in words."""
+
+from __future__ import annotations
+
+import unicodedata
+
+_BIDI = {0x061C, 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A)}
+_INVISIBLE = {0xFEFF, 0x200B, 0x2060}
+_SPACE = {"\n": "↵", "\t": "⇥", "\r": "␍"}
+
+
+def visible(text: str, *, keep: str = "\n\t") -> str:
+    """`text` with every control character, escape, bidi mark and lone surrogate made visible; those in `keep` stay.
+
+    Escape becomes `␛`, other C0 controls their Unicode picture, everything else `<U+XXXX>`.
+    """
+    if text.isascii() and text.isprintable():
+        return text
+    return "".join(char if char in keep else _shown(char) for char in text)
+
+
+def one_line(text: str) -> str:
+    """`visible`, line breaks and tabs included: for file names, titles and log lines."""
+    return visible(text, keep="")
+
+
+def _shown(char: str) -> str:
+    code = ord(char)
+    if code < 0x20:
+        return chr(0x2400 + code)
+    if code == 0x7F:
+        return "\u2421"
+    if code in _BIDI or code in _INVISIBLE or unicodedata.category(char) in ("Cc", "Cs", "Zl", "Zp"):
+        return f"<U+{code:04X}>"
+    return char
+
+
+def quoted(text: str, *, longest: int = 60) -> str:
+    """`text` in quotation marks on one line, its line breaks as ↵, cut in the middle where it is longer."""
+    if len(text) > longest:
+        half = (longest - 1) // 2
+        text = f"{text[:half]}…{text[-half:]}"
+    return "“" + one_line("".join(_SPACE.get(char, char) for char in text)) + "”"
+
+
+def human_bytes(count: int) -> str:
+    """`340 kB`, `1.2 GB`: powers of 1000, as file managers and camera makers count."""
+    size = float(count)
+    for unit in ("bytes", "kB", "MB"):
+        if size < 999.5:
+            return f"{size:.0f} {unit}" if unit in ("bytes", "kB") or size >= 10 else f"{size:.1f} {unit}"
+        size /= 1000
+    return f"{size:.1f} GB"

@@ -1,0 +1,145 @@
+"""What can be done with attachments: file browser, viewer, frames of a video."""
+
+from __future__ import annotations
+
+from vlmtui.ui.actions.action import Action, FixedKey, Scope
+
+BROWSER = Scope(
+    "browser",
+    "In the file browser",
+    modal=True,
+    types=True,
+    actions=(
+        Action("browser.choose", "Open", "Open the folder, or attach.", "enter", priority=True),
+        Action(
+            "browser.mark",
+            "Mark",
+            "Mark the file, to take several; so does Space.",
+            "ctrl+t,ctrl+space,ctrl+@",
+            priority=True,
+        ),
+        Action(
+            "browser.mark_all", "Mark all", "Mark every file that is shown, or none of them.", "ctrl+a", priority=True
+        ),
+        Action("browser.sort", "Order", "Order by name, newest first, or largest first.", "ctrl+s", priority=True),
+        Action(
+            "browser.media", "Kind", "Show images and videos, only images, or only videos.", "ctrl+k", priority=True
+        ),
+        Action("browser.hidden", "Hidden", "Show hidden files and folders, or hide them.", "ctrl+d", priority=True),
+        Action(
+            "browser.recent",
+            "Recent folders",
+            "Show the folders that files were attached from.",
+            "ctrl+r",
+            priority=True,
+        ),
+        Action("browser.complete", "Complete", "Complete a path that is being typed.", "tab", priority=True),
+        Action(
+            "browser.leave", "Cancel", "Clear the filter, leave the recent folders, or cancel.", "escape", priority=True
+        ),
+        Action("browser.up", "Up", "The file above.", "up", run="move('up')", priority=True, moves=True),
+        Action("browser.down", "Down", "The file below.", "down", run="move('down')", priority=True, moves=True),
+        Action(
+            "browser.page_up", "A page up", "A page up.", "pageup", run="move('page_up')", priority=True, moves=True
+        ),
+        Action(
+            "browser.page_down",
+            "A page down",
+            "A page down.",
+            "pagedown",
+            run="move('page_down')",
+            priority=True,
+            moves=True,
+        ),
+        Action(
+            "browser.first",
+            "First",
+            "The first file; so does Home without a filter.",
+            "ctrl+home",
+            run="move('first')",
+            priority=True,
+            moves=True,
+        ),
+        Action(
+            "browser.last",
+            "Last",
+            "The last file; so does End without a filter.",
+            "ctrl+end",
+            run="move('last')",
+            priority=True,
+            moves=True,
+        ),
+    ),
+    fixed=(
+        FixedKey("space", "Mark the file, where no filter is written."),
+        FixedKey("← ⌫", "The folder above, where no filter is written."),
+        FixedKey("~ /", "Begin a path."),
+    ),
+)
+
+VIEWER = Scope(
+    "viewer",
+    "In the viewer",
+    modal=True,
+    actions=(
+        Action("viewer.close", "Close", "Back to the conversation.", "escape,q", footer=True),
+        Action("viewer.next", "Next", "The next attachment.", "right,n", run="turn(1)", footer=True),
+        Action("viewer.previous", "Previous", "The previous attachment.", "left,p", run="turn(-1)", footer=True),
+        Action("viewer.next_frame", "Frame on", "The video's next frame.", "full_stop", run="step(1)", footer=True),
+        Action(
+            "viewer.previous_frame", "Frame back", "The video's previous frame.", "comma", run="step(-1)", footer=True
+        ),
+        Action("viewer.zoom_in", "Larger", "Enlarge.", "plus,equals_sign", run="zoom(1)", footer=True),
+        Action("viewer.zoom_out", "Smaller", "Make smaller.", "minus", run="zoom(-1)", footer=True),
+        Action("viewer.zoom_reset", "Whole", "Show the whole picture.", "0", run="reset", footer=True),
+        Action(
+            "viewer.pan_left",
+            "Move left",
+            "Move left in an enlarged picture.",
+            "shift+left,h",
+            run="pan(-1, 0)",
+            moves=True,
+        ),
+        Action(
+            "viewer.pan_down",
+            "Move down",
+            "Move down in an enlarged picture.",
+            "shift+down,j",
+            run="pan(0, 1)",
+            moves=True,
+        ),
+        Action(
+            "viewer.pan_up", "Move up", "Move up in an enlarged picture.", "shift+up,k", run="pan(0, -1)", moves=True
+        ),
+        Action(
+            "viewer.pan_right",
+            "Move right",
+            "Move right in an enlarged picture.",
+            "shift+right,l",
+            run="pan(1, 0)",
+            moves=True,
+        ),
+        Action("viewer.facts", "Facts", "Show or hide the facts.", "i", footer=True),
+        Action("viewer.facts_up", "Facts up", "Scroll the facts up.", "up", run="scroll_facts(-1)", moves=True),
+        Action("viewer.facts_down", "Facts down", "Scroll the facts down.", "down", run="scroll_facts(1)", moves=True),
+    ),
+)
+
+FRAME_PICKER = Scope(
+    "frame_picker",
+    "Choosing the frames of a video",
+    modal=True,
+    types=True,
+    actions=(
+        Action("frame_picker.save", "Save", "Send these frames.", "enter,ctrl+s", footer=True, priority=True),
+        Action("frame_picker.cancel", "Cancel", "Change nothing.", "escape", footer=True, priority=True),
+        Action("frame_picker.up", "Scroll up", "Scroll the frames up.", "pageup", run="scroll('up')", moves=True),
+        Action(
+            "frame_picker.down", "Scroll down", "Scroll the frames down.", "pagedown", run="scroll('down')", moves=True
+        ),
+    ),
+    fixed=(
+        FixedKey("tab", "The next field."),
+        FixedKey("space", "Choose how frames are sampled."),
+    ),
+)

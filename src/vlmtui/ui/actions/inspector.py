@@ -1,0 +1,77 @@
+"""What can be done in the inspector."""
+
+from __future__ import annotations
+
+from vlmtui.ui.actions.action import Action, Scope
+
+INSPECTOR = Scope(
+    "inspector",
+    "In the inspector",
+    actions=(
+        Action("inspector.close", "Back", "Back to the screen below.", "escape,f12,q", footer=True),
+        Action("inspector.next", "Next part", "The next part.", "tab,right_square_bracket", run="turn(1)", footer=True),
+        Action(
+            "inspector.previous", "Previous part", "The previous part.", "shift+tab,left_square_bracket", run="turn(-1)"
+        ),
+        Action("inspector.prompt", "Prompt", "The prompt as the model was given it.", "1", run="show('prompt')"),
+        Action("inspector.tokens", "Tokens", "Every token of the prompt with its id.", "2", run="show('tokens')"),
+        Action("inspector.media", "Media", "Each image and video as it was processed.", "3", run="show('media')"),
+        Action("inspector.template", "Template", "The chat template.", "4", run="show('template')"),
+        Action("inspector.request", "Request", "The request and its sampling.", "5", run="show('request')"),
+        Action("inspector.answer", "Answer", "The answer's tokens and their probabilities.", "6", run="show('answer')"),
+        Action("inspector.copy", "Copy", "Copy this part to your clipboard.", "y", footer=True),
+        Action("inspector.save", "Save", "Save this part as a file in the folder you are in.", "s", footer=True),
+        Action(
+            "inspector.logprobs",
+            "Probabilities",
+            "Ask the same again, and see how likely each token was.",
+            "l",
+            footer=True,
+        ),
+        Action(
+            "inspector.render_again",
+            "Render again",
+            "Render the prompt again with the loaded model.",
+            "r",
+            run="again",
+            footer=True,
+        ),
+    ),
+)
+
+TOKEN_TABLE = Scope(
+    "token_table",
+    "In the list of tokens",
+    within="inspector",
+    actions=(
+        Action("token_table.up", "Up", "The token before.", "up,k", run="move(-1)", moves=True),
+        Action("token_table.down", "Down", "The next token.", "down,j", run="move(1)", moves=True),
+        Action("token_table.page_up", "A page up", "A page up.", "pageup", run="page(-1)", moves=True),
+        Action("token_table.page_down", "A page down", "A page down.", "pagedown", run="page(1)", moves=True),
+        Action("token_table.first", "First", "The first token.", "home", moves=True),
+        Action("token_table.last", "Last", "The last token.", "end", moves=True),
+        Action("token_table.unfold", "Unfold", "Unfold an image, or fold it.", "enter,space"),
+    ),
+)
+
+LOGPROB_TEXT = Scope(
+    "logprob_text",
+    "In the answer's tokens",
+    within="inspector",
+    actions=(
+        Action("logprob_text.left", "Left", "The token before.", "left,h", run="move(-1)", moves=True),
+        Action("logprob_text.right", "Right", "The next token.", "right", run="move(1)", moves=True),
+        Action("logprob_text.up", "Up", "The row above.", "up,k", run="row(-1)", moves=True),
+        Action("logprob_text.down", "Down", "The row below.", "down,j", run="row(1)", moves=True),
+        Action("logprob_text.first", "First", "The first token.", "home", run="to(0)", moves=True),
+        Action("logprob_text.last", "Last", "The last token.", "end", run="to(-1)", moves=True),
+        Action("logprob_text.next_unlikely", "Next unlikely", "The next unlikely token.", "n", run="unlikely(1)"),
+        Action(
+            "logprob_text.previous_unlikely",
+            "Previous unlikely",
+            "The previous unlikely token.",
+            "p",
+            run="unlikely(-1)",
+        ),
+    ),
+)

@@ -1,0 +1,81 @@
+"""What can be done while a model is chosen and loaded."""
+
+from __future__ import annotations
+
+from vlmtui.ui.actions.action import Action, FixedKey, Scope
+
+MODEL_LIST = Scope(
+    "model_list",
+    "In the list of models",
+    types=True,
+    actions=(
+        Action("model_list.back", "Back", "Clear the filter, or go back to the chat.", "escape", footer=True),
+        Action("model_list.up", "Up", "The model above.", "up", run="move('up')", moves=True),
+        Action("model_list.down", "Down", "The model below.", "down", run="move('down')", moves=True),
+        Action("model_list.page_up", "A page up", "A page up.", "pageup", run="move('page_up')", moves=True),
+        Action("model_list.page_down", "A page down", "A page down.", "pagedown", run="move('page_down')", moves=True),
+        Action("model_list.first", "First", "The first model.", "ctrl+home", run="move('first')", moves=True),
+        Action("model_list.last", "Last", "The last model.", "ctrl+end", run="move('last')", moves=True),
+    ),
+)
+
+MODEL_FILTER = Scope(
+    "model_filter",
+    "Filtering models",
+    within="model_list",
+    types=True,
+    actions=(Action("model_filter.load", "Load", "Load the highlighted model.", "enter", run="submit", footer=True),),
+)
+
+LOADING = Scope(
+    "loading",
+    "While a model loads",
+    actions=(
+        Action("loading.retry", "Retry", "Load the same model again.", "r", footer=True),
+        Action("loading.abort", "Abort", "End the load and go back to the models.", "escape", footer=True),
+        Action("loading.back", "Back", "Go back to the models.", "escape", footer=True),
+        Action(
+            "loading.log",
+            "Full log",
+            "Give the log the whole screen, or take it back.",
+            "l",
+            run="full_log",
+            footer=True,
+        ),
+    ),
+)
+
+LOG = Scope(
+    "log",
+    "In the engine log",
+    actions=(
+        Action("log.close", "Back", "Close the log.", "escape,f4,q", footer=True),
+        Action("log.follow", "End", "Go to the newest line and follow.", "end,G", footer=True),
+        Action("log.oldest", "Top", "Go to the oldest line that is kept.", "home,g", footer=True),
+        Action("log.copy", "Copy", "Copy all lines to your clipboard.", "y", footer=True),
+    ),
+)
+
+BEFORE_LOAD = Scope(
+    "before_load",
+    "Before a model is loaded",
+    modal=True,
+    actions=(Action("before_load.back", "Back", "Load nothing.", "escape", footer=True),),
+    fixed=(
+        FixedKey("↑ ↓", "The option above or below."),
+        FixedKey("enter", "Choose this option."),
+    ),
+)
+
+ENGINE_OFFER = Scope(
+    "engine_offer",
+    "Installing an engine",
+    modal=True,
+    actions=(
+        Action("engine_offer.back", "Back", "Stop the installation, or go back without one.", "escape", footer=True),
+    ),
+    fixed=(
+        FixedKey("↑ ↓", "The option above or below."),
+        FixedKey("enter", "Choose this option."),
+    ),
+)

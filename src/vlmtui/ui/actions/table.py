@@ -1,0 +1,64 @@
+"""All scopes together, and what is derived from them."""
+
+from __future__ import annotations
+
+from textual.binding import BindingType
+
+from vlmtui.ui.actions.action import Action, Scope
+from vlmtui.ui.actions.app import APP
+from vlmtui.ui.actions.attachments import BROWSER, FRAME_PICKER, VIEWER
+from vlmtui.ui.actions.chat import CHAT, COMPOSER
+from vlmtui.ui.actions.compare import ANSWER_TILE, ANSWERS, COMPARISON, FAN_FORM, STORED_COMPARISON
+from vlmtui.ui.actions.conversations import (
+    CONVERSATION_LIST,
+    CONVERSATION_ROWS,
+    CONVERSATION_SEARCH,
+    CONVERSATION_TITLE,
+)
+from vlmtui.ui.actions.dialogs import CHOICE, CONFIRM, HELP_SCREEN, NAME, SETTINGS_FORM
+from vlmtui.ui.actions.inspector import INSPECTOR, LOGPROB_TEXT, TOKEN_TABLE
+from vlmtui.ui.actions.models import BEFORE_LOAD, ENGINE_OFFER, LOADING, LOG, MODEL_FILTER, MODEL_LIST
+
+_ALL: tuple[Scope, ...] = (
+    CHAT,
+    COMPOSER,
+    APP,
+    BROWSER,
+    VIEWER,
+    FRAME_PICKER,
+    COMPARISON,
+    STORED_COMPARISON,
+    FAN_FORM,
+    ANSWERS,
+    ANSWER_TILE,
+    INSPECTOR,
+    TOKEN_TABLE,
+    LOGPROB_TEXT,
+    CONVERSATION_LIST,
+    CONVERSATION_SEARCH,
+    CONVERSATION_TITLE,
+    CONVERSATION_ROWS,
+    MODEL_LIST,
+    MODEL_FILTER,
+    BEFORE_LOAD,
+    ENGINE_OFFER,
+    LOADING,
+    LOG,
+    SETTINGS_FORM,
+    CONFIRM,
+    CHOICE,
+    NAME,
+    HELP_SCREEN,
+)
+
+SCOPES: dict[str, Scope] = {scope.name: scope for scope in _ALL}
+"""Every screen and widget that has actions, by name."""
+ACTIONS: dict[str, Action] = {action.id: action for scope in _ALL for action in scope.actions}
+"""Every action once, by id."""
+
+
+def bindings(scope: str) -> list[BindingType]:
+    """The `BINDINGS` of the screen or widget of that scope."""
+    found = SCOPES[scope]
+    own = [action.binding(command=f"run('{action.id}')" if found.by_id else "") for action in found.actions]
+    return [*own, *(ACTIONS[id].binding(show=True) for id in found.footer_too)]

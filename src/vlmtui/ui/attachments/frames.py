@@ -1,0 +1,281 @@
+"""The screen on which the frames of a video are chosen."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from textual import events, on, work
+from textual.app import ComposeResult
+from textual.containers import Horizontal, Vertical, VerticalScroll
+from textual.geometry import Size
+from textual.message import Message
+from textual.screen import ModalScreen
+from textual.timer import Timer
+from textual.widget import Widget
+from textual.widgets import Input, RadioButton, RadioSet, Static
+from textual.worker import get_current_worker
+
+from vlmtui.domain.attachment import Attachment, VideoSampling
+from vlmtui.errors import VlmtuiError
+from vlmtui.media.contact_sheet import Rgb, Room, Sheet, make_sheet
+from vlmtui.media.describe import clock
+from vlmtui.media.sampling import frames_asked
+from vlmtui.media.sampling_fields import FIELDS, read_fields, time_text
+from vlmtui.text import one_line
+from vlmtui.ui.actions import bindings
+from vlmtui.ui.keys import short_keys, with_keys
+from vlmtui.ui.navigation import FramesChoice
+from vlmtui.ui.terminal.graphics import Graphics
+
+SETTLE_S = 0.35
+"""After the last edit, before the frames are read."""
+_LABELS = {"frames": "Frames", "fps": "or fps", "start": "From", "end": "to"}
+_HINTS = {"frames": "8", "fps": "frames a second", "start": "the start", "end": "the end"}
+
+
+class FramesScreen(ModalScreen[FramesChoice | None]):
+    """Gives the choice, or None when nothing is to be changed. Shows the very frames that will be sent.
+
+    `takes_video`: whether the model takes videos; `most_images`: how many images it takes in one message.
+    """
+
+    CSS_PATH = "frames.tcss"
+    SCOPE = "frame_picker"
+    BINDINGS = bindings(SCOPE)
+
+    @dataclass
+    class SheetMade(Message):
+        """The frames of a sampling, or why there are none. `screen`: the size it was made for."""
+
+        sampling: VideoSampling
+        screen: Size
+        outcome: Sheet | VlmtuiError
+
+    def __init__(
+        self,
+        attachment: Attachment,
+        *,
+        cache: Path,
+        takes_video: bool,
+        most_images: int,
+        settle_s: float = SETTLE_S,
+    ) -> None:
+        """`settle_s`: seconds from the last edit to the reading of the frames."""
+        super().__init__()
+        self.sheet: Sheet | None = None
+        """What is shown; None while other frames are asked for."""
+        self._attachment = attachment
+        self._cache = cache
+        self._settle_s = settle_s
+        self._takes_video = takes_video
+        self._most_images = most_images
+        self._wanted: tuple[VideoSampling, Size] | None = None
+        """The sampling and the screen's size that were asked for last: an answer about others is too late."""
+        self._failed = False
+        self._settling: Timer | None = None
+
+    def compose(self) -> ComposeResult:
+        sampling = self._attachment.sampling or VideoSampling()
+        values = {
+            "frames": f"{sampling.num_frames}",
+            "fps": "" if sampling.fps is None else f"{sampling.fps:g}",
+            "start": time_text(sampling.start_s) if sampling.start_s else "",
+            "end": "" if sampling.end_s is None else time_text(sampling.end_s),
+        }
+        with Vertical(id="panel"):
+            yield Static(self._title, id="title", markup=False)
+            for pair in (FIELDS[:2], FIELDS[2:]):
+                with Horizontal(classes="row"):
+                    for name in pair:
+                        with Vertical(classes="field"):
+                            with Horizontal(classes="line"):
+                                yield Static(_LABELS[name], classes="label")
+                                yield Input(values[name], placeholder=_HINTS[name], id=name, compact=True)
+                            yield Static(id=f"problem-{name}", classes="problem", markup=False)
+            with Horizontal(id="send"):
+                yield Static("Send as", classes="label")
+                if self._takes_video:
+                    yield RadioSet(RadioButton("one video", value=True), RadioButton("images"), id="as", compact=True)
+                else:
+                    yield Static(id="send-fixed", markup=False)
+            yield Static(id="problem-as", classes="problem", markup=False)
+            yield Static(id="state", markup=False)
+            yield VerticalScroll(id="sheet")
+            yield Static(self._keys, id="keys", markup=False)
+
+    def on_mount(self) -> None:
+        self.query_one("#frames", Input).focus()
+        self.call_after_refresh(self._ask)
+
+    @on(events.Resize)
+    def _resized(self) -> None:
+        self.call_after_refresh(self._edited)
+
+    @on(Input.Changed)
+    @on(RadioSet.Changed)
+    def _edited(self) -> None:
+        if self._is_gone:
+            return
+        self._read()
+        if self._settling is not None:
+            self._settling.stop()
+        self._settling = self.set_timer(self._settle_s, self._ask)
+
+    @on(SheetMade)
+    async def _made(self, event: SheetMade) -> None:
+        if self._is_gone or (event.sampling, event.screen) != self._wanted:
+            return
+        place = self.query_one("#sheet")
+        self._failed = isinstance(event.outcome, VlmtuiError)
+        self.sheet = None if isinstance(event.outcome, VlmtuiError) else event.outcome
+        with self.app.batch_update():
+            await place.remove_children()
+            if self.sheet is not None:
+                await place.mount(*self._rows(self.sheet))
+        place.remove_class("-stale")
+        if isinstance(event.outcome, VlmtuiError):
+            self._say(one_line(str(event.outcome)))
+        else:
+            self._say(_summary(event.outcome, event.sampling), failed=False)
+        self._read()
+
+    def action_save(self) -> None:
+        """Give the choice back, if it is valid; else go to the first field that is not."""
+        sampling = self._read()
+        wrong = [name for name in (*FIELDS, "as") if self.query_one(f"#problem-{name}").display]
+        failed = self._failed and self._wanted == (sampling, self.size)
+        if sampling is not None and not wrong and not failed:
+            self.dismiss(FramesChoice(sampling, self._as_images))
+        elif wrong:
+            field = wrong[0] if wrong[0] != "as" else "fps" if sampling and sampling.fps else "frames"
+            self.query_one(f"#{field}", Input).focus()
+
+    def action_cancel(self) -> None:
+        """Change nothing."""
+        self.dismiss(None)
+
+    def action_scroll(self, way: str) -> None:
+        """Scroll the frames by a page."""
+        getattr(self.query_one("#sheet"), f"scroll_page_{way}")(animate=False)
+
+    @property
+    def _keys(self) -> str:
+        keys = with_keys(self.app, "{frame_picker.save} saves · {frame_picker.cancel} cancels", lower=True)
+        return f"{keys} · tab moves on · space chooses · {short_keys(self.app, 'frame_picker.up', 'frame_picker.down')}"
+
+    @property
+    def _title(self) -> str:
+        video = self._attachment
+        length = "" if video.duration_s is None else f" · {clock(video.duration_s)}"
+        rate = "" if video.fps is None else f" · {video.fps:g} fps"
+        return f"{one_line(video.name)}{length}{rate} · {video.width} × {video.height}"
+
+    @property
+    def _graphics(self) -> Graphics:
+        return Graphics.of(self.app)
+
+    @property
+    def _is_gone(self) -> bool:
+        """What was asked for before the dialog was closed may still come."""
+        return not self.query("#frames")
+
+    @property
+    def _as_images(self) -> bool:
+        return not self._takes_video or self.query_one("#as", RadioSet).pressed_index == 1
+
+    @property
+    def _room(self) -> Room | None:
+        """For the frames; None where pictures are off."""
+        sheet, graphics = self.query_one("#sheet"), self._graphics
+        if graphics.mode == "off":
+            return None
+        drawn = (1, 2) if graphics.mode == "halfcell" else graphics.cell
+        return Room(max(1, sheet.size.width), sheet.size.height, graphics.cell, drawn)
+
+    def _ask(self) -> None:
+        """Read the frames that the fields ask for, unless those are shown or being read."""
+        if self._is_gone:
+            return
+        sampling = self._read()
+        wanted = None if sampling is None else (sampling, self.size)
+        if wanted == self._wanted:
+            return
+        self._wanted, self.sheet, self._failed = wanted, None, False
+        self.query_one("#sheet").add_class("-stale")
+        if wanted is not None:
+            self._say("Reading the frames …", failed=False)
+            red, green, blue = self.query_one("#sheet").background_colors[1].rgb
+            self._make(*wanted, self._room, (red, green, blue))
+        else:
+            self._say("", failed=False)
+
+    def _read(self) -> VideoSampling | None:
+        """What the fields ask for; None when something is wrong, which is then told below its field."""
+        typed = {name: self.query_one(f"#{name}", Input).value for name in FIELDS}
+        entered = read_fields(typed, self._attachment.duration_s)
+        for name in FIELDS:
+            self._tell_problem(name, entered.problems.get(name, ""))
+        self.query_one("#frames").set_class(bool(typed["fps"].strip()), "-unused")
+        count = self._count(entered.sampling)
+        images = "images" if count is None else f"{count} image{'' if count == 1 else 's'}"
+        if self._takes_video:
+            self.query_one("#as", RadioSet).query(RadioButton).last().label = images
+        else:
+            self.query_one("#send-fixed", Static).update(f"{images}: the model takes no video")
+        too_many = self._as_images and count is not None and count > self._most_images
+        self._tell_problem("as", f"the model takes at most {self._most_images} images" if too_many else "")
+        return entered.sampling
+
+    def _count(self, sampling: VideoSampling | None) -> int | None:
+        if sampling is None:
+            return None
+        if self.sheet is not None and self._wanted is not None and self._wanted[0] == sampling:
+            return len(self.sheet.times_s)
+        return frames_asked(sampling, self._attachment.duration_s or 0.0)
+
+    def _say(self, text: str, failed: bool = True) -> None:
+        state = self.query_one("#state", Static)
+        state.set_class(failed, "-failed")
+        state.update(text)
+
+    def _tell_problem(self, name: str, problem: str) -> None:
+        told = self.query_one(f"#problem-{name}", Static)
+        told.update(problem)
+        told.display = bool(problem)
+
+    def _rows(self, sheet: Sheet) -> list[Widget]:
+        """A picture and a line of times for each row; where pictures are off, the times alone."""
+        if not sheet.rows:
+            times = [f"{number:>4}  {clock(time)}" for number, time in enumerate(sheet.times_s, 1)]
+            return [Static("\n".join(times), classes="list", markup=False)]
+        rows: list[Widget] = []
+        for number, image in enumerate(sheet.rows):
+            columns, high = sheet.grid.per_row * sheet.grid.column, sheet.grid.high
+            picture = self._graphics.widget_for(image, columns=columns, rows=high)
+            if picture is not None:
+                picture.styles.width, picture.styles.height = columns, high
+                picture.add_class("picture")
+                rows.append(picture)
+            rows.append(Static(sheet.times_of(number), classes="times", markup=False))
+        left = [sheet.times_of(number) for number in range(len(sheet.rows), sheet.lines)]
+        if left:
+            rows.append(Static("\n".join(left), classes="list", markup=False))
+        return rows
+
+    @work(thread=True, group="sheet", exclusive=True)
+    def _make(self, sampling: VideoSampling, screen: Size, room: Room | None, gap: Rgb) -> None:
+        worker = get_current_worker()
+        if worker.is_cancelled:
+            return
+        try:
+            self.post_message(self.SheetMade(sampling, screen, make_sheet(self._attachment, sampling, room, gap)))
+        except VlmtuiError as error:
+            self.post_message(self.SheetMade(sampling, screen, error))
+
+
+def _summary(sheet: Sheet, sampling: VideoSampling) -> str:
+    count, times = len(sheet.times_s), sheet.times_s
+    told = f"{count} frame{'' if count == 1 else 's'}, {clock(times[0])} to {clock(times[-1])}"
+    fewer = sampling.fps is None and count < sampling.num_frames
+    return told + " · the video has no more" if fewer else told

@@ -1,0 +1,107 @@
+"""A view in which what one reads stays where it is, whatever comes and goes above it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from textual.containers import VerticalScroll
+from textual.geometry import Region, Size
+from textual.layout import DockArrangeResult
+from textual.scrollbar import ScrollBar
+from textual.widget import Widget
+
+
+class AnchoredScroll(VerticalScroll):
+    """Follows its end while it is anchored; else a child in view is held at its place when the layout changes.
+
+    The new scroll offset is set while the layout is made, as Textual does for its anchor: none is seen in between.
+    Nothing is animated: an animation would go on to where its aim was before the layout changed, and each of its
+    pictures costs a screenful on the way to the terminal.
+    """
+
+    def __init__(self, *, id: str | None = None, classes: str | None = None) -> None:
+        super().__init__(id=id, classes=classes)
+        self.ends_here = True
+        """Whether the last child is the end of all there is: only then is the end followed once one scrolls to it."""
+        self._regions: dict[Widget, Region] = {}
+        """Where each child is, from the top of all children."""
+        self._arranged: DockArrangeResult | None = None
+        self._held: tuple[Widget, float] | None = None
+        """A child, and how many rows below the top of the view it is."""
+        self._moved = 0.0
+        """Rows by which everything was moved so far to stay in place."""
+
+    @property
+    def is_following(self) -> bool:
+        """Whether the view stays at its end."""
+        return self._anchored and not self._anchor_released
+
+    def in_view(self) -> list[Widget]:
+        """The children in view, as they were last laid out."""
+        top, bottom = self.scroll_y, self.scroll_y + self.scrollable_content_region.height
+        found = ((child, self._regions.get(child)) for child in self.children)
+        return [child for child, region in found if region and region.bottom > top and region.y < bottom]
+
+    def watch_scroll_y(self, old: float, new: float) -> None:
+        was_following = self.is_following
+        super().watch_scroll_y(old, new)
+        if self.is_following and not was_following and not self.ends_here:
+            self.release_anchor()
+        self._hold()
+
+    def release_anchor(self) -> None:
+        super().release_anchor()
+        if self._held is None:
+            self._hold()
+
+    def scroll_to(self, x: float | None = None, y: float | None = None, **options: Any) -> None:
+        """As Textual's; where it is done after the next layout, it goes to what is at `y` now."""
+        if y is None or options.pop("immediate", False):
+            super().scroll_to(x, y, **options, immediate=True)
+            return
+        if options.get("release_anchor", True):
+            self.release_anchor()
+        moved = self._moved
+
+        def go() -> None:
+            super(AnchoredScroll, self).scroll_to(x, y + self._moved - moved, immediate=True, **options)
+
+        self.call_after_refresh(go)
+
+    def _scroll_to(self, x: float | None = None, y: float | None = None, **options: Any) -> bool:
+        return super()._scroll_to(x, y, **options | {"animate": False})
+
+    def arrange(self, size: Size, optimal: bool = False) -> DockArrangeResult:
+        result = super().arrange(size, optimal)
+        if not optimal and result is not self._arranged:
+            self._arranged = result
+            self._regions = {placement.widget: placement.region for placement in result.placements}
+            self._put_back(result.total_region.bottom - size.height)
+        return result
+
+    def let_go(self) -> None:
+        """Hold nothing, until one scrolls again."""
+        self._held = None
+
+    def _hold(self) -> None:
+        """Remember a child in view. One that begins in view is better: it does not matter how it changes itself."""
+        if self.is_following or not self._anchored:
+            self._held = None
+            return
+        seen = self.in_view()
+        child = next((child for child in seen if self._regions[child].y >= self.scroll_y), seen[0] if seen else None)
+        self._held = None if child is None else (child, self._regions[child].y - self.scroll_y)
+
+    def _put_back(self, y_max: int) -> None:
+        if self._held is None or self.is_following:
+            return
+        child, below_top = self._held
+        region = self._regions.get(child)
+        if region is None:
+            return
+        y = min(max(0.0, region.y - below_top), float(max(0, y_max)))
+        if y != self.scroll_y:
+            self._moved += y - self.scroll_y
+            self.set_reactive(Widget.scroll_y, y)
+            self.set_reactive(Widget.scroll_target_y, y)
+            self.vertical_scrollbar.set_reactive(ScrollBar.position, y)

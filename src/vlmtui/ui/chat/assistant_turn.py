@@ -1,0 +1,123 @@
+"""The widget of an answer that is being generated."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from textual import on
+from textual.app import ComposeResult
+from textual.containers import Vertical
+from textual.timer import Timer
+from textual.widgets import Collapsible, Static
+
+from vlmtui.inspection.thinking import ThinkingParts, split_thinking
+from vlmtui.session.generation import Answer
+from vlmtui.text import visible
+from vlmtui.ui.chat.failure_note import failure_note
+from vlmtui.ui.chat.thinking_block import ThinkingBlock
+from vlmtui.ui.widgets.answer_line import answer_line
+from vlmtui.ui.widgets.markdown_text import MarkdownText
+
+REFRESH_S = 0.1
+"""New text is shown at most this often."""
+
+
+class AssistantTurn(Vertical):
+    """Shows an `Answer` that grows. `PastAnswer` looks the same and is cheaper once nothing changes: change both."""
+
+    DEFAULT_CSS = """
+    AssistantTurn {
+        height: auto;
+        margin: 1 0 0 0;
+        padding: 0 1 0 2;
+        .facts { height: auto; color: $muted 80%; }
+        .waiting { height: 1; color: $muted; }
+        .failure { height: auto; border-left: outer $error; padding: 0 1; margin-top: 1; }
+    }
+    """
+
+    def __init__(self, answer: Answer, branches: Callable[[], str] = str) -> None:
+        """`branches` tells which of its siblings it is, where it has some."""
+        super().__init__()
+        self.answer = answer
+        self._branches = branches
+        self._pieces = 0
+        """How many of the answer's pieces `_text` holds."""
+        self._text = ""
+        self._timer: Timer | None = None
+
+    def compose(self) -> ComposeResult:
+        yield Static("…", classes="waiting")
+        yield MarkdownText()
+        facts = Static(classes="facts", markup=False)
+        facts.display = False
+        yield facts
+
+    def on_mount(self) -> None:
+        self._timer = self.set_interval(REFRESH_S, self._show)
+        self._show()
+
+    def finish(self) -> None:
+        """Show all there is, at once; before it is mounted, that is done when it is."""
+        if self._timer is not None:
+            self._show()
+
+    async def restart(self, answer: Answer) -> None:
+        """Show another answer from its beginning."""
+        self.answer = answer
+        self._pieces, self._text = 0, ""
+        if self._timer is not None:
+            self._timer.stop()
+            self._timer = None
+        await self.remove_children()
+        await self.mount_all(self.compose())
+        self.on_mount()
+
+    @property
+    def is_thinking_open(self) -> bool:
+        return any(not block.collapsed for block in self.query(ThinkingBlock))
+
+    def toggle_thinking(self) -> bool:
+        """Fold or unfold the thinking; False when there is none."""
+        blocks = self.query(ThinkingBlock)
+        for block in blocks:
+            block.collapsed = not block.collapsed
+        return bool(blocks)
+
+    @on(Collapsible.Toggled)
+    def _toggled(self, event: Collapsible.Toggled) -> None:
+        event.stop()
+
+    def _show(self) -> None:
+        """Bring the screen to where the answer is, to its end when it is over."""
+        over = self.answer.outcome is not None
+        parts = self._parts(over=over)
+        self.query_one(".waiting").display = not over and not parts.answer and not parts.thinking
+        if parts.thinking:
+            self._show_thinking(parts)
+        self.query_one(MarkdownText).show(parts.answer)
+        if over:
+            self._show_end()
+
+    def _parts(self, *, over: bool) -> ThinkingParts:
+        fresh = self.answer.pieces[self._pieces :]
+        self._pieces += len(fresh)
+        self._text += visible("".join(fresh))
+        return split_thinking(self._text, over=over)
+
+    def _show_thinking(self, parts: ThinkingParts) -> None:
+        blocks = self.query(ThinkingBlock)
+        if blocks:
+            blocks.first().show(parts)
+        else:
+            self.mount(ThinkingBlock(parts), before=0)
+
+    def _show_end(self) -> None:
+        if self._timer is not None:
+            self._timer.stop()
+        facts, line = self.query_one(".facts", Static), answer_line(self.answer, self._branches())
+        facts.update(line)
+        facts.display = bool(line)
+        note = failure_note(self.app, self.answer)
+        if note and not self.query(".failure"):
+            self.mount(Static(note, classes="failure", markup=False))

@@ -1,0 +1,89 @@
+"""Editing earlier messages, and the branches that result."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from vlmtui.errors import Remedy, VlmtuiError, bad_input
+from vlmtui.session.conversation import Conversation
+from vlmtui.ui.actions import ActionMethods
+from vlmtui.ui.chat.view import ChatView
+
+
+class BranchesView(ChatView, Protocol):
+    """What branches need of the chat screen."""
+
+    def show_draft(self) -> None:
+        """Show the draft, and whether it takes an earlier message's place."""
+
+    async def show_conversation(self) -> None:
+        """The conversation has other turns: show them."""
+
+
+class Branches:
+    """Edits messages and goes from branch to branch."""
+
+    def __init__(self, view: BranchesView, chat: Conversation) -> None:
+        self._view = view
+        self._chat = chat
+
+    @property
+    def actions(self) -> ActionMethods:
+        return {
+            "edit": self.edit,
+            "leave_edit": self.leave_edit,
+            "branch_before": self.show_before,
+            "branch_after": self.show_after,
+            "branch": self.show,
+        }
+
+    async def edit(self, number: str = "") -> None:
+        """Edit the message of that number, or the last. Sending it creates a branch."""
+        if number and not number.isdecimal():
+            self._view.tell_error(bad_input("/edit takes the number of a message."))
+            return
+        before, was_editing = self._chat.draft.text, self._chat.editing is not None
+        try:
+            self._chat.begin_edit(int(number) if number else None)
+        except VlmtuiError as error:
+            self._view.tell_error(error)
+            return
+        if before.strip() and not was_editing:
+            self._view.panel.take_text(before)
+            self._view.tell("What was written here is the newest of the earlier messages: the Up key brings it back.")
+        self._view.show_draft()
+
+    def leave_edit(self) -> None:
+        """Cancel editing; the message stays as it is."""
+        self._chat.leave_edit()
+        self._view.show_draft()
+
+    async def show_before(self) -> None:
+        """Previous branch (at the last fork)."""
+        await self._step(-1)
+
+    async def show_after(self) -> None:
+        """Next branch (at the last fork)."""
+        await self._step(1)
+
+    async def show(self, number: str = "") -> None:
+        """Show the branch of that number."""
+        try:
+            if not number.isdecimal():
+                raise bad_input("/branch takes a number.")
+            await self._chat.show_branch(int(number))
+        except VlmtuiError as error:
+            self._view.tell_error(error)
+            return
+        await self._view.show_conversation()
+
+    async def _step(self, by: int) -> None:
+        try:
+            moved = await self._chat.step(by)
+        except VlmtuiError as error:
+            self._view.tell_error(error)
+            return
+        if moved:
+            await self._view.show_conversation()
+        else:
+            self._view.tell("There is no other branch on that side.", Remedy.MAKE_BRANCH)

@@ -1,0 +1,146 @@
+"""Comparing the chat template with a raw prompt: of what is written, or of the last message."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Protocol
+
+from textual.message import Message
+from textual.timer import Timer
+
+from vlmtui.domain.capabilities import require_capability
+from vlmtui.domain.conversation import all_attachments
+from vlmtui.errors import VlmtuiError
+from vlmtui.session.compared_message import ComparedMessage
+from vlmtui.session.comparison import CompareController, ComparisonInput
+from vlmtui.session.conversation import Conversation
+from vlmtui.session.engine_controller import EngineController
+from vlmtui.session.lanes import InFlightRequest
+from vlmtui.session.raw_draft import RawDraft, RawDrafts
+from vlmtui.ui.actions import ActionMethods
+from vlmtui.ui.chat.prompt_cost import PromptCost
+from vlmtui.ui.chat.turn_sender import TurnSender
+from vlmtui.ui.chat.view import ChatView
+from vlmtui.ui.navigation import Navigator
+from vlmtui.ui.services import Services
+
+_WRITE_AFTER_S = 1.0
+
+
+class ComparisonsView(ChatView, Protocol):
+    """What comparisons need of the chat screen."""
+
+    def set_timer(self, delay: float, callback: Callable[[], None]) -> Timer:
+        """Call back in so many seconds."""
+
+    def take_composer_text(self) -> None:
+        """What was typed a moment ago may still be on its way to the draft: take it now."""
+
+
+class Comparisons:
+    """Opens the comparison, sends its message, and keeps the raw prompt that is written there."""
+
+    class ComparisonLeft(Message):
+        """The comparison was left."""
+
+    def __init__(
+        self,
+        view: ComparisonsView,
+        navigator: Navigator,
+        sender: TurnSender,
+        cost: PromptCost,
+        services: Services,
+        engine_controller: EngineController,
+        chat: Conversation,
+    ) -> None:
+        self._view = view
+        self._navigator = navigator
+        self._sender = sender
+        self._cost = cost
+        self._services = services
+        self._engine_controller = engine_controller
+        self._chat = chat
+        self._raw_drafts = RawDrafts(services.paths)
+        self._raw_timer: Timer | None = None
+
+    @property
+    def actions(self) -> ActionMethods:
+        return {"compare": self.compare, "comparisons": self.look_at_stored}
+
+    def compare(self) -> None:
+        """The chat template against a raw prompt: of what is written, or of the last message once more."""
+        self._view.take_composer_text()
+        self._view.start_dialog(self._compare)
+
+    def look_at_stored(self) -> None:
+        """Look at the comparisons of the last message."""
+        self._view.start_dialog(self._look_at_stored)
+
+    def _controller(self, message: ComparedMessage, draft: RawDraft) -> CompareController:
+        info, model = self._engine_controller.require_info(), self._engine_controller.require_model()
+        require_capability(info, "raw_prompts")
+        if all_attachments(message.turns):
+            require_capability(info, "raw_media")
+        families = tuple(self._services.registry.values())
+        sampling = self._chat.settings.sampling
+        return CompareController(ComparisonInput(message.turns, model.family, info, sampling, families), draft)
+
+    def _send(self, message: ComparedMessage, controller: CompareController) -> InFlightRequest:
+        """Send what is written as the conversation's next message, with the comparison's seed. Raises VlmtuiError."""
+        self._cost.check_room()
+        chat, engine_controller = self._chat, self._engine_controller
+        written, was_editing = chat.draft.words, chat.editing is not None
+        exchange = chat.begin(
+            engine_controller.require_model(),
+            engine_controller.info,
+            seed=controller.sampling.seed,
+            logprobs=controller.alternatives,
+        )
+        self._view.panel.take_text(written)
+        self._sender.open_exchange(exchange, rebuild=was_editing)
+        return message.sent(exchange)
+
+    def _raw_edited(self) -> None:
+        """The raw prompt is written down within a second."""
+        if self._raw_timer is None:
+            self._raw_timer = self._view.set_timer(_WRITE_AFTER_S, self._write_raw)
+
+    def _write_raw(self) -> None:
+        self._view.start(self._store_raw, "raw")
+
+    async def _store_raw(self) -> None:
+        self._raw_timer = None
+        try:
+            await self._raw_drafts.write(self._chat.live)
+        except VlmtuiError as error:
+            self._view.tell_error(error)
+
+    async def _compare(self, raw: str | None = None) -> None:
+        try:
+            message = ComparedMessage.of(self._chat)
+            draft = await self._raw_drafts.of(self._chat.live)
+            controller = self._controller(message, draft)
+        except VlmtuiError as error:
+            self._view.tell_error(error)
+            return
+        if raw is not None:
+            draft.text, draft.filled, draft.origin, draft.saved_as = raw, "", "", ""
+        await self._navigator.compare(
+            controller, message, send=lambda controller: self._send(message, controller), on_edit=self._raw_edited
+        )
+        self._write_raw()
+        self._view.post_message(self.ComparisonLeft())
+
+    async def _look_at_stored(self) -> None:
+        last = self._chat.last
+        if last is None:
+            self._view.tell("There is no comparison yet.")
+            return
+        try:
+            raw = await self._navigator.choose_comparison(ComparedMessage(self._chat, last))
+        except VlmtuiError as error:
+            self._view.tell_error(error)
+            return
+        if raw is not None:
+            self._view.start_dialog(partial(self._compare, raw))

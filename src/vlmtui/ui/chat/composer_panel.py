@@ -1,0 +1,327 @@
+"""The lower part of the chat: commands, what is staged, what is being written."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from textual import on, work
+from textual.app import ComposeResult
+from textual.containers import Vertical
+from textual.message import Message
+from textual.widgets import OptionList
+
+from vlmtui.domain.attachment import Attachment, VideoSampling
+from vlmtui.errors import VlmtuiError, bad_input
+from vlmtui.paths import Paths
+from vlmtui.session.draft import Draft, token_text
+from vlmtui.session.prompt_history import PromptHistory
+from vlmtui.ui.chat.attachment_bar import AttachmentBar
+from vlmtui.ui.chat.composer import Composer
+from vlmtui.ui.chat.path_completion import PathCompletion, Span, complete
+from vlmtui.ui.chat.path_menu import PathMenu
+from vlmtui.ui.chat.slash import SlashCommand, parse_slash
+from vlmtui.ui.chat.slash_menu import SlashMenu, matching_actions
+
+_AT_ONCE = min(4, max(1, (os.cpu_count() or 1) - 1))
+"""Files that are looked at at once; a core is left for the screen."""
+
+
+class ComposerPanel(Vertical):
+    """Tells messages from commands, and looks at what is attached. What is written stays until it is sent."""
+
+    DEFAULT_CSS = """
+    ComposerPanel {
+        height: auto;
+        #composer-row { height: auto; margin: 1 2 0 2; border-left: outer $accent; background: $surface; }
+        &.-busy #composer-row { border-left: outer $faint; }
+    }
+    """
+
+    class MessageWritten(Message):
+        """Enter after a text that is to be sent: the draft has it. Comes once all its files are looked at."""
+
+    @dataclass
+    class CommandGiven(Message):
+        """Enter after a slash command, known or not."""
+
+        command: SlashCommand
+
+    class DraftChanged(Message):
+        """Text or attachments are others now."""
+
+    @dataclass
+    class FileChecked(Message):
+        """A file was looked at: it can be sent, or here is why not."""
+
+        number: int
+        outcome: Attachment | VlmtuiError
+
+    @dataclass
+    class PathsFound(Message):
+        """Files and folders that continue what stands behind an `@`."""
+
+        span: Span | None
+        candidates: list[PathCompletion]
+
+    @dataclass
+    class FileRefused(Message):
+        """A file cannot be sent, and why."""
+
+        error: VlmtuiError
+
+    @dataclass
+    class FileTaken(Message):
+        """A file is attached."""
+
+        attachment: Attachment
+
+    def __init__(self, prompts: PromptHistory, draft: Draft, paths: Paths) -> None:
+        super().__init__()
+        self._prompts = prompts
+        self._draft = draft
+        self._paths = paths
+        self._slots = asyncio.Semaphore(_AT_ONCE)
+        self._to_send: str | None = None
+        """The words after which Enter was pressed while files were still being looked at."""
+        self._numbers_above = 0
+        self.sampling = VideoSampling()
+        """How videos are sampled when nothing else is said."""
+
+    def compose(self) -> ComposeResult:
+        yield SlashMenu(id="menu")
+        yield PathMenu(id="paths")
+        yield AttachmentBar(cache=self._paths.thumbnails, id="attachments")
+        with Vertical(id="composer-row"):
+            yield Composer(self._prompts, self._draft, id="composer")
+
+    def on_mount(self) -> None:
+        self._composer.move_cursor(self._composer.document.end)
+        self.call_after_refresh(self._show_attachments)
+
+    @on(Composer.Submitted)
+    def _submitted(self, event: Composer.Submitted) -> None:
+        event.stop()
+        path = self._path_menu.chosen
+        if path is not None:
+            self._take_path(path)
+            return
+        chosen = self._menu.chosen
+        if chosen is not None and chosen != self._draft.without_tokens(event.text).strip():
+            self._complete(chosen)
+            return
+        command = parse_slash(self._draft.words)
+        if command is not None:
+            self.post_message(self.CommandGiven(command))
+        elif self._draft.pending:
+            self._to_send = self._draft.words
+            self.notify("It is sent as soon as the files are looked at.", timeout=4)
+        elif event.text.strip():
+            self.post_message(self.MessageWritten())
+
+    @on(Composer.Changed)
+    async def _changed(self, event: Composer.Changed) -> None:
+        self._draft.text = event.text_area.text
+        self._renumber()
+        self._offer(self._draft.words)
+        self._offer_paths()
+        await self._show_attachments()
+        self.post_message(self.DraftChanged())
+
+    @on(PathsFound)
+    def _paths_found(self, event: PathsFound) -> None:
+        if event.span == self._composer.path_span:
+            self._path_menu.show(event.candidates)
+            self._composer.menu_is_open = bool(event.candidates or self._menu.display)
+
+    @on(Composer.PathsPasted)
+    def _paths_pasted(self, event: Composer.PathsPasted) -> None:
+        self.attach(event.paths)
+
+    @on(FileChecked)
+    def _looked_at(self, event: FileChecked) -> None:
+        number, outcome = event.number, event.outcome
+        if isinstance(outcome, Attachment):
+            self._draft.fill(number, outcome)
+            self._composer.replace_token(token_text(number), token_text(number, outcome))
+            self.post_message(self.FileTaken(outcome))
+        else:
+            self._to_send = None
+            self._composer.replace_token(token_text(number), "")
+            self._draft.drop(number)
+            self.post_message(self.FileRefused(outcome))
+        self.call_later(self._send_what_waits)
+
+    @on(Composer.MenuKey)
+    def _menu_key(self, event: Composer.MenuKey) -> None:
+        event.stop()
+        menu = self._path_menu if self._path_menu.display else self._menu
+        match event.key:
+            case "up":
+                menu.action_cursor_up()
+            case "down":
+                menu.action_cursor_down()
+            case "tab" if self._path_menu.chosen:
+                self._take_path(self._path_menu.chosen)
+            case "tab" if self._menu.chosen:
+                self._complete(self._menu.chosen)
+            case _:
+                self._path_menu.show([])
+                self._offer("")
+
+    @on(OptionList.OptionSelected)
+    def _menu_clicked(self, event: OptionList.OptionSelected) -> None:
+        event.stop()
+        if self._path_menu.chosen and event.option_list is self._path_menu:
+            self._take_path(self._path_menu.chosen)
+        elif event.option_id:
+            self._complete(event.option_id)
+
+    def attach(self, sources: Iterable[Path | str]) -> None:
+        """Put a token for each at the cursor, and look at the files; a text is a web address."""
+        for source in sources:
+            number = self._reserve()
+            self._composer.insert_token(token_text(number))
+            self._look_at(number, source)
+
+    def number_above(self, number: int) -> None:
+        """Attachments have numbers above this one: as many as the prompt has of earlier messages."""
+        self._numbers_above = number
+        if self._composer.text == self._draft.text:  # else one of the two is on its way to the other, and numbered then
+            self._renumber()
+
+    def detach(self, number: int) -> bool:
+        """Take the attachment of that number out of the text; False where there is none."""
+        tokens = [token for token in self._draft.tokens if token.number == number]
+        for token in reversed(tokens):
+            self._composer.replace_token(self._draft.text[token.start : token.end], "")
+        return bool(tokens)
+
+    def move_token(self, step: Literal[-1, 1]) -> bool:
+        """Move the token beside the cursor a word left (-1) or right (1); False where it cannot be."""
+        return self._composer.move_token(step)
+
+    def replace(self, number: int, attachment: Attachment) -> None:
+        """The attachment of that number is another one now."""
+        old = next((token for token in self._draft.tokens if token.number == number), None)
+        self._draft.fill(number, attachment)
+        if old is not None:
+            self._composer.replace_token(self._draft.text[old.start : old.end], token_text(number, attachment))
+        self.call_later(self._show_attachments)
+        self.post_message(self.DraftChanged())
+
+    def replace_with_several(self, number: int, attachments: Sequence[Attachment]) -> None:
+        """Several attachments stand where the one of that number stood."""
+        old = next((token for token in self._draft.tokens if token.number == number), None)
+        if old is None:
+            return
+        fresh = {self._reserve(): attachment for attachment in attachments}
+        for added, attachment in fresh.items():
+            self._draft.fill(added, attachment)
+        texts = (token_text(added, attachment) for added, attachment in fresh.items())
+        self._composer.replace_token(self._draft.text[old.start : old.end], "".join(texts))
+
+    def take_text(self, written: str) -> None:
+        """What is written was sent: remember it, and begin afresh."""
+        self._prompts.add(written)
+        self._composer.text = ""
+
+    def clear_words(self) -> None:
+        """What was written was a command: remember it. What is attached stays."""
+        self._prompts.add(self._draft.words)
+        self._composer.text = self._draft.only_tokens()
+        self._composer.move_cursor(self._composer.document.end)
+
+    @property
+    def bar(self) -> AttachmentBar:
+        return self.query_one(AttachmentBar)
+
+    @work(group="stage")
+    async def _look_at(self, number: int, source: Path | str) -> None:
+        from vlmtui.media.stage import stage_source
+
+        media, downloads = self._paths.media, self._paths.cache / "downloads"
+        try:
+            async with self._slots:
+                outcome: Attachment | VlmtuiError = await stage_source(source, media, downloads, self.sampling)
+        except VlmtuiError as error:
+            outcome = error
+        except OSError as error:
+            outcome = bad_input(f"{source} cannot be read.", detail=str(error))
+        self.post_message(self.FileChecked(number, outcome))
+
+    def _send_what_waits(self) -> None:
+        """Enter was pressed already: send, unless something else was written since."""
+        if self._to_send is None or self._draft.pending:
+            return
+        waited, self._to_send = self._to_send, None
+        if waited == self._draft.words:
+            self.post_message(self.MessageWritten())
+
+    async def _show_attachments(self) -> None:
+        shown = {token.number: token.attachment for token in self._draft.tokens if token.attachment is not None}
+        await self.bar.show(shown, pending=len(self._draft.pending))
+
+    @property
+    def _composer(self) -> Composer:
+        return self.query_one(Composer)
+
+    @property
+    def _menu(self) -> SlashMenu:
+        return self.query_one(SlashMenu)
+
+    @property
+    def _path_menu(self) -> PathMenu:
+        return self.query_one(PathMenu)
+
+    def _reserve(self) -> int:
+        """A number for another attachment. An undone edit would bring its former one back under another's name."""
+        if self._draft.knows(self._draft.next_number(self._numbers_above)):
+            self._composer.forget_edits()
+        return self._draft.reserve(self._numbers_above)
+
+    def _renumber(self) -> None:
+        """Let the attachments have the numbers that they will have in the prompt."""
+        cursor = self._draft.renumber(self._numbers_above, self._composer.cursor_offset)
+        if cursor is not None:
+            self._composer.put_text(self._draft.text, cursor)
+
+    def _offer_paths(self) -> None:
+        span = self._composer.path_span
+        if span is not None:
+            self._find_paths(span)
+        elif self._path_menu.display:
+            self._path_menu.show([])
+            self._composer.menu_is_open = bool(self._menu.display)
+
+    @work(group="paths", exclusive=True)
+    async def _find_paths(self, span: Span) -> None:
+        self.post_message(self.PathsFound(span, await asyncio.to_thread(complete, span.fragment, Path.cwd())))
+
+    def _take_path(self, candidate: PathCompletion) -> None:
+        """A folder is gone into, a file attached in place of what was typed."""
+        span = self._composer.path_span
+        self._path_menu.show([])
+        self._composer.menu_is_open = False
+        if span is None:
+            return
+        self._composer.replace_span(span.start, span.end, candidate.mention if candidate.is_folder else "")
+        if not candidate.is_folder:
+            self.attach([candidate.path])
+
+    def _offer(self, text: str) -> None:
+        actions = matching_actions(text)
+        self._menu.show(actions)
+        self._composer.menu_is_open = bool(actions)
+
+    def _complete(self, slash: str) -> None:
+        """Write the command out; one that takes nothing is given at once."""
+        action = next(action for action in matching_actions(slash) if action.slash == slash)
+        self._composer.text = self._draft.only_tokens() + (f"{slash} " if action.argument else slash)
+        self._composer.move_cursor(self._composer.document.end)
+        if not action.argument:
+            self.post_message(self.CommandGiven(SlashCommand(action, "")))

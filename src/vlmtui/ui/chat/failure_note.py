@@ -1,0 +1,34 @@
+"""The note below an answer that failed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from textual.app import App
+from textual.content import Content
+
+from vlmtui.errors import ErrorKind
+from vlmtui.session.generation import Answer
+from vlmtui.text import visible
+from vlmtui.ui.keys import with_keys
+
+_DETAIL_MAX = 600
+"""Characters of a failure's technical part; its end says most."""
+
+
+def failure_note(app: App[Any], answer: Answer) -> Content:
+    """Return what happened, why, and what to do; empty when nothing failed."""
+    failure = answer.failure
+    if failure is None:
+        return Content()
+    again = with_keys(app, "{regenerate} asks again")
+    dead = failure.kind is ErrorKind.ENGINE_DIED
+    lines = [
+        Content.styled(visible(failure.message), "bold"),
+        Content.styled(visible(failure.detail.strip()[-_DETAIL_MAX:]), "$muted"),
+        Content("" if answer.text else "No answer, so this turn is left out of later prompts."),
+        Content(visible(failure.hint)),
+        # Whether the engine comes back by itself or has to be restarted is in the status line, as it stands now.
+        Content.styled(f"{again}{', once the engine is loaded' if dead else ''}", "$muted"),
+    ]
+    return Content("\n").join(line for line in lines if line)

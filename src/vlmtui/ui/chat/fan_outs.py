@@ -1,0 +1,112 @@
+"""Asking one message several ways at once, and taking one of the answers."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Protocol
+
+from vlmtui.domain.capabilities import lack, require_capability
+from vlmtui.errors import VlmtuiError
+from vlmtui.session.compared_message import ComparedMessage
+from vlmtui.session.conversation import Conversation
+from vlmtui.session.engine_controller import EngineController
+from vlmtui.session.fan_out import FanOut, choose_lane
+from vlmtui.session.lane_plan import Plan, parse_plan
+from vlmtui.ui.actions import ActionMethods
+from vlmtui.ui.chat.prompt_cost import PromptCost
+from vlmtui.ui.chat.view import ChatView
+from vlmtui.ui.navigation import Navigator
+
+
+class FanOutsView(ChatView, Protocol):
+    """What fan-outs need of the chat screen."""
+
+    def take_composer_text(self) -> None:
+        """What was typed a moment ago may still be on its way to the draft: take it now."""
+
+    async def show_conversation(self) -> None:
+        """The conversation has other turns: show them."""
+
+
+class FanOuts:
+    """Makes a fan-out, shows it, and keeps it until one of its answers is taken."""
+
+    def __init__(
+        self,
+        view: FanOutsView,
+        navigator: Navigator,
+        cost: PromptCost,
+        engine_controller: EngineController,
+        chat: Conversation,
+    ) -> None:
+        self._view = view
+        self._navigator = navigator
+        self._cost = cost
+        self._engine_controller = engine_controller
+        self._chat = chat
+        self._open: tuple[FanOut, ComparedMessage] | None = None
+        """The newest fan-out of which no answer was taken, and its message."""
+
+    @property
+    def actions(self) -> ActionMethods:
+        return {"fan_out": self.fan_out}
+
+    def fan_out(self, text: str = "") -> None:
+        """Ask what is written, or else the last message, several ways at once; without a plan, a form asks for it."""
+        self._view.take_composer_text()
+        self._view.start_dialog(partial(self._fan_out, text))
+
+    async def _fan_out(self, text: str) -> None:
+        try:
+            message = ComparedMessage.of(self._chat)
+            fan_out = self._earlier(message) if not text else None
+            if fan_out is None:
+                plan = await self._plan(text, message)
+                fan_out = self._planned(plan, message) if plan is not None else None
+        except VlmtuiError as error:
+            self._view.tell_error(error)
+            return
+        if fan_out is not None:
+            await self._show(fan_out, message)
+
+    async def _show(self, fan_out: FanOut, message: ComparedMessage) -> None:
+        self._open = (fan_out, message)
+        chosen = await self._navigator.fan_out(fan_out)
+        if chosen is None:
+            return
+        if chosen == "new_plan":
+            self._open = None
+            self._view.start_dialog(partial(self._fan_out, ""))
+            return
+        try:
+            await choose_lane(fan_out, chosen, message, self._engine_controller.require_model())
+        except VlmtuiError as error:
+            self._view.tell_error(error)
+            return
+        self._open = None
+        await self._view.show_conversation()
+
+    def _earlier(self, message: ComparedMessage) -> FanOut | None:
+        """A fan-out of the same message that no answer was taken from."""
+        if self._open is None:
+            return None
+        fan_out, before = self._open
+        is_same = before.exchange is message.exchange and before.turns == message.turns
+        return fan_out if is_same else None
+
+    async def _plan(self, text: str, message: ComparedMessage) -> Plan | None:
+        if text:
+            return parse_plan(text)
+        no_seeds = lack(self._engine_controller.info, "seed")
+        sampling = self._chat.settings.sampling
+        return await self._navigator.plan_fan_out(message.turns[-1].text, sampling, no_seeds=no_seeds)
+
+    def _planned(self, plan: Plan, message: ComparedMessage) -> FanOut:
+        controller = self._engine_controller
+        engine = controller.require_engine()
+        if message.exchange is None:
+            self._cost.check_room()
+        if plan.parameter == "seed":
+            require_capability(controller.info, "seed")
+        family, sampling = controller.require_model().family, self._chat.settings.sampling
+        return FanOut(plan, family, message.turns, sampling, engine)

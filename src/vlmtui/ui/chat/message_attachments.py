@@ -1,0 +1,213 @@
+"""The attachments of the message that is written: looking at them, changing them, moving them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from functools import partial
+from importlib import import_module
+from typing import Literal, Protocol
+
+import msgspec
+
+from vlmtui.domain.attachment import Attachment, Modality
+from vlmtui.errors import Remedy, VlmtuiError, bad_input
+from vlmtui.media.stage import restage
+from vlmtui.paths import Paths
+from vlmtui.session.conversation import Conversation
+from vlmtui.session.draft import DraftToken
+from vlmtui.session.engine_controller import EngineController
+from vlmtui.session.exchange import Exchange
+from vlmtui.text import one_line
+from vlmtui.ui.actions import ActionMethods
+from vlmtui.ui.chat.prompt_cost import PromptCost
+from vlmtui.ui.chat.view import ChatView
+from vlmtui.ui.navigation import Navigator
+
+_ANIMATIONS = ("GIF", "WEBP", "PNG", "AVIF")
+
+
+class AttachmentsView(ChatView, Protocol):
+    """What the attachments need of the chat screen."""
+
+    def bell(self) -> None:
+        """Ring: that was not possible."""
+
+
+class MessageAttachments:
+    """What a person does with what is attached."""
+
+    def __init__(
+        self,
+        view: AttachmentsView,
+        navigator: Navigator,
+        cost: PromptCost,
+        paths: Paths,
+        engine_controller: EngineController,
+        chat: Conversation,
+    ) -> None:
+        self._view = view
+        self._navigator = navigator
+        self._cost = cost
+        self._paths = paths
+        self._engine_controller = engine_controller
+        self._chat = chat
+
+    @property
+    def actions(self) -> ActionMethods:
+        return {
+            "view": self.view,
+            "frames": self.choose_frames,
+            "drop_attachment": self.drop,
+            "move_left": partial(self._move, -1),
+            "move_right": partial(self._move, 1),
+            "still": self.take_still,
+            "page": self.take_page,
+            "smaller": self.make_smaller,
+            "fewer_frames": self.take_fewer_frames,
+            "leave_out_oldest": self.leave_out_oldest,
+            "take_in_again": self.take_in_again,
+        }
+
+    def tell_taken(self, attachment: Attachment) -> None:
+        """Say what was taken of a file of which one could have taken something else."""
+        name = one_line(attachment.name)
+        if attachment.pages > 1:
+            text = f"{name} has {attachment.pages} pages: page {attachment.page} is attached. /page takes another."
+            self._view.tell(text)
+        elif attachment.modality == "video" and attachment.format in _ANIMATIONS:
+            self._view.tell(f"{name} moves: it is attached as a video. /still takes its first frame.")
+
+    def view(self, number: str = "") -> None:
+        """Show an attachment as large as the screen, by its number; without one, the newest."""
+        numbered = self._chat.attachments_by_number()
+        wanted = int(number) if number.isdecimal() else max(numbered, default=0) if not number else 0
+        if wanted not in numbered:
+            problem = f"There is no attachment {one_line(number)}." if number else "Nothing is attached yet."
+            self._view.tell_error(bad_input(problem, remedy=Remedy.ATTACH_FILE))
+            return
+        numbers = list(numbered)
+        at = numbers.index(wanted)
+        self._navigator.show_viewer(list(numbered.values()), at, numbers=numbers)
+
+    def choose_frames(self, number: str = "") -> None:
+        """Choose which frames of a video of the message are sent, by its number; without one, of the last."""
+        tokens = [token for token in self._chat.draft.tokens if token.attachment and token.attachment.sampling]
+        chosen = [token for token in tokens if not number or str(token.number) == number]
+        if chosen:
+            self._view.start_dialog(partial(self._choose_frames, chosen[-1]))
+        else:
+            self._view.tell(f"The message has no video {one_line(number)}".rstrip() + ".")
+
+    def drop(self, number: str = "") -> None:
+        """Remove an attachment of the message, by its number; without one, the last."""
+        tokens = self._chat.draft.tokens
+        wanted = int(number) if number.isdecimal() else tokens[-1].number if tokens and not number else 0
+        if not self._view.panel.detach(wanted) and (number or tokens):
+            problem = f"No attachment {one_line(number)} is staged."
+            self._view.tell_error(bad_input(problem, hint="Their numbers are above."))
+
+    def take_still(self, number: str = "") -> None:
+        """Take an animation of the message as a still picture, by its number; without one, the last."""
+        self._restage(number, lambda item: item.modality == "video" and bool(item.source), still=True)
+
+    def take_page(self, text: str = "") -> None:
+        """Take another page of a document of the message, as in `2`, or `2 5` for page 2 of attachment 5."""
+        page, _, number = text.partition(" ")
+        if page.isdecimal():
+            self._restage(number.strip(), lambda item: item.pages > 1, page=int(page), still=True)
+        else:
+            self._view.tell_error(bad_input("/page takes the number of a page."))
+
+    def make_smaller(self, number: str = "") -> None:
+        """Halve the sides of the message's images, or of the one with that number."""
+        self._change("image", number, self._smaller)
+
+    def take_fewer_frames(self, number: str = "") -> None:
+        """Halve the frames of the message's videos, or of the one with that number."""
+        from vlmtui.media.smaller import fewer_frames
+
+        self._change("video", number, fewer_frames)
+
+    def leave_out_oldest(self) -> None:
+        """Leave the oldest attachments that are still sent out of prompts from now on."""
+        exchange = self._chat.leave_out_oldest()
+        if exchange is None:
+            self._view.tell("No earlier message has attachments that are sent.")
+        else:
+            self._view.tell(f"{_names(exchange)} now left out of prompts.", Remedy.SEND_AGAIN, seconds=8)
+
+    def take_in_again(self) -> None:
+        """Send the attachments that were left out last with prompts again."""
+        exchange = self._chat.take_in_again()
+        if exchange is None:
+            self._view.tell("No attachments are left out of prompts.")
+        else:
+            self._view.tell(f"{_names(exchange)} sent again with every prompt.", seconds=8)
+
+    def _move(self, step: Literal[-1, 1]) -> None:
+        if not self._view.panel.move_token(step):
+            self._view.bell()
+
+    def _smaller(self, attachment: Attachment) -> Attachment:
+        from vlmtui.media.smaller import smaller_image
+
+        return smaller_image(attachment, self._paths.media)
+
+    def _change(self, modality: Modality, number: str, change: Callable[[Attachment], Attachment]) -> None:
+        tokens = [token for token in self._chat.draft.tokens if token.attachment]
+        chosen = [token for token in tokens if token.attachment and token.attachment.modality == modality]
+        if number:
+            chosen = [token for token in chosen if str(token.number) == number]
+        if not chosen:
+            self._view.tell(f"The message has no {modality} {one_line(number)}".strip() + ".")
+        for token in chosen:
+            self._view.start(partial(self._change_one, token, change), "stage")
+
+    async def _change_one(self, token: DraftToken, change: Callable[[Attachment], Attachment]) -> None:
+        assert token.attachment is not None
+        try:
+            changed = await asyncio.to_thread(change, token.attachment)
+        except VlmtuiError as error:
+            self._view.tell_error(error)
+            return
+        self._view.panel.replace(token.number, changed)
+
+    def _restage(self, number: str, fits: Callable[[Attachment], bool], *, page: int = 1, still: bool) -> None:
+        tokens = [token for token in self._chat.draft.tokens if token.attachment and fits(token.attachment)]
+        chosen = [token for token in tokens if not number or str(token.number) == number]
+        if chosen:
+            again = partial(restage, store=self._paths.media, page=page, still=still)
+            self._view.start(partial(self._change_one, chosen[-1], again), "stage")
+        else:
+            self._view.tell("The message has nothing that this could be done with.")
+
+    async def _choose_frames(self, token: DraftToken) -> None:
+        # NumPy and libav take a while to import, so that is done off the event loop.
+        await asyncio.to_thread(import_module, "vlmtui.media.frames")
+        from vlmtui.media.frames import frames_as_images
+
+        assert token.attachment is not None
+        model = self._engine_controller.model
+        takes = model.family.takes if model is not None else {}
+        most = takes["image"].max_items if "image" in takes else 0
+        takes_video = "video" in takes or not takes
+        choice = await self._navigator.choose_frames(token.attachment, takes_video=takes_video, most_images=most)
+        if choice is None:
+            return
+        sampled = msgspec.structs.replace(token.attachment, sampling=choice.sampling)
+        if not choice.as_images:
+            self._view.panel.replace(token.number, sampled)
+            return
+        try:
+            images = await asyncio.to_thread(frames_as_images, sampled, self._paths.media, most=most)
+        except VlmtuiError as error:
+            self._view.tell_error(error)
+            return
+        self._view.panel.replace_with_several(token.number, images)
+
+
+def _names(exchange: Exchange) -> str:
+    """`cat.jpg is`, `a.png, b.png are`."""
+    attachments = exchange.user.attachments
+    return f"{', '.join(one_line(item.name) for item in attachments)} {'is' if len(attachments) == 1 else 'are'}"

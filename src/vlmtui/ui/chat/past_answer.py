@@ -1,0 +1,72 @@
+"""The widget of an answer that no longer changes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from textual import events
+from textual.content import Content
+
+from vlmtui.inspection.thinking import split_thinking
+from vlmtui.session.generation import Answer
+from vlmtui.text import visible
+from vlmtui.ui.chat.failure_note import failure_note
+from vlmtui.ui.chat.thinking_block import thinking_title
+from vlmtui.ui.widgets.answer_line import answer_line
+from vlmtui.ui.widgets.line_widget import LineWidget
+from vlmtui.ui.widgets.markdown_lines import Lines, markdown_lines
+
+
+class PastAnswer(LineWidget):
+    """Looks as `AssistantTurn` does at its end, in one widget. A click on the title of the thinking unfolds it."""
+
+    DEFAULT_CSS = "PastAnswer { margin: 1 0 0 0; padding: 0 1 0 2; }"
+
+    def __init__(self, answer: Answer, branches: Callable[[], str] = str, *, thinking_open: bool | None = None) -> None:
+        """`branches` tells which of its siblings it is, where it has some. `thinking_open` None: as a finished answer
+        starts, folded where something follows."""
+        super().__init__()
+        self._branches = branches
+        self.answer = answer
+        self._parts = split_thinking(visible(answer.text), over=True)
+        self._is_open = not self._parts.answer if thinking_open is None else thinking_open
+
+    @property
+    def is_thinking_open(self) -> bool:
+        return self._is_open
+
+    def on_click(self, event: events.Click) -> None:
+        offset = event.get_content_offset(self)
+        if offset is not None and offset.y == 0:
+            self.toggle_thinking()
+
+    def toggle_thinking(self) -> bool:
+        """Fold or unfold the thinking; False when there is none."""
+        if self._parts.thinking:
+            self._is_open = not self._is_open
+            self.lay_out_again()
+        return bool(self._parts.thinking)
+
+    def lines_of(self, width: int) -> Lines:
+        width = max(width, 1)
+        return [
+            *self._thinking_lines(width),
+            *markdown_lines(self._parts.answer, width),
+            *_wrapped(Content.styled(answer_line(self.answer, self._branches()), "$muted 80%"), width),
+            *self._failure_lines(width),
+        ]
+
+    def _thinking_lines(self, width: int) -> Lines:
+        if not self._parts.thinking:
+            return []
+        title = Content.styled(f"{'▼' if self._is_open else '▶'} {thinking_title(self._parts)}", "$muted")
+        thoughts = Content.styled(self._parts.thinking, "$muted") if self._is_open else Content()
+        return [title, *(line.pad_left(2) for line in _wrapped(thoughts, max(1, width - 2))), Content()]
+
+    def _failure_lines(self, width: int) -> Lines:
+        lines = _wrapped(failure_note(self.app, self.answer), max(1, width - 3))
+        return [Content(), *(Content.assemble(("▌ ", "$error"), line) for line in lines)] if lines else []
+
+
+def _wrapped(text: Content, width: int) -> Lines:
+    return text.wrap(width) if text else []

@@ -1,0 +1,126 @@
+"""What the message would cost: counted by the engine, or estimated from the model's record."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from textual.message import Message
+from textual.timer import Timer
+
+from vlmtui.domain.capabilities import lack
+from vlmtui.errors import ErrorKind, Remedy, VlmtuiError
+from vlmtui.session.conversation import Conversation
+from vlmtui.session.cost import Cost, CostEstimate, Uncounted, cost_of, estimate_of
+from vlmtui.session.engine_controller import EngineController, EngineState
+from vlmtui.session.generation import render
+from vlmtui.text import one_line
+from vlmtui.ui.chat.view import ChatView
+
+_COUNT_AFTER_S = 0.4
+"""How long nothing has to change before the cost is asked for."""
+_LONG_TEXT = 2000
+"""Characters from which a text alone is worth a count."""
+
+Outcome = Cost | CostEstimate | Uncounted | VlmtuiError | None
+
+
+class CostView(ChatView, Protocol):
+    """What the cost needs of the chat screen."""
+
+    def set_timer(self, delay: float, callback: Callable[[], None]) -> Timer:
+        """Call back in so many seconds."""
+
+
+class PromptCost:
+    """Keeps the cost that the composer's panel shows up to date."""
+
+    @dataclass
+    class CostKnown(Message):
+        """What the message would cost, or why it cannot be sent; None: nothing to show."""
+
+        outcome: Outcome
+
+    def __init__(self, view: CostView, engine_controller: EngineController, chat: Conversation) -> None:
+        self._view = view
+        self._engine_controller = engine_controller
+        self._chat = chat
+        self._question: object = None
+        """What the newest count was of."""
+        self._timer: Timer | None = None
+        self.cost: Cost | None = None
+        """Of the message as it is now; None: not known."""
+
+    def check_room(self) -> None:
+        """Raises VlmtuiError when it is known that the message is too long for the model."""
+        if self.cost is not None and self.cost.is_too_much:
+            raise VlmtuiError(ErrorKind.CONTEXT_TOO_LONG, self.cost.text, remedy=Remedy.SHRINK_MESSAGE)
+
+    def draft_changed(self) -> None:
+        """Show at once what can be estimated, and count soon."""
+        estimate = self._estimate()
+        self._view.panel.bar.tell_estimates(estimate.tokens if estimate else {})
+        if not self._chat.draft.text:  # sent, or taken back
+            self.show(None)
+        self.count_soon()
+
+    def count_soon(self) -> None:
+        """Once nothing has changed for a while, ask the engine what the message would cost."""
+        if self._timer is not None:
+            self._timer.stop()
+        self._timer = self._view.set_timer(_COUNT_AFTER_S, self._count_if_new)
+
+    def show(self, outcome: Outcome) -> None:
+        """Show a cost in the composer's panel."""
+        bar = self._view.panel.bar
+        self.cost = outcome if isinstance(outcome, Cost) else None
+        match outcome:
+            case Cost():
+                bar.tell_tokens(outcome.tokens)
+                remedy = Remedy.SHRINK_MESSAGE if outcome.is_too_much else None
+                bar.tell_cost(outcome.text, remedy, too_much=outcome.is_too_much)
+            case CostEstimate() | Uncounted():
+                bar.tell_cost(outcome.text)
+            case VlmtuiError():
+                remedy = Remedy.SHRINK_MESSAGE if outcome.kind is ErrorKind.CONTEXT_TOO_LONG else None
+                bar.tell_cost(one_line(outcome.message), remedy, too_much=True)
+            case None:
+                bar.tell_cost("")
+
+    def _count_if_new(self) -> None:
+        """The same question is not asked twice. What is told of a message with attachments counts all of its words; a
+        text alone is counted anew once it has grown by some sentences."""
+        draft, history = self._chat.draft, [(id(item), item.is_left_out) for item in self._chat.exchanges]
+        is_ready = self._engine_controller.state is EngineState.READY
+        written = draft.words if draft.attachments else len(draft.words) // 500
+        question = (draft.attachments, written, history, is_ready, self._chat.running is None)
+        if question != self._question and not draft.pending:
+            self._question = question
+            self._view.start(self._count, "cost", exclusive=True)
+
+    async def _count(self) -> None:
+        counted, outcome = self._chat.draft.attachments, await self._outcome()
+        if counted == self._chat.draft.attachments:  # else the message was sent, or is another one: it is asked anew
+            self._view.post_message(self.CostKnown(outcome))
+
+    async def _outcome(self) -> Outcome:
+        draft, engine = self._chat.draft, self._engine_controller.engine
+        info = self._engine_controller.info
+        if self._chat.running is not None or not (draft.attachments or len(draft.words) >= _LONG_TEXT):
+            return None
+        try:
+            prompt = self._chat.preview(self._engine_controller.require_model().family)
+            if engine is None or info is None or self._engine_controller.state is not EngineState.READY:
+                return self._estimate()
+            if why := lack(info, "render_only"):
+                return Uncounted(why, self._estimate())
+            tokens = draft.tokens
+            return cost_of(await render(engine, prompt), tokens, info.max_model_len)
+        except VlmtuiError as error:
+            return error
+
+    def _estimate(self) -> CostEstimate | None:
+        """What the model's record says of the message's attachments; None: nothing."""
+        model = self._engine_controller.model
+        return None if model is None else estimate_of(model, self._chat.draft.tokens)

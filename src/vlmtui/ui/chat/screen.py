@@ -1,0 +1,397 @@
+"""The conversation with the loaded model."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from inspect import isawaitable
+from typing import assert_never
+
+from textual import on
+from textual.app import ComposeResult
+from textual.message import Message
+from textual.notifications import SeverityLevel
+from textual.screen import Screen
+from textual.widgets import Static
+from textual.worker import WorkType
+
+from vlmtui.domain.attachment import VideoSampling
+from vlmtui.domain.engine import EngineStatus
+from vlmtui.domain.generation import Finished
+from vlmtui.errors import Remedy, VlmtuiError, bad_input
+from vlmtui.session.conversation import Conversation
+from vlmtui.session.cost import Cost
+from vlmtui.session.engine_controller import EngineController, EngineState
+from vlmtui.session.events import AnswerEnded, AnswerReplaced, AttachmentsLeftOut, ConversationEvent, RequestSent
+from vlmtui.session.exchange import Exchange
+from vlmtui.session.model_limits import excess_media
+from vlmtui.session.prompt_history import PromptHistory
+from vlmtui.text import one_line, visible
+from vlmtui.ui.actions import ActionMethods, bindings
+from vlmtui.ui.chat.attachment_sources import AttachmentSources
+from vlmtui.ui.chat.branches import Branches
+from vlmtui.ui.chat.comparisons import Comparisons
+from vlmtui.ui.chat.composer import Composer
+from vlmtui.ui.chat.composer_panel import ComposerPanel
+from vlmtui.ui.chat.fan_outs import FanOuts
+from vlmtui.ui.chat.inspections import Inspections
+from vlmtui.ui.chat.message_attachments import MessageAttachments
+from vlmtui.ui.chat.prompt_cost import PromptCost
+from vlmtui.ui.chat.settings_actions import SettingsActions
+from vlmtui.ui.chat.status_bar import StatusBar
+from vlmtui.ui.chat.transcript import Transcript
+from vlmtui.ui.chat.transcript_actions import TranscriptActions
+from vlmtui.ui.chat.turn_sender import TurnSender
+from vlmtui.ui.chat.welcome import WelcomePanel
+from vlmtui.ui.keys import error_text, with_keys, with_remedy
+from vlmtui.ui.messages import EngineChanged
+from vlmtui.ui.navigation import Navigator
+from vlmtui.ui.services import Services
+from vlmtui.ui.terminal.key_queue import run_before_keys
+from vlmtui.ui.view import Steps
+from vlmtui.ui.widgets.footer_bar import FooterBar
+
+_STATUS_EVERY_S = 3.0
+
+
+class ChatScreen(Screen[None]):
+    """Transcript, what is staged, composer, status. What a person does here is done by its parts."""
+
+    CSS_PATH = "screen.tcss"
+    SCOPE = "chat"
+    BINDINGS = bindings(SCOPE)
+
+    @dataclass
+    class ConversationChanged(Message):
+        """What the conversation told."""
+
+        event: ConversationEvent
+
+    @dataclass
+    class StatusKnown(Message):
+        """What the engine says of itself; None when it does not answer."""
+
+        status: EngineStatus | None
+
+    def __init__(
+        self, services: Services, navigator: Navigator, engine_controller: EngineController, chat: Conversation
+    ) -> None:
+        super().__init__()
+        self.services = services
+        self.engine_controller = engine_controller
+        self.chat = chat
+        self._navigator = navigator
+        paths = services.paths
+        self._cost = cost = PromptCost(self, engine_controller, chat)
+        self._sender = sender = TurnSender(self, navigator, cost, engine_controller, chat)
+        self._attachments = MessageAttachments(self, navigator, cost, paths, engine_controller, chat)
+        self.sources = AttachmentSources(self, navigator, paths, engine_controller, inbox_s=services.delays.inbox)
+        self.actions: ActionMethods = {
+            **sender.actions,
+            **self._attachments.actions,
+            **self.sources.actions,
+            **Branches(self, chat).actions,
+            **Comparisons(self, navigator, sender, cost, services, engine_controller, chat).actions,
+            **FanOuts(self, navigator, cost, engine_controller, chat).actions,
+            **Inspections(self, navigator, engine_controller, chat).actions,
+            **SettingsActions(self, navigator, chat).actions,
+            **TranscriptActions(self, chat).actions,
+            "new_chat": self._new_chat,
+            "restart_engine": navigator.restart_engine,
+        }
+        self._status: EngineStatus | None = None
+        self._possible: object = None
+        """What decides which actions are possible, as the footer shows them."""
+        self._unsubscribe: Callable[[], None] = lambda: None
+        self._stands = asyncio.Event()
+        """Set once the screen shows its conversation."""
+
+    def compose(self) -> ComposeResult:
+        paths = self.services.paths
+        yield Transcript(cache=paths.thumbnails, id="transcript")
+        yield Static(with_keys(self.app, "↓ more below · {jump_end}"), id="more", markup=False)
+        yield Static(id="editing", markup=False)
+        yield ComposerPanel(PromptHistory(paths.state / "prompts.jsonl"), self.chat.draft, paths)
+        yield StatusBar(id="status", markup=False)
+        yield FooterBar()
+
+    async def on_mount(self) -> None:
+        self._unsubscribe = self.chat.subscribe(self._told)
+        self.query_one(Composer).focus()
+        if self.chat.exchanges:
+            await self.transcript.add(*self.chat.exchanges, media_above=self.chat.attachments_above)
+        await self._show_hint()
+        self.show_editing()
+        self.tell_limits()
+        self._show_status()
+        self._ask_for_status()
+        self.set_interval(_STATUS_EVERY_S, self._ask_for_status)
+        self._stands.set()
+
+    def on_unmount(self) -> None:
+        self._unsubscribe()
+
+    @on(ComposerPanel.MessageWritten)
+    def _message_written(self) -> None:
+        self._sender.send()
+
+    @on(ComposerPanel.CommandGiven)
+    def _command_given(self, event: ComposerPanel.CommandGiven) -> None:
+        action, argument = event.command
+        if action is None:
+            hint = "/help lists them; // sends a text that begins with a slash."
+            self.tell_error(bad_input(f"There is no command {one_line(argument)}.", hint=hint))
+            return
+        self.panel.clear_words()
+        self.take_composer_text()
+        self._navigator.run_action(action.id, argument)
+
+    @on(ComposerPanel.DraftChanged)
+    def _draft_changed(self) -> None:
+        model = self.engine_controller.model
+        self.chat.draft_changed(model.spec.name if model is not None else "")
+        self._cost.draft_changed()
+
+    @on(ComposerPanel.FileRefused)
+    def _file_refused(self, event: ComposerPanel.FileRefused) -> None:
+        self.tell_error(event.error)
+
+    @on(ComposerPanel.FileTaken)
+    def _file_taken(self, event: ComposerPanel.FileTaken) -> None:
+        self._attachments.tell_taken(event.attachment)
+
+    @on(PromptCost.CostKnown)
+    def _counted(self, event: PromptCost.CostKnown) -> None:
+        self._cost.show(event.outcome)
+
+    @on(Comparisons.ComparisonLeft)
+    def _comparison_left(self) -> None:
+        self._cost.count_soon()
+
+    @on(Composer.ScrollWanted)
+    def _scroll_wanted(self, event: Composer.ScrollWanted) -> None:
+        if event.pages < 0:
+            self.transcript.scroll_page_up()
+        else:
+            self.transcript.scroll_page_down()
+
+    @on(Composer.Interrupted)
+    def _interrupted(self) -> None:
+        if self.chat.running is not None:
+            self._sender.stop()
+        else:
+            self._navigator.interrupt()
+
+    @on(Transcript.EndSeen)
+    def _end_seen(self, event: Transcript.EndSeen) -> None:
+        self.query_one("#more").set_class(not event.is_seen, "-shown")
+
+    @on(Transcript.OlderWanted)
+    async def _older_wanted(self, event: Transcript.OlderWanted) -> None:
+        await self.chat.load_older(event.limit)
+        await self.transcript.add_older(self.chat.exchanges)
+
+    @on(ConversationChanged)
+    async def _conversation_changed(self, changed: ConversationChanged) -> None:
+        match changed.event:
+            case RequestSent():
+                return
+            case AnswerReplaced(exchange):
+                await self.transcript.restart(exchange)
+            case AnswerEnded(exchange):
+                self.transcript.finish(exchange)
+                if isinstance(exchange.answer.outcome, Finished):
+                    self.engine_controller.answered()
+            case AttachmentsLeftOut():
+                pass
+            case _:
+                assert_never(changed.event)
+        await self.transcript.renumber(self.chat.attachments_above)
+        self.panel.number_above(self.chat.attachments_sent)
+        self._cost.count_soon()
+        self._show_status()
+
+    @on(StatusKnown)
+    def _status_known(self, event: StatusKnown) -> None:
+        self._status = event.status
+        self._show_status()
+
+    @on(EngineChanged)
+    def _engine_changed(self) -> None:
+        self._cost.count_soon()  # an estimate becomes a count, or the other way round
+        self._show_status()
+        if self.engine_controller.state is EngineState.READY:
+            self._ask_for_status()
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        match parameters if action == "run" else ():
+            case ("stop",):
+                return self.chat.running is not None
+            case ("leave_edit",):
+                return self.chat.editing is not None and self.chat.running is None
+            case ("new_chat",):
+                return self.chat.running is None
+            case ("restart_engine",):
+                return self.engine_controller.state in (EngineState.DEAD, EngineState.HUNG, EngineState.NONE)
+            case _:
+                return True
+
+    async def action_run(self, id: str) -> None:
+        """Run an action of the table."""
+        result = self.actions[id]()
+        if isawaitable(result):
+            await result
+
+    def _told(self, event: ConversationEvent) -> None:
+        self.post_message(self.ConversationChanged(event))
+
+    # -- what the parts use
+
+    @property
+    def panel(self) -> ComposerPanel:
+        return self.query_one(ComposerPanel)
+
+    @property
+    def transcript(self) -> Transcript:
+        return self.query_one(Transcript)
+
+    @property
+    def cost(self) -> Cost | None:
+        """Of the message as it is now; None: not known."""
+        return self._cost.cost
+
+    def tell(
+        self,
+        text: str,
+        remedy: Remedy | None = None,
+        *,
+        seconds: float = 4.0,
+        severity: SeverityLevel = "information",
+    ) -> None:
+        """Show a text for a while, and the key that does something about it."""
+        self.notify(with_remedy(self.app, visible(text), remedy), severity=severity, timeout=seconds, markup=False)
+
+    def tell_error(self, error: VlmtuiError) -> None:
+        """Show what went wrong and what to do."""
+        self.notify(error_text(self.app, error), severity="error", timeout=10, markup=False)
+
+    def start(self, steps: Steps, group: str, *, exclusive: bool = False) -> None:
+        """Run `steps` beside everything else; they end with the screen."""
+        work: WorkType[None] = steps
+        self.run_worker(work, group=group, exclusive=exclusive)
+
+    def start_dialog(self, steps: Steps) -> None:
+        """Run steps that show a screen; keys wait until it is there."""
+        run_before_keys(self, steps)
+
+    def bell(self) -> None:
+        """Ring: that was not possible."""
+        self.app.bell()
+
+    def copy_text(self, text: str) -> None:
+        """Put a text into the terminal's clipboard."""
+        self.app.copy_to_clipboard(text)
+
+    def take_composer_text(self) -> None:
+        """What was typed a moment ago may still be on its way to the draft: take it now."""
+        self.chat.draft.text = self.query_one(Composer).text
+
+    # -- what is shown
+
+    async def show_conversation(self) -> None:
+        """Show what the conversation is now. May be called before the screen stands, and waits for that; one that was
+        left while the store was asked has nothing to show."""
+        await self._stands.wait()
+        if not self.is_attached:
+            return
+        await self.transcript.clear()
+        if self.chat.exchanges:
+            await self.transcript.add(*self.chat.exchanges, media_above=self.chat.attachments_above)
+        await self._show_hint()
+        if self.query_one(Composer).text != self.chat.draft.text:
+            self.show_draft()
+        self.show_editing()
+        self._cost.count_soon()
+        self._show_status()
+
+    async def show_exchange(self, exchange: Exchange, *, rebuild: bool) -> None:
+        """Show an exchange that was begun. `rebuild`: what was said after the message that was edited is gone."""
+        await self._show_hint()
+        if rebuild:
+            await self.transcript.clear()
+        await self.transcript.add(
+            *self.chat.exchanges if rebuild else [exchange], media_above=self.chat.attachments_above
+        )
+        self._show_status()
+
+    def show_draft(self) -> None:
+        """Show the draft, and whether it takes an earlier message's place."""
+        composer = self.query_one(Composer)
+        composer.text = self.chat.draft.text
+        composer.move_cursor(composer.document.end)
+        composer.focus()
+        self.show_editing()
+
+    def show_editing(self) -> None:
+        """Show whether an earlier message is being edited. Attachments are counted over the conversation above."""
+        editing, bar = self.chat.editing, self.query_one("#editing", Static)
+        bar.display = editing is not None
+        if editing is not None:
+            told = f"Editing message {self.chat.number_of(editing)} · Enter send as branch · {{leave_edit}} cancel"
+            bar.update(with_keys(self.app, told))
+        self.panel.number_above(self.chat.attachments_sent)
+        model = self.engine_controller.model
+        if model is not None:
+            self.panel.sampling = VideoSampling(num_frames=model.spec.num_frames)
+        self.refresh_bindings()
+
+    def tell_limits(self) -> None:
+        """What of the conversation the model does not take."""
+        model = self.engine_controller.model
+        if model is not None and (problem := excess_media(self.chat.all_exchanges(), model.family)):
+            self.tell(problem, Remedy.LEAVE_OUT_OLDEST, seconds=15, severity="warning")
+
+    # -- actions
+
+    async def _new_chat(self) -> None:
+        """Start over with the same model; what is staged and written stays."""
+        if self.chat.running is not None:
+            self.tell("An answer is under way.", Remedy.STOP_ANSWER)
+            return
+        self.chat.clear()
+        await self.show_conversation()
+
+    def _ask_for_status(self) -> None:
+        self.start(self._ask_status, "status", exclusive=True)
+
+    async def _ask_status(self) -> None:
+        if self.engine_controller.state is EngineState.READY:
+            self.post_message(self.StatusKnown(await self.engine_controller.read_status()))
+
+    async def _show_hint(self) -> None:
+        """What one can do, while nothing was said yet."""
+        model, transcript = self.engine_controller.model, self.transcript
+        transcript.show_empty(not self.chat.exchanges)
+        if self.chat.exchanges:
+            await transcript.query(WelcomePanel).remove()
+        elif model is not None and not transcript.query(WelcomePanel):
+            await transcript.mount(WelcomePanel(model))
+
+    def _show_status(self) -> None:
+        controller, answering = self.engine_controller, self.chat.running is not None
+        self.panel.set_class(answering, "-busy")
+        self.query_one(StatusBar).show(
+            model=controller.model.spec.name if controller.model else "no model",
+            state=controller.state,
+            progress=controller.progress,
+            answering=answering,
+            info=controller.info,
+            status=self._status,
+            context_used=self.chat.context_used,
+        )
+        # Textual's footer never lets go of the keys that it showed before: only where they may be others.
+        possible = (answering, controller.state, self.chat.editing is not None)
+        if possible != self._possible:
+            self._possible = possible
+            self.refresh_bindings()

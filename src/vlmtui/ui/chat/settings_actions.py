@@ -1,0 +1,49 @@
+"""The actions that change the conversation's settings: system prompt and sampling parameters."""
+
+from __future__ import annotations
+
+from vlmtui.errors import VlmtuiError
+from vlmtui.session.conversation import Conversation
+from vlmtui.session.settings import ChatSettings
+from vlmtui.text import one_line
+from vlmtui.ui.actions import ActionMethods
+from vlmtui.ui.chat.slash import with_setting
+from vlmtui.ui.navigation import Navigator
+from vlmtui.ui.view import View
+
+
+class SettingsActions:
+    """Changes the conversation's settings, in their form or by a slash command."""
+
+    def __init__(self, view: View, navigator: Navigator, chat: Conversation) -> None:
+        self._view = view
+        self._navigator = navigator
+        self._chat = chat
+
+    @property
+    def actions(self) -> ActionMethods:
+        return {"settings": self.edit, "system": self.set_system_prompt, "set": self.set_parameter}
+
+    def edit(self) -> None:
+        """Show system prompt and sampling, to be changed."""
+        self._view.start_dialog(self._edit)
+
+    def set_system_prompt(self, text: str = "") -> None:
+        """Set the system prompt; empty removes it."""
+        self._chat.settings = ChatSettings(text, self._chat.settings.sampling)
+        self._view.tell("The system prompt is set." if text else "There is no system prompt now.")
+
+    def set_parameter(self, text: str = "") -> None:
+        """Set one sampling parameter, as in `temperature 0.7`."""
+        try:
+            sampling = with_setting(self._chat.settings.sampling, text)
+        except VlmtuiError as error:
+            self._view.tell_error(error)
+            return
+        self._chat.settings = ChatSettings(self._chat.settings.system_prompt, sampling)
+        self._view.tell(f"Set: {one_line(text)}")
+
+    async def _edit(self) -> None:
+        changed = await self._navigator.edit_settings(self._chat.settings)
+        if changed is not None:
+            self._chat.settings = changed

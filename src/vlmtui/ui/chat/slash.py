@@ -1,0 +1,44 @@
+"""Slash commands: `/name argument`."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import msgspec
+
+from vlmtui.domain.parameters import PARAMETERS, find_parameter
+from vlmtui.domain.sampling import Sampling
+from vlmtui.errors import bad_input
+from vlmtui.ui.actions import ACTIONS, Action
+
+
+class SlashCommand(NamedTuple):
+    """What was typed. `action` is None for a command that does not exist; `argument` is then its name."""
+
+    action: Action | None
+    argument: str
+
+
+def parse_slash(text: str) -> SlashCommand | None:
+    """The command that `text` is, or None for a message. Two slashes begin a message that starts with one; so does a
+    path, which has a second slash in its first word."""
+    if not text.startswith("/") or text.startswith("//"):
+        return None
+    name, _, argument = text.partition(" ")
+    if "/" in name[1:] or "\n" in name:
+        return None
+    action = next((action for action in ACTIONS.values() if action.slash == name), None)
+    return SlashCommand(action, argument.strip() if action else name)
+
+
+def with_setting(sampling: Sampling, text: str) -> Sampling:
+    """The sampling with `name value` changed (`temperature 0.7`; `seed default`). Raises VlmtuiError."""
+    name, _, value = text.replace("=", " ").partition(" ")
+    value = value.strip()
+    parameter = find_parameter(name)
+    if parameter is None or not value:
+        raise bad_input("/set takes a name and a value.", hint=f"Names: {', '.join(PARAMETERS)}; `default` unsets one.")
+    number = None if value == "default" else parameter.read(value)
+    if number is not None and (problem := parameter.problem(number)):
+        raise bad_input(f"{problem}.")
+    return msgspec.structs.replace(sampling, **{parameter.name: number})

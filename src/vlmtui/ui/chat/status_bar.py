@@ -1,0 +1,59 @@
+"""One line: model, engine, memory, context."""
+
+from __future__ import annotations
+
+from textual.content import Content
+from textual.widgets import Static
+
+from vlmtui.domain.engine import EngineInfo, EngineStatus, LoadProgress
+from vlmtui.session.engine_controller import EngineState
+from vlmtui.text import one_line
+from vlmtui.ui.keys import with_keys
+
+_LOOKS = {
+    EngineState.NONE: ("○", "$text-muted", "no engine"),
+    EngineState.LOADING: ("◐", "$text-warning", "loading"),
+    EngineState.READY: ("●", "$text-success", "ready"),
+    EngineState.HUNG: ("◌", "$text-error", "engine does not answer · {restart_engine} restarts"),
+    EngineState.DEAD: ("✕", "$text-error", "engine ended · {restart_engine} restarts"),
+}
+_NEARLY_FULL = 0.9
+"""Share of the context from which it is told in another colour."""
+
+
+class StatusBar(Static):
+    """The status line; cut off at the right where the terminal is narrow."""
+
+    DEFAULT_CSS = """
+    StatusBar { height: 1; padding: 0 2; background: $background; text-wrap: nowrap; text-overflow: ellipsis; }
+    """
+
+    def show(
+        self,
+        *,
+        model: str,
+        state: EngineState,
+        progress: LoadProgress | None,
+        answering: bool,
+        info: EngineInfo | None,
+        status: EngineStatus | None,
+        context_used: int | None,
+    ) -> None:
+        """Show the engine as it is now."""
+        glyph, colour, word = _LOOKS[state]
+        word = with_keys(self.app, word)
+        if state is EngineState.READY and answering:
+            word = "answering"
+        if state is EngineState.LOADING and progress is not None:
+            share = "" if progress.fraction is None else f" {progress.fraction:.0%}"
+            word = f"loading: {progress.stage.value}{share}"
+        parts = [Content.assemble((f"{glyph} ", colour), (one_line(model), "bold")), Content.styled(word, colour)]
+        if status is not None and state is EngineState.READY:
+            memory = status.gpu_bytes if status.gpu_bytes else status.rss_bytes
+            parts.append(Content.styled(f"{memory / 1e9:.1f} GB {'GPU' if status.gpu_bytes else 'RAM'}", "$muted"))
+        if info is not None:
+            used = context_used or 0
+            full = "$text-warning" if used >= _NEARLY_FULL * info.max_model_len else "$muted"
+            parts.append(Content.styled(f"context {used:,} / {info.max_model_len:,}", full))
+            parts.append(Content.styled(f"{info.device} {info.dtype}", "$muted"))
+        self.update(Content.styled("  ·  ", "$faint").join(parts))

@@ -1,0 +1,50 @@
+"""The reasoning of a model, which can be folded."""
+
+from __future__ import annotations
+
+from textual.widgets import Collapsible, Static
+
+from vlmtui.inspection.thinking import ThinkingParts
+
+_TAIL = 1500
+"""Characters that are shown while there come more: laying out a long text ten times a second is slow."""
+
+
+class ThinkingBlock(Collapsible):
+    """Open while the model thinks, folded once it answers; then it is the reader's."""
+
+    DEFAULT_CSS = """
+    ThinkingBlock {
+        background: transparent;
+        border: none;
+        padding: 0;
+        margin: 0 0 1 0;
+        CollapsibleTitle { padding: 0; color: $muted; background: transparent; }
+        Contents { padding: 0 0 0 2; }
+        .thoughts { height: auto; color: $muted; }
+    }
+    """
+
+    def __init__(self, parts: ThinkingParts) -> None:
+        self._thoughts = Static(classes="thoughts", markup=False)
+        super().__init__(self._thoughts, collapsed=bool(parts.answer))
+        self._is_answered = bool(parts.answer)
+        self._shown = ""
+        self.show(parts)
+
+    def show(self, parts: ThinkingParts) -> None:
+        """The thinking as it stands, visible."""
+        text = parts.thinking
+        tail = f"…{text[-_TAIL:]}" if parts.is_thinking and len(text) > _TAIL else text
+        if tail != self._shown:
+            self._shown = tail
+            self._thoughts.update(tail)
+        self.title = thinking_title(parts)
+        if parts.answer and not self._is_answered:
+            self._is_answered = True
+            self.collapsed = True
+
+
+def thinking_title(parts: ThinkingParts) -> str:
+    """`Thinking…` while it goes on, `Thought · 210 words` afterwards."""
+    return "Thinking…" if parts.is_thinking else f"Thought · {len(parts.thinking.split()):,} words"

@@ -1,0 +1,308 @@
+"""The scrolling conversation, oldest message first. Of a long one, only the part around the view has widgets."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import takewhile
+from pathlib import Path
+
+from textual.message import Message
+from textual.timer import Timer
+from textual.widget import Widget
+
+from vlmtui.session.exchange import Exchange
+from vlmtui.ui.chat import windowing
+from vlmtui.ui.chat.anchored_scroll import AnchoredScroll
+from vlmtui.ui.chat.assistant_turn import AssistantTurn
+from vlmtui.ui.chat.past_answer import PastAnswer
+from vlmtui.ui.chat.user_turn import user_turn_widget
+from vlmtui.ui.chat.windowing import Window
+
+LIVE_MAX = 20
+"""Answers that keep the widgets they were streamed into; older ones get a single one."""
+OLDER = 50
+"""Exchanges that are asked for at once where more are stored than are here."""
+_LOOK_AFTER_S = 0.05
+"""How long after a scroll the window is looked at."""
+_TURN, _ILLUSTRATED, _PICTURE = 2, 4, 4
+"""Widgets of an exchange of text, of one with attachments, and of each attachment."""
+
+
+@dataclass
+class _ShownExchange:
+    """An exchange that is on the screen."""
+
+    exchange: Exchange
+    first_number: int | None
+    """Of its attachments in the prompt; None: they are left out of prompts, or it has none."""
+    user: Widget
+    answer: AssistantTurn | PastAnswer
+
+
+class Transcript(AnchoredScroll):
+    """Follows the newest text until the user scrolls up, and again once the end is back in view.
+
+    Exchanges far from what is in view have no widgets; they get them as one comes near.
+    """
+
+    can_focus = False
+    DEFAULT_CSS = """
+    Transcript {
+        height: 1fr;
+        padding: 0 2;
+        scrollbar-size-vertical: 1;
+        background: $background;
+        &.-empty { align: center middle; }
+    }
+    """
+
+    @dataclass
+    class EndSeen(Message):
+        """Whether the end of the conversation is in view has changed."""
+
+        is_seen: bool
+
+    @dataclass
+    class OlderWanted(Message):
+        """One came near the oldest exchange that is here. Answer with `add_older`, also where there are no more."""
+
+        limit: int
+
+    def __init__(self, *, cache: Path, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self._cache = cache
+        self._exchanges: list[Exchange] = []
+        self._weights: list[int] = []
+        self._window = Window(0, 0)
+        self._shown: list[_ShownExchange] = []
+        """One an exchange of the window."""
+        self._media_above = 0
+        """Attachments that later prompts have of the conversation before `_exchanges`."""
+        self._thinking_open: dict[Exchange, bool] = {}
+        """Of answers that were taken off the screen."""
+        self._has_older = True
+        self._waits_for_older = False
+        self._end_seen = True
+        self._look_timer: Timer | None = None
+        self._changing = asyncio.Lock()
+
+    def on_mount(self) -> None:
+        self.anchor()
+
+    def watch_scroll_y(self, old: float, new: float) -> None:
+        super().watch_scroll_y(old, new)
+        seen = self.ends_here and (self.is_vertical_scroll_end or self.max_scroll_y - new < 1)
+        if seen != self._end_seen:
+            self._end_seen = seen
+            self.post_message(self.EndSeen(seen))
+        self._look_soon()
+
+    async def add(self, *exchanges: Exchange, media_above: int = 0) -> None:
+        """Show exchanges at the end, and go there.
+
+        `media_above`: for the first ones, how many attachments the conversation has before them.
+        """
+        async with self._changing:
+            if not self._exchanges:
+                self._media_above = media_above
+            is_new = len(exchanges) == 1
+            self._exchanges += exchanges
+            self._weights += map(_weight, exchanges)
+            await self._show(windowing.window_after_adding(self._window, self._weights), live=is_new)
+            await self._freeze_old()
+        self.show_end()
+        self._look_soon()
+
+    async def add_older(self, exchanges: Sequence[Exchange]) -> None:
+        """Have those before all others that stand before them in `exchanges`: in everything that is loaded by now, the
+        oldest first. None: there are no more. What is in view stays."""
+        async with self._changing:
+            self._waits_for_older = False
+            first = self._exchanges[0] if self._exchanges else None
+            if first not in exchanges:
+                return
+            older = list(takewhile(lambda exchange: exchange is not first, exchanges))
+            self._has_older = bool(older)
+            self._exchanges[:0] = older
+            self._weights[:0] = map(_weight, older)
+            self._window = Window(*(index + len(older) for index in self._window))
+            self._media_above -= _media(older)
+        self._look_soon()
+
+    async def renumber(self, media_above: int) -> None:
+        """Show which attachments later prompts have, and by which numbers, where that has changed. `media_above`: how
+        many of those above all that are here they have."""
+        async with self._changing:
+            self._media_above = media_above
+            numbers = self._numbers(self._window)
+            for shown, number in zip(self._shown, numbers, strict=True):
+                if number != shown.first_number:
+                    before, shown.first_number = shown.user, number
+                    shown.user = user_turn_widget(shown.exchange.user, first_number=number, cache=self._cache)
+                    with self.app.batch_update():
+                        await self.mount(shown.user, before=before)
+                        await before.remove()
+
+    def finish(self, exchange: Exchange) -> None:
+        """The exchange's answer is over."""
+        shown = self._find(exchange)
+        if shown is not None and isinstance(shown.answer, AssistantTurn):
+            shown.answer.finish()
+
+    async def restart(self, exchange: Exchange) -> None:
+        """The exchange gets another answer."""
+        async with self._changing:
+            shown = self._find(exchange)
+            if shown is not None and isinstance(shown.answer, AssistantTurn):
+                await shown.answer.restart(exchange.answer)
+            elif shown is not None:
+                await self._replace(shown, AssistantTurn(exchange.answer, exchange.branches))
+        self.show_end()
+
+    def toggle_thinking(self) -> bool:
+        """Show or hide the latest reasoning; False when there is none."""
+        return any(shown.answer.toggle_thinking() for shown in reversed(self._shown))
+
+    async def clear(self) -> None:
+        async with self._changing:
+            self._exchanges, self._weights, self._shown = [], [], []
+            self._thinking_open.clear()
+            self._window = Window(0, 0)
+            self._media_above = 0
+            self._has_older, self._waits_for_older = True, False
+            self.ends_here = True
+            await self.remove_children()
+
+    def show_empty(self, empty: bool) -> None:
+        """Nothing was said yet: what is shown instead stands in the middle."""
+        self.set_class(empty, "-empty")
+        self.anchor(not empty)
+        if empty:
+            # An anchored view that is not full is scrolled to above its top.
+            self.scroll_home(animate=False, force=True)
+
+    def show_end(self) -> None:
+        """Go to the end and follow it."""
+        if self.ends_here:
+            self._go_to_end()
+        else:
+            self.call_later(self._show_newest)
+
+    def _go_to_end(self) -> None:
+        self.let_go()
+        self.anchor()
+        self.scroll_end(animate=False)
+
+    async def _show_newest(self) -> None:
+        async with self._changing:
+            await self._show(windowing.newest_window(self._weights))
+        self._go_to_end()
+
+    def _look_soon(self) -> None:
+        """Look whether the window still does, once, soon."""
+        if self._look_timer is None and self.is_attached:
+            self._look_timer = self.set_timer(_LOOK_AFTER_S, self._look)
+
+    async def _look(self) -> None:
+        self._look_timer = None
+        if not self.is_attached:
+            return
+        async with self._changing:
+            view = self._view()
+            if view is None:
+                return
+            await self._show(windowing.window_around(self._window, self._weights, view))
+            is_near = windowing.is_near_top(self._weights, view)
+        if is_near and self._has_older and not self._waits_for_older:
+            self._waits_for_older = True
+            self.post_message(self.OlderWanted(OLDER))
+
+    def _view(self) -> Window | None:
+        """The exchanges in view; None before they are laid out."""
+        seen = set(self.in_view())
+        places = [place for place, shown in enumerate(self._shown) if shown.user in seen or shown.answer in seen]
+        return Window(self._window.first + places[0], self._window.first + places[-1] + 1) if places else None
+
+    async def _show(self, window: Window, *, live: bool = False) -> None:
+        """Mount what comes into the window, remove what leaves it. `live`: what comes is to be streamed into."""
+        if not self.is_attached:
+            return
+        old, self._window = self._window, window
+        self.ends_here = window.last == len(self._exchanges)
+        if window == old:
+            return
+        first, last = max(old.first, window.first), min(old.last, window.last)
+        if first >= last:
+            first = last = window.last
+        kept = [shown for place, shown in enumerate(self._shown, start=old.first) if first <= place < last]
+        gone = [shown for place, shown in enumerate(self._shown, start=old.first) if not first <= place < last]
+        above = self._made(Window(window.first, first), live=live)
+        below = self._made(Window(last, window.last), live=live)
+        self._shown = [*above, *kept, *below]
+        with self.app.batch_update():
+            await self._remove(gone)
+            await self.mount_all(_widgets(above), before=kept[0].user if kept else None)
+            await self.mount_all(_widgets(below), after=kept[-1].answer if kept else None)
+
+    def _made(self, window: Window, *, live: bool) -> list[_ShownExchange]:
+        """Widgets for these exchanges."""
+        made = []
+        exchanges = self._exchanges[window.first : window.last]
+        for exchange, number in zip(exchanges, self._numbers(window), strict=True):
+            is_live = live or exchange.is_running or exchange is self._exchanges[-1]
+            is_open = self._thinking_open.pop(exchange, None)
+            answer: AssistantTurn | PastAnswer = (
+                AssistantTurn(exchange.answer, exchange.branches)
+                if is_live
+                else PastAnswer(exchange.answer, exchange.branches, thinking_open=is_open)
+            )
+            user = user_turn_widget(exchange.user, first_number=number, cache=self._cache)
+            made.append(_ShownExchange(exchange, number, user, answer))
+        return made
+
+    def _numbers(self, window: Window) -> list[int | None]:
+        """The number of the first attachment of each exchange there."""
+        number = self._media_above + _media(self._exchanges[: window.first]) + 1
+        found: list[int | None] = []
+        for exchange in self._exchanges[window.first : window.last]:
+            found.append(number if exchange.sent_attachments else None)
+            number += len(exchange.sent_attachments)
+        return found
+
+    async def _remove(self, gone: Sequence[_ShownExchange]) -> None:
+        for shown in gone:
+            if not shown.exchange.is_running:
+                self._thinking_open[shown.exchange] = shown.answer.is_thinking_open
+        await self.remove_children(_widgets(gone))
+
+    async def _freeze_old(self) -> None:
+        for shown in self._shown[:-LIVE_MAX]:
+            turn = shown.answer
+            if isinstance(turn, AssistantTurn) and not shown.exchange.is_running:
+                past = PastAnswer(turn.answer, shown.exchange.branches, thinking_open=turn.is_thinking_open)
+                await self._replace(shown, past)
+
+    async def _replace(self, shown: _ShownExchange, answer: AssistantTurn | PastAnswer) -> None:
+        before, shown.answer = shown.answer, answer
+        with self.app.batch_update():
+            await self.mount(answer, before=before)
+            await before.remove()
+
+    def _find(self, exchange: Exchange) -> _ShownExchange | None:
+        return next((shown for shown in reversed(self._shown) if shown.exchange is exchange), None)
+
+
+def _weight(exchange: Exchange) -> int:
+    """About how many widgets the exchange takes."""
+    count = len(exchange.user.attachments)
+    return _TURN + (_ILLUSTRATED + _PICTURE * count if count else 0)
+
+
+def _media(exchanges: Iterable[Exchange]) -> int:
+    return sum(len(exchange.sent_attachments) for exchange in exchanges)
+
+
+def _widgets(shown: Iterable[_ShownExchange]) -> list[Widget]:
+    return [widget for one in shown for widget in (one.user, one.answer)]

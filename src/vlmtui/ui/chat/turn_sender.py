@@ -1,0 +1,125 @@
+"""Sending what is written, asking once more, and stopping the answer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Protocol
+
+from vlmtui.domain.conversation import Turn
+from vlmtui.errors import VlmtuiError
+from vlmtui.session.conversation import Conversation
+from vlmtui.session.death_counts import Suspect
+from vlmtui.session.engine_controller import EngineController
+from vlmtui.session.exchange import Exchange
+from vlmtui.text import one_line
+from vlmtui.ui.actions import ActionMethods
+from vlmtui.ui.chat.prompt_cost import PromptCost
+from vlmtui.ui.chat.view import ChatView
+from vlmtui.ui.navigation import Navigator
+
+
+class SenderView(ChatView, Protocol):
+    """What the sender needs of the chat screen."""
+
+    @property
+    def is_attached(self) -> bool:
+        """False once the screen has been left."""
+
+    def show_editing(self) -> None:
+        """Show whether the draft takes an earlier message's place."""
+
+    async def show_exchange(self, exchange: Exchange, *, rebuild: bool) -> None:
+        """Show an exchange that was begun. `rebuild`: it takes an earlier one's place."""
+
+
+class TurnSender:
+    """Makes the draft a turn, and lets the engine answer. When that cannot be, everything stays as it is."""
+
+    def __init__(
+        self,
+        view: SenderView,
+        navigator: Navigator,
+        cost: PromptCost,
+        engine_controller: EngineController,
+        chat: Conversation,
+    ) -> None:
+        self._view = view
+        self._navigator = navigator
+        self._cost = cost
+        self._engine_controller = engine_controller
+        self._chat = chat
+
+    @property
+    def actions(self) -> ActionMethods:
+        return {"stop": self.stop, "regenerate": self.regenerate}
+
+    def send(self, *, is_sure: bool = False) -> None:
+        """Send the draft; one that the engine died of only after a question, unless `is_sure`."""
+        chat, controller = self._chat, self._engine_controller
+        written, was_editing = chat.draft.words, chat.editing is not None
+        try:
+            chat.require_rest()
+            controller.require_engine()
+            self._cost.check_room()
+            suspect = chat.suspect(Turn("user", chat.draft.parts))
+            if suspect is not None and not is_sure:
+                self._view.start_dialog(partial(self._ask_first, suspect, partial(self.send, is_sure=True)))
+                return
+            exchange = chat.begin(controller.require_model(), controller.info)
+        except VlmtuiError as error:
+            self._view.tell_error(error)
+            return
+        self._view.panel.take_text(written)
+        self.open_exchange(exchange, rebuild=was_editing)
+
+    def open_exchange(self, exchange: Exchange, *, rebuild: bool) -> None:
+        """Show an exchange that was begun, and let it be answered. `rebuild`: it takes an earlier one's place."""
+        self._view.show_editing()
+        self._view.start(partial(self._open_exchange, exchange, rebuild=rebuild), "exchange")
+
+    async def regenerate(self) -> None:
+        """Ask for another answer to the last turn."""
+        suspect = await self._chat.suspect_again()
+        if not self._view.is_attached:  # left while the store was asked
+            return
+        if suspect is not None and self._chat.running is None:
+            self._view.start_dialog(partial(self._ask_first, suspect, self._begin_regenerate))
+        else:
+            self._begin_regenerate()
+
+    def stop(self) -> None:
+        """Stop the running answer; what has come stays."""
+        self._view.start(self._stop, "stop")
+
+    def _begin_regenerate(self) -> None:
+        self._view.start(self._regenerate, "exchange")
+
+    async def _stop(self) -> None:
+        await self._chat.cancel(self._engine_controller.engine)
+
+    async def _ask_first(self, suspect: Suspect, go_on: Callable[[], None]) -> None:
+        """Go on with a turn that the engine died of only when the user says so."""
+        name = f" Suspected: {one_line(suspect.attachment.name)}." if suspect.attachment else ""
+        question = f"The engine died {suspect.deaths} times of this message.{name} Send it once more?"
+        if await self._navigator.confirm(question, yes="Send it", no="Leave it"):
+            go_on()
+
+    async def _regenerate(self) -> None:
+        controller = self._engine_controller
+        try:
+            controller.require_engine()
+            exchange = self._chat.answer_again(controller.require_model(), controller.info)
+        except VlmtuiError as error:
+            self._view.tell_error(error)
+            return
+        self._view.start(partial(self._answer, exchange), "answer")
+
+    async def _open_exchange(self, exchange: Exchange, *, rebuild: bool) -> None:
+        self._view.start(partial(self._answer, exchange), "answer")
+        await self._view.show_exchange(exchange, rebuild=rebuild)
+
+    async def _answer(self, exchange: Exchange) -> None:
+        engine = self._engine_controller.engine
+        assert engine is not None
+        await self._chat.answer(engine, exchange)

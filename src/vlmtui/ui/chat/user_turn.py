@@ -1,0 +1,92 @@
+"""Widgets for a message of the user."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from textual.app import ComposeResult
+from textual.containers import Vertical
+from textual.content import Content
+from textual.widget import Widget
+from textual.widgets import Static
+
+from vlmtui.domain.conversation import Media, Text, Turn
+from vlmtui.session.draft import token_text
+from vlmtui.text import visible
+from vlmtui.ui.chat.attachment_grid import PICTURE, AttachmentGrid
+from vlmtui.ui.widgets.attachment_view import AttachmentView
+
+_TALL = 36
+"""Rows of the terminal from which pictures are drawn larger."""
+
+_ROWS, _ROWS_TALL = 6, 10
+
+
+def user_turn_widget(turn: Turn, *, first_number: int | None, cache: Path) -> Widget:
+    """One widget for a text; more only for attachments. `first_number`: of its attachments in the prompt; None: they
+    are left out of prompts."""
+    if turn.attachments:
+        return IllustratedTurn(turn, first_number=first_number, cache=cache)
+    return UserText(turn, first_number=first_number)
+
+
+class UserText(Static):
+    """The text, with a token for every attachment that does not come before all of it. By itself it is a turn."""
+
+    DEFAULT_CSS = """
+    UserText {
+        height: auto;
+        margin: 1 0 0 0;
+        padding: 0 1;
+        border-left: outer $accent;
+        text-style: bold;
+    }
+    """
+
+    def __init__(self, turn: Turn, *, first_number: int | None) -> None:
+        super().__init__(_written(turn, first_number), classes="said", markup=False)
+
+
+def _written(turn: Turn, first_number: int | None) -> Content:
+    """The text with its tokens; control characters visible."""
+    pieces: list[Content | tuple[str, str]] = []
+    number = first_number
+    for part in turn.parts:
+        match part:
+            case Text(text):
+                pieces.append(Content(visible(text)))
+            case Media(attachment):
+                token = token_text(number, attachment)
+                style = "$accent" if number is not None else "$muted strike"
+                pieces += [(token, style)] if any(map(len, pieces)) else []
+                number = None if number is None else number + 1
+    return Content.assemble(*pieces)
+
+
+class IllustratedTurn(Vertical):
+    """The attachments side by side, the text below."""
+
+    DEFAULT_CSS = """
+    IllustratedTurn {
+        height: auto;
+        margin: 1 0 0 0;
+        padding: 0 1;
+        border-left: outer $accent;
+        .media { margin: 0 0 1 0; grid-gutter: 1 2; }
+        UserText { margin: 0; padding: 0; border: none; }
+    }
+    """
+
+    def __init__(self, turn: Turn, *, first_number: int | None, cache: Path) -> None:
+        super().__init__()
+        self._turn = turn
+        self._first_number = first_number
+        self._cache = cache
+
+    def compose(self) -> ComposeResult:
+        rows = _ROWS_TALL if self.app.size.height >= _TALL else _ROWS
+        with AttachmentGrid(classes="media"):
+            for offset, attachment in enumerate(self._turn.attachments):
+                number = None if self._first_number is None else self._first_number + offset
+                yield AttachmentView(attachment, number, cache=self._cache, columns=PICTURE, rows=rows)
+        yield UserText(self._turn, first_number=self._first_number)

@@ -1,0 +1,165 @@
+"""Several answers to one turn, side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from textual import events, on
+from textual.app import ComposeResult
+from textual.containers import Grid, Vertical, VerticalScroll
+from textual.content import Content
+from textual.widgets import Static
+
+from vlmtui.inspection.answer_diff import AnswerDiff
+from vlmtui.session.generation import Answer
+from vlmtui.text import one_line, visible
+from vlmtui.ui.actions import bindings
+from vlmtui.ui.widgets.answer_line import answer_line
+
+NARROWEST, LOWEST = 36, 8
+"""Cells of the width and height of a pane."""
+COLUMNS_MAX = 4
+DIFFERS_STYLE = "bold underline $warning"
+GONE_STYLE = "strike $muted"
+_SHOWN = {" ": "·", "\n": "↵\n", "\t": "⇥"}
+
+
+class AnswerTile(Vertical, can_focus=True):
+    """One answer, with what it was asked with above and its statistics below."""
+
+    DEFAULT_CSS = """
+    AnswerTile {
+        height: 100%;
+        border: round $border-blurred;
+        padding: 0 1;
+        &:focus { border: round $accent; }
+        .label { height: 1; width: 100%; text-wrap: nowrap; text-overflow: ellipsis; }
+        .text { height: 1fr; scrollbar-size-vertical: 1; }
+        .text > Static { height: auto; }
+        .facts { height: auto; max-height: 3; color: $muted; }
+    }
+    """
+    BINDINGS = bindings("answer_tile")
+
+    def __init__(self, label: str, answer: Answer) -> None:
+        super().__init__()
+        self.answer = answer
+        self._label = label
+        self._shown = -1
+        """How many of the answer's pieces are shown; -1: nothing yet."""
+        self._ended = False
+
+    def compose(self) -> ComposeResult:
+        yield Static(classes="label", markup=False)
+        with VerticalScroll(classes="text", can_focus=False):
+            yield Static(markup=False)
+        yield Static(classes="facts", markup=False)
+
+    def on_mount(self) -> None:
+        self.tell("")
+        self.grow()
+
+    def grow(self) -> None:
+        """Show what has come since the last time."""
+        if self._ended or (len(self.answer.pieces) == self._shown and self.answer.outcome is None):
+            return
+        self._shown, self._ended = len(self.answer.pieces), self.answer.outcome is not None
+        failure = self.answer.failure
+        text = Content(visible(self.answer.text) or ("" if self._ended else "…"))
+        if failure is not None:
+            text = Content.assemble(text, "\n" if self.answer.text else "", (one_line(failure.message), "$error"))
+        self.query_one(".text > Static", Static).update(text)
+        view = self.query_one(".text", VerticalScroll)
+        if self._ended:
+            view.scroll_home(animate=False)
+        else:
+            view.scroll_end(animate=False)
+        usage = f"{self.answer.tokens:,} tokens …" if self.answer.tokens else "waiting …"
+        self.query_one(".facts", Static).update(answer_line(self.answer) if self._ended else usage)
+
+    def tell(self, said: str, *, is_base: bool = False) -> None:
+        """How it stands to the base."""
+        about = "the base" if is_base else said
+        line = Content.assemble((one_line(self._label), "bold $accent"), (f"  {about}" if about else "", "$muted"))
+        self.query_one(".label", Static).update(line)
+
+    def mark(self, difference: AnswerDiff | None) -> None:
+        """Mark the words that the base does not have; None: no word."""
+        failure = self.answer.failure
+        if failure is None:
+            text = Content(visible(self.answer.text)) if difference is None else _marked(difference)
+            self.query_one(".text > Static", Static).update(text)
+
+    def action_page(self, way: str) -> None:
+        """Scroll by a page."""
+        getattr(self.query_one(".text"), f"scroll_page_{way}")(animate=False)
+
+
+class AnswerGrid(VerticalScroll, can_focus=False):
+    """The tiles, in as many columns as fit."""
+
+    DEFAULT_CSS = """
+    AnswerGrid {
+        height: 1fr;
+        scrollbar-size-vertical: 1;
+        & > Grid { height: auto; width: 100%; grid-gutter: 0 1; }
+    }
+    """
+
+    def __init__(self, panes: Sequence[AnswerTile], *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self.panes = list(panes)
+        self.columns = 1
+
+    def compose(self) -> ComposeResult:
+        with Grid():
+            yield from self.panes
+
+    @property
+    def current(self) -> int:
+        """The number of the pane that has the keys."""
+        return next((number for number, pane in enumerate(self.panes) if pane.has_focus), 0)
+
+    def move(self, across: int, down: int) -> None:
+        """To the pane beside, above or below; beyond an edge nothing happens."""
+        at = self.current
+        row, column = divmod(at, self.columns)
+        target = (row + down) * self.columns + column + across
+        if 0 <= column + across < self.columns and 0 <= target < len(self.panes):
+            self.panes[target].focus()
+
+    @on(events.Resize)
+    def _resized(self) -> None:
+        width, height = self.content_size
+        if not width or not height:
+            return
+        count = len(self.panes)
+        most = max(1, min(COLUMNS_MAX, width // NARROWEST, count))
+        rows = -(-count // most)
+        self.columns = -(-count // rows)
+        grid = self.query_one(Grid)
+        grid.styles.grid_size_columns = self.columns
+        grid.styles.grid_rows = (max(LOWEST, height // rows),)
+
+
+def difference_in_words(difference: AnswerDiff) -> str:
+    """Return how an answer differs from the base, in a few words."""
+    if difference.identical and difference.first_divergence is None:
+        return "same as the base"
+    if difference.identical:
+        return f"same text, other tokens from {difference.first_divergence:,} on"
+    at = difference.first_divergence
+    return "differs from the base" if at is None else f"differs at token {at:,}"
+
+
+def _marked(difference: AnswerDiff) -> Content:
+    parts: list[Content | tuple[str, str]] = []
+    for span in difference.spans:
+        if span.operation == "equal":
+            parts.append(Content(visible(span.right)))
+        elif span.right:
+            text = span.right if span.right.strip() else "".join(_SHOWN.get(char, char) for char in span.right)
+            parts.append((visible(text), DIFFERS_STYLE))
+        else:
+            parts.append((one_line(span.left.strip() or "·"), GONE_STYLE))
+    return Content.assemble(*parts)

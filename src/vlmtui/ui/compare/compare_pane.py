@@ -1,0 +1,168 @@
+"""One side of a comparison: its prompt as it is given to the model, and what the model says to it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from textual.app import ComposeResult
+from textual.containers import Vertical, VerticalScroll
+from textual.content import Content
+from textual.timer import Timer
+from textual.widgets import Static
+
+from vlmtui.domain.generation import Failed
+from vlmtui.inspection.marked_runs import Run
+from vlmtui.session.generation import Answer
+from vlmtui.text import one_line, visible
+from vlmtui.ui.keys import key_of
+from vlmtui.ui.widgets.answer_line import answer_line
+from vlmtui.ui.widgets.line_widget import LineWidget
+from vlmtui.ui.widgets.markdown_lines import Lines
+from vlmtui.ui.widgets.prompt_text import PromptText
+
+REFRESH_S = 0.1
+"""New text is shown at most this often."""
+_STYLES = {"text": "", "special": "bold $secondary", "media": "bold $accent on $panel"}
+_DETAIL_MAX = 400
+
+
+class PlainText(LineWidget):
+    """Text exactly as it is: white space is kept, nothing is taken for Markdown."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.text = ""
+
+    def show(self, text: str) -> None:
+        """Show this text, which has to be visible."""
+        if text != self.text:
+            self.text = text
+            self.lay_out_again()
+
+    def lines_of(self, width: int) -> Lines:
+        return Content(self.text).wrap(max(width, 1)) if self.text else []
+
+
+class PromptPane(Vertical):
+    """A prompt that is only read."""
+
+    DEFAULT_CSS = """
+    PromptPane {
+        height: 1fr;
+        min-height: 3;
+        padding: 0 1;
+        & > PromptText { height: 1fr; }
+    }
+    """
+
+    def compose(self) -> ComposeResult:
+        yield Static("…", classes="note", markup=False)
+        yield PromptText()
+
+    @property
+    def shown(self) -> str:
+        """The prompt's text as it is shown."""
+        return "\n".join(line.plain for line in self.query_one(PromptText).lines)
+
+    def show(self, runs: Sequence[Run]) -> None:
+        """The prompt."""
+        self.query_one(".note").display = False
+        self.query_one(PromptText).show(runs_content(runs).split("\n", allow_blank=True))
+
+    def tell(self, text: str) -> None:
+        """Why there is none."""
+        note = self.query_one(".note", Static)
+        note.update(visible(text))
+        note.display = True
+        self.query_one(PromptText).show(())
+
+
+class AnswerPane(Vertical):
+    """One side's answer as it streams, and its statistics. Hidden until the side is sent."""
+
+    DEFAULT_CSS = """
+    AnswerPane {
+        display: none;
+        height: 1fr;
+        min-height: 4;
+        border-top: solid $border-blurred;
+        & > VerticalScroll { height: 1fr; padding: 0 1; scrollbar-size-vertical: 1; }
+        & > .facts { height: auto; padding: 0 1; color: $muted; }
+        & > .mark { display: none; height: auto; padding: 0 1; color: $text-warning; }
+        .failure { display: none; height: auto; border-left: outer $error; padding: 0 1; }
+    }
+    """
+
+    def __init__(self, stop: str, *, id: str | None = None) -> None:
+        """`stop`: the id of the action that stops the answer."""
+        super().__init__(id=id)
+        self.answer: Answer | None = None
+        self._stop = stop
+        self._pieces = 0
+        self._timer: Timer | None = None
+
+    def compose(self) -> ComposeResult:
+        with VerticalScroll():
+            yield PlainText()
+            yield Static(classes="failure", markup=False)
+        yield Static(classes="mark", markup=False)
+        yield Static(classes="facts", markup=False)
+
+    @property
+    def shown(self) -> str:
+        """The answer's text as it is shown."""
+        return self.query_one(PlainText).text
+
+    def begin(self, answer: Answer, *, mark: str = "") -> None:
+        """Follow this answer to its end. `mark`: what is to be known about how it was asked for."""
+        self.answer, self._pieces = answer, 0
+        self.display = True
+        self.query_one(PlainText).show("")
+        self.query_one(".failure").display = False
+        told = self.query_one(".mark", Static)
+        told.update(mark)
+        told.display = bool(mark)
+        if self._timer is not None:
+            self._timer.stop()
+        self._timer = self.set_interval(REFRESH_S, self.update_answer)
+        self.update_answer()
+
+    def update_answer(self) -> None:
+        """Show all that there is, and at the end how it ended."""
+        answer = self.answer
+        if answer is None:
+            return
+        fresh = answer.pieces[self._pieces :]
+        self._pieces += len(fresh)
+        if fresh:
+            scroll = self.query_one(VerticalScroll)
+            if scroll.max_scroll_y - scroll.scroll_y < 1:
+                scroll.call_after_refresh(scroll.scroll_end, animate=False)
+            self.query_one(PlainText).show(self.shown + visible("".join(fresh)))
+        facts = self.query_one(".facts", Static)
+        if answer.outcome is None:
+            facts.update(f"{answer.tokens:,} tokens · {key_of(self.app, self._stop)} stops" if answer.tokens else "…")
+            return
+        facts.update(answer_line(answer))
+        self._show_failure(answer)
+        if self._timer is not None:
+            self._timer.stop()
+            self._timer = None
+
+    def _show_failure(self, answer: Answer) -> None:
+        note = self.query_one(".failure", Static)
+        note.display = isinstance(answer.outcome, Failed)
+        if answer.failure is not None:
+            lines = [
+                Content.styled(visible(answer.failure.message), "bold"),
+                Content.styled(visible(answer.failure.detail.strip()[-_DETAIL_MAX:]), "$muted"),
+                Content(visible(answer.failure.hint)),
+            ]
+            note.update(Content("\n").join(line for line in lines if line))
+
+
+def runs_content(runs: Sequence[Run]) -> Content:
+    """Return the runs as coloured content, control characters made visible."""
+    return Content.assemble(
+        *((visible(run.text) if run.style == "text" else one_line(run.text), _STYLES[run.style]) for run in runs)
+    )

@@ -1,0 +1,231 @@
+"""Where two prompts and their answers differ."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from textual.app import App, ComposeResult
+from textual.containers import VerticalScroll
+from textual.content import Content
+
+from vlmtui.inspection.answer_diff import AnswerDiff, AnswerSpan
+from vlmtui.inspection.prompt_diff import PromptDiff
+from vlmtui.inspection.prompt_spans import PromptSpan
+from vlmtui.inspection.tokens import Piece
+from vlmtui.session.difference import Difference, TokenAt
+from vlmtui.text import one_line, visible
+from vlmtui.ui.keys import error_text, with_keys
+from vlmtui.ui.widgets.line_widget import LineWidget
+from vlmtui.ui.widgets.markdown_lines import Lines
+
+_NAMES = {"chat": "the chat template", "raw": "the raw prompt"}
+_COLUMN = 15
+_LEFT, _RIGHT = "$text-error", "$text-success"
+_CONTEXT = 6
+"""Equal tokens that are shown beside a difference; an image counts as one."""
+_WORDS = 400
+"""Characters of an equal stretch of the answers up to which it is shown whole."""
+_SPANS_MAX = 200
+_SPACES = str.maketrans({"\n": "↵", "\t": "⇥", "\r": "␍", " ": "·"})
+
+
+class DiffText(LineWidget):
+    """The difference in lines."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.content = Content()
+
+    def show(self, content: Content) -> None:
+        self.content = content
+        self.lay_out_again()
+
+    def lines_of(self, width: int) -> Lines:
+        return self.content.wrap(max(width, 1)) if self.content else []
+
+
+class DiffView(VerticalScroll):
+    """Prompts first, then answers."""
+
+    DEFAULT_CSS = "DiffView { padding: 0 1; scrollbar-size-vertical: 1; }"
+
+    def compose(self) -> ComposeResult:
+        yield DiffText()
+
+    @property
+    def shown(self) -> str:
+        """What is shown, without its colours."""
+        return self.query_one(DiffText).content.plain
+
+    def show(self, difference: Difference) -> None:
+        """Show this difference."""
+        self.query_one(DiffText).show(difference_content(self.app, difference))
+
+    def tell(self, text: str) -> None:
+        """Why there is none."""
+        self.query_one(DiffText).show(Content.styled(visible(text), "$muted"))
+
+
+def difference_content(app: App[Any], difference: Difference) -> Content:
+    """The difference for people, in colours."""
+    if difference.problem is not None:
+        return Content.assemble(
+            ("They cannot be compared. ", "bold $text-warning"), error_text(app, difference.problem)
+        )
+    lines = [*_prompts(difference.prompts), Content(), *_answers(app, difference)]
+    if difference.is_stale:
+        text = "The raw prompt was changed since: this is what was sent. {comparison.send} sends the changed one."
+        note = with_keys(app, text)
+        lines = [Content.styled(note, "$text-warning"), Content(), *lines]
+    return Content("\n").join(lines)
+
+
+def _prompts(found: PromptDiff | None) -> Iterator[Content]:
+    if found is None:
+        yield _heading("Prompts")
+        yield Content.styled("They are compared once both are known.", "$muted")
+        return
+    if found.identical:
+        yield _verdict("Prompts", "identical", good=True)
+        count = sum(len(piece.ids) for span in found.spans for piece in span.left)
+        yield Content.styled(f"All {count:,} tokens are the same.", "$muted")
+        return
+    first = found.first_divergence
+    yield _verdict("Prompts", "different" if first is None else f"different from token {first:,} on", good=False)
+    for finding in found.findings:
+        yield Content.assemble(("• ", "bold $text-warning"), one_line(finding))
+    yield Content()
+    yield from _spans(found.spans)
+
+
+def _spans(spans: Sequence[PromptSpan]) -> Iterator[Content]:
+    shown = 0
+    for number, span in enumerate(spans):
+        if span.operation == "equal":
+            yield _equal(span.left, is_first=number == 0, is_last=number == len(spans) - 1)
+            continue
+        if shown == _SPANS_MAX:
+            yield Content.styled("… more differences follow.", "$muted")
+            return
+        shown += 1
+        if span.left:
+            yield _tokens("− chat template", span.left, _LEFT)
+        if span.right:
+            yield _tokens("+ raw prompt", span.right, _RIGHT)
+
+
+def _equal(pieces: Sequence[Piece], *, is_first: bool, is_last: bool) -> Content:
+    """The ends of an equal stretch that lie beside a difference; what is between them is counted."""
+    head = 0 if is_first else _CONTEXT
+    tail = 0 if is_last else _CONTEXT
+    if len(pieces) <= head + tail + 1:
+        return _tokens("", pieces, "$muted")
+    hidden = sum(len(piece.ids) for piece in pieces[head : len(pieces) - tail])
+    parts: list[Content] = [_joined(pieces[:head], "$muted")] if head else []
+    parts.append(Content.styled(f" ⋯ {hidden:,} equal token{'' if hidden == 1 else 's'} ⋯ ", "$faint"))
+    if tail:
+        parts.append(_joined(pieces[-tail:], "$muted"))
+    return Content.assemble(" " * (_COLUMN + 1), *parts)
+
+
+def _tokens(label: str, pieces: Sequence[Piece], colour: str) -> Content:
+    return Content.assemble((f"{label:{_COLUMN}} ", f"bold {colour}"), _joined(pieces, colour))
+
+
+def _joined(pieces: Sequence[Piece], colour: str) -> Content:
+    """Tokens beside each other, each told from its neighbour by the ground it stands on."""
+    parts: list[tuple[str, str]] = []
+    for number, piece in enumerate(pieces):
+        ground = "$panel" if number % 2 else "$surface"
+        text = f"[{one_line(piece.label)}]" if piece.kind == "media" else _shown(piece.text)
+        bold = "" if piece.kind == "text" else "bold "
+        parts.append((text, f"{bold}{colour} on {ground}"))
+    return Content.assemble(*parts)
+
+
+def _answers(app: App[Any], difference: Difference) -> Iterator[Content]:
+    found = difference.answers
+    for mode in difference.failed:
+        yield Content.styled(f"The answer to {_NAMES[mode]} did not come to its end.", "$text-warning")
+    if found is None:
+        yield _heading("Answers")
+        yield Content.styled("They are compared once both are there.", "$muted")
+        return
+    if found.identical:
+        yield _verdict("Answers", "identical", good=True)
+        if found.first_divergence is not None:
+            yield Content.styled(f"The text is; the tokens differ from number {found.first_divergence:,} on.", "$muted")
+    else:
+        at = found.first_divergence
+        yield _verdict("Answers", "different" if at is None else f"different from token {at:,} on", good=False)
+        yield Content.assemble(("chat only", f"strike {_LEFT}"), "  ", ("raw only", f"underline {_RIGHT}"))
+        yield Content()
+        yield _words(found)
+    yield from _divergence(app, difference)
+
+
+def _words(found: AnswerDiff) -> Content:
+    parts: list[Content] = []
+    for span in found.spans:
+        match span.operation:
+            case "equal":
+                parts.append(Content(visible(_shortened(span.left))))
+            case _:
+                parts += _changed(span)
+    return Content.assemble(*parts)
+
+
+def _changed(span: AnswerSpan) -> Iterator[Content]:
+    for text, style in ((span.left, f"strike {_LEFT}"), (span.right, f"underline {_RIGHT}")):
+        if text:
+            shown = visible(text) if text.strip() else _shown(text).replace("↵", "↵\n")
+            yield Content.styled(shown, style)
+
+
+def _shortened(text: str) -> str:
+    if len(text) <= _WORDS:
+        return text
+    half = _WORDS // 2
+    return f"{text[:half]} ⋯ {len(text) - 2 * half:,} equal characters ⋯ {text[-half:]}"
+
+
+def _divergence(app: App[Any], difference: Difference) -> Iterator[Content]:
+    found = difference.divergence
+    if found is None:
+        return
+    yield Content()
+    yield _heading(f"First differing token: {found.index:,}")
+    for label, colour, token in (("chat template", _LEFT, found.left), ("raw prompt", _RIGHT, found.right)):
+        yield Content.assemble((f"{label:{_COLUMN}} ", f"bold {colour}"), *_token(token))
+        if token is not None and token.top:
+            likely = "  ".join(f"{_shown(text)} {math.exp(logprob):.1%}" for text, logprob in token.top)
+            yield Content.assemble((f"{'likeliest':>{_COLUMN}} ", "$muted"), likely)
+    if not any(token is not None and token.logprob is not None for token in (found.left, found.right)):
+        hint = with_keys(app, "Turn on log-probabilities ({comparison.logprobs}) and send again to compare them here.")
+        yield Content.styled(hint, "$muted")
+
+
+def _token(token: TokenAt | None) -> Iterator[str | tuple[str, str]]:
+    if token is None:
+        yield ("the answer is over", "$muted")
+        return
+    yield (_shown(token.text), "bold on $panel")
+    if token.logprob is not None:
+        yield (f"  log-probability {token.logprob:.3f} ({math.exp(token.logprob):.1%})", "$muted")
+
+
+def _heading(text: str) -> Content:
+    return Content.styled(text, "bold $accent")
+
+
+def _verdict(what: str, verdict: str, *, good: bool) -> Content:
+    return Content.assemble(
+        (f"{what}: ", "bold $accent"), (verdict, f"bold {'$text-success' if good else '$text-warning'}")
+    )
+
+
+def _shown(text: str) -> str:
+    """A token on one line, its white space visible; an empty one too."""
+    return one_line(text.translate(_SPACES)) or "∅"

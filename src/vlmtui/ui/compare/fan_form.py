@@ -1,0 +1,125 @@
+"""What one turn is fanned out over, asked in a form."""
+
+from __future__ import annotations
+
+from textual import on
+from textual.app import ComposeResult
+from textual.containers import Vertical
+from textual.screen import ModalScreen
+from textual.widgets import Input, RadioButton, RadioSet, Static, TextArea
+
+from vlmtui.domain.parameters import Number
+from vlmtui.domain.sampling import Sampling
+from vlmtui.errors import VlmtuiError
+from vlmtui.session.lane_plan import MOST, PROMPT, Plan, plan_of, read_number, read_values, why_identical
+from vlmtui.text import one_line
+from vlmtui.ui.actions import bindings
+from vlmtui.ui.keys import with_keys
+
+_CHOICES: tuple[tuple[str, str, str], ...] = (
+    ("seed", "Seeds", "1, 2, 3, 4"),
+    ("temperature", "Temperatures", "0, 0.5, 1"),
+    (PROMPT, "Prompts", ""),
+)
+_WARM = 0.8
+"""The temperature that is offered with seeds where the conversation has none."""
+
+
+class FanFormScreen(ModalScreen[Plan | None]):
+    """Gives the plan, or None. `question` is the turn's text, the first of the prompts; `no_seeds` says why seeds
+    cannot be chosen, and is empty where they can."""
+
+    CSS_PATH = "fan_form.tcss"
+    SCOPE = "fan_form"
+    BINDINGS = bindings(SCOPE)
+
+    def __init__(self, question: str, sampling: Sampling, *, no_seeds: str = "") -> None:
+        super().__init__()
+        self._no_seeds = no_seeds
+        self._question = question
+        self._sampling = sampling
+
+    def compose(self) -> ComposeResult:
+        own = self._sampling.temperature
+        with Vertical(id="panel"):
+            yield Static(f"Fan out: up to {MOST} answers at once", id="title")
+            with RadioSet(id="parameter", compact=True):
+                for number, (name, title, _) in enumerate(_CHOICES):
+                    is_off = name == "seed" and bool(self._no_seeds)
+                    first = 1 if self._no_seeds else 0
+                    yield RadioButton(title, value=number == first, disabled=is_off, id=f"by-{name}")
+            yield Static(self._no_seeds, classes="label" if self._no_seeds else "-nothing", id="no-seeds", markup=False)
+            yield Static("Values, comma-separated", classes="label", id="values-label")
+            yield Input(_CHOICES[1 if self._no_seeds else 0][2], id="values", compact=True)
+            yield Static("Prompts, one a line", classes="label", id="prompts-label")
+            yield TextArea(one_line(self._question), id="prompts", compact=True, tab_behavior="focus")
+            yield Static("Temperature of all of them", classes="label", id="temperature-label")
+            yield Input(f"{own or _WARM:g}", id="temperature", compact=True)
+            yield Static(id="problem", markup=False)
+            keys = "{fan_form.ask} or Enter Ask · {fan_form.cancel} Cancel · Tab Next field"
+            yield Static(with_keys(self.app, keys), id="keys", markup=False)
+
+    def on_mount(self) -> None:
+        self.query_one("#no-seeds").display = bool(self._no_seeds)
+        self._show()
+        self.query_one("#values").focus()
+
+    @on(RadioSet.Changed)
+    def _chosen(self) -> None:
+        example = next(example for name, _, example in _CHOICES if name == self._parameter)
+        self.query_one("#values", Input).value = example
+        self._show()
+
+    @on(Input.Changed)
+    @on(TextArea.Changed)
+    def _changed(self) -> None:
+        self._read()
+
+    @on(Input.Submitted)
+    def _submitted(self) -> None:
+        self.action_go()
+
+    def action_go(self) -> None:
+        """Give the plan back, if it is one."""
+        plan = self._read()
+        if plan is not None:
+            self.dismiss(plan)
+
+    def action_cancel(self) -> None:
+        """Ask nothing."""
+        self.dismiss(None)
+
+    @property
+    def _parameter(self) -> str:
+        return _CHOICES[max(self.query_one(RadioSet).pressed_index, 0)][0]
+
+    def _show(self) -> None:
+        by = self._parameter
+        for name in ("prompts", "prompts-label"):
+            self.query_one(f"#{name}").display = by == "prompt"
+        for name in ("values", "values-label"):
+            self.query_one(f"#{name}").display = by != "prompt"
+        for name in ("temperature", "temperature-label"):
+            self.query_one(f"#{name}").display = by == "seed"
+        self._read()
+
+    def _read(self) -> Plan | None:
+        """What the fields ask for; None when something is wrong, which is then told."""
+        by, told = self._parameter, self.query_one("#problem", Static)
+        try:
+            fixed: dict[str, Number] = {}
+            if by == "seed":
+                fixed["temperature"] = read_number("temperature", self.query_one("#temperature", Input).value)
+            typed = self.query_one("#prompts", TextArea).text if by == "prompt" else self._values
+            plan = plan_of(by, read_values(by, typed), fixed)
+        except VlmtuiError as error:
+            told.update(one_line(error.message))
+            told.remove_class("-doubt")
+            return None
+        told.update(why_identical(plan, self._sampling))
+        told.add_class("-doubt")
+        return plan
+
+    @property
+    def _values(self) -> str:
+        return self.query_one("#values", Input).value

@@ -1,0 +1,221 @@
+"""One turn answered several ways, side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from textual import on, work
+from textual.app import ComposeResult
+from textual.containers import Horizontal
+from textual.content import Content
+from textual.message import Message
+from textual.screen import Screen
+from textual.timer import Timer
+from textual.widgets import Static
+
+from vlmtui.errors import Remedy, VlmtuiError, bad_input
+from vlmtui.files import free_path
+from vlmtui.inspection.answer_diff import AnswerDiff
+from vlmtui.session.comparison_export import SUFFIXES, export_comparison
+from vlmtui.session.fan_out import FanOut
+from vlmtui.session.lane_plan import why_identical
+from vlmtui.session.prompt_report import PromptReport
+from vlmtui.text import one_line
+from vlmtui.ui.actions import bindings
+from vlmtui.ui.compare.answer_grid import AnswerGrid, AnswerTile, difference_in_words
+from vlmtui.ui.keys import error_text
+from vlmtui.ui.terminal.key_queue import ask_user, run_before_keys
+from vlmtui.ui.widgets.footer_bar import FooterBar
+
+REFRESH_S = 0.1
+"""New text is shown at most this often."""
+_FORMATS = ("Markdown, to be read", "A web page with the images in it", "JSON, to be run again")
+
+
+class FanOutScreen(Screen[int | Literal["new_plan"] | None]):
+    """Gives the number of the answer to go on with, `new_plan` for another plan, or None.
+
+    `engine` returns the engine that is ready, for the inspector, or raises VlmtuiError. A fan-out that has run already
+    is only shown.
+    """
+
+    CSS_PATH = "fan_out.tcss"
+    SCOPE = "answers"
+    BINDINGS = bindings(SCOPE)
+
+    class AllEnded(Message):
+        """All answers have their outcome."""
+
+    @dataclass
+    class DifferencesKnown(Message):
+        """The answers held against a base; None for the base itself and for those that have not come to their end."""
+
+        base: int
+        differences: list[AnswerDiff | None]
+
+    @dataclass
+    class Exported(Message):
+        """Where they were written, or why not."""
+
+        outcome: Path | VlmtuiError
+
+    def __init__(self, fan_out: FanOut, *, media: Path, show_inspector: Callable[[PromptReport], None]) -> None:
+        """`media`: the folder of the stored attachments, which an exported page shows."""
+        super().__init__()
+        self.fan_out = fan_out
+        self.differences: list[AnswerDiff | None] | None = None
+        """None until they are known."""
+        self._media = media
+        self._show_inspector = show_inspector
+        self._timer: Timer | None = None
+
+    def compose(self) -> ComposeResult:
+        with Horizontal(id="top"):
+            yield Static(f"Fan-out · {self.fan_out.plan.title}", id="title", markup=False)
+            yield Static(one_line(self.fan_out.question), id="question", markup=False)
+            yield Static(id="state", markup=False)
+        yield Static(id="doubt", markup=False)
+        yield AnswerGrid([AnswerTile(self._label(lane.spec.label, number), lane.answer)
+                          for number, lane in enumerate(self.fan_out.lanes)], id="answers")  # fmt: skip
+        yield FooterBar()
+
+    def on_mount(self) -> None:
+        told = why_identical(self.fan_out.plan, self.fan_out.sampling)
+        self.query_one("#doubt", Static).update(told)
+        self.query_one("#doubt").display = bool(told)
+        self._grid.panes[0].focus()
+        self._timer = self.set_interval(REFRESH_S, self._grow)
+        self._grow()
+        if self.fan_out.is_running:
+            self._run()
+        else:
+            self.post_message(self.AllEnded())
+
+    @on(AllEnded)
+    def _over(self) -> None:
+        if self._timer is not None:
+            self._timer.stop()
+        self._grow()
+        self._compare()
+
+    @on(DifferencesKnown)
+    def _compared(self, event: DifferencesKnown) -> None:
+        if event.base != self.fan_out.base or not self.is_attached:
+            return
+        self.differences = event.differences
+        base_failed = self.fan_out.lanes[event.base].has_failed
+        for number, (pane, difference) in enumerate(zip(self._grid.panes, event.differences, strict=True)):
+            said = "stopped" if self.fan_out.lanes[number].has_failed else ""
+            if difference is not None:
+                said = " · ".join(filter(None, (said, difference_in_words(difference))))
+            pane.tell(said, is_base=number == event.base and not base_failed)
+            pane.mark(difference)
+
+    @on(Exported)
+    def _exported(self, event: Exported) -> None:
+        if isinstance(event.outcome, VlmtuiError):
+            self._tell_error(event.outcome)
+        else:
+            self.notify(f"Written: {one_line(str(event.outcome))}", timeout=8, markup=False)
+
+    def action_move(self, across: int, down: int) -> None:
+        """To the answer beside."""
+        self._grid.move(across, down)
+
+    def action_choose(self) -> None:
+        """Go on with this answer."""
+        lane = self.fan_out.lanes[self._grid.current]
+        if lane.is_running:
+            self._tell_error(bad_input("This answer is not at its end yet.", remedy=Remedy.STOP_FAN_OUT))
+        elif not lane.answer.text:
+            self._tell_error(bad_input("There is no answer here to go on with."))
+        else:
+            self._leave(self._grid.current)
+
+    def action_base(self) -> None:
+        """Hold the others against this answer."""
+        self.fan_out.base = self._grid.current
+        if not self.fan_out.is_running:
+            self._compare()
+
+    def action_copy(self) -> None:
+        """Copy this answer, through the terminal (OSC 52)."""
+        text = self.fan_out.lanes[self._grid.current].answer.text
+        self.app.copy_to_clipboard(text)
+        self.notify(f"Copied {len(text):,} characters.", markup=False)
+
+    def action_inspect(self) -> None:
+        """Look into this prompt and answer."""
+        self._show_inspector(self.fan_out.report(self._grid.current))
+
+    def action_export(self) -> None:
+        """Write all answers into a file: to read, for a browser, or to replay."""
+        if self.fan_out.is_running:
+            self._tell_error(bad_input("Not all answers are at their end yet.", remedy=Remedy.STOP_FAN_OUT))
+        else:
+            run_before_keys(self, self._ask_format)
+
+    def action_new_plan(self) -> None:
+        """Fan the same message out over other values."""
+        if not self.fan_out.is_running:
+            self._leave("new_plan")
+
+    async def action_leave(self) -> None:
+        """Stop what is running; when nothing is, back to the chat."""
+        if self.fan_out.is_running:
+            await self.fan_out.lanes.stop()
+        else:
+            self._leave(None)
+
+    @property
+    def _grid(self) -> AnswerGrid:
+        return self.query_one(AnswerGrid)
+
+    def _leave(self, chosen: int | Literal["new_plan"] | None) -> None:
+        if self._timer is not None:
+            self._timer.stop()
+        self.dismiss(chosen)
+
+    def _label(self, label: str, number: int) -> str:
+        texts = self.fan_out.plan.values if self.fan_out.plan.parameter == "prompt" else ()
+        return f"{label}  {texts[number]}" if texts else label
+
+    def _grow(self) -> None:
+        if not self.is_attached:
+            return
+        for pane in self._grid.panes:
+            pane.grow()
+        running = sum(lane.is_running for lane in self.fan_out.lanes)
+        self.query_one("#state", Static).update(f"{running} of {len(self.fan_out.lanes)} running" if running else "")
+
+    def _tell_error(self, error: VlmtuiError) -> None:
+        self.notify(error_text(self.app, error), severity="error", timeout=8, markup=False)
+
+    @work(group="run")
+    async def _run(self) -> None:
+        await self.fan_out.lanes.run()
+        self.post_message(self.AllEnded())
+
+    @work(thread=True, group="compare", exclusive=True)
+    def _compare(self) -> None:
+        fan_out = self.fan_out
+        base = fan_out.base
+        self.post_message(self.DifferencesKnown(base, [fan_out.difference(at) for at in range(len(fan_out.lanes))]))
+
+    async def _ask_format(self) -> None:
+        from vlmtui.ui.widgets.dialogs import ChoiceScreen
+
+        chosen = await ask_user(self.app, ChoiceScreen("Export as", [Content(name) for name in _FORMATS]))
+        if chosen is not None:
+            self._export(SUFFIXES[chosen], Path.cwd())
+
+    @work(thread=True, group="export")
+    def _export(self, suffix: str, folder: Path) -> None:
+        try:
+            target = free_path(folder, f"vlmtui-fan-out{suffix}")
+            self.post_message(self.Exported(export_comparison(self.fan_out.document(), target, self._media)))
+        except VlmtuiError as error:
+            self.post_message(self.Exported(error))

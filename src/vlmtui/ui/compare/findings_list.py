@@ -1,0 +1,106 @@
+"""The list of findings below the raw prompt's editor."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from textual import on
+from textual.content import Content
+from textual.message import Message
+from textual.widgets import OptionList
+from textual.widgets.option_list import Option
+
+from vlmtui.inspection.raw_prompt_check import Finding
+from vlmtui.text import one_line
+
+
+class FindingsList(OptionList):
+    """Nothing is shown where nothing is wrong. Going to a finding shows its place, Enter takes its fix."""
+
+    DEFAULT_CSS = """
+    FindingsList {
+        display: none;
+        height: auto;
+        max-height: 6;
+        border: none;
+        padding: 0;
+        background: $background;
+        scrollbar-size-vertical: 1;
+        &:focus { border: none; }
+        & > .option-list--option { padding: 0 1; }
+    }
+    """
+
+    @dataclass
+    class Visited(Message):
+        """The user went to this finding."""
+
+        finding: Finding
+
+    @dataclass
+    class FixChosen(Message):
+        """The user takes its fix."""
+
+        finding: Finding
+
+    def __init__(self, *, id: str | None = None) -> None:
+        super().__init__(id=id, markup=False)
+        self.findings: list[Finding] = []
+        self.current = -1
+        """The finding that was visited last; -1: none of these."""
+
+    def show(self, text: str, findings: Sequence[Finding]) -> None:
+        """These findings of `text`. The one that was visited stays so, where it is still there."""
+        visited = self.findings[self.current] if self.current >= 0 else None
+        self.findings = list(findings)
+        with self.prevent(OptionList.OptionHighlighted):
+            self.clear_options()
+            self.add_options([Option(_line(text, finding)) for finding in findings])
+            self.current = next((at for at, one in enumerate(findings) if visited and _same(one, visited)), -1)
+            self.highlighted = self.current if self.current >= 0 else None
+        self.display = bool(findings)
+
+    def visit(self, step: int) -> Finding | None:
+        """Go to the next finding, or the one before; None where there is none. After the last comes the first."""
+        if not self.findings:
+            return None
+        self.current = (max(self.current, -1 if step > 0 else 0) + step) % len(self.findings)
+        with self.prevent(OptionList.OptionHighlighted):
+            self.highlighted = self.current
+        return self.findings[self.current]
+
+    def to_fix(self) -> Finding | None:
+        """The visited finding; without one, the first that has a fix."""
+        if self.current >= 0:
+            return self.findings[self.current]
+        return next((finding for finding in self.findings if finding.fix), None)
+
+    @on(OptionList.OptionHighlighted)
+    def _highlighted(self, event: OptionList.OptionHighlighted) -> None:
+        event.stop()
+        if self.has_focus and event.option_index < len(self.findings):
+            self.current = event.option_index
+            self.post_message(self.Visited(self.findings[self.current]))
+
+    @on(OptionList.OptionSelected)
+    def _selected(self, event: OptionList.OptionSelected) -> None:
+        event.stop()
+        self.current = event.option_index
+        self.post_message(self.FixChosen(self.findings[self.current]))
+
+
+def _line(text: str, finding: Finding) -> Content:
+    row = text.count("\n", 0, finding.start) + 1
+    sign, colour = ("✗", "$text-error") if finding.blocks else ("!", "$text-warning")
+    fix = f"  → {one_line(finding.fix.label)}" if finding.fix else ""
+    return Content.assemble(
+        (f"{sign} ", f"bold {colour}"),
+        (f"line {row}: ", "$muted"),
+        one_line(finding.message),
+        (fix, "$text-accent"),
+    )
+
+
+def _same(one: Finding, other: Finding) -> bool:
+    return (one.kind, one.message) == (other.kind, other.message)

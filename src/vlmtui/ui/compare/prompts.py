@@ -1,0 +1,128 @@
+"""The two prompts of a comparison: the left one is rendered, the right one is filled, saved and loaded."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
+
+from textual.content import Content
+from textual.message import Message
+from textual.screen import Screen
+
+from vlmtui.domain.generation import PromptReady
+from vlmtui.domain.prompt import attachments_of
+from vlmtui.errors import VlmtuiError
+from vlmtui.inspection.folded_prompt import folded_runs
+from vlmtui.inspection.marked_runs import Run
+from vlmtui.session.comparison import RENDERED, CompareController
+from vlmtui.session.engine_controller import EngineController
+from vlmtui.session.raw_draft import SavedPrompts
+from vlmtui.text import one_line
+from vlmtui.ui.widgets.dialogs import ChoiceScreen, NameScreen
+
+Result = TypeVar("Result")
+
+
+class PromptsView(Protocol):
+    """What the prompts need of their screen."""
+
+    def post_message(self, message: Message) -> bool:
+        """Let the screen handle a message, unless it has been left."""
+
+    def tell(self, text: str, error: VlmtuiError | None = None) -> None:
+        """Show a line, or what went wrong."""
+
+    async def ask(self, screen: Screen[Result]) -> Result | None:
+        """Show a dialog and wait for its result."""
+
+
+class Prompts:
+    """Makes the prompts of a comparison. The screen runs its methods in workers, and shows what they post."""
+
+    @dataclass
+    class LeftPromptReady(Message):
+        """The left prompt is there, or why it is not."""
+
+        ready: PromptReady | None
+        error: VlmtuiError | None = None
+
+    @dataclass
+    class RawPromptLoaded(Message):
+        """The editor is to begin with this text."""
+
+        text: str
+        origin: str
+        saved_as: str = ""
+
+    def __init__(
+        self, view: PromptsView, controller: CompareController, engine_controller: EngineController, saved: SavedPrompts
+    ) -> None:
+        self._view = view
+        self._controller = controller
+        self._engine_controller = engine_controller
+        self._saved = saved
+
+    def runs(self, ready: PromptReady) -> list[Run]:
+        """A prompt as it is shown, each image folded into one chip."""
+        given = self._controller.input
+        try:
+            attachments = attachments_of(self._controller.chat_prompt())
+        except VlmtuiError:
+            attachments = given.attachments
+        return folded_runs(ready, attachments, given.attachments, self._controller.special_tokens())
+
+    async def make(self) -> None:
+        """Make the left prompt, and fill the editor where nobody has written in it."""
+        controller, view = self._controller, self._view
+        try:
+            ready = await controller.render_chat(self._engine_controller.require_engine())
+            view.post_message(self.LeftPromptReady(ready))
+        except VlmtuiError as error:
+            view.post_message(self.LeftPromptReady(None, error))
+        if controller.draft.is_edited:
+            return
+        try:
+            text, origin = await controller.template_text(self._engine_controller.require_engine)
+        except VlmtuiError as error:
+            view.tell("", error)
+            made = controller.chat.rendered
+            text, origin = (controller.text_of(made), RENDERED) if made else ("", "")
+        view.post_message(self.RawPromptLoaded(text, origin))
+
+    async def fill(self) -> None:
+        """Load the raw prompt from the registry's template, from the left side, or from a saved prompt."""
+        names = await asyncio.to_thread(self._saved.names)
+        lines = [Content("The registry's raw template"), Content("The chat template's text")]
+        lines += [Content.assemble("Saved: ", one_line(name)) for name in names]
+        at = await self._view.ask(ChoiceScreen("Load the raw prompt from", lines))
+        if at is None:
+            return
+        name = "" if at < 2 else names[at - 2]
+        try:
+            if at == 0:
+                text, origin = await self._controller.template_text(self._engine_controller.require_engine)
+            elif at == 1:
+                text, origin = await self._controller.rendered_text(self._engine_controller.require_engine())
+            else:
+                text, origin = await asyncio.to_thread(self._saved.load, name), ""
+        except VlmtuiError as error:
+            self._view.tell("", error)
+            return
+        self._view.post_message(self.RawPromptLoaded(text, origin, name))
+
+    async def save(self) -> None:
+        """Save the raw prompt by a name."""
+        draft = self._controller.draft
+        hint = "Overwrites an existing prompt of that name. {comparison.fill} loads it."
+        name = await self._view.ask(NameScreen("Save the raw prompt as", value=draft.saved_as, hint=hint))
+        if name is None:
+            return
+        text = draft.text
+        try:
+            name = await asyncio.to_thread(self._saved.save, name, text)
+        except VlmtuiError as error:
+            self._view.tell("", error)
+            return
+        draft.fill(text, saved_as=name)
+        self._view.tell(f"Saved as {name}.")

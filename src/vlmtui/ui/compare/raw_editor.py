@@ -1,0 +1,142 @@
+"""Where a raw prompt is written: its text is exactly what is sent."""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from collections.abc import Sequence
+from itertools import accumulate
+
+import msgspec
+from rich.style import Style
+from rich.text import Text
+from textual import events
+from textual.document._document import Document
+from textual.widgets import TextArea
+
+from vlmtui.inspection.folded_prompt import PlaceholderSlot
+
+_CONTROL = {code: 0x2400 + code for code in range(0x20) if code != 0x09}
+_ONE_CELL = re.compile("[\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff]")
+
+
+class Mark(msgspec.Struct, frozen=True):
+    """A stretch of the text that stands out, in characters."""
+
+    start: int
+    end: int
+    kind: str
+    """`special`, `placeholder`, `surplus` (a placeholder with nothing behind it) or `finding`."""
+
+
+class RawEditor(TextArea):
+    """Special tokens and placeholders stand out. Enter breaks the line; Tab moves on."""
+
+    DEFAULT_CSS = """
+    RawEditor {
+        height: 1fr;
+        min-height: 3;
+        border: none;
+        padding: 0 1;
+        background: $surface;
+        scrollbar-size-vertical: 1;
+        &:focus { border: none; }
+        .text-area--placeholder { color: $faint; }
+    }
+    """
+
+    def __init__(self, *, id: str | None = None) -> None:
+        super().__init__(
+            id=id,
+            compact=True,
+            soft_wrap=True,
+            tab_behavior="focus",
+            show_line_numbers=False,
+            highlight_cursor_line=False,
+            placeholder="…",
+        )
+        self._marks: dict[int, list[tuple[int, int, str]]] = {}
+        """By line: start and end in it, and the kind."""
+
+    async def _on_key(self, event: events.Key) -> None:
+        # Textual calls the text area's own handler after this one, unless its default is prevented.
+        if event.key.startswith("alt+"):
+            # It comes with its letter, which the text area would write before any binding is asked.
+            event.prevent_default()
+
+    def mark(self, marks: Sequence[Mark]) -> None:
+        """Let these stand out. They are made for the text as it is now."""
+        assert isinstance(self.document, Document)
+        gap = len(self.document.newline)
+        starts = [0, *accumulate(len(line) + gap for line in self.document.lines)]
+        by_line: dict[int, list[tuple[int, int, str]]] = {}
+        for mark in marks:
+            line = bisect_right(starts, mark.start) - 1
+            while line < len(starts) - 1 and starts[line] < mark.end:
+                first, last = max(mark.start, starts[line]), min(mark.end, starts[line + 1])
+                by_line.setdefault(line, []).append((first - starts[line], last - starts[line], mark.kind))
+                line += 1
+        self._marks = by_line
+        self._line_cache.clear()
+        self.refresh()
+
+    def get_line(self, line_index: int) -> Text:
+        # A character for each, so that the cursor stands where it is; Rich would drop some.
+        plain = _ONE_CELL.sub("\ufffd", self.document.get_line(line_index).translate(_CONTROL))
+        line = Text(plain, end="", no_wrap=True)
+        for start, end, kind in self._marks.get(line_index, ()):
+            line.stylize(self._style(kind), start, end)
+        return line
+
+    def go_to(self, start: int, end: int) -> None:
+        """Select from one offset to the other, and show it."""
+        first, last = self._location_of(start), self._location_of(end)
+        self.move_cursor(first)
+        if end > start:
+            self.move_cursor(last, select=True)
+        self.scroll_cursor_visible()
+
+    def replace_span(self, start: int, end: int, text: str) -> None:
+        """Replace what stands between two offsets; the cursor is behind it afterwards. Can be undone."""
+        self.replace(text, self._location_of(start), self._location_of(end), maintain_selection_offset=False)
+
+    def fill(self, text: str) -> None:
+        """Another text, by an edit that can be undone."""
+        if text != self.text:
+            self.replace(text, (0, 0), self.document.end, maintain_selection_offset=False)
+            self.move_cursor((0, 0))
+            self.scroll_to(0, 0, animate=False)
+
+    @property
+    def caret(self) -> int:
+        """The cursor's offset in the text."""
+        assert isinstance(self.document, Document)
+        return self.document.get_index_from_location(self.cursor_location)
+
+    def _location_of(self, index: int) -> tuple[int, int]:
+        assert isinstance(self.document, Document)
+        return self.document.get_location_from_index(index)
+
+    def _style(self, kind: str) -> Style:
+        colours = self.app.theme_variables
+        match kind:
+            case "special":
+                return Style(color=colours.get("secondary"), bold=True)
+            case "placeholder":
+                return Style(color=colours.get("accent"), bgcolor=colours.get("panel"), bold=True)
+            case "surplus":
+                return Style(color=colours.get("error"), bold=True, strike=True)
+            case _:
+                return Style(underline=True)
+
+
+def marks_of(text: str, special: re.Pattern[str] | None, placed: Sequence[PlaceholderSlot]) -> list[Mark]:
+    """Special tokens that are not part of a placeholder, and the placeholders."""
+    taken = [(one.start, one.end) for one in placed]
+    marks = [
+        Mark(match.start(), match.end(), "special")
+        for match in (special.finditer(text) if special else ())
+        if not any(start < match.end() and match.start() < end for start, end in taken)
+    ]
+    marks += [Mark(one.start, one.end, "placeholder" if one.attachment else "surplus") for one in placed]
+    return marks

@@ -1,0 +1,147 @@
+"""The raw prompt's editor with what belongs to it: what stands for which image, and what is wrong."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from textual import on, work
+from textual.app import ComposeResult
+from textual.containers import Vertical
+from textual.content import Content
+from textual.message import Message
+from textual.timer import Timer
+from textual.widgets import Static, TextArea
+
+from vlmtui.inspection.folded_prompt import PlaceholderSlot, chip, placeholders, special_pattern
+from vlmtui.inspection.raw_prompt_check import Finding
+from vlmtui.session.comparison import CompareController
+from vlmtui.text import one_line
+from vlmtui.ui.compare.findings_list import FindingsList
+from vlmtui.ui.compare.raw_editor import RawEditor, marks_of
+
+_CHECK_AFTER_S = 0.25
+"""How long nothing has to be typed before the text is checked."""
+_LEGEND_MAX = 4
+
+
+class RawPane(Vertical):
+    """What is written here is the controller's draft. Before `put` gives it a text, it is nothing."""
+
+    DEFAULT_CSS = """
+    RawPane {
+        height: 1fr;
+        & > .legend { display: none; height: auto; padding: 0 1; color: $muted; }
+    }
+    """
+
+    class Edited(Message):
+        """The draft's text is another one."""
+
+    @dataclass
+    class Checked(Message):
+        """What is wrong with the text."""
+
+        text: str
+        findings: Sequence[Finding]
+
+    class NoFix(Message):
+        """The finding has no fix."""
+
+    def __init__(self, controller: CompareController, *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self._controller = controller
+        self._special = special_pattern(controller.special_tokens())
+        self._timer: Timer | None = None
+        self._has_text = False
+
+    def compose(self) -> ComposeResult:
+        yield RawEditor()
+        yield Static(classes="legend", markup=False)
+        yield FindingsList()
+
+    @property
+    def editor(self) -> RawEditor:
+        return self.query_one(RawEditor)
+
+    @property
+    def findings(self) -> Sequence[Finding]:
+        """What was found wrong, for the text as it is or was a moment ago."""
+        return self.query_one(FindingsList).findings
+
+    def put(self, text: str) -> None:
+        """Let the editor hold this text; undo brings the one before back."""
+        self._has_text = True
+        self.editor.fill(text)
+        self._changed()
+
+    def visit(self) -> None:
+        """Put the cursor where the next finding is."""
+        finding = self.query_one(FindingsList).visit(1)
+        if finding is not None:
+            self.editor.go_to(finding.start, finding.end)
+            self.editor.focus()
+
+    def fix(self) -> None:
+        """Make the edit that mends the finding: the one that was visited, or the first that has one."""
+        finding = self.query_one(FindingsList).to_fix()
+        if finding is not None:
+            self._mend(finding)
+
+    @on(TextArea.Changed)
+    def _changed(self, event: TextArea.Changed | None = None) -> None:
+        """What is written is the draft from here on; it is checked once nothing has changed for a while."""
+        if event is not None:
+            event.stop()
+        if not self._has_text:
+            return
+        text = self._controller.draft.text = self.editor.text
+        self._show_places(text)
+        self.post_message(self.Edited())
+        if self._timer is not None:
+            self._timer.stop()
+        self._timer = self.set_timer(_CHECK_AFTER_S, self._check)
+
+    @on(Checked)
+    def _checked(self, event: Checked) -> None:
+        if event.text == self.editor.text:
+            self.query_one(FindingsList).show(event.text, event.findings)
+
+    @on(FindingsList.Visited)
+    def _visited(self, event: FindingsList.Visited) -> None:
+        self.editor.go_to(event.finding.start, event.finding.end)
+
+    @on(FindingsList.FixChosen)
+    def _fix_chosen(self, event: FindingsList.FixChosen) -> None:
+        self._mend(event.finding)
+
+    def _mend(self, finding: Finding) -> None:
+        if finding.fix is None:
+            self.post_message(self.NoFix())
+            return
+        self.editor.replace_span(finding.fix.start, finding.fix.end, finding.fix.replacement)
+        # The others' offsets are those of the text before.
+        self.query_one(FindingsList).show(self.editor.text, ())
+        self.editor.focus()
+
+    def _show_places(self, text: str) -> None:
+        given = self._controller.input
+        placed = placeholders(text, given.family, self._controller.raw_attachments())
+        self.editor.mark(marks_of(text, self._special, placed))
+        lines = [self._legend(text, one) for one in placed[:_LEGEND_MAX]]
+        if len(placed) > _LEGEND_MAX:
+            lines[-1] = Content.styled(f"… and {len(placed) - _LEGEND_MAX + 1} more placeholders", "$muted")
+        legend = self.query_one(".legend", Static)
+        legend.update(Content("\n").join(lines))
+        legend.display = bool(lines)
+
+    def _legend(self, text: str, placed: PlaceholderSlot) -> Content:
+        shown = one_line(text[placed.start : placed.end])
+        label = one_line(chip(placed.attachment, self._controller.input.attachments))
+        return Content.assemble((shown, "bold $accent on $panel"), f" = {label}")
+
+    @work(group="check", exclusive=True)
+    async def _check(self) -> None:
+        text = self.editor.text
+        self.post_message(self.Checked(text, await asyncio.to_thread(self._controller.check, text)))

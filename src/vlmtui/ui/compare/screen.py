@@ -1,0 +1,352 @@
+"""The chat template against a raw prompt: written, checked, sent at the same time, and compared."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+from textual import on, work
+from textual.content import Content
+from textual.message import Message
+from textual.screen import Screen
+from textual.widget import Widget
+from textual.widgets import Static
+
+from vlmtui.domain.generation import usage_of
+from vlmtui.errors import Remedy, VlmtuiError
+from vlmtui.inspection.raw_prompt_check import Finding
+from vlmtui.session.compared_message import ComparedMessage
+from vlmtui.session.comparison import CompareController, ComparedSide
+from vlmtui.session.difference import Difference
+from vlmtui.session.engine_controller import EngineController, EngineState
+from vlmtui.session.generation import PromptMode
+from vlmtui.session.lanes import InFlightRequest
+from vlmtui.session.prompt_report import PromptReport
+from vlmtui.session.raw_draft import SavedPrompts
+from vlmtui.text import one_line
+from vlmtui.ui.actions import bindings
+from vlmtui.ui.compare.compare_pane import AnswerPane, PromptPane
+from vlmtui.ui.compare.prompts import Prompts, Result
+from vlmtui.ui.compare.raw_editor import RawEditor
+from vlmtui.ui.compare.raw_pane import RawPane
+from vlmtui.ui.compare.sides import SidesScreen, View
+from vlmtui.ui.keys import error_text
+from vlmtui.ui.messages import EngineChanged
+from vlmtui.ui.services import Services
+from vlmtui.ui.terminal.key_queue import ask_user, run_before_keys
+
+
+class CompareScreen(SidesScreen):
+    """Left what the chat template makes of the conversation, right the raw prompt in an editor."""
+
+    HINT = (
+        "{comparison.logprobs} logprobs · {comparison.use} use answer · {comparison.inspect} inspect · "
+        "{comparison.earlier} kept · {comparison.save} save"
+    )
+    SCOPE = "comparison"
+    BINDINGS = bindings(SCOPE)
+
+    class BothEnded(Message):
+        """Both have their outcome."""
+
+    def __init__(
+        self,
+        services: Services,
+        engine_controller: EngineController,
+        controller: CompareController,
+        message: ComparedMessage,
+        send: Callable[[CompareController], InFlightRequest],
+        *,
+        on_edit: Callable[[], None],
+        show_inspector: Callable[[PromptReport], None],
+    ) -> None:
+        """`send` sends the draft as the conversation's next message; `on_edit` is told that the raw text changed."""
+        super().__init__(
+            services,
+            "Compare",
+            controller.input.question,
+            chat=[PromptPane(id="chat-prompt"), AnswerPane("comparison.stop_chat", id="chat-answer")],
+            raw=[RawPane(controller, id="raw-prompt"), AnswerPane("comparison.stop_raw", id="raw-answer")],
+            document=lambda: controller.document() if controller.is_over else None,
+            landing=self._landing_of,
+        )
+        self.engine_controller = engine_controller
+        self.controller = controller
+        self.message = message
+        saved = SavedPrompts(services.paths, controller.input.family.family)
+        self._prompts = Prompts(self, controller, engine_controller, saved)
+        self._send_draft = send
+        self._on_edit = on_edit
+        self._show_inspector = show_inspector
+        self._was_told_to_stop = False
+
+    # -- what is shown
+
+    @property
+    def editor(self) -> RawEditor:
+        return self.pane.editor
+
+    @property
+    def pane(self) -> RawPane:
+        return self.query_one(RawPane)
+
+    def on_mount(self) -> None:
+        draft = self.controller.draft
+        if draft.is_edited:
+            self.pane.put(draft.text)
+        self.show_settings(self.controller.sampling)
+        self.turn_to("chat")
+        self._make_prompts()
+
+    @on(Prompts.LeftPromptReady)
+    def _prompt_made(self, event: Prompts.LeftPromptReady) -> None:
+        pane = self.query_one("#chat-prompt", PromptPane)
+        if event.ready is not None:
+            pane.show(self._prompts.runs(event.ready))
+            media = usage_of(event.ready).media_text
+            told = f" · {len(event.ready.token_ids):,} tokens" + (f" ({media})" if media else "")
+            head = Content.assemble("Chat template", (told, "not bold $muted"))
+            self.query_one("#chat-head", Static).update(head)
+        elif event.error is not None:
+            pane.tell(error_text(self.app, event.error))
+
+    @on(Prompts.RawPromptLoaded)
+    def _filled(self, event: Prompts.RawPromptLoaded) -> None:
+        self.controller.draft.fill(event.text, event.origin, saved_as=event.saved_as)
+        self.pane.put(event.text)
+
+    @on(RawPane.Edited)
+    def _edited(self) -> None:
+        draft = self.controller.draft
+        known = f"saved as {draft.saved_as}" if draft.saved_as else draft.origin
+        origin = "your text" if draft.is_edited else known
+        self.query_one("#raw-head", Static).update(
+            Content.assemble("Raw prompt", (f" · {one_line(origin)}" if origin else "", "not bold $muted"))
+        )
+        self._on_edit()
+
+    @on(RawPane.Checked)
+    def _checked(self) -> None:
+        self.refresh_bindings()
+
+    @on(RawPane.NoFix)
+    def _no_fix(self) -> None:
+        self.tell("There is no fix for that: change the text.")
+
+    @on(EngineChanged)
+    def _engine_changed(self) -> None:
+        if self.engine_controller.state is EngineState.READY and self.controller.chat.prompt is None:
+            self._make_prompts()
+
+    @on(SidesScreen.DifferenceWanted)
+    def _difference_wanted(self) -> None:
+        self._find_difference()
+
+    @on(BothEnded)
+    def _over(self) -> None:
+        for pane in self.query(AnswerPane):
+            pane.update_answer()
+        for side in self.controller.sides:
+            if side.mode == "chat" and side.answer is not None and side.answer.prompt is not None:
+                self.query_one("#chat-prompt", PromptPane).show(self._prompts.runs(side.answer.prompt))
+        self._show_state()
+        if self.view == "difference":
+            self._find_difference()
+        if any(side.answer and side.answer.text for side in self.controller.sides):
+            self._store()
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        match action:
+            case "stop":
+                return self._side(parameters[0]).is_running
+            case "send":
+                return not self.controller.is_running
+            case "next_finding" | "fix":
+                return self.is_mounted and bool(self.pane.findings)
+            case _:
+                return True
+
+    # -- what is done
+
+    def action_send(self) -> None:
+        """Ask both at the same time."""
+        if self.engine_controller.state is EngineState.DEAD:
+            self.tell("The model is loaded again.")
+            getattr(self.app, "restart_engine")()  # noqa: B009  (a screen does not import the app)
+            return
+        controller = self.controller
+        try:
+            engine = self.engine_controller.require_engine()
+            findings = controller.prepare()
+            in_flight = self._send_draft(controller) if self.message.exchange is None else None
+        except VlmtuiError as error:
+            self.tell_error(error)
+            return
+        controller.begin(engine, in_flight)
+        self._was_told_to_stop = False
+        self._show_begun(findings)
+        self._answer()
+
+    @work(group="stop")
+    async def action_stop(self, mode: PromptMode) -> None:
+        """Stop one side; what has come stays."""
+        await self.controller.stop(mode)
+
+    @work(group="stop")
+    async def action_leave(self) -> None:
+        """Stop what is being answered; with nothing to stop, or once more, back to the chat."""
+        if self.controller.is_running and not self._was_told_to_stop:
+            self._was_told_to_stop = True
+            await self.controller.stop("chat", "raw")
+        else:
+            self.dismiss()
+
+    def action_logprobs(self) -> None:
+        """Ask for log-probabilities with the next answers, or no more."""
+        self.controller.logprobs = not self.controller.logprobs
+        self._show_state()
+        if self.controller.logprobs:
+            self.tell("Log-probabilities come with the next answers; the first such take seconds.")
+
+    def action_stored(self) -> None:
+        """Look at an earlier comparison of this turn."""
+        run_before_keys(self, self._show_stored, exclusive=True)
+
+    def action_use(self) -> None:
+        """Go on with the answer of the side that has the focus."""
+        self._use(self._focused_side())
+
+    def action_inspect(self) -> None:
+        """Look into the prompt and the answer of the side that has the focus."""
+        known = self._focused_side().report(self.controller.input.info)
+        if known is None:
+            self.tell("Its prompt was not made yet.", remedy=Remedy.SHOW_DIFFERENCE)
+            return
+        self._show_inspector(known)
+
+    def action_next_finding(self) -> None:
+        """Put the cursor where the next finding is."""
+        self._look_at_raw()
+        self.pane.visit()
+
+    def action_fix(self) -> None:
+        """Make the edit that mends the finding: the one that was visited, or the first."""
+        self._look_at_raw()
+        self.pane.fix()
+
+    def action_fill(self) -> None:
+        """Load the raw prompt from the registry's template, from the left side, or from a saved prompt."""
+        run_before_keys(self, self._prompts.fill, exclusive=True)
+
+    def action_save(self) -> None:
+        """Save the raw prompt by a name."""
+        run_before_keys(self, self._prompts.save, exclusive=True)
+
+    # -- the rest
+
+    async def ask(self, screen: Screen[Result]) -> Result | None:
+        """Show a dialog and wait for its result. Only in the steps of `run_before_keys`."""
+        return await ask_user(self.app, screen)
+
+    def _landing_of(self, view: View) -> Widget:
+        match view:
+            case "difference":
+                return self.query_one("#difference")
+            case "raw":
+                return self.editor
+            case "chat":
+                return self.query_one("#chat-prompt").children[-1] if self.is_narrow else self.editor
+
+    def _look_at_raw(self) -> None:
+        if self.view == "difference" or (self.is_narrow and self.view != "raw"):
+            self.turn_to("raw")
+        self.editor.focus()
+
+    def _focused_side(self) -> ComparedSide:
+        focused = self.focused
+        in_raw = focused is not None and any(node.id == "raw-side" for node in focused.ancestors_with_self)
+        return self.controller.raw if in_raw else self.controller.chat
+
+    def _side(self, mode: object) -> ComparedSide:
+        return self.controller.raw if mode == "raw" else self.controller.chat
+
+    def _show_begun(self, findings: Sequence[Finding]) -> None:
+        """The answers are about to come; what was found wrong with the raw prompt stands beside its own."""
+        mark = ""
+        if findings:
+            first = one_line(findings[0].message)
+            more = f" (and {len(findings) - 1} more)" if len(findings) > 1 else ""
+            mark = f"! Sent with a warning: {first}{more}"
+        for side in self.controller.sides:
+            if side.answer is not None:
+                told = mark if side.mode == "raw" else ""
+                self.query_one(f"#{side.mode}-answer", AnswerPane).begin(side.answer, mark=told)
+        self._show_state()
+
+    def _show_state(self) -> None:
+        extra = ("log-probabilities",) if self.controller.logprobs else ()
+        self.show_settings(self.controller.sampling, *extra)
+        self.refresh_bindings()
+
+    # -- in the background
+
+    @work(group="prepare", exclusive=True)
+    async def _make_prompts(self) -> None:
+        await self._prompts.make()
+
+    @work(group="send")
+    async def _answer(self) -> None:
+        try:
+            await self.controller.answer()
+        finally:
+            self.post_message(self.BothEnded())
+
+    @work(group="store")
+    async def _store(self) -> None:
+        try:
+            document = await asyncio.to_thread(self.controller.document)
+            await self.message.store(document, self.controller.input.attachments)
+        except VlmtuiError as error:
+            self.tell_error(error)
+
+    @work(group="difference", exclusive=True)
+    async def _find_difference(self) -> None:
+        """Of what was sent; before that, of the prompts as they would be sent."""
+        controller = self.controller
+        problem: VlmtuiError | None = None
+        if controller.raw.answer is None:
+            try:
+                engine = self.engine_controller.require_engine()
+                controller.require_sendable()
+                await controller.render_raw(engine)
+            except VlmtuiError as error:
+                problem = error
+        difference = await asyncio.to_thread(controller.difference) if problem is None else Difference(problem=problem)
+        self.post_message(self.DifferenceKnown(difference))
+
+    async def _show_stored(self) -> None:
+        from vlmtui.ui.compare.stored_comparison import choose_stored_comparison
+
+        try:
+            text = await choose_stored_comparison(self.app, self.services, self.message)
+        except VlmtuiError as error:
+            self.tell_error(error)
+            return
+        if text is not None:
+            self.post_message(Prompts.RawPromptLoaded(text, "earlier comparison"))
+
+    @work(group="use")
+    async def _use(self, side: ComparedSide) -> None:
+        exchange = self.message.exchange
+        if side.lane is None:
+            self.tell("There is no answer to go on with yet.")
+            return
+        if exchange is not None and exchange.answer is side.lane.answer:
+            self.tell("This chat continues with that answer already.")
+            return
+        try:
+            await self.message.adopt(side.lane, self.engine_controller.require_model())
+        except VlmtuiError as error:
+            self.tell_error(error)
+            return
+        self.tell("This chat continues with that answer.")

@@ -1,0 +1,175 @@
+"""What the screens of a comparison share: two sides beside each other, their difference, and the export."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from textual import on
+from textual.app import ComposeResult
+from textual.containers import Horizontal, Vertical
+from textual.content import Content
+from textual.message import Message
+from textual.screen import Screen
+from textual.widget import Widget
+from textual.widgets import Static
+
+from vlmtui.domain.sampling import Sampling
+from vlmtui.errors import Remedy, VlmtuiError
+from vlmtui.inspection.replay import Comparison
+from vlmtui.session.comparison_export import SUFFIXES, export_comparison
+from vlmtui.session.difference import Difference
+from vlmtui.text import one_line
+from vlmtui.ui.compare.diff_view import DiffView
+from vlmtui.ui.keys import error_text, with_keys, with_remedy
+from vlmtui.ui.services import Services
+from vlmtui.ui.terminal.key_queue import ask_user, run_before_keys
+from vlmtui.ui.widgets.dialogs import NameScreen
+from vlmtui.ui.widgets.footer_bar import FooterBar
+
+NARROW = 100
+"""Columns below which one side is shown at a time."""
+View = Literal["chat", "raw", "difference"]
+_NARROW_TABS: tuple[tuple[View, str], ...] = (("chat", "Chat"), ("raw", "Raw"), ("difference", "Difference"))
+_WIDE_TABS: tuple[tuple[View, str], ...] = (("chat", "Chat and raw"), ("difference", "Difference"))
+
+
+class SidesScreen(Screen[None]):
+    """Left the chat template, right the raw prompt. `view` is what is looked at."""
+
+    HINT = "{sides.next_view} turns"
+    """Keys that the footer has no room for."""
+    CSS_PATH = "screen.tcss"
+    HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (NARROW, "-wide")]
+
+    @dataclass
+    class DifferenceKnown(Message):
+        """Where the sides differ."""
+
+        difference: Difference
+
+    class DifferenceWanted(Message):
+        """The difference is looked at. Answer with `DifferenceKnown`."""
+
+    def __init__(
+        self,
+        services: Services,
+        title: str,
+        question: str,
+        *,
+        chat: Sequence[Widget],
+        raw: Sequence[Widget],
+        document: Callable[[], Comparison | None],
+        landing: Callable[[View], Widget],
+    ) -> None:
+        """`chat` and `raw` are the widgets of the sides, below their heads. `document` makes what is exported (slow;
+        None while there is nothing); `landing` says what has the focus when a view is turned to."""
+        super().__init__()
+        self.services = services
+        self.view: View = "chat"
+        self._heading = title
+        self._question = question
+        self._chat = chat
+        self._raw = raw
+        self._document = document
+        self._landing = landing
+
+    def compose(self) -> ComposeResult:
+        with Horizontal(id="top"):
+            yield Static(self._heading, id="title", markup=False)
+            yield Static(one_line(self._question), id="question", markup=False)
+            yield Static(id="settings", markup=False)
+        yield Static(id="tabs", markup=False)
+        with Horizontal(id="panes"):
+            with Vertical(id="chat-side", classes="side"):
+                yield Static("Chat template", id="chat-head", classes="head", markup=False)
+                yield from self._chat
+            with Vertical(id="raw-side", classes="side"):
+                yield Static("Raw prompt", id="raw-head", classes="head", markup=False)
+                yield from self._raw
+        yield DiffView(id="difference")
+        yield FooterBar()
+
+    @property
+    def is_narrow(self) -> bool:
+        return self.app.size.width < NARROW
+
+    @property
+    def tabs(self) -> Sequence[tuple[View, str]]:
+        """What can be turned to at this width."""
+        return _NARROW_TABS if self.is_narrow else _WIDE_TABS
+
+    def on_resize(self) -> None:
+        self._show_tabs()
+
+    @on(DifferenceKnown)
+    def _difference_known(self, event: DifferenceKnown) -> None:
+        self.query_one(DiffView).show(event.difference)
+
+    def turn_to(self, view: View) -> None:
+        """Show a view and give it the focus."""
+        self.view = view
+        self.set_class(view == "difference", "-shows-difference")
+        self.set_class(view == "raw", "-shows-raw")
+        self._show_tabs()
+        self._landing(view).focus()
+        if view == "difference":
+            self.post_message(self.DifferenceWanted())
+
+    def action_next_view(self) -> None:
+        """Turn to the next view; after the last comes the first."""
+        views = [view for view, _ in self.tabs]
+        at = views.index(self.view) if self.view in views else 0
+        self.turn_to(views[(at + 1) % len(views)])
+
+    def action_difference(self) -> None:
+        """To the difference, and back."""
+        self.turn_to("chat" if self.view == "difference" else "difference")
+
+    def action_export(self) -> None:
+        """Write the comparison into a file."""
+        run_before_keys(self, self._export, exclusive=True)
+
+    def tell(self, text: str, error: VlmtuiError | None = None, *, remedy: Remedy | None = None) -> None:
+        """Show a line, and the key that does something about it; or what went wrong."""
+        if error is not None:
+            self.tell_error(error)
+        else:
+            self.notify(with_remedy(self.app, one_line(text), remedy), timeout=6, markup=False)
+
+    def tell_error(self, error: VlmtuiError) -> None:
+        """Show what went wrong and what to do."""
+        self.notify(error_text(self.app, error), severity="error", timeout=10, markup=False)
+
+    def show_settings(self, sampling: Sampling, *extra: str) -> None:
+        """Say how the answers are made."""
+        self.query_one("#settings", Static).update(" · ".join((*sampling.described(), *extra)))
+
+    def _show_tabs(self) -> None:
+        shown: list[tuple[str, str]] = []
+        views = [view for view, _ in self.tabs]
+        current = self.view if self.view in views else views[0]
+        for view, title in self.tabs:
+            shown += [(f" {title} ", "bold $accent on $panel" if view == current else "$muted"), (" ", "")]
+        self.query_one("#tabs", Static).update(
+            Content.assemble(*shown, (f" {with_keys(self.app, self.HINT)}", "$faint"))
+        )
+
+    async def _export(self) -> None:
+        document = await asyncio.to_thread(self._document)
+        if document is None:
+            self.tell("There is nothing to export before both are asked.")
+            return
+        hint = f"{', '.join(SUFFIXES)}: to read, for a browser with images, to replay."
+        name = await ask_user(self.app, NameScreen("Export to", value="comparison.html", hint=hint))
+        if name is None:
+            return
+        try:
+            written = await asyncio.to_thread(export_comparison, document, Path(name), self.services.paths.media)
+        except VlmtuiError as error:
+            self.tell_error(error)
+            return
+        self.tell(f"Written: {written}")

@@ -1,0 +1,136 @@
+"""The screen of a stored comparison, read only."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+from textual import on, work
+from textual.app import App
+from textual.content import Content
+from textual.widget import Widget
+
+from vlmtui.domain.attachment import Attachment
+from vlmtui.domain.prompt import RawPrompt, attachments_of
+from vlmtui.domain.times import local_time
+from vlmtui.inspection.folded_prompt import folded_runs
+from vlmtui.inspection.replay import Comparison, Side
+from vlmtui.session.compared_message import ComparedMessage
+from vlmtui.session.difference import difference_of
+from vlmtui.session.generation import PromptMode
+from vlmtui.session.stored_comparisons import LoadedComparison, answer_of
+from vlmtui.text import one_line
+from vlmtui.ui.actions import bindings
+from vlmtui.ui.compare.compare_pane import AnswerPane, PromptPane
+from vlmtui.ui.compare.sides import SidesScreen, View
+from vlmtui.ui.services import Services
+from vlmtui.ui.terminal.key_queue import ask_user
+from vlmtui.ui.widgets.dialogs import ChoiceScreen
+
+
+class StoredComparisonScreen(SidesScreen):
+    """Read only. Dismissed by `run_again`, it gives the raw prompt's text; else None."""
+
+    SCOPE = "stored_comparison"
+    BINDINGS = bindings(SCOPE)
+
+    def __init__(self, services: Services, stored: LoadedComparison, question: str) -> None:
+        super().__init__(
+            services,
+            f"Comparison of {local_date_time(stored.created_ms)}",
+            question,
+            chat=[PromptPane(id="chat-prompt"), AnswerPane("", id="chat-answer")],
+            raw=[PromptPane(id="raw-prompt"), AnswerPane("", id="raw-answer")],
+            document=lambda: stored.document,
+            landing=self._landing_of,
+        )
+        self.stored = stored
+        self.wants_again: str | None = None
+        """The raw prompt's text, where it is to be run again."""
+
+    def on_mount(self) -> None:
+        self.show_settings(self.stored.document.sampling)
+        names = ("chat", "raw")
+        for name, side in zip(names, self.stored.document.sides, strict=False):
+            self._show_side(name, side)
+        self.turn_to("chat")
+
+    @on(SidesScreen.DifferenceWanted)
+    def _difference_wanted(self) -> None:
+        self._find_difference()
+
+    def action_run_again(self) -> None:
+        """Ask both once more, with the raw prompt of this comparison."""
+        prompt = self.stored.document.sides[1].request
+        if isinstance(prompt, RawPrompt):
+            self.wants_again = prompt.text
+            self.dismiss()
+        else:
+            self.tell("Its raw prompt was not stored as text.")
+
+    def action_leave(self) -> None:
+        """Close it."""
+        self.dismiss()
+
+    def _landing_of(self, view: View) -> Widget:
+        if view == "difference":
+            return self.query_one("#difference")
+        return self.query_one(f"#{view}-prompt", PromptPane).children[-1]
+
+    def _show_side(self, name: str, side: Side) -> None:
+        answer = answer_of(side)
+        own = attachments_of(side.request) if side.request else ()
+        if answer.prompt is not None:
+            runs = folded_runs(answer.prompt, own, self._conversation(), frozenset())
+            self.query_one(f"#{name}-prompt", PromptPane).show(runs)
+        else:
+            self.query_one(f"#{name}-prompt", PromptPane).tell("No prompt was made.")
+        self.query_one(f"#{name}-answer", AnswerPane).begin(answer)
+
+    def _conversation(self) -> Sequence[Attachment]:
+        """In the order that numbers them: the chat template's."""
+        first = self.stored.document.sides[0]
+        return attachments_of(first.request) if first.request else ()
+
+    @work(group="difference", exclusive=True)
+    async def _find_difference(self) -> None:
+        sides = self.stored.document.sides
+        failed: list[PromptMode] = [side.mode for side in sides if side.finish_reason is None]
+        self.post_message(self.DifferenceKnown(await asyncio.to_thread(difference_of, sides, failed=failed)))
+
+
+async def choose_stored_comparison(app: App[Any], services: Services, message: ComparedMessage) -> str | None:
+    """Let the user look at one of the turn's comparisons; the raw prompt's text where it is to be run again.
+
+    To be awaited in steps of `run_before_keys`. Raises VlmtuiError where the store cannot be read.
+    """
+    found = [one for one in await message.stored() if _is_pair(one.document)]
+    if not found:
+        app.notify("This message has no comparison yet.", markup=False)
+        return None
+    at = await ask_user(app, ChoiceScreen("Comparisons of this message", [_line(one) for one in found]))
+    if at is None:
+        return None
+    shown = StoredComparisonScreen(services, found[at], message.turns[-1].text)
+    await ask_user(app, shown)
+    return shown.wants_again
+
+
+def local_date_time(created_ms: int) -> str:
+    """Return date and time in this machine's time zone."""
+    return local_time(created_ms).strftime("%Y-%m-%d %H:%M")
+
+
+def _is_pair(document: Comparison) -> bool:
+    return [side.mode for side in document.sides] == ["chat", "raw"]
+
+
+def _line(stored: LoadedComparison) -> Content:
+    found = stored.document.difference
+    said = "not compared"
+    if found is not None:
+        prompts = "prompts identical" if found.prompts_identical else "prompts differ"
+        said = f"{prompts}, {'answers identical' if found.answers_identical else 'answers differ'}"
+    answer = " ".join(one_line(stored.document.sides[1].answer).split())[:24]
+    return Content.assemble((local_date_time(stored.created_ms), "bold"), (f"  {said}  ", "$muted"), answer)

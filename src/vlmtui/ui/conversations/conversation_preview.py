@@ -1,0 +1,73 @@
+"""The last messages of a conversation, or the one that a search found."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from textual.content import Content
+from textual.widgets import Static
+
+from vlmtui.inspection.thinking import split_thinking
+from vlmtui.session.conversation_list import Entry
+from vlmtui.store.records import StoredTurn
+from vlmtui.text import one_line, visible
+from vlmtui.ui.conversations.conversation_list import entry_title, facts_of
+
+_SHORT, _WHOLE = 400, 4_000
+"""Characters of a message among several, and of one alone."""
+_BEFORE = 600
+"""Characters before what was found."""
+
+
+class ConversationPreview(Static):
+    """Text only; nothing in it is obeyed."""
+
+    DEFAULT_CSS = "ConversationPreview { width: 100%; height: auto; }"
+
+    def __init__(self, *, id: str | None = None) -> None:
+        super().__init__(id=id, markup=False)
+
+    def show(self, entry: Entry | None, turns: Sequence[StoredTurn] = (), query: str = "") -> None:
+        """Show these turns of the conversation, the words of `query` marked."""
+        if entry is None:
+            self.update("")
+            return
+        blocks = [Content.styled(entry_title(entry), "bold"), Content.styled(facts_of(entry), "$muted")]
+        limit = _SHORT if len(turns) > 1 else _WHOLE
+        for turn in turns:
+            blocks += [Content(), *_turn(turn, limit, query.split())]
+        if draft := entry.listed.draft.strip():
+            written = Content(visible(_excerpt(draft, _SHORT, ())))
+            blocks += [Content(), Content.styled("Not sent yet", "$muted"), written]
+        self.update(Content("\n").join(blocks))
+
+
+def _turn(turn: StoredTurn, limit: int, words: Sequence[str]) -> list[Content]:
+    is_user = turn.role == "user"
+    names = [one_line(item.name) for item in turn.turn.attachments]
+    head = Content.styled("You" if is_user else turn.role.capitalize(), "$text-accent" if is_user else "$muted")
+    said = [Content.styled(f"▣ {name}", "$muted") for name in names]
+    text = turn.text if is_user or words else split_thinking(turn.text, over=True).answer or turn.text
+    excerpt = _excerpt(text.strip(), limit, words)
+    return [head, *said, *([_marked(visible(excerpt), words)] if excerpt else [])]
+
+
+def _excerpt(text: str, limit: int, words: Sequence[str]) -> str:
+    """The text's beginning; of a longer one in which words were found, the part around the first."""
+    folded = text.casefold()
+    found = [at for at in (folded.find(word.casefold()) for word in words) if at >= 0]
+    start = max(0, min(found, default=0) - _BEFORE) if len(text) > limit else 0
+    shown = text[start : start + limit]
+    return f"{'…' if start else ''}{shown}{'…' if start + limit < len(text) else ''}"
+
+
+def _marked(text: str, words: Sequence[str]) -> Content:
+    content, folded = Content(text), text.casefold()
+    if len(folded) != len(text):
+        return content
+    for word in (word.casefold() for word in words):
+        at = folded.find(word)
+        while at >= 0 and word:
+            content = content.stylize("bold $text-warning", at, at + len(word))
+            at = folded.find(word, at + len(word))
+    return content

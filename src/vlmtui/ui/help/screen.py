@@ -1,0 +1,129 @@
+"""Every key and command, from the action table: those of the screen below first."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator
+
+import msgspec
+from textual import events, on
+from textual.app import ComposeResult
+from textual.containers import Horizontal, VerticalScroll
+from textual.content import Content
+from textual.screen import ModalScreen
+from textual.widgets import Input, Static
+
+from vlmtui.ui.actions import SCOPES, Scope, bindings
+from vlmtui.ui.keys import key_of, shown_keys
+from vlmtui.ui.widgets.footer_bar import FooterBar
+
+_GAP = 2
+_MIN_TEXT = 20
+_WIDTH = 73
+_KEYS_SHOWN = 2
+
+
+class Row(msgspec.Struct, frozen=True):
+    """A line of the help: keys, a slash command, and what they do."""
+
+    keys: str
+    slash: str
+    text: str
+
+    def has(self, word: str) -> bool:
+        return any(word in part.lower() for part in (self.keys, self.slash, self.text))
+
+    def lines(self, keys: int, slash: int, width: int) -> list[Content]:
+        """The row in columns of those widths; the text wrapped in its own."""
+        columns = [(self.keys.ljust(keys + _GAP), "bold")]
+        if slash:
+            columns.append((self.slash.ljust(slash + _GAP), "$muted"))
+        indent = sum(len(text) for text, _ in columns)
+        first, *rest = textwrap.wrap(self.text, max(_MIN_TEXT, width - indent), break_on_hyphens=False) or [""]
+        return [Content.assemble(*columns, first), *(Content(" " * indent + more) for more in rest)]
+
+
+class HelpFilter(Input):
+    """A word that the lines have."""
+
+
+class HelpScreen(ModalScreen[None]):
+    """A sheet over the screen; scrolls where it does not fit. `scope` is that of the screen below."""
+
+    AUTO_FOCUS = ""
+    CSS_PATH = "screen.tcss"
+    SCOPE = "help_screen"
+    BINDINGS = bindings(SCOPE)
+
+    def __init__(self, scope: str = "") -> None:
+        super().__init__()
+        self._scope = scope
+
+    def compose(self) -> ComposeResult:
+        with VerticalScroll(id="sheet", can_focus=False):
+            with Horizontal(id="head"):
+                yield Static("Keys and commands", id="title")
+                yield Static(id="hint", markup=False)
+            yield HelpFilter(placeholder="Filter", compact=True)
+            yield Static(id="text", markup=False)
+        yield FooterBar()
+
+    def on_mount(self) -> None:
+        keys = [key_of(self.app, f"help_screen.{name}").lower() for name in ("filter", "close")]
+        self.query_one("#hint", Static).update("{} filters · {} closes".format(*keys))
+        self.query_one(HelpFilter).cursor_blink = False
+        self._show(_WIDTH)
+
+    @on(events.Resize)
+    @on(HelpFilter.Changed)
+    def _show_again(self) -> None:
+        self._show(self.query_one("#text").content_size.width or _WIDTH)
+
+    def action_close(self) -> None:
+        """Leave the filter, or go back to the screen below."""
+        word = self.query_one(HelpFilter)
+        if not word.display:
+            self.dismiss()
+            return
+        word.value = ""
+        word.display = False
+        self.set_focus(None)
+
+    def action_filter(self) -> None:
+        """Show only the lines that have a word."""
+        word = self.query_one(HelpFilter)
+        word.display = True
+        word.focus()
+        self.query_one("#sheet").scroll_home(animate=False)
+
+    def action_scroll(self, where: str) -> None:
+        """Scroll the sheet."""
+        getattr(self.query_one("#sheet"), f"scroll_{where}")(animate=False)
+
+    def _show(self, width: int) -> None:
+        word = self.query_one(HelpFilter).value.strip().lower()
+        sections = [(scope.title, [row for row in self._rows(scope) if row.has(word)]) for scope in self._scopes()]
+        sections = [(title, rows) for title, rows in sections if rows]
+        keys = max((len(row.keys) for _, rows in sections for row in rows), default=0)
+        lines: list[Content] = []
+        for title, rows in sections:
+            slash = max(len(row.slash) for row in rows)
+            lines += [Content(""), Content.styled(title, "bold $text-accent")]
+            lines += [line for row in rows for line in row.lines(keys, slash, width)]
+        text = Content("\n").join(lines[1:]) if lines else Content.styled(f"No key or command with “{word}”.", "$muted")
+        self.query_one("#text", Static).update(text)
+
+    def _scopes(self) -> Iterator[Scope]:
+        """The screen's and its widgets', the app's, then all others."""
+        own = [scope for scope in SCOPES.values() if self._scope and self._scope in (scope.name, scope.within)]
+        yield from own
+        yield SCOPES["app"]
+        yield from (scope for scope in SCOPES.values() if scope not in own and scope.name != "app")
+
+    def _rows(self, scope: Scope) -> Iterator[Row]:
+        for action in scope.actions:
+            keys, slash = shown_keys(self.app, action, _KEYS_SHOWN), f"{action.slash} {action.argument}".strip()
+            if keys or slash:
+                yield Row(keys, slash, action.help)
+        for fixed in scope.fixed:
+            yield Row(fixed.keys, "", fixed.help)

@@ -1,0 +1,91 @@
+"""An answer token by token, with what is known of the one that is pointed at."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from textual import on
+from textual.app import ComposeResult
+from textual.containers import Vertical
+from textual.content import Content
+from textual.widgets import Static
+
+from vlmtui.session.prompt_report import AnswerToken
+from vlmtui.text import one_line
+from vlmtui.ui.inspector.logprob_text import LIKELY, LogprobText, style_of
+from vlmtui.ui.inspector.token_table import token_label
+from vlmtui.ui.keys import short_keys, with_keys
+from vlmtui.ui.widgets.prompt_text import PromptText
+
+
+class AnswerTokensPanel(Vertical):
+    """The tokens above, the pointed one's alternatives below; the plain text where the tokens are not known."""
+
+    DEFAULT_CSS = """
+    AnswerTokensPanel {
+        #legend { height: 1; color: $muted; text-wrap: nowrap; text-overflow: ellipsis; }
+        #answer-tokens, #answer-text { height: 1fr; margin-top: 1; }
+        #pointed { height: 8; padding: 0 1; border-top: solid $border-blurred; }
+    }
+    """
+
+    def compose(self) -> ComposeResult:
+        yield Static(id="legend", markup=False)
+        yield PromptText(id="answer-text")
+        yield LogprobText(id="answer-tokens")
+        yield Static(id="pointed", markup=False)
+
+    def show(self, tokens: Sequence[AnswerToken], text: Sequence[Content]) -> None:
+        """Show the tokens; without any, the text."""
+        self.query_one("#answer-text", PromptText).show(text)
+        self.query_one(LogprobText).show(tokens)
+        self.query_one("#answer-text").display = not tokens
+        self.query_one(LogprobText).display = self.query_one("#pointed").display = bool(tokens)
+        self.query_one("#legend", Static).update(self._legend(tokens))
+
+    def take_focus(self) -> None:
+        """The keys move from token to token."""
+        tokens = self.query_one(LogprobText)
+        (tokens if tokens.display else self.query_one("#answer-text")).focus()
+
+    def _legend(self, tokens: Sequence[AnswerToken]) -> Content:
+        turn = f"{short_keys(self.app, 'logprob_text.left', 'logprob_text.right')} a token · "
+        if not any(token.probability is not None for token in tokens):
+            return Content(turn + with_keys(self.app, "{inspector.logprobs} how likely each token was"))
+        jump = short_keys(self.app, "logprob_text.next_unlikely", "logprob_text.previous_unlikely")
+        told: list[Content | tuple[str, str]] = [Content(f"{turn}{jump} unlikely ones · ")]
+        for _, style, name in LIKELY:
+            told += [(name, style), Content("  ")]
+        return Content.assemble(*told)
+
+    @on(LogprobText.TokenPointed)
+    def _token_pointed(self, event: LogprobText.TokenPointed) -> None:
+        event.stop()
+        tokens = self.query_one(LogprobText).tokens
+        known = event.index is not None and event.index < len(tokens)
+        told = _token_facts(tokens[event.index or 0], event.index or 0, len(tokens)) if known else Content("")
+        self.query_one("#pointed", Static).update(told)
+
+
+def _token_facts(token: AnswerToken, index: int, count: int) -> Content:
+    lines = [
+        Content.assemble(
+            (f"token {index + 1:,} of {count:,}  ", "$muted"),
+            f"id {token.id}  ",
+            (one_line(token_label(token.text)), "bold"),
+        )
+    ]
+    if token.label:
+        lines[0] = Content.assemble(lines[0], (f"  {one_line(token.label)}", "$muted"))
+    if token.probability is not None:
+        style = style_of(token.probability)
+        lines[0] = Content.assemble(lines[0], "  ", (f"{token.probability:.1%}", style))
+    for text, number, probability in token.alternatives:
+        mark = "●" if number == token.id else " "
+        lines.append(
+            Content.assemble(
+                f"{mark} ", (f"{probability:>7.2%}", style_of(probability)), (f"  {number:>8}  ", "$muted"),
+                one_line(token_label(text)),
+            )
+        )  # fmt: skip
+    return Content("\n").join(lines)

@@ -1,0 +1,44 @@
+"""The content of the inspector's tabs, computed off the event loop. No widgets here."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+from textual.content import Content
+
+from vlmtui.session.prompt_report import AnswerToken, Part, PromptReport, answer_tokens, prompt_pieces
+from vlmtui.text import one_line
+from vlmtui.ui.inspector.media_facts import PromptMedia, media_items
+from vlmtui.ui.inspector.prompt_lines import prompt_lines, request_lines, template_lines
+from vlmtui.ui.inspector.token_rows import TokenRows
+
+
+class InspectorContent(msgspec.Struct, frozen=True):
+    """Everything that is shown, ready to be drawn."""
+
+    prompt: Sequence[Content]
+    tokens: TokenRows
+    media: Sequence[PromptMedia]
+    template: Sequence[Content]
+    request: Sequence[Content]
+    answer: Sequence[AnswerToken]
+    answer_text: Sequence[Content]
+    """Where the answer's tokens are not known."""
+
+    @classmethod
+    def of(cls, inspected: PromptReport) -> InspectorContent:
+        """Slow for long prompts."""
+        return cls(
+            prompt_lines(inspected) if inspected.text else [],
+            TokenRows(prompt_pieces(inspected), inspected.vocabulary),
+            media_items(inspected),
+            template_lines(inspected),
+            request_lines(inspected),
+            answer_tokens(inspected),
+            [Content(one_line(line)) for line in inspected.answer.split("\n")] if inspected.answer else [],
+        )
+
+    def has(self, part: Part) -> bool:
+        """Whether there is anything of it."""
+        return bool(len(getattr(self, part)) or (part == "answer" and self.answer_text))

@@ -1,0 +1,243 @@
+"""The inspector's texts as styled lines: the prompt, the template, the request."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Literal
+
+import msgspec
+from textual.content import Content
+
+from vlmtui.domain.engine import EngineInfo
+from vlmtui.domain.generation import GenerateRequest, usage_of
+from vlmtui.domain.parameters import PARAMETERS, Parameter
+from vlmtui.domain.prompt import ChatPrompt, MessagesPrompt, RawPrompt
+from vlmtui.domain.sampling import Sampling
+from vlmtui.inspection.folded_prompt import folds, special_pattern
+from vlmtui.inspection.tokens import attachment_of
+from vlmtui.session.prompt_report import PromptReport, template_of
+from vlmtui.text import one_line
+
+SPECIAL_STYLE = "bold $secondary"
+MEDIA_STYLE = "bold $accent on $panel"
+BREAK_STYLE = "$faint"
+
+_LOOKS_SPECIAL = re.compile(r"<\|[^\s<>|]{1,80}\|>|<｜[^\s<>｜]{1,80}｜>|</?s>|\[/?INST\]|<(?:start|end)_of_[a-z]+>")
+"""For prompts whose tokens are not known."""
+_REPEATED = 4
+"""As many of one special token behind each other are an image's, where the prompt's tokens are not known."""
+_LABEL = 18
+_INDENT = "  "
+
+Style = Literal["text", "special", "media"]
+
+
+class Stretch(msgspec.Struct, frozen=True):
+    """A piece of the prompt's text; an image's tokens are one. Hostile."""
+
+    text: str
+    style: Style = "text"
+
+
+def prompt_stretches(inspected: PromptReport) -> list[Stretch]:
+    """The prompt's own text, not its tokens' texts one by one: some tokenizers drop a space before a lone token."""
+    text, position, found = inspected.text, 0, list[Stretch]()
+    pattern = _pattern(inspected)
+    for start, end, label in _media(inspected):
+        found += _plain(text[position:start], pattern)
+        found.append(Stretch(label, "media"))
+        position = end
+    found += _plain(text[position:], pattern)
+    return found
+
+
+def prompt_lines(inspected: PromptReport) -> list[Content]:
+    """One a line of the prompt, its line break shown as ↵."""
+    styles = {"text": "", "special": SPECIAL_STYLE, "media": MEDIA_STYLE}
+    lines: list[list[tuple[str, str]]] = [[]]
+    for stretch in prompt_stretches(inspected):
+        if stretch.style == "media":
+            lines[-1].append((f" {one_line(stretch.text)} ", MEDIA_STYLE))
+            continue
+        first, *others = stretch.text.split("\n")
+        lines[-1].append((one_line(first), styles[stretch.style]))
+        for other in others:
+            lines[-1].append(("↵", BREAK_STYLE))
+            lines.append([(one_line(other), styles[stretch.style])])
+    return [Content.assemble(*line) for line in (lines if lines[-1] != [("", "")] else lines[:-1])]
+
+
+def template_lines(inspected: PromptReport) -> list[Content]:
+    """The source of the chat template, coloured as Jinja; no line where there is none."""
+    source = template_of(inspected)
+    if not source:
+        return []
+    from textual.highlight import highlight
+
+    shown = "\n".join(one_line(line) for line in source.split("\n"))
+    return highlight(shown, language="jinja").split("\n", allow_blank=True)
+
+
+def request_lines(inspected: PromptReport) -> list[Content]:
+    """What the prompt was sent with, under headings; only what is known."""
+    lines: list[Content] = []
+    for heading, rows in _sections(inspected):
+        told = [(name, value) for name, value in rows if value]
+        if told:
+            lines += [Content("")] if lines else []
+            lines.append(Content.styled(heading, "bold $accent"))
+            lines += [
+                Content.assemble((_INDENT + name.ljust(_LABEL), "$muted"), one_line(value)) for name, value in told
+            ]
+    return lines
+
+
+def _pattern(inspected: PromptReport) -> re.Pattern[str]:
+    known = {token.text for token in inspected.vocabulary.values() if token.special}
+    known.update(inspected.info.special_tokens if inspected.info else ())
+    return special_pattern(known) or _LOOKS_SPECIAL
+
+
+def _media(inspected: PromptReport) -> Iterator[tuple[int, int, str]]:
+    """Start and end of each image's tokens in the text, and what stands there instead."""
+    prompt = inspected.prompt
+    if prompt is None:
+        return
+    for fold in folds(prompt):
+        ids = prompt.token_ids[fold.span.offset : fold.span.offset + fold.span.length]
+        token = inspected.vocabulary[max(set(ids), key=ids.count)].text
+        item = attachment_of(fold.span, inspected.attachments)
+        name = item.name if item else f"{fold.span.modality} {fold.span.index + 1}"
+        yield fold.start, fold.end, f"{token} × {fold.span.tokens:,} from {name}"
+
+
+def _plain(text: str, pattern: re.Pattern[str]) -> Iterator[Stretch]:
+    """Special tokens apart; many of the same behind each other as one."""
+    position = 0
+    matches = [*pattern.finditer(text)]
+    number = 0
+    while number < len(matches):
+        match, count = matches[number], 1
+        while (
+            number + count < len(matches)
+            and matches[number + count][0] == match[0]
+            and matches[number + count].start() == matches[number + count - 1].end()
+        ):
+            count += 1
+        if match.start() > position:
+            yield Stretch(text[position : match.start()])
+        position = matches[number + count - 1].end()
+        if count >= _REPEATED:
+            yield Stretch(f"{match[0]} × {count:,}", "media")
+        else:
+            yield from (Stretch(match[0], "special") for _ in range(count))
+        number += count
+    if position < len(text):
+        yield Stretch(text[position:])
+
+
+def _sections(inspected: PromptReport) -> Iterator[tuple[str, list[tuple[str, str]]]]:
+    info, request, recipe = inspected.info, inspected.request, inspected.recipe
+    yield "Model", _model(inspected)
+    yield "Prompt", _prompt(inspected)
+    yield "Ends at", _stops(inspected.sampling, info)
+    yield "Sampling", _sampling(inspected.sampling, request)
+    if info is not None:
+        yield "Engine", _engine(info)
+    arguments = info.engine_args if info else recipe.engine_args if recipe else {}
+    yield "Engine arguments", _pairs(arguments)
+
+
+def _model(inspected: PromptReport) -> list[tuple[str, str]]:
+    info, recipe = inspected.info, inspected.recipe
+    if info is None:
+        if recipe is None:
+            return []
+        return [
+            ("model", recipe.model),
+            ("revision", recipe.revision or "not known"),
+            ("family", recipe.family or ""),
+            (recipe.engine or "engine", recipe.engine_version),
+        ]
+    lora = info.spec.lora
+    return [
+        ("model", info.spec.model),
+        ("called", info.spec.name if info.spec.name != info.spec.model else ""),
+        ("revision", info.revision or info.spec.revision or "not known"),
+        ("family", info.spec.family or ""),
+        ("architecture", info.architecture),
+        ("LoRA", f"{lora.name} (id {lora.id}, {lora.path})" if lora else "none"),
+        (info.engine, info.engine_version),
+    ]
+
+
+def _prompt(inspected: PromptReport) -> list[tuple[str, str]]:
+    prompt, info, request = inspected.prompt, inspected.info, inspected.request
+    bos = ""
+    if info is not None and info.bos_token:
+        bos = f"{info.bos_token}" + (" (put before a raw prompt by the tokenizer)" if info.adds_bos else "")
+    rows = [("made by", _made_by(request) if request else inspected.recipe.mode if inspected.recipe else "")]
+    if prompt is not None:
+        rows.append(("tokens", f"{len(prompt.token_ids):,}"))
+        rows.append(("of media", usage_of(prompt).media_text))
+    return [*rows, ("BOS token", bos), ("request", request.request_id if request else "")]
+
+
+def _made_by(request: GenerateRequest) -> str:
+    match request.prompt:
+        case ChatPrompt(chat_template=template):
+            return "the registry's chat template" if template else "the model's chat template"
+        case RawPrompt():
+            return "a raw prompt"
+        case MessagesPrompt(by=by):
+            return f"a raw prompt, written by the {by}'s template"
+
+
+def _stops(sampling: Sampling | None, info: EngineInfo | None) -> list[tuple[str, str]]:
+    own = " ".join(info.stop_tokens) if info else ""
+    if sampling is None:
+        return [("model's tokens", own)]
+    return [
+        ("model's tokens", own),
+        ("tokens", " ".join(sampling.stop_tokens)),
+        ("token ids", " ".join(map(str, sampling.stop_token_ids))),
+        ("strings", " ".join(repr(text) for text in sampling.stop)),
+        ("tokens at most", f"{sampling.max_tokens:,}" if sampling.max_tokens is not None else "what the context holds"),
+    ]
+
+
+def _sampling(sampling: Sampling | None, request: GenerateRequest | None) -> list[tuple[str, str]]:
+    if sampling is None:
+        return []
+    return [
+        *((each.label, _value_of(each, sampling)) for name, each in PARAMETERS.items() if name != "max_tokens"),
+        *_pairs(sampling.extra),
+        ("special tokens", "left out of the answer" if sampling.skip_special_tokens else "kept in the answer"),
+        ("logprobs", str(request.logprobs) if request and request.logprobs is not None else ""),
+    ]
+
+
+def _engine(info: EngineInfo) -> list[tuple[str, str]]:
+    limits = ", ".join(f"{count} {modality}{'s' if count != 1 else ''}" for modality, count in info.limits.items())
+    return [
+        ("device", info.device),
+        ("dtype", info.dtype),
+        ("context", f"{info.max_model_len:,} tokens"),
+        ("takes at most", limits),
+        ("frames a video", str(info.spec.num_frames) if "video" in info.limits else ""),
+        ("loaded in", f"{info.load_s:.1f} s"),
+    ]
+
+
+def _pairs(values: Mapping[str, object]) -> list[tuple[str, str]]:
+    return [(name, value if isinstance(value, str) else msgspec.json.encode(value).decode())
+            for name, value in sorted(values.items())]  # fmt: skip
+
+
+def _value_of(parameter: Parameter, sampling: Sampling) -> str:
+    value = sampling.numbers().get(parameter.name)
+    if value is None:
+        return parameter.unset
+    greedy = " (greedy)" if parameter.name == "temperature" and value == 0 else ""
+    return parameter.format(value) + greedy

@@ -1,0 +1,340 @@
+"""The inspector: the prompt as the model was given it, and its answer, token by token."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from textual import on, work
+from textual.app import ComposeResult
+from textual.containers import Horizontal, Vertical
+from textual.message import Message
+from textual.screen import Screen
+from textual.widgets import ContentSwitcher, Static, Tab, Tabs
+
+from vlmtui.domain.attachment import Attachment
+from vlmtui.domain.capabilities import Capability, lack
+from vlmtui.domain.generation import GenerateRequest, usage_of
+from vlmtui.engine.interface import Engine
+from vlmtui.errors import VlmtuiError, bad_input
+from vlmtui.files import write_numbered
+from vlmtui.session.prompt_report import PARTS, Part, PromptReport, part_file, part_text, rendered_again, with_logprobs
+from vlmtui.text import one_line
+from vlmtui.ui.actions import bindings
+from vlmtui.ui.inspector.answer_tokens import AnswerTokensPanel
+from vlmtui.ui.inspector.content import InspectorContent
+from vlmtui.ui.inspector.media_facts import PromptMedia, resized_attachment
+from vlmtui.ui.inspector.media_parts import MediaParts
+from vlmtui.ui.inspector.token_table import HEADING, TokenTable
+from vlmtui.ui.keys import error_text, short_keys, with_keys
+from vlmtui.ui.terminal.key_queue import run_before_keys
+from vlmtui.ui.widgets.footer_bar import FooterBar
+from vlmtui.ui.widgets.prompt_text import PromptText
+
+_TITLES: dict[Part, str] = {
+    "prompt": "Prompt",
+    "tokens": "Tokens",
+    "media": "Media",
+    "template": "Template",
+    "request": "Request",
+    "answer": "Answer",
+}
+_NOTHING: dict[Part, str] = {
+    "prompt": "The engine never told this prompt.",
+    "tokens": "The prompt's tokens are not known any more.",
+    "media": "The prompt has no images and no videos.",
+    "template": "No chat template is known: the model has none in Jinja, or it is not loaded any more.",
+    "request": "Nothing is known of the request.",
+    "answer": "There is no answer.",
+}
+_NEEDS: dict[Part, Capability] = {
+    "tokens": "prompt_token_ids",
+    "media": "media_spans",
+    "template": "chat_template_source",
+}
+"""What the engine must tell for a part to be there."""
+_MUCH_TO_COPY = 75_000
+"""Characters from which many terminals refuse to take a text into the clipboard."""
+
+
+class InspectorScreen(Screen[None]):
+    """One tab a part. `engine` returns the engine that is ready, or raises VlmtuiError; `again` makes the request anew
+    where it was not kept; `cache` is the folder of the thumbnails."""
+
+    CSS_PATH = "screen.tcss"
+    SCOPE = "inspector"
+    BINDINGS = bindings(SCOPE)
+
+    @dataclass
+    class ContentReady(Message):
+        """What there is to be shown."""
+
+        inspected: PromptReport
+        taken: InspectorContent
+
+    @dataclass
+    class EngineAnswered(Message):
+        """What came of a question to the engine, and a sentence about it."""
+
+        outcome: PromptReport | VlmtuiError
+        said: str = ""
+        part: Part = "answer"
+
+    @dataclass
+    class Saved(Message):
+        """Where a part was saved, or why not."""
+
+        outcome: Path | VlmtuiError
+
+    def __init__(
+        self,
+        inspected: PromptReport,
+        *,
+        cache: Path,
+        engine: Callable[[], Engine],
+        again: Callable[[], GenerateRequest] | None = None,
+        show_viewer: Callable[[list[Attachment]], object],
+    ) -> None:
+        super().__init__()
+        self.inspected = inspected
+        self.part: Part = "prompt"
+        self.taken: InspectorContent | None = None
+        """None until it is taken apart."""
+        self._cache = cache
+        self._engine = engine
+        self._again = again
+        self._show_viewer = show_viewer
+        self._asking = False
+
+    def compose(self) -> ComposeResult:
+        with Horizontal(id="top"):
+            yield Static(id="title", markup=False)
+            yield Static(id="about", markup=False)
+        titles = {part: f"{short_keys(self.app, f'inspector.{part}')} {_TITLES[part]}".strip() for part in PARTS}
+        yield Tabs(*(Tab(title, id=part) for part, title in titles.items()))
+        yield Static("Taking the prompt apart …", id="nothing", classes="nothing", markup=False)
+        yield Static(id="said", markup=False)
+        with ContentSwitcher(initial="prompt-part", id="parts"):
+            yield PromptText(id="prompt-part")
+            with Vertical(id="tokens-part"):
+                yield Static(HEADING, classes="heading", markup=False)
+                yield TokenTable(id="token-rows")
+            yield MediaParts(id="media-part")
+            yield PromptText(id="template-part")
+            yield PromptText(id="request-part")
+            yield AnswerTokensPanel(id="answer-part")
+        yield FooterBar()
+
+    def on_mount(self) -> None:
+        self.query_one(Tabs).can_focus = False
+        self._tell_title()
+        self._show_part()
+        self._take_apart(self.inspected)
+
+    @on(ContentReady)
+    def _ready(self, event: ContentReady) -> None:
+        if event.inspected is not self.inspected or not self.is_attached:
+            return
+        taken = self.taken = event.taken
+        self.query_one("#prompt-part", PromptText).show(taken.prompt)
+        self.query_one(TokenTable).show(taken.tokens)
+        self.query_one(MediaParts).show(taken.media)
+        self.query_one("#template-part", PromptText).show(taken.template)
+        self.query_one("#request-part", PromptText).show(taken.request)
+        self.query_one(AnswerTokensPanel).show(taken.answer, taken.answer_text)
+        self._tell_title()
+        self._show_part()
+
+    @on(EngineAnswered)
+    def _answered(self, event: EngineAnswered) -> None:
+        self._asking = False
+        if isinstance(event.outcome, VlmtuiError):
+            self._say("")
+            self._tell_error(event.outcome)
+            return
+        self.inspected = event.outcome
+        self._say(event.said)
+        self.part = event.part
+        self._take_apart(event.outcome)
+
+    @on(Saved)
+    def _saved(self, event: Saved) -> None:
+        if isinstance(event.outcome, VlmtuiError):
+            self._tell_error(event.outcome)
+        else:
+            self.notify(f"Saved {one_line(str(event.outcome))}", timeout=8, markup=False)
+
+    @on(Tabs.TabActivated)
+    def _tab_activated(self, event: Tabs.TabActivated) -> None:
+        chosen = next((part for part in PARTS if part == event.tab.id), None)
+        if chosen is not None and chosen != self.part:
+            self.part = chosen
+            self._show_part()
+
+    @on(MediaParts.ViewWanted)
+    def _view_wanted(self, event: MediaParts.ViewWanted) -> None:
+        run_before_keys(self, partial(self._view, event.item))
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        match action:
+            case "logprobs":
+                return self.inspected.request is not None and self._has_engine and not self._asking
+            case "again":
+                return self._again is not None and self.inspected.prompt is None and not self._asking
+            case _:
+                return True
+
+    @property
+    def _has_engine(self) -> bool:
+        try:
+            self._engine()
+        except VlmtuiError:
+            return False
+        return True
+
+    def action_close(self) -> None:
+        """Back to the screen below."""
+        self.dismiss()
+
+    def action_turn(self, step: int) -> None:
+        """To the part beside."""
+        self.action_show(PARTS[(PARTS.index(self.part) + step) % len(PARTS)])
+
+    def action_show(self, part: Part) -> None:
+        """To one part."""
+        self.part = part
+        self._show_part()
+
+    def action_copy(self) -> None:
+        """Copy the part that is shown, through the terminal (OSC 52)."""
+        text = part_text(self.inspected, self.part)
+        if not text:
+            self._tell_error(bad_input("There is nothing here to copy."))
+            return
+        self.app.copy_to_clipboard(text)
+        doubt = " Many terminals refuse that much: S saves it." if len(text) > _MUCH_TO_COPY else ""
+        self.notify(f"Copied {len(text):,} characters.{doubt}", markup=False)
+
+    def action_save(self) -> None:
+        """Save the part that is shown."""
+        self._save(self.inspected, self.part, Path.cwd())
+
+    def action_logprobs(self) -> None:
+        """Ask for the same answer again, with probabilities; the conversation stays as it is."""
+        self.part = "answer"
+        self._asking = True
+        self._show_part()
+        self._say("Asking again with probabilities: the first time may take some seconds …")
+        self.refresh_bindings()
+        self._ask_logprobs(self.inspected)
+
+    def action_again(self) -> None:
+        """Make the prompt again, with the model that is loaded."""
+        if self._again is not None:
+            self._asking = True
+            self._say("Making the prompt again …")
+            self._render_again(self.inspected, self._again)
+
+    def _show_part(self) -> None:
+        self.query_one(Tabs).active = self.part
+        taken, has = self.taken, self.taken is None or self.taken.has(self.part)
+        switcher, nothing = self.query_one("#parts", ContentSwitcher), self.query_one("#nothing", Static)
+        switcher.current = f"{self.part}-part"
+        switcher.display = taken is not None and has
+        nothing.display = not switcher.display
+        if not has:
+            again = with_keys(self.app, " {inspector.render_again} renders it again.")
+            offered = again if self.check_action("again", ()) and self.part in ("prompt", "tokens") else ""
+            nothing.update((self._lack(self.part) or _NOTHING[self.part]) + offered)
+        self._focus_part()
+        self.refresh_bindings()
+
+    def _lack(self, part: Part) -> str:
+        """Why the engine that answered does not tell this part; empty where it does, or where it is not known."""
+        needs = _NEEDS.get(part)
+        is_there = bool(self.inspected.attachments) if part == "media" else bool(self.inspected.text)
+        return lack(self.inspected.info, needs) if needs and is_there else ""
+
+    def _focus_part(self) -> None:
+        """The keys go to what is shown."""
+        match self.part:
+            case "tokens":
+                self.query_one(TokenTable).focus()
+            case "media":
+                self.query_one(MediaParts).take_focus()
+            case "answer":
+                self.query_one(AnswerTokensPanel).take_focus()
+            case "prompt" | "template" | "request":
+                self.query_one(f"#{self.part}-part", PromptText).focus()
+
+    def _tell_title(self) -> None:
+        inspected = self.inspected
+        info, prompt = inspected.info, inspected.prompt
+        name = info.spec.name if info else inspected.model
+        parts = [one_line(name)] if name else []
+        if prompt is not None:
+            media = usage_of(prompt).media_text
+            parts.append(f"prompt {len(prompt.token_ids):,}" + (f" ({media})" if media else ""))
+        if inspected.answer_ids:
+            parts.append(f"answer {len(inspected.answer_ids):,} tokens")
+        self.query_one("#title", Static).update(f"Inspector · {one_line(inspected.title)}")
+        self.query_one("#about", Static).update(" · ".join(parts))
+
+    def _say(self, text: str) -> None:
+        said = self.query_one("#said", Static)
+        said.update(text)
+        said.display = bool(text)
+
+    def _tell_error(self, error: VlmtuiError) -> None:
+        self.notify(error_text(self.app, error), severity="error", timeout=10, markup=False)
+        self.refresh_bindings()
+
+    @work(thread=True, group="apart", exclusive=True)
+    def _take_apart(self, inspected: PromptReport) -> None:
+        self.post_message(self.ContentReady(inspected, InspectorContent.of(inspected)))
+
+    @work(thread=True, group="save")
+    def _save(self, inspected: PromptReport, part: Part, folder: Path) -> None:
+        text = part_text(inspected, part)
+        try:
+            if not text:
+                raise bad_input("There is nothing here to save.")
+            path = write_numbered(folder, part_file(inspected, part), text.encode("utf-8", "replace"))
+        except VlmtuiError as error:
+            self.post_message(self.Saved(error))
+            return
+        self.post_message(self.Saved(path))
+
+    @work(group="ask", exclusive=True)
+    async def _ask_logprobs(self, inspected: PromptReport) -> None:
+        try:
+            told = await with_logprobs(self._engine(), inspected)
+        except VlmtuiError as error:
+            self.post_message(self.EngineAnswered(error))
+            return
+        same = "" if told.answer == inspected.answer else "The answer differs this time: it is not reproducible."
+        self.post_message(self.EngineAnswered(told, same))
+
+    @work(group="ask", exclusive=True)
+    async def _render_again(self, inspected: PromptReport, again: Callable[[], GenerateRequest]) -> None:
+        try:
+            told = await rendered_again(self._engine(), inspected, again())
+        except VlmtuiError as error:
+            self.post_message(self.EngineAnswered(error))
+            return
+        same = told.text == inspected.prompt_text
+        said = "Rendered again: the same text as then." if same else "Rendered again: not the same text as then."
+        self.post_message(self.EngineAnswered(told, said, "prompt"))
+
+    async def _view(self, item: PromptMedia) -> None:
+        attachment = item.attachment
+        try:
+            if attachment.modality == "image" and item.resized:
+                attachment = await asyncio.to_thread(resized_attachment, item, self._cache)
+        except VlmtuiError as error:
+            self._tell_error(error)
+            return
+        self._show_viewer([attachment])

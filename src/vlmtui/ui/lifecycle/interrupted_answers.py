@@ -1,0 +1,125 @@
+"""Answers that the engine finished while the app was closed."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from vlmtui.registry.match import Model
+from vlmtui.session.engine_controller import EngineController, EngineState
+from vlmtui.text import one_line
+from vlmtui.ui.lifecycle.conversation_holder import ConversationHolder
+from vlmtui.ui.lifecycle.stored_conversations import StoredConversations
+from vlmtui.ui.services import Services
+from vlmtui.ui.view import View
+
+if TYPE_CHECKING:
+    from vlmtui.domain.engine import LoadSpec
+    from vlmtui.engine.interface import Engine
+    from vlmtui.session.recovery import UnfetchedAnswer
+    from vlmtui.store.store import Store
+
+_LOOKS = 3
+"""How often whoever holds an answer is looked for: an engine that ends just then leaves it behind as a file."""
+
+
+class InterruptedAnswers:
+    """Looks at the start for answers that were interrupted: the newest is shown, the others are stored."""
+
+    def __init__(
+        self,
+        view: View,
+        services: Services,
+        engine_controller: EngineController,
+        holder: ConversationHolder,
+        stored: StoredConversations,
+        *,
+        load: Callable[[Model], None],
+    ) -> None:
+        """`load` loads a model, or goes on with it where it is loaded, without a question."""
+        self._view = view
+        self._services = services
+        self._engine_controller = engine_controller
+        self._holder = holder
+        self._stored = stored
+        self._load = load
+        self._engine_moved = asyncio.Event()
+
+    def engine_changed(self) -> None:
+        """The engine controller has changed."""
+        self._engine_moved.set()
+        self._engine_moved = asyncio.Event()
+
+    async def bring_back(self) -> None:
+        """Complete those that somebody has kept. Raises VlmtuiError."""
+        if not await self._services.store.run(_has_interrupted):
+            return
+        from vlmtui.session.recovery import find_unfetched, interrupted_answers
+
+        host = self._services.host
+        for turn, title in await interrupted_answers(self._services.store):
+            for _ in range(_LOOKS):
+                unfetched = await find_unfetched(turn, title, host)
+                if unfetched is None or await self._bring_back(unfetched):
+                    break
+
+    async def _bring_back(self, unfetched: UnfetchedAnswer) -> bool:
+        """False where whoever had it does not have it any more."""
+        from vlmtui.session.recovery import fetch_answer
+
+        text = f"Finished while you were away: {one_line(unfetched.title)}"
+        if self._may_show(unfetched):
+            self._view.tell(text, seconds=15)
+            return await self._go_on_with(unfetched)
+        is_fetched = await fetch_answer(unfetched, self._services.host, self._holder.recorder())
+        if is_fetched:
+            self._view.tell(text, seconds=15)
+        return is_fetched
+
+    def _may_show(self, unfetched: UnfetchedAnswer) -> bool:
+        """Whether nothing else is wanted, or has been begun."""
+        chat, model = self._holder.chat, self._engine_controller.model
+        if chat is not None and chat.running is not None:
+            return False
+        if chat is not None and chat.id == unfetched.turn.conversation:
+            return True
+        is_free = chat is None or (chat.id is None and not chat.draft.text)
+        return self._services.resume is None and is_free and (model is None or unfetched.spec in (None, model.spec))
+
+    async def _go_on_with(self, unfetched: UnfetchedAnswer) -> bool:
+        """Show it, and take in what has come of it since. False where its engine does not have it any more."""
+        from vlmtui.session.resume import running_model
+
+        chat = self._holder.require_chat()
+        await self._services.store.run(lambda store: store.activate(unfetched.turn.id))
+        await chat.open(unfetched.turn.conversation)
+        exchange = chat.find(unfetched.turn.id)
+        if exchange is None:
+            return True
+        if unfetched.spec is None:
+            if await chat.take_over(exchange):
+                chat.answers.restore(self._services.host, exchange, unfetched.events)
+            await self._stored.show()
+            return True
+        self._load(running_model(self._services.registry, unfetched.spec))
+        await self._stored.show()
+        engine = await self._engine_of(unfetched.spec)
+        if engine is None:
+            return False
+        if chat.find(unfetched.turn.id) is not exchange or not await chat.take_over(exchange):
+            return True
+        return await chat.answers.resume(engine, exchange)
+
+    async def _engine_of(self, spec: LoadSpec) -> Engine | None:
+        """The engine of that spec, once it is loaded; None where it could not be."""
+        controller = self._engine_controller
+        while controller.model is None or controller.model.spec != spec or controller.state is EngineState.LOADING:
+            await self._engine_moved.wait()
+        return controller.engine if controller.is_loaded else None
+
+
+def _has_interrupted(store: Store) -> bool:
+    """Whether answers may have gone on without us; marks those whose process has gone."""
+    store.mark_interrupted()
+    return bool(store.interrupted(1))

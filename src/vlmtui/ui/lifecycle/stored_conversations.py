@@ -1,0 +1,111 @@
+"""Going on with a conversation out of the store."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING
+
+from vlmtui.errors import VlmtuiError
+from vlmtui.registry.match import Model
+from vlmtui.session.engine_controller import EngineController
+from vlmtui.text import one_line
+from vlmtui.ui.lifecycle.conversation_holder import ConversationHolder
+from vlmtui.ui.navigator import AppNavigator
+from vlmtui.ui.services import Services
+from vlmtui.ui.view import View
+
+if TYPE_CHECKING:
+    from vlmtui.store.records import ConversationId
+
+_log = logging.getLogger(__name__)
+
+
+class StoredConversations:
+    """Opens conversations, and brings the one back that was deleted last."""
+
+    def __init__(
+        self,
+        view: View,
+        navigator: AppNavigator,
+        services: Services,
+        engine_controller: EngineController,
+        holder: ConversationHolder,
+        *,
+        choose: Callable[[Model], None],
+    ) -> None:
+        """`choose` loads a model, after what has to be decided before."""
+        self._view = view
+        self._navigator = navigator
+        self._services = services
+        self._engine_controller = engine_controller
+        self._holder = holder
+        self._choose = choose
+
+    def open(self, conversation: ConversationId) -> None:
+        """Go on with a conversation, with the model that is loaded; where there is none, with its own."""
+        self._view.start_dialog(partial(self._open, conversation))
+
+    def undelete(self) -> None:
+        """Bring back the conversation that was deleted last."""
+        self._view.start(self._undelete, "conversation")
+
+    def purge_deleted(self) -> None:
+        """Purge what was deleted longer ago than the settings say. What cannot be done now is done at another start."""
+        self._view.start(self._purge_deleted, "purge")
+
+    async def resume(self) -> None:
+        """Open the conversation that the app was started with, if there is one. Raises VlmtuiError."""
+        if self._services.resume is not None:
+            await self._holder.require_chat().open(self._services.resume)
+            await self.show()
+
+    async def show(self) -> None:
+        """Show the conversation that was opened, as soon as there is a model."""
+        screen = self._navigator.chat_screen()
+        if screen is not None:
+            self._navigator.go_back_to(screen)
+            await screen.show_conversation()
+            screen.tell_limits()
+        elif self._engine_controller.is_loaded:
+            self._navigator.show_chat()
+
+    async def _open(self, conversation: ConversationId) -> None:
+        from vlmtui.session.resume import resume_point, stored_model
+
+        chat = self._holder.require_chat()
+        try:
+            if chat.id != conversation:
+                await chat.open(conversation)
+            await self.show()
+            if self._engine_controller.model is None:
+                found = await self._services.store.run(lambda store: resume_point(store, conversation))
+                self._choose(stored_model(self._services.registry, found.spec, found.model))
+        except VlmtuiError as error:
+            self._view.tell_error(error)
+        self._holder.tell_recovery()
+
+    async def _undelete(self) -> None:
+        from vlmtui.session.conversation_list import undelete_last
+
+        try:
+            found = await undelete_last(self._services.store)
+        except VlmtuiError as error:
+            self._view.tell_error(error)
+            return
+        self._view.tell(f"“{one_line(found.title) or 'untitled'}” is back among the conversations.")
+
+    async def _purge_deleted(self) -> None:
+        seconds = self._services.settings.keep_deleted_s
+        if seconds is None:
+            return
+        from vlmtui.session.purge import purge
+
+        try:
+            purged = await purge(self._services.store, self._services.paths, older_than_s=seconds)
+        except (VlmtuiError, OSError) as error:
+            _log.warning("deleted conversations stay for now: %s", error)
+            return
+        if purged:
+            _log.info("purged, as they were deleted long ago: %s", ", ".join(purged))

@@ -1,0 +1,181 @@
+"""The lines of the model picker: the registry's families, running models, and typed names. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+import msgspec
+
+from vlmtui.domain.engine import EngineStatus, LoadSpec
+from vlmtui.errors import VlmtuiError
+from vlmtui.registry.loader import Registry
+from vlmtui.registry.match import Model, model_of, resolve
+from vlmtui.registry.routes import mark_of
+from vlmtui.registry.schema import Family
+
+_BUNDLED = "bundled:"
+_FOLDER_STARTS = ("/", "~", "./", "../")
+
+
+class Choice(msgspec.Struct, frozen=True):
+    """One line of the picker."""
+
+    model: Model
+    title: str
+    default: bool = True
+    """Whether this is its family's default model; the record's size and context are of that one."""
+    running: bool = False
+    """Whether an engine of it runs on this machine."""
+    current: bool = False
+    """Whether it is this app's own."""
+    downloaded: bool = False
+    """Whether its files are on this machine."""
+
+    @property
+    def closed(self) -> bool:
+        """Whether the installed vLLM cannot run it."""
+        return bool(mark_of(self.family))
+
+    @property
+    def family(self) -> Family:
+        return self.model.family
+
+    @property
+    def bundled(self) -> bool:
+        return self.family.models[0].startswith(_BUNDLED)
+
+    @property
+    def parameters_b(self) -> float | None:
+        """Billions of parameters."""
+        return self.family.parameters_b if self.default else None
+
+    @property
+    def context(self) -> int | None:
+        """Tokens of context."""
+        return self.family.context if self.default else None
+
+    @property
+    def state(self) -> str:
+        if self.current:
+            return "loaded"
+        if self.running:
+            return "running"
+        if self.closed:
+            return mark_of(self.family)
+        if self.bundled:
+            return "bundled"
+        return "here" if self.downloaded else ""
+
+
+def model_choices(
+    registry: Registry,
+    *,
+    running: Sequence[EngineStatus] = (),
+    current: LoadSpec | None = None,
+    downloaded: Sequence[Model] = (),
+    query: str = "",
+) -> list[Choice]:
+    """The lines to offer for what was typed: those whose title has it, then those whose repository has it, then those
+    whose architecture has it, or what they take. Of each, bundled ones come first, then those that run, then what is
+    downloaded, then the registry's order, and those that cannot run here last.
+
+    A family is one line. A further model of it gets its own when it runs or is downloaded, or when what was typed names
+    it and not the default. A local folder or a repository id that was typed is a line too.
+    """
+    specs = [status.spec for status in running]
+    here = {model.spec.model for model in downloaded}
+    rows: list[Choice] = []
+    for family in registry.values():
+        rows += _of_family(family, specs, current, here, query.strip().casefold())
+    if not query.strip():
+        rows += _unlisted(registry, specs, current, rows)
+    rows += _downloaded(downloaded, specs, current, rows, query.strip().casefold())
+    if query.startswith(_FOLDER_STARTS) or (query.count("/") == 1 and not rows):
+        rows += _typed(registry, query.strip(), specs, current)
+    words = query.casefold().split()
+
+    def order(row: Choice) -> tuple[bool, ...]:
+        title, name = row.title.casefold(), row.model.spec.name.casefold()
+        has_title, has_name = (all(word in text for word in words) for text in (title, f"{title} {name}"))
+        return (
+            not has_title,
+            not has_name,
+            not row.bundled,
+            not (row.running or row.current),
+            not row.downloaded,
+            row.closed,
+        )
+
+    return sorted(rows, key=order)
+
+
+def _of_family(
+    family: Family, specs: Sequence[LoadSpec], current: LoadSpec | None, here: Collection[str], query: str
+) -> list[Choice]:
+    rows: list[Choice] = []
+    about = " ".join((family.title, family.family, *family.architectures, *family.takes)).casefold()
+    # Without a query, a further model has its line only where it runs or is here: mostly there is none to look at.
+    wants_all = bool(query or specs or current or here)
+    for number, name in enumerate(family.models if wants_all else family.models[:1]):
+        model = model_of(family, name)
+        default = number == 0
+        row = Choice(
+            model,
+            title=family.title if default else name,
+            default=default,
+            running=model.spec in specs,
+            current=model.spec == current,
+            downloaded=name in here,
+        )
+        if default:
+            listed = all(word in f"{about} {name.casefold()}" for word in query.split())
+        else:
+            matches = all(word in f"{about} {name.casefold()}" for word in query.split())
+            listed = matches and (row.running or row.current or row.downloaded or not (rows and rows[0].default))
+        if listed:
+            rows.append(row)
+    return rows
+
+
+def _unlisted(
+    registry: Registry, specs: Sequence[LoadSpec], current: LoadSpec | None, rows: Sequence[Choice]
+) -> list[Choice]:
+    """Running engines of local folders and the like, whose family is known."""
+    listed = [row.model.spec for row in rows]
+    return [
+        Choice(Model(registry[spec.family], spec), spec.name, default=False, running=True, current=spec == current)
+        for spec in specs
+        if spec not in listed and spec.family is not None and spec.family in registry
+    ]
+
+
+def _downloaded(
+    models: Sequence[Model],
+    specs: Sequence[LoadSpec],
+    current: LoadSpec | None,
+    rows: Sequence[Choice],
+    query: str,
+) -> list[Choice]:
+    """Downloaded repositories that no record lists."""
+    listed = {row.model.spec.model for row in rows}
+    return [
+        Choice(
+            model,
+            model.spec.name,
+            default=False,
+            running=model.spec in specs,
+            current=model.spec == current,
+            downloaded=True,
+        )
+        for model in models
+        if model.spec.model not in listed and all(word in model.spec.name.casefold() for word in query.split())
+    ]
+
+
+def _typed(registry: Registry, name: str, specs: Sequence[LoadSpec], current: LoadSpec | None) -> list[Choice]:
+    try:
+        model = resolve(registry, name)
+    except (VlmtuiError, RuntimeError):
+        return []
+    spec = model.spec
+    return [Choice(model, spec.name, default=False, running=spec in specs, current=spec == current)]

@@ -1,0 +1,154 @@
+"""Before the first load: no engine is here; install one, and watch it come."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from contextlib import suppress
+
+import msgspec
+from textual import on, work
+from textual.app import ComposeResult
+from textual.screen import ModalScreen
+from textual.widgets import OptionList, Static
+from textual.widgets.option_list import Option
+
+from vlmtui.engines.hardware import Hardware, find_hardware
+from vlmtui.engines.records import Engines
+from vlmtui.engines.variants import VARIANTS, EngineBuild
+from vlmtui.paths import Paths
+from vlmtui.text import one_line
+from vlmtui.ui.actions import bindings
+from vlmtui.ui.keys import with_keys
+from vlmtui.ui.widgets.dialog_panel import DialogPanel
+
+_BAR = 40
+
+
+class InstallProgress(msgspec.Struct):
+    """A line of `vlmtui engines install --json`."""
+
+    stage: str = ""
+    detail: str = ""
+    fraction: float | None = None
+    installed: str = ""
+    """The engine's name, in the last line."""
+
+
+def install_command(variant: str) -> list[str]:
+    """The process that installs: one that can be ended at any time, and begun again."""
+    return [sys.executable, "-m", "vlmtui", "engines", "install", variant, "--json"]
+
+
+class EngineOfferScreen(ModalScreen[bool]):
+    """Says what was found and what can be installed, then how far it is. Gives True once an engine is installed."""
+
+    DEFAULT_CSS = """
+    EngineOfferScreen {
+        align: center middle;
+        & #progress { margin-top: 1; color: $text-muted; }
+    }
+    """
+    SCOPE = "engine_offer"
+    BINDINGS = bindings(SCOPE)
+
+    def __init__(self, paths: Paths) -> None:
+        super().__init__()
+        self.folder = Engines(paths).folder
+        self.variants: list[EngineBuild] = []
+        self._process: asyncio.subprocess.Process | None = None
+
+    def compose(self) -> ComposeResult:
+        with DialogPanel():
+            yield Static("No engine here", id="title", markup=False)
+            yield Static("Looking for a GPU…", id="text", markup=False)
+            yield Static(id="progress", markup=False)
+            yield OptionList(id="options", markup=False)
+
+    def on_mount(self) -> None:
+        self.query_one("#options").focus()
+        self._look()
+
+    @work(exit_on_error=False)
+    async def _look(self) -> None:
+        hardware = await asyncio.to_thread(find_hardware)
+        self._offer(hardware, "")
+
+    def _offer(self, hardware: Hardware, failure: str) -> None:
+        """Show the choices; `failure`: what the last attempt ended with."""
+        python = f"Python {sys.version_info[0]}.{sys.version_info[1]}"
+        where = f"Found: {hardware.describe()}; {python}.\nIt goes to {self.folder}"
+        self.query_one("#text", Static).update("\n\n".join(filter(None, [where, failure])))
+        self.query_one("#progress", Static).update("")
+        fitting = VARIANTS[hardware.variant]
+        self.variants = [
+            fitting,
+            *(one for one in VARIANTS.values() if one is not fitting and self._runs(one, hardware)),
+        ]
+        options = self.query_one("#options", OptionList)
+        options.clear_options()
+        options.add_options([Option(f"Install {one.title}: {one.size_text}") for one in self.variants])
+        options.add_option(Option("Back"))
+        options.display = True
+        options.highlighted = 0
+        options.focus()
+
+    @staticmethod
+    def _runs(variant: EngineBuild, hardware: Hardware) -> bool:
+        return not variant.driver or (bool(hardware.gpus) and hardware.driver_is_new_enough)
+
+    @on(OptionList.OptionSelected)
+    def _taken(self, event: OptionList.OptionSelected) -> None:
+        if event.option_index >= len(self.variants):
+            self.dismiss(False)
+            return
+        self.query_one("#options").display = False
+        self.query_one("#text", Static).update(
+            with_keys(self.app, "{engine_offer.back} stops it; what was downloaded stays, and the next time goes on.")
+        )
+        self._install(self.variants[event.option_index])
+
+    @work(exit_on_error=False, group="install", exclusive=True)
+    async def _install(self, variant: EngineBuild) -> None:
+        process = await asyncio.create_subprocess_exec(
+            *install_command(variant.name),
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+        )
+        self._process = process
+        assert process.stdout is not None and process.stderr is not None
+        errors = asyncio.create_task(process.stderr.read())
+        last = InstallProgress()
+        try:
+            async for line in process.stdout:
+                with suppress(msgspec.DecodeError):
+                    last = msgspec.json.decode(line, type=InstallProgress)
+                    self._show(last)
+            failure = (await errors).decode("utf-8", "replace")
+            await process.wait()
+        finally:
+            if process.returncode is None:
+                process.terminate()
+        self._process = None
+        if last.installed:
+            self.dismiss(True)
+        else:
+            lines = [one_line(line) for line in failure.splitlines() if line.strip()]
+            hardware = await asyncio.to_thread(find_hardware)
+            self._offer(hardware, "\n".join(lines[-8:]))
+
+    def _show(self, progress: InstallProgress) -> None:
+        parts = [progress.stage]
+        if progress.fraction is not None:
+            filled = round(progress.fraction * _BAR)
+            parts.append(f"{'━' * filled}{'─' * (_BAR - filled)} {progress.fraction:.0%}")
+        parts.append(progress.detail)
+        self.query_one("#progress", Static).update("\n".join(one_line(part) for part in parts if part))
+
+    def action_back(self) -> None:
+        """Stop the installation, or go back."""
+        if self._process is None:
+            self.dismiss(False)
+        elif self._process.returncode is None:
+            self._process.terminate()

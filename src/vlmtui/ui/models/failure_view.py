@@ -1,0 +1,41 @@
+"""A failure on a screen of its own: what happened, the technical part, what to do."""
+
+from __future__ import annotations
+
+from textual.app import ComposeResult
+from textual.containers import Vertical, VerticalScroll
+from textual.widgets import Static
+
+from vlmtui.errors import VlmtuiError
+from vlmtui.text import visible
+
+
+class FailureView(Vertical):
+    """Shows a `VlmtuiError`."""
+
+    DEFAULT_CSS = """
+    FailureView {
+        height: auto;
+        max-height: 100%;
+        border-left: outer $error;
+        padding: 0 2;
+        .message { text-style: bold; color: $text-error; height: auto; }
+        .hint { margin-top: 1; height: auto; }
+        .scroll { height: auto; max-height: 8; margin-top: 1; scrollbar-size-vertical: 1; }
+        .detail { color: $muted; height: auto; }
+    }
+    """
+
+    def compose(self) -> ComposeResult:
+        yield Static(classes="message", markup=False)
+        yield Static(classes="hint", markup=False)
+        with VerticalScroll(classes="scroll", can_focus=False):
+            yield Static(classes="detail", markup=False)
+
+    def show(self, error: VlmtuiError) -> None:
+        """Tell this error; empty parts are left out."""
+        self.query_one(".message", Static).update(visible(error.message))
+        self.query_one(".hint", Static).update(visible(error.hint))
+        self.query_one(".hint").display = bool(error.hint)
+        self.query_one(".detail", Static).update(visible(error.detail.strip()))
+        self.query_one(".scroll").display = bool(error.detail.strip())

@@ -1,0 +1,147 @@
+"""A load: its stages, its log, and what became of it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from textual import events, on
+from textual.app import ComposeResult
+from textual.containers import Horizontal, Vertical
+from textual.message import Message
+from textual.screen import Screen
+from textual.widgets import Static
+
+from vlmtui.registry.match import Model
+from vlmtui.session.engine_controller import EngineController, EngineState
+from vlmtui.text import one_line
+from vlmtui.ui.actions import bindings
+from vlmtui.ui.messages import EngineChanged, EngineLogGrew
+from vlmtui.ui.models.failure_view import FailureView
+from vlmtui.ui.models.log_tail import LogTail
+from vlmtui.ui.models.model_list import size_text
+from vlmtui.ui.models.stage_list import StageList
+from vlmtui.ui.widgets.footer_bar import FooterBar
+
+_TICK_S = 1.0
+
+
+class LoadingScreen(Screen[None]):
+    """Shows the load that the controller runs. It starts nothing itself: it posts what the user wants."""
+
+    CSS_PATH = "loading.tcss"
+    SCOPE = "loading"
+    BINDINGS = bindings(SCOPE)
+
+    class Loaded(Message):
+        """The engine is ready and the user is looking."""
+
+    class AbortWanted(Message):
+        """The user wants the load ended, or has seen that it failed, and go back to the models."""
+
+    class RetryWanted(Message):
+        """The user wants to try again after a failure."""
+
+    def __init__(
+        self, engine_controller: EngineController, model: Model, *, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        super().__init__()
+        self.engine_controller = engine_controller
+        self.model = model
+        self._clock = clock
+        self._aborting = False
+        self._stages = StageList(id="stages")
+        self._failure = FailureView(id="failure")
+        self._log_tail = LogTail(id="log")
+
+    def compose(self) -> ComposeResult:
+        with Vertical(id="page"):
+            with Horizontal(id="top"):
+                yield Static(id="what", markup=False)
+                yield Static("0:00", id="elapsed")
+            yield Static(self._about(), id="about", markup=False)
+            yield self._stages
+            yield self._failure
+            yield Static("Engine log", id="log-title")
+            yield self._log_tail
+        yield FooterBar()
+
+    def on_mount(self) -> None:
+        self.set_interval(_TICK_S, self._tick)
+        self._refresh()
+
+    @on(EngineChanged)
+    def _engine_changed(self) -> None:
+        self._refresh()
+
+    @on(events.ScreenResume)
+    def _resumed(self) -> None:
+        self._refresh()
+
+    @on(EngineLogGrew)
+    def _log_grew(self) -> None:
+        self._log_tail.show(self.engine_controller.log)
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        match action:
+            case "retry" | "back":
+                return self._failed
+            case "abort":
+                return not self._failed and not self._aborting
+            case _:
+                return True
+
+    def action_abort(self) -> None:
+        """End the load and everything it started."""
+        self._aborting = True
+        self._refresh()
+        self.post_message(self.AbortWanted())
+
+    def action_back(self) -> None:
+        """Back to the models after a failure."""
+        self.post_message(self.AbortWanted())
+
+    def action_retry(self) -> None:
+        """Load the same model again."""
+        self.post_message(self.RetryWanted())
+
+    def action_full_log(self) -> None:
+        """Give the log the whole screen, or take it back."""
+        self.toggle_class("-full-log")
+
+    @property
+    def _failed(self) -> bool:
+        return self.engine_controller.state is EngineState.DEAD and not self._aborting
+
+    def _refresh(self) -> None:
+        controller = self.engine_controller
+        self.query_one("#what", Static).update(self._heading())
+        if not self._aborting:
+            self._stages.show(controller.progress, controller.began, failed=self._failed)
+        self.set_class(self._failed, "-failed")
+        self._failure.display = self._failed
+        if controller.error is not None:
+            self._failure.show(controller.error)
+        self._log_tail.show(controller.log)
+        self._tick()
+        self.refresh_bindings()
+        if controller.state is EngineState.READY and self.is_current:
+            self.post_message(self.Loaded())
+
+    def _tick(self) -> None:
+        if self.engine_controller.state is EngineState.LOADING:
+            seconds = max(0.0, self._clock() - self.engine_controller.started_at)
+            from vlmtui.ui.models.stage_list import clock_text
+
+            self.query_one("#elapsed", Static).update(clock_text(seconds))
+
+    def _heading(self) -> str:
+        title = one_line(self.model.family.title)
+        if self._aborting:
+            return f"Ending {title}…"
+        return f"{title} could not be loaded" if self._failed else f"Loading {title}"
+
+    def _about(self) -> str:
+        size = self.model.family.parameters_b
+        parts = [one_line(self.model.spec.name), *([f"{size_text(size)} parameters"] if size else [])]
+        return "  ·  ".join(parts)

@@ -1,0 +1,84 @@
+"""What is known of the highlighted model, for wide terminals."""
+
+from __future__ import annotations
+
+from textual.content import Content
+from textual.widgets import Static
+
+from vlmtui.engine.machine import Machine, gib
+from vlmtui.engine.memory_fit import Fit, judge
+from vlmtui.registry.routes import route_name, status_of, why_closed
+from vlmtui.text import one_line
+from vlmtui.ui.models.choices import Choice
+from vlmtui.ui.models.model_list import context_text, size_text
+
+_LABEL = 11
+
+
+class ModelDetails(Static):
+    """Title, note and facts of one model."""
+
+    def show(self, choice: Choice | None, machine: Machine | None) -> None:
+        """Show this one; nothing for None."""
+        self.update(details(choice, machine) if choice else "")
+
+
+def details(choice: Choice, machine: Machine | None) -> Content:
+    """The text: a heading, the note, then a line a fact."""
+    family = choice.family
+    facts = [
+        ("Takes", ", ".join(f"{modality} ×{takes.max_items}" for modality, takes in family.takes.items())),
+        ("Parameters", size_text(choice.parameters_b)),
+        ("Context", f"{context_text(choice.context)} tokens" if choice.context else "?"),
+        ("Licence", _licence(choice)),
+        ("Route", f"{route_name(family)}: {status_of(family)}" if choice.model.listed else "not in the registry"),
+        ("Checked", {"engine": "tiny model, real engine", "trained": "trained model"}.get(family.checked, "no")),
+    ]
+    if family.trust_remote_code:
+        facts.append(("Own code", "asks before it runs"))
+    architectures = Content.styled("\n".join(one_line(name) for name in family.architectures), "$muted")
+    others = [name for name in family.models if name != family.models[0]]
+    blocks = [
+        Content.assemble(
+            (one_line(choice.title), "bold $text-accent"), "\n", (one_line(choice.model.spec.name), "$muted")
+        ),
+        *([Content(one_line(family.note))] if family.note else []),
+        Content("\n").join(_fact(label, value) for label, value in facts),
+        architectures,
+        *([Content.styled(one_line(str(error)), "$text-error")] if (error := why_closed(family)) else []),
+        _memory(choice, machine),
+    ]
+    if others:
+        also = Content("\n").join(Content(f"  {one_line(name)}") for name in others)
+        blocks.append(Content.assemble(("Also, by typing its name:\n", "$muted"), also))
+    return Content("\n\n").join(blocks)
+
+
+def _licence(choice: Choice) -> str:
+    """The record's, which is that of the family's first model: others of a family may have other licences."""
+    family, model = choice.family, choice.model.spec.model
+    if not family.licence:
+        return "?"
+    known = f"{family.licence}{', asks for an agreement' if family.gated else ''}"
+    return known if choice.bundled or model == family.models[0] else f"? ({family.models[0]}: {known})"
+
+
+def _fact(label: str, value: str) -> Content:
+    return Content.assemble((label.ljust(_LABEL), "$muted"), one_line(value))
+
+
+def _memory(choice: Choice, machine: Machine | None) -> Content:
+    verdict = judge(choice.model, machine)
+    if not verdict.needed:
+        return Content.styled("Size unknown; can't tell if it fits.", "$muted")
+    needed = f"Needs about {gib(verdict.needed)}."
+    if machine is None:
+        return Content.styled(needed, "$muted")
+    said = {
+        Fit.YES: ("✓ Fits: ", "$text-success"),
+        Fit.SEVERAL: ("✓ Fits several GPUs together: ", "$text-warning"),
+        Fit.NO: ("✗ Too big: ", "$text-error"),
+        Fit.UNKNOWN: ("? ", "$muted"),
+    }[verdict.fit]
+    advice = f"\nWould fit with {one_line(verdict.advice)}." if verdict.advice else ""
+    return Content.assemble((needed + "\n", "$muted"), said, machine.describe() + ".", (advice, "$muted"))

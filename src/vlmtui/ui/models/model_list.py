@@ -1,0 +1,243 @@
+"""The list of models, in columns that follow the width."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rich.cells import cell_len
+from rich.segment import Segment
+from textual import events
+from textual.content import Content
+from textual.geometry import Region, Size
+from textual.message import Message
+from textual.reactive import reactive
+from textual.scroll_view import ScrollView
+from textual.strip import Strip
+from textual.widget import Widget
+
+from vlmtui.domain.engine import LoadSpec
+from vlmtui.engine.machine import Machine
+from vlmtui.engine.memory_fit import Fit, judge
+from vlmtui.text import one_line
+from vlmtui.ui.models.choices import Choice
+
+_TAKES, _SIZE, _CONTEXT, _FITS, _STATE = 17, 5, 7, 9, 7
+_GAP = 2
+_MARK = "▌"
+_FIXED = _TAKES + _SIZE + _CONTEXT + _FITS + _STATE + 5 * _GAP
+_MIN_TITLE = 12
+_TITLE = 30
+"""A title's width where there is room for the model's name beside it."""
+_MIN_NAME = 24
+_FIT_STYLES = {
+    Fit.YES: "$text-success",
+    Fit.SEVERAL: "$text-warning",
+    Fit.NO: "$text-error",
+    Fit.UNKNOWN: "$muted",
+}
+_FIT_MARKS = {Fit.YES: "✓ fits", Fit.SEVERAL: "✓ n GPUs", Fit.NO: "✗ too big", Fit.UNKNOWN: "?"}
+
+
+def size_text(parameters_b: float | None) -> str:
+    """Billions of parameters for people: `7.6B`, `3M`, `?`."""
+    if parameters_b is None:
+        return "?"
+    if parameters_b < 0.1:
+        return f"{parameters_b * 1000:.3g}M"
+    return f"{parameters_b:.3g}B"
+
+
+def context_text(tokens: int | None) -> str:
+    """Tokens of context for people: `4k`, `128k`, `?`."""
+    if tokens is None:
+        return "?"
+    return f"{tokens // 1024}k" if tokens >= 1024 else str(tokens)
+
+
+def takes_text(choice: Choice) -> str:
+    """What a model takes: `image ×8 video ×2`."""
+    return " ".join(f"{modality} ×{takes.max_items}" for modality, takes in choice.family.takes.items())
+
+
+def row(choice: Choice, machine: Machine | None, width: int, *, marked: bool = False) -> Content:
+    """One line of the list, a mark and `width` cells wide. The mark tells the highlight where colours cannot."""
+    title_width, name_width = _first_columns(width)
+    gap = " " * _GAP
+    name = f"{gap}{_cell(one_line(choice.model.spec.name), name_width)}" if name_width else ""
+    fits = judge(choice.model, machine).fit if machine else Fit.UNKNOWN
+    # As few pieces as there are styles: what is drawn first is this list.
+    line = Content.assemble(
+        (_MARK if marked else " ", "$text-accent"),
+        (_cell(one_line(choice.title), title_width), "bold" if choice.current else ""),
+        (f"{name}{gap}{_cell(takes_text(choice), _TAKES)}{gap}", "$muted"),
+        size_text(choice.parameters_b).rjust(_SIZE),
+        (f"{gap}{context_text(choice.context).rjust(_CONTEXT)}{gap}", "$muted"),
+        (_cell(_FIT_MARKS[fits], _FITS), _FIT_STYLES[fits]),
+        (f"{gap}{_cell(choice.state, _STATE)}", _state_style(choice)),
+    )
+    return line if line.cell_length <= width + 1 else line.truncate(max(1, width + 1), ellipsis=True)
+
+
+def _state_style(choice: Choice) -> str:
+    if choice.running or choice.current:
+        return "$text-accent"
+    return "$text-error" if choice.closed else "$muted"
+
+
+def header(width: int) -> Content:
+    """The names of the columns, above `row`."""
+    gap = " " * _GAP
+    title, name = _first_columns(width)
+    cells = (
+        "Model".ljust(title),
+        *(["Name".ljust(name)] if name else []),
+        "Takes".ljust(_TAKES),
+        "Size".rjust(_SIZE),
+        "Context".rjust(_CONTEXT),
+        "Memory".ljust(_FITS),
+        "State",
+    )
+    return Content.styled(gap.join(cells), "$muted")
+
+
+def _first_columns(width: int) -> tuple[int, int]:
+    """The widths of the title and of the model's name; 0: no room for the name."""
+    room = max(_MIN_TITLE, width - _FIXED)
+    if room < _TITLE + _GAP + _MIN_NAME:
+        return room, 0
+    return _TITLE, room - _TITLE - _GAP
+
+
+def _cell(text: str, width: int) -> str:
+    cells = cell_len(text)
+    return text + " " * (width - cells) if cells <= width else Content(text).truncate(width, ellipsis=True).plain
+
+
+class ModelHeader(Widget):
+    """The columns' names; as wide as the list's rows."""
+
+    DEFAULT_CSS = "ModelHeader { height: 1; padding: 0 2 0 1; text-wrap: nowrap; }"
+
+    def render(self) -> Content:
+        return header(self.size.width)
+
+
+class ModelList(ScrollView):
+    """The models on offer, a line each; only the lines in view are made. The filter line keeps the focus, and the
+    screen moves the highlight."""
+
+    can_focus = False
+    ALLOW_SELECT = False
+    COMPONENT_CLASSES = {"model-list--highlighted", "model-list--hover"}
+    DEFAULT_CSS = """
+    ModelList {
+        height: 1fr;
+        overflow-x: hidden;
+        scrollbar-size-vertical: 1;
+        scrollbar-gutter: stable;
+        & > .model-list--highlighted {
+            background: $block-cursor-background;
+            color: $block-cursor-foreground;
+        }
+        & > .model-list--hover { background: $block-hover-background; }
+    }
+    """
+
+    highlighted: reactive[int | None] = reactive(None, repaint=False)
+    _hovered: reactive[int | None] = reactive(None, repaint=False)
+
+    @dataclass
+    class Highlighted(Message):
+        """Another model is highlighted; None when there is none."""
+
+        choice: Choice | None
+
+    @dataclass
+    class Chosen(Message):
+        """A model is to be loaded."""
+
+        choice: Choice
+
+    def __init__(self, *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self.rows: list[Choice] = []
+        self.machine: Machine | None = None
+
+    @property
+    def chosen(self) -> Choice | None:
+        """The highlighted model."""
+        return self.rows[self.highlighted] if self.highlighted is not None and self.rows else None
+
+    def show(self, rows: Sequence[Choice], machine: Machine | None, *, prefer: LoadSpec | None = None) -> None:
+        """Show these; the highlight stays on the model it is on, or goes to the preferred one, or to the first."""
+        wanted = self.chosen.model.spec if self.chosen else prefer
+        self.rows, self.machine = list(rows), machine
+        self.virtual_size = Size(0, len(self.rows))
+        kept = next((index for index, row in enumerate(self.rows) if row.model.spec == wanted), 0)
+        self.set_reactive(ModelList.highlighted, kept if self.rows else None)
+        self.call_after_refresh(self._keep_in_view)
+        self.refresh()
+        self.post_message(self.Highlighted(self.chosen))
+
+    def watch_highlighted(self, before: int | None, now: int | None) -> None:
+        self._refresh_lines(before, now)
+        self._keep_in_view()
+        self.post_message(self.Highlighted(self.chosen))
+
+    def watch__hovered(self, before: int | None, now: int | None) -> None:
+        self._refresh_lines(before, now)
+
+    def on_mouse_move(self, event: events.MouseMove) -> None:
+        self._hovered = self._line_at(event.y)
+
+    def on_leave(self) -> None:
+        self._hovered = None
+
+    def on_click(self, event: events.Click) -> None:
+        index = self._line_at(event.y)
+        if index is not None:
+            self.highlighted = index
+            self.post_message(self.Chosen(self.rows[index]))
+
+    def render_line(self, y: int) -> Strip:
+        index, width, style = self._line_at(y), self.scrollable_content_region.width, self.visual_style
+        if index is None:
+            return Strip.blank(width, style.rich_style)
+        if index == self.highlighted:
+            style = self.get_visual_style("model-list--highlighted")
+        elif index == self._hovered:
+            style = self.get_visual_style("model-list--hover")
+        line = row(self.rows[index], self.machine, width - 2, marked=index == self.highlighted)
+        # `Visual.to_strips` wraps text, looks for links and selections: none of it is in a line of the list.
+        pieces = line.render(style, end="", parse_style=self.app.stylesheet.parse_style)
+        strip = Strip([Segment(text, of_text.rich_style) for text, of_text in pieces])
+        return strip.adjust_cell_length(width, style.rich_style)
+
+    def action_move(self, how: str) -> None:
+        """`up`, `down`, `page_up`, `page_down`, `first` or `last`; past an end, a step goes on at the other one."""
+        count, index = len(self.rows), self.highlighted
+        if index is None or not count:
+            return
+        page = max(1, self.scrollable_content_region.height)
+        match how:
+            case "up" | "down":
+                self.highlighted = (index + (1 if how == "down" else -1)) % count
+            case "first" | "last":
+                self.highlighted = 0 if how == "first" else count - 1
+            case _:
+                self.highlighted = min(max(0, index + (page if how == "page_down" else -page)), count - 1)
+
+    def _line_at(self, y: int) -> int | None:
+        """The model whose line is in that row of the view; None below the last."""
+        index = y + round(self.scroll_y)
+        return index if index < len(self.rows) else None
+
+    def _refresh_lines(self, *indices: int | None) -> None:
+        for index in indices:
+            if index is not None:
+                self.refresh_line(index)
+
+    def _keep_in_view(self) -> None:
+        if self.highlighted is not None:
+            self.scroll_to_region(Region(0, self.highlighted, 1, 1), animate=False, force=True)

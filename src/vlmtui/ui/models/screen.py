@@ -1,0 +1,232 @@
+"""The picker: which model to load."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from textual import on, work
+from textual.app import ComposeResult
+from textual.containers import Horizontal, Vertical, VerticalScroll
+from textual.message import Message
+from textual.screen import Screen
+from textual.widgets import Input, Static
+
+from vlmtui.domain.engine import EngineStatus
+from vlmtui.engine.machine import Machine
+from vlmtui.errors import VlmtuiError
+from vlmtui.registry.hub_cache import downloaded_models
+from vlmtui.registry.match import Model, resolve
+from vlmtui.session.engine_controller import EngineController, EngineState
+from vlmtui.ui.actions import bindings
+from vlmtui.ui.keys import error_text, key_of
+from vlmtui.ui.messages import EngineChanged
+from vlmtui.ui.models.choices import model_choices
+from vlmtui.ui.models.model_details import ModelDetails
+from vlmtui.ui.models.model_list import ModelHeader, ModelList
+from vlmtui.ui.services import Services
+from vlmtui.ui.widgets.footer_bar import FooterBar
+
+_WIDE = 100
+"""Columns from which the details pane is shown."""
+
+
+class ModelFilter(Input):
+    """The filter line. Enter is bound here, where the arrows are."""
+
+    BINDINGS = bindings("model_filter")
+
+    def on_mount(self) -> None:
+        # A blinking cursor repaints twice a second for ever: over SSH an idle screen says nothing.
+        self.cursor_blink = False
+
+
+class ModelsScreen(Screen[None]):
+    """A filter line that always has the focus, and the models below it."""
+
+    CSS_PATH = "screen.tcss"
+    HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (_WIDE, "-wide")]
+    SCOPE = "model_list"
+    BINDINGS = bindings(SCOPE)
+
+    @dataclass
+    class ModelChosen(Message):
+        """The user wants this model. `machine` is what it would run on, where that is known."""
+
+        model: Model
+        machine: Machine | None = None
+
+    class LeavePicker(Message):
+        """The user wants to go back to the chat with the model that is loaded."""
+
+    @dataclass
+    class MachineMeasured(Message):
+        """The memory of this machine is known."""
+
+        machine: Machine
+
+    @dataclass
+    class RunningFound(Message):
+        """The engines that run on this machine are known."""
+
+        running: list[EngineStatus]
+
+    @dataclass
+    class RunningUnknown(Message):
+        """It could not be found out which engines run."""
+
+        error: VlmtuiError
+
+    @dataclass
+    class DownloadedFound(Message):
+        """The models that are on this machine are known."""
+
+        downloaded: list[Model]
+
+    def __init__(self, services: Services, engine_controller: EngineController) -> None:
+        super().__init__()
+        self.services = services
+        self.engine_controller = engine_controller
+        self.machine: Machine | None = None
+        self.running: list[EngineStatus] = []
+        self.downloaded: list[Model] = []
+
+    def compose(self) -> ComposeResult:
+        # The breakpoints come to the same, but only after all has got its styles once.
+        is_wide = self.app.size.width >= _WIDE
+        self.set_class(is_wide, "-wide", update=False)
+        self.set_class(not is_wide, "-narrow", update=False)
+        with Horizontal(id="top"):
+            yield Static("vlmtui", id="brand")
+            yield Static("Pick a model", id="subtitle")
+            yield Static(id="machine", markup=False)
+        yield ModelFilter(id="filter", placeholder="Type to filter, or give the path of a model folder", compact=True)
+        with Horizontal(id="body"):
+            with Vertical(id="models"):
+                yield ModelHeader()
+                yield ModelList(id="list")
+                yield Static(id="nothing", markup=False)
+            with VerticalScroll(id="side", can_focus=False):
+                yield ModelDetails(id="details", markup=False)
+        yield FooterBar()
+
+    def on_mount(self) -> None:
+        self._fill()
+        self.query_one("#filter").focus()
+        self.call_after_refresh(self._look)
+
+    @on(Input.Changed, "#filter")
+    def _filter_changed(self) -> None:
+        self._fill()
+
+    @on(Input.Submitted, "#filter")
+    def _filter_submitted(self) -> None:
+        self.action_load()
+
+    @on(ModelList.Highlighted)
+    def _show_details(self, event: ModelList.Highlighted) -> None:
+        self.query_one(ModelDetails).show(event.choice, self.machine)
+
+    @on(ModelList.Chosen)
+    def _choose(self, event: ModelList.Chosen) -> None:
+        self.post_message(self.ModelChosen(event.choice.model, self.machine))
+
+    @on(MachineMeasured)
+    def _machine_measured(self, event: MachineMeasured) -> None:
+        self.machine = event.machine
+        self.query_one("#machine", Static).update(event.machine.describe())
+        self._fill()
+
+    @on(DownloadedFound)
+    def _downloaded_found(self, event: DownloadedFound) -> None:
+        self.downloaded = event.downloaded
+        self._fill()
+
+    @on(RunningFound)
+    def _running_found(self, event: RunningFound) -> None:
+        self.running = event.running
+        self._fill()
+
+    @on(RunningUnknown)
+    def _running_unknown(self, event: RunningUnknown) -> None:
+        self.notify(error_text(self.app, event.error), severity="error", timeout=10, markup=False)
+
+    @on(EngineChanged)
+    def _engine_changed(self) -> None:
+        self._fill()
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        if action == "back":
+            return bool(self._query) or self._has_chat
+        return True
+
+    def action_load(self) -> None:
+        """Load the highlighted model."""
+        chosen = self.query_one(ModelList).chosen
+        if chosen is None:
+            self.app.bell()
+        else:
+            self.post_message(self.ModelChosen(chosen.model, self.machine))
+
+    def action_back(self) -> None:
+        """Clear the filter; with nothing to clear, go back to the chat."""
+        if self._query:
+            self.query_one("#filter", Input).value = ""
+        else:
+            self.post_message(self.LeavePicker())
+
+    def action_move(self, how: str) -> None:
+        """Move the highlight while the filter line keeps the focus."""
+        self.query_one(ModelList).action_move(how)
+
+    @property
+    def _query(self) -> str:
+        return self.query_one("#filter", Input).value if self.is_mounted else ""
+
+    @property
+    def _has_chat(self) -> bool:
+        """Whether there is a chat below this screen to go back to."""
+        return self in self.app.screen_stack[2:]
+
+    def _look(self) -> None:
+        """Ask for what takes a while, once the first picture is on the screen."""
+        self._measure()
+        self._find_running()
+        self._find_downloaded()
+
+    @work(thread=True, group="machine")
+    def _measure(self) -> None:
+        self.post_message(self.MachineMeasured(Machine.measure()))
+
+    @work(thread=True, group="downloaded")
+    def _find_downloaded(self) -> None:
+        found: list[Model] = []
+        for one in downloaded_models():
+            try:
+                found.append(resolve(self.services.registry, one.name))
+            except VlmtuiError:
+                # No vision-language model, or one whose config says nothing.
+                continue
+        if found:
+            self.post_message(self.DownloadedFound(found))
+
+    @work(group="running")
+    async def _find_running(self) -> None:
+        try:
+            self.post_message(self.RunningFound(await self.services.host.running()))
+        except VlmtuiError as error:
+            self.post_message(self.RunningUnknown(error))
+
+    def _fill(self) -> None:
+        controller = self.engine_controller
+        newest = controller.model.spec if controller.model else None
+        loaded = newest if controller.state is EngineState.READY else None
+        query = self._query
+        rows = model_choices(
+            self.services.registry, running=self.running, current=loaded, downloaded=self.downloaded, query=query
+        )
+        self.query_one(ModelList).show(rows, self.machine, prefer=newest)
+        nothing = self.query_one("#nothing", Static)
+        nothing.display = not rows
+        nothing.update(f"No model matches “{query}”. {key_of(self.app, 'model_list.back')} clears the filter.")
+        self.query_one(ModelList).display = bool(rows)
+        self.refresh_bindings()

@@ -1,0 +1,292 @@
+"""Opens every screen. The one place that knows all features; each is imported when it is first shown."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+from textual.app import App
+from textual.screen import Screen, SystemModalScreen
+
+from vlmtui.registry.match import Model
+from vlmtui.session.engine_controller import EngineController
+from vlmtui.session.load_checks import LoadCheck, LoadOption
+from vlmtui.text import one_line
+from vlmtui.ui.models.screen import ModelsScreen
+from vlmtui.ui.services import Services
+from vlmtui.ui.terminal.key_queue import ask_user
+
+if TYPE_CHECKING:
+    from vlmtui.domain.attachment import Attachment
+    from vlmtui.domain.generation import GenerateRequest
+    from vlmtui.domain.sampling import Sampling
+    from vlmtui.media.folder import FolderView
+    from vlmtui.session.compared_message import ComparedMessage
+    from vlmtui.session.comparison import CompareController
+    from vlmtui.session.conversation import Conversation
+    from vlmtui.session.cost import EstimateTokens
+    from vlmtui.session.fan_out import FanOut
+    from vlmtui.session.lane_plan import Plan
+    from vlmtui.session.lanes import InFlightRequest
+    from vlmtui.session.prompt_report import PromptReport
+    from vlmtui.session.recent_folders import RecentFolders
+    from vlmtui.session.settings import ChatSettings
+    from vlmtui.store.records import ConversationId
+    from vlmtui.ui.chat.screen import ChatScreen
+    from vlmtui.ui.navigation import FilesChoice, FramesChoice
+
+_ALONE = 2
+"""Screens on the stack when one of ours is shown alone: Textual's own empty one is below it."""
+
+
+class Controls(Protocol):
+    """What the app does when a screen asks for it, besides showing another one."""
+
+    def restart_engine(self) -> None:
+        """Load the same model again."""
+
+    def interrupt(self) -> None:
+        """A hint how to quit; twice, the end."""
+
+    def run_action_id(self, id: str, argument: str = "") -> None:
+        """Run an action of the table: the active screen's own, else the app's."""
+
+
+class AppNavigator:
+    """Implements `navigation.Navigator` for the features, and shows their screens for the app."""
+
+    def __init__(
+        self,
+        app: App[Any],
+        controls: Controls,
+        services: Services,
+        engine_controller: EngineController,
+        chat: Callable[[], Conversation],
+    ) -> None:
+        """`chat` gives the conversation."""
+        self._app = app
+        self._controls = controls
+        self._services = services
+        self._engine_controller = engine_controller
+        self._chat = chat
+
+    # -- for the features
+
+    def restart_engine(self) -> None:
+        self._controls.restart_engine()
+
+    def interrupt(self) -> None:
+        self._controls.interrupt()
+
+    def run_action(self, id: str, argument: str = "") -> None:
+        self._controls.run_action_id(id, argument)
+
+    async def confirm(self, question: str, *, yes: str, no: str = "No") -> bool:
+        from vlmtui.ui.widgets.confirm import ConfirmScreen
+
+        is_sure = await ask_user(self._app, ConfirmScreen(question, yes=yes, no=no))
+        return is_sure is True
+
+    async def choose_files(
+        self, folder: Path, *, recent: RecentFolders, look: FolderView, estimate: EstimateTokens | None
+    ) -> FilesChoice:
+        from vlmtui.ui.attachments.browser import BrowserScreen
+        from vlmtui.ui.navigation import FilesChoice
+
+        browser = BrowserScreen(folder, recent=recent, look=look, estimate=estimate)
+        paths = await ask_user(self._app, browser)
+        return FilesChoice(tuple(paths or ()), browser.folder)
+
+    async def choose_frames(self, video: Attachment, *, takes_video: bool, most_images: int) -> FramesChoice | None:
+        from vlmtui.ui.attachments.frames import FramesScreen
+
+        cache = self._services.paths.thumbnails
+        return await ask_user(
+            self._app, FramesScreen(video, cache=cache, takes_video=takes_video, most_images=most_images)
+        )
+
+    def show_viewer(
+        self, attachments: Sequence[Attachment], at: int = 0, *, numbers: Sequence[int] | None = None
+    ) -> None:
+        from vlmtui.ui.attachments.viewer import ViewerScreen
+
+        cache = self._services.paths.thumbnails
+        self._app.push_screen(ViewerScreen(list(attachments), at, cache=cache, numbers=numbers))
+
+    def show_inspector(self, report: PromptReport, *, again: Callable[[], GenerateRequest] | None = None) -> None:
+        from vlmtui.ui.inspector.screen import InspectorScreen
+
+        self._app.push_screen(
+            InspectorScreen(
+                report,
+                cache=self._services.paths.thumbnails,
+                engine=self._engine_controller.require_engine,
+                again=again,
+                show_viewer=self.show_viewer,
+            )
+        )
+
+    async def compare(
+        self,
+        controller: CompareController,
+        message: ComparedMessage,
+        *,
+        send: Callable[[CompareController], InFlightRequest],
+        on_edit: Callable[[], None],
+    ) -> None:
+        from vlmtui.ui.compare.screen import CompareScreen
+
+        await ask_user(
+            self._app,
+            CompareScreen(
+                self._services,
+                self._engine_controller,
+                controller,
+                message,
+                send,
+                on_edit=on_edit,
+                show_inspector=self.show_inspector,
+            ),
+        )
+
+    async def choose_comparison(self, message: ComparedMessage) -> str | None:
+        from vlmtui.ui.compare.stored_comparison import choose_stored_comparison
+
+        return await choose_stored_comparison(self._app, self._services, message)
+
+    async def plan_fan_out(self, question: str, sampling: Sampling, *, no_seeds: str) -> Plan | None:
+        from vlmtui.ui.compare.fan_form import FanFormScreen
+
+        return await ask_user(self._app, FanFormScreen(question, sampling, no_seeds=no_seeds))
+
+    async def fan_out(self, fan_out: FanOut) -> int | Literal["new_plan"] | None:
+        from vlmtui.ui.compare.fan_out import FanOutScreen
+
+        media = self._services.paths.media
+        return await ask_user(self._app, FanOutScreen(fan_out, media=media, show_inspector=self.show_inspector))
+
+    async def edit_settings(self, settings: ChatSettings) -> ChatSettings | None:
+        from vlmtui.ui.settings.screen import SettingsScreen
+
+        return await ask_user(self._app, SettingsScreen(settings))
+
+    # -- for the app
+
+    def chat_screen(self) -> ChatScreen | None:
+        """The chat, where it is shown, or below what is."""
+        from vlmtui.ui.chat.screen import ChatScreen
+
+        stack = self._app.screen_stack if self._app.is_running else []
+        return next((screen for screen in stack if isinstance(screen, ChatScreen)), None)
+
+    def shows_a_load(self) -> bool:
+        """Whether that is the screen on top; False while the app ends, when there is none."""
+        from vlmtui.ui.models.loading import LoadingScreen
+
+        stack = self._app.screen_stack
+        return bool(stack) and isinstance(stack[-1], LoadingScreen)
+
+    def push_models(self) -> None:
+        """Show the picker over what is there."""
+        self._app.push_screen(self._new_models())
+
+    def push_loading(self, model: Model) -> None:
+        """Show a load over what is there."""
+        self._app.push_screen(self._new_loading(model))
+
+    def show_models(self) -> None:
+        """Show the picker alone."""
+        self._show_alone(self._new_models())
+
+    def show_loading(self, model: Model) -> None:
+        """Show a load alone."""
+        self._show_alone(self._new_loading(model))
+
+    def show_chat(self) -> None:
+        """Show the chat alone."""
+        self._show_alone(self.new_chat())
+
+    def back_to_chat(self) -> None:
+        """Show the chat below the picker, or a new one where there is none."""
+        if len(self._app.screen_stack) > _ALONE:
+            self._app.pop_screen()
+        else:
+            self.show_chat()
+
+    def go_back_to(self, screen: Screen[Any]) -> None:
+        """Leave the screens above one that is there."""
+        while self._app.screen is not screen:
+            self._app.pop_screen()
+
+    def offer_models(self) -> None:
+        """Show the picker over what is there, unless a model is being picked or loaded."""
+        if not isinstance(self._app.screen, ModelsScreen) and not self.shows_a_load():
+            self.push_models()
+
+    def show_before_load(self, model: Model, check: LoadCheck, go_on: Callable[[LoadOption | None], None]) -> None:
+        """Ask what is to be decided before a model is loaded."""
+        from vlmtui.ui.models.before_load import BeforeLoadScreen
+
+        self._app.push_screen(BeforeLoadScreen(one_line(model.spec.name), check), go_on)
+
+    def offer_engine(self, go_on: Callable[[bool | None], None]) -> None:
+        """Offer to install an engine; `go_on` is told whether one was."""
+        from vlmtui.ui.models.engine_offer import EngineOfferScreen
+
+        self._app.push_screen(EngineOfferScreen(self._services.paths), go_on)
+
+    def show_log(self) -> None:
+        """Show the engine's log over whatever is there."""
+        from vlmtui.ui.models.log import LogScreen
+
+        if not isinstance(self._app.screen, LogScreen):
+            self._app.push_screen(LogScreen(self._engine_controller))
+
+    def show_help(self) -> None:
+        """Show every key and command, those of this screen first; close the help where it is open."""
+        from vlmtui.ui.help.screen import HelpScreen
+
+        screen = self._app.screen
+        if isinstance(screen, HelpScreen):
+            screen.dismiss()
+        elif not isinstance(screen, SystemModalScreen):
+            self._app.push_screen(HelpScreen(getattr(screen, "SCOPE", "")))
+
+    def show_conversations(self, *, open_id: ConversationId | None) -> None:
+        """Show what is stored, unless a model is being loaded. `open_id`: the conversation of the chat."""
+        from vlmtui.ui.conversations.screen import ConversationsScreen
+        from vlmtui.ui.models.loading import LoadingScreen
+
+        if not isinstance(self._app.screen, ConversationsScreen | LoadingScreen):
+            cache = self._services.paths.thumbnails
+            self._app.push_screen(ConversationsScreen(self._services.store, cache=cache, open_id=open_id))
+
+    def leave_conversations(self) -> bool:
+        """Leave the list; False where it was left already."""
+        from vlmtui.ui.conversations.screen import ConversationsScreen
+
+        is_shown = isinstance(self._app.screen, ConversationsScreen)
+        if is_shown:
+            self._app.pop_screen()
+        return is_shown
+
+    def new_chat(self) -> Screen[None]:
+        """Make a screen for the conversation."""
+        from vlmtui.ui.chat.screen import ChatScreen
+
+        return ChatScreen(self._services, self, self._engine_controller, self._chat())
+
+    def _new_models(self) -> Screen[None]:
+        return ModelsScreen(self._services, self._engine_controller)
+
+    def _new_loading(self, model: Model) -> Screen[None]:
+        from vlmtui.ui.models.loading import LoadingScreen
+
+        return LoadingScreen(self._engine_controller, model)
+
+    def _show_alone(self, screen: Screen[None]) -> None:
+        """Show a screen instead of all others."""
+        while len(self._app.screen_stack) > _ALONE:
+            self._app.pop_screen()
+        self._app.switch_screen(screen)

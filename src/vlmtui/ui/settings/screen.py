@@ -1,0 +1,85 @@
+"""System prompt and sampling."""
+
+from __future__ import annotations
+
+import msgspec
+from textual import on
+from textual.app import ComposeResult
+from textual.containers import Grid, Vertical
+from textual.screen import ModalScreen
+from textual.widgets import Input, Static, TextArea
+
+from vlmtui.domain.parameters import PARAMETERS, Number
+from vlmtui.domain.sampling import Sampling
+from vlmtui.errors import VlmtuiError
+from vlmtui.session.settings import ChatSettings
+from vlmtui.ui.actions import bindings
+from vlmtui.ui.keys import with_keys
+
+
+class SettingsScreen(ModalScreen[ChatSettings | None]):
+    """Gives the changed settings, or None when nothing is to be changed."""
+
+    CSS_PATH = "screen.tcss"
+    SCOPE = "settings_form"
+    BINDINGS = bindings(SCOPE)
+
+    def __init__(self, current: ChatSettings) -> None:
+        super().__init__()
+        self._current = current
+
+    def compose(self) -> ComposeResult:
+        with Vertical(id="panel"):
+            yield Static("Settings", id="title")
+            yield Static("System prompt", classes="label")
+            yield TextArea(self._current.system_prompt, id="system", compact=True, tab_behavior="focus")
+            with Grid(id="grid"):
+                for name, parameter in PARAMETERS.items():
+                    yield Static(parameter.title, classes="label")
+                    value = getattr(self._current.sampling, name)
+                    hint = f"{parameter.unset} ({parameter.help})"
+                    yield Input("" if value is None else f"{value}", placeholder=hint, id=name, compact=True)
+                    yield Static(id=f"problem-{name}", classes="problem", markup=False)
+            keys = "{settings_form.apply} Apply · {settings_form.cancel} Cancel · Tab Next field"
+            yield Static(with_keys(self.app, keys), id="keys", markup=False)
+
+    def on_mount(self) -> None:
+        self.query_one("#temperature", Input).focus()
+
+    @on(Input.Changed)
+    def _changed(self) -> None:
+        self._read()
+
+    @on(Input.Submitted)
+    def _submitted(self) -> None:
+        self.action_apply()
+
+    def action_apply(self) -> None:
+        """Give the settings back, if they are valid; else go to the first field that is not."""
+        sampling = self._read()
+        if sampling is not None:
+            self.dismiss(ChatSettings(self.query_one("#system", TextArea).text, sampling))
+            return
+        wrong = next(name for name in PARAMETERS if self.query_one(f"#problem-{name}").display)
+        self.query_one(f"#{wrong}", Input).focus()
+
+    def action_cancel(self) -> None:
+        """Change nothing."""
+        self.dismiss(None)
+
+    def _read(self) -> Sampling | None:
+        """What the fields hold; None when something is wrong, which is then told below its field."""
+        values: dict[str, Number | None] = {}
+        for name, parameter in PARAMETERS.items():
+            text = self.query_one(f"#{name}", Input).value.strip()
+            try:
+                value = parameter.read(text) if text else None
+                problem = (parameter.problem(value) if value is not None else None) or ""
+            except VlmtuiError as error:
+                problem = error.message
+            if not problem:
+                values[name] = value
+            told = self.query_one(f"#problem-{name}", Static)
+            told.update(problem)
+            told.display = bool(problem)
+        return msgspec.structs.replace(self._current.sampling, **values) if len(values) == len(PARAMETERS) else None

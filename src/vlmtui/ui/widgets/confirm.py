@@ -1,0 +1,47 @@
+"""A question with two answers."""
+
+from __future__ import annotations
+
+from textual import on
+from textual.app import ComposeResult
+from textual.screen import ModalScreen
+from textual.widgets import OptionList, Static
+
+from vlmtui.ui.actions import bindings
+from vlmtui.ui.widgets.dialog_panel import DialogPanel
+
+
+class ConfirmScreen(ModalScreen[bool]):
+    """The answer is whether `yes` was chosen; Escape says no."""
+
+    DEFAULT_CSS = """
+    ConfirmScreen {
+        align: center middle;
+        & > DialogPanel { width: 60; }
+        & Static { text-style: bold; }
+    }
+    """
+    SCOPE = "confirm"
+    BINDINGS = bindings(SCOPE)
+
+    def __init__(self, question: str, *, yes: str, no: str = "No") -> None:
+        super().__init__()
+        self._question = question
+        self._labels = (yes, no)
+
+    def compose(self) -> ComposeResult:
+        with DialogPanel():
+            yield Static(self._question, markup=False)
+            yield OptionList(*self._labels, markup=False)
+
+    def on_mount(self) -> None:
+        answers = self.query_one(OptionList)
+        answers.highlighted = 0
+        answers.focus()
+
+    @on(OptionList.OptionSelected)
+    def _chosen(self, event: OptionList.OptionSelected) -> None:
+        self.dismiss(event.option_index == 0)
+
+    def action_refuse(self) -> None:
+        self.dismiss(False)

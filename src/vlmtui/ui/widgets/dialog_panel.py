@@ -1,0 +1,30 @@
+"""The frame of a question over a screen."""
+
+from __future__ import annotations
+
+from textual.containers import Vertical
+
+
+class DialogPanel(Vertical):
+    """Lines of text and a list of answers, as high as they are; the screen puts it in the middle."""
+
+    DEFAULT_CSS = """
+    DialogPanel {
+        width: 76;
+        max-width: 92%;
+        height: auto;
+        max-height: 90%;
+        padding: 1 2;
+        background: $surface;
+        border: round $primary;
+        & Static { height: auto; }
+        & #title { text-style: bold; }
+        & OptionList, & OptionList:focus {
+            height: auto;
+            margin-top: 1;
+            border: none;
+            padding: 0;
+            background: $surface;
+        }
+    }
+    """

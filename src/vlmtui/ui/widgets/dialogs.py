@@ -1,0 +1,91 @@
+"""Small questions over a screen: one of several things, or a name."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from textual import on
+from textual.app import ComposeResult
+from textual.content import Content
+from textual.screen import ModalScreen
+from textual.widgets import Input, OptionList, Static
+
+from vlmtui.ui.actions import bindings
+from vlmtui.ui.keys import with_keys
+from vlmtui.ui.widgets.dialog_panel import DialogPanel
+
+_CSS = """
+    align: center middle;
+    background: $background 60%;
+    & > DialogPanel { width: 72; max-height: 80%; }
+    & .title { text-style: bold; }
+    & .hint { margin-top: 1; color: $muted; }
+    & OptionList { max-height: 20; }
+    & Input, & Input:focus { height: 1; margin-top: 1; border: none; padding: 0 1; background: $panel; }
+"""
+
+
+class ChoiceScreen(ModalScreen[int | None]):
+    """Gives the number of the line that was chosen, from 0; Escape gives None."""
+
+    DEFAULT_CSS = f"ChoiceScreen {{ {_CSS} }}"
+    SCOPE = "choice"
+    BINDINGS = bindings(SCOPE)
+
+    def __init__(self, title: str, lines: Sequence[Content]) -> None:
+        super().__init__()
+        self._title = title
+        self._lines = lines
+
+    def compose(self) -> ComposeResult:
+        with DialogPanel():
+            yield Static(self._title, classes="title", markup=False)
+            yield OptionList(*self._lines, markup=False)
+
+    def on_mount(self) -> None:
+        lines = self.query_one(OptionList)
+        lines.highlighted = 0
+        lines.focus()
+
+    @on(OptionList.OptionSelected)
+    def _chosen(self, event: OptionList.OptionSelected) -> None:
+        self.dismiss(event.option_index)
+
+    def action_refuse(self) -> None:
+        """Choose nothing."""
+        self.dismiss(None)
+
+
+class NameInput(Input):
+    """One line."""
+
+
+class NameScreen(ModalScreen[str | None]):
+    """Gives what was typed; Escape and an empty line give None. In the hint, `{id}` stands for an action's key."""
+
+    DEFAULT_CSS = f"NameScreen {{ {_CSS} }}"
+    SCOPE = "name"
+    BINDINGS = bindings(SCOPE)
+
+    def __init__(self, title: str, *, value: str = "", hint: str = "") -> None:
+        super().__init__()
+        self._title = title
+        self._value = value
+        self._hint = hint
+
+    def compose(self) -> ComposeResult:
+        with DialogPanel():
+            yield Static(self._title, classes="title", markup=False)
+            yield NameInput(self._value, compact=True)
+            yield Static(with_keys(self.app, self._hint), classes="hint", markup=False)
+
+    def on_mount(self) -> None:
+        self.query_one(Input).focus()
+
+    @on(Input.Submitted)
+    def _given(self, event: Input.Submitted) -> None:
+        self.dismiss(event.value.strip() or None)
+
+    def action_refuse(self) -> None:
+        """Change nothing."""
+        self.dismiss(None)

@@ -1,0 +1,42 @@
+"""Styled lines in one widget."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+
+from textual.content import Content
+from textual.geometry import Size
+from textual.widget import Widget
+
+from vlmtui.ui.widgets.markdown_lines import Lines
+
+
+class LineWidget(Widget):
+    """As tall as its lines. Call `lay_out_again` when they are others."""
+
+    DEFAULT_CSS = "LineWidget { height: auto; width: 1fr; }"
+
+    def __init__(self, *, classes: str | None = None) -> None:
+        super().__init__(classes=classes)
+        self._lines: Lines = []
+        self._lines_width = -1
+
+    @abstractmethod
+    def lines_of(self, width: int) -> Lines:
+        """What is shown, in lines of at most `width` cells."""
+
+    def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
+        return len(self._lines_at(width))
+
+    def render(self) -> Content:
+        return Content("\n").join(self._lines_at(self.content_size.width))
+
+    def lay_out_again(self) -> None:
+        """Something else is to be shown."""
+        self._lines_width = -1
+        self.refresh(layout=True)
+
+    def _lines_at(self, width: int) -> Lines:
+        if width != self._lines_width:
+            self._lines, self._lines_width = self.lines_of(width), width
+        return self._lines

@@ -1,0 +1,289 @@
+"""vLLM's AsyncLLM behind the worker's own interface."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import logging
+import os
+import time
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+from PIL import Image
+
+from vlmtui.domain.attachment import Attachment
+from vlmtui.domain.conversation import user_turn
+from vlmtui.domain.engine import LoadSpec, LoadStage
+from vlmtui.domain.generation import EngineEvent, Finished, FinishReason, GenerateRequest, PromptReady, Timings, Usage
+from vlmtui.domain.prompt import ChatPrompt, MessagesPrompt, Prompt, RawPrompt, attachments_of
+from vlmtui.domain.sampling import Sampling
+from vlmtui.errors import ErrorKind, VlmtuiError
+from vlmtui.worker.backends.contract import LoadStep, Report
+from vlmtui.worker.backends.vllm.answer_tokens import AnswerTokens
+from vlmtui.worker.backends.vllm.cpu_priority import lower_priority
+from vlmtui.worker.backends.vllm.engine_args import (
+    CPU_ENVIRONMENT,
+    EAGER_CPU_ENVIRONMENT,
+    engine_arguments,
+    environment,
+    listens_to_nobody,
+)
+from vlmtui.worker.backends.vllm.engine_info import read_engine_info
+from vlmtui.worker.backends.vllm.media_items import MediaItem, load_items
+from vlmtui.worker.backends.vllm.media_spans import MODALITIES, MediaSpans, patch_size_of
+from vlmtui.worker.backends.vllm.placeholders import check_placeholders
+from vlmtui.worker.backends.vllm.remote_code import pinned
+from vlmtui.worker.backends.vllm.rendering import chat_message, text_of_messages
+from vlmtui.worker.backends.vllm.sampling_parameters import sampling_parameters
+from vlmtui.worker.backends.vllm.template_limits import within_limits
+from vlmtui.worker.backends.vllm.vocabulary import Entries
+from vlmtui.worker.backends.vllm.worker_extension import SHUT_OUT, WORKER_EXTENSION
+
+_log = logging.getLogger(__name__)
+
+_DELTA_S = 1 / 30
+"""Deltas are sent at most this often, but for the first."""
+_DEATH_LOOK_S = 0.25
+"""From one look whether vLLM says that its engine core is dead to the next."""
+_WARM_UP_PICTURE = Image.new("RGB", (112, 112), "gray")
+_WARM_UP_ATTACHMENT = Attachment(
+    modality="image", name="warm-up", path="", sha256="", width=112, height=112, size_bytes=0, format="PNG"
+)
+
+
+async def load_engine(spec: LoadSpec, report: Report) -> VllmEngine:
+    """Load a model. Blocks its event loop meanwhile. Raises whatever vLLM raises, or VlmtuiError."""
+    for name, value in environment(spec.engine_args).items():
+        os.environ.setdefault(name, value)
+    if importlib.util.find_spec("vllm") is None:
+        raise ModuleNotFoundError("No module named 'vllm'")
+    from vllm.platforms import current_platform
+
+    on_cpu = current_platform.is_cpu()
+    if on_cpu:
+        for name, value in CPU_ENVIRONMENT.items():
+            os.environ.setdefault(name, value)
+        lower_priority()
+    from vllm import AsyncEngineArgs
+    from vllm.v1.engine.async_llm import AsyncLLM
+
+    report(LoadStep(LoadStage.CONFIG, "reading the model's config"))
+    spec = pinned(spec)
+    arguments = engine_arguments(spec, known={field.name for field in fields(AsyncEngineArgs)}, on_cpu=on_cpu)
+    if on_cpu and arguments.get("enforce_eager"):
+        for name, value in EAGER_CPU_ENVIRONMENT.items():
+            os.environ.setdefault(name, value)
+    is_closed = listens_to_nobody(arguments) and "worker_extension_cls" not in arguments
+    extension = {"worker_extension_cls": WORKER_EXTENSION} if is_closed else {}
+    llm = AsyncLLM.from_engine_args(AsyncEngineArgs(**arguments, **extension))
+    if is_closed:
+        _log.info("TCP ports closed to everybody: %s", sum(await llm.collective_rpc(SHUT_OUT)))
+    engine = VllmEngine(llm, spec, arguments)
+    report(LoadStep(LoadStage.WARMUP, "first request"))
+    await engine.warm_up()
+    return engine
+
+
+class VllmEngine:
+    """One loaded model."""
+
+    def __init__(self, llm: Any, spec: LoadSpec, arguments: dict[str, object]) -> None:
+        self._llm = llm
+        self._renderer = llm.renderer
+        self._tokenizer = llm.get_tokenizer()
+        self._defaults: dict[str, Any] = llm.model_config.get_diff_sampling_param()
+        self._number = 0
+        self._lora = _lora_request(spec)
+        self._entries = Entries(self._tokenizer)
+        self._media_spans = MediaSpans(patch_size_of(llm.model_config.hf_config))
+        self.info = read_engine_info(llm, spec, arguments)
+
+    @property
+    def is_dead(self) -> bool:
+        return bool(self._llm.errored)
+
+    async def died(self) -> None:
+        while not self.is_dead:  # noqa: ASYNC110 - vLLM sets a flag and tells nobody
+            await asyncio.sleep(_DEATH_LOOK_S)
+
+    async def shutdown(self) -> None:
+        await asyncio.to_thread(self._llm.shutdown, timeout=0)
+
+    async def warm_up(self) -> None:
+        """Run one short request, with an image where the model takes them, so that the user's first is as fast as the
+        others. That it cannot be answered is no reason not to serve the model; that the engine dies of it is."""
+        if not self.info.has_chat_template:
+            return
+        items = [MediaItem("image", _WARM_UP_PICTURE, "warm-up")] if self.info.limits.get("image") else []
+        prompt = ChatPrompt(turns=(user_turn("Hello", [_WARM_UP_ATTACHMENT] * len(items)),))
+        request = GenerateRequest(request_id="warm-up", prompt=prompt, sampling=Sampling(max_tokens=2))
+        try:
+            async for _ in self._answer(request, items):
+                pass
+        except Exception:
+            _log.warning("the warm-up request failed", exc_info=True)
+            if self.is_dead:
+                raise
+
+    async def generate(self, request: GenerateRequest) -> AsyncGenerator[EngineEvent, None]:
+        items = await load_items(attachments_of(request.prompt))
+        if request.only_render:
+            if self.is_dead:
+                raise self._llm.dead_error
+            yield self._prompt_ready(request, await self._render(request.prompt, items, is_sent=False))
+            yield _finished(request.request_id, "stop", None)
+            return
+        async with aclosing(self._answer(request, items)) as events:
+            async for event in events:
+                yield event
+
+    async def _answer(self, request: GenerateRequest, items: list[MediaItem]) -> AsyncGenerator[EngineEvent, None]:
+        parameters = sampling_parameters(
+            request.sampling,
+            request.logprobs,
+            defaults=self._defaults,
+            tokenizer=self._tokenizer,
+            logprobs_max=self._llm.model_config.max_logprobs,
+        )
+        rendered = await self._render(request.prompt, items)
+        ready = self._prompt_ready(request, rendered)
+        yield ready
+        tokens = AnswerTokens(request.request_id, self._entries, ready.vocabulary, request.logprobs)
+        sent_at = 0.0
+        output: Any = None
+        async for result in self._results(request, rendered, items, parameters):
+            output = result.outputs[0]
+            tokens.take(output)
+            now = time.monotonic()
+            if tokens and (now - sent_at >= _DELTA_S or result.finished):
+                yield tokens.delta()
+                sent_at = now
+        reason = output.finish_reason if output is not None else None
+        if reason not in ("stop", "length"):
+            message = "The engine broke the answer off."
+            raise VlmtuiError(ErrorKind.INTERNAL, message, detail=f"finish reason: {reason}", hint="Try again.")
+        yield _finished(request.request_id, reason, self._stop_text(output, tokens.last) if reason == "stop" else None)
+
+    async def _results(
+        self, request: GenerateRequest, rendered: Any, items: list[MediaItem], parameters: Any
+    ) -> AsyncGenerator[Any, None]:
+        """vLLM's outputs. vLLM notes the media that it has rendered as sent, also where a prompt was then refused or
+        cancelled; the engine core, asked for what it never got, gives an error, and what is rendered anew holds it."""
+        for is_last in (False, True):
+            self._number += 1
+            number = f"{request.request_id}-{self._number}"
+            async for result in self._llm.generate(rendered, parameters, number, lora_request=self._lora):
+                if result.outputs[0].finish_reason == "error" and items and not is_last:
+                    break
+                yield result
+            else:
+                return
+            rendered = await self._render(request.prompt, items)
+
+    async def _render(self, prompt: Prompt, items: list[MediaItem], *, is_sent: bool = True) -> Any:
+        """The engine's input: token ids with the media's placeholders expanded, and the processed media. What is not
+        to be sent must be said, or vLLM will think that the engine core has its media."""
+        started = time.time()
+        if isinstance(prompt, MessagesPrompt):
+            appliers = [self._processor(), self._tokenizer] if prompt.by == "processor" else [self._tokenizer]
+            text = await within_limits(asyncio.to_thread(text_of_messages, prompt, appliers))
+            prompt = RawPrompt(text=text, attachments=prompt.attachments)
+        if isinstance(prompt, ChatPrompt):
+            parsed = await self._render_chat(prompt, items)
+            parameters = self._renderer.default_chat_tok_params
+        else:
+            parsed = self._render_raw(prompt, items)
+            parameters = self._renderer.default_cmpl_tok_params
+        (tokenised,) = await self._renderer.tokenize_prompts_async([parsed], parameters)
+        try:
+            rendered = await self._renderer.process_for_engine_async(
+                tokenised, started, skip_mm_cache=not is_sent, tok_params=parameters
+            )
+        except (ValueError, RuntimeError) as error:
+            # Each model's processor words it in its own way; the usual cause is a placeholder that is missing.
+            if items and "Failed to apply prompt replacement" in str(error):
+                raise VlmtuiError(
+                    ErrorKind.PLACEHOLDER_MISMATCH,
+                    "The prompt has fewer placeholders than there are attachments.",
+                    detail=str(error),
+                    hint="There must be exactly one placeholder for each attachment.",
+                ) from error
+            raise
+        check_placeholders(rendered, items, self._llm.model_config.hf_config, self._tokenizer)
+        return rendered
+
+    async def _render_chat(self, prompt: ChatPrompt, items: list[MediaItem]) -> Any:
+        from vllm.exceptions import VLLMValidationError
+        from vllm.renderers.params import ChatParams
+
+        template = prompt.chat_template
+        if template is None and not self.info.has_chat_template:
+            template = prompt.fallback_template
+        if template is None and not self.info.has_chat_template:
+            message = f"{self.info.spec.name} has no chat template."
+            raise VlmtuiError(ErrorKind.NO_CHAT_TEMPLATE, message, hint="Ask with a raw prompt instead.")
+        left = iter(items)
+        messages = [chat_message(turn, left) for turn in prompt.turns]
+        parameters = ChatParams(chat_template=template, chat_template_kwargs={"add_generation_prompt": True})
+        rendering = self._renderer.render_messages_async(messages, parameters)
+        _, parsed = await within_limits(rendering, wrapped_in=(VLLMValidationError,))
+        # The renderer only takes videos as addresses; it is given an empty place for each, which is filled here.
+        videos = [item.data for item in items if item.modality == "video"]
+        if videos:
+            parsed["multi_modal_data"]["video"] = videos
+        return parsed
+
+    @staticmethod
+    def _render_raw(prompt: RawPrompt, items: list[MediaItem]) -> Any:
+        parsed: dict[str, Any] = {"prompt": prompt.text}
+        for modality in MODALITIES:
+            wanted = [item for item in items if item.modality == modality]
+            if wanted:
+                parsed.setdefault("multi_modal_data", {})[modality] = [item.data for item in wanted]
+                parsed.setdefault("multi_modal_uuids", {})[modality] = [item.uuid for item in wanted]
+        return parsed
+
+    def _prompt_ready(self, request: GenerateRequest, rendered: Any) -> PromptReady:
+        ids = tuple(rendered["prompt_token_ids"])
+        return PromptReady(
+            request_id=request.request_id,
+            prompt=self._entries.decode(ids),
+            token_ids=ids,
+            media=self._media_spans.of(rendered),
+            vocabulary=self._entries.of(ids),
+        )
+
+    def _processor(self) -> Any:
+        """The model's Hugging Face processor; None where it has none."""
+        processor = getattr(self._renderer, "mm_processor", None)
+        return None if processor is None else processor.info.get_hf_processor()
+
+    def _stop_text(self, output: Any, last_token: int | None) -> str | None:
+        """Which stop string or token ended the answer."""
+        if isinstance(output.stop_reason, str):
+            return str(output.stop_reason)
+        token = output.stop_reason if isinstance(output.stop_reason, int) else last_token
+        return None if token is None else self._entries.text(token)
+
+
+def _finished(request_id: str, reason: FinishReason, stop: str | None) -> Finished:
+    """Usage and timings are the server's to fill in."""
+    return Finished(request_id=request_id, finish_reason=reason, stop=stop, usage=Usage(), timings=Timings())
+
+
+def _lora_request(spec: LoadSpec) -> Any:
+    """The adapter that every request is run with; its files are fetched where they are not there yet."""
+    if spec.lora is None:
+        return None
+    from huggingface_hub import snapshot_download
+    from vllm.lora.request import LoRARequest
+
+    folder = Path(spec.model)
+    if not folder.is_dir():
+        wanted = f"{spec.lora.path}/*"
+        folder = Path(snapshot_download(spec.model, revision=spec.revision, allow_patterns=[wanted]))
+    return LoRARequest(spec.lora.name, spec.lora.id, str(folder / spec.lora.path))

@@ -1,0 +1,228 @@
+"""From an exception or the engine's log to what a person is told: what happened, why, what to do."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+
+import msgspec
+
+from vlmtui.errors import ErrorKind, VlmtuiError
+from vlmtui.worker.backends.contract import chain_text
+from vlmtui.worker.process_ends import end_of
+
+_DETAIL_LINES = 12
+_ERROR_LINE = re.compile(
+    r"^\s*[\w.]*(?:Error|Exception)(?::|$)|\bERROR\b|\berror:|^Fatal |^terminate called|^\s*what\(\):"
+)
+_LOG_PREFIX = re.compile(r"^\([^)]*pid=\d+\)\s*|^(?:INFO|WARNING|ERROR) [\d-]+ [\d:]+ \[[^\]]*\]\s*")
+_NOT_THE_ENGINE = re.compile(
+    r"^\((?:MainProcess|vlmtui) pid=|Dumping (?:input data|scheduler)|See (?:root cause|stack trace)"
+    r"|Initializing a V1 LLM engine"
+)
+"""Lines that say nothing of why an engine died: those of the process that hosts it (a request that was refused an hour
+ago), and the dump of the engine's whole configuration, in which any word may stand."""
+_IN_THE_CORE = re.compile(
+    r"Engine core initialization failed|EngineCore encountered an issue|WorkerProc initialization failed"
+)
+
+_FAILED_PROCESSES = re.compile(r"Failed (?:core|frontend) proc\(s\): (\{[^}]*\})")
+
+
+class _Rule(msgspec.Struct, frozen=True):
+    """One sort of failure: the text it is known by, and what is said of it."""
+
+    kind: ErrorKind
+    pattern: re.Pattern[str]
+    message: str
+    hint: str | Callable[[re.Match[str]], str]
+
+
+def _kv_hint(found: re.Match[str]) -> str:
+    estimate = re.search(r"estimated maximum model length is (\d+)", found.string)
+    size = f"to at most {estimate[1]}" if estimate else "(a shorter context)"
+    return f"Lower max_model_len {size}, raise gpu_memory_utilization, or use a smaller model."
+
+
+_ENGINE_RULES: tuple[_Rule, ...] = (
+    _Rule(
+        ErrorKind.NO_ENGINE,
+        re.compile(r"No module named '?vllm\b"),
+        "There is no vLLM in the engine that was started.",
+        "`vlmtui engines` lists the engines; `vlmtui engines install` installs one that fits this machine.",
+    ),
+    _Rule(
+        ErrorKind.NO_GPU,
+        re.compile(
+            r"Found no NVIDIA driver|No CUDA GPUs are available|Failed to infer device type|no CUDA-capable device"
+            r"|libcuda(?:rt)?\.so|CUDA driver version is insufficient|Can't initialize NVML",
+            re.IGNORECASE,
+        ),
+        "This build of vLLM needs a GPU, and none was found.",
+        "Check nvidia-smi and CUDA_VISIBLE_DEVICES, or `vlmtui engines install cpu`.",
+    ),
+    _Rule(
+        ErrorKind.OUT_OF_MEMORY,
+        re.compile(r"larger than the available KV cache|No available memory for the cache blocks"),
+        "The memory left beside the weights does not hold the context of this model.",
+        _kv_hint,
+    ),
+    _Rule(
+        ErrorKind.OUT_OF_MEMORY,
+        re.compile(
+            r"out of memory|OutOfMemoryError|Free memory on device|Cannot allocate memory|less than desired", re.I
+        ),
+        "There is not enough free memory for this model.",
+        "Free memory (vlmtui ps; nvidia-smi), lower gpu_memory_utilization or max_model_len, or use more GPUs.",
+    ),
+    _Rule(
+        ErrorKind.GATED_REPO,
+        re.compile(
+            r"gated repo|GatedRepoError|Access to model .* is restricted|awaiting a review|401 Client Error", re.I
+        ),
+        "This model is gated: its owner asks you to accept terms first.",
+        "Accept them on the model's page, then log in: hf auth login (or set HF_TOKEN).",
+    ),
+    _Rule(
+        ErrorKind.WEIGHTS_MISSING,
+        re.compile(
+            r"Cannot find any model weights|no safetensors|does not contain.*weights|MetadataIncompleteBuffer"
+            r"|InvalidHeaderDeserialization|SafetensorError|config file at .* is not a valid JSON"
+            r"|not initialized from checkpoint"
+        ),
+        "Files of the model are missing or incomplete.",
+        "Download it again; an interrupted download leaves parts out.",
+    ),
+    _Rule(
+        ErrorKind.MODEL_UNKNOWN,
+        re.compile(
+            r"RepositoryNotFoundError|404 Client Error|is not a local folder and is not a valid model identifier"
+            r"|Repo id must be in the form|Repo id must use alphanumeric|Invalid repository ID or local directory"
+        ),
+        "There is no such model: neither a folder with a config.json, nor one that the hub shows you.",
+        "Check the name; for a private one log in: hf auth login.",
+    ),
+    _Rule(
+        ErrorKind.NO_NETWORK,
+        re.compile(
+            r"couldn't connect to|We have no connection|Name or service not known|Temporary failure in name resolution"
+            r"|Max retries exceeded|LocalEntryNotFoundError|offline mode|OfflineModeIsEnabled|Network is unreachable",
+            re.IGNORECASE,
+        ),
+        "The model is not on this machine, and the hub cannot be reached.",
+        "Check the network (HTTPS_PROXY, HF_ENDPOINT, HF_HUB_OFFLINE), or give a local folder.",
+    ),
+    _Rule(
+        ErrorKind.REMOTE_CODE_REFUSED,
+        re.compile(
+            r"contains custom code which must be executed|argument .?trust_remote_code=True|--trust-remote-code"
+            r"|requires you to execute the"
+        ),
+        "This model runs code of its own, which is only done when you say so.",
+        "Read that code, and then allow it with --trust-remote-code.",
+    ),
+    _Rule(
+        ErrorKind.ARCHITECTURE_UNSUPPORTED,
+        re.compile(r"are not supported for now|has no vLLM implementation|does not recognize this architecture"),
+        "The installed vLLM does not know this model's architecture.",
+        "A newer (or older) vLLM may: see vlmtui models.",
+    ),
+    _Rule(
+        ErrorKind.BAD_ENGINE_ARGUMENT,
+        re.compile(r"unexpected keyword argument|validation errors? for \w+Config|must be divisible by"),
+        "An engine argument is not accepted by the installed vLLM.",
+        "Correct it in the settings or in the model's record.",
+    ),
+)
+"""What keeps an engine from starting, or ends it."""
+_REQUEST_RULES: tuple[_Rule, ...] = (
+    _Rule(
+        ErrorKind.CONTEXT_TOO_LONG,
+        re.compile(r"longer than the maximum model length|maximum context length|exceeds the.*max_model_len", re.I),
+        "The conversation does not fit into the model's context.",
+        "Start a new chat, attach fewer or smaller images, or load the model with a longer max_model_len.",
+    ),
+    _Rule(
+        ErrorKind.PLACEHOLDER_MISMATCH,
+        re.compile(r"Failed to apply prompt replacement|placeholder tokens? .*match|Expected there to be \d+ prompt"),
+        "The placeholders in the prompt do not match the attachments.",
+        "There must be exactly one placeholder for each attachment.",
+    ),
+    _Rule(
+        ErrorKind.BAD_INPUT,
+        re.compile(r"At most \d+ \w+\(s\) may be provided"),
+        "More images or videos than this engine was started for.",
+        "Start a new chat, or remove an attachment.",
+    ),
+    _Rule(
+        ErrorKind.NO_CHAT_TEMPLATE,
+        re.compile(r"chat template.*(?:must|not|no )|no default chat template", re.IGNORECASE),
+        "This model has no chat template.",
+        "Ask with a raw prompt instead.",
+    ),
+)
+"""What only a request can meet."""
+
+
+def explain_load(error: BaseException, log: Sequence[str], *, name: str) -> VlmtuiError:
+    """What to tell about a load that failed. `log` (the newest lines) is consulted where the exception points there."""
+    if isinstance(error, VlmtuiError):
+        return error
+    said = detail = chain_text(error)
+    if _IN_THE_CORE.search(said):
+        known, detail = _cause_in(log, fallback=said)
+    else:
+        known = _classify(said, _ENGINE_RULES, detail=said)
+    message = " ".join([f"{name} could not be loaded.", *_ends_in(said)])
+    return known or VlmtuiError(ErrorKind.INTERNAL, message, detail=detail, hint="The log of the load tells more.")
+
+
+def _ends_in(said: str) -> list[str]:
+    """By which signals processes ended that vLLM names in an exception, `{'EngineCore': -9}`."""
+    failed = _FAILED_PROCESSES.search(said)
+    ends = re.findall(r"'([\w-]+)': (-?\d+)", failed[1]) if failed else []
+    return [f"{process} {end_of(int(code))}." for process, code in ends if int(code) < 0]
+
+
+def explain_request(error: BaseException, log: Sequence[str] = ()) -> VlmtuiError:
+    """What to tell about a request that failed, perhaps because the engine died."""
+    if isinstance(error, VlmtuiError):
+        return error
+    text = chain_text(error)
+    if _IN_THE_CORE.search(text):
+        return explain_death(log, fallback=text)
+    known = _classify(text, _REQUEST_RULES + _ENGINE_RULES, detail=text)
+    return known or VlmtuiError(ErrorKind.INTERNAL, "The request failed.", detail=text)
+
+
+def explain_death(log: Iterable[str], *, fallback: str = "") -> VlmtuiError:
+    """ENGINE_DIED, with the cause where the log names it; what the engine said while it was well explains nothing."""
+    errors = _errors_in(log)[1]
+    detail = "\n".join(dict.fromkeys(errors[-_DETAIL_LINES:])) or fallback
+    cause = _classify("\n".join(errors), _ENGINE_RULES, detail=detail)
+    if cause is None:
+        return VlmtuiError(ErrorKind.ENGINE_DIED, "The engine died.", detail=detail)
+    return VlmtuiError(ErrorKind.ENGINE_DIED, f"The engine died. {cause.message}", detail=detail, hint=cause.hint)
+
+
+def _cause_in(log: Iterable[str], *, fallback: str) -> tuple[VlmtuiError | None, str]:
+    """What the engine's own processes last said that explains a failed load, and their last lines."""
+    lines, errors = _errors_in(log)
+    detail = "\n".join(dict.fromkeys((errors or lines)[-_DETAIL_LINES:])) or fallback
+    return _classify("\n".join(errors), _ENGINE_RULES, detail=detail), detail
+
+
+def _errors_in(log: Iterable[str]) -> tuple[list[str], list[str]]:
+    """The lines of the engine's own processes, and those among them that tell of an error."""
+    own = [line for line in log if not _NOT_THE_ENGINE.search(line)]
+    lines = [_LOG_PREFIX.sub("", _LOG_PREFIX.sub("", line)).rstrip() for line in own]
+    return lines, [line for line in lines if _ERROR_LINE.search(line)]
+
+
+def _classify(text: str, rules: Iterable[_Rule], *, detail: str) -> VlmtuiError | None:
+    for rule in rules:
+        found = rule.pattern.search(text)
+        if found:
+            hint = rule.hint if isinstance(rule.hint, str) else rule.hint(found)
+            return VlmtuiError(rule.kind, rule.message, detail=detail, hint=hint)
+    return None

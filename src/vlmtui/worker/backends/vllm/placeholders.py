@@ -1,0 +1,48 @@
+"""Are there exactly as many placeholders in the prompt as there are attachments? vLLM itself does not mind too many."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from vlmtui.errors import ErrorKind, VlmtuiError
+from vlmtui.worker.backends.vllm.media_items import MediaItem
+
+_HINT = "There must be exactly one placeholder for each attachment."
+_ID_FIELDS = {
+    "image": ("image_token_id", "image_token_index"),
+    "video": ("video_token_id", "video_token_index"),
+}
+"""Where a model's config names the token that stands for a piece of an image or video."""
+
+
+def check_placeholders(rendered: Mapping[str, Any], items: Sequence[MediaItem], config: Any, tokenizer: Any) -> None:
+    """Raise VlmtuiError(PLACEHOLDER_MISMATCH) unless every item has its span of tokens and no image token is left over.
+
+    `rendered` is the engine's input: `prompt_token_ids`, and `mm_placeholders` by modality. A mismatch would show the
+    model garbage, or end the engine.
+    """
+    spans: Mapping[str, Sequence[Any]] = rendered.get("mm_placeholders") or {}
+    wanted = Counter(item.modality for item in items)
+    for modality in ("image", "video"):
+        found = len(spans.get(modality, ()))
+        if found != wanted[modality]:
+            raise _mismatch(f"The prompt has {found} {modality} placeholders for {wanted[modality]} {modality}s.")
+    covered: set[int] = set()
+    for group in spans.values():
+        for span in group:
+            covered.update(range(span.offset, span.offset + span.length))
+    for modality, names in _ID_FIELDS.items():
+        token = next((value for name in names if isinstance(value := getattr(config, name, None), int)), None)
+        if token is None:
+            continue
+        for position, found_id in enumerate(rendered["prompt_token_ids"]):
+            if found_id == token and position not in covered:
+                text = tokenizer.decode([token], skip_special_tokens=False)
+                message = f"The prompt holds {text} (token {position}), which stands for no attached {modality}."
+                raise _mismatch(message)
+
+
+def _mismatch(message: str) -> VlmtuiError:
+    return VlmtuiError(ErrorKind.PLACEHOLDER_MISMATCH, message, hint=_HINT)

@@ -1,0 +1,64 @@
+"""Sampling as vLLM takes it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from vlmtui.domain.sampling import Sampling
+from vlmtui.errors import bad_input
+
+EOS_TOKEN = "@eos_token"
+"""Stands for the tokenizer's own end of sequence among the stop tokens of a record."""
+
+
+def sampling_parameters(
+    sampling: Sampling, logprobs: int | None, *, defaults: Mapping[str, Any], tokenizer: Any, logprobs_max: int
+) -> Any:
+    """vLLM's SamplingParams: the model's own defaults, then what is asked for. `logprobs_max` is the engine's limit
+    (-1: none). Raises VlmtuiError(BAD_INPUT)."""
+    from vllm import SamplingParams
+    from vllm.exceptions import VLLMError
+    from vllm.sampling_params import RequestOutputKind
+
+    _check_logprobs(logprobs, logprobs_max)
+    chosen = {
+        **sampling.extra,
+        **sampling.numbers(),
+        "logprobs": logprobs if logprobs is not None else sampling.extra.get("logprobs"),
+    }
+    stops = [_token_id(token, tokenizer) for token in sampling.stop_tokens]
+    arguments = {
+        **defaults,
+        **{name: value for name, value in chosen.items() if value is not None},
+        "max_tokens": sampling.max_tokens,
+        "stop": list(sampling.stop) or None,
+        "stop_token_ids": [*sampling.stop_token_ids, *(stop for stop in stops if stop is not None)] or None,
+        "skip_special_tokens": sampling.skip_special_tokens,
+        "output_kind": RequestOutputKind.DELTA,
+    }
+    try:
+        return SamplingParams(**arguments)
+    except (TypeError, ValueError, VLLMError) as error:
+        message = "The sampling parameters are not accepted by the engine."
+        raise bad_input(message, detail=str(error), hint="Correct them in the settings.") from error
+
+
+def _check_logprobs(wanted: int | None, most: int) -> None:
+    if wanted is None:
+        return
+    if wanted < 0:
+        raise bad_input(f"Log-probabilities can be asked for 0 or more tokens, not for {wanted}.")
+    if 0 <= most < wanted:
+        raise bad_input(
+            f"Log-probabilities of {wanted} tokens at each place are more than this engine gives: {most}.",
+            hint=f"Ask for {most} or fewer, or load the model with a higher max_logprobs.",
+        )
+
+
+def _token_id(token: str, tokenizer: Any) -> int | None:
+    if token == EOS_TOKEN:
+        eos: int | None = tokenizer.eos_token_id
+        return eos
+    found = tokenizer.get_vocab().get(token)
+    return None if found is None else int(found)

@@ -1,0 +1,70 @@
+"""A tokenizer's vocabulary, token by token. Needs no vLLM."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from vlmtui.domain.generation import Token, Vocabulary
+from vlmtui.domain.token_bytes import bytes_of_entry
+
+_MARK = re.compile(r"<\|[^\s<>|]+\|>|<｜[^\s<>｜]+｜>")
+"""Added tokens of this form serve as special ones, also where the tokenizer does not flag them."""
+_SPACE = "\u2581"
+"""What SentencePiece writes for a space."""
+
+
+class Entries:
+    """Looks up tokens, each once."""
+
+    def __init__(self, tokenizer: Any) -> None:
+        self._tokenizer = tokenizer
+        self._special = set(_special_ids(tokenizer))
+        self._known: Vocabulary = {}
+
+    def of(self, token_ids: Iterable[int]) -> Vocabulary:
+        """The entries of these tokens, each once, in the order of their first appearance."""
+        return {token: self._entry(token) for token in dict.fromkeys(token_ids)}
+
+    def text(self, token: int) -> str:
+        """The token, decoded alone; hostile text."""
+        return self._entry(token).text
+
+    def decode(self, token_ids: Sequence[int]) -> str:
+        """All of them together, special tokens kept."""
+        return str(self._tokenizer.decode(list(token_ids), skip_special_tokens=False))
+
+    def _entry(self, token: int) -> Token:
+        found = self._known.get(token)
+        if found is None:
+            found = self._known[token] = self._read(token)
+        return found
+
+    def _read(self, token: int) -> Token:
+        text = self.decode([token])
+        if token in self._special:
+            return Token(text=text, special=True)
+        entry = self._tokenizer.convert_ids_to_tokens([token])[0]
+        if isinstance(entry, bytes):
+            return Token(text=text, data=entry if "\ufffd" in text else None)
+        if not isinstance(entry, str):
+            return Token(text=text)
+        if entry.startswith(_SPACE) and not text.startswith(" "):
+            # A space at the beginning of a text is dropped by such decoders; before a word it is part of the token.
+            return Token(text=entry.replace(_SPACE, " "))
+        return Token(text=text, data=bytes_of_entry(entry) if "\ufffd" in text else None)
+
+
+def special_texts(tokenizer: Any) -> tuple[str, ...]:
+    """The texts of the special tokens."""
+    added = getattr(tokenizer, "added_tokens_decoder", {}).values()
+    flagged = (str(one) for one in added if one.special or _MARK.fullmatch(str(one)))
+    return tuple(dict.fromkeys((*map(str, tokenizer.all_special_tokens), *flagged)))
+
+
+def _special_ids(tokenizer: Any) -> Iterator[int]:
+    yield from tokenizer.all_special_ids
+    for number, one in getattr(tokenizer, "added_tokens_decoder", {}).items():
+        if one.special or _MARK.fullmatch(str(one)):
+            yield number

@@ -1,0 +1,60 @@
+"""The worker's log: everything that any of its processes prints, followed from the file it goes to."""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+from pathlib import Path
+
+from vlmtui.log_ring import LogRing
+
+RING_LINES = 2000
+_LINE_MAX = 4000
+_READ_MAX = RING_LINES * _LINE_MAX
+"""Bytes."""
+_BREAK = re.compile(rb"\r\n|\n|\r")
+
+
+class LineFormatter(logging.Formatter):
+    """Marks every line of a record with the process, so that ours are told from the engine's, tracebacks too."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        mark = f"(vlmtui pid={record.process}) "
+        return mark + super().format(record).replace("\n", f"\n{mark}")
+
+
+class LogFile:
+    """Follows a growing log file, and holds its newest lines.
+
+    A carriage return ends a line too: progress bars redraw themselves with it.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._offset = 0
+        self._rest = b""
+        self.ring = LogRing(RING_LINES)
+
+    def read_new(self) -> list[str]:
+        """The lines written since the last call; they are in `ring` as well."""
+        try:
+            with self._path.open("rb") as file:
+                self._skip(file.seek(0, os.SEEK_END))
+                file.seek(self._offset)
+                data = file.read()
+        except OSError:
+            return []
+        self._offset += len(data)
+        *complete, self._rest = _BREAK.split(self._rest + data)
+        if len(self._rest) > _LINE_MAX:
+            complete.append(self._rest)
+            self._rest = b""
+        fresh = [line.decode(errors="replace")[:_LINE_MAX] for line in complete if line.strip()]
+        self.ring.extend(fresh)
+        return fresh
+
+    def _skip(self, size: int) -> None:
+        """Pass over what is more than a look may read: the ring does not hold it anyway."""
+        if size - self._offset > _READ_MAX:
+            self._offset, self._rest = size - _READ_MAX, b""

@@ -1,0 +1,99 @@
+"""`python -m vlmtui.worker.serve`: the server process of a worker, which the guardian starts."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+
+import msgspec
+
+from vlmtui.domain.engine import LoadSpec
+from vlmtui.errors import VlmtuiError
+from vlmtui.worker import guardian
+from vlmtui.worker.backends import backend_of
+from vlmtui.worker.backends.contract import Backend, unavailable
+from vlmtui.worker.engine_thread import EngineThread
+from vlmtui.worker.limits import Limits
+from vlmtui.worker.log_file import LineFormatter, LogFile
+from vlmtui.worker.server import WorkerServer
+
+_log = logging.getLogger(__name__)
+_LOG_TAIL_LINES = 400
+
+
+def make_server(
+    spec: LoadSpec,
+    backend: Backend,
+    *,
+    log: Path,
+    runtime: Path,
+    keep_alive_s: float | None,
+    pid: int,
+    limits: Limits | None = None,
+) -> WorkerServer:
+    """A server around a backend. `runtime` is the folder of its socket."""
+
+    def log_tail() -> list[str]:
+        return log.read_text(errors="replace").splitlines()[-_LOG_TAIL_LINES:]
+
+    engine = EngineThread(backend, log_tail)
+    return WorkerServer(spec, backend, engine, LogFile(log), keep_alive_s, pid, runtime, limits or Limits())
+
+
+def main(argv: Sequence[str], backend: Backend | None = None) -> int:
+    """Serve until the end; the exit status. `backend`: one to use whatever the spec names."""
+    arguments = guardian.parser()
+    arguments.add_argument("--guardian", type=int, default=0)
+    args = arguments.parse_args(argv)
+    os.umask(guardian.PRIVATE_UMASK)
+    if args.guardian:
+        guardian.die_with_parent(args.guardian)
+    handler = logging.StreamHandler()
+    handler.setFormatter(LineFormatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    logging.basicConfig(level=logging.INFO, handlers=[handler])
+    spec = msgspec.json.decode(args.spec.read_bytes(), type=LoadSpec)
+    server = make_server(
+        spec,
+        backend or _backend_of(spec),
+        log=args.log,
+        runtime=args.socket.parent,
+        keep_alive_s=None if args.keep_alive == "none" else float(args.keep_alive),
+        pid=args.guardian or os.getpid(),
+    )
+    return asyncio.run(_serve(server, args.socket, args.ready))
+
+
+def _backend_of(spec: LoadSpec) -> Backend:
+    try:
+        return backend_of(spec.backend)
+    except VlmtuiError as error:
+        _log.warning("%s (%s)", error, error.detail)
+        return unavailable(error)
+
+
+async def _serve(server: WorkerServer, socket: Path, ready: int | None) -> int:
+    def tell_that_it_listens() -> None:
+        if ready is not None:
+            with suppress(OSError):  # whoever started it may have gone
+                os.write(ready, b"1")
+            os.close(ready)
+
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        loop.add_signal_handler(number, server.stop)
+    status = await server.run(socket, on_listening=tell_that_it_listens)
+    with suppress(OSError):
+        sys.stdout.flush()
+        sys.stderr.flush()
+    # The engine's thread and its own exit hooks would wait for processes that the guardian ends anyway.
+    os._exit(status)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,103 @@
+"""Feed one reader, and tell what came of it."""
+
+from __future__ import annotations
+
+import resource
+import tempfile
+import time
+import traceback
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from hypothesis import HealthCheck, Phase, given, seed, settings
+
+from tests.fuzz.mutations import mutated
+from vlmtui.errors import VlmtuiError
+
+SLOWEST_S = 20.0
+"""No file may take longer; the pictures among them may have 200 million pixels."""
+GROWTH_MAX_MIB = 4_000
+"""Nor more memory."""
+
+
+class Reader(NamedTuple):
+    """One way in. `read` is given an empty folder and the data, and raises VlmtuiError or nothing."""
+
+    name: str
+    seeds: Callable[[Path], Sequence[bytes]]
+    """Real data, made in an empty folder."""
+    read: Callable[[Path, bytes], object]
+
+
+class FuzzResult(NamedTuple):
+    """What came of one reader."""
+
+    name: str
+    examples: int
+    refused: int
+    """How many of them ended in a VlmtuiError."""
+    seconds: float
+    slowest_s: float
+    growth_mib: int
+    finding: str
+    """The error that must not be, with its traceback; empty: none."""
+
+
+class TooCostly(Exception):
+    """A file took more time or memory than any may."""
+
+
+def hunt(reader: Reader, *, examples: int, number: int = 1, keep: Path | None = None) -> FuzzResult:
+    """Feed the reader with `examples` mutated files, the same ones for the same `number`. The smallest data that made
+    it fail is written to the folder `keep`."""
+    count = refused = 0
+    slowest = 0.0
+    failing = b""
+    began, before = time.perf_counter(), _peak_mib()
+
+    def one(data: bytes) -> None:
+        nonlocal count, refused, slowest, failing
+        count += 1
+        failing = data
+        start = time.perf_counter()
+        with tempfile.TemporaryDirectory(prefix="vlmtui-fuzz-") as folder:
+            try:
+                reader.read(Path(folder), data)
+            except VlmtuiError:
+                refused += 1
+        took = time.perf_counter() - start
+        slowest = max(slowest, took)
+        if took > SLOWEST_S or _peak_mib() - before > GROWTH_MAX_MIB:
+            raise TooCostly(f"{took:.1f} s, {_peak_mib() - before} MiB")
+
+    with tempfile.TemporaryDirectory(prefix="vlmtui-fuzz-") as folder:
+        seeds = reader.seeds(Path(folder))
+    finding = ""
+    try:
+        _run(one, seeds, examples, number)
+    except Exception as error:  # whatever a reader lets out is what is looked for
+        finding = "".join(traceback.format_exception(error)[-12:])
+        if keep is not None:
+            keep.mkdir(parents=True, exist_ok=True)
+            (keep / reader.name.replace(" ", "-")).write_bytes(failing)
+    seconds = time.perf_counter() - began
+    return FuzzResult(reader.name, count, refused, seconds, slowest, _peak_mib() - before, finding)
+
+
+def _run(one: Callable[[bytes], None], seeds: Sequence[bytes], examples: int, number: int) -> None:
+    phases = (Phase.generate, Phase.shrink)
+    options = settings(
+        max_examples=examples,
+        database=None,
+        deadline=None,
+        phases=phases,
+        suppress_health_check=list(HealthCheck),
+        report_multiple_bugs=False,
+    )
+    test = given(mutated(seeds))(one)
+    seed(number)(options(test))()
+
+
+def _peak_mib() -> int:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024

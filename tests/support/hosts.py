@@ -1,0 +1,14 @@
+"""Hosts that wait longer than a person would: a busy machine may need that."""
+
+from __future__ import annotations
+
+from vlmtui.engine.local.host import WorkerHost
+from vlmtui.engine.local.launcher import Launcher
+from vlmtui.engine.local.timeouts import Timeouts
+from vlmtui.paths import Paths
+
+PATIENT = Timeouts(answer_s=60.0, look_s=60.0)
+
+
+def patient_host(paths: Paths, launcher: Launcher | None = None) -> WorkerHost:
+    return WorkerHost(paths, launcher, PATIENT)

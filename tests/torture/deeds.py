@@ -1,0 +1,259 @@
+"""What a command does to the store, in a process of its own that is killed in the middle of it.
+
+    python -m tests.torture.deeds purge DATA
+
+runs the one that is no command.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import shutil
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from tests.torture.leftovers import files_left
+from tests.unit.store.made import attachment, exchange, opened
+from vlmtui.domain.conversation import Media, Text, Turn
+from vlmtui.paths import Paths
+from vlmtui.store.opening import FILE
+from vlmtui.store.purging import purge_deleted
+
+_ROOT = Path(__file__).parents[2]
+_LAST_VERSION = _ROOT / "tests" / "data" / "last_version" / FILE
+_TURNS, _PICTURES, _PICTURE_BYTES = 200, 6, 8_000_000
+_END_S = 120.0
+
+
+class Deed:
+    """A command in a folder of its own, once killed and once let through to its end."""
+
+    kills = 6
+
+    def __init__(self, folder: Path, random: Random) -> None:
+        self.folder = folder
+        self.random = random
+        self.paths = Paths.below(folder / "data")
+        self.killed = 0
+        """How many of the kills met the process alive."""
+        (folder / "tmp").mkdir(parents=True)
+        self.prepare()
+
+    def prepare(self) -> None:
+        """Make what there is before."""
+
+    def command(self) -> list[str]:
+        raise NotImplementedError
+
+    def wrong(self, *, done: bool) -> Iterator[str]:
+        """What is not as it must be, after a kill or once it is `done`."""
+        raise NotImplementedError
+
+    def play(self) -> list[str]:
+        """Kill it at several moments, then let it end; what was wrong at any time."""
+        whole_s = self._whole_s()
+        found: list[str] = []
+        for _ in range(self.kills):
+            self._start_and_kill(self.random.uniform(0.3, 1.0) * whole_s)
+            found += [f"after a kill: {text}" for text in (*self._damaged(), *self.wrong(done=False))]
+        ended = self._start().wait(_END_S)
+        if ended != 0:
+            found.append(f"it ends with {ended}: {(self.folder / 'log').read_text()[-300:]}")
+        found += [*self._damaged(), *self.wrong(done=True)]
+        return found + [f"left: {path}" for path in files_left(self.paths, self.folder / "tmp", at_rest=True)]
+
+    def media_wrong(self) -> Iterator[str]:
+        """Stored files that do not hold what their names say."""
+        for path in self.paths.media.glob("??/*"):
+            if not path.name.startswith(".") and hashlib.sha256(path.read_bytes()).hexdigest() != path.stem:
+                yield f"{path.name} is damaged"
+
+    def turns(self, title: str) -> list[int]:
+        """How many turns each conversation of that title has."""
+        sql = "SELECT (SELECT count(*) FROM turns WHERE conversation = c.id) FROM conversations AS c WHERE title = ?"
+        return [row[0] for row in self.rows(sql, title)]
+
+    def rows(self, sql: str, *values: object) -> list[tuple[Any, ...]]:
+        if not (self.paths.data / FILE).exists():
+            return []
+        with contextlib.closing(sqlite3.connect(self.paths.data / FILE, timeout=10)) as database:
+            return database.execute(sql, values).fetchall()
+
+    def _damaged(self) -> Iterator[str]:
+        if (self.paths.data / FILE).exists() and self.rows("PRAGMA integrity_check") != [("ok",)]:
+            yield "the database is damaged"
+        if any(self.paths.data.glob(f"{FILE}.*damaged*")):
+            yield "the database was set aside"
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        environment = {
+            "HOME": str(self.folder),
+            "PATH": os.environ["PATH"],
+            "PYTHONPATH": os.pathsep.join(filter(None, [str(_ROOT), os.environ.get("PYTHONPATH")])),
+            "TMPDIR": str(self.folder / "tmp"),
+            "VLMTUI_DATA_DIR": str(self.folder / "data"),
+        }
+        with (self.folder / "log").open("wb") as log:
+            return subprocess.Popen(
+                [sys.executable, "-m", *self.command()], env=environment, cwd=self.folder, stdout=log, stderr=log
+            )
+
+    def _whole_s(self) -> float:
+        """How long it takes from beginning to end, in a copy of the folder's data."""
+        shutil.copytree(self.folder / "data", self.folder / "before", dirs_exist_ok=True)
+        started = time.monotonic()
+        self._start().wait(_END_S)
+        took = time.monotonic() - started
+        shutil.rmtree(self.folder / "data")
+        (self.folder / "before").rename(self.folder / "data")
+        return took
+
+    def _start_and_kill(self, after_s: float) -> None:
+        process = self._start()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(after_s)
+        if process.poll() is None:
+            self.killed += 1
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+
+
+class Import(Deed):
+    """A document with pictures comes in wholly or not at all."""
+
+    def prepare(self) -> None:
+        source = Paths.below(self.folder / "source")
+        fill(source, "brought")
+        environment = {**os.environ, "VLMTUI_DATA_DIR": str(self.folder / "source")}
+        command = [
+            sys.executable,
+            "-m",
+            "vlmtui",
+            "export",
+            "--all",
+            "--format",
+            "json",
+            "-o",
+            str(self.folder / "out"),
+        ]
+        subprocess.run(command, env=environment, check=True, capture_output=True)
+        (self.document,) = (self.folder / "out").glob("*.json")
+        (self.folder / "data").mkdir()
+
+    def command(self) -> list[str]:
+        return ["vlmtui", "import", str(self.document)]
+
+    def wrong(self, *, done: bool) -> Iterator[str]:
+        found = self.turns("brought")
+        if any(count != _TURNS for count in found) or (done and not found):
+            yield f"conversations of {found} turns and not of {_TURNS}"
+        yield from self.media_wrong()
+
+
+class Export(Deed):
+    """No document under its name that is not whole."""
+
+    def prepare(self) -> None:
+        for number in range(4):
+            fill(self.paths, f"kept {number}")
+
+    def command(self) -> list[str]:
+        return ["vlmtui", "export", "--all", "--format", "json", "-o", str(self.folder / "out")]
+
+    def wrong(self, *, done: bool) -> Iterator[str]:
+        documents = list((self.folder / "out").glob("*.json"))
+        for path in documents:
+            try:
+                turns = json.loads(path.read_bytes())["turns"]
+            except ValueError as error:
+                yield f"{path.name}: {error}"
+            else:
+                if len(turns) != _TURNS:
+                    yield f"{path.name} has {len(turns)} turns"
+        if done and len(documents) < 4:
+            yield f"{len(documents)} documents of 4"
+        if done and (unfinished := [path.name for path in (self.folder / "out").rglob(".*")]):
+            yield f"unfinished: {unfinished}"
+
+
+class Purge(Deed):
+    """What was deleted goes, with its media; what was not stays, with its."""
+
+    def prepare(self) -> None:
+        fill(self.paths, "stays")
+        for number in range(12):
+            fill(self.paths, f"goes {number}")
+        store = opened(self.paths.data)
+        for entry in store.conversations():
+            if entry.conversation.title.startswith("goes"):
+                store.delete(entry.conversation.id)
+        store.close()
+
+    def command(self) -> list[str]:
+        return ["tests.torture.deeds", "purge", str(self.paths.data)]
+
+    def wrong(self, *, done: bool) -> Iterator[str]:
+        yield from self.media_wrong()
+        if self.turns("stays") != [_TURNS]:
+            yield f"what was not deleted has {self.turns('stays')} turns"
+        media = len([path for path in self.paths.media.glob("??/*") if not path.name.startswith(".")])
+        if media < _PICTURES:
+            yield "a picture that is needed is gone"
+        gone = self.rows("SELECT count(*) FROM conversations WHERE deleted_ms IS NOT NULL")
+        if done and (gone != [(0,)] or media != _PICTURES):
+            yield f"{gone} deleted conversations and {media} pictures are there"
+
+
+class Migration(Deed):
+    """A database of the last version becomes one of this version, or stays what it was."""
+
+    kills = 10
+
+    def prepare(self) -> None:
+        self.paths.data.mkdir(parents=True)
+        shutil.copyfile(_LAST_VERSION, self.paths.data / FILE)
+        self.before = self.rows("SELECT count(*) FROM turns") + self.rows("SELECT count(*) FROM conversations")
+
+    def command(self) -> list[str]:
+        return ["vlmtui", "conversations"]
+
+    def wrong(self, *, done: bool) -> Iterator[str]:
+        now = self.rows("SELECT count(*) FROM turns") + self.rows("SELECT count(*) FROM conversations")
+        if now != self.before:
+            yield f"{now} turns and conversations, and not {self.before}"
+
+
+DEEDS: dict[str, type[Deed]] = {"import": Import, "export": Export, "purge": Purge, "migration": Migration}
+
+
+def fill(paths: Paths, title: str) -> None:
+    """A conversation with pictures of its own."""
+    store = opened(paths.data)
+    conversation = store.new_conversation(title=title, model="shapes")
+    for number in range(_TURNS // 2):
+        if number < _PICTURES:
+            content = Random(f"{title} {number}").randbytes(_PICTURE_BYTES)
+            picture = attachment(paths.media, content, name=f"{number}.png")
+            leaf = store.conversation(conversation).leaf
+            asked = store.add_turn(conversation, leaf, Turn("user", (Text("What is "), Media(picture))))
+            store.add_turn(conversation, asked, Turn("user", (Text("And?"),)))
+        else:
+            exchange(store, conversation, number)
+    store.close()
+
+
+if __name__ == "__main__":
+    store = opened(Path(sys.argv[-1]))
+    for _ in range(2):  # what one frees, the next removes
+        purge_deleted(store, 0, media_wait_s=0)
+    store.close()

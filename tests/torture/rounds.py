@@ -1,0 +1,82 @@
+"""The rounds of a campaign, of all sorts, and the table of what they came to."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from random import Random
+from typing import NamedTuple
+
+from tests.torture.campaign import BLOWS, Campaign, EngineKind
+from tests.torture.deeds import DEEDS
+from tests.torture.scenes import SCENES, Scene
+
+BLOWS_BY_NAME = {str(blow): blow for blow in BLOWS}
+KINDS = (*BLOWS_BY_NAME, *DEEDS, *SCENES)
+"""A chat with a blow in it, commands that are killed, and what else can be done in the app."""
+
+
+class Round(NamedTuple):
+    """What a round came to."""
+
+    number: int
+    kind: str
+    wrong: list[str]
+    kills: int
+    seconds: float
+
+
+class Rounds:
+    """All of a campaign, below one folder with a short name."""
+
+    def __init__(self, folder: Path, *, seed: int, engine: EngineKind = "scripted", kept_after_s: float = 3.0) -> None:
+        keep_alive_s = 3.0 if engine == "scripted" else 60.0
+        (folder / "c").mkdir()
+        self.campaign = Campaign(
+            folder / "c", seed=seed, engine=engine, keep_alive_s=keep_alive_s, kept_after_s=kept_after_s
+        )
+        self.played: list[Round] = []
+        self._folder = folder
+        self._random = Random(seed)
+
+    @property
+    def losses(self) -> list[str]:
+        """All that was wrong, each with its round."""
+        return [f"round {one.number} ({one.kind}): {text}" for one in self.played for text in one.wrong]
+
+    def play(self, rounds: int) -> None:
+        """So many rounds; the first ones have each kind once."""
+        order = list(KINDS)
+        self._random.shuffle(order)
+        for number in range(1, rounds + 1):
+            kind = order[number - 1] if number <= len(order) else self._random.choice(KINDS)
+            started = time.monotonic()
+            wrong, kills = self._round(number, kind)
+            self.played.append(Round(number, kind, wrong, kills, time.monotonic() - started))
+            print(f"round {number} ({kind}): {'; '.join(wrong) or 'nothing lost, nothing left'}", flush=True)
+        found = len(self.campaign.losses.found)
+        self.campaign.check_processes()
+        wrong = [text for _, _, text in self.campaign.losses.found[found:]]
+        self.played.append(Round(rounds, "all ended", wrong, 0, 0.0))
+
+    def table(self) -> str:
+        """Rounds, kills, losses and time, a kind a line."""
+        lines = [f"{'kind':<14}{'rounds':>8}{'kills':>8}{'losses':>8}{'seconds':>9}"]
+        for kind in (*KINDS, ""):
+            mine = [one for one in self.played if kind in ("", one.kind)]
+            sums = (sum(one.kills for one in mine), sum(len(one.wrong) for one in mine))
+            count = sum(one.kind in KINDS for one in mine)
+            took = sum(one.seconds for one in mine)
+            lines.append(f"{kind or 'all':<14}{count:>8}{sums[0]:>8}{sums[1]:>8}{took:>9.0f}")
+        return "\n".join(lines) + f"\n{self.campaign.demanded} words demanded at the blows of the chat"
+
+    def _round(self, number: int, kind: str) -> tuple[list[str], int]:
+        """What was wrong, and how many processes were killed."""
+        if kind in DEEDS:
+            deed = DEEDS[kind](self._folder / f"d{number}", self._random)
+            return deed.play(), deed.killed
+        if kind in SCENES:
+            return Scene(self._folder / f"s{number}", self._random, number).play(kind), 1
+        found = len(self.campaign.losses.found)
+        self.campaign.round(number, BLOWS_BY_NAME[kind])
+        return [text for _, _, text in self.campaign.losses.found[found:]], int(kind not in ("none", "disk full"))

@@ -1,0 +1,528 @@
+"""Nothing that is said is lost: after every step the database holds what the screen shows."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import signal
+import sqlite3
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator
+from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
+from pathlib import Path
+
+import msgspec
+import pytest
+from textual.widgets import Static
+
+from tests.support.scripted_engine import Die, Hold, KeptAnswer, ScriptedEngine, ScriptedHost
+from tests.support.waiting import until_chat
+from tests.ui.conftest import Chat, MakeApp, StartChat, picture
+from tests.unit.store.made import opened
+from vlmtui.domain.conversation import user_turn
+from vlmtui.domain.engine import LoadSpec
+from vlmtui.domain.generation import EngineEvent, Finished, GenerateRequest, Timings, Usage
+from vlmtui.domain.prompt import ChatPrompt
+from vlmtui.domain.sampling import Sampling
+from vlmtui.engine.interface import Leftover
+from vlmtui.errors import ErrorKind, VlmtuiError
+from vlmtui.paths import Paths
+from vlmtui.registry.loader import Registry
+from vlmtui.registry.match import resolve
+from vlmtui.session import stored_conversation
+from vlmtui.store.database import Database, explained
+from vlmtui.store.records import ConversationId, GenerationRecord, StoredTurn, TurnId
+from vlmtui.store.store import Store
+from vlmtui.ui.chat.screen import ChatScreen
+from vlmtui.ui.services import Delays
+from vlmtui.ui.widgets.confirm import ConfirmScreen
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    """Another process's look at what the app keeps."""
+    found = opened(Paths.below(tmp_path).data)
+    yield found
+    found.close()
+
+
+@contextmanager
+def full_disk(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """No database in this process can write."""
+
+    class Full(sqlite3.Error):
+        sqlite_errorcode = sqlite3.SQLITE_FULL
+
+    def refused(self: Database) -> AbstractContextManager[int]:
+        raise explained(Full("disk is full"), self.path)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Database, "writing", refused)
+        yield
+
+
+def turns(store: Store) -> list[StoredTurn]:
+    """The branch that is shown of the conversation that was changed last."""
+    last = store.last()
+    return [] if last is None else store.path(last)
+
+
+def said(store: Store) -> list[str]:
+    return [turn.text for turn in turns(store)]
+
+
+@asynccontextmanager
+async def started(
+    make_app: MakeApp, host: ScriptedHost, *, model: str | None = "shapes", resume: ConversationId | None = None
+) -> AsyncIterator[Chat]:
+    """The app, as soon as its chat is shown."""
+    app = make_app(host, initial_model=model, resume=resume)
+    async with app.run_test(size=(100, 30)) as pilot:
+        await until_chat(pilot)
+        yield Chat(app, host, pilot)
+
+
+async def test_a_turn_is_stored_before_it_is_sent(
+    chatting: StartChat, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[list[str]] = []
+    generate = ScriptedEngine.generate
+
+    def looking(self: ScriptedEngine, request: GenerateRequest) -> AsyncGenerator[EngineEvent, None]:
+        if not request.only_render:
+            seen.append(said(store))
+        return generate(self, request)
+
+    monkeypatch.setattr(ScriptedEngine, "generate", looking)
+    async with chatting(["A red circle."]) as chat:
+        await chat.say("What is\nthis?")
+        assert seen == [["What is\nthis?", ""]]
+        await chat.until(lambda: turns(store)[-1].state == "complete")
+        question, answer = turns(store)
+        assert (question.text, answer.text) == ("What is\nthis?", "A red circle.")
+        assert store.conversation(question.conversation).title == "What is this?"
+        assert (question.id, answer.id) == (chat.last.user_id, chat.last.answer_id)
+        assert chat.controller.id == question.conversation
+        statistics, recipe = answer.statistics, answer.generation
+        assert statistics is not None and recipe is not None
+        assert isinstance(chat.last.answer.outcome, Finished)
+        assert statistics.usage == chat.last.answer.outcome.usage
+        assert statistics.stop == "<|im_end|>"
+        assert recipe.prompt == "user: What is\nthis?"
+        assert recipe.spec == chat.host.engine.spec
+        assert (recipe.engine, recipe.engine_version) == ("vLLM", "0.32.0")
+        request = chat.host.engine.requests[0]
+        assert request.keep and request.request_id == recipe.request_id
+        await chat.until(lambda: chat.host.engine.forgotten == [recipe.request_id])
+
+
+async def test_streamed_text_is_stored_while_it_comes_and_a_stop_as_a_stop(chatting: StartChat, store: Store) -> None:
+    never = asyncio.Event()
+    async with chatting(["One ", "two ", Hold(never)]) as chat:
+        await chat.send("Count")
+        await chat.until(lambda: said(store) == ["Count", "One two "])
+        assert turns(store)[-1].state == "running"
+        await chat.pilot.press("escape")
+        await chat.until(lambda: turns(store)[-1].state == "stopped")
+        assert said(store) == ["Count", "One two "]
+
+
+async def test_a_full_disk_is_told_once_and_everything_is_written_when_there_is_room(
+    chatting: StartChat, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with chatting(["One."], ["Two."], ["Three."], delays=Delays(retry_write=0.05)) as chat:
+        await chat.say("first")
+        await chat.until(lambda: turns(store)[-1].state == "complete")
+        with full_disk(monkeypatch):
+            await chat.say("second")
+            await chat.pilot.press("ctrl+r")
+            await chat.until(lambda: chat.last.answer.text == "Three." and not chat.last.is_running)
+            await chat.write("a draft")
+            assert chat.notes.count("No room is left") == 1
+            assert chat.controller.recorder.waiting
+        await chat.until(lambda: not chat.controller.recorder.waiting)
+        await chat.until(lambda: "saved again" in chat.notes)
+        assert said(store) == ["first", "One.", "second", "Three."]
+        siblings = store.siblings(turns(store)[-1].id)
+        assert [store.turn(turn).text for turn in siblings] == ["Two.", "Three."]
+        assert chat.last.answer_id == siblings[-1]
+        last = store.last()
+        assert last is not None
+        assert store.draft(last).text == "a draft"
+
+
+async def test_leaving_with_a_full_disk_is_asked_about(
+    chatting: StartChat, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with chatting(["One."]) as chat:
+        with full_disk(monkeypatch):
+            await chat.say("first")
+            await chat.pilot.press("ctrl+q")
+            await chat.until(lambda: isinstance(chat.app.screen, ConfirmScreen))
+            await chat.pilot.press("enter")
+            await chat.until(lambda: isinstance(chat.app.screen, ChatScreen))
+        await chat.pilot.press("ctrl+q")
+        await chat.until(lambda: chat.app.return_value is not None)
+    assert said(store) == ["first", "One."]
+    assert chat.app.return_value is not None
+    assert chat.app.return_value.conversation == store.last()
+
+
+async def test_drafts_are_kept_with_their_attachments_and_come_back(
+    make_app: MakeApp, store: Store, tmp_path: Path
+) -> None:
+    async with started(make_app, ScriptedHost(answers=[["One."]])) as chat:
+        await chat.paste(str(picture(tmp_path)))
+        await chat.until(lambda: len(chat.controller.staged) == 1)
+        await chat.write(" what is it")
+        await chat.until(lambda: (last := store.last()) is not None and "what is it" in store.draft(last).text)
+        conversation = store.last()
+        assert conversation is not None
+        assert turns(store) == []
+    async with started(make_app, ScriptedHost(answers=[["One."]]), resume=conversation) as chat:
+        await chat.until(lambda: chat.composer.text == "[Image #1] what is it")
+        assert chat.composer.cursor_location == chat.composer.document.end
+        await chat.pilot.press("enter")
+        await chat.until(lambda: said(store)[-1:] == ["One."])
+        assert [item.name for item in turns(store)[0].turn.attachments] == ["cat.png"]
+        assert store.last() == conversation
+        assert store.draft(conversation).text == ""
+
+
+async def test_a_draft_that_is_wiped_leaves_no_conversation(chatting: StartChat, store: Store) -> None:
+    async with chatting() as chat:
+        await chat.write("never mind")
+        await chat.until(lambda: chat.controller.id is not None)
+        assert store.last() == chat.controller.id
+        chat.composer.text = ""
+        await chat.until(lambda: chat.controller.id is None)
+        assert store.last() is None
+
+
+async def test_answers_and_messages_have_branches(chatting: StartChat, store: Store) -> None:
+    async with chatting(["One."], ["Two."], ["Three."], ["Four."]) as chat:
+        await chat.say("first")
+        await chat.pilot.press("ctrl+r")
+        await chat.until(lambda: said(store) == ["first", "Two."] and not chat.last.is_running)
+        await chat.until(lambda: "answer 2/2" in chat.screen_text())
+        await chat.pilot.press("alt+left")
+        await chat.until(lambda: chat.last.answer.text == "One.")
+        assert said(store) == ["first", "One."]
+        await chat.until(lambda: "answer 1/2" in chat.screen_text())
+        await chat.say("second")
+        await chat.until(lambda: said(store) == ["first", "One.", "second", "Three."])
+        await chat.send("/edit 1")
+        await chat.until(lambda: chat.composer.text == "first")
+        assert chat.screen.query_one("#editing", Static).display
+        await chat.pilot.press("escape")
+        await chat.until(lambda: chat.controller.editing is None)
+        assert chat.composer.text == ""
+        await chat.send("/edit 1")
+        await chat.until(lambda: chat.composer.text == "first")
+        await chat.send(" of all")
+        await chat.until(lambda: said(store) == ["first of all", "Four."] and not chat.last.is_running)
+        assert len(chat.controller.exchanges) == 1
+        await chat.until(lambda: "message 2/2" in chat.screen_text())
+        sent = chat.host.engine.requests[-1].prompt
+        assert isinstance(sent, ChatPrompt)
+        assert [turn.text for turn in sent.turns] == ["first of all"]
+        await chat.send("/branch 1")
+        await chat.until(lambda: [item.user.text for item in chat.controller.exchanges] == ["first", "second"])
+        assert said(store) == ["first", "One.", "second", "Three."]
+        await chat.until(lambda: "Three." in chat.screen_text())
+
+
+async def test_a_conversation_goes_on_where_it_was_left(
+    make_app: MakeApp, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stored_conversation, "WINDOW", 2)
+    host = ScriptedHost(answers=[[f"answer {number}"] for number in range(5)])
+    async with started(make_app, host) as chat:
+        await chat.send("/system Be brief.")
+        await chat.until(lambda: chat.controller.settings.system_prompt == "Be brief.")
+        await chat.send("/set temperature 0.7")
+        await chat.until(lambda: chat.controller.settings.sampling.temperature == 0.7)
+        for number in range(4):
+            await chat.say(f"question {number}")
+        await chat.until(lambda: turns(store)[-1].state == "complete")
+    async with started(make_app, host, resume=store.last()) as chat:
+        await chat.until(lambda: len(chat.controller.exchanges) + chat.controller.older == 4)
+        await chat.until(lambda: "answer 3" in chat.screen_text())
+        assert chat.controller.settings.system_prompt == "Be brief."
+        assert chat.controller.settings.sampling.temperature == 0.7
+        await chat.say("question 4")
+        sent = host.engine.requests[-1].prompt
+        assert isinstance(sent, ChatPrompt)
+        assert [turn.text for turn in sent.turns] == ["Be brief.", *said(store)[:-1]]
+        assert len(said(store)) == 10
+        older = await chat.controller.load_older(10)
+        assert [item.user.text for item in chat.controller.exchanges] == [f"question {n}" for n in range(5)]
+        assert all(item.answer_id is not None for item in older)
+
+
+async def test_a_new_chat_is_another_conversation_and_the_old_one_can_be_opened(
+    chatting: StartChat, store: Store
+) -> None:
+    async with chatting(["One."], ["Two."]) as chat:
+        await chat.say("first")
+        first = chat.controller.id
+        assert first is not None
+        await chat.pilot.press("ctrl+n")
+        await chat.until(lambda: chat.controller.exchanges == [])
+        await chat.say("second")
+        assert chat.controller.id != first
+        await chat.write("half")
+        chat.app.open_conversation(first)
+        await chat.until(lambda: chat.controller.id == first)
+        await chat.until(lambda: chat.composer.text == "" and "One." in chat.screen_text())
+        assert store.draft(store.last() or first).text == "half"
+
+
+SPEC = resolve(Registry.bundled(), "shapes").spec
+
+
+def interrupted(store: Store, request_id: str = "kept") -> tuple[ConversationId, TurnId]:
+    """What a process that was killed in the middle of an answer leaves behind."""
+    conversation = store.new_conversation(title="Count to three", model="shapes")
+    asked = store.add_turn(conversation, None, user_turn("Count"))
+    spec = resolve(Registry.bundled(), "shapes").spec
+    answer = store.begin_answer(asked, GenerationRecord(model=spec.model, request_id=request_id, spec=spec))
+    store.append_answer(answer, "One ", 1)
+    return conversation, answer
+
+
+def left_behind(folder: Path) -> tuple[ConversationId, TurnId]:
+    """The same, by a process that has gone."""
+    dead = opened(Paths.below(folder).data)
+    try:
+        return interrupted(dead)
+    finally:
+        dead.close()
+
+
+def holding(spec: LoadSpec, request_id: str = "kept") -> ScriptedHost:
+    """A host whose engine went on with that request."""
+    host = ScriptedHost(load=[])
+    prompt = ChatPrompt(turns=(user_turn("Count"),))
+    request = GenerateRequest(request_id=request_id, prompt=prompt, sampling=Sampling())
+    host.kept = {request_id: KeptAnswer(request, said="One two ", tokens=2, left=["three."])}
+    host.holding = spec
+    return host
+
+
+async def test_an_answer_that_went_on_is_fetched_shown_and_completed(
+    make_app: MakeApp, tmp_path: Path, store: Store
+) -> None:
+    conversation, answer = left_behind(tmp_path)
+    host = holding(SPEC)
+    async with started(make_app, host, model=None) as chat:
+        await chat.until(lambda: store.turn(answer).state == "complete")
+        assert store.turn(answer).text == "One two three."
+        assert chat.controller.id == conversation
+        assert chat.last.answer.text == "One two three."
+        assert "Finished while you were away: Count to three" in chat.notes
+        await chat.until(lambda: "One two three." in chat.screen_text())
+        await chat.until(lambda: host.engine.forgotten == ["kept"])
+        assert len(host.engines) == 1
+
+
+async def test_an_answer_of_another_model_is_completed_without_being_shown(
+    make_app: MakeApp, tmp_path: Path, store: Store
+) -> None:
+    _, answer = left_behind(tmp_path)
+    other = msgspec.structs.replace(resolve(Registry.bundled(), "shapes").spec, name="other")
+    host = holding(other)
+    host.kept, kept = {}, host.kept
+    worker = await host.open(other, client="before", keep_alive_s=None)
+    worker.kept = kept
+    async with started(make_app, host) as chat:
+        await chat.until(lambda: store.turn(answer).text == "One two three.")
+        assert store.turn(answer).state == "complete"
+        assert chat.controller.exchanges == []
+
+
+def finished(kept: KeptAnswer, text: str) -> KeptAnswer:
+    """The same answer, when it has come to its end."""
+    usage = Usage(completion_tokens=3)
+    kept.said = text
+    kept.outcome = Finished(request_id="kept", finish_reason="stop", usage=usage, timings=Timings())
+    return kept
+
+
+async def test_an_engine_that_ends_while_it_is_looked_for_has_written_the_answer_down(
+    make_app: MakeApp, tmp_path: Path, store: Store
+) -> None:
+    _, answer = left_behind(tmp_path)
+    host = holding(SPEC)
+    finished(host.kept["kept"], "One two three.")
+    host.ends_when_opened = True
+    async with started(make_app, host, model=None) as chat:
+        await chat.until(lambda: store.turn(answer).state == "complete")
+        assert store.turn(answer).text == "One two three."
+        assert chat.last.answer.text == "One two three."
+        await chat.until(lambda: "One two three." in chat.screen_text())
+        await chat.until(lambda: host.written == {})
+
+
+async def test_an_engine_that_dies_while_it_tells_the_answer_again_takes_nothing_away(
+    make_app: MakeApp, tmp_path: Path, store: Store
+) -> None:
+    _, answer = left_behind(tmp_path)
+    host = holding(SPEC)
+    host.kept["kept"].said = ""
+    host.kept["kept"].left = [Die()]
+    async with started(make_app, host, model=None) as chat:
+        await chat.until(lambda: len(host.engines) == 2 and chat.app.engine_controller.is_loaded)
+        await chat.until(lambda: store.turn(answer).state == "interrupted")
+        await chat.until(lambda: store.turn(answer).text == "One ")
+        await chat.until(lambda: bool(chat.controller.exchanges) and chat.last.answer.text == "One ")
+
+
+async def test_what_an_ended_worker_wrote_down_is_stored(make_app: MakeApp, tmp_path: Path, store: Store) -> None:
+    _, answer = left_behind(tmp_path)
+    host = ScriptedHost(load=[])
+    kept = holding(SPEC).kept["kept"]
+    host.written = {"kept": finished(kept, "One two three.").events()}
+    async with started(make_app, host) as chat:
+        await chat.until(lambda: store.turn(answer).state == "complete")
+        assert store.turn(answer).text == "One two three."
+        await chat.until(lambda: host.written == {})
+        await chat.until(lambda: "One two three." in chat.screen_text())
+
+
+async def test_a_hang_up_leaves_the_answer_to_the_engine(chatting: StartChat, store: Store) -> None:
+    never = asyncio.Event()
+    async with chatting(["One ", "two ", Hold(never)]) as chat:
+        await chat.send("Count")
+        await chat.until(lambda: chat.controller.exchanges != [] and chat.last.answer.text == "One two ")
+        await chat.write("and then")
+        os.kill(os.getpid(), signal.SIGHUP)
+        await chat.until(lambda: chat.app.return_value is not None)
+    assert chat.host.engine.cancelled == []
+    assert not chat.host.engine.was_shut_down
+    store.mark_interrupted()
+    assert said(store) == ["Count", "One two "]
+    assert turns(store)[-1].state == "interrupted"
+    last = store.last()
+    assert last is not None
+    assert store.draft(last).text == "and then"
+
+
+async def test_quitting_stops_the_answer(chatting: StartChat, store: Store) -> None:
+    never = asyncio.Event()
+    async with chatting(["One ", Hold(never)]) as chat:
+        await chat.send("Count")
+        await chat.until(lambda: chat.controller.exchanges != [] and chat.last.answer.text == "One ")
+        await chat.pilot.press("ctrl+q")
+        await chat.until(lambda: chat.app.return_value is not None)
+    assert len(chat.host.engine.cancelled) == 1
+    assert turns(store)[-1].state == "stopped"
+    assert said(store) == ["Count", "One "]
+
+
+async def test_a_damaged_database_is_told_about(chatting: StartChat, tmp_path: Path) -> None:
+    folder = Paths.below(tmp_path).data
+    made = opened(folder)
+    made.new_conversation(title="old")
+    made.close()
+    with (folder / "conversations.db").open("r+b") as file:
+        file.truncate(5000)
+    async with chatting(["One."]) as chat:
+        await chat.until(lambda: "was damaged" in chat.notes)
+        await chat.say("first")
+        found = opened(folder)
+        await chat.until(lambda: said(found) == ["first", "One."])
+        found.close()
+
+
+async def test_what_another_user_has_put_in_the_workers_place_is_told(
+    make_app: MakeApp, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And ends nothing: the model is loaded, and the chat goes on."""
+
+    async def leftovers(_: ScriptedHost) -> list[Leftover]:
+        raise VlmtuiError(ErrorKind.FOREIGN_PEER, "Another user (uid 4711) is there.")
+
+    monkeypatch.setattr(ScriptedHost, "leftovers", leftovers)
+    async with started(make_app, ScriptedHost(load=[])) as chat:
+        await chat.until(lambda: "uid 4711" in chat.notes)
+        await chat.send("/cleanup")
+        await chat.until(lambda: chat.notes.count("uid 4711") == 2)
+        assert "There is nothing to end." not in chat.notes
+
+
+async def test_leftovers_are_told_and_ended_only_when_asked(make_app: MakeApp) -> None:
+    host = ScriptedHost(load=[])
+    host.left_over = [Leftover(id="x", title="left (pid 7)")]
+    async with started(make_app, host) as chat:
+        await chat.until(lambda: "/cleanup" in chat.notes)
+        assert "left (pid 7)" in chat.notes
+        await chat.send("/cleanup")
+        await chat.until(lambda: isinstance(chat.app.screen, ConfirmScreen))
+        assert host.ended == []
+        await chat.pilot.press("enter")
+        await chat.until(lambda: len(host.ended) == 1)
+        await chat.until(lambda: "Ended:" in chat.notes)
+
+
+async def test_what_a_model_does_not_take_is_said_when_it_is_chosen(
+    make_app: MakeApp, tmp_path: Path, store: Store
+) -> None:
+    shapes = Registry.bundled()["shapes"]
+    one = msgspec.structs.replace(
+        shapes,
+        family="one",
+        models=("org/one",),
+        takes={"image": msgspec.structs.replace(shapes.takes["image"], max_items=1)},
+    )
+    host = ScriptedHost(load=[])
+    app = make_app(host, initial_model="shapes", registry=Registry({"shapes": shapes, "one": one}))
+    async with app.run_test(size=(100, 30)) as pilot:
+        await until_chat(pilot)
+        chat = Chat(app, host, pilot)
+        for name in ("a.png", "b.png"):
+            await chat.paste(str(picture(tmp_path, name)))
+        await chat.until(lambda: len(chat.controller.staged) == 2)
+        await chat.say("which")
+        app.run_action_id("models", "one")
+        await chat.until(lambda: "2 images so far; this model takes 1" in chat.notes)
+        await chat.until(lambda: isinstance(app.screen, ChatScreen))
+        await chat.send("and now")
+        await chat.until(lambda: chat.composer.text == "and now")
+        assert len(chat.controller.exchanges) == 1
+        app.run_action_id("leave_out_oldest")
+        await chat.until(lambda: "left out of prompts" in chat.screen_text())
+        await chat.say("")
+        assert store.conversation(turns(store)[0].conversation).model == "org/one"
+
+
+async def test_a_conversation_may_be_shown_before_its_screen_stands(chatting: StartChat) -> None:
+    async with chatting(["One."]) as chat:
+        await chat.say("first")
+        screen = ChatScreen(chat.app.services, chat.app.navigator, chat.app.engine_controller, chat.controller)
+        chat.app.push_screen(screen)
+        await screen.show_conversation()
+        await chat.until(lambda: "One." in chat.screen_text())
+
+
+async def test_a_draft_alone_knows_which_model_it_is_written_to(chatting: StartChat, store: Store) -> None:
+    async with chatting() as chat:
+        await chat.write("not sent yet")
+        await chat.until(lambda: store.last() is not None)
+        last = store.last()
+        assert last is not None
+        assert store.conversation(last).model == "shapes"
+
+
+async def test_a_data_folder_that_is_deleted_is_told_and_filled_again(chatting: StartChat, tmp_path: Path) -> None:
+    async with chatting(["One."]) as chat:
+        await chat.say("first")
+        await chat.until(lambda: not chat.controller.recorder.waiting)
+        shutil.rmtree(chat.app.services.paths.data)
+        await chat.write("a draft")
+        await chat.until(lambda: "is saved there again" in chat.notes)
+        store = Store.open(chat.app.services.paths.data).store
+        (only,) = store.conversations()
+        assert [turn.text for turn in store.path(only.conversation.id)] == ["first", "One."]
+        await chat.until(lambda: store.draft(only.conversation.id).text == "a draft")
+        store.close()

@@ -1,0 +1,171 @@
+"""An engine's installation: killed at each step, begun again, and what stands in its way."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.unit.engines.light import environment, has_uv, install, light_variant, make_wheels
+from vlmtui.engines.environment import find_python, one_at_a_time, require_disk_space
+from vlmtui.engines.install import add_engine, describe_interpreter, engine_name, install_engine
+from vlmtui.engines.records import Engines
+from vlmtui.errors import ErrorKind, VlmtuiError
+from vlmtui.paths import Paths
+
+pytestmark = pytest.mark.process
+
+STEPS = (
+    "install.make_environment",
+    "install.write_state",
+    "install.prepare_installer",
+    "Installer.install",
+    "install.describe_interpreter",
+    "install.write_state#1",
+    "install.EngineRecord",
+    "Engines.write",
+)
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    make_wheels(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def root_with_uv(root: Path) -> Path:
+    if not has_uv(root):
+        pytest.skip("uv is not installed here")
+    return root
+
+
+def engines_of(root: Path) -> Engines:
+    return Engines(Paths.below(root / "app"))
+
+
+def imports(interpreter: str) -> str:
+    code = "import vllm, lightpkg; print(vllm.__version__, lightpkg.__version__)"
+    return subprocess.run([interpreter, "-c", code], capture_output=True, text=True, check=True, cwd="/").stdout.strip()
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_killed_at_a_step_nothing_half_made_is_used_and_the_next_run_goes_on(root_with_uv: Path, step: str) -> None:
+    root = root_with_uv
+    name = engine_name(light_variant(root))
+    killed = install(root, killed_at=step)
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    assert engines_of(root).all() == []
+    assert engines_of(root).half_made() == [name]
+
+    again = install(root)
+    assert again.stdout.strip() == name, again.stderr
+    [record] = engines_of(root).all()
+    assert (record.version, record.variant, record.packages["lightpkg"]) == ("0.0.1", "light", "2.5")
+    assert imports(record.interpreter) == "0.0.1 2.5"
+    assert engines_of(root).half_made() == []
+
+
+def test_killed_after_the_record_it_is_whole(root_with_uv: Path) -> None:
+    install(root_with_uv, killed_at="install.delete_downloads")
+    [record] = engines_of(root_with_uv).all()
+    assert imports(record.interpreter) == "0.0.1 2.5"
+
+
+def test_a_package_that_was_begun_before_a_kill_is_made_anew(root_with_uv: Path) -> None:
+    install(root_with_uv, killed_at="install.describe_interpreter")
+    [package] = (engines_of(root_with_uv).folder).glob("*/env/lib/python*/site-packages/lightpkg/__init__.py")
+    package.unlink()
+    install(root_with_uv)
+    [record] = engines_of(root_with_uv).all()
+    assert imports(record.interpreter) == "0.0.1 2.5"
+
+
+def test_an_installed_engine_is_left_as_it_is(root_with_uv: Path) -> None:
+    install(root_with_uv)
+    [record] = engines_of(root_with_uv).all()
+    assert install(root_with_uv).stdout.strip() == record.name
+    assert engines_of(root_with_uv).all() == [record]
+
+
+def test_without_uv_plain_pip_installs_it(root: Path) -> None:
+    done = install(root, extra={"PATH": "/usr/bin:/bin"})
+    [record] = engines_of(root).all()
+    assert done.stdout.strip() == record.name, done.stderr
+    assert imports(record.interpreter) == "0.0.1 2.5"
+
+
+def test_a_package_that_is_not_the_locked_one_is_refused(root_with_uv: Path) -> None:
+    lock = root_with_uv / "light.txt"
+    lock.write_text(lock.read_text(encoding="utf-8").replace("sha256:", "sha256:0")[:-2] + "\n", encoding="utf-8")
+    done = install(root_with_uv)
+    assert "VlmtuiError" in done.stderr
+    assert engines_of(root_with_uv).all() == []
+
+
+def test_a_removed_engine_leaves_nothing(root_with_uv: Path) -> None:
+    install(root_with_uv)
+    engines = engines_of(root_with_uv)
+    engines.remove(engines.all()[0].name)
+    assert list(engines.folder.iterdir()) == []
+    with pytest.raises(VlmtuiError, match="No engine is called"):
+        engines.remove("vllm-9")
+
+
+def test_an_engine_whose_python_went_is_not_used(root_with_uv: Path) -> None:
+    install(root_with_uv)
+    engines = engines_of(root_with_uv)
+    [record] = engines.all()
+    Path(record.interpreter).unlink()
+    assert engines.all() == []
+    assert engines.half_made() == [record.name]
+
+
+def test_a_python_with_vllm_is_added_as_it_is(root_with_uv: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    install(root_with_uv)
+    engines = engines_of(root_with_uv)
+    [made] = engines.all()
+    monkeypatch.setattr("vlmtui.engines.install._LIGHT", {"lightpkg": "lightpkg"})
+    record = add_engine(engines, Path(made.interpreter), lambda progress: None)
+    assert (record.interpreter, record.variant, record.search_path) == (made.interpreter, "added", ())
+    assert record in engines.all()
+
+
+def test_a_python_without_vllm_is_not_added(tmp_path: Path) -> None:
+    with pytest.raises(VlmtuiError, match="cannot be used as a Python"):
+        add_engine(engines_of(tmp_path), tmp_path / "python", lambda progress: None)
+    assert describe_interpreter(find_python()).python
+
+
+def test_two_installations_at_once_wait_for_each_other(root_with_uv: Path) -> None:
+    folder = engines_of(root_with_uv).folder_of(engine_name(light_variant(root_with_uv)))
+    folder.mkdir(parents=True)
+    waits: list[int] = []
+    with one_at_a_time(folder, lambda: None):
+        second = subprocess.Popen(
+            ["flock", "--nonblock", "--conflict-exit-code", "9", str(folder), "true"], env=environment(root_with_uv)
+        )
+        assert second.wait(timeout=60) == 9
+    with one_at_a_time(folder, lambda: waits.append(1)):
+        assert waits == []
+
+
+def test_a_read_only_data_folder_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    blocked = tmp_path / "app"
+    blocked.write_text("a file where a folder should be")
+    with pytest.raises(VlmtuiError, match="cannot be made or used") as caught:
+        install_engine(Engines(Paths.below(blocked)), light_variant(tmp_path), lambda progress: None)
+    assert "VLMTUI_DATA_DIR" in caught.value.hint
+
+
+def test_a_full_disk_is_said_before_anything_is_made(tmp_path: Path) -> None:
+    with pytest.raises(VlmtuiError, match="GB are free") as caught:
+        require_disk_space(tmp_path / "not" / "there", 1e9, "vLLM")
+    assert caught.value.kind is ErrorKind.INSTALL_FAILED
+
+
+def test_a_python_that_is_none_is_said(tmp_path: Path) -> None:
+    with pytest.raises(VlmtuiError, match=r"vLLM needs Python 3\.11 to 3\.14"):
+        find_python(tmp_path / "python2")

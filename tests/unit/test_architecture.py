@@ -1,0 +1,229 @@
+"""How the house is built, read from its source by `tools/architecture.py`.
+
+A list here names what is allowed, with the reason. What stands in a list under "still to go" is to be mended; nothing
+may be added to it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+
+import architecture
+from architecture import House, Place
+
+ROOT = Path(__file__).resolve().parents[2]
+
+SAME_NAMES: set[str] = {
+    "die_with_parent",  # the start-up hook runs before the package can be imported
+    "explain_death",  # a backend's contract has what the backend has
+    "explain_load",
+    "explain_request",
+}
+SLEEPS = {
+    "store/process_lock.py: sleep in alone": "another process holds the lock",
+    "ui/chat/attachment_sources.py: sleep in AttachmentSources._watch_inbox": "a folder, maybe over a network",
+    "worker/backends/vllm/engine.py: sleep in VllmEngine.died": "vLLM does not tell that its core has died",
+    "worker/server.py: sleep in WorkerServer._follow_log": "a file that other programs write",
+    "worker/server.py: sleep in WorkerServer._look": "what is idle or lost is found by its age",
+    "cli/output.py: sleep in LoadLine._tick": "a clock on the screen",
+    "ui/chat/assistant_turn.py: set_interval in AssistantTurn.on_mount": "a clock on the screen",
+    "ui/chat/screen.py: set_interval in ChatScreen.on_mount": "a clock on the screen",
+    "ui/compare/compare_pane.py: set_interval in AnswerPane.begin": "a clock on the screen",
+    "ui/compare/fan_out.py: set_interval in FanOutScreen.on_mount": "a clock on the screen",
+    "ui/models/loading.py: set_interval in LoadingScreen.on_mount": "a clock on the screen",
+    "ui/models/stage_list.py: set_interval in StageList.on_mount": "a clock on the screen",
+}
+"""Where the source sleeps or looks again and again, and why it has to."""
+BROAD_EXCEPTS = {
+    "cli/main.py: except Exception in main": "the edge of the command line",
+    "worker/engine_thread.py: except Exception in EngineThread.start.live": "the edge of a load",
+    "worker/engine_thread.py: except Exception in EngineThread._pump": "the edge of a request",
+    "worker/server.py: except Exception in WorkerServer._serve": "the edge of the worker's loop",
+    "worker/backends/vllm/engine.py: except Exception in VllmEngine.warm_up": "a failed warm-up is none",
+    "worker/site/sitecustomize.py: except Exception in run_hooks": "a hook never harms its process",
+}
+STUBS: set[str] = {
+    "LineWidget.lines_of",  # a widget's own content, as Textual's `render` is
+    "_Rule.of_image",  # the rules are a union of structs
+}
+
+
+@pytest.fixture(scope="module")
+def house() -> House:
+    return House.read(ROOT / "src")
+
+
+def short(path: str) -> str:
+    return path.removeprefix("vlmtui/")
+
+
+def without_lines(places: Iterable[Place]) -> set[str]:
+    """Findings by file and what was found: lines move."""
+    return {f"{short(place.path)}: {place.what}" for place in places}
+
+
+def test_files_and_functions_are_short(house: House) -> None:
+    assert architecture.long_files(house) == []
+    assert architecture.long_functions(house) == []
+
+
+def test_classes_are_composed_and_not_stacked(house: House) -> None:
+    assert architecture.deep_classes(house) == []
+    assert {place.what for place in architecture.stubs(house)} == STUBS
+    assert architecture.handled_twice(house) == []
+
+
+def test_a_public_name_means_one_thing(house: House) -> None:
+    found = architecture.collisions(house)
+    assert {name: places for name, places in found.items() if name not in SAME_NAMES} == {}
+    assert SAME_NAMES - found.keys() == set()
+
+
+def test_keys_stand_in_the_action_table(house: House) -> None:
+    assert architecture.bindings_outside(house) == []
+
+
+def test_only_the_session_changes_an_exchange(house: House) -> None:
+    assert architecture.exchange_changes_outside(house) == []
+
+
+def test_nothing_waits_by_looking_again_and_again(house: House) -> None:
+    waits = {place for place in architecture.sleeps(house) if not place.what.startswith("yield")}
+    assert without_lines(waits) == set(SLEEPS)
+
+
+def test_no_test_lifts_a_time_out_by_patching_it() -> None:
+    """Seconds that a test needs otherwise are arguments; their names end in `_S`."""
+    patched = architecture.patched_privates(House.read(ROOT, "tests"))
+    assert [str(place) for place in patched if place.what.endswith("_S")] == []
+
+
+def test_all_errors_are_caught_at_the_edges_only(house: House) -> None:
+    assert without_lines(architecture.broad_excepts(house)) == set(BROAD_EXCEPTS)
+
+
+def test_nothing_is_written_twice(house: House) -> None:
+    assert architecture.copies(house) == []
+
+
+def test_every_module_is_in_an_import_contract(house: House) -> None:
+    assert architecture.uncovered(house, ROOT / "pyproject.toml") == []
+
+
+def made(folder: Path, **files: str) -> House:
+    """A house of these modules."""
+    (folder / "vlmtui").mkdir()
+    for name, text in files.items():
+        (folder / "vlmtui" / f"{name}.py").write_text(text)
+    return House.read(folder)
+
+
+def test_depth_is_counted_over_files_generics_and_other_names(tmp_path: Path) -> None:
+    house = made(
+        tmp_path,
+        one="from textual.screen import Screen\nclass One(Screen[None]): ...\n",
+        two="from vlmtui.one import One as First\nclass Two(First): ...\n",
+        three="from vlmtui import two\nclass Three(two.Two[int]): ...\nclass Alone(Exception): ...\n",
+    )
+    assert [place.what for place in architecture.deep_classes(house)] == ["Three stands on 2 classes of ours"]
+
+
+def test_what_only_says_what_an_object_is_asked_for_is_not_inherited(tmp_path: Path) -> None:
+    house = made(
+        tmp_path,
+        one="from typing import Protocol\nclass One(Protocol): ...\nclass Two(One, Protocol): ...\n",
+        two="""
+from typing import Protocol
+from vlmtui.one import Two
+class Three(Two, Protocol): ...
+class Four(Two): ...
+""",
+    )
+    assert [place.what for place in architecture.deep_classes(house)] == ["Four stands on 2 classes of ours"]
+
+
+def test_contracts_are_read_with_the_packages_that_they_are_about(tmp_path: Path) -> None:
+    house = made(tmp_path, one="", two="", three="", four="")
+    (tmp_path / "vlmtui" / "ui").mkdir()
+    for name in ("one", "five"):
+        (tmp_path / "vlmtui" / "ui" / f"{name}.py").touch()
+    house = House.read(tmp_path)
+    contracts = tmp_path / "pyproject.toml"
+    contracts.write_text("""
+[[tool.importlinter.contracts]]
+type = "layers"
+layers = ["(vlmtui.one) : vlmtui.two", "vlmtui.four.inner"]
+[[tool.importlinter.contracts]]
+type = "layers"
+containers = ["vlmtui.ui"]
+layers = ["five | three"]
+[[tool.importlinter.contracts]]
+type = "forbidden"
+source_modules = ["vlmtui.three"]
+""")
+    assert architecture.uncovered(house, contracts) == ["vlmtui.three", "vlmtui.ui.one"]
+
+
+def test_changes_of_an_exchange_are_seen(tmp_path: Path) -> None:
+    house = made(
+        tmp_path,
+        one="""
+def first(exchange, other: Exchange | None, chat, answer):
+    exchange.answer, chat.last.answer_id = answer, None
+    other.earlier.append(answer)
+    chat.exchanges[-1].request = None
+    new = Exchange()
+    new.recipe = 1
+    for each in chat.exchanges:
+        each.above = None
+    answer.text = exchange.answer
+    chat.info = 1
+    exchange.earlier[0].text = ""
+""",
+    )
+    assert [place.what.split()[0] for place in architecture.exchange_changes(house)] == [
+        "chat.last.answer_id",
+        "exchange.answer",
+        "other.earlier",
+        "chat.exchanges[-1].request",
+        "new.recipe",
+        "each.above",
+    ]
+
+
+def test_waits_stubs_and_copies_are_seen(tmp_path: Path) -> None:
+    body = "    found = []\n    for a, b in things.items():\n        found += [a + b, a - b, a * b, f(a, b)]\n" * 2
+    house = made(
+        tmp_path,
+        one="import asyncio\nasync def wait():\n    await asyncio.sleep(1)\n    await asyncio.sleep(0)\n",
+        two='class Two:\n    def part(self):\n        """A part."""\n        raise NotImplementedError\n',
+        three=f"def copy(things):\n{body}    return found\n",
+        four=f'def another(stuff):\n    """Say more."""\n{body.replace("things", "stuff")}    return found\n',
+        five="def f():\n    try:\n        pass\n    except (ValueError, Exception):\n        pass\n",
+    )
+    assert [place.what for place in architecture.sleeps(house)] == ["sleep in wait", "yield in wait"]
+    assert [place.what for place in architecture.stubs(house)] == ["Two.part"]
+    assert [[place.what for place in group] for group in architecture.copies(house)] == [["another", "copy"]]
+    assert [place.what for place in architecture.broad_excepts(house)] == ["except ValueError, Exception in f"]
+
+
+def test_what_tests_patch_is_seen(tmp_path: Path) -> None:
+    house = made(
+        tmp_path,
+        one="""
+from vlmtui import two
+def test(monkeypatch):
+    monkeypatch.setattr(two, "SOON_S", 1)
+    monkeypatch.setattr("vlmtui.two._LATE_S", 1)
+    monkeypatch.setattr(two, "ask", None)
+    two._held = 1
+""",
+    )
+    assert [place.what for place in architecture.patched_privates(house)] == [
+        "two.SOON_S",
+        "vlmtui.two._LATE_S",
+        "two._held",
+    ]

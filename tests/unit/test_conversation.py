@@ -1,0 +1,384 @@
+"""The conversation alone changes its exchanges, tells of it, and sends what the stored tree holds."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import FrozenInstanceError
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from tests.support.scripted_engine import Die, Hold, ScriptedEngine, Step
+from tests.unit.store.made import opened
+from vlmtui.domain.attachment import Attachment
+from vlmtui.domain.conversation import Media, Text, Turn, user_turn
+from vlmtui.domain.generation import Cancelled, Failed, Finished, Timings, Usage
+from vlmtui.domain.prompt import ChatPrompt
+from vlmtui.domain.sampling import Sampling
+from vlmtui.errors import VlmtuiError
+from vlmtui.paths import Paths
+from vlmtui.registry.loader import Registry
+from vlmtui.registry.match import Model, resolve
+from vlmtui.session.async_store import AsyncStore
+from vlmtui.session.conversation import Conversation
+from vlmtui.session.events import AnswerEnded, AnswerReplaced, AttachmentsLeftOut, ConversationEvent, RequestSent
+from vlmtui.session.generation import Answer, make_request
+from vlmtui.session.past_prompt import report_of
+from vlmtui.session.persistence import Recorder
+from vlmtui.session.provenance import Generation
+from vlmtui.session.saving_again import past_of, write_past
+from vlmtui.session.settings import ChatSettings
+from vlmtui.store.records import StoredTurn
+
+MODEL = resolve(Registry.bundled(), "shapes")
+PICTURE = Attachment(
+    modality="image", name="a.png", path="/x", sha256="0" * 64, width=8, height=8, size_bytes=1, format="PNG"
+)
+
+
+@asynccontextmanager
+async def having(folder: Path) -> AsyncIterator[Conversation]:
+    store = AsyncStore(Paths.below(folder))
+    recorder = Recorder(store, on_trouble=lambda error: None)
+    yield Conversation(ChatSettings(), recorder)
+    await recorder.close(2.0)
+    await store.close()
+
+
+async def engine_of(*answers: list[Step]) -> ScriptedEngine:
+    engine = ScriptedEngine(MODEL.spec, answers=answers, load=[])
+    async for _ in engine.load():
+        pass
+    return engine
+
+
+async def say(conversation: Conversation, text: str, answer: str) -> None:
+    conversation.draft.text = text
+    engine = await engine_of([answer])
+    await conversation.answer(engine, conversation.begin(MODEL, engine.info))
+
+
+def finished(text: str, turn: Turn, sampling: Sampling | None = None, model: Model = MODEL) -> Generation:
+    """An answer that somebody else took in."""
+    request = make_request(model.family, [turn], sampling or Sampling())
+    answer = Answer(request.request_id, [text], tokens=1)
+    answer.outcome = Finished(
+        request_id=request.request_id, finish_reason="stop", usage=Usage(completion_tokens=1), timings=Timings()
+    )
+    return Generation(request, answer, model, sampling=sampling)
+
+
+def told(conversation: Conversation) -> list[ConversationEvent]:
+    events: list[ConversationEvent] = []
+    conversation.subscribe(events.append)
+    return events
+
+
+async def stored(conversation: Conversation) -> list[StoredTurn]:
+    """The branch that is shown, as the store has it."""
+    assert conversation.id is not None
+    id = conversation.id
+    await conversation.recorder.settle(2.0)
+    return await conversation.recorder.store.run(lambda store: store.path(id))
+
+
+async def test_nobody_assigns_a_field_of_an_exchange(tmp_path: Path) -> None:
+    async with having(tmp_path) as conversation:
+        await say(conversation, "Hi", "Hello")
+        assert conversation.last is not None
+        for name in ("answer", "user", "request", "above", "record", "answer_id"):
+            with pytest.raises(FrozenInstanceError):
+                setattr(conversation.last, name, None)
+        conversation.exchanges.clear()
+        assert len(conversation.exchanges) == 1, "a copy is given away, never its own list"
+
+
+async def test_it_tells_when_a_request_goes_out_and_when_its_answer_is_over(tmp_path: Path) -> None:
+    async with having(tmp_path) as conversation:
+        hold = asyncio.Event()
+        engine = await engine_of(["half ", Hold(hold), "whole"])
+        events = told(conversation)
+        conversation.draft.text = "Hi"
+        exchange = conversation.begin(MODEL, engine.info)
+        assert events == []
+        answering = asyncio.ensure_future(conversation.answer(engine, exchange))
+        await conversation.answers.wait_until_sent(exchange)
+        assert exchange.user_id is not None and exchange.answer_id is not None, "it is stored before it is sent"
+        over = asyncio.ensure_future(conversation.answers.wait_until_over(exchange))
+        await asyncio.sleep(0)
+        assert events == [RequestSent(exchange)] and not over.done()
+        hold.set()
+        await over
+        await answering
+        assert events == [RequestSent(exchange), AnswerEnded(exchange)]
+        assert exchange.answer.text == "half whole" and not exchange.is_running
+        await conversation.answers.wait_until_sent(exchange)
+        await conversation.answers.wait_until_over(exchange)
+
+
+async def test_who_unsubscribes_is_told_no_more(tmp_path: Path) -> None:
+    async with having(tmp_path) as conversation:
+        events: list[ConversationEvent] = []
+        unsubscribe = conversation.subscribe(events.append)
+        both = told(conversation)
+        unsubscribe()
+        unsubscribe()
+        await say(conversation, "Hi", "Hello")
+        assert events == [] and len(both) == 2
+
+
+async def test_an_answer_that_is_stopped_before_it_is_sent_never_goes_out(tmp_path: Path) -> None:
+    async with having(tmp_path) as conversation:
+        engine = await engine_of(["never"])
+        conversation.draft.text = "Hi"
+        exchange = conversation.begin(MODEL, engine.info)
+        await conversation.cancel(engine)
+        await conversation.answer(engine, exchange)
+        assert isinstance(exchange.answer.outcome, Cancelled)
+        assert engine.requests == []
+        assert [turn.state for turn in await stored(conversation)] == ["complete", "stopped"]
+
+
+async def test_a_caller_that_is_cancelled_does_not_stop_the_answer(tmp_path: Path) -> None:
+    async with having(tmp_path) as conversation:
+        hold = asyncio.Event()
+        engine = await engine_of(["half ", Hold(hold), "whole"])
+        conversation.draft.text = "Hi"
+        exchange = conversation.begin(MODEL, engine.info)
+        answering = asyncio.ensure_future(conversation.answer(engine, exchange))
+        await asyncio.sleep(0)
+        answering.cancel()
+        await conversation.answers.wait_until_sent(exchange)
+        hold.set()
+        await conversation.answers.wait_until_over(exchange)
+        assert isinstance(exchange.answer.outcome, Finished) and exchange.answer.text == "half whole"
+
+
+async def test_every_exchange_has_an_outcome_whatever_dies(tmp_path: Path) -> None:
+    async with having(tmp_path) as conversation:
+        engine = await engine_of(["half ", Die("gone")])
+        conversation.draft.text = "Hi"
+        exchange = conversation.begin(MODEL, engine.info)
+        await conversation.answer(engine, exchange)
+        assert isinstance(exchange.answer.outcome, Failed)
+        assert [turn.text for turn in await stored(conversation)] == ["Hi", "half "]
+
+
+async def test_a_seed_and_log_probabilities_are_of_one_request_and_not_of_the_settings(tmp_path: Path) -> None:
+    async with having(tmp_path) as conversation:
+        conversation.settings = ChatSettings("Be brief.", Sampling(temperature=0.7))
+        engine = await engine_of(["Hello"])
+        conversation.draft.text = "Hi"
+        exchange = conversation.begin(MODEL, engine.info, seed=5, logprobs=3)
+        assert exchange.request is not None and exchange.record is not None
+        assert (exchange.request.sampling.seed, exchange.request.logprobs) == (5, 3)
+        assert conversation.settings.sampling == Sampling(temperature=0.7)
+        assert (exchange.record.sampling, exchange.record.seed) == (Sampling(temperature=0.7), 5)
+        await conversation.answer(engine, exchange)
+
+
+async def test_a_draft_that_a_family_cannot_take_stays_as_it_is(tmp_path: Path) -> None:
+    deaf = msgspec.structs.replace(MODEL.family, takes={"image": MODEL.family.takes["image"]})
+    video = msgspec.structs.replace(PICTURE, modality="video")
+    async with having(tmp_path) as conversation:
+        conversation.draft.put("[Video #1] what?", {1: video})
+        with pytest.raises(VlmtuiError):
+            conversation.begin(msgspec.structs.replace(MODEL, family=deaf))
+        assert conversation.draft.text == "[Video #1] what?" and conversation.exchanges == []
+
+
+async def test_an_adopted_answer_stands_beside_the_earlier_ones(tmp_path: Path) -> None:
+    async with having(tmp_path) as conversation:
+        await say(conversation, "Hi", "Hello")
+        exchange = conversation.last
+        assert exchange is not None
+        events = told(conversation)
+        made = finished("Hallo", exchange.user, Sampling(temperature=1.0))
+        await conversation.adopt(exchange, made)
+        assert events == [AnswerReplaced(exchange)]
+        assert (exchange.answer, exchange.request) == (made.answer, made.request)
+        assert exchange.answer_siblings.count == 2
+        assert [turn.text for turn in await stored(conversation)] == ["Hi", "Hallo"]
+        assert exchange.record is not None and exchange.record.sampling.temperature == 1.0
+        assert await conversation.step(-1)
+        assert conversation.last is not None and conversation.last.answer.text == "Hello"
+        with pytest.raises(VlmtuiError, match="last message"):
+            await conversation.adopt(exchange, finished("x", exchange.user))
+
+
+async def test_another_answer_is_asked_for_beside_the_first(tmp_path: Path) -> None:
+    async with having(tmp_path) as conversation:
+        with pytest.raises(VlmtuiError, match="no finished answer"):
+            conversation.answer_again(MODEL)
+        await say(conversation, "Hi", "Hello")
+        engine = await engine_of(["Hallo"])
+        exchange = conversation.answer_again(MODEL, engine.info)
+        with pytest.raises(VlmtuiError, match="no finished answer"):
+            conversation.answer_again(MODEL)
+        await conversation.answer(engine, exchange)
+        assert [turn.text for turn in await stored(conversation)] == ["Hi", "Hallo"]
+        assert exchange.answer_siblings.count == 2
+
+
+async def test_another_wording_is_a_branch_beside_and_a_draft_is_taken(tmp_path: Path) -> None:
+    async with having(tmp_path) as conversation:
+        await say(conversation, "Hi", "Hello")
+        await say(conversation, "How?", "Well")
+        first, second = conversation.exchanges
+        other = user_turn("How so?")
+        forked = await conversation.fork(other, finished("So", other), instead_of=second)
+        assert (forked.above, conversation.exchanges) == (first, [first, forked])
+        assert [turn.text for turn in await stored(conversation)] == ["Hi", "Hello", "How so?", "So"]
+        assert forked.user_siblings.count == 2
+        with pytest.raises(VlmtuiError, match="last message"):
+            await conversation.fork(other, finished("x", other), instead_of=second)
+        conversation.draft.text = "And?"
+        conversation.draft_changed()
+        turn = Turn("user", conversation.draft.parts)
+        added = await conversation.fork(turn, finished("Then", turn))
+        assert added.above is forked and conversation.draft.text == ""
+        assert [turn.text for turn in await stored(conversation)][-2:] == ["And?", "Then"]
+        id = conversation.id
+        assert id is not None
+        assert (await conversation.recorder.store.run(lambda store: store.draft(id))).text == ""
+
+
+async def test_a_message_is_edited_into_a_branch_of_its_own(tmp_path: Path) -> None:
+    async with having(tmp_path) as conversation:
+        for text in ("one", "two", "three"):
+            await say(conversation, text, text.upper())
+        edited = conversation.begin_edit(2)
+        assert (conversation.editing, conversation.draft.text, conversation.number_of(edited)) == (edited, "two", 2)
+        assert [turn.text for turn in conversation.turns_until()] == ["one", "ONE", "two"]
+        await say(conversation, "zwei", "ZWEI")
+        assert [turn.text for turn in await stored(conversation)] == ["one", "ONE", "zwei", "ZWEI"]
+        assert conversation.editing is None
+        await conversation.show_branch(1)
+        assert [item.user.text for item in conversation.exchanges] == ["one", "two", "three"]
+
+
+async def test_what_is_left_out_is_left_out_everywhere_until_it_is_taken_in_again(tmp_path: Path) -> None:
+    async with having(tmp_path) as conversation:
+        conversation.draft.put("[Image #1] this", {1: PICTURE})
+        engine = await engine_of(["that"])
+        await conversation.answer(engine, conversation.begin(MODEL, engine.info))
+        assert next(turn.attachments for turn in conversation.turns_until()) == (PICTURE,)
+        events: list[object] = []
+        conversation.subscribe(events.append)
+        exchange = conversation.leave_out_oldest()
+        assert exchange is not None and exchange is conversation.last
+        assert events == [AttachmentsLeftOut(exchange)]
+        assert next(turn.attachments for turn in conversation.turns_until()) == ()
+        assert (conversation.attachments_sent, conversation.attachments_by_number()) == (0, {})
+        assert conversation.leave_out_oldest() is None
+        report = await report_of(conversation, exchange, None)
+        assert report.attachments == (PICTURE,), "its own prompt had it"
+        identity = conversation.id
+        assert identity is not None
+        conversation.clear()
+        await conversation.open(identity)
+        assert conversation.attachments_sent == 0
+        assert [turn.attachments for turn in conversation.turns_until()][:1] == [()]
+        assert conversation.take_in_again() is conversation.last
+        assert conversation.attachments_by_number() == {1: PICTURE}
+        conversation.clear()
+        await conversation.open(identity)
+        assert conversation.attachments_sent == 1
+        assert conversation.take_in_again() is None
+
+
+async def test_what_is_left_out_before_it_is_stored_is_stored_so(tmp_path: Path) -> None:
+    async with having(tmp_path) as conversation:
+        conversation.draft.put("[Image #1] this", {1: PICTURE})
+        engine = await engine_of(["that"])
+        exchange = conversation.begin(MODEL, engine.info)
+        assert exchange.user_id is None
+        assert conversation.leave_out_oldest() is exchange
+        await conversation.answer(engine, exchange)
+        assert [turn.left_out for turn in await stored(conversation)] == [True, False]
+
+
+async def test_what_is_left_out_stays_so_where_a_lost_conversation_is_written_again(tmp_path: Path) -> None:
+    async with having(tmp_path) as conversation:
+        conversation.draft.put("[Image #1] this", {1: PICTURE})
+        engine = await engine_of(["that"])
+        await conversation.answer(engine, conversation.begin(MODEL, engine.info))
+        conversation.leave_out_oldest()
+        past = past_of(conversation.exchanges, "m")
+        saved = await conversation.recorder.store.run(lambda store: write_past(store, past, "m"))
+        turns = await conversation.recorder.store.run(lambda store: store.path(saved.conversation))
+        assert [turn.left_out for turn in turns] == [True, False]
+
+
+async def test_an_earlier_prompt_is_told_as_it_was(tmp_path: Path) -> None:
+    """One picture is left out after the first answer, the other after the second."""
+    other = msgspec.structs.replace(PICTURE, sha256="b" * 64, name="other.png")
+    async with having(tmp_path) as conversation:
+        engine = await engine_of(["one"], ["two"], ["three"])
+        for number, picture in enumerate((PICTURE, other, None), 1):
+            attached = {1: picture} if picture is not None else {}
+            conversation.draft.put(f"[Image #1] {number}" if attached else f"{number}", attached)
+            await conversation.answer(engine, conversation.begin(MODEL, engine.info))
+            conversation.leave_out_oldest()
+        assert conversation.id is not None
+        await conversation.open(conversation.id)
+        reports = [await report_of(conversation, exchange, None) for exchange in conversation.exchanges]
+        assert [report.attachments for report in reports] == [(PICTURE,), (other,), ()]
+
+
+@pytest.mark.parametrize("chance", range(12))
+async def test_what_is_sent_is_always_the_branch_that_the_store_shows(tmp_path: Path, chance: int) -> None:
+    """However one asks, edits, adopts, forks and walks: the turns of a request are those of the stored tree."""
+    dice = random.Random(chance)
+    async with having(tmp_path) as conversation:
+        conversation.settings = ChatSettings(dice.choice(["", "Be brief."]), Sampling())
+        for step in range(25):
+            last, act = conversation.last, dice.randrange(8)
+            if last is None or act <= 1:
+                await say(conversation, f"say {step}", dice.choice([f"answer {step}", ""]))
+            elif act == 2:
+                engine = await engine_of([f"again {step}"])
+                await conversation.answer(engine, conversation.answer_again(MODEL, engine.info))
+            elif act == 3:
+                conversation.begin_edit(dice.randint(1, len(conversation.all_exchanges())))
+                await say(conversation, f"edited {step}", f"answer {step}")
+            elif act == 4:
+                await conversation.adopt(last, finished(f"adopted {step}", last.user))
+            elif act == 5:
+                turn = Turn(
+                    "user", (Text(f"wording {step}"), *(part for part in last.user.parts if isinstance(part, Media)))
+                )
+                await conversation.fork(turn, finished(f"forked {step}", turn), instead_of=last)
+            elif act == 6:
+                await conversation.step(dice.choice([-1, 1]))
+            else:
+                assert conversation.id is not None
+                settings = conversation.settings
+                await conversation.recorder.settle(2.0)
+                await conversation.open(conversation.id)
+                conversation.settings = settings
+            await check(conversation)
+        store = opened(Paths.below(tmp_path).data)
+        store.close()
+
+
+async def check(conversation: Conversation) -> None:
+    path = await stored(conversation)
+    exchanges = conversation.all_exchanges()
+    assert [one.user.text for one in exchanges] == [turn.text for turn in path if turn.role == "user"]
+    assert [one.answer.text for one in exchanges] == [turn.text for turn in path if turn.role == "assistant"]
+    system = conversation.settings.system_prompt
+    head = [system] if system else []
+    for at, exchange in enumerate(exchanges):
+        said = [text for one in exchanges[:at] if one.answer.text for text in (one.user.text, one.answer.text)]
+        assert [turn.text for turn in conversation.turns_until(exchange)] == [*head, *said, exchange.user.text]
+    conversation.draft.text = "next"
+    prompt = conversation.preview(MODEL.family)
+    conversation.draft.clear()
+    assert isinstance(prompt, ChatPrompt)
+    said = [text for one in exchanges if one.answer.text for text in (one.user.text, one.answer.text)]
+    assert [turn.text for turn in prompt.turns] == [*head, *said, "next"]

@@ -1,0 +1,164 @@
+"""Plans, lanes and the choice, without a screen."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from tests.support.scripted_engine import DEFAULT_SPEC, Die, Hold, ScriptedEngine, Step
+from vlmtui.domain.attachment import Attachment
+from vlmtui.domain.conversation import Media, Text, Turn, assistant_turn, user_turn
+from vlmtui.domain.generation import Cancelled, Failed
+from vlmtui.domain.prompt import ChatPrompt
+from vlmtui.domain.sampling import Sampling
+from vlmtui.errors import VlmtuiError
+from vlmtui.registry.loader import Registry
+from vlmtui.session.fan_out import FanOut
+from vlmtui.session.lane_plan import Plan, parse_plan, plan_of, read_values, variants, why_identical, with_text
+
+SHAPES = Registry.bundled()["shapes"]
+PICTURE = Attachment(
+    modality="image", name="a.png", path="/x", sha256="0" * 64, width=8, height=8, size_bytes=1, format="PNG"
+)
+
+
+async def engine_of(*answers: list[Step]) -> ScriptedEngine:
+    engine = ScriptedEngine(DEFAULT_SPEC, answers=answers)
+    async for _ in engine.load():
+        pass
+    return engine
+
+
+def lanes(plan: Plan, engine: ScriptedEngine, *turns: Turn) -> FanOut:
+    return FanOut(plan, SHAPES, turns or [user_turn("Hi")], Sampling(), engine)
+
+
+@pytest.mark.parametrize(
+    ("text", "plan"),
+    [
+        ("seed=1,2,3", Plan("seed", (1, 2, 3))),
+        ("temperature=0,0.5 seed=7", Plan("temperature", (0.0, 0.5), {"seed": 7})),
+        ("top-p=0.5,1", Plan("top_p", (0.5, 1.0))),
+        ("  max_tokens = 1 , 2 ", Plan("max_tokens", (1, 2))),
+    ],
+)
+def test_plans_that_are_typed(text: str, plan: Plan) -> None:
+    assert parse_plan(text) == plan
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "not a list"),
+        ("seed", "not a list"),
+        ("seed=1,2 and more", "not a list"),
+        ("seed=1", "several values"),
+        ("seed=1,2 temperature=0,1", "several values"),
+        ("seed=1,2 seed=3", "twice"),
+        ("seed=1,1.5", "whole number"),
+        ("seed=1,,2", "whole number"),
+        ("colour=1,2", "cannot be fanned out over"),
+        ("temperature=0,2.5", "between 0 and 2"),
+        ("temperature=nan,1", "between 0 and 2"),
+        ("seed=1,2 temperature=99", "between 0 and 2"),
+        ("seed=1,1", "different"),
+        ("seed=1,2,3,4,5,6,7,8,9", "two to 8"),
+    ],
+)
+def test_plans_that_are_none(text: str, said: str) -> None:
+    with pytest.raises(VlmtuiError, match=said):
+        parse_plan(text)
+
+
+def test_prompts_are_one_a_line() -> None:
+    assert read_values("prompt", " Hello \n\nGood morning, all\n") == ("Hello", "Good morning, all")
+    assert read_values("seed", "1, 2  3,4") == (1, 2, 3, 4)
+
+
+def test_another_wording_keeps_the_pictures_where_they_are() -> None:
+    composed = Turn("user", (Text("In "), Media(PICTURE), Text(" what?")))
+    assert with_text(composed, "Which?").parts == (Media(PICTURE), Text("Which?"))
+    after = Turn("user", (Text("What?"), Media(PICTURE)))
+    assert with_text(after, "Which?").parts == (Text("Which?"), Media(PICTURE))
+
+
+def test_what_is_fixed_holds_for_all_and_seeds_need_a_temperature() -> None:
+    plan = plan_of("seed", (1, 2), {"temperature": 0.7})
+    found = variants(plan, user_turn("Hi"), Sampling())
+    assert [(one.label, one.sampling.seed, one.sampling.temperature) for one in found] == [
+        ("seed 1", 1, 0.7), ("seed 2", 2, 0.7),
+    ]  # fmt: skip
+    assert not why_identical(plan, Sampling())
+    assert "all be the same" in why_identical(plan_of("seed", (1, 2)), Sampling())
+
+
+async def test_all_are_asked_at_the_same_time_with_all_that_was_said_before() -> None:
+    hold = asyncio.Event()
+    answers: list[list[Step]] = [[f"{number} ", Hold(hold), "end"] for number in range(8)]
+    engine = await engine_of(*answers)
+    before = [user_turn("A", [PICTURE]), assistant_turn("B")]
+    fan = lanes(plan_of("seed", tuple(range(8))), engine, *before, user_turn("C"))
+    running = asyncio.ensure_future(fan.lanes.run())
+    while not all(lane.answer.text for lane in fan.lanes):
+        await asyncio.sleep(0)
+    assert len(engine.requests) == 8
+    assert fan.is_running
+    hold.set()
+    await running
+    assert [lane.answer.text for lane in fan.lanes] == [f"{number} end" for number in range(8)]
+    for request in engine.requests:
+        assert isinstance(request.prompt, ChatPrompt)
+        assert [turn.text for turn in request.prompt.turns] == ["A", "B", "C"]
+    assert fan.attachments == (PICTURE,)
+    document = fan.document()
+    assert [side.sampling["seed"] for side in document.sides] == list(range(8))
+    assert document.attachments[0].sha256 == PICTURE.sha256
+
+
+async def test_stopping_keeps_what_has_come_and_a_dead_engine_ends_them_all() -> None:
+    hold = asyncio.Event()
+    engine = await engine_of(["half ", Hold(hold)], ["whole"], ["so ", Hold(hold)])
+    fan = lanes(plan_of("seed", (1, 2, 3)), engine)
+    running = asyncio.ensure_future(fan.lanes.run())
+    while fan.lanes[1].is_running or not fan.lanes[2].answer.text:
+        await asyncio.sleep(0)
+    await fan.lanes.stop()
+    await running
+    assert [lane.answer.text for lane in fan.lanes] == ["half ", "whole", "so "]
+    assert [type(lane.answer.outcome) is Cancelled for lane in fan.lanes] == [True, False, True]
+    assert [lane.has_failed for lane in fan.lanes] == [True, False, True]
+
+    other = await engine_of(["a ", Die()], ["b ", Hold(hold)])
+    dead = lanes(plan_of("seed", (1, 2)), other)
+    await dead.lanes.run()
+    assert all(isinstance(lane.answer.outcome, Failed) for lane in dead.lanes)
+
+
+async def test_leaving_in_the_middle_cancels_every_request() -> None:
+    engine = await engine_of(["a ", Hold(asyncio.Event())], ["b ", Hold(asyncio.Event())])
+    fan = lanes(plan_of("seed", (1, 2)), engine)
+    running = asyncio.ensure_future(fan.lanes.run())
+    while not all(lane.answer.text for lane in fan.lanes):
+        await asyncio.sleep(0)
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    assert len(engine.cancelled) == 2
+    assert not fan.is_running
+
+
+async def test_each_is_held_against_the_base() -> None:
+    engine = await engine_of(["a ", "red ", "circle"], ["a ", "blue ", "circle"], ["a ", "blue ", "circle"])
+    fan = lanes(plan_of("seed", (1, 2, 3)), engine)
+    assert fan.difference(1) is None, "nothing has ended"
+    await fan.lanes.run()
+    assert fan.difference(0) is None
+    difference = fan.difference(1)
+    assert difference is not None
+    assert (difference.identical, difference.first_divergence) == (False, 1)
+    fan.base = 1
+    same = fan.difference(2)
+    assert same is not None
+    assert same.identical
+    assert [side.label for side in fan.document().sides] == ["seed 2", "seed 1", "seed 3"]

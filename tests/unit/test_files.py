@@ -1,0 +1,277 @@
+"""Writing: whole or not at all, for the owner alone, never through a link; nothing is left behind by a failure."""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+import stat
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from vlmtui import files
+from vlmtui.errors import ErrorKind, VlmtuiError
+from vlmtui.files import (
+    free_path,
+    new_file,
+    open_to_append,
+    write_atomically,
+    write_new,
+    write_numbered,
+    write_output,
+    write_private,
+)
+
+Write = Callable[[Path, bytes], object]
+WRITERS: dict[str, Write] = {
+    "atomically": write_atomically,
+    "durably": lambda target, data: write_atomically(target, data, durable=True),
+    "private": write_private,
+    "new": write_new,
+    "numbered": lambda target, data: write_numbered(target.parent, target.name, data),
+    "output": write_output,
+}
+REPLACING = ("atomically", "durably", "private", "output")
+
+
+@pytest.fixture(params=["without a name", "under a temporary name"], autouse=True)
+def unfinished(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """How a file lies that is not finished: not every system and disk knows files without a name."""
+    if request.param == "under a temporary name":
+        monkeypatch.setattr(files, "_without_a_name", lambda _: None)
+
+
+@pytest.fixture(params=WRITERS)
+def write(request: pytest.FixtureRequest) -> Write:
+    return WRITERS[request.param]
+
+
+def mode(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_a_file_is_whole_and_its_owners_alone(write: Write, tmp_path: Path) -> None:
+    before = os.umask(0)
+    try:
+        write(tmp_path / "a.txt", b"one")
+    finally:
+        os.umask(before)
+    assert (tmp_path / "a.txt").read_bytes() == b"one"
+    assert mode(tmp_path / "a.txt") == 0o600
+    assert names(tmp_path) == ["a.txt"]
+
+
+@pytest.mark.parametrize("name", REPLACING)
+def test_what_was_there_is_replaced(name: str, tmp_path: Path) -> None:
+    target = tmp_path / "a.txt"
+    target.write_text("a longer text")
+    target.chmod(0o644)
+    with target.open("rb") as reader:
+        WRITERS[name](target, b"two")
+        assert reader.read() == b"a longer text", "who reads it sees the old file or the new one"
+    assert target.read_bytes() == b"two"
+    assert mode(target) == 0o600
+    assert names(tmp_path) == ["a.txt"]
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EIO])
+@pytest.mark.parametrize("call", ["replace", "link", "write", "fsync"])
+def test_a_failure_leaves_what_was_there_and_nothing_else(
+    write: Write, call: str, code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "a.txt").write_text("old")
+
+    def failing(*_: object, **__: object) -> None:
+        raise OSError(code, os.strerror(code))
+
+    class Full:
+        """A file on a disk without room."""
+
+        def __init__(self, file: object) -> None:
+            self.file = file
+
+        def __enter__(self) -> Full:
+            return self
+
+        def __exit__(self, *_: object) -> None:
+            self.close()
+
+        def write(self, _: bytes) -> None:
+            failing()
+
+        def close(self) -> None:
+            self.file.close()  # type: ignore[attr-defined]
+
+    match call:
+        case "replace":
+            monkeypatch.setattr(Path, "replace", failing)
+            monkeypatch.setattr(Path, "hardlink_to", failing)
+        case "link":
+            monkeypatch.setattr(os, "open", failing)
+            monkeypatch.setattr(os, "link", failing)
+            monkeypatch.setattr(Path, "hardlink_to", failing)
+        case "fsync":
+            monkeypatch.setattr(os, "fsync", failing)
+        case _:
+            fdopen = os.fdopen
+            monkeypatch.setattr(os, "fdopen", lambda *args: Full(fdopen(*args)))
+    try:
+        write(tmp_path / "a.txt", b"new")
+    except VlmtuiError as error:
+        assert error.kind is (ErrorKind.DISK_FULL if "disk is full" in error.message else ErrorKind.BAD_INPUT)
+        assert "a.txt" in error.message
+        assert code != errno.ENOSPC or "disk is full" in error.message or "already" in error.message
+        monkeypatch.undo()
+        assert names(tmp_path) == ["a.txt"]
+        assert (tmp_path / "a.txt").read_text() == "old"
+    else:  # it did without the call that fails
+        monkeypatch.undo()
+        assert not [name for name in names(tmp_path) if name.startswith(files.TEMPORARY_PREFIX)]
+
+
+def test_interrupted_writing_leaves_nothing(tmp_path: Path) -> None:
+    with pytest.raises(KeyboardInterrupt), new_file(tmp_path, "a.txt") as new:
+        new.file.write(b"half")
+        raise KeyboardInterrupt
+    assert names(tmp_path) == []
+
+
+def test_a_planted_link_is_never_written_through(tmp_path: Path) -> None:
+    """Neither under the file's name nor under that of the unfinished one, which nobody can guess."""
+    other = tmp_path / "other"
+    other.write_text("somebody else's")
+    for name, write in WRITERS.items():
+        if name == "output":
+            continue
+        folder = tmp_path / name
+        folder.mkdir()
+        (folder / "a.txt").symlink_to(other)
+        with suppress(VlmtuiError):
+            write(folder / "a.txt", b"mine")
+        assert other.read_text() == "somebody else's"
+    with pytest.raises(OSError, match="symbolic links"):
+        open_to_append(tmp_path / "private" / ".." / "atomically" / ".." / "new" / "a.txt")
+
+
+def test_private_folders_are_made_and_closed_to_others(tmp_path: Path) -> None:
+    write_private(tmp_path / "state" / "raw" / "a.json", b"{}")
+    assert mode(tmp_path / "state" / "raw") == 0o700
+    (tmp_path / "link").symlink_to(tmp_path / "state")
+    with pytest.raises(VlmtuiError, match="not a folder of yours"):
+        write_private(tmp_path / "link" / "b.json", b"{}")
+
+
+def test_a_new_file_replaces_none(tmp_path: Path) -> None:
+    write_new(tmp_path / "a.txt", b"one")
+    with pytest.raises(VlmtuiError, match="is there already"):
+        write_new(tmp_path / "a.txt", b"two")
+    assert (tmp_path / "a.txt").read_bytes() == b"one"
+    assert names(tmp_path) == ["a.txt"]
+
+
+def test_numbered_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert write_numbered(tmp_path, "a.txt", b"one") == tmp_path / "a.txt"
+    assert write_numbered(tmp_path, "a.txt", b"two") == tmp_path / "a-2.txt"
+    assert free_path(tmp_path, "a.txt") == tmp_path / "a-3.txt"
+
+    def no_links(path: Path, target: Path) -> None:
+        raise FileExistsError if path.exists() else PermissionError
+
+    monkeypatch.setattr(Path, "hardlink_to", no_links)
+    assert write_numbered(tmp_path, "a.txt", b"three") == tmp_path / "a-3.txt"
+    assert [path.read_bytes() for path in sorted(tmp_path.iterdir())] == [b"two", b"three", b"one"]
+    with pytest.raises(VlmtuiError, match="could not be written"):
+        write_numbered(tmp_path / "none", "a.txt", b"")
+    monkeypatch.setattr(files, "_TRIES", 2)
+    with pytest.raises(VlmtuiError, match="are there already"):
+        write_numbered(tmp_path, "a.txt", b"")
+    assert len(list(tmp_path.iterdir())) == 3
+
+
+def test_two_that_want_the_same_name_get_two_files(tmp_path: Path) -> None:
+    barrier, paths = threading.Barrier(8), list[Path]()
+
+    def save(number: int) -> None:
+        barrier.wait()
+        paths.append(write_numbered(tmp_path, "a.txt", b"%d" % number))
+
+    threads = [threading.Thread(target=save, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(set(paths)) == 8
+    assert sorted(path.read_bytes() for path in paths) == [b"%d" % number for number in range(8)]
+
+
+def test_output_goes_where_a_shell_would_write(tmp_path: Path) -> None:
+    real, link = tmp_path / "real.md", tmp_path / "link.md"
+    real.write_text("old")
+    link.symlink_to(real.name)
+    write_output(link, b"new")
+    assert link.is_symlink() and real.read_bytes() == b"new"
+
+    dangling = tmp_path / "dangling.md"
+    dangling.symlink_to(tmp_path / "not there yet.md")
+    write_output(dangling, b"x")
+    assert dangling.is_symlink() and (tmp_path / "not there yet.md").read_bytes() == b"x"
+
+    write_output(tmp_path / "new folder" / "a.md", real)
+    assert (tmp_path / "new folder" / "a.md").read_bytes() == b"new"
+    with pytest.raises(VlmtuiError, match="is a folder"):
+        write_output(tmp_path, b"")
+
+
+def test_a_pipe_gets_the_bytes_and_stays_a_pipe(tmp_path: Path) -> None:
+    pipe, got = tmp_path / "pipe", list[bytes]()
+    os.mkfifo(pipe)
+    reader = threading.Thread(target=lambda: got.append(pipe.read_bytes()))
+    reader.start()
+    write_output(pipe, b"through")
+    reader.join(10)
+    assert got == [b"through"]
+    assert stat.S_ISFIFO(pipe.stat().st_mode)
+
+
+def test_a_device_stays_a_device(tmp_path: Path) -> None:
+    link = tmp_path / "null"
+    link.symlink_to("/dev/null")
+    for path in (Path("/dev/null"), link):
+        write_output(path, b"x")
+        assert stat.S_ISCHR(path.stat().st_mode)
+    with pytest.raises(VlmtuiError, match="disk is full"):
+        write_output(Path("/dev/full"), b"x" * 100_000)
+    assert stat.S_ISCHR(Path("/dev/full").stat().st_mode)
+
+
+def test_standard_output_by_its_name(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    write_output(Path("/dev/stdout"), b"shown")
+    assert capfd.readouterr().out == "shown"
+
+
+_KILLED = """
+import os, signal, sys
+from pathlib import Path
+from vlmtui.files import new_file
+with new_file(Path(sys.argv[1]), "a.txt") as new:
+    new.file.write(b"half")
+    new.file.flush()
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="files without a name are Linux's")
+def test_a_process_that_is_killed_while_it_writes_leaves_nothing(tmp_path: Path) -> None:
+    killed = subprocess.run([sys.executable, "-c", _KILLED, str(tmp_path)], check=False)
+    assert killed.returncode == -signal.SIGKILL
+    assert names(tmp_path) == []

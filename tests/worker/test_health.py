@@ -1,0 +1,91 @@
+"""Signs of life of an engine, on a clock that the test turns."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.worker.hosted import EchoEngine
+from tests.worker.stage import ready, request, serving
+from vlmtui.domain.engine import LoadSpec
+from vlmtui.worker import health
+from vlmtui.worker.health import EngineHealth
+from vlmtui.worker.limits import Limits
+
+
+class Patient:
+    """An engine whose signs of life the test gives."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+        self.cpu = 0.0
+        self.asked: list[Callable[[], None]] = []
+        self.answers = True
+        self.health = EngineHealth(self._ask, shortest_s=4.0, clock=lambda: self.now, cpu_seconds=lambda: self.cpu)
+
+    def _ask(self, answer: Callable[[], None]) -> None:
+        self.asked.append(answer)
+        if self.answers:
+            answer()
+
+    async def pass_time(self, seconds: int, *, share: float = 0.0, generating: bool = True) -> float:
+        """Let seconds go by in which the processes use that share of a core; for how long they are silent then."""
+        heard_at = self.now
+        for _ in range(seconds):
+            self.now += 1
+            self.cpu += share
+            await self.health.look(generating=generating, heard_at=heard_at)
+        return self.health.silent_s
+
+
+@pytest.fixture
+def patient() -> Patient:
+    return Patient()
+
+
+async def test_a_long_prefill_is_no_hang(patient: Patient) -> None:
+    assert await patient.pass_time(120, share=0.5) == 0
+
+
+async def test_processes_that_stand_still_while_they_should_answer_are_one(patient: Patient) -> None:
+    assert await patient.pass_time(60, share=0.001) > 50
+    assert await patient.pass_time(3, share=0.5) == 0, "it goes on"
+
+
+async def test_an_engine_with_nothing_to_do_may_sleep(patient: Patient) -> None:
+    assert await patient.pass_time(600, generating=False) == 0
+
+
+async def test_an_event_loop_that_does_not_answer_is_one(patient: Patient) -> None:
+    patient.answers = False
+    assert await patient.pass_time(30, generating=False) >= 29
+    assert len(patient.asked) == 1
+    patient.asked[0]()
+    patient.answers = True
+    assert await patient.pass_time(1, generating=False) == 0
+
+
+async def test_the_status_tells_of_a_stuck_engine_thread(short_path: Path) -> None:
+    stuck = threading.Event()
+
+    async def load(spec: LoadSpec) -> EchoEngine:
+        return EchoEngine(lambda: stuck.wait(60))
+
+    async with serving(short_path, load, limits=Limits(shortest_silence_s=0.0)) as stage:
+        client = await ready(await stage.client())
+        events = client.generate(request("hold"))
+        await anext(events)
+        while (await client.status()).engine_silent_s <= 0:
+            pass
+        stuck.set()
+        while (await client.status()).engine_silent_s > 0:
+            pass
+        await events.aclose()
+        await client.close()
+
+
+def test_the_processor_time_of_children_is_read() -> None:
+    assert health.children_cpu_seconds() >= 0

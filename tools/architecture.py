@@ -1,0 +1,551 @@
+"""Measure how the house is built: `python tools/architecture.py [CHECKOUT ...] [--list]`.
+
+Prints a table with one column a checkout (the current one without an argument): lines and files, deep inheritance,
+names that mean two things, key bindings outside the action table, assignments to an exchange's fields from outside,
+sleeps and polls, and what no import contract covers. `--list` names every finding. `tests/unit/test_architecture.py`
+holds the limits.
+
+Only source text is read: nothing is imported, and the standard library is enough. What cannot be known from the source
+alone is guessed by rules that stand with each function.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import sys
+import tomllib
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+
+FILE_LINES_MAX = 400
+FUNCTION_LINES_MAX = 45
+COPY_NODES_MIN = 40
+"""From this many syntax nodes on, two functions with the same body are a copy and no coincidence."""
+
+EXCHANGE_FIELDS = frozenset(
+    {"user", "answer", "earlier", "is_left_out", "above", "request", "info", "recipe", "record"}
+    | {"user_id", "answer_id", "user_siblings", "answer_siblings"}
+)
+"""What an exchange is made of. Old names stay here: they cost nothing."""
+CHANGING_METHODS = frozenset({"append", "extend", "insert", "clear", "pop", "remove"})
+
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+@dataclass
+class Part:
+    """A function or method: its qualified name, and its nodes without those of the functions and classes in it."""
+
+    name: str
+    node: Function
+    nodes: list[ast.AST]
+
+
+@dataclass
+class Module:
+    """One source file. `name` is dotted, `path` is relative to the package's parent folder."""
+
+    name: str
+    path: str
+    lines: int
+    tree: ast.Module
+    is_package: bool = False
+    nodes: list[ast.AST] = field(default_factory=list)
+    functions: list[Part] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self._collect(self.tree, "", None)
+
+    @cached_property
+    def classes(self) -> list[ast.ClassDef]:
+        return [node for node in self.nodes if isinstance(node, ast.ClassDef)]
+
+    def _collect(self, parent: ast.AST, prefix: str, within: Part | None) -> None:
+        for node in ast.iter_child_nodes(parent):
+            self.nodes.append(node)
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                self.functions.append(Part(prefix + node.name, node, []))
+                self._collect(node, f"{prefix}{node.name}.", self.functions[-1])
+            elif isinstance(node, ast.ClassDef):
+                self._collect(node, f"{prefix}{node.name}.", None)
+            else:
+                if within is not None:
+                    within.nodes.append(node)
+                self._collect(node, prefix, within)
+
+
+@dataclass(frozen=True, order=True)
+class Place:
+    """A finding: where it is and what was found."""
+
+    path: str
+    line: int
+    what: str
+
+    def __str__(self) -> str:
+        return f"{self.path}:{self.line}: {self.what}"
+
+
+@dataclass
+class House:
+    """The modules of one package, and what is known about its classes."""
+
+    package: str
+    modules: list[Module]
+    classes: dict[str, ast.ClassDef] = field(default_factory=dict)
+    """By dotted name."""
+    bases: dict[str, list[str]] = field(default_factory=dict)
+    """The dotted names of a class's bases, ours and others'."""
+
+    @classmethod
+    def read(cls, source: Path, package: str = "vlmtui") -> House:
+        """Read `source/package`. Files that are data (`bundled`, the worker's start-up hooks) are read as well."""
+        modules = []
+        for path in sorted((source / package).rglob("*.py")):
+            relative = path.relative_to(source)
+            parts = relative.with_suffix("").parts
+            is_package = parts[-1] == "__init__"
+            text = path.read_text(encoding="utf-8")
+            name = ".".join(parts[:-1] if is_package else parts)
+            modules.append(Module(name, relative.as_posix(), text.count("\n"), ast.parse(text), is_package))
+        house = cls(package, modules)
+        for module in modules:
+            house._add_classes(module)
+        return house
+
+    def depth(self, name: str) -> int:
+        """How many of our classes stand in the longest line between a class and the library's."""
+        ours = [base for base in self.bases.get(name, ()) if base in self.classes and base != name]
+        return max((1 + self.depth(base) for base in ours), default=0)
+
+    def ancestors(self, name: str) -> list[str]:
+        """The class itself and those of its bases that are ours."""
+        found = [name]
+        for base in self.bases.get(name, ()):
+            if base in self.classes and base != name:
+                found += [one for one in self.ancestors(base) if one not in found]
+        return found
+
+    def _add_classes(self, module: Module) -> None:
+        known = _names(module)
+        for node in module.classes:
+            self.classes[f"{module.name}.{node.name}"] = node
+            self.bases[f"{module.name}.{node.name}"] = [
+                known.get(base.partition(".")[0], base) + ("." + base.partition(".")[2] if "." in base else "")
+                for base in map(_dotted, node.bases)
+                if base
+            ]
+
+
+def long_files(house: House, limit: int = FILE_LINES_MAX) -> list[Place]:
+    """Files with more than `limit` lines."""
+    return [Place(one.path, 1, f"{one.lines} lines") for one in house.modules if one.lines > limit]
+
+
+def long_functions(house: House, limit: int = FUNCTION_LINES_MAX) -> list[Place]:
+    """Functions with more than `limit` lines, decorators and docstring included."""
+    found = []
+    for module in house.modules:
+        for part in module.functions:
+            node = part.node
+            first = min([node.lineno, *(one.lineno for one in node.decorator_list)])
+            count = (node.end_lineno or first) - first + 1
+            if count > limit:
+                found.append(Place(module.path, node.lineno, f"{part.name} has {count} lines"))
+    return found
+
+
+def deep_classes(house: House, limit: int = 1) -> list[Place]:
+    """Classes with more than `limit` classes of ours between them and the library's.
+
+    A `Protocol` that widens another is not counted: it says what an object is asked for, and nothing inherits its code.
+    """
+    found = []
+    for name, node in house.classes.items():
+        depth = house.depth(name)
+        if depth > limit and not _is_protocol(node):
+            module = next(one for one in house.modules if one.name == name.rpartition(".")[0])
+            found.append(Place(module.path, node.lineno, f"{node.name} stands on {depth} classes of ours"))
+    return sorted(found)
+
+
+def collisions(house: House) -> dict[str, list[str]]:
+    """Public classes and functions at the top of more than one module, with the modules. `main` is what every entry
+    point is called."""
+    places: dict[str, list[str]] = defaultdict(list)
+    for module in house.modules:
+        for node in module.tree.body:
+            if isinstance(node, (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)) and not node.name.startswith(
+                "_"
+            ):
+                places[node.name].append(module.name)
+    return {name: found for name, found in sorted(places.items()) if len(set(found)) > 1 and name != "main"}
+
+
+def bindings_outside(house: House, table: str = "vlmtui.ui.actions") -> list[Place]:
+    """`Binding(…)`, and tuples in a class's BINDINGS, in any module but the action table's."""
+    found = []
+    for module in house.modules:
+        if module.name == table or module.name.startswith(table + "."):
+            continue
+        for node in module.nodes:
+            if isinstance(node, ast.Call) and _dotted(node.func).rpartition(".")[2] == "Binding":
+                found.append(Place(module.path, node.lineno, "Binding(…)"))
+            elif isinstance(node, ast.Assign | ast.AnnAssign) and "BINDINGS" in map(_dotted, _targets(node)):
+                tuples = [one for one in getattr(node.value, "elts", ()) if isinstance(one, ast.Tuple)]
+                found += [Place(module.path, one.lineno, "a binding as a tuple") for one in tuples]
+    return found
+
+
+def exchange_changes(house: House) -> list[Place]:
+    """Assignments to an exchange's fields, and lists among them that are changed, anywhere in the package.
+
+    An exchange is: a name or an attribute that ends in `exchange`; an item of something that ends in `exchanges`; a
+    name that is annotated `Exchange`, or that is assigned one of these or `Exchange(…)` in the same function; `last` of
+    a chat or a conversation. Its own methods (`self` in `class Exchange`) are not counted.
+    """
+    found = []
+    for module in house.modules:
+        for part in module.functions:
+            known = _exchange_names(part)
+            for node in part.nodes:
+                for target in _changed(node):
+                    if target.attr in EXCHANGE_FIELDS and _is_exchange(target.value, known):
+                        found.append(Place(module.path, target.lineno, f"{ast.unparse(target)} changed"))
+    return sorted(set(found))
+
+
+def exchange_changes_outside(house: House) -> list[Place]:
+    """Those of `exchange_changes` outside `session`."""
+    return [place for place in exchange_changes(house) if not place.path.startswith(f"{house.package}/session/")]
+
+
+def sleeps(house: House) -> list[Place]:
+    """Calls of `asyncio.sleep` and `time.sleep`, and timers that go on for ever (`set_interval`), with the function
+    that they are in. `sleep(0)`, which only lets others run, is told apart: "yield in …"."""
+    found = []
+    for module in house.modules:
+        for part in module.functions:
+            for node in part.nodes:
+                if not isinstance(node, ast.Call):
+                    continue
+                called = _dotted(node.func)
+                if called in ("asyncio.sleep", "time.sleep", "sleep") or called.endswith(".set_interval"):
+                    is_yield = ast.unparse(node).endswith("sleep(0)")
+                    what = "yield" if is_yield else called.rpartition(".")[2]
+                    found.append(Place(module.path, node.lineno, f"{what} in {part.name}"))
+    return sorted(found)
+
+
+def patched_privates(house: House) -> list[Place]:
+    """What tests put in the place of a private name or a constant of ours, by `setattr`: `setattr(module, "_SOON_S",
+    …)`, `setattr("vlmtui.module.SOON_S", …)`, and assignments `module.SOON_S = …`."""
+    found = []
+    for module in house.modules:
+        ours = {name for name, origin in _names(module).items() if origin.startswith("vlmtui.")}
+        for node in module.nodes:
+            patched = ""
+            if isinstance(node, ast.Call) and _dotted(node.func).endswith(".setattr"):
+                words = [one.value for one in node.args[:2] if isinstance(one, ast.Constant)]
+                owner = _dotted(node.args[0])
+                if (
+                    words
+                    and isinstance(words[0], str)
+                    and (owner.partition(".")[0] in ours or words[0].startswith("vlmtui."))
+                ):
+                    patched = f"{owner}.{words[0]}".strip(".")
+            for target in _targets(node):
+                if isinstance(target, ast.Attribute) and _dotted(target.value).partition(".")[0] in ours:
+                    patched = _dotted(target)
+            name = patched.rpartition(".")[2]
+            if name.startswith("_") or (name and name.isupper()):
+                found.append(Place(module.path, getattr(node, "lineno", 1), patched))
+    return sorted(found)
+
+
+def broad_excepts(house: House) -> list[Place]:
+    """`except Exception`, `except BaseException` and bare `except`, with the function they are in."""
+    found = []
+    for module in house.modules:
+        for part in module.functions:
+            for node in part.nodes:
+                if not isinstance(node, ast.ExceptHandler):
+                    continue
+                kinds = node.type.elts if isinstance(node.type, ast.Tuple) else [node.type]
+                caught = [_dotted(kind) if kind is not None else "everything" for kind in kinds]
+                if {"Exception", "BaseException", "everything"} & set(caught):
+                    found.append(Place(module.path, node.lineno, f"except {', '.join(caught)} in {part.name}"))
+    return sorted(found)
+
+
+def stubs(house: House) -> list[Place]:
+    """Methods that another class has to fill: they raise NotImplementedError, or are abstract in a class that is no
+    ABC, where nothing checks it."""
+    found = []
+    for module in house.modules:
+        for owner in module.classes:
+            is_abstract = _is_protocol(owner) or any(_dotted(base).rpartition(".")[2] == "ABC" for base in owner.bases)
+            for node in owner.body:
+                if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and (
+                    _raises_not_implemented(node)
+                    or (not is_abstract and any("abstractmethod" in _dotted(one) for one in node.decorator_list))
+                ):
+                    found.append(Place(module.path, node.lineno, f"{owner.name}.{node.name}"))
+    return found
+
+
+def handled_twice(house: House) -> list[Place]:
+    """Messages for which a class, with the classes of ours it stands on, has several `@on` handlers of the same
+    selector."""
+    found = []
+    for name in house.classes:
+        handlers = Counter(handler for one in house.ancestors(name) for handler in set(_handlers(house.classes[one])))
+        own = Counter(_handlers(house.classes[name]))
+        for handler, count in (handlers | own).items():
+            if count > 1:
+                module = next(one for one in house.modules if one.name == name.rpartition(".")[0])
+                found.append(Place(module.path, house.classes[name].lineno, f"{house.classes[name].name}: {handler}"))
+    return sorted(found)
+
+
+def copies(house: House) -> list[list[Place]]:
+    """Functions of several places whose bodies are the same, whatever their variables are called."""
+    alike: dict[tuple[type, ...], list[tuple[Place, list[ast.stmt]]]] = defaultdict(list)
+    for module in house.modules:
+        for part in module.functions:
+            body = part.node.body[1:] if ast.get_docstring(part.node) is not None else part.node.body
+            if len(part.nodes) >= COPY_NODES_MIN:
+                kinds = tuple(type(node) for statement in body for node in ast.walk(statement))
+                alike[kinds].append((Place(module.path, part.node.lineno, part.name), body))
+    groups: dict[str, list[Place]] = defaultdict(list)
+    for found in alike.values():
+        for place, body in found if len(found) > 1 else ():
+            groups[_shape(body)].append(place)
+    return [group for group in groups.values() if len(group) > 1]
+
+
+def uncovered(house: House, pyproject: Path) -> list[str]:
+    """Modules that no contract of layers names: those right below the package, and those right below `ui`, whose rooms
+    have a contract of their own."""
+    settings = tomllib.loads(pyproject.read_text(encoding="utf-8"))
+    contracts = settings.get("tool", {}).get("importlinter", {}).get("contracts", [])
+    named = {
+        f"{container}.{part.strip(' ()')}".strip(".")
+        for contract in contracts
+        if contract["type"] == "layers"
+        for container in contract.get("containers", [""])
+        for layer in contract["layers"]
+        for part in layer.replace("|", ":").split(":")
+    }
+    rooms = {house.package, f"{house.package}.ui"}
+    return sorted(
+        module.name
+        for module in house.modules
+        if module.name.rpartition(".")[0] in rooms
+        and not module.name.endswith("__main__")
+        and not any(one == module.name or one.startswith(module.name + ".") for one in named)
+    )
+
+
+def measure(checkout: Path) -> dict[str, list[str]]:
+    """What was found in a checkout, by the table's row, one line a finding."""
+    house = House.read(checkout / "src")
+    tests = House.read(checkout, "tests")
+    changes, sleeping, sleeping_tests = exchange_changes(house), sleeps(house), sleeps(tests)
+    rows: dict[str, Iterable[object]] = {
+        f"files longer than {FILE_LINES_MAX} lines": long_files(house),
+        f"functions longer than {FUNCTION_LINES_MAX} lines": long_functions(house),
+        "classes above depth 1 (of our own)": deep_classes(house),
+        "public names that mean several things": [
+            f"{name}: {', '.join(places)}" for name, places in collisions(house).items()
+        ],
+        "`Binding(` outside the action table": bindings_outside(house),
+        "assignments to exchange fields": changes,
+        "… files that do so": sorted({place.path for place in changes}),
+        "… outside `session/`": exchange_changes_outside(house),
+        "sleeps in src": [place for place in sleeping if place.what.startswith("sleep")],
+        "timers that repeat (`set_interval`)": [place for place in sleeping if place.what.startswith("set_interval")],
+        "sleeps in tests": [place for place in sleeping_tests if place.what.startswith("sleep")],
+        "privates and constants that tests patch": patched_privates(tests),
+        "broad excepts": broad_excepts(house),
+        "stubs that another class fills": stubs(house),
+        "messages with two handlers in one class": handled_twice(house),
+        "functions that are copies of another": [
+            " = ".join(map(str, group)) for group in copies(house) for _ in group[1:]
+        ],
+        "modules in no import contract": uncovered(house, checkout / "pyproject.toml"),
+    }
+    return {row: [str(one) for one in found] for row, found in rows.items()}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description="Measure how the house is built.")
+    parser.add_argument("checkouts", nargs="*", type=Path, default=[Path(__file__).resolve().parent.parent])
+    parser.add_argument("--list", action="store_true", help="name every finding")
+    options = parser.parse_args(arguments)
+    columns: list[dict[str, list[str]]] = []
+    sizes: list[dict[str, str]] = []
+    for checkout in options.checkouts:
+        if not (checkout / "src" / "vlmtui").is_dir():
+            print(f"{checkout} has no src/vlmtui: name a checkout of vlmtui.", file=sys.stderr)
+            return 2
+        columns.append(measure(checkout))
+        sizes.append(_sizes(checkout))
+    print(f"| what | {' | '.join(str(one) for one in options.checkouts)} |")
+    print(f"| --- |{' ---: |' * len(options.checkouts)}")
+    for row in sizes[0]:
+        print(f"| {row} | {' | '.join(size[row] for size in sizes)} |")
+    for row in columns[0]:
+        print(f"| {row} | {' | '.join(str(len(column[row])) for column in columns)} |")
+    if options.list:
+        for checkout, column in zip(options.checkouts, columns, strict=True):
+            for row, found in column.items():
+                print(f"\n## {checkout}: {row} ({len(found)})", *found, sep="\n")
+    return 0
+
+
+def _sizes(checkout: Path) -> dict[str, str]:
+    sizes: dict[str, str] = {}
+    for folder in ("src", "tests"):
+        files = [path for path in (checkout / folder).rglob("*.py") if "__pycache__" not in path.parts]
+        lines = sum(path.read_text(encoding="utf-8").count("\n") for path in files)
+        sizes |= {f"Python files in {folder}": f"{len(files):,}", f"lines in {folder}": f"{lines:,}"}
+    return sizes
+
+
+def _names(module: Module) -> dict[str, str]:
+    """What a module's names stand for: its own classes, and what it imports."""
+    package = module.name if module.is_package else module.name.rpartition(".")[0]
+    known: dict[str, str] = {}
+    for node in ast.walk(module.tree):
+        if isinstance(node, ast.ImportFrom):
+            origin = package.rsplit(".", node.level - 1)[0] if node.level else ""
+            source = ".".join(filter(None, (origin, node.module)))
+            known |= {alias.asname or alias.name: f"{source}.{alias.name}" for alias in node.names}
+        elif isinstance(node, ast.Import):
+            known |= {alias.asname: alias.name for alias in node.names if alias.asname}
+    return known | {node.name: f"{module.name}.{node.name}" for node in module.classes}
+
+
+def _dotted(node: ast.AST | None) -> str:
+    """`a.b` of a name, an attribute, a subscript (`a.b[c]`) or a call; "" of anything else."""
+    match node:
+        case ast.Name():
+            return node.id
+        case ast.Attribute():
+            inner = _dotted(node.value)
+            return f"{inner}.{node.attr}" if inner else node.attr
+        case ast.Subscript():
+            return _dotted(node.value)
+        case ast.Call():
+            return _dotted(node.func)
+        case _:
+            return ""
+
+
+def _targets(node: ast.AST) -> list[ast.expr]:
+    match node:
+        case ast.Assign():
+            found = node.targets
+        case ast.AnnAssign() | ast.AugAssign():
+            found = [node.target]
+        case _:
+            return []
+    return [one for target in found for one in (target.elts if isinstance(target, ast.Tuple) else [target])]
+
+
+def _changed(node: ast.AST) -> list[ast.Attribute]:
+    """The attributes that a node assigns, or whose list it changes."""
+    changed = [target for target in _targets(node) if isinstance(target, ast.Attribute)]
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in CHANGING_METHODS:
+        changed += [node.func.value] if isinstance(node.func.value, ast.Attribute) else []
+    return changed
+
+
+def _exchange_names(part: Part) -> set[str]:
+    arguments = [*part.node.args.posonlyargs, *part.node.args.args, *part.node.args.kwonlyargs]
+    known = {one.arg for one in arguments if _says_exchange(one.annotation)}
+    for node in part.nodes:
+        match node:
+            case ast.AnnAssign(target=ast.Name(id=name), annotation=annotation) if _says_exchange(annotation):
+                known.add(name)
+            case ast.Assign(targets=[ast.Name(id=name)], value=value) if _is_exchange(value, known):
+                known.add(name)
+            case ast.For(target=ast.Name(id=name), iter=source) if _dotted(source).endswith("exchanges"):
+                known.add(name)
+            case _:
+                pass
+    return known
+
+
+def _says_exchange(annotation: ast.expr | None) -> bool:
+    return annotation is not None and "Exchange" in {
+        part.strip() for part in ast.unparse(annotation).strip("'\"").split("|")
+    }
+
+
+def _is_exchange(node: ast.expr, known: set[str]) -> bool:
+    match node:
+        case ast.Name():
+            return node.id in known or node.id.endswith("exchange")
+        case ast.Attribute():
+            owner = _dotted(node.value).rpartition(".")[2]
+            return node.attr.endswith("exchange") or (
+                node.attr == "last" and owner in ("chat", "conversation", "controller")
+            )
+        case ast.Subscript():
+            return _dotted(node.value).endswith("exchanges")
+        case ast.Call():
+            return _dotted(node.func).rpartition(".")[2] == "Exchange"
+        case _:
+            return False
+
+
+def _is_protocol(node: ast.ClassDef) -> bool:
+    """A class is a protocol only where it names `Protocol` itself."""
+    return any(_dotted(base).rpartition(".")[2] == "Protocol" for base in node.bases)
+
+
+def _raises_not_implemented(function: Function) -> bool:
+    last = function.body[-1]
+    return (
+        len(function.body) <= 2
+        and isinstance(last, ast.Raise)
+        and last.exc is not None
+        and _dotted(last.exc) == "NotImplementedError"
+    )
+
+
+def _handlers(owner: ast.ClassDef) -> list[str]:
+    return [
+        ast.unparse(decorator)
+        for node in owner.body
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        for decorator in node.decorator_list
+        if isinstance(decorator, ast.Call) and _dotted(decorator.func) == "on"
+    ]
+
+
+class _Renamed(ast.NodeTransformer):
+    """Numbers for names, in the order in which they come."""
+
+    def __init__(self) -> None:
+        self.numbers: dict[str, int] = {}
+
+    def visit_Name(self, node: ast.Name) -> ast.Name:
+        number = self.numbers.setdefault(node.id, len(self.numbers))
+        return ast.Name(f"name{number}", node.ctx)
+
+
+def _shape(body: Sequence[ast.stmt]) -> str:
+    renamed = _Renamed()
+    copied = ast.parse("\n".join(ast.unparse(statement) for statement in body))
+    return ast.dump(renamed.visit(copied))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

