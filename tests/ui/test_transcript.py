@@ -5,13 +5,16 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from textual.app import App
 from textual.widgets import Collapsible, Static
 from textual.widgets._footer import FooterKey
 
 from tests.support.scripted_engine import Fail, Hold, Step
 from tests.ui.conftest import StartChat
 from vlmtui.domain.failure import Failure
+from vlmtui.domain.generation import Cancelled, Timings, Usage
 from vlmtui.errors import ErrorKind
+from vlmtui.session.generation import Answer
 from vlmtui.ui.chat.assistant_turn import AssistantTurn
 from vlmtui.ui.chat.past_answer import PastAnswer
 from vlmtui.ui.chat.screen import ChatScreen
@@ -19,6 +22,8 @@ from vlmtui.ui.chat.status_bar import StatusBar
 from vlmtui.ui.chat.thinking_block import ThinkingBlock
 from vlmtui.ui.chat.transcript import LIVE_MAX, Transcript
 from vlmtui.ui.chat.welcome import WelcomePanel
+from vlmtui.ui.terminal.themes import VARIABLES
+from vlmtui.ui.widgets.markdown_text import MarkdownText
 
 MARKDOWN = """# One
 
@@ -45,7 +50,13 @@ def area(radius: float) -> float:
 
 The end."""
 
+ENDED = Cancelled(request_id="2", usage=Usage(), timings=Timings())
 OUT_OF_MEMORY = Failure(kind=ErrorKind.OUT_OF_MEMORY, message="Out of memory.", detail="a " * 200, hint="Close it.")
+
+
+class Bare(App[None]):
+    def get_theme_variable_defaults(self) -> dict[str, str]:
+        return dict(VARIABLES)
 
 
 async def test_hostile_text_is_shown_and_not_obeyed(chatting: StartChat) -> None:
@@ -125,6 +136,22 @@ async def test_an_old_answer_looks_as_it_did(chatting: StartChat, answer: list[S
         )
         await turn.remove()
         await chat.until(lambda: chat.screen_text() == before)
+
+
+@pytest.mark.parametrize("turns_of_the_loop", range(12))
+async def test_an_answer_may_begin_again_at_any_moment_of_its_mounting(turns_of_the_loop: int) -> None:
+    app = Bare()
+    async with app.run_test() as pilot:
+        turn = AssistantTurn(Answer("1", ["first"]))
+        mounted = app.mount(turn)
+        for _ in range(turns_of_the_loop):
+            await asyncio.sleep(0)
+        await turn.restart(Answer("2", ["sec", "ond"], outcome=ENDED))
+        await mounted
+        await pilot.pause()
+        assert turn.query_one(MarkdownText).source == "second"
+        assert len(turn.query(MarkdownText)) == 1
+        assert not turn.query_one(".waiting").display
 
 
 async def test_scrolling_up_holds_still_until_one_jumps_to_the_end(chatting: StartChat) -> None:

@@ -63,14 +63,14 @@ class AssistantTurn(Vertical):
             self._show()
 
     async def restart(self, answer: Answer) -> None:
-        """Show another answer from its beginning."""
+        """Show another answer from its beginning; what is not mounted yet shows it once it is."""
         self.answer = answer
         self._pieces, self._text = 0, ""
-        if self._timer is not None:
-            self._timer.stop()
-            self._timer = None
-        await self.remove_children()
-        await self.mount_all(self.compose())
+        if self._timer is None:
+            return
+        self._timer.stop()
+        self.query_one(".facts").display = False
+        await self.query("ThinkingBlock, .failure").remove()
         self.on_mount()
 
     @property
