@@ -55,12 +55,17 @@ def pasted_media(text: str) -> list[Path] | None:
     return paths if paths and any(map(looks_like_media, paths)) else None
 
 
+def has_media_name(name: str) -> bool:
+    """Whether a name has a media file's ending."""
+    return _MEDIA_NAME.fullmatch(name) is not None
+
+
 def looks_like_media(path: Path) -> bool:
     """Whether a file is a picture or video by its name's ending or, failing that, by its first bytes."""
     try:
         if not stat.S_ISREG(path.stat().st_mode):
             return False
-        if _MEDIA_NAME.fullmatch(path.name):
+        if has_media_name(path.name):
             return True
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         with os.fdopen(descriptor, "rb") as file:
@@ -115,7 +120,7 @@ def _one_word(word: str) -> list[Path] | None:
 def _existing(name: str) -> Path | None:
     """The path that one unquoted name stands for, if it is there."""
     if name.startswith("file:"):
-        name = _from_url(name) or ""
+        name = path_of_file_url(name) or ""
     path = Path(name)
     if not _is_path_like(name, path):
         return None
@@ -130,7 +135,7 @@ def _existing(name: str) -> Path | None:
 def _is_path_like(name: str, path: Path) -> bool:
     if path.name in ("", "..") or name.strip() in ("~", "."):
         return False
-    return "/" in name or _MEDIA_NAME.fullmatch(name) is not None
+    return "/" in name or has_media_name(name)
 
 
 def _exists(path: Path) -> bool:
@@ -141,7 +146,7 @@ def _exists(path: Path) -> bool:
     return True
 
 
-def _from_url(url: str) -> str | None:
+def path_of_file_url(url: str) -> str | None:
     """The path of a `file:` URL of this machine; None for another's."""
     rest = url.removeprefix("file:")
     if rest.startswith("//"):

@@ -87,6 +87,14 @@ class Draft:
         return self.without_tokens(self.text)
 
     @property
+    def blanked(self) -> str:
+        """The text with spaces in the places of the tokens: what stands elsewhere keeps its offsets."""
+        text = self.text
+        for token in self.tokens:
+            text = text[: token.start] + " " * (token.end - token.start) + text[token.end :]
+        return text
+
+    @property
     def parts(self) -> tuple[Part, ...]:
         """Texts and attachments in order, as they are sent. Two slashes begin a text that starts with one."""
         parts: list[Part] = []

@@ -177,7 +177,7 @@ COMPOSER = Scope(
         FixedKey("^j", "Break the line; so does Shift+Enter where the terminal tells it apart."),
         FixedKey("↑ ↓", "Earlier and later messages, from the first and the last line."),
         FixedKey("pgup pgdn", "Scroll the conversation."),
-        FixedKey("tab", "Take what the menu of commands or paths offers."),
+        FixedKey("tab", "Take what the menu of commands or paths offers; attach the files that a message names."),
         FixedKey("paste", "A path that is pasted or dropped is attached."),
     ),
 )

@@ -17,6 +17,7 @@ from textual.widgets import OptionList
 
 from vlmtui.domain.attachment import Attachment, VideoSampling
 from vlmtui.errors import VlmtuiError, bad_input
+from vlmtui.media.mentions import Mention
 from vlmtui.paths import Paths
 from vlmtui.session.draft import Draft, token_text
 from vlmtui.session.prompt_history import PromptHistory
@@ -24,8 +25,10 @@ from vlmtui.ui.chat.attachment_bar import AttachmentBar
 from vlmtui.ui.chat.composer import Composer
 from vlmtui.ui.chat.path_completion import PathCompletion, Span, complete
 from vlmtui.ui.chat.path_menu import PathMenu
+from vlmtui.ui.chat.path_offer import PathOffer
 from vlmtui.ui.chat.slash import SlashCommand, parse_slash
 from vlmtui.ui.chat.slash_menu import SlashMenu, matching_actions
+from vlmtui.ui.terminal.key_queue import run_before_keys
 
 _AT_ONCE = min(4, max(1, (os.cpu_count() or 1) - 1))
 """Files that are looked at at once; a core is left for the screen."""
@@ -88,6 +91,8 @@ class ComposerPanel(Vertical):
         self._slots = asyncio.Semaphore(_AT_ONCE)
         self._to_send: str | None = None
         """The words after which Enter was pressed while files were still being looked at."""
+        self._written_as: dict[int, str] = {}
+        """What stood in the text in place of a file that is still being looked at, by its number."""
         self._numbers_above = 0
         self.sampling = VideoSampling()
         """How videos are sampled when nothing else is said."""
@@ -96,6 +101,7 @@ class ComposerPanel(Vertical):
         yield SlashMenu(id="menu")
         yield PathMenu(id="paths")
         yield AttachmentBar(cache=self._paths.thumbnails, id="attachments")
+        yield PathOffer(id="path-offer")
         with Vertical(id="composer-row"):
             yield Composer(self._prompts, self._draft, id="composer")
 
@@ -117,15 +123,68 @@ class ComposerPanel(Vertical):
         command = parse_slash(self._draft.words)
         if command is not None:
             self.post_message(self.CommandGiven(command))
-        elif self._draft.pending:
+        elif event.text.strip():
+            self._draft.text = event.text
+            self._send_or_ask()
+
+    def _send_or_ask(self) -> None:
+        """Send what is written; where it names files, only after the user has said that they are text."""
+        offer, text = self._path_offer, self._draft.blanked
+        if offer.is_open:
+            offer.leave_as_text(text)
+            self._close_offer()
+        if offer.is_due(text):
+            run_before_keys(self, self._look_for_paths)
+        else:
+            self._send()
+
+    async def _look_for_paths(self) -> None:
+        offer, text = self._path_offer, self._draft.blanked
+        try:
+            mentions = await offer.find(text)
+        except TimeoutError:
+            offer.leave_as_text(text)
+            self.notify("The disk takes too long to say what these files are. Enter sends the message as text.")
+            return
+        if self._draft.blanked != text:
+            return
+        if mentions:
+            self._path_menu.show([])
+            self._menu.show([])
+            offer.ask(mentions)
+            self._composer.menu_is_open = True
+        else:
+            self._send()
+
+    def _send(self) -> None:
+        if self._draft.pending:
             self._to_send = self._draft.words
             self.notify("It is sent as soon as the files are looked at.", timeout=4)
-        elif event.text.strip():
+        else:
             self.post_message(self.MessageWritten())
+
+    def _close_offer(self) -> None:
+        self._path_offer.ask([])
+        self._composer.menu_is_open = False
+
+    def _attach_mentions(self, mentions: list[Mention]) -> None:
+        """Let tokens take the places of the paths that can be attached."""
+        text = self._draft.text
+        places = [(one, [(self._reserve(), source) for source in one.sources]) for one in mentions]
+        for one, staged in reversed(places):
+            tokens = "".join(token_text(number) for number, _ in staged)
+            self._composer.replace_span(one.start, one.end, tokens)
+        for one, staged in places:
+            if len(staged) == 1:
+                self._written_as[staged[0][0]] = text[one.start : one.end]
+            for number, source in staged:
+                self._look_at(number, source)
+        self._composer.move_cursor(self._composer.document.end)
 
     @on(Composer.Changed)
     async def _changed(self, event: Composer.Changed) -> None:
         self._draft.text = event.text_area.text
+        self._path_offer.ask([])
         self._renumber()
         self._offer(self._draft.words)
         self._offer_paths()
@@ -145,13 +204,14 @@ class ComposerPanel(Vertical):
     @on(FileChecked)
     def _looked_at(self, event: FileChecked) -> None:
         number, outcome = event.number, event.outcome
+        written = self._written_as.pop(number, "")
         if isinstance(outcome, Attachment):
             self._draft.fill(number, outcome)
             self._composer.replace_token(token_text(number), token_text(number, outcome))
             self.post_message(self.FileTaken(outcome))
         else:
             self._to_send = None
-            self._composer.replace_token(token_text(number), "")
+            self._composer.replace_token(token_text(number), written)
             self._draft.drop(number)
             self.post_message(self.FileRefused(outcome))
         self.call_later(self._send_what_waits)
@@ -159,6 +219,9 @@ class ComposerPanel(Vertical):
     @on(Composer.MenuKey)
     def _menu_key(self, event: Composer.MenuKey) -> None:
         event.stop()
+        if self._path_offer.is_open:
+            self._answer_offer(event.key)
+            return
         menu = self._path_menu if self._path_menu.display else self._menu
         match event.key:
             case "up":
@@ -172,6 +235,12 @@ class ComposerPanel(Vertical):
             case _:
                 self._path_menu.show([])
                 self._offer("")
+
+    def _answer_offer(self, key: str) -> None:
+        mentions = [one for one in self._path_offer.mentions if one.sources]
+        self._close_offer()
+        if key == "tab":
+            self._attach_mentions(mentions)
 
     @on(OptionList.OptionSelected)
     def _menu_clicked(self, event: OptionList.OptionSelected) -> None:
@@ -277,6 +346,10 @@ class ComposerPanel(Vertical):
     @property
     def _path_menu(self) -> PathMenu:
         return self.query_one(PathMenu)
+
+    @property
+    def _path_offer(self) -> PathOffer:
+        return self.query_one(PathOffer)
 
     def _reserve(self) -> int:
         """A number for another attachment. An undone edit would bring its former one back under another's name."""

@@ -21,11 +21,11 @@ class SlashCommand(NamedTuple):
 
 def parse_slash(text: str) -> SlashCommand | None:
     """The command that `text` is, or None for a message. Two slashes begin a message that starts with one; so does a
-    path, which has a second slash in its first word."""
+    path, which has a second slash or a dot in its first word."""
     if not text.startswith("/") or text.startswith("//"):
         return None
     name, _, argument = text.partition(" ")
-    if "/" in name[1:] or "\n" in name:
+    if "/" in name[1:] or "." in name or "\n" in name:
         return None
     action = next((action for action in ACTIONS.values() if action.slash == name), None)
     return SlashCommand(action, argument.strip() if action else name)

@@ -1,0 +1,240 @@
+"""Paths and web addresses within a message, which no model opens: found in the text, looked at on the disk."""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from collections.abc import Iterator
+from enum import Enum, auto
+from pathlib import Path
+
+import msgspec
+
+from vlmtui.media.paths import has_media_name, path_of_file_url, split_words
+from vlmtui.media.sniff import HEAD_BYTES, FileType, Kind, sniff
+from vlmtui.media.web_address import is_url
+
+TEXT_MAX = 50_000
+"""Characters of a message that are searched: its beginning and its end."""
+WORDS_MAX = 300
+"""Words of a message that are looked up on the disk."""
+FOUND_MAX = 50
+FOLDER_MAX = 2000
+"""Names of a folder that are looked at."""
+_SPACED_WORDS = 6
+"""Words that a name without quotes may have."""
+
+_WORD = re.compile(r"(?:\\.|[^\s\\])+|\\$", re.DOTALL)
+_OPENING, _CLOSING = "([{<`", ".,;:!?)]}>`'\"…"
+_PREFIX = re.compile(r"/|~[^/\s]*/|\.\.?/|file:/")
+_ENDING = re.compile(r"[^/\s]\.[A-Za-z]\w{0,5}$")
+_NEXT = re.compile(r"[ \t]+(?=\S)")
+
+
+class MentionKind(Enum):
+    """What a path or an address in a message stands for."""
+
+    MEDIA = auto()
+    FOLDER = auto()
+    """A folder with pictures or videos in it."""
+    WEB = auto()
+    """An address; nobody has looked there."""
+    OTHER = auto()
+    """A file or folder without pictures and videos."""
+    MISSING = auto()
+    UNREADABLE = auto()
+
+
+class Mention(msgspec.Struct, frozen=True):
+    """A path or an address in a message."""
+
+    start: int
+    end: int
+    """Offsets in the text, quotes included."""
+    name: str
+    """As it is written, without quotes and escapes. Hostile text."""
+    kind: MentionKind
+    sources: tuple[Path | str, ...] = ()
+    """What can be attached for it; a text is a web address."""
+    title: str = ""
+    """What it is, for people: `a PNG picture`, `a PDF document`; why it cannot be read."""
+    size: int = 0
+    """Bytes of the file."""
+
+
+class _Spelling(msgspec.Struct, frozen=True):
+    """One way to read a place of the text as a name."""
+
+    start: int
+    end: int
+    name: str
+
+
+def may_name_files(text: str) -> bool:
+    """Whether `find_mentions` has anything to look up. Asks nobody but the text."""
+    return any(True for _ in _places(text))
+
+
+def find_mentions(text: str, base: Path) -> list[Mention]:
+    """The paths and web addresses in a message, in their order; relative paths count from `base`. Blocking: call it in
+    a thread. No address is opened, and never raises.
+
+    A path is a word that begins with `/`, `~/`, `./`, `../` or `file:`, or has a media file's ending; quoted, escaped
+    or plain. Another word with a dot or a slash counts only where such a file exists. What does not exist counts only
+    with an ending, so that `/s` and `and/or` stay words.
+    """
+    found: list[Mention] = []
+    end = 0
+    for looked_up, spellings in enumerate(_places(text)):
+        if looked_up >= WORDS_MAX or len(found) >= FOUND_MAX:
+            break
+        if spellings[-1].start >= end and (mention := _mention(spellings, base)):
+            found.append(mention)
+            end = mention.end
+    return found
+
+
+def _places(text: str) -> Iterator[list[_Spelling]]:
+    """Where a path or an address may stand: for each place its readings, the longest first."""
+    for line_start, line in _lines(text):
+        at = 0
+        while found := _WORD.search(line, at):
+            at = found.end()
+            opening = len(found[0]) - len(found[0].lstrip(_OPENING))
+            start = found.start() + opening
+            quoted = _quoted(line, start)
+            if quoted is not None:
+                at = quoted.end
+                spellings = [quoted]
+            else:
+                spellings = _spellings(line, start, found.end())
+            if spellings:
+                yield [_Spelling(line_start + one.start, line_start + one.end, one.name) for one in spellings]
+
+
+def _lines(text: str) -> Iterator[tuple[int, str]]:
+    """The lines, with the offset of each; of a very long text the first and the last ones."""
+    half = TEXT_MAX // 2
+    parts = [(0, text)] if len(text) <= TEXT_MAX else [(0, text[:half]), (len(text) - half, text[-half:])]
+    for offset, part in parts:
+        for line in part.splitlines(keepends=True):
+            yield offset, line
+            offset += len(line)
+
+
+def _quoted(line: str, start: int) -> _Spelling | None:
+    """The quoted name that begins there; None where the quotes hold anything else."""
+    quote = line[start : start + 1]
+    end = line.find(quote, start + 1) if quote and quote in "\"'" else -1
+    name = line[start + 1 : end]
+    if end < 0 or not (_PREFIX.match(name) or has_media_name(name) or is_url(name)):
+        return None
+    return _Spelling(start, end + 1, name)
+
+
+def _spellings(line: str, start: int, end: int) -> list[_Spelling]:
+    word = line[start:end]
+    bare = word.rstrip(_CLOSING)
+    if is_url(bare):
+        return [_Spelling(start, start + len(bare), bare)]
+    is_path = _PREFIX.match(word) is not None
+    if not is_path and "/" not in bare and not _ENDING.search(bare):
+        return []
+    spaced = [_Spelling(start, at, line[start:at]) for at in _later_ends(line, end)] if is_path else []
+    plain = [_Spelling(start, start + len(name), _unescaped(name)) for name in dict.fromkeys((word, bare)) if name]
+    return [*reversed(spaced), *plain]
+
+
+def _later_ends(line: str, end: int) -> Iterator[int]:
+    """Where a name with spaces in it may end: at words with a media file's ending."""
+    for _ in range(_SPACED_WORDS):
+        gap = _NEXT.match(line, end)
+        word = _WORD.match(line, gap.end()) if gap else None
+        if word is None:
+            return
+        end = word.end()
+        bare = word[0].rstrip(_CLOSING)
+        if has_media_name(bare):
+            yield end - len(word[0]) + len(bare)
+
+
+def _unescaped(word: str) -> str:
+    words = split_words(word) if "\\" in word else None
+    return words[0] if words and len(words) == 1 else word
+
+
+def _mention(spellings: list[_Spelling], base: Path) -> Mention | None:
+    """What stands there: the first reading that exists; None where it is an ordinary word."""
+    last = spellings[-1]
+    if is_url(last.name):
+        return Mention(last.start, last.end, last.name, MentionKind.WEB, (last.name,))
+    failure: OSError | None = None
+    for one in spellings:
+        try:
+            path = _path(one.name, base)
+            status = path.stat()
+        except OSError as error:
+            failure = error
+            continue
+        except ValueError:
+            continue
+        return _existing(one, path, status)
+    if not _PREFIX.match(last.name) and not has_media_name(last.name):
+        return None
+    if isinstance(failure, FileNotFoundError | NotADirectoryError):
+        kind, title = MentionKind.MISSING, ""
+    elif failure is not None:
+        kind, title = MentionKind.UNREADABLE, failure.strerror or ""
+    else:
+        return None
+    return Mention(last.start, last.end, last.name, kind, title=title) if _ENDING.search(last.name) else None
+
+
+def _path(name: str, base: Path) -> Path:
+    """Raises ValueError for the address of a file on another machine."""
+    if name.startswith("file:"):
+        found = path_of_file_url(name)
+        if found is None:
+            raise ValueError(name)
+        return Path(found)
+    return base / os.path.expanduser(name)  # noqa: PTH111  (Path.expanduser raises for an unknown user)
+
+
+def _existing(one: _Spelling, path: Path, status: os.stat_result) -> Mention | None:
+    is_path = _PREFIX.match(one.name) is not None
+    if stat.S_ISDIR(status.st_mode):
+        return _folder(one, path) if is_path and not _is_root(path) else None
+    if not stat.S_ISREG(status.st_mode):
+        return Mention(one.start, one.end, one.name, MentionKind.OTHER, title="no ordinary file") if is_path else None
+    try:
+        found = _file_type(path)
+    except OSError as error:
+        return Mention(one.start, one.end, one.name, MentionKind.UNREADABLE, title=error.strerror or "")
+    kind = MentionKind.OTHER if found.kind is Kind.OTHER else MentionKind.MEDIA
+    sources = (path,) if kind is MentionKind.MEDIA else ()
+    return Mention(one.start, one.end, one.name, kind, sources, found.title, status.st_size)
+
+
+def _folder(one: _Spelling, path: Path) -> Mention:
+    from vlmtui.media.gather import natural_key
+
+    try:
+        with os.scandir(path) as entries:
+            names = [entry.name for entry, _ in zip(entries, range(FOLDER_MAX), strict=False)]
+    except OSError as error:
+        return Mention(one.start, one.end, one.name, MentionKind.UNREADABLE, title=error.strerror or "")
+    media = (path / name for name in names if has_media_name(name) and not name.startswith("."))
+    files = tuple(sorted((file for file in media if file.is_file()), key=natural_key))
+    kind = MentionKind.FOLDER if files else MentionKind.OTHER
+    return Mention(one.start, one.end, one.name, kind, files, "a folder")
+
+
+def _is_root(path: Path) -> bool:
+    return not path.name
+
+
+def _file_type(path: Path) -> FileType:
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    with os.fdopen(descriptor, "rb") as file:
+        return sniff(file.read(HEAD_BYTES))

@@ -1,0 +1,103 @@
+"""The question before a message is sent that names files: attach them, or send the message as text?"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+
+from textual.content import Content
+from textual.widgets import Static
+
+from vlmtui.media.mentions import Mention, MentionKind, find_mentions, may_name_files
+from vlmtui.text import human_bytes, one_line
+
+_SHOWN = 4
+"""Lines; the others are counted."""
+_NAME_MAX = 60
+_LOOK_S = 3.0
+"""How long the disk is asked."""
+
+
+class PathOffer(Static):
+    """Shown above the composer while the question is open; never takes the focus."""
+
+    can_focus = False
+    DEFAULT_CSS = """
+    PathOffer {
+        display: none;
+        height: auto;
+        margin: 1 2 0 2;
+        padding: 0 1;
+        border-left: outer $warning;
+        background: $panel;
+        text-wrap: nowrap;
+        text-overflow: ellipsis;
+    }
+    """
+
+    def __init__(self, *, id: str | None = None) -> None:
+        super().__init__(id=id, markup=False)
+        self.mentions: list[Mention] = []
+        self._as_text: str | None = None
+        """The text of which the user said that its paths are text."""
+
+    @property
+    def is_open(self) -> bool:
+        return bool(self.mentions)
+
+    def is_due(self, text: str) -> bool:
+        """Whether a text may name files, and was not sent as text before."""
+        return text != self._as_text and may_name_files(text)
+
+    def leave_as_text(self, text: str) -> None:
+        """Never ask about this text again."""
+        self._as_text = text
+
+    async def find(self, text: str) -> list[Mention]:
+        """What a text names, looked up on the disk in a thread. Raises TimeoutError where that takes too long."""
+        return await asyncio.wait_for(asyncio.to_thread(find_mentions, text, Path.cwd()), _LOOK_S)
+
+    def ask(self, mentions: Sequence[Mention]) -> None:
+        """Show what was found, and the keys; nothing is asked where that is empty."""
+        self.mentions = list(mentions)
+        self.display = self.is_open
+        if self.is_open:
+            self.update(offer_content(self.mentions))
+
+
+def offer_content(mentions: Sequence[Mention]) -> Content:
+    """The lines of the question."""
+    lines = [_line(mention) for mention in mentions[:_SHOWN]]
+    more = len(mentions) - len(lines)
+    lines += [Content.styled(f"  … and {more} more", "$muted")] if more else []
+    count = sum(len(mention.sources) for mention in mentions)
+    does = {"Tab": f"Attach {f'{count} files' if count > 1 else 'it'}"} if count else {}
+    does |= {"Enter": "Send as text", "Esc": "Edit"}
+    keys = [Content.assemble((key, "bold $text-accent"), f" {what}") for key, what in does.items()]
+    asked = Content.assemble(("Not attached. ", "bold"), Content(" · ").join(keys))
+    return Content("\n").join([*lines, asked])
+
+
+def _line(mention: Mention) -> Content:
+    name = one_line(mention.name)
+    name = name if len(name) <= _NAME_MAX else f"…{name[1 - _NAME_MAX :]}"
+    sign, style = ("▣", "$text-accent") if mention.sources else ("✗", "$text-error")
+    return Content.assemble((f"{sign} ", style), (name, "bold"), (f"  {_about(mention)}", "$muted"))
+
+
+def _about(mention: Mention) -> str:
+    match mention.kind:
+        case MentionKind.MEDIA:
+            return f"{mention.title} · {human_bytes(mention.size)}"
+        case MentionKind.FOLDER:
+            count = len(mention.sources)
+            return f"a folder with {count} picture{'s' * (count != 1)} or video{'s' * (count != 1)}"
+        case MentionKind.WEB:
+            return "a web address, opened only to attach it"
+        case MentionKind.OTHER:
+            return f"{mention.title}: not a picture or video"
+        case MentionKind.MISSING:
+            return "no such file"
+        case MentionKind.UNREADABLE:
+            return f"cannot be read{f': {one_line(mention.title)}' if mention.title else ''}"

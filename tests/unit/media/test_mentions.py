@@ -1,0 +1,110 @@
+"""Paths and web addresses within a message."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from PIL import Image
+
+from vlmtui.media.mentions import FOUND_MAX, Mention, MentionKind, find_mentions, may_name_files
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """`cat.png`, `a b.png`, `note.txt`, `empty/`, `pics/` with two pictures."""
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "pics").mkdir()
+    for name in ("cat.png", "a b.png", "pics/1.png", "pics/2.png", "what, really.png"):
+        Image.new("RGB", (8, 8), "red").save(tmp_path / name)
+    (tmp_path / "note.txt").write_text("words")
+    (tmp_path / "noend").write_text("words")
+    return tmp_path
+
+
+def found(text: str, folder: Path) -> list[tuple[str, MentionKind]]:
+    """What of the text is a mention, as it stands there, and its kind."""
+    return [(text[one.start : one.end], one.kind) for one in find_mentions(text, folder)]
+
+
+@pytest.mark.parametrize(
+    ("text", "place", "kind"),
+    [
+        ("{f}/cat.png what is this?", "{f}/cat.png", MentionKind.MEDIA),
+        ("What is {f}/cat.png?", "{f}/cat.png", MentionKind.MEDIA),
+        ("look ({f}/cat.png), please", "{f}/cat.png", MentionKind.MEDIA),
+        ("see ./cat.png.", "./cat.png", MentionKind.MEDIA),
+        ("see cat.png", "cat.png", MentionKind.MEDIA),
+        ("see pics/1.png now", "pics/1.png", MentionKind.MEDIA),
+        ("see './a b.png' now", "'./a b.png'", MentionKind.MEDIA),
+        ('see "a b.png"', '"a b.png"', MentionKind.MEDIA),
+        (r"see ./a\ b.png now", r"./a\ b.png", MentionKind.MEDIA),
+        ("see {f}/a b.png now", "{f}/a b.png", MentionKind.MEDIA),
+        ("see {f}/what, really.png?", "{f}/what, really.png", MentionKind.MEDIA),
+        ("see file://{f}/a%20b.png", "file://{f}/a%20b.png", MentionKind.MEDIA),
+        ("{f}/nope.png", "{f}/nope.png", MentionKind.MISSING),
+        ("what is nope.png?", "nope.png", MentionKind.MISSING),
+        ("~/nope-there-is-none.mp4 and more", "~/nope-there-is-none.mp4", MentionKind.MISSING),
+        ("cat.png/inside.png", "cat.png/inside.png", MentionKind.MISSING),
+        ("read note.txt", "note.txt", MentionKind.OTHER),
+        ("read {f}/noend", "{f}/noend", MentionKind.OTHER),
+        ("all of {f}/pics/", "{f}/pics/", MentionKind.FOLDER),
+        ("all of ./empty", "./empty", MentionKind.OTHER),
+        ("see http://host/a/tri.webp?x=1, please", "http://host/a/tri.webp?x=1", MentionKind.WEB),
+        ("<https://example.org>", "https://example.org", MentionKind.WEB),
+    ],
+)
+def test_a_path_or_address_is_found_where_it_stands(folder: Path, text: str, place: str, kind: MentionKind) -> None:
+    written = text.replace("{f}", str(folder))
+    assert may_name_files(written)
+    assert found(written, folder) == [(place.replace("{f}", str(folder)), kind)]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "and/or, 1/2, km/h, TCP/IP, it's 3.5 vs. 4.0, e.g. this; end.Next",
+        "sarcasm /s and /shrug, in / or at ~ or . or ..",
+        "use vllm.LLM and model.py, README.rst, self.x, foo.bar()",
+        "the endpoint /v1/chat/completions and /no/such/folder",
+        "'til \"something is done\" isn't it? 'quoted words' and \"a title\"",
+        "<|im_start|>user </s> <br/> a=b/c $HOME/x",
+        "noend empty pics",
+        "me@example.org",
+        "",
+    ],
+)
+def test_ordinary_words_are_none(folder: Path, text: str) -> None:
+    assert found(text, folder) == []
+
+
+def test_most_messages_ask_the_disk_nothing(folder: Path) -> None:
+    assert not may_name_files("What is in the second picture? Answer in 3 words, please.")
+
+
+def test_several_are_found_in_their_order_with_what_they_are(folder: Path) -> None:
+    text = f"compare ./cat.png with nope.gif and {folder}/pics"
+    cat, nope, pics = find_mentions(text, folder)
+    assert (cat.sources, cat.title) == ((folder / "cat.png",), "a PNG picture")
+    assert cat.size == (folder / "cat.png").stat().st_size
+    assert nope.sources == ()
+    assert pics.sources == (folder / "pics/1.png", folder / "pics/2.png")
+
+
+def test_no_more_are_found_than_can_be_shown(folder: Path) -> None:
+    assert len(find_mentions("./cat.png " * 200, folder)) == FOUND_MAX
+
+
+def test_a_huge_text_is_searched_at_both_ends(folder: Path) -> None:
+    text = "./cat.png " + "x" * 2_000_000 + " nope.png"
+    assert [name for name, _ in found(text, folder)] == ["./cat.png", "nope.png"]
+
+
+@given(st.text(alphabet="ab ./~\\\"'\n\0()httpfile:png#[]é", max_size=80))
+def test_whatever_is_written_nothing_is_raised_and_places_do_not_overlap(text: str) -> None:
+    mentions: list[Mention] = find_mentions(text, Path("/nonexistent"))
+    edges = [edge for one in mentions for edge in (one.start, one.end)]
+    assert edges == sorted(edges)
+    assert all(one.start < one.end <= len(text) for one in mentions)
