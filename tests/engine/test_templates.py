@@ -39,7 +39,7 @@ async def test_a_template_without_end_fails_alone(engine: WorkerClient, prompt: 
     assert isinstance(meanwhile, Finished)
     ended = await hanging
     assert isinstance(ended, Failed)
-    assert "did not end within" in ended.failure.message
+    assert "did not finish within" in ended.failure.message
     assert isinstance(await last_event(engine, a_request(prompt)), Finished)
 
 
@@ -47,6 +47,6 @@ async def test_a_template_without_end_fails_alone(engine: WorkerClient, prompt: 
 async def test_a_template_that_grows_fails_alone(engine: WorkerClient, prompt: ChatPrompt | MessagesPrompt) -> None:
     ended = await last_event(engine, a_request(prompt, GROWTH))
     assert isinstance(ended, Failed)
-    bounds = ("more memory than it may", "did not end within")  # the latter where memory is slow
+    bounds = ("exceeds its memory limit", "did not finish within")  # the latter where memory is slow
     assert any(words in ended.failure.message for words in bounds)
     assert isinstance(await last_event(engine, a_request(prompt)), Finished)

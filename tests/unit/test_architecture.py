@@ -27,7 +27,7 @@ SLEEPS = {
     "ui/chat/attachment_sources.py: sleep in AttachmentSources._watch_inbox": "a folder, maybe over a network",
     "worker/backends/vllm/engine.py: sleep in VllmEngine.died": "vLLM does not tell that its core has died",
     "worker/server.py: sleep in WorkerServer._follow_log": "a file that other programs write",
-    "worker/server.py: sleep in WorkerServer._look": "what is idle or lost is found by its age",
+    "worker/server.py: sleep in WorkerServer._watch_engine": "what is idle or lost is found by its age",
     "cli/output.py: sleep in LoadLine._tick": "a clock on the screen",
     "ui/chat/assistant_turn.py: set_interval in AssistantTurn.on_mount": "a clock on the screen",
     "ui/chat/screen.py: set_interval in ChatScreen.on_mount": "a clock on the screen",

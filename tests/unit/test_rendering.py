@@ -9,7 +9,7 @@ import pytest
 
 from vlmtui.domain.prompt import Message, MessagesPrompt
 from vlmtui.errors import ErrorKind, VlmtuiError
-from vlmtui.worker.backends.vllm.rendering import text_of_messages
+from vlmtui.worker.backends.vllm.rendering import render_messages
 
 STRINGS = "{% for m in messages %}[{{ m.role }}]{{ m.content }}{% endfor %}{% if add_generation_prompt %}>{% endif %}"
 PARTS = (
@@ -37,34 +37,34 @@ def asked(*content: str | tuple[dict[str, object], ...], template: str | None = 
 
 
 def test_the_template_is_applied() -> None:
-    assert text_of_messages(asked("q", "a", "r"), [Applier(STRINGS)]) == "[user]q[assistant]a[user]r>"
+    assert render_messages(asked("q", "a", "r"), [Applier(STRINGS)]) == "[user]q[assistant]a[user]r>"
 
 
 def test_the_first_with_a_template_is_taken() -> None:
-    assert text_of_messages(asked("q"), [None, Applier(None), Applier(STRINGS)]) == "[user]q>"
+    assert render_messages(asked("q"), [None, Applier(None), Applier(STRINGS)]) == "[user]q>"
 
 
 def test_a_template_that_is_given_comes_first() -> None:
-    assert text_of_messages(asked("q", template="{{ messages[0].content }}!"), [Applier(STRINGS)]) == "q!"
+    assert render_messages(asked("q", template="{{ messages[0].content }}!"), [Applier(STRINGS)]) == "q!"
 
 
 def test_a_template_that_drops_strings_is_given_parts() -> None:
     parts: tuple[dict[str, object], ...] = ({"type": "image"}, {"type": "text", "text": "what?"})
-    assert text_of_messages(asked(parts, "a", "and?"), [Applier(PARTS)]) == "[user]<i>what?[assistant]a[user]and?>"
+    assert render_messages(asked(parts, "a", "and?"), [Applier(PARTS)]) == "[user]<i>what?[assistant]a[user]and?>"
 
 
 def test_a_template_that_leaves_the_question_out_is_refused() -> None:
-    with pytest.raises(VlmtuiError, match="leaves out"):
-        text_of_messages(asked("what?"), [Applier("nothing")])
+    with pytest.raises(VlmtuiError, match="drops part"):
+        render_messages(asked("what?"), [Applier("nothing")])
 
 
 def test_a_template_that_refuses_says_why() -> None:
-    with pytest.raises(VlmtuiError, match="does not take") as caught:
-        text_of_messages(asked("q"), [Applier("{{ nothing.at.all }}")])
+    with pytest.raises(VlmtuiError, match="rejects this") as caught:
+        render_messages(asked("q"), [Applier("{{ nothing.at.all }}")])
     assert "nothing" in caught.value.detail
 
 
 def test_no_template_at_all() -> None:
     with pytest.raises(VlmtuiError) as caught:
-        text_of_messages(asked("q"), [Applier(None)])
+        render_messages(asked("q"), [Applier(None)])
     assert caught.value.kind is ErrorKind.NO_CHAT_TEMPLATE

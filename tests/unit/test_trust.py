@@ -20,7 +20,7 @@ from vlmtui.registry.remote_code import RemoteCode, remote_code_of
 from vlmtui.session.load_checks import LoadChecks
 from vlmtui.worker.backends.vllm import remote_code as worker_remote_code
 from vlmtui.worker.backends.vllm.engine_args import engine_arguments
-from vlmtui.worker.backends.vllm.remote_code import pinned
+from vlmtui.worker.backends.vllm.remote_code import pin_remote_code
 
 MACHINE = Machine((Gpu("H", 79 * GIB, 80 * GIB),), 64 * GIB)
 
@@ -157,21 +157,21 @@ def test_a_folder_whose_code_changed_asks_again_with_what_changed(
     checks.remember(allowed)
     (folder / "notes.txt").write_text("changed, and no code")
     assert checks.allowed(model) == allowed
-    assert pinned(allowed.spec).code_sha256 == allowed.spec.code_sha256
+    assert pin_remote_code(allowed.spec).code_sha256 == allowed.spec.code_sha256
 
     change(folder)
     assert not checks.allowed(model).spec.trust_remote_code
     asked = checks.first(model, None)
     assert asked is not None and f"these have changed: {name}." in asked.text
     with pytest.raises(VlmtuiError, match="has changed") as raised:
-        pinned(allowed.spec)
+        pin_remote_code(allowed.spec)
     assert raised.value.kind is ErrorKind.REMOTE_CODE_REFUSED
 
 
 def test_the_worker_runs_no_code_of_a_folder_that_nobody_named(folder: Path) -> None:
     with pytest.raises(VlmtuiError):
-        pinned(LoadSpec(model=str(folder), name="m", trust_remote_code=True))
-    assert pinned(LoadSpec(model=str(folder), name="m")).code_revision is None
+        pin_remote_code(LoadSpec(model=str(folder), name="m", trust_remote_code=True))
+    assert pin_remote_code(LoadSpec(model=str(folder), name="m")).code_revision is None
 
 
 def test_the_worker_fixes_what_comes_to_a_commit(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -183,7 +183,7 @@ def test_the_worker_fixes_what_comes_to_a_commit(cache: Path, monkeypatch: pytes
         return snapshot / "config.json"
 
     monkeypatch.setattr(worker_remote_code, "_fetched", fetched)
-    spec = pinned(LoadSpec(model="owner/model", name="m", trust_remote_code=True))
+    spec = pin_remote_code(LoadSpec(model="owner/model", name="m", trust_remote_code=True))
     assert (spec.revision, spec.code_revision) == ("aaaa", "aaaa")
     assert asked == [("owner/model", None)]
 

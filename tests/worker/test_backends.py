@@ -31,7 +31,7 @@ from vlmtui.engine.local.host import WorkerHost
 from vlmtui.errors import ErrorKind, VlmtuiError
 from vlmtui.paths import Paths
 from vlmtui.session.generation import render
-from vlmtui.worker.backends import backend_of, require
+from vlmtui.worker.backends import load_backend, require_backend
 
 SPEC = LoadSpec(model="none", name="echo", backend="echo")
 
@@ -159,10 +159,10 @@ async def test_a_load_that_cannot_be_says_why(host: WorkerHost, changes: dict[st
 
 
 async def test_an_unknown_backend_is_told_before_anything_is_started(host: WorkerHost, short_path: Path) -> None:
-    with pytest.raises(VlmtuiError, match=r"No backend is called 'eho'") as caught:
+    with pytest.raises(VlmtuiError, match=r"Unknown backend: 'eho'") as caught:
         await host.open(msgspec.structs.replace(SPEC, backend="eho"), client="test", keep_alive_s=60)
     assert caught.value.kind is ErrorKind.NO_ENGINE
-    assert caught.value.hint == "There are: echo, vllm."
+    assert caught.value.hint == "Available: echo, vllm."
     assert await host.workers.found() == []
 
 
@@ -184,10 +184,10 @@ def test_an_entry_point_that_leads_nowhere_is_told(tmp_path: Path, monkeypatch: 
     (about / "METADATA").write_text("Metadata-Version: 2.1\nName: astray\nVersion: 1\n")
     (about / "entry_points.txt").write_text(f"[vlmtui.backends]\nastray = {place}\n")
     monkeypatch.syspath_prepend(tmp_path)
-    require("astray")
+    require_backend("astray")
     with pytest.raises(VlmtuiError, match="'astray'"):
-        backend_of("astray")
+        load_backend("astray")
 
 
 def test_vllm_is_named_without_being_imported() -> None:
-    assert backend_of("vllm").title == "vLLM"
+    assert load_backend("vllm").title == "vLLM"

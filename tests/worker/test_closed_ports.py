@@ -10,8 +10,8 @@ from typing import BinaryIO
 import pytest
 
 from tests.support.other_user import needs_root, other_user
-from vlmtui.worker.backends.vllm.engine_args import SOCKET_FOLDER, environment, listens_to_nobody
-from vlmtui.worker.backends.vllm.worker_extension import SHUT_OUT, WorkerExtension, bind_elsewhere, drop_all
+from vlmtui.worker.backends.vllm.engine_args import SOCKET_FOLDER, environment, has_no_peers
+from vlmtui.worker.backends.vllm.worker_extension import CLOSE_LISTENERS, WorkerExtension, bind_elsewhere, drop_all
 
 
 @pytest.fixture
@@ -64,7 +64,7 @@ def test_nobody_comes_through_to_a_closed_port_and_those_who_are_connected_stay(
     with socket.create_connection(listener.getsockname()) as friend:
         served, _ = listener.accept()
         assert connects(listener)
-        assert getattr(WorkerExtension(), SHUT_OUT)() >= 1
+        assert getattr(WorkerExtension(), CLOSE_LISTENERS)() >= 1
         assert not connects(listener)
         with served, socket.create_server(("127.0.0.1", 0)) as later:
             served.sendall(b"still here")
@@ -88,7 +88,7 @@ def test_nobody_comes_through_to_a_closed_port_and_those_who_are_connected_stay(
 def test_ports_are_closed_and_loopback_is_taken_only_where_nobody_else_computes(
     arguments: dict[str, object], alone: bool, local: bool
 ) -> None:
-    assert listens_to_nobody(arguments) is alone
+    assert has_no_peers(arguments) is alone
     given = environment(arguments)
     assert given["VLLM_RPC_BASE_PATH"] == SOCKET_FOLDER
     assert (given.get("VLLM_HOST_IP") == "127.0.0.1") is local

@@ -12,7 +12,7 @@ from vlmtui.domain.engine import LoadSpec
 from vlmtui.errors import ErrorKind, VlmtuiError
 from vlmtui.worker.backends.vllm.engine_args import engine_arguments
 from vlmtui.worker.backends.vllm.failures import explain_death, explain_load, explain_request
-from vlmtui.worker.process_ends import ProcessEnds
+from vlmtui.worker.process_exits import ProcessExits
 
 SPEC = LoadSpec(model="m", name="m")
 
@@ -150,26 +150,26 @@ def test_a_death_without_words_is_not_explained_by_what_was_said_while_all_was_w
 def test_a_death_is_told_with_how_each_process_ended(tmp_path: Path) -> None:
     counter = tmp_path / "vmstat"
     counter.write_text("nr_free_pages 5\noom_kill 3\n")
-    ends = ProcessEnds([counter, tmp_path / "none"])
+    ends = ProcessExits([counter, tmp_path / "none"])
     context = multiprocessing.get_context("spawn")
     killed, left = (context.Process(target=time.sleep, args=(600,), name=name) for name in ("EngineCore", "Other"))
     for process in (killed, left):
         process.start()
     ends.begin()
     died = VlmtuiError(ErrorKind.ENGINE_DIED, "The engine died.", detail="d", hint="h")
-    assert ends.explained(died).message == "The engine died."
+    assert ends.add_exits(died).message == "The engine died."
     killed.kill()
     killed.join()
-    told = ends.explained(died)
+    told = ends.add_exits(died)
     assert told.message == "The engine died. EngineCore was killed by signal 9 (SIGKILL)."
     assert (told.kind, told.detail, told.hint) == (ErrorKind.ENGINE_DIED, "d", "h")
     counter.write_text("oom_kill 4\n")
-    assert "out-of-memory killer" in ends.explained(died).message
+    assert "out-of-memory killer" in ends.add_exits(died).message
     left.terminate()
     left.join()
-    assert "Other was killed by signal 15 (SIGTERM)." in ends.explained(died).message
+    assert "Other was killed by signal 15 (SIGTERM)." in ends.add_exits(died).message
     other = VlmtuiError(ErrorKind.BAD_INPUT, "x")
-    assert ends.explained(other) is other
+    assert ends.add_exits(other) is other
 
 
 def test_a_death_is_not_blamed_on_the_dump_of_the_configuration_or_on_an_earlier_request() -> None:

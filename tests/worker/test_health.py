@@ -37,7 +37,7 @@ class Patient:
         for _ in range(seconds):
             self.now += 1
             self.cpu += share
-            await self.health.look(generating=generating, heard_at=heard_at)
+            await self.health.check(generating=generating, last_event_at=heard_at)
         return self.health.silent_s
 
 

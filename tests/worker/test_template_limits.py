@@ -32,7 +32,7 @@ async def test_a_template_that_does_not_end_is_stopped() -> None:
         finally:
             ended.set()
 
-    with pytest.raises(VlmtuiError, match="did not end within") as raised:
+    with pytest.raises(VlmtuiError, match="did not finish within") as raised:
         await within_limits(asyncio.to_thread(render), seconds=0.3)
     assert raised.value.kind is ErrorKind.BAD_INPUT
     assert await asyncio.to_thread(ended.wait, 60), "its thread goes on and takes the processor from the others"
@@ -42,7 +42,7 @@ async def test_a_template_that_does_not_end_is_stopped() -> None:
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the limit is Linux's")
 async def test_a_template_that_grows_for_ever_is_told_and_the_limit_goes_with_it() -> None:
     before = resource.getrlimit(resource.RLIMIT_DATA)
-    with pytest.raises(VlmtuiError, match="more memory"):
+    with pytest.raises(VlmtuiError, match="memory limit"):
         await within_limits(asyncio.to_thread(rendering(GROWTH)), more=2**28)
     assert resource.getrlimit(resource.RLIMIT_DATA) == before
 
@@ -54,7 +54,7 @@ async def test_what_stands_for_a_lack_of_memory_is_told_as_such() -> None:
     async def fails(cause: Exception) -> None:
         raise Wrapped from cause
 
-    with pytest.raises(VlmtuiError, match="more memory"):
+    with pytest.raises(VlmtuiError, match="memory limit"):
         await within_limits(fails(MemoryError()), wrapped_in=(Wrapped,))
     with pytest.raises(Wrapped):
         await within_limits(fails(KeyError()), wrapped_in=(Wrapped,))

@@ -58,7 +58,7 @@ def with_consent(model: Model, *, trust: bool) -> Model:
         raise VlmtuiError(
             ErrorKind.REMOTE_CODE_REFUSED,
             f"{model.spec.name} needs Python code of its own repository to run on this machine.",
-            hint="Read that code, and then allow it with --trust-remote-code.",
+            hint="Read the code, then allow it with --trust-remote-code.",
         )
     return with_trust(model) if trust else model
 

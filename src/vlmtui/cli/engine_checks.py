@@ -19,7 +19,7 @@ def engine_checks(paths: Paths) -> list[Check]:
     chosen, hardware = choose_engine(Engines(paths)), find_hardware()
     if chosen is None:
         hint = f"Found: {hardware.describe()}. `vlmtui engines install` installs {VARIANTS[hardware.variant].title}."
-        return [Check("vllm", "fail", "No engine is installed, so no model can be run.", hint)]
+        return [Check("vllm", "fail", "No engine is installed, so no model can run.", hint)]
     if chosen.record is not None:
         return [_check_installed(chosen.record), _check_torch(chosen.record.torch, hardware, is_ours=True)]
     return [_check_beside(), _check_torch(_version_of("torch"), hardware, is_ours=False)]

@@ -1,1 +1,1 @@
-"""The other process: hosts one model and speaks to clients over a Unix socket."""
+"""The worker process: hosts one model and serves clients over a Unix socket."""

@@ -1,4 +1,4 @@
-"""`python -m vlmtui.worker`: the guardian of a worker."""
+"""`python -m vlmtui.worker` runs the guardian, which starts the server."""
 
 import sys
 

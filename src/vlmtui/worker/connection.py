@@ -1,4 +1,4 @@
-"""One client of the worker."""
+"""A client's connection to the worker."""
 
 from __future__ import annotations
 
@@ -13,12 +13,13 @@ from vlmtui.protocol.messages import ClientMessage, Hello, WorkerMessage
 _log = logging.getLogger(__name__)
 
 _BACKLOG_MAX = 32 * 1024 * 1024
-"""Bytes that may wait for a client that does not read; one that lets more pile up is dropped."""
-_VISITORS = frozenset({"ps", "stop"})
+"""Bytes buffered for a client that does not read; beyond that it is disconnected."""
+_OBSERVERS = frozenset({"ps", "stop"})
+"""Clients that do not keep the engine in use."""
 
 
 class Connection:
-    """Sends never wait: what the client does not take at once is buffered, up to a limit."""
+    """Sending never blocks: messages that the client does not read at once are buffered, up to a limit."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
@@ -28,25 +29,25 @@ class Connection:
 
     @property
     def is_user(self) -> bool:
-        """Whether it keeps the engine in use: those who only look, or come to end it, do not."""
-        return self.hello is not None and self.hello.client not in _VISITORS
+        """Whether this client keeps the engine in use. `ps` and `stop` do not."""
+        return self.hello is not None and self.hello.client not in _OBSERVERS
 
     async def receive(self) -> ClientMessage | None:
-        """The next message, or None when the client has gone. Raises VlmtuiError(PROTOCOL)."""
+        """Return the next message, or None when the client has disconnected. Raises VlmtuiError(PROTOCOL)."""
         line = await read_line(self._reader)
         return None if line is None else decode_client_message(line)
 
     def send(self, message: WorkerMessage) -> None:
-        """Queue a message; harmless when the client has gone."""
+        """Queue a message. Does nothing when the client has disconnected."""
         if self._writer.is_closing():
             return
         self._writer.write(encode(message))
         if self._writer.transport.get_write_buffer_size() > _BACKLOG_MAX:
-            _log.warning("a client does not read; it is dropped")
+            _log.warning("a client does not read its messages and is disconnected")
             self._writer.transport.abort()
 
     async def flush(self, timeout_s: float) -> None:
-        """Wait until everything is on its way, at most `timeout_s` seconds."""
+        """Wait until all queued messages are sent, at most `timeout_s` seconds."""
         try:
             async with asyncio.timeout(timeout_s):
                 self._writer.transport.set_write_buffer_limits(high=0)
@@ -59,7 +60,7 @@ class Connection:
 
 
 def listen(path: str) -> socket.socket:
-    """A listening Unix socket at `path`, mode 0600. Its folder must be private already."""
+    """Return a listening Unix socket at `path`, mode 0600. Its folder must already be private."""
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     before = os.umask(0o177)
     try:

@@ -1,4 +1,4 @@
-"""The thread that an engine lives in."""
+"""The thread that runs the engine's event loop."""
 
 from __future__ import annotations
 
@@ -13,29 +13,29 @@ from vlmtui.domain.failure import Failure
 from vlmtui.domain.generation import Cancelled, EngineEvent, Failed, Finished, GenerateRequest
 from vlmtui.errors import VlmtuiError
 from vlmtui.worker.backends.contract import Backend, HostedEngine, Report
-from vlmtui.worker.process_ends import ProcessEnds
+from vlmtui.worker.process_exits import ProcessExits
 
 _log = logging.getLogger(__name__)
 
 OnEvent = Callable[[EngineEvent], None]
-"""Gets a request's events, but for its terminal one."""
+"""Receives a request's events, except the terminal one."""
 OnEnd = Callable[[EngineEvent | None], None]
-"""Called once nothing of the request is left in the engine, with its terminal event if the engine has given one."""
+"""Called when the engine has released the request, with its terminal event, or None if the engine produced none."""
 OnLoaded = Callable[["EngineInfo | VlmtuiError"], None]
 
 
 class EngineThread:
-    """Runs an engine in an event loop and thread of its own, so that neither a load nor a heavy prompt makes the
-    server deaf. The thread lives as long as the process: an engine's children may die with the thread that started
+    """Runs an engine in its own thread and event loop, so that the server stays responsive during loads and long
+    prompts. The thread lives as long as the process, because an engine's children may die with the thread that started
     them.
 
-    Callbacks run in the event loop that `start` was called in.
+    Callbacks run in the event loop from which `start` was called.
     """
 
     def __init__(self, backend: Backend, log_tail: Callable[[], list[str]]) -> None:
         self._backend = backend
         self._log_tail = log_tail
-        self.process_ends = ProcessEnds()
+        self.process_exits = ProcessExits()
         self._loop = asyncio.new_event_loop()
         self._engine: HostedEngine | None = None
         self._tasks: dict[str, asyncio.Task[EngineEvent | None]] = {}
@@ -43,7 +43,7 @@ class EngineThread:
     def start(
         self, spec: LoadSpec, *, on_progress: Report, on_loaded: OnLoaded, on_death: Callable[[], object]
     ) -> None:
-        """Start the thread and load the engine in it. `on_death`: called when a loaded engine has died by itself."""
+        """Start the thread and load the engine in it. `on_death` is called when a loaded engine dies on its own."""
         home = asyncio.get_running_loop()
 
         async def live() -> None:
@@ -52,7 +52,7 @@ class EngineThread:
                 engine = await self._backend.load(spec, lambda step: home.call_soon_threadsafe(on_progress, step))
                 _check_lora(engine.info)
                 self._engine = engine
-                self.process_ends.begin()
+                self.process_exits.begin()
                 outcome = engine.info
             except Exception as error:
                 _log.exception("the load failed")
@@ -87,17 +87,17 @@ class EngineThread:
 
         self._loop.call_soon_threadsafe(begin)
 
-    def ask(self, answer: Callable[[], None]) -> None:
-        """Have the engine's event loop call back, which it does at once unless it is stuck."""
+    def ping(self, on_pong: Callable[[], None]) -> None:
+        """Have the engine's event loop call `on_pong`. It does so at once unless it is stuck."""
         home = asyncio.get_running_loop()
-        self._loop.call_soon_threadsafe(lambda: home.call_soon_threadsafe(answer))
+        self._loop.call_soon_threadsafe(lambda: home.call_soon_threadsafe(on_pong))
 
     def cancel(self, request_id: str) -> None:
         """Abort a request in the engine."""
         self._loop.call_soon_threadsafe(self._abort, request_id)
 
     async def shutdown(self, timeout_s: float) -> None:
-        """End the engine's processes in order, if that can be done in time."""
+        """Shut the engine down cleanly, waiting at most `timeout_s` seconds."""
         if self._engine is not None:
             ending = asyncio.run_coroutine_threadsafe(self._engine.shutdown(), self._loop)
             await asyncio.wait([asyncio.wrap_future(ending)], timeout=timeout_s)
@@ -107,7 +107,7 @@ class EngineThread:
             task.cancel()
 
     async def _pump(self, request: GenerateRequest, post: OnEvent) -> EngineEvent | None:
-        """Post the events as they come; the terminal one is returned, and so told when the engine is done with it."""
+        """Post events as they arrive. Return the terminal one, so that it is sent only after the engine is done."""
         assert self._engine is not None
         events = self._engine.generate(request)
         last: EngineEvent | None = None
@@ -119,7 +119,7 @@ class EngineThread:
                     post(event)
         except Exception as error:
             _log.exception("request %s failed", request.request_id)
-            known = self.process_ends.explained(self._backend.explain_request(error, self._log_tail()))
+            known = self.process_exits.add_exits(self._backend.explain_request(error, self._log_tail()))
             last = Failed(request_id=request.request_id, failure=Failure.of(known))
         finally:
             await events.aclose()
@@ -127,6 +127,6 @@ class EngineThread:
 
 
 def _check_lora(info: EngineInfo) -> None:
-    """Raise VlmtuiError(UNSUPPORTED) where the engine would silently ignore the adapter."""
+    """Raise VlmtuiError(UNSUPPORTED) if the engine would silently ignore the LoRA adapter."""
     if info.spec.lora is not None:
         require_capability(info, "lora")

@@ -1,4 +1,4 @@
-"""A request's events as they have come, so that a client that comes later gets all of them."""
+"""Records a request's events so that a client that connects later gets all of them."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ from vlmtui.domain.generation import Cancelled, Delta, EngineEvent, Failed, Fini
 from vlmtui.protocol.deltas import join_deltas
 
 _JOINED_AT = 1024
-"""So many deltas are held before they are joined to one."""
+"""Number of deltas collected before they are merged into one."""
 _TOKENS_MAX = 8192
-"""Of one joined delta: with log-probabilities a longer one could outgrow what a message may hold."""
+"""Most tokens in a merged delta. With log-probabilities, a longer one could exceed the message size limit."""
 
 
 class EventRecord:
-    """Holds the prompt, the answer so far in as few deltas as it fits, and the end."""
+    """Holds the prompt, the answer so far (merged into few deltas), and the terminal event."""
 
     def __init__(self) -> None:
         self.outcome: Finished | Failed | Cancelled | None = None
         self.changes = 0
-        """How often something was added."""
+        """Number of events added."""
         self._prompt: PromptReady | None = None
         self._closed: list[Delta] = []
         self._open: list[Delta] = []
@@ -35,7 +35,7 @@ class EventRecord:
                 self.outcome = event
 
     def events(self) -> list[EngineEvent]:
-        """All that has come: the prompt, the answer so far as one delta (a very long one: several), the end."""
+        """Return the prompt, the answer so far as one delta (several if very long), and the terminal event."""
         prompt = [self._prompt] if self._prompt else []
         rest = [join_deltas(self._open)] if self._open else []
         end = [self.outcome] if self.outcome else []

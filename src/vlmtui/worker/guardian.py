@@ -1,9 +1,9 @@
-"""A small process that holds the worker's process group together, so that nothing of it is ever left behind.
+"""A small supervisor process that makes sure the worker leaves no process and no temporary file behind.
 
-It starts the server (the process that hosts the engine), waits for it, and then ends and reaps all that descends from
-it: as a subreaper it inherits every process whose parent dies. The temporary files of all of them lie in the worker's
-home, a private folder that the guardian removes. Should the guardian itself be killed, the kernel kills
-the server (parent-death signal), and the server's own children the same way (`site/sitecustomize.py`).
+It starts the server (the process that hosts the engine), waits for it, and then terminates and reaps all its
+descendants: as a subreaper it inherits every process whose parent dies. They all put their temporary files in the
+worker's home, a private folder that the guardian removes. If the guardian itself is killed, the kernel kills the
+server (parent-death signal), and the server's children in the same way (`site/sitecustomize.py`).
 """
 
 from __future__ import annotations
@@ -25,33 +25,33 @@ from vlmtui.files import open_to_append
 from vlmtui.protocol.endpoint import HOME_SUFFIX
 
 PARENT_DEATH = "VLMTUI_PARENT_DEATH"
-"""Environment variable that tells the engine's processes to die with their parent."""
+"""Environment variable that makes the engine's processes die with their parent."""
 PRIVATE_UMASK = 0o077
-"""Whatever the engine makes, sockets and temporary files included, is its user's alone."""
+"""Only the user can access what the engine creates, including sockets and temporary files."""
 STOP_GRACE_S = 3.5
-"""From SIGTERM to SIGKILL for the server."""
+"""Seconds from SIGTERM to SIGKILL for the server."""
 TIDY_GRACE_S = 1.5
-"""For multiprocessing's resource tracker, which frees shared memory once all others are gone."""
+"""Seconds for multiprocessing's resource tracker, which frees shared memory once all other processes are gone."""
 _KILL_GRACE_S = 10.0
-_LOOK_AGAIN_S = 0.2
+_RECHECK_S = 0.2
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 _SIGNALS = (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 def parser() -> argparse.ArgumentParser:
-    """The arguments that guardian and server share."""
+    """Return the parser for the arguments that guardian and server share."""
     arguments = argparse.ArgumentParser(prog="python -m vlmtui.worker", description="Hosts one model for vlmtui.")
     arguments.add_argument("--socket", required=True, type=Path, help="the Unix socket to listen on")
     arguments.add_argument("--spec", required=True, type=Path, help="JSON file with the LoadSpec")
-    arguments.add_argument("--log", required=True, type=Path, help="the log that stdout and stderr go to")
-    arguments.add_argument("--ready", type=int, help="a descriptor to write one byte to, once the socket listens")
-    arguments.add_argument("--keep-alive", default="300", help="seconds to stay once the last client has gone, or none")
+    arguments.add_argument("--log", required=True, type=Path, help="the log file for stdout and stderr")
+    arguments.add_argument("--ready", type=int, help="a file descriptor that gets one byte once the socket listens")
+    arguments.add_argument("--keep-alive", default="300", help="seconds to stay after the last client leaves, or none")
     return arguments
 
 
 def main(argv: Sequence[str], *, server: str = "vlmtui.worker.serve") -> int:
-    """Run the server module until it ends; its exit status, or 128 + the signal that ended it."""
+    """Run the server module until it exits. Return its exit status, or 128 + the number of the signal that ended it."""
     args = parser().parse_args(argv)
     os.umask(PRIVATE_UMASK)
     home = args.socket.with_suffix(HOME_SUFFIX)
@@ -82,14 +82,14 @@ def main(argv: Sequence[str], *, server: str = "vlmtui.worker.serve") -> int:
 
 
 def die_with_parent(parent: int) -> None:
-    """Have the kernel kill this process when its parent ends; `parent` is the pid that it should still have."""
+    """Have the kernel kill this process when its parent ends. `parent` is the expected parent pid."""
     _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
         os._exit(1)
 
 
 def _wait(child: int) -> int:
-    """Wait for the child, ending it in order when this process is told to stop; its exit status."""
+    """Wait for the child and return its exit status. On a stop signal, send the child SIGTERM, later SIGKILL."""
     deadline: float | None = None
     while True:
         status = _reap(child)
@@ -111,7 +111,7 @@ def _signal_within(seconds: float) -> int | None:
 
 
 def _reap(child: int | None = None) -> int | None:
-    """Take away every process that has ended; the exit status of `child` if it is among them."""
+    """Reap every process that has ended. Return the exit status of `child` if it is among them."""
     found: int | None = None
     with suppress(ChildProcessError):
         while True:
@@ -125,35 +125,35 @@ def _reap(child: int | None = None) -> int | None:
 
 
 def _end_descendants() -> None:
-    """End and reap all that is left: asked first, killed soon after."""
+    """Terminate and reap all remaining descendants; the resource tracker gets time to exit cleanly."""
     me = psutil.Process()
-    ask_until = time.monotonic() + TIDY_GRACE_S
-    give_up = ask_until + _KILL_GRACE_S
-    asked: set[int] = set()
-    while time.monotonic() < give_up:
+    kill_at = time.monotonic() + TIDY_GRACE_S
+    give_up_at = kill_at + _KILL_GRACE_S
+    terminated: set[int] = set()
+    while time.monotonic() < give_up_at:
         _reap()
         left = me.children(recursive=True)
         if not left:
             return
         for process in left:
             with suppress(psutil.Error):
-                if time.monotonic() > ask_until or not _is_tracker(process):
+                if time.monotonic() > kill_at or not _is_tracker(process):
                     process.kill()
-                elif process.pid not in asked:
-                    asked.add(process.pid)
+                elif process.pid not in terminated:
+                    terminated.add(process.pid)
                     process.terminate()
-        # Whatever dies tells its parent or, where that has died, this process; the limit is for what no signal tells:
-        # that it is time to kill what was asked, and a process that was started between the look and the kill.
-        signal.sigtimedwait([signal.SIGCHLD], _LOOK_AGAIN_S)
+        # SIGCHLD reports each exit. The timeout covers what no signal reports: that the grace period is over, or that
+        # a process was started between the listing and the kill.
+        signal.sigtimedwait([signal.SIGCHLD], _RECHECK_S)
 
 
 def _is_tracker(process: psutil.Process) -> bool:
-    """Whether it is multiprocessing's resource tracker, which ends by itself and frees shared memory as it does."""
+    """Whether this is multiprocessing's resource tracker, which exits by itself and then frees shared memory."""
     return any("resource_tracker" in argument for argument in process.cmdline())
 
 
 def _prctl(option: int, value: int) -> None:
-    """Linux's prctl; other systems have none, and rely on the guardian alone."""
+    """Call Linux's prctl. Other systems have none and rely on the guardian alone."""
     if sys.platform.startswith("linux"):
         ctypes.CDLL(None, use_errno=True).prctl(option, value, 0, 0, 0)
 

@@ -1,4 +1,4 @@
-"""Whether the engine still lives: a hang ends no process, so signs of life are looked for."""
+"""Detects a hung engine: a hang ends no process, so this module looks for signs of life."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from contextlib import suppress
 import psutil
 
 _QUIET_S = 2.0
-"""Processes are looked at only when the engine has given no event for so long."""
-_LEAST_SHARE = 0.02
-"""Of one core: an engine that uses less than that does not compute."""
+"""Seconds without an event from the engine before its processes are checked."""
+_MIN_CPU_SHARE = 0.02
+"""Share of one core. An engine that uses less is not computing."""
 
 
 def children_cpu_seconds() -> float:
-    """Processor time of all that this process has started. Blocking, some milliseconds."""
+    """Return the CPU seconds used by all descendants of this process. Blocks for some milliseconds."""
     total = 0.0
     with suppress(psutil.Error):
         for process in psutil.Process(os.getpid()).children(recursive=True):
@@ -28,53 +28,52 @@ def children_cpu_seconds() -> float:
 
 
 class EngineHealth:
-    """Looks for two signs of life. The engine's event loop answers when it is asked to. And while requests are being
-    answered, events come, or the engine's processes use the processor: a long prefill is no hang, a process that is
-    stopped or waits for a lock for ever is.
+    """Checks two signs of life: the engine's event loop answers a ping; and while requests run, either events arrive
+    or the engine's processes use CPU time. A long prefill is therefore no hang, but a stopped or deadlocked process is.
     """
 
     def __init__(
         self,
-        ask: Callable[[Callable[[], None]], None],
+        ping: Callable[[Callable[[], None]], None],
         *,
         shortest_s: float,
         clock: Callable[[], float] = time.monotonic,
         cpu_seconds: Callable[[], float] = children_cpu_seconds,
     ) -> None:
-        """`ask` has the engine's event loop call back; a silence below `shortest_s` is not told; `cpu_seconds` (called
-        in a thread) is the processor time that the engine's processes have used."""
-        self._ask = ask
+        """`ping` has the engine's event loop call back. A silence below `shortest_s` counts as none. `cpu_seconds`
+        (called in a thread) returns the CPU time that the engine's processes have used."""
+        self._ping = ping
         self._shortest_s = shortest_s
         self._clock = clock
         self._cpu_seconds = cpu_seconds
-        self._asked_at: float | None = None
+        self._pinged_at: float | None = None
         self._alive_at: float | None = None
-        """When the processes last showed that they live; None while nothing is asked of them."""
+        """When the processes last showed a sign of life; None while none is expected."""
         self._cpu: float | None = None
-        self._looked_at = 0.0
+        self._checked_at = 0.0
 
     @property
     def silent_s(self) -> float:
-        """For how long there has been no sign of life; 0 where all is well."""
+        """Seconds without a sign of life; 0 if the engine is well."""
         now = self._clock()
-        loop = 0.0 if self._asked_at is None else now - self._asked_at
+        loop = 0.0 if self._pinged_at is None else now - self._pinged_at
         processes = 0.0 if self._alive_at is None else now - self._alive_at
         longest = max(loop, processes)
         return longest if longest > self._shortest_s else 0.0
 
-    async def look(self, *, generating: bool, heard_at: float) -> None:
-        """Look for both signs, to be called every second or two. `heard_at`: when the engine last gave an event."""
-        if self._asked_at is None:
-            self._asked_at = self._clock()
-            self._ask(self._answered)
+    async def check(self, *, generating: bool, last_event_at: float) -> None:
+        """Check both signs; call this every second or two. `last_event_at`: monotonic time of the last event."""
+        if self._pinged_at is None:
+            self._pinged_at = self._clock()
+            self._ping(self._ponged)
         now = self._clock()
-        if not generating or now - heard_at < _QUIET_S:
+        if not generating or now - last_event_at < _QUIET_S:
             self._alive_at = self._cpu = None
             return
         used = await asyncio.to_thread(self._cpu_seconds)
-        if self._cpu is None or abs(used - self._cpu) >= _LEAST_SHARE * (now - self._looked_at):
+        if self._cpu is None or abs(used - self._cpu) >= _MIN_CPU_SHARE * (now - self._checked_at):
             self._alive_at = now
-        self._cpu, self._looked_at = used, now
+        self._cpu, self._checked_at = used, now
 
-    def _answered(self) -> None:
-        self._asked_at = None
+    def _ponged(self) -> None:
+        self._pinged_at = None

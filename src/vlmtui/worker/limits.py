@@ -1,4 +1,4 @@
-"""How long a worker waits, and how much it holds."""
+"""The worker's timeouts and limits."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ import msgspec
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
-    """Times in seconds."""
+    """Timeouts in seconds, and how many ended answers are held."""
 
     lonely_s: float = 60.0
-    """A worker that nobody ever connects to ends after this."""
+    """A worker to which no client ever connects stops after this."""
     failed_load_s: float = 10.0
-    """For a client to come and be told why the load failed."""
+    """How long a worker stays after a failed load, so that a client can still learn why."""
     shutdown_s: float = 2.0
-    """For the engine to end its processes; the guardian ends what is left."""
+    """For the engine to end its processes; the guardian then kills the rest."""
     flush_s: float = 1.0
-    """For a client to take the last messages."""
+    """For a client to read the last messages."""
     shortest_silence_s: float = 4.0
-    """An engine that is silent for a shorter time is not said to be."""
+    """A shorter silence of the engine is not reported."""
     ended_answers: int = 32
-    """Most ended answers that are held until a client fetches them; the oldest is dropped first."""
+    """Most finished answers held until a client fetches them; the oldest is dropped first."""

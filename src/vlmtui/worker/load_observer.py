@@ -1,4 +1,4 @@
-"""How far a load is, put together from what the backend reports and what its log says."""
+"""Load progress, combined from the backend's reports and its log lines."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _ORDER = list(LoadStage)
 
 
 class LoadObserver:
-    """Stages only ever go forward, whatever order they are told in."""
+    """Tracks the load stage. Stages only move forward, in whatever order they are reported."""
 
     def __init__(self, backend: Backend) -> None:
         self._read = backend.read_progress
@@ -23,12 +23,12 @@ class LoadObserver:
         return time.monotonic() - self._started
 
     def feed(self, line: str) -> LoadProgress | None:
-        """The progress after a line of the log; None where the line says nothing about it."""
+        """Return the progress after a log line, or None if the line does not change it."""
         step = self._read(line)
         return None if step is None else self.reach(step)
 
     def reach(self, step: LoadStep) -> LoadProgress | None:
-        """Enter a stage, or note something new about the present one; None for a stage that is past."""
+        """Enter a stage or update the current one. Return None for an earlier stage."""
         if _ORDER.index(step.stage) < _ORDER.index(self.progress.stage):
             return None
         self.progress = LoadProgress(

@@ -1,4 +1,4 @@
-"""The worker's log: everything that any of its processes prints, followed from the file it goes to."""
+"""Follows the worker's log file, to which all its processes print."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from vlmtui.log_ring import LogRing
 RING_LINES = 2000
 _LINE_MAX = 4000
 _READ_MAX = RING_LINES * _LINE_MAX
-"""Bytes."""
+"""Bytes read at once, at most."""
 _BREAK = re.compile(rb"\r\n|\n|\r")
 
 
 class LineFormatter(logging.Formatter):
-    """Marks every line of a record with the process, so that ours are told from the engine's, tracebacks too."""
+    """Prefixes every line of a record, tracebacks included, so that ours can be told apart from the engine's."""
 
     def format(self, record: logging.LogRecord) -> str:
         mark = f"(vlmtui pid={record.process}) "
@@ -25,9 +25,9 @@ class LineFormatter(logging.Formatter):
 
 
 class LogFile:
-    """Follows a growing log file, and holds its newest lines.
+    """Reads a growing log file and holds its newest lines.
 
-    A carriage return ends a line too: progress bars redraw themselves with it.
+    A carriage return also ends a line, because progress bars redraw themselves with it.
     """
 
     def __init__(self, path: Path) -> None:
@@ -37,7 +37,7 @@ class LogFile:
         self.ring = LogRing(RING_LINES)
 
     def read_new(self) -> list[str]:
-        """The lines written since the last call; they are in `ring` as well."""
+        """Return the lines written since the last call; they are also added to `ring`."""
         try:
             with self._path.open("rb") as file:
                 self._skip(file.seek(0, os.SEEK_END))
@@ -55,6 +55,6 @@ class LogFile:
         return fresh
 
     def _skip(self, size: int) -> None:
-        """Pass over what is more than a look may read: the ring does not hold it anyway."""
+        """Skip all but the newest `_READ_MAX` bytes; the ring would not hold the others anyway."""
         if size - self._offset > _READ_MAX:
             self._offset, self._rest = size - _READ_MAX, b""

@@ -1,4 +1,4 @@
-"""How much memory the worker's processes use."""
+"""Memory used by the worker's processes."""
 
 from __future__ import annotations
 
@@ -9,15 +9,13 @@ import psutil
 
 
 class Memory(msgspec.Struct, frozen=True):
-    """Bytes."""
-
     rss_bytes: int
     gpu_bytes: int | None
-    """None where NVML cannot tell."""
+    """None if NVML is unavailable."""
 
 
 def memory_of(pid: int) -> Memory:
-    """Resident and GPU memory of a process and all its descendants. Blocking, some milliseconds."""
+    """Return the resident and GPU memory of a process and all its descendants. Blocks for some milliseconds."""
     rss = 0
     pids: set[int] = set()
     with suppress(psutil.Error):

@@ -1,4 +1,4 @@
-"""All requests of a worker: those under way, and ended ones whose answer waits for a client."""
+"""All requests of a worker: running ones, and ended ones whose answer no client has fetched yet."""
 
 from __future__ import annotations
 
@@ -21,58 +21,59 @@ _log = logging.getLogger(__name__)
 
 
 class Requests:
-    """Belongs to the server's event loop. `on_end` is called after each request's end.
+    """The worker's requests. Use it only from the server's event loop. `on_end` is called after each request ends.
 
-    A request to keep goes on when its client is lost, and stays here after its end until it is let go. While it has no
-    client it is also written to the spool (`vlmtui.protocol.spool`), so that even a killed worker leaves it behind.
+    A request with `keep` set goes on when its client disconnects, and stays here after its end until a client forgets
+    it. While it has no client it is also written to the spool (`vlmtui.protocol.spool`), so that it survives even a
+    killed worker.
     """
 
     def __init__(self, engine: EngineThread, runtime: Path, on_end: Callable[[], None], *, ended_answers: int) -> None:
-        """`ended_answers`: so many are held; the oldest is let go first."""
+        """`ended_answers`: how many are held; the oldest is dropped first."""
         self.running: dict[str, TrackedRequest] = {}
         self.ended: dict[str, TrackedRequest] = {}
-        """Those to keep that have not been let go."""
+        """Ended requests with `keep` set that no client has forgotten yet."""
         self.idle_since = time.monotonic()
         """When the last request ended."""
-        self.heard_at = time.monotonic()
-        """When the engine last gave an event."""
+        self.last_event_at = time.monotonic()
+        """When the engine last produced an event."""
         self._engine = engine
         self._runtime = runtime
         self._on_end = on_end
         self._ended_answers = ended_answers
         self._spooled: dict[str, int] = {}
-        """How many changes of a record are on disk, by request id."""
+        """By request id: how many of the record's changes are on disk."""
         self._writing = threading.Lock()
         self._is_over = False
 
     @property
     def unattended(self) -> tuple[str, ...]:
-        """The requests to keep, running or ended, that no client listens to."""
+        """Ids of the recorded requests, running or ended, that have no client."""
         return tuple(item.request_id for item in self._recorded() if item.owner is None)
 
     @property
     def is_generating(self) -> bool:
-        """Whether the engine has something to do: a request's prompt is made, and its end has not come."""
+        """Whether the engine has work: a request's prompt is rendered, and the request has not ended."""
         return any(item.is_rendered for item in self.running.values())
 
     def begin(self, request: GenerateRequest, owner: Owner) -> None:
-        """Start a request, and refuse one whose id is taken."""
+        """Start a request. Refuses one whose id is already in use."""
         request_id = request.request_id
         if request_id in self.running or request_id in self.ended:
-            refuse(request_id, owner, ErrorKind.PROTOCOL, "A request of this id is under way already.")
+            refuse(request_id, owner, ErrorKind.PROTOCOL, "A request with this id is already running.")
             return
         self.running[request_id] = TrackedRequest(request_id, owner, keep=request.keep and not request.only_render)
         self._engine.generate(request, partial(self._add, request_id), partial(self._end, request_id))
 
     def cancel(self, request_id: str, owner: Owner | None) -> None:
-        """Abort a request, if it belongs to the `owner`."""
+        """Abort a request if it belongs to `owner`."""
         running = self.running.get(request_id)
         if running is not None and running.owner is owner:
             running.cancelled = True
             self._engine.cancel(request_id)
 
     def resume(self, request_id: str, owner: Owner) -> None:
-        """Give a request to keep to a client, from its beginning."""
+        """Send a recorded request to a client, from the beginning."""
         found = self.running.get(request_id) or self.ended.get(request_id)
         if found is None or found.record is None:
             refuse(request_id, owner, ErrorKind.NOT_KEPT, "The worker does not hold this answer.")
@@ -80,7 +81,7 @@ class Requests:
             found.hand_over(owner)
 
     def forget(self, request_id: str, owner: Owner) -> None:
-        """Let an answer go. One that still runs is then like any other: without a client it is aborted."""
+        """Stop keeping an answer. If it still runs and has no client, it is aborted."""
         self.ended.pop(request_id, None)
         self._spooled.pop(request_id, None)
         running = self.running.get(request_id)
@@ -90,7 +91,7 @@ class Requests:
                 self.cancel(request_id, None)
 
     def leave(self, owner: Owner) -> None:
-        """A client is lost: its requests to keep go on without it, the others are aborted."""
+        """Handle a lost client: its recorded requests go on without it, the others are aborted."""
         for running in list(self.running.values()):
             if running.record is None:
                 self.cancel(running.request_id, owner)
@@ -99,9 +100,9 @@ class Requests:
                 item.owner = None
 
     def end_all(self, failure: Failure | None = None) -> None:
-        """The worker ends: every request gets its terminal message, and what is to be kept stays behind as files.
+        """End all requests because the worker stops: send terminal messages, and write recorded ones to the spool.
 
-        The files come first: a client that has the terminal message may let the answer go, and delete its file.
+        The files are written first, because a client that has the terminal message may delete the file.
         """
         with self._writing:
             self._is_over = True
@@ -119,7 +120,7 @@ class Requests:
                 item.add(terminal[item.request_id])
 
     async def spool(self) -> None:
-        """Write down what is new of every request to keep that has no client."""
+        """Write the recorded requests that have no client and have changed to the spool."""
         for item in self._recorded():
             if item.owner is not None or item.record is None:
                 continue
@@ -131,21 +132,21 @@ class Requests:
                     await asyncio.to_thread(remove_spooled, self._runtime, item.request_id)
 
     async def prune(self) -> None:
-        """Delete old files that nobody has come for."""
+        """Delete old spool files that no client has fetched."""
         await asyncio.to_thread(prune_spool, self._runtime)
 
     def _write_unless_over(self, events: list[EngineEvent]) -> None:
-        """In a thread, which nobody can stop: not over what `end_all` has written."""
+        """Write events unless `end_all` has run. Runs in a thread, which cannot be cancelled."""
         with self._writing:
             if not self._is_over:
                 self._write(events)
 
     def _add(self, request_id: str, event: EngineEvent) -> None:
-        self.heard_at = time.monotonic()
+        self.last_event_at = time.monotonic()
         self.running[request_id].add(event)
 
     def _end(self, request_id: str, last: EngineEvent | None) -> None:
-        """Nothing of the request is left in the engine. Its id is free before its client gets the terminal message."""
+        """Handle a request that the engine has released. Its id is free before its client gets the terminal message."""
         item = self.running.pop(request_id)
         if item.record is not None:
             self.ended[request_id] = item
@@ -155,7 +156,7 @@ class Requests:
         if last is not None:
             item.add(last)
         item.end()
-        self.heard_at = self.idle_since = time.monotonic()
+        self.last_event_at = self.idle_since = time.monotonic()
         self._on_end()
 
     def _write(self, events: list[EngineEvent]) -> None:
@@ -163,7 +164,7 @@ class Requests:
             try:
                 write_spooled(self._runtime, events)
             except (OSError, VlmtuiError) as error:
-                _log.warning("the answer %s cannot be written down: %s", events[0].request_id, error)
+                _log.warning("cannot write the answer %s to the spool: %s", events[0].request_id, error)
 
     def _recorded(self) -> list[TrackedRequest]:
         return [*self.ended.values(), *(item for item in self.running.values() if item.record is not None)]

@@ -16,8 +16,8 @@ import msgspec
 from vlmtui.domain.engine import LoadSpec
 from vlmtui.errors import VlmtuiError
 from vlmtui.worker import guardian
-from vlmtui.worker.backends import backend_of
-from vlmtui.worker.backends.contract import Backend, unavailable
+from vlmtui.worker.backends import load_backend
+from vlmtui.worker.backends.contract import Backend, failing_backend
 from vlmtui.worker.engine_thread import EngineThread
 from vlmtui.worker.limits import Limits
 from vlmtui.worker.log_file import LineFormatter, LogFile
@@ -37,7 +37,7 @@ def make_server(
     pid: int,
     limits: Limits | None = None,
 ) -> WorkerServer:
-    """A server around a backend. `runtime` is the folder of its socket."""
+    """Return a server for a backend. `runtime` is the folder that holds its socket."""
 
     def log_tail() -> list[str]:
         return log.read_text(errors="replace").splitlines()[-_LOG_TAIL_LINES:]
@@ -47,7 +47,7 @@ def make_server(
 
 
 def main(argv: Sequence[str], backend: Backend | None = None) -> int:
-    """Serve until the end; the exit status. `backend`: one to use whatever the spec names."""
+    """Serve until stopped and return the exit status. `backend` overrides the one that the spec names."""
     arguments = guardian.parser()
     arguments.add_argument("--guardian", type=int, default=0)
     args = arguments.parse_args(argv)
@@ -71,27 +71,27 @@ def main(argv: Sequence[str], backend: Backend | None = None) -> int:
 
 def _backend_of(spec: LoadSpec) -> Backend:
     try:
-        return backend_of(spec.backend)
+        return load_backend(spec.backend)
     except VlmtuiError as error:
         _log.warning("%s (%s)", error, error.detail)
-        return unavailable(error)
+        return failing_backend(error)
 
 
 async def _serve(server: WorkerServer, socket: Path, ready: int | None) -> int:
-    def tell_that_it_listens() -> None:
+    def signal_ready() -> None:
         if ready is not None:
-            with suppress(OSError):  # whoever started it may have gone
+            with suppress(OSError):  # the process that started this one may have exited
                 os.write(ready, b"1")
             os.close(ready)
 
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         loop.add_signal_handler(number, server.stop)
-    status = await server.run(socket, on_listening=tell_that_it_listens)
+    status = await server.run(socket, on_listening=signal_ready)
     with suppress(OSError):
         sys.stdout.flush()
         sys.stderr.flush()
-    # The engine's thread and its own exit hooks would wait for processes that the guardian ends anyway.
+    # The engine's thread and exit hooks would wait for processes that the guardian kills anyway.
     os._exit(status)
 
 

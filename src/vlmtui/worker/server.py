@@ -1,4 +1,4 @@
-"""The server of a worker: clients on one side, the engine's thread on the other."""
+"""The worker's server: connects clients with the engine's thread."""
 
 from __future__ import annotations
 
@@ -60,17 +60,17 @@ from vlmtui.worker.requests import Requests, refuse
 
 _log = logging.getLogger(__name__)
 
-_LOG_LOOK_S = 0.1
-"""From one look at the log to the next: the processes that write it tell nobody."""
-_LOOK_S = 1.0
-"""From one look at the engine's health to the next; new parts of answers without a client are written as often."""
+_LOG_INTERVAL_S = 0.1
+"""Seconds between reads of the log; the processes that write it send no notice."""
+_CHECK_INTERVAL_S = 1.0
+"""Seconds between health checks; answers without a client are written to the spool as often."""
 EXIT_LOAD_FAILED = 3
 EXIT_ENGINE_DIED = 4
 
 
 @dataclass(slots=True)
 class WorkerServer:
-    """Serves one engine to any number of clients until it is told to stop, is left alone, or its engine dies."""
+    """Serves one engine to any number of clients until it is stopped, goes unused, or its engine dies."""
 
     spec: LoadSpec
     backend: Backend
@@ -78,7 +78,7 @@ class WorkerServer:
     log: LogFile
     keep_alive_s: float | None
     pid: int
-    """The pid that clients are told: the guardian's."""
+    """The pid reported to clients: the guardian's."""
     runtime: Path
     """The folder of the socket and of the spool."""
     limits: Limits = field(default_factory=Limits)
@@ -102,19 +102,19 @@ class WorkerServer:
         self.requests = Requests(
             self.engine, self.runtime, self._end_if_unused, ended_answers=self.limits.ended_answers
         )
-        self._health = EngineHealth(self.engine.ask, shortest_s=self.limits.shortest_silence_s)
+        self._health = EngineHealth(self.engine.ping, shortest_s=self.limits.shortest_silence_s)
 
     async def run(self, path: Path, *, on_listening: Callable[[], None] = lambda: None) -> int:
-        """Listen and serve; the process's exit status."""
+        """Listen and serve. Return the process's exit status."""
         private_dir(path.parent)
         server = await asyncio.start_unix_server(self._serve, sock=listen(str(path)), limit=MAX_MESSAGE_BYTES)
         on_listening()
         self._log_is_wanted.set()
         self._end_if_unused()
         self.engine.start(self.spec, on_progress=self._progressed, on_loaded=self._loaded, on_death=self._engine_died)
-        looking = [asyncio.create_task(work) for work in (self._follow_log(), self._look())]
+        watchers = [asyncio.create_task(work) for work in (self._follow_log(), self._watch_engine())]
         await self._stopping.wait()
-        for task in looking:
+        for task in watchers:
             task.cancel()
         server.close()
         await self._say_goodbye()
@@ -233,7 +233,7 @@ class WorkerServer:
         self._want_log()
 
     def _progressed(self, step: LoadStep) -> None:
-        """Progress that is not read off the log: what the backend itself knows."""
+        """Broadcast progress that the backend reported itself, not through the log."""
         progress = self.observer.reach(step)
         if progress is not None:
             self._broadcast(progress)
@@ -245,7 +245,7 @@ class WorkerServer:
     async def _follow_log(self) -> None:
         while True:
             await self._log_is_wanted.wait()
-            await asyncio.sleep(_LOG_LOOK_S)
+            await asyncio.sleep(_LOG_INTERVAL_S)
             self._read_log()
 
     def _want_log(self) -> None:
@@ -254,14 +254,15 @@ class WorkerServer:
         else:
             self._log_is_wanted.clear()
 
-    async def _look(self) -> None:
-        """What only a look tells: whether the engine hangs. And what is better done at times: writing to the disk."""
+    async def _watch_engine(self) -> None:
+        """Check the engine's health and write answers without a client to the spool, at regular intervals."""
         await self.requests.prune()
         while True:
-            await asyncio.sleep(_LOOK_S)
+            await asyncio.sleep(_CHECK_INTERVAL_S)
             await self.requests.spool()
             if self.info is not None:
-                await self._health.look(generating=self.requests.is_generating, heard_at=self.requests.heard_at)
+                last_event_at = self.requests.last_event_at
+                await self._health.check(generating=self.requests.is_generating, last_event_at=last_event_at)
 
     def _read_log(self) -> None:
         lines = self.log.read_new()
@@ -278,13 +279,13 @@ class WorkerServer:
 
     def _engine_died(self) -> None:
         self._read_log()
-        error = self.engine.process_ends.explained(self.backend.explain_death(self.log.ring.newest(RING_LINES)))
+        error = self.engine.process_exits.add_exits(self.backend.explain_death(self.log.ring.newest(RING_LINES)))
         _log.error("the engine died: %s", error)
         self._death = Failure.of(error)
         self.stop(EXIT_ENGINE_DIED)
 
     def _end_if_unused(self) -> None:
-        """Stop when nobody has used the engine for the keep-alive time, or come to it at all; look again in time."""
+        """Stop if the engine has been unused for the keep-alive time (or `lonely_s`); else set a timer for that."""
         if self._end_timer is not None:
             self._end_timer.cancel()
             self._end_timer = None
@@ -322,7 +323,7 @@ class WorkerServer:
         return StatusReport(pid=self.pid, status=status)
 
     async def _say_goodbye(self) -> None:
-        """Give every request its terminal message, and every client all that is meant for it."""
+        """Send every request its terminal message and flush every client's connection."""
         self.requests.end_all(self._death)
         await asyncio.gather(*(connection.flush(self.limits.flush_s) for connection in self.connections))
         for connection in self.connections:

@@ -1,4 +1,4 @@
-"""One request of a client: its events on the way there, counted, and exactly one terminal message."""
+"""One request of a client: forwards and counts its events, and sends exactly one terminal message."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ from vlmtui.worker.event_record import EventRecord
 
 
 class Owner(Protocol):
-    """Whom a request belongs to: a client's connection."""
+    """The client connection that a request's events are sent to."""
 
     def send(self, message: EngineEvent) -> None: ...
 
 
 class TrackedRequest:
-    """Counts tokens and time as the events pass, and sends each to the owner; records them if it is to be kept."""
+    """Counts tokens and time, sends each event to the owner, and records the events if `keep` is set."""
 
     def __init__(self, request_id: str, owner: Owner | None, *, keep: bool = False) -> None:
         self.request_id = request_id
         self.owner = owner
-        """None once its client is lost."""
+        """None after its client has disconnected."""
         self.cancelled = False
         self.record = EventRecord() if keep else None
         self._started = time.monotonic()
@@ -46,7 +46,7 @@ class TrackedRequest:
 
     @property
     def is_rendered(self) -> bool:
-        """Whether its prompt has gone to the engine."""
+        """Whether its prompt is rendered and in the engine."""
         return self._prompt is not None
 
     @property
@@ -69,7 +69,7 @@ class TrackedRequest:
         self._send(event)
 
     def hand_over(self, owner: Owner) -> None:
-        """Send a recorded request to a new owner, from its beginning; the former one is told that it is gone."""
+        """Send a recorded request to a new owner, from the beginning. The former owner gets Failed(NOT_KEPT)."""
         assert self.record is not None
         if self.owner not in (None, owner):
             message = "This answer was taken over by another vlmtui."
@@ -79,8 +79,9 @@ class TrackedRequest:
             self._send(event)
 
     def terminal(self, failure: Failure | None = None) -> EngineEvent | None:
-        """The terminal message where the engine will give none: a failure, or that it was cancelled or just ended.
-        None when it has been sent already."""
+        """Return the terminal message for a request that got none from the engine: Failed or Cancelled.
+
+        None if one has already been sent."""
         if self._has_ended:
             return None
         if failure is None and self.cancelled:
@@ -89,7 +90,7 @@ class TrackedRequest:
         return Failed(request_id=self.request_id, failure=failure or unexplained)
 
     def end(self) -> None:
-        """Send the terminal message, if that has not been done: the engine is through with the request."""
+        """Send the terminal message unless one has been sent; the engine has released the request."""
         if event := self.terminal():
             self.add(event)
 

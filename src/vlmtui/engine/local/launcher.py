@@ -55,11 +55,11 @@ def installed_program(paths: Paths, spec: LoadSpec) -> WorkerProgram:
     """The worker in the engine that is installed here. Raises VlmtuiError(NO_ENGINE) where there is none for the
     spec's backend."""
     from vlmtui.engines.records import Engines, choose_engine  # brings more than a first paint needs
-    from vlmtui.worker.backends import require
+    from vlmtui.worker.backends import require_backend
 
     chosen = choose_engine(Engines(paths)) if spec.backend == DEFAULT_BACKEND else None
     if chosen is None:
-        require(spec.backend)
+        require_backend(spec.backend)
         return WorkerProgram((sys.executable, "-m", "vlmtui.worker"))
     return program_of(chosen)
 

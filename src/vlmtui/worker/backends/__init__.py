@@ -1,6 +1,6 @@
-"""The kinds of engine that a worker can host, by name. None is imported before it is chosen.
+"""The backends (kinds of engine) that a worker can host, by name. A backend is imported only when it is chosen.
 
-`docs/backends.md` tells how to add one.
+See `docs/backends.md` for how to add one.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ if TYPE_CHECKING:
     from vlmtui.worker.backends.contract import Backend
 
 ENTRY_POINTS = "vlmtui.backends"
-"""The group of entry points by which a package of one's own offers a backend: its name, and `module:BACKEND`."""
+"""The entry-point group by which another package offers a backend: `name = "module:BACKEND"`."""
 
 
 class Bundled(msgspec.Struct, frozen=True):
-    """A backend of vlmtui's own."""
+    """A backend that ships with vlmtui."""
 
-    place: str
+    entry_point: str
     """`module:NAME` of its `Backend`."""
     needs: str
-    """The package that it cannot do without, by the name that it is imported under."""
+    """Import name of the package it requires."""
     missing: str
-    """What to say where that is not installed."""
+    """The error message if that package is not installed."""
     hint: str
 
 
@@ -36,16 +36,16 @@ BUNDLED = {
     "vllm": Bundled(
         "vlmtui.worker.backends.vllm.backend:BACKEND",
         "vllm",
-        "No engine is installed, so no model can be run.",
-        "`vlmtui engines install` installs vLLM for this machine; `vlmtui engines add` names one that is there.",
+        "No engine is installed, so no model can run.",
+        "`vlmtui engines install` installs vLLM for this machine; `vlmtui engines add` uses an existing one.",
     )
 }
 
 
-def require(name: str) -> None:
-    """Raise VlmtuiError(NO_ENGINE) where there is no such backend, or what it needs is not installed.
+def require_backend(name: str) -> None:
+    """Raise VlmtuiError(NO_ENGINE) if there is no such backend, or the package it needs is not installed.
 
-    Imports nothing of it.
+    Does not import the backend.
     """
     bundled = BUNDLED.get(name)
     if bundled is None:
@@ -54,21 +54,20 @@ def require(name: str) -> None:
         raise VlmtuiError(ErrorKind.NO_ENGINE, bundled.missing, hint=bundled.hint)
 
 
-def backend_of(name: str) -> Backend:
-    """The backend of that name, imported. Raises VlmtuiError(NO_ENGINE) as `require` does, and for one that cannot be
-    imported."""
+def load_backend(name: str) -> Backend:
+    """Import the backend of that name. Raises VlmtuiError(NO_ENGINE) if it is missing or cannot be imported."""
     from vlmtui.worker.backends.contract import Backend
 
-    require(name)
+    require_backend(name)
     bundled = BUNDLED.get(name)
-    point = EntryPoint(name, bundled.place, ENTRY_POINTS) if bundled is not None else _entry_point(name)
+    point = EntryPoint(name, bundled.entry_point, ENTRY_POINTS) if bundled is not None else _entry_point(name)
     try:
         found = point.load()
     except (ImportError, AttributeError) as error:
         message = f"The backend {name!r} cannot be imported."
         raise VlmtuiError(ErrorKind.NO_ENGINE, message, detail=f"{point.value}: {error}") from error
     if not isinstance(found, Backend):
-        message = f"The backend {name!r} is none: {point.value} is no Backend."
+        message = f"{name!r} is not a backend: {point.value} is not a Backend."
         raise VlmtuiError(ErrorKind.NO_ENGINE, message, detail=repr(found))
     return found
 
@@ -77,5 +76,5 @@ def _entry_point(name: str) -> EntryPoint:
     offered = {point.name: point for point in entry_points(group=ENTRY_POINTS)}
     if name not in offered:
         known = ", ".join(sorted({*BUNDLED, *offered}))
-        raise VlmtuiError(ErrorKind.NO_ENGINE, f"No backend is called {name!r}.", hint=f"There are: {known}.")
+        raise VlmtuiError(ErrorKind.NO_ENGINE, f"Unknown backend: {name!r}.", hint=f"Available: {known}.")
     return offered[name]

@@ -1,4 +1,4 @@
-"""What a backend is: how an engine of its kind is loaded, what a loaded one can be asked, how its failures are told."""
+"""The interface of a backend: loading an engine, using a loaded one, explaining its failures."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from vlmtui.errors import ErrorKind, VlmtuiError
 
 
 class HostedEngine(Protocol):
-    """A loaded engine. All methods belong to the event loop that it was loaded in."""
+    """A loaded engine. Call its methods only in the event loop it was loaded in."""
 
     info: EngineInfo
-    """What it says of itself, its capabilities included. `load_s` is filled in by the server."""
+    """Facts about the engine, including its capabilities. The server fills in `load_s`."""
 
     def generate(self, request: GenerateRequest) -> AsyncGenerator[EngineEvent, None]:
-        """PromptReady, Deltas, then Finished; for `only_render` PromptReady and Finished.
+        """Yield PromptReady, Deltas, then Finished; for `only_render` just PromptReady and Finished.
 
-        The server measures the times, and counts the tokens of the events where Finished holds no usage. Raises for a
-        failure, with a VlmtuiError or whatever `explain_request` can explain. Cancelling the task aborts the request.
-        It is only given what `info.capabilities` promises."""
+        The server measures the times, and counts tokens itself if Finished has no usage. On a failure, raises a
+        VlmtuiError or anything that `explain_request` can explain. Cancelling the task aborts the request. The server
+        only passes requests that `info.capabilities` allows."""
         ...
 
     async def died(self) -> None:
-        """Return once the engine has died by itself; never, where it cannot."""
+        """Return when the engine has died on its own; never returns if it cannot."""
         ...
 
     async def shutdown(self) -> None:
@@ -36,7 +36,7 @@ class HostedEngine(Protocol):
 
 
 class LoadStep(msgspec.Struct, frozen=True):
-    """How far a load is. `fraction` (0..1) belongs to the stage; None where the stage has no measure."""
+    """Load progress. `fraction` (0..1) is the progress within the stage, None if unknown."""
 
     stage: LoadStage
     detail: str = ""
@@ -44,39 +44,39 @@ class LoadStep(msgspec.Struct, frozen=True):
 
 
 Report = Callable[[LoadStep], object]
-"""Tells how far a load is. May be called from the engine's thread."""
+"""Reports load progress. May be called from the engine's thread."""
 Load = Callable[[LoadSpec, Report], Awaitable[HostedEngine]]
-"""Loads an engine; may block its event loop for as long as it likes. Raises whatever `explain_load` can explain."""
+"""Loads an engine; may block its event loop. Raises anything that `explain_load` can explain."""
 
 
 def no_progress(line: str) -> LoadStep | None:
-    """For a backend whose log says nothing of how far a load is."""
+    """The default `read_progress`: log lines carry no progress."""
     return None
 
 
 def explain_load(error: BaseException, log: Sequence[str], *, name: str) -> VlmtuiError:
-    """What to tell about a load that failed, where nothing is known of the backend's own failures."""
+    """The default explanation of a failed load."""
     if isinstance(error, VlmtuiError):
         return error
-    hint = "The log of the load tells more."
+    hint = "See the log of the load."
     return VlmtuiError(ErrorKind.INTERNAL, f"{name} could not be loaded.", detail=chain_text(error), hint=hint)
 
 
 def explain_request(error: BaseException, log: Sequence[str]) -> VlmtuiError:
-    """What to tell about a request that failed, where nothing is known of the backend's own failures."""
+    """The default explanation of a failed request."""
     if isinstance(error, VlmtuiError):
         return error
     return VlmtuiError(ErrorKind.INTERNAL, "The request failed.", detail=chain_text(error))
 
 
 def explain_death(log: Iterable[str]) -> VlmtuiError:
-    """What to tell about an engine that died, where nothing is known of the backend's own failures."""
+    """The default explanation of an engine's death, with the newest log lines as detail."""
     detail = "\n".join(list(log)[-_DETAIL_LINES:])
     return VlmtuiError(ErrorKind.ENGINE_DIED, "The engine died.", detail=detail)
 
 
 def chain_text(error: BaseException) -> str:
-    """The messages of an exception and of what caused it, the innermost last."""
+    """Return the messages of an exception and its causes, one per line, the innermost last."""
     texts: list[str] = []
     current: BaseException | None = error
     while current is not None and len(texts) < _CHAIN_MAX:
@@ -91,23 +91,23 @@ _CHAIN_MAX = 8
 
 
 class Backend(msgspec.Struct, frozen=True, kw_only=True):
-    """One kind of engine. `title` and `load` are what every backend has; the rest has plain defaults."""
+    """One kind of engine. Only `title` and `load` are required."""
 
     title: str
-    """What people call it, `vLLM`."""
+    """Its display name, such as `vLLM`."""
     load: Load
     read_progress: Callable[[str], LoadStep | None] = no_progress
-    """How far a load is, by a line of the worker's log; None where the line says nothing about it."""
+    """Reads load progress from a line of the worker's log; returns None if the line carries none."""
     explain_load: Callable[..., VlmtuiError] = explain_load
-    """`(error, log, name=…)`: what to tell about a load that failed. `log`: the newest lines of the worker's log."""
+    """`(error, log, name=…)`: explains a failed load. `log`: the newest lines of the worker's log."""
     explain_request: Callable[[BaseException, Sequence[str]], VlmtuiError] = explain_request
-    """What to tell about a request that failed, perhaps because the engine died."""
+    """Explains a failed request, perhaps one that failed because the engine died."""
     explain_death: Callable[[Iterable[str]], VlmtuiError] = explain_death
-    """What to tell about an engine that died, by the worker's log."""
+    """Explains an engine's death from the worker's log."""
 
 
-def unavailable(error: VlmtuiError) -> Backend:
-    """A backend whose every load fails with this error."""
+def failing_backend(error: VlmtuiError) -> Backend:
+    """Return a backend whose every load fails with this error."""
 
     async def load(spec: LoadSpec, report: Report) -> HostedEngine:
         raise error

@@ -1,9 +1,8 @@
 """Start-up hooks for every process of the engine.
 
-Python imports a module of this name by itself when it starts. The worker puts this folder at the front of the
-`PYTHONPATH` that it hands to its children, so the hooks below run in vLLM's engine core and GPU workers too. A hook may
-neither slow the start down nor stop it: nothing is imported before it is needed, and what a hook raises is printed and
-otherwise passed over.
+Python imports a module of this name when it starts. The worker puts this folder first on the `PYTHONPATH` of its
+children, so the hooks below also run in vLLM's engine core and GPU workers. A hook must neither slow the start down nor
+prevent it: nothing is imported before it is needed, and an exception in a hook is printed and otherwise ignored.
 
 To add a hook, write a function without arguments and name it in `HOOKS`.
 """
@@ -24,32 +23,32 @@ TORCHVISION_SCHEMAS = {
     "torchvision::nms": "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",
     "torchvision::qnms": "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",
 }
-"""Operators that torchvision describes to torch while it is imported, declared as in its own `csrc/ops/nms.cpp`."""
+"""Operators that torchvision registers with torch on import, declared as in its own `csrc/ops/nms.cpp`."""
 
 
 class TorchvisionSchemaFinder:
-    """Declares torchvision's operators just before torchvision is imported, where its own library cannot.
+    """Declares torchvision's operators just before torchvision is imported, if its own library cannot.
 
-    A torchvision built for CUDA cannot load its operators beside a CPU build of torch, and then fails on import with
+    A torchvision built for CUDA cannot load its operators with a CPU build of torch, and then fails on import with
     "operator torchvision::nms does not exist". Its image transforms, all that transformers needs, do not use them.
     """
 
     def __init__(self) -> None:
-        self.asked = False
+        self.done = False
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """Find no module, ever: the first import of torchvision is only the moment to declare the operators."""
-        if fullname == "torchvision" and not self.asked:
-            self.asked = True
+        """Declare the operators on the first import of torchvision. Never finds a module itself."""
+        if fullname == "torchvision" and not self.done:
+            self.done = True
             if torchvision_lacks_operators():
                 declare_torchvision_operators()
         return None
 
 
 def torchvision_lacks_operators() -> bool:
-    """Whether the installed torch is a CPU build and torchvision is not, by their versions' local tags (`+cpu`)."""
+    """Whether torch is a CPU build and torchvision is not, by the local tags of their versions (`+cpu`)."""
     from importlib.metadata import PackageNotFoundError, version
 
     try:
@@ -59,12 +58,12 @@ def torchvision_lacks_operators() -> bool:
 
 
 def is_cpu_build(version: str) -> bool:
-    """Whether a version's local tag says that it was built for the CPU, as in `2.13.0+cpu`."""
+    """Whether a version's local tag marks a CPU build, as in `2.13.0+cpu`."""
     return "cpu" in version.partition("+")[2].split(".")
 
 
 def declare_torchvision_operators() -> None:
-    """Give torch the schemas of torchvision's operators; one that exists already is left as it is."""
+    """Register the schemas of torchvision's operators with torch, except those that exist already."""
     import torch
 
     for name, schema in TORCHVISION_SCHEMAS.items():
@@ -74,12 +73,12 @@ def declare_torchvision_operators() -> None:
 
 
 def watch_for_torchvision() -> None:
-    """Have torchvision's operators declared when, and only when, it is imported."""
+    """Have torchvision's operators declared if and when torchvision is imported."""
     sys.meta_path.insert(0, TorchvisionSchemaFinder())
 
 
 def run_next_sitecustomize() -> None:
-    """Run the `sitecustomize` that this one hides, where the path holds another (a debugger's, a system's)."""
+    """Run the `sitecustomize` that this one shadows (a debugger's, the system's), if there is one."""
     from importlib.machinery import PathFinder
     from os.path import dirname, realpath
 
@@ -93,10 +92,10 @@ def run_next_sitecustomize() -> None:
 
 
 def die_with_parent() -> None:
-    """Have the kernel kill this process when its parent ends, where it is one of multiprocessing's children.
+    """Have the kernel kill this process when its parent ends, if it is one of multiprocessing's children.
 
-    vLLM's engine core and GPU workers outlive a killed parent otherwise. Others are left alone: the signal comes when
-    the *thread* that started the process ends, which compilers and the like are started from.
+    Otherwise vLLM's engine core and GPU workers outlive a killed parent. Other processes, such as compilers, are left
+    alone: the signal is sent when the *thread* that started the process ends, and theirs may be short-lived.
     """
     from os import _exit, environ, getppid, getsid
 
@@ -107,16 +106,16 @@ def die_with_parent() -> None:
         set_parent_death_signal = 1
         if sys.platform.startswith("linux"):
             ctypes.CDLL(None).prctl(set_parent_death_signal, SIGKILL, 0, 0, 0)
-            if getsid(getppid()) != getsid(0):  # it ended before: another session's process has taken its place
+            if getsid(getppid()) != getsid(0):  # another session's process has adopted this one
                 _exit(1)
 
 
 HOOKS: tuple[Callable[[], None], ...] = (die_with_parent, watch_for_torchvision, run_next_sitecustomize)
-"""What runs when a process of the engine starts, in this order."""
+"""Run in this order when a process of the engine starts."""
 
 
 def run_hooks() -> None:
-    """Run every hook; one that fails is reported on stderr and does not keep the others from running."""
+    """Run every hook. A failing hook is reported on stderr and does not stop the others."""
     for hook in HOOKS:
         try:
             hook()

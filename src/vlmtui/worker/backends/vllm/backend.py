@@ -9,8 +9,8 @@ from vlmtui.worker.backends.vllm.progress import read_progress
 
 
 async def load(spec: LoadSpec, report: Report) -> HostedEngine:
-    """Load a model. Blocks its event loop meanwhile."""
-    from vlmtui.worker.backends.vllm.engine import load_engine  # imports what takes seconds
+    """Load a model. Blocks the event loop."""
+    from vlmtui.worker.backends.vllm.engine import load_engine  # importing vLLM takes seconds
 
     return await load_engine(spec, report)
 

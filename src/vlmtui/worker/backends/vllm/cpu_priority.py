@@ -1,4 +1,4 @@
-"""Lets an engine that computes on the CPU come after everything that a person sees or types."""
+"""Gives an engine that computes on the CPU a lower priority than the app and the terminal."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from contextlib import suppress
 from pathlib import Path
 
 NICENESS = 5
-"""A third of the weight of what else wants the core, and all of the core where nothing does."""
+"""About a third of the normal scheduling weight; an otherwise idle core is still used fully."""
 _AUTOGROUP = Path("/proc/self/autogroup")
 
 
 def lower_priority() -> None:
-    """Lower the priority of this thread, of all processes that it starts from now on, and of the worker's session.
+    """Lower the priority of this thread, of the processes that it starts from now on, and of the worker's session.
 
-    Without a GPU the model, vLLM's engine core (which waits for the model in a loop around `sched_yield`), the app and
-    the terminal share the cores. Linux shares a core out by session first (sched(7), "The autogroup feature"), so a
-    process's own niceness alone says little there. On Linux 6.18 sessions that yield all the time could keep the
-    others on their core waiting for ten seconds; with this none waited for a tenth of one.
+    Without a GPU, the model, vLLM's engine core (which waits for the model in a `sched_yield` loop), the app and the
+    terminal share the cores. Linux first divides a core between sessions (sched(7), "The autogroup feature"), so the
+    niceness of a process alone has little effect. On Linux 6.18, sessions that yielded constantly could starve others
+    on the same core for ten seconds; with this setting none waited longer than a tenth of a second.
     """
     os.nice(max(NICENESS - os.nice(0), 0))
-    if os.getsid(0) == os.getppid():  # the guardian's session, which nobody else is in
-        with suppress(OSError):  # an older kernel, one without the feature, or not Linux
+    if os.getsid(0) == os.getppid():  # the guardian's own session
+        with suppress(OSError):  # no autogroup support, or not Linux
             _AUTOGROUP.write_text(str(NICENESS))

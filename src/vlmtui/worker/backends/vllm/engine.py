@@ -1,4 +1,4 @@
-"""vLLM's AsyncLLM behind the worker's own interface."""
+"""Adapts vLLM's AsyncLLM to the worker's HostedEngine interface."""
 
 from __future__ import annotations
 
@@ -23,32 +23,32 @@ from vlmtui.domain.prompt import ChatPrompt, MessagesPrompt, Prompt, RawPrompt, 
 from vlmtui.domain.sampling import Sampling
 from vlmtui.errors import ErrorKind, VlmtuiError
 from vlmtui.worker.backends.contract import LoadStep, Report
-from vlmtui.worker.backends.vllm.answer_tokens import AnswerTokens
 from vlmtui.worker.backends.vllm.cpu_priority import lower_priority
+from vlmtui.worker.backends.vllm.delta_buffer import DeltaBuffer
 from vlmtui.worker.backends.vllm.engine_args import (
     CPU_ENVIRONMENT,
     EAGER_CPU_ENVIRONMENT,
     engine_arguments,
     environment,
-    listens_to_nobody,
+    has_no_peers,
 )
 from vlmtui.worker.backends.vllm.engine_info import read_engine_info
 from vlmtui.worker.backends.vllm.media_items import MediaItem, load_items
 from vlmtui.worker.backends.vllm.media_spans import MODALITIES, MediaSpans, patch_size_of
 from vlmtui.worker.backends.vllm.placeholders import check_placeholders
-from vlmtui.worker.backends.vllm.remote_code import pinned
-from vlmtui.worker.backends.vllm.rendering import chat_message, text_of_messages
+from vlmtui.worker.backends.vllm.remote_code import pin_remote_code
+from vlmtui.worker.backends.vllm.rendering import chat_message, render_messages
 from vlmtui.worker.backends.vllm.sampling_parameters import sampling_parameters
 from vlmtui.worker.backends.vllm.template_limits import within_limits
-from vlmtui.worker.backends.vllm.vocabulary import Entries
-from vlmtui.worker.backends.vllm.worker_extension import SHUT_OUT, WORKER_EXTENSION
+from vlmtui.worker.backends.vllm.vocabulary import VocabularyReader
+from vlmtui.worker.backends.vllm.worker_extension import CLOSE_LISTENERS, WORKER_EXTENSION
 
 _log = logging.getLogger(__name__)
 
 _DELTA_S = 1 / 30
-"""Deltas are sent at most this often, but for the first."""
-_DEATH_LOOK_S = 0.25
-"""From one look whether vLLM says that its engine core is dead to the next."""
+"""Minimum seconds between two deltas; the first is sent at once."""
+_DEATH_CHECK_S = 0.25
+"""Seconds between checks of vLLM's `errored` flag."""
 _WARM_UP_PICTURE = Image.new("RGB", (112, 112), "gray")
 _WARM_UP_ATTACHMENT = Attachment(
     modality="image", name="warm-up", path="", sha256="", width=112, height=112, size_bytes=0, format="PNG"
@@ -56,7 +56,7 @@ _WARM_UP_ATTACHMENT = Attachment(
 
 
 async def load_engine(spec: LoadSpec, report: Report) -> VllmEngine:
-    """Load a model. Blocks its event loop meanwhile. Raises whatever vLLM raises, or VlmtuiError."""
+    """Load a model. Blocks the event loop. Raises VlmtuiError, or whatever vLLM raises."""
     for name, value in environment(spec.engine_args).items():
         os.environ.setdefault(name, value)
     if importlib.util.find_spec("vllm") is None:
@@ -72,16 +72,16 @@ async def load_engine(spec: LoadSpec, report: Report) -> VllmEngine:
     from vllm.v1.engine.async_llm import AsyncLLM
 
     report(LoadStep(LoadStage.CONFIG, "reading the model's config"))
-    spec = pinned(spec)
+    spec = pin_remote_code(spec)
     arguments = engine_arguments(spec, known={field.name for field in fields(AsyncEngineArgs)}, on_cpu=on_cpu)
     if on_cpu and arguments.get("enforce_eager"):
         for name, value in EAGER_CPU_ENVIRONMENT.items():
             os.environ.setdefault(name, value)
-    is_closed = listens_to_nobody(arguments) and "worker_extension_cls" not in arguments
+    is_closed = has_no_peers(arguments) and "worker_extension_cls" not in arguments
     extension = {"worker_extension_cls": WORKER_EXTENSION} if is_closed else {}
     llm = AsyncLLM.from_engine_args(AsyncEngineArgs(**arguments, **extension))
     if is_closed:
-        _log.info("TCP ports closed to everybody: %s", sum(await llm.collective_rpc(SHUT_OUT)))
+        _log.info("closed %s TCP listeners of the engine", sum(await llm.collective_rpc(CLOSE_LISTENERS)))
     engine = VllmEngine(llm, spec, arguments)
     report(LoadStep(LoadStage.WARMUP, "first request"))
     await engine.warm_up()
@@ -89,7 +89,7 @@ async def load_engine(spec: LoadSpec, report: Report) -> VllmEngine:
 
 
 class VllmEngine:
-    """One loaded model."""
+    """A model loaded in vLLM."""
 
     def __init__(self, llm: Any, spec: LoadSpec, arguments: dict[str, object]) -> None:
         self._llm = llm
@@ -98,7 +98,7 @@ class VllmEngine:
         self._defaults: dict[str, Any] = llm.model_config.get_diff_sampling_param()
         self._number = 0
         self._lora = _lora_request(spec)
-        self._entries = Entries(self._tokenizer)
+        self._vocabulary = VocabularyReader(self._tokenizer)
         self._media_spans = MediaSpans(patch_size_of(llm.model_config.hf_config))
         self.info = read_engine_info(llm, spec, arguments)
 
@@ -107,15 +107,16 @@ class VllmEngine:
         return bool(self._llm.errored)
 
     async def died(self) -> None:
-        while not self.is_dead:  # noqa: ASYNC110 - vLLM sets a flag and tells nobody
-            await asyncio.sleep(_DEATH_LOOK_S)
+        while not self.is_dead:  # noqa: ASYNC110 - vLLM only sets a flag
+            await asyncio.sleep(_DEATH_CHECK_S)
 
     async def shutdown(self) -> None:
         await asyncio.to_thread(self._llm.shutdown, timeout=0)
 
     async def warm_up(self) -> None:
-        """Run one short request, with an image where the model takes them, so that the user's first is as fast as the
-        others. That it cannot be answered is no reason not to serve the model; that the engine dies of it is."""
+        """Run one short request, with an image if the model takes images, so that the user's first one is not slower.
+
+        A failed warm-up is only logged, unless the engine dies of it."""
         if not self.info.has_chat_template:
             return
         items = [MediaItem("image", _WARM_UP_PICTURE, "warm-up")] if self.info.limits.get("image") else []
@@ -152,27 +153,29 @@ class VllmEngine:
         rendered = await self._render(request.prompt, items)
         ready = self._prompt_ready(request, rendered)
         yield ready
-        tokens = AnswerTokens(request.request_id, self._entries, ready.vocabulary, request.logprobs)
+        buffer = DeltaBuffer(request.request_id, self._vocabulary, ready.vocabulary, request.logprobs)
         sent_at = 0.0
         output: Any = None
         async for result in self._results(request, rendered, items, parameters):
             output = result.outputs[0]
-            tokens.take(output)
+            buffer.add(output)
             now = time.monotonic()
-            if tokens and (now - sent_at >= _DELTA_S or result.finished):
-                yield tokens.delta()
+            if buffer and (now - sent_at >= _DELTA_S or result.finished):
+                yield buffer.flush()
                 sent_at = now
         reason = output.finish_reason if output is not None else None
         if reason not in ("stop", "length"):
-            message = "The engine broke the answer off."
+            message = "The engine aborted the answer."
             raise VlmtuiError(ErrorKind.INTERNAL, message, detail=f"finish reason: {reason}", hint="Try again.")
-        yield _finished(request.request_id, reason, self._stop_text(output, tokens.last) if reason == "stop" else None)
+        yield _finished(request.request_id, reason, self._stop_text(output, buffer.last) if reason == "stop" else None)
 
     async def _results(
         self, request: GenerateRequest, rendered: Any, items: list[MediaItem], parameters: Any
     ) -> AsyncGenerator[Any, None]:
-        """vLLM's outputs. vLLM notes the media that it has rendered as sent, also where a prompt was then refused or
-        cancelled; the engine core, asked for what it never got, gives an error, and what is rendered anew holds it."""
+        """Yield vLLM's outputs; retry once if the engine core lacks the media.
+
+        vLLM marks rendered media as sent even if the prompt was then refused or cancelled. A later request for them
+        fails in the engine core; rendering again sends them."""
         for is_last in (False, True):
             self._number += 1
             number = f"{request.request_id}-{self._number}"
@@ -185,12 +188,13 @@ class VllmEngine:
             rendered = await self._render(request.prompt, items)
 
     async def _render(self, prompt: Prompt, items: list[MediaItem], *, is_sent: bool = True) -> Any:
-        """The engine's input: token ids with the media's placeholders expanded, and the processed media. What is not
-        to be sent must be said, or vLLM will think that the engine core has its media."""
+        """Return the engine's input: token ids with expanded placeholders, and the processed media.
+
+        Pass `is_sent=False` if the input will not be sent, or vLLM will assume that the engine core has its media."""
         started = time.time()
         if isinstance(prompt, MessagesPrompt):
-            appliers = [self._processor(), self._tokenizer] if prompt.by == "processor" else [self._tokenizer]
-            text = await within_limits(asyncio.to_thread(text_of_messages, prompt, appliers))
+            sources = [self._processor(), self._tokenizer] if prompt.by == "processor" else [self._tokenizer]
+            text = await within_limits(asyncio.to_thread(render_messages, prompt, sources))
             prompt = RawPrompt(text=text, attachments=prompt.attachments)
         if isinstance(prompt, ChatPrompt):
             parsed = await self._render_chat(prompt, items)
@@ -204,13 +208,13 @@ class VllmEngine:
                 tokenised, started, skip_mm_cache=not is_sent, tok_params=parameters
             )
         except (ValueError, RuntimeError) as error:
-            # Each model's processor words it in its own way; the usual cause is a placeholder that is missing.
+            # The usual cause is a missing placeholder; the exact message differs from processor to processor.
             if items and "Failed to apply prompt replacement" in str(error):
                 raise VlmtuiError(
                     ErrorKind.PLACEHOLDER_MISMATCH,
                     "The prompt has fewer placeholders than there are attachments.",
                     detail=str(error),
-                    hint="There must be exactly one placeholder for each attachment.",
+                    hint="Use exactly one placeholder for each attachment.",
                 ) from error
             raise
         check_placeholders(rendered, items, self._llm.model_config.hf_config, self._tokenizer)
@@ -225,13 +229,13 @@ class VllmEngine:
             template = prompt.fallback_template
         if template is None and not self.info.has_chat_template:
             message = f"{self.info.spec.name} has no chat template."
-            raise VlmtuiError(ErrorKind.NO_CHAT_TEMPLATE, message, hint="Ask with a raw prompt instead.")
+            raise VlmtuiError(ErrorKind.NO_CHAT_TEMPLATE, message, hint="Use a raw prompt instead.")
         left = iter(items)
         messages = [chat_message(turn, left) for turn in prompt.turns]
         parameters = ChatParams(chat_template=template, chat_template_kwargs={"add_generation_prompt": True})
         rendering = self._renderer.render_messages_async(messages, parameters)
         _, parsed = await within_limits(rendering, wrapped_in=(VLLMValidationError,))
-        # The renderer only takes videos as addresses; it is given an empty place for each, which is filled here.
+        # The renderer takes videos only as URLs: each message holds an empty one, and the frames are filled in here.
         videos = [item.data for item in items if item.modality == "video"]
         if videos:
             parsed["multi_modal_data"]["video"] = videos
@@ -251,32 +255,32 @@ class VllmEngine:
         ids = tuple(rendered["prompt_token_ids"])
         return PromptReady(
             request_id=request.request_id,
-            prompt=self._entries.decode(ids),
+            prompt=self._vocabulary.decode(ids),
             token_ids=ids,
             media=self._media_spans.of(rendered),
-            vocabulary=self._entries.of(ids),
+            vocabulary=self._vocabulary.entries(ids),
         )
 
     def _processor(self) -> Any:
-        """The model's Hugging Face processor; None where it has none."""
+        """Return the model's Hugging Face processor, or None."""
         processor = getattr(self._renderer, "mm_processor", None)
         return None if processor is None else processor.info.get_hf_processor()
 
     def _stop_text(self, output: Any, last_token: int | None) -> str | None:
-        """Which stop string or token ended the answer."""
+        """Return the stop string or the text of the stop token that ended the answer."""
         if isinstance(output.stop_reason, str):
             return str(output.stop_reason)
         token = output.stop_reason if isinstance(output.stop_reason, int) else last_token
-        return None if token is None else self._entries.text(token)
+        return None if token is None else self._vocabulary.text(token)
 
 
 def _finished(request_id: str, reason: FinishReason, stop: str | None) -> Finished:
-    """Usage and timings are the server's to fill in."""
+    """Return Finished without usage and timings, which the server fills in."""
     return Finished(request_id=request_id, finish_reason=reason, stop=stop, usage=Usage(), timings=Timings())
 
 
 def _lora_request(spec: LoadSpec) -> Any:
-    """The adapter that every request is run with; its files are fetched where they are not there yet."""
+    """Return the LoRA adapter to use for every request, or None. Downloads its files if they are missing."""
     if spec.lora is None:
         return None
     from huggingface_hub import snapshot_download

@@ -1,4 +1,4 @@
-"""What a loaded engine says of itself."""
+"""Reads EngineInfo from a loaded vLLM engine."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import msgspec
 from vlmtui.domain.capabilities import ALL
 from vlmtui.domain.engine import EngineInfo, LoadSpec
 from vlmtui.worker.backends.vllm.media_spans import MODALITIES
-from vlmtui.worker.backends.vllm.vocabulary import Entries, special_texts
+from vlmtui.worker.backends.vllm.vocabulary import VocabularyReader, special_texts
 
 
 def read_engine_info(llm: Any, spec: LoadSpec, arguments: Mapping[str, object]) -> EngineInfo:
-    """Facts about vLLM's AsyncLLM. `arguments` are those that it was made with."""
+    """Read the facts of an AsyncLLM. `arguments`: the engine arguments it was created with."""
     import vllm
     from vllm.platforms import current_platform
 
@@ -46,7 +46,7 @@ def read_engine_info(llm: Any, spec: LoadSpec, arguments: Mapping[str, object]) 
 
 
 def _chat_template(llm: Any) -> str | None:
-    """Its source; empty where the model's messages are written by code, None where there is no way to write them."""
+    """Return the template's source; empty if code formats the model's messages, None if there is no template."""
     from vllm.renderers.hf import HfRenderer, resolve_chat_template
 
     if not isinstance(llm.renderer, HfRenderer):
@@ -56,13 +56,13 @@ def _chat_template(llm: Any) -> str | None:
 
 
 def _stop_tokens(config: Any, tokenizer: Any) -> tuple[str, ...]:
-    """The tokenizer's end of sequence, and those of the generation config, by their text."""
+    """Return the texts of the EOS tokens of the tokenizer and of the generation config."""
     configured = config.try_get_generation_config().get("eos_token_id")
     ids = [tokenizer.eos_token_id, *(configured if isinstance(configured, list) else [configured])]
-    entries = Entries(tokenizer)
+    entries = VocabularyReader(tokenizer)
     return tuple(dict.fromkeys(entries.text(token) for token in ids if isinstance(token, int)))
 
 
 def _bos_token(tokenizer: Any) -> str | None:
     token = getattr(tokenizer, "bos_token_id", None)
-    return Entries(tokenizer).text(token) if isinstance(token, int) else None
+    return VocabularyReader(tokenizer).text(token) if isinstance(token, int) else None

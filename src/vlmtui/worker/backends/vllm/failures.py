@@ -1,4 +1,4 @@
-"""From an exception or the engine's log to what a person is told: what happened, why, what to do."""
+"""Explains vLLM's exceptions and log lines to the user: what happened, why, what to do."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import msgspec
 
 from vlmtui.errors import ErrorKind, VlmtuiError
 from vlmtui.worker.backends.contract import chain_text
-from vlmtui.worker.process_ends import end_of
+from vlmtui.worker.process_exits import describe_exit
 
 _DETAIL_LINES = 12
 _ERROR_LINE = re.compile(
@@ -20,8 +20,8 @@ _NOT_THE_ENGINE = re.compile(
     r"^\((?:MainProcess|vlmtui) pid=|Dumping (?:input data|scheduler)|See (?:root cause|stack trace)"
     r"|Initializing a V1 LLM engine"
 )
-"""Lines that say nothing of why an engine died: those of the process that hosts it (a request that was refused an hour
-ago), and the dump of the engine's whole configuration, in which any word may stand."""
+"""Lines that do not explain an engine's death: those of the process that hosts it (perhaps a request refused an hour
+ago), and dumps of the whole configuration, which may contain any word."""
 _IN_THE_CORE = re.compile(
     r"Engine core initialization failed|EngineCore encountered an issue|WorkerProc initialization failed"
 )
@@ -30,7 +30,7 @@ _FAILED_PROCESSES = re.compile(r"Failed (?:core|frontend) proc\(s\): (\{[^}]*\})
 
 
 class _Rule(msgspec.Struct, frozen=True):
-    """One sort of failure: the text it is known by, and what is said of it."""
+    """One kind of failure: the pattern that identifies it, and the message and hint to show."""
 
     kind: ErrorKind
     pattern: re.Pattern[str]
@@ -48,7 +48,7 @@ _ENGINE_RULES: tuple[_Rule, ...] = (
     _Rule(
         ErrorKind.NO_ENGINE,
         re.compile(r"No module named '?vllm\b"),
-        "There is no vLLM in the engine that was started.",
+        "The engine's Python environment has no vLLM.",
         "`vlmtui engines` lists the engines; `vlmtui engines install` installs one that fits this machine.",
     ),
     _Rule(
@@ -64,7 +64,7 @@ _ENGINE_RULES: tuple[_Rule, ...] = (
     _Rule(
         ErrorKind.OUT_OF_MEMORY,
         re.compile(r"larger than the available KV cache|No available memory for the cache blocks"),
-        "The memory left beside the weights does not hold the context of this model.",
+        "The model's context does not fit in the memory left after loading the weights.",
         _kv_hint,
     ),
     _Rule(
@@ -72,7 +72,7 @@ _ENGINE_RULES: tuple[_Rule, ...] = (
         re.compile(
             r"out of memory|OutOfMemoryError|Free memory on device|Cannot allocate memory|less than desired", re.I
         ),
-        "There is not enough free memory for this model.",
+        "Not enough free memory for this model.",
         "Free memory (vlmtui ps; nvidia-smi), lower gpu_memory_utilization or max_model_len, or use more GPUs.",
     ),
     _Rule(
@@ -80,8 +80,8 @@ _ENGINE_RULES: tuple[_Rule, ...] = (
         re.compile(
             r"gated repo|GatedRepoError|Access to model .* is restricted|awaiting a review|401 Client Error", re.I
         ),
-        "This model is gated: its owner asks you to accept terms first.",
-        "Accept them on the model's page, then log in: hf auth login (or set HF_TOKEN).",
+        "This model is gated: you must accept its terms first.",
+        "Accept the terms on the model's page, then log in: hf auth login (or set HF_TOKEN).",
     ),
     _Rule(
         ErrorKind.WEIGHTS_MISSING,
@@ -90,8 +90,8 @@ _ENGINE_RULES: tuple[_Rule, ...] = (
             r"|InvalidHeaderDeserialization|SafetensorError|config file at .* is not a valid JSON"
             r"|not initialized from checkpoint"
         ),
-        "Files of the model are missing or incomplete.",
-        "Download it again; an interrupted download leaves parts out.",
+        "Model files are missing or incomplete.",
+        "Download the model again; an interrupted download leaves files out.",
     ),
     _Rule(
         ErrorKind.MODEL_UNKNOWN,
@@ -99,8 +99,8 @@ _ENGINE_RULES: tuple[_Rule, ...] = (
             r"RepositoryNotFoundError|404 Client Error|is not a local folder and is not a valid model identifier"
             r"|Repo id must be in the form|Repo id must use alphanumeric|Invalid repository ID or local directory"
         ),
-        "There is no such model: neither a folder with a config.json, nor one that the hub shows you.",
-        "Check the name; for a private one log in: hf auth login.",
+        "No such model: it is neither a folder with a config.json nor a repository on the hub that you can access.",
+        "Check the name; for a private model log in: hf auth login.",
     ),
     _Rule(
         ErrorKind.NO_NETWORK,
@@ -118,8 +118,8 @@ _ENGINE_RULES: tuple[_Rule, ...] = (
             r"contains custom code which must be executed|argument .?trust_remote_code=True|--trust-remote-code"
             r"|requires you to execute the"
         ),
-        "This model runs code of its own, which is only done when you say so.",
-        "Read that code, and then allow it with --trust-remote-code.",
+        "This model comes with its own Python code, which needs your permission to run.",
+        "Read the code, then allow it with --trust-remote-code.",
     ),
     _Rule(
         ErrorKind.ARCHITECTURE_UNSUPPORTED,
@@ -130,42 +130,42 @@ _ENGINE_RULES: tuple[_Rule, ...] = (
     _Rule(
         ErrorKind.BAD_ENGINE_ARGUMENT,
         re.compile(r"unexpected keyword argument|validation errors? for \w+Config|must be divisible by"),
-        "An engine argument is not accepted by the installed vLLM.",
+        "The installed vLLM rejects an engine argument.",
         "Correct it in the settings or in the model's record.",
     ),
 )
-"""What keeps an engine from starting, or ends it."""
+"""Failures that prevent an engine from starting, or kill it."""
 _REQUEST_RULES: tuple[_Rule, ...] = (
     _Rule(
         ErrorKind.CONTEXT_TOO_LONG,
         re.compile(r"longer than the maximum model length|maximum context length|exceeds the.*max_model_len", re.I),
-        "The conversation does not fit into the model's context.",
+        "The conversation does not fit in the model's context.",
         "Start a new chat, attach fewer or smaller images, or load the model with a longer max_model_len.",
     ),
     _Rule(
         ErrorKind.PLACEHOLDER_MISMATCH,
         re.compile(r"Failed to apply prompt replacement|placeholder tokens? .*match|Expected there to be \d+ prompt"),
         "The placeholders in the prompt do not match the attachments.",
-        "There must be exactly one placeholder for each attachment.",
+        "Use exactly one placeholder for each attachment.",
     ),
     _Rule(
         ErrorKind.BAD_INPUT,
         re.compile(r"At most \d+ \w+\(s\) may be provided"),
-        "More images or videos than this engine was started for.",
+        "More images or videos than this engine was started with.",
         "Start a new chat, or remove an attachment.",
     ),
     _Rule(
         ErrorKind.NO_CHAT_TEMPLATE,
         re.compile(r"chat template.*(?:must|not|no )|no default chat template", re.IGNORECASE),
         "This model has no chat template.",
-        "Ask with a raw prompt instead.",
+        "Use a raw prompt instead.",
     ),
 )
-"""What only a request can meet."""
+"""Failures that only a request can cause."""
 
 
 def explain_load(error: BaseException, log: Sequence[str], *, name: str) -> VlmtuiError:
-    """What to tell about a load that failed. `log` (the newest lines) is consulted where the exception points there."""
+    """Explain a failed load. `log` (the newest lines) is searched if the exception points to the engine core."""
     if isinstance(error, VlmtuiError):
         return error
     said = detail = chain_text(error)
@@ -174,18 +174,18 @@ def explain_load(error: BaseException, log: Sequence[str], *, name: str) -> Vlmt
     else:
         known = _classify(said, _ENGINE_RULES, detail=said)
     message = " ".join([f"{name} could not be loaded.", *_ends_in(said)])
-    return known or VlmtuiError(ErrorKind.INTERNAL, message, detail=detail, hint="The log of the load tells more.")
+    return known or VlmtuiError(ErrorKind.INTERNAL, message, detail=detail, hint="See the log of the load.")
 
 
 def _ends_in(said: str) -> list[str]:
-    """By which signals processes ended that vLLM names in an exception, `{'EngineCore': -9}`."""
+    """Describe the signals that ended processes, as vLLM's exception names them: `{'EngineCore': -9}`."""
     failed = _FAILED_PROCESSES.search(said)
     ends = re.findall(r"'([\w-]+)': (-?\d+)", failed[1]) if failed else []
-    return [f"{process} {end_of(int(code))}." for process, code in ends if int(code) < 0]
+    return [f"{process} {describe_exit(int(code))}." for process, code in ends if int(code) < 0]
 
 
 def explain_request(error: BaseException, log: Sequence[str] = ()) -> VlmtuiError:
-    """What to tell about a request that failed, perhaps because the engine died."""
+    """Explain a failed request, perhaps one that failed because the engine died."""
     if isinstance(error, VlmtuiError):
         return error
     text = chain_text(error)
@@ -196,7 +196,7 @@ def explain_request(error: BaseException, log: Sequence[str] = ()) -> VlmtuiErro
 
 
 def explain_death(log: Iterable[str], *, fallback: str = "") -> VlmtuiError:
-    """ENGINE_DIED, with the cause where the log names it; what the engine said while it was well explains nothing."""
+    """Return ENGINE_DIED, with the cause if an error line of the log names one. Other lines are ignored."""
     errors = _errors_in(log)[1]
     detail = "\n".join(dict.fromkeys(errors[-_DETAIL_LINES:])) or fallback
     cause = _classify("\n".join(errors), _ENGINE_RULES, detail=detail)
@@ -206,14 +206,14 @@ def explain_death(log: Iterable[str], *, fallback: str = "") -> VlmtuiError:
 
 
 def _cause_in(log: Iterable[str], *, fallback: str) -> tuple[VlmtuiError | None, str]:
-    """What the engine's own processes last said that explains a failed load, and their last lines."""
+    """Return the cause of a failed load from the engine's log lines (None if unknown), and its last lines as detail."""
     lines, errors = _errors_in(log)
     detail = "\n".join(dict.fromkeys((errors or lines)[-_DETAIL_LINES:])) or fallback
     return _classify("\n".join(errors), _ENGINE_RULES, detail=detail), detail
 
 
 def _errors_in(log: Iterable[str]) -> tuple[list[str], list[str]]:
-    """The lines of the engine's own processes, and those among them that tell of an error."""
+    """Return the log lines of the engine's own processes, and those of them that report an error."""
     own = [line for line in log if not _NOT_THE_ENGINE.search(line)]
     lines = [_LOG_PREFIX.sub("", _LOG_PREFIX.sub("", line)).rstrip() for line in own]
     return lines, [line for line in lines if _ERROR_LINE.search(line)]

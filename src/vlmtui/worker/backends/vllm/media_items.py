@@ -14,17 +14,17 @@ from vlmtui.domain.attachment import Attachment, Modality, VideoSampling
 
 
 class MediaItem(msgspec.Struct, frozen=True):
-    """One image or video as vLLM's multi-modal data takes it."""
+    """One image or video as vLLM's `multi_modal_data` expects it."""
 
     modality: Modality
     data: Any
-    """A PIL image (RGB), or (frames (T, H, W, 3) uint8, metadata) of a video."""
+    """An image: PIL, RGB. A video: a tuple of frames, uint8 (T, H, W, 3), and metadata."""
     uuid: str
-    """Names the content (and a video's sampling): what was processed once is not processed again."""
+    """Identifies the content (and a video's sampling) in vLLM's processor cache."""
 
 
 async def load_items(attachments: Sequence[Attachment]) -> list[MediaItem]:
-    """Decode all attachments side by side, in order. Raises VlmtuiError naming the file that cannot be read."""
+    """Decode all attachments in parallel; the order is kept. Raises VlmtuiError naming the unreadable file."""
     return list(await asyncio.gather(*(asyncio.to_thread(_load, attachment) for attachment in attachments)))
 
 

@@ -1,4 +1,4 @@
-"""Where a prompt's images and videos stand, and what the model's processor made of them. Needs no vLLM."""
+"""Where images and videos are in the prompt, and how the model's processor resized them. Does not import vLLM."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from vlmtui.domain.generation import MediaSpan
 
 MODALITIES: tuple[Modality, ...] = ("image", "video")
 _REMEMBERED_MAX = 4096
-"""Items whose facts are kept."""
+"""Most items whose facts are cached."""
 _PIXELS = ("pixel_values", "pixel_values_flat", "images", "pixel_values_images", "pixel_values_videos", "video")
 _GRIDS = ("grid_thw", "grid_hws", "grid_hw")
 _PICTURE_MIN = 32
-"""Pixels a side: what is smaller is a patch and no picture."""
+"""Pixels per side; anything smaller is a patch, not a picture."""
 
 
 class _Facts(msgspec.Struct, frozen=True):
@@ -26,16 +26,16 @@ class _Facts(msgspec.Struct, frozen=True):
 
 
 class MediaSpans:
-    """Reads the spans off the engine's inputs. vLLM leaves out what the engine core holds already: what was said of an
-    item before, by its hash, is said again."""
+    """Reads media spans from the engine's inputs. vLLM leaves out data that the engine core has cached, so the facts
+    of earlier items are remembered by their hash."""
 
     def __init__(self, patch_size: int | None) -> None:
         self._patch_size = patch_size
         self._facts: dict[str, _Facts] = {}
 
     def of(self, rendered: Mapping[str, Any]) -> tuple[MediaSpan, ...]:
-        """The spans in order. `rendered` is the engine's input: `mm_placeholders`, `mm_kwargs`, `mm_hashes`, each by
-        modality."""
+        """Return the spans in prompt order. `rendered` is the engine's input: `mm_placeholders`, `mm_kwargs` and
+        `mm_hashes`, each by modality."""
         return tuple(sorted(self._spans(rendered), key=lambda span: span.offset))
 
     def _spans(self, rendered: Mapping[str, Any]) -> Iterator[MediaSpan]:
@@ -70,7 +70,7 @@ class MediaSpans:
 
 
 def patch_size_of(config: Any) -> int | None:
-    """Pixels along the side of a patch, as the model's config says; None where it does not."""
+    """Return the side of a patch in pixels from the model's config, or None."""
     inner = getattr(config, "thinker_config", config)
     for one in (getattr(inner, "vision_config", None), inner):
         size = one.get("patch_size") if isinstance(one, dict) else getattr(one, "patch_size", None)
@@ -82,7 +82,7 @@ def patch_size_of(config: Any) -> int | None:
 def _size_and_grid(
     data: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]], patch_size: int | None
 ) -> tuple[tuple[int, int] | None, tuple[int, ...]]:
-    """Width and height in pixels, and the grid: of patches where the processor tells it, else of pictures."""
+    """Return (width, height) in pixels and the grid: of patches if the processor reports one, else of tiles."""
     for name, value in data.items():
         if not name.endswith(_GRIDS) or name not in shapes:
             continue
@@ -100,7 +100,7 @@ def _size_and_grid(
 
 
 def _shape(value: Any) -> tuple[int, ...]:
-    """Of a tensor, or of equal tensors in a list; empty for numbers and for tensors that are not equal."""
+    """Return the shape of a tensor or of a list of equally shaped tensors; () for numbers and mixed shapes."""
     if isinstance(value, list | tuple):
         inner = {_shape(one) for one in value}
         return (len(value), *inner.pop()) if len(inner) == 1 else ()

@@ -1,4 +1,4 @@
-"""Are there exactly as many placeholders in the prompt as there are attachments? vLLM itself does not mind too many."""
+"""Checks that the prompt has exactly one placeholder per attachment. vLLM itself accepts extra ones."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from typing import Any
 from vlmtui.errors import ErrorKind, VlmtuiError
 from vlmtui.worker.backends.vllm.media_items import MediaItem
 
-_HINT = "There must be exactly one placeholder for each attachment."
+_HINT = "Use exactly one placeholder for each attachment."
 _ID_FIELDS = {
     "image": ("image_token_id", "image_token_index"),
     "video": ("video_token_id", "video_token_index"),
 }
-"""Where a model's config names the token that stands for a piece of an image or video."""
+"""Config fields that hold the id of the image or video token."""
 
 
 def check_placeholders(rendered: Mapping[str, Any], items: Sequence[MediaItem], config: Any, tokenizer: Any) -> None:
-    """Raise VlmtuiError(PLACEHOLDER_MISMATCH) unless every item has its span of tokens and no image token is left over.
+    """Raise VlmtuiError(PLACEHOLDER_MISMATCH) unless every item has its span of tokens and no media token is left over.
 
-    `rendered` is the engine's input: `prompt_token_ids`, and `mm_placeholders` by modality. A mismatch would show the
-    model garbage, or end the engine.
+    `rendered` is the engine's input: `prompt_token_ids`, and `mm_placeholders` by modality. A mismatch would feed the
+    model garbage or crash the engine.
     """
     spans: Mapping[str, Sequence[Any]] = rendered.get("mm_placeholders") or {}
     wanted = Counter(item.modality for item in items)
@@ -40,7 +40,7 @@ def check_placeholders(rendered: Mapping[str, Any], items: Sequence[MediaItem], 
         for position, found_id in enumerate(rendered["prompt_token_ids"]):
             if found_id == token and position not in covered:
                 text = tokenizer.decode([token], skip_special_tokens=False)
-                message = f"The prompt holds {text} (token {position}), which stands for no attached {modality}."
+                message = f"{text} (token {position} of the prompt) does not match any attached {modality}."
                 raise _mismatch(message)
 
 

@@ -1,4 +1,4 @@
-"""How far a load is, read off vLLM's own log lines."""
+"""Reads load progress from vLLM's log lines."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _MARKS: tuple[tuple[LoadStage, re.Pattern[str]], ...] = (
 
 
 def read_progress(line: str) -> LoadStep | None:
-    """How far the load is by a line of the log, or None where the line says nothing about it."""
+    """Return the progress that a log line reports, or None."""
     text = _PREFIX.sub("", line)
     for stage, pattern in _MARKS:
         found = pattern.search(text)

@@ -1,4 +1,4 @@
-"""Which code of a model's own may run: checked, and fixed to a commit, before anything of it is imported."""
+"""Checks a model's own code and pins it to a commit before any of it is imported."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from vlmtui.errors import ErrorKind, VlmtuiError
 from vlmtui.registry.remote_code import imported_repositories, remote_code_of
 
 
-def pinned(spec: LoadSpec) -> LoadSpec:
-    """The spec, with a commit for all code that it lets run. What it does not name yet is the newest, from now on.
+def pin_remote_code(spec: LoadSpec) -> LoadSpec:
+    """Return the spec with a commit for all code that may run; an open revision is set to the newest commit.
 
-    Raises VlmtuiError where a folder's code is not the one that was allowed.
+    Raises VlmtuiError if a folder's code differs from the code that was allowed.
     """
     if not spec.trust_remote_code:
         return spec
@@ -23,8 +23,8 @@ def pinned(spec: LoadSpec) -> LoadSpec:
         if spec.code_sha256 is None or remote_code_of(spec.model).digest != spec.code_sha256:
             raise VlmtuiError(
                 ErrorKind.REMOTE_CODE_REFUSED,
-                f"The Python code in {folder} is not the one that was allowed to run: it has changed.",
-                hint="Look at what changed, and load the model again.",
+                f"The Python code in {folder} has changed since you allowed it to run.",
+                hint="Review the changes, then load the model again.",
             )
         return msgspec.structs.replace(spec, code_revision=_code_revision(spec, folder, None))
     config = _fetched(spec.model, spec.revision)
@@ -45,7 +45,7 @@ def _code_revision(spec: LoadSpec, folder: Path, own: str | None) -> str | None:
 
 
 def _fetched(repository: str, revision: str | None) -> Path:
-    """The `config.json` of a repository in the hub's cache, below a folder that is named by its commit."""
+    """Download a repository's `config.json`. Return its path in the hub's cache; the parent folder is the commit."""
     from huggingface_hub import hf_hub_download
 
     return Path(hf_hub_download(repository, "config.json", revision=revision))

@@ -1,4 +1,4 @@
-"""Conversations as vLLM's renderer and the model's own chat template take them. Needs no vLLM."""
+"""Formats conversations for vLLM's renderer and for the model's own chat template. Does not import vLLM."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from vlmtui.errors import ErrorKind, VlmtuiError, bad_input
 from vlmtui.worker.backends.vllm.media_items import MediaItem
 
 _REFUSALS = (jinja2.TemplateError, TypeError, ValueError, LookupError, AttributeError)
-"""What a template raises that does not take a form of messages."""
+"""Exceptions of a template that does not accept a form of messages."""
 
 
 def chat_message(turn: Turn, items: Iterator[MediaItem]) -> dict[str, Any]:
-    """A message as vLLM's renderer takes it; media are taken from `items` in order."""
+    """Return a message for vLLM's renderer; takes media from `items` in order."""
     if not turn.attachments:
         return {"role": turn.role, "content": turn.text}
     content: list[dict[str, Any]] = []
@@ -33,13 +33,13 @@ def chat_message(turn: Turn, items: Iterator[MediaItem]) -> dict[str, Any]:
     return {"role": turn.role, "content": content}
 
 
-def text_of_messages(prompt: MessagesPrompt, appliers: list[Any]) -> str:
-    """The prompt text that the first of `appliers` (processor, tokenizer) with a chat template makes of the messages.
+def render_messages(prompt: MessagesPrompt, sources: list[Any]) -> str:
+    """Render messages with the chat template of the first of `sources` (processor, tokenizer) that has one.
 
-    Some templates only read lists of parts, others only strings, and drop the other without a word; whichever keeps
-    what the user wrote is taken. Raises VlmtuiError where there is no template, or none of the ways keeps it all.
+    Some templates read only lists of parts, others only strings, and silently drop the other form; the first form that
+    keeps the user's text is used. Raises VlmtuiError if there is no template, or no form keeps all of the text.
     """
-    apply = _applier(prompt, appliers)
+    apply = _template_function(prompt, sources)
     last: Exception | None = None
     for form in (_as_given, _as_parts, _as_text):
         messages = [form(message) for message in prompt.messages]
@@ -51,17 +51,17 @@ def text_of_messages(prompt: MessagesPrompt, appliers: list[Any]) -> str:
         if all(said.strip() in text for message in prompt.messages for said in _said_by_user(message)):
             return text
     if last is not None:
-        message = "The model's chat template does not take this conversation."
+        message = "The model's chat template rejects this conversation."
         raise bad_input(message, detail=str(last), hint="Change the system prompt, or write the raw prompt yourself.")
     raise VlmtuiError(
         ErrorKind.NO_CHAT_TEMPLATE,
-        "The model's chat template leaves out a part of what was asked.",
+        "The model's chat template drops part of your message.",
         hint="Write the raw prompt yourself.",
     )
 
 
-def _applier(prompt: MessagesPrompt, appliers: list[Any]) -> Callable[[list[dict[str, Any]]], str]:
-    for one in appliers:
+def _template_function(prompt: MessagesPrompt, sources: list[Any]) -> Callable[[list[dict[str, Any]]], str]:
+    for one in sources:
         template = prompt.chat_template or getattr(one, "chat_template", None)
         if template and hasattr(one, "apply_chat_template"):
             given = {"chat_template": prompt.chat_template} if prompt.chat_template else {}
@@ -70,7 +70,7 @@ def _applier(prompt: MessagesPrompt, appliers: list[Any]) -> Callable[[list[dict
             )
     raise VlmtuiError(
         ErrorKind.NO_CHAT_TEMPLATE,
-        "The model has no chat template to write the raw prompt with.",
+        "The model has no chat template from which to build the raw prompt.",
         hint="Write the raw prompt yourself, or add a record with a [raw] template to your own families.",
     )
 
@@ -88,7 +88,7 @@ def _as_parts(message: Message) -> dict[str, Any]:
 
 
 def _as_text(message: Message) -> dict[str, Any]:
-    """Only text that no medium stands in may become a string."""
+    """Join the parts of a text-only message into one string; a message with media keeps its parts."""
     given = _as_given(message)
     if not isinstance(given["content"], str) and all(part.get("type") == "text" for part in given["content"]):
         given["content"] = "".join(str(part["text"]) for part in given["content"])

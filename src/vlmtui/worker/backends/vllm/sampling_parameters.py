@@ -1,4 +1,4 @@
-"""Sampling as vLLM takes it."""
+"""Converts sampling settings to vLLM's SamplingParams."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from vlmtui.domain.sampling import Sampling
 from vlmtui.errors import bad_input
 
 EOS_TOKEN = "@eos_token"
-"""Stands for the tokenizer's own end of sequence among the stop tokens of a record."""
+"""In a record's stop tokens, stands for the tokenizer's EOS token."""
 
 
 def sampling_parameters(
     sampling: Sampling, logprobs: int | None, *, defaults: Mapping[str, Any], tokenizer: Any, logprobs_max: int
 ) -> Any:
-    """vLLM's SamplingParams: the model's own defaults, then what is asked for. `logprobs_max` is the engine's limit
-    (-1: none). Raises VlmtuiError(BAD_INPUT)."""
+    """Return SamplingParams: the model's defaults, overridden by the request. `logprobs_max` is the engine's limit
+    (-1: no limit). Raises VlmtuiError(BAD_INPUT)."""
     from vllm import SamplingParams
     from vllm.exceptions import VLLMError
     from vllm.sampling_params import RequestOutputKind
@@ -40,7 +40,7 @@ def sampling_parameters(
     try:
         return SamplingParams(**arguments)
     except (TypeError, ValueError, VLLMError) as error:
-        message = "The sampling parameters are not accepted by the engine."
+        message = "The engine rejects the sampling parameters."
         raise bad_input(message, detail=str(error), hint="Correct them in the settings.") from error
 
 
@@ -48,11 +48,11 @@ def _check_logprobs(wanted: int | None, most: int) -> None:
     if wanted is None:
         return
     if wanted < 0:
-        raise bad_input(f"Log-probabilities can be asked for 0 or more tokens, not for {wanted}.")
+        raise bad_input(f"logprobs must be 0 or more, not {wanted}.")
     if 0 <= most < wanted:
         raise bad_input(
-            f"Log-probabilities of {wanted} tokens at each place are more than this engine gives: {most}.",
-            hint=f"Ask for {most} or fewer, or load the model with a higher max_logprobs.",
+            f"logprobs = {wanted} exceeds this engine's limit of {most}.",
+            hint=f"Use {most} or fewer, or load the model with a higher max_logprobs.",
         )
 
 

@@ -1,7 +1,7 @@
-"""Limits for chat templates: programs that come with a model, and that could run or grow for ever.
+"""Time and memory limits for chat templates: programs that come with a model and could run or grow without bound.
 
-They run in threads of the process that serves everybody. Jinja's sandbox keeps them from the machine, but not from its
-time and memory.
+They run in threads of the server process. Jinja's sandbox keeps them away from files and code, but does not limit time
+or memory.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ import psutil
 from vlmtui.errors import VlmtuiError, bad_input
 
 TEMPLATE_S = 10.0
-"""A template takes milliseconds."""
+"""Seconds; a normal template takes milliseconds."""
 TEMPLATE_BYTES = 2**31
-"""So much may be taken while a template runs, by whatever runs beside it, too."""
+"""How much the whole process may grow while a template runs."""
 _TEMPLATE_FILE = "<template>"
-"""What Jinja calls the code that it makes of a template."""
-_HINT = "Ask with a raw prompt instead, or with another chat template."
+"""The file name that Jinja gives to compiled templates."""
+_HINT = "Use a raw prompt or another chat template."
 _T = TypeVar("_T")
 
 
 class _TemplateStopped(RuntimeError):
-    """Raised in the midst of a template."""
+    """Raised inside a running template to stop it."""
 
 
 class _Heap:
-    """The limit of this process's memory, which all templates that run at a time share."""
+    """The memory limit of this process, shared by all templates that run at the same time."""
 
     def __init__(self) -> None:
         self._before = resource.RLIM_INFINITY
@@ -42,7 +42,7 @@ class _Heap:
 
     @contextmanager
     def limited(self, more: int) -> Iterator[None]:
-        """Let the process grow by so much at most; what asks for more gets a MemoryError. Linux only."""
+        """Let the process grow by at most `more` bytes; beyond that allocations raise MemoryError. Linux only."""
         if not sys.platform.startswith("linux"):
             yield
             return
@@ -61,7 +61,7 @@ class _Heap:
 
 
 _heap = _Heap()
-"""Used in one event loop, that of the engine."""
+"""Use only in the engine's event loop."""
 
 
 async def within_limits(
@@ -71,24 +71,24 @@ async def within_limits(
     more: int = TEMPLATE_BYTES,
     wrapped_in: tuple[type[Exception], ...] = (),
 ) -> _T:
-    """What a template makes, which runs in another thread. Raises VlmtuiError(BAD_INPUT) where it takes too long, and
-    stops it; and where it takes too much memory. `wrapped_in`: errors that may stand for what a template has raised."""
-    of_memory: tuple[type[Exception], ...] = (MemoryError, *wrapped_in)
+    """Await a template that runs in another thread. Raises VlmtuiError(BAD_INPUT) if it exceeds the time (and stops it)
+    or the memory. `wrapped_in`: exception types that may wrap the template's own."""
+    memory_errors: tuple[type[Exception], ...] = (MemoryError, *wrapped_in)
     with _heap.limited(more):
         try:
             async with asyncio.timeout(seconds):
                 return await rendering
         except TimeoutError as error:
             stop_templates()
-            raise bad_input(f"The chat template did not end within {seconds:g} s.", hint=_HINT) from error
-        except of_memory as error:
-            if not _is_of_memory(error):
+            raise bad_input(f"The chat template did not finish within {seconds:g} s.", hint=_HINT) from error
+        except memory_errors as error:
+            if not _is_memory_error(error):
                 raise
             raise _too_big() from error
 
 
 def stop_templates() -> int:
-    """Raise an exception in every thread that runs a template; how many there are. Others are left alone."""
+    """Raise an exception in every thread that runs a template. Return how many there are."""
     running = [thread for thread, frame in sys._current_frames().items() if _is_template(frame)]
     for thread in running:
         ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), ctypes.py_object(_TemplateStopped))
@@ -103,7 +103,7 @@ def _is_template(frame: FrameType | None) -> bool:
     return False
 
 
-def _is_of_memory(error: BaseException | None) -> bool:
+def _is_memory_error(error: BaseException | None) -> bool:
     while error is not None:
         if isinstance(error, MemoryError):
             return True
@@ -112,4 +112,4 @@ def _is_of_memory(error: BaseException | None) -> bool:
 
 
 def _too_big() -> VlmtuiError:
-    return bad_input("The chat template takes more memory than it may.", hint=_HINT)
+    return bad_input("The chat template exceeds its memory limit.", hint=_HINT)

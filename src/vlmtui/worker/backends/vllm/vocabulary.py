@@ -1,4 +1,4 @@
-"""A tokenizer's vocabulary, token by token. Needs no vLLM."""
+"""A tokenizer's vocabulary, token by token. Does not import vLLM."""
 
 from __future__ import annotations
 
@@ -10,29 +10,29 @@ from vlmtui.domain.generation import Token, Vocabulary
 from vlmtui.domain.token_bytes import bytes_of_entry
 
 _MARK = re.compile(r"<\|[^\s<>|]+\|>|<｜[^\s<>｜]+｜>")
-"""Added tokens of this form serve as special ones, also where the tokenizer does not flag them."""
+"""Added tokens of this form count as special even if the tokenizer does not flag them."""
 _SPACE = "\u2581"
-"""What SentencePiece writes for a space."""
+"""SentencePiece's space marker."""
 
 
-class Entries:
-    """Looks up tokens, each once."""
+class VocabularyReader:
+    """Looks up tokens and caches them."""
 
     def __init__(self, tokenizer: Any) -> None:
         self._tokenizer = tokenizer
         self._special = set(_special_ids(tokenizer))
         self._known: Vocabulary = {}
 
-    def of(self, token_ids: Iterable[int]) -> Vocabulary:
-        """The entries of these tokens, each once, in the order of their first appearance."""
+    def entries(self, token_ids: Iterable[int]) -> Vocabulary:
+        """Return the entries of these tokens, without duplicates, in order of first appearance."""
         return {token: self._entry(token) for token in dict.fromkeys(token_ids)}
 
     def text(self, token: int) -> str:
-        """The token, decoded alone; hostile text."""
+        """Return the token decoded on its own (untrusted text)."""
         return self._entry(token).text
 
     def decode(self, token_ids: Sequence[int]) -> str:
-        """All of them together, special tokens kept."""
+        """Decode the tokens together; special tokens are kept."""
         return str(self._tokenizer.decode(list(token_ids), skip_special_tokens=False))
 
     def _entry(self, token: int) -> Token:
@@ -51,13 +51,13 @@ class Entries:
         if not isinstance(entry, str):
             return Token(text=text)
         if entry.startswith(_SPACE) and not text.startswith(" "):
-            # A space at the beginning of a text is dropped by such decoders; before a word it is part of the token.
+            # SentencePiece drops a leading space when decoding, but in the middle of a text it is part of the token.
             return Token(text=entry.replace(_SPACE, " "))
         return Token(text=text, data=bytes_of_entry(entry) if "\ufffd" in text else None)
 
 
 def special_texts(tokenizer: Any) -> tuple[str, ...]:
-    """The texts of the special tokens."""
+    """Return the texts of all special tokens."""
     added = getattr(tokenizer, "added_tokens_decoder", {}).values()
     flagged = (str(one) for one in added if one.special or _MARK.fullmatch(str(one)))
     return tuple(dict.fromkeys((*map(str, tokenizer.all_special_tokens), *flagged)))

@@ -1,4 +1,4 @@
-"""What is added to vLLM's own worker, the process that computes (`worker_extension_cls`). Runs there."""
+"""Methods added to vLLM's worker processes (`worker_extension_cls`), where they run."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from contextlib import suppress
 import psutil
 
 WORKER_EXTENSION = f"{__name__}.WorkerExtension"
-SHUT_OUT = "shut_strangers_out"
-"""The method's name."""
+CLOSE_LISTENERS = "close_listeners"
+"""Name of the method, for `collective_rpc`."""
 _SO_ATTACH_FILTER = 26
 _LOOPBACK = "lo"
 _RETURN = 0x06
-"""BPF_RET | BPF_K: the verdict on a packet, here of no byte of it."""
+"""BPF_RET | BPF_K: accept 0 bytes of the packet, that is, drop it."""
 
 
 class WorkerExtension:
     """Methods that vLLM calls in each of its workers."""
 
-    def shut_strangers_out(self) -> int:
-        """Have the kernel refuse whatever comes to the TCP ports that this process listens on; how many there are.
+    def close_listeners(self) -> int:
+        """Have the kernel refuse new connections to this process's TCP ports. Return how many were closed.
 
-        torch's gloo opens one for each group of processes, also for a group of one, and lets everyone of the machine
-        connect. Only for where nobody has a reason to. Raises nothing: an engine that cannot close them works, too.
+        torch's gloo opens a port for each process group, even a group of one, and any user of the machine can connect.
+        Use it only if no peer needs to connect. Raises nothing: the engine also works with open ports.
         """
         closed = 0
         if sys.platform.startswith("linux"):
@@ -40,8 +40,7 @@ class WorkerExtension:
 
 
 def _close(descriptor: int) -> bool:
-    """Close a listening socket to all that comes from now on; whether the kernel lets this process do that. What is
-    connected already goes on."""
+    """Close a listening socket to new connections; existing ones continue. Return whether the kernel permits it."""
     for close in (bind_elsewhere, drop_all):
         with suppress(OSError), socket.socket(fileno=os.dup(descriptor)) as listener:
             close(listener)
@@ -50,16 +49,16 @@ def _close(descriptor: int) -> bool:
 
 
 def bind_elsewhere(listener: socket.socket) -> None:
-    """Have a socket of the loopback interface listen on another one, where nothing for its address ever comes. Any user
-    may do that since Linux 5.7. Raises OSError."""
+    """Bind a loopback listener to another interface, where no packet for its address ever arrives. Allowed for any user
+    since Linux 5.7. Raises OSError."""
     others = [name for _, name in socket.if_nameindex() if name != _LOOPBACK]
     if not others or not ipaddress.ip_address(listener.getsockname()[0]).is_loopback:
-        raise OSError("there is no other interface, or the socket is not of the loopback one")
+        raise OSError("no other interface, or the socket is not on the loopback interface")
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, others[0].encode() + b"\0")
 
 
 def drop_all(listener: socket.socket) -> None:
-    """Attach a filter to a socket that passes nothing. Some kernels only let root do that. Raises OSError."""
+    """Attach a filter that drops everything to a socket. Some kernels allow this only to root. Raises OSError."""
     code = ctypes.create_string_buffer(struct.pack("HBBI", _RETURN, 0, 0, 0))
     program = struct.pack("HP", 1, ctypes.addressof(code))
     listener.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, program)

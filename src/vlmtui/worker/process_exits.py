@@ -1,4 +1,4 @@
-"""How the engine's processes ended: by which signal or with which status, and whether the kernel was out of memory."""
+"""How the engine's processes exited: signal or status, and whether the kernel's out-of-memory killer was active."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from pathlib import Path
 from vlmtui.errors import ErrorKind, VlmtuiError
 
 _COUNTERS = (Path("/proc/vmstat"), Path("/sys/fs/cgroup/memory.events"))
-"""Files with a line `oom_kill N`: of the machine, and of this process's group (cgroup 2)."""
+"""Files with a line `oom_kill N`: for the machine, and for this process's cgroup (v2)."""
 
 
-class ProcessEnds:
-    """Remembers the engine's processes once it is loaded, and tells of their ends."""
+class ProcessExits:
+    """Remembers the processes of a loaded engine and reports how they exited."""
 
     def __init__(self, counters: Iterable[Path] = _COUNTERS) -> None:
         self._counters = tuple(counters)
@@ -23,26 +23,27 @@ class ProcessEnds:
         self._kills = 0
 
     def begin(self) -> None:
-        """The engine is loaded: its processes are the children that this one has now."""
+        """Remember this process's current children as the engine's. Call it when the engine is loaded."""
         self._children = multiprocessing.active_children()
         self._kills = self._count_kills()
 
-    def explained(self, error: VlmtuiError) -> VlmtuiError:
-        """The error; of an engine that died with how its processes ended, as far as that is known."""
+    def add_exits(self, error: VlmtuiError) -> VlmtuiError:
+        """Return the error. ENGINE_DIED gets the known exits of the engine's processes added to its message."""
         if error.kind is not ErrorKind.ENGINE_DIED:
             return error
-        ends = [f"{child.name} {end_of(child.exitcode)}." for child in self._children if child.exitcode is not None]
-        if ends and self._count_kills() > self._kills:
-            ends.append("The kernel's out-of-memory killer ended a process at that time.")
-        return VlmtuiError(error.kind, " ".join([error.message, *ends]), detail=error.detail, hint=error.hint)
+        codes = [(child.name, child.exitcode) for child in self._children]
+        exits = [f"{name} {describe_exit(code)}." for name, code in codes if code is not None]
+        if exits and self._count_kills() > self._kills:
+            exits.append("The kernel's out-of-memory killer ended a process at that time.")
+        return VlmtuiError(error.kind, " ".join([error.message, *exits]), detail=error.detail, hint=error.hint)
 
     def _count_kills(self) -> int:
-        """How many processes the kernel has ended for want of memory."""
+        """Return how many processes the kernel's out-of-memory killer has ended."""
         return sum(_counter(path) for path in self._counters)
 
 
-def end_of(code: int) -> str:
-    """`exited with status 1`, `was killed by signal 9 (SIGKILL)`, of an exit code as multiprocessing has it."""
+def describe_exit(code: int) -> str:
+    """Return `exited with status 1` or `was killed by signal 9 (SIGKILL)` for an exit code of multiprocessing's."""
     if code >= 0:
         return f"exited with status {code}"
     try:

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from vlmtui.domain.generation import Candidate
-from vlmtui.worker.backends.vllm.answer_tokens import AnswerTokens, token_logprob
+from vlmtui.worker.backends.vllm.delta_buffer import DeltaBuffer, token_logprob
 from vlmtui.worker.backends.vllm.media_spans import MediaSpans, patch_size_of
-from vlmtui.worker.backends.vllm.vocabulary import Entries, special_texts
+from vlmtui.worker.backends.vllm.vocabulary import VocabularyReader, special_texts
 
 ENTRIES: dict[int, Any] = {
     0: "<s>", 1: "Hi", 2: "▁there", 3: "âĤ", 4: "¬", 5: "<0xE2>", 6: None, 7: b"\xff", 8: "<|tool|>", 9: "ï¿½",
@@ -55,7 +55,7 @@ class Tokenizer:
 
 
 def test_entries_of_a_vocabulary() -> None:
-    entries = Entries(Tokenizer()).of(range(10))
+    entries = VocabularyReader(Tokenizer()).entries(range(10))
     assert list(entries) == list(range(10))
     assert [one.text for one in entries.values()][:3] == ["<s>", "Hi", " there"]
     assert [number for number, one in entries.items() if one.special] == [0, 8]
@@ -66,9 +66,9 @@ def test_entries_of_a_vocabulary() -> None:
 
 def test_a_token_is_looked_up_once() -> None:
     tokenizer = Tokenizer()
-    entries = Entries(tokenizer)
-    assert list(entries.of([1, 1, 2, 1])) == [1, 2]
-    assert list(entries.of([2, 1])) == [2, 1]
+    entries = VocabularyReader(tokenizer)
+    assert list(entries.entries([1, 1, 2, 1])) == [1, 2]
+    assert list(entries.entries([2, 1])) == [2, 1]
     assert tokenizer.decoded == 2
 
 
@@ -85,27 +85,27 @@ def values(**by_id: float) -> dict[int, SimpleNamespace]:
 
 
 def test_a_delta_holds_all_since_the_last_and_tells_a_token_once() -> None:
-    tokens = AnswerTokens("r", Entries(Tokenizer()), told=[0], logprobs=1)
+    tokens = DeltaBuffer("r", VocabularyReader(Tokenizer()), known=[0], logprobs=1)
     assert not tokens
-    tokens.take(output("", [1], [values(t1=-0.5, t2=-0.75)]))
-    tokens.take(output("Hi", [0], [values(t0=-0.1)]))
+    tokens.add(output("", [1], [values(t1=-0.5, t2=-0.75)]))
+    tokens.add(output("Hi", [0], [values(t0=-0.1)]))
     assert tokens
-    delta = tokens.delta()
+    delta = tokens.flush()
     assert (delta.text, delta.tokens, delta.token_ids) == ("Hi", 2, (1, 0))
     assert list(delta.vocabulary) == [1]
     assert [one.token_id for one in delta.logprobs] == [1, 0]
     assert tokens.last == 0
     assert not tokens
-    tokens.take(output("x", [1, 2], [values(t1=-0.5), values(t2=-3.0, t8=-0.1)]))
-    assert list(tokens.delta().vocabulary) == [2, 8]
-    tokens.take(output("", []))
+    tokens.add(output("x", [1, 2], [values(t1=-0.5), values(t2=-3.0, t8=-0.1)]))
+    assert list(tokens.flush().vocabulary) == [2, 8]
+    tokens.add(output("", []))
     assert tokens.last == 2
 
 
 def test_logprobs_that_nobody_asked_for_are_not_told() -> None:
-    tokens = AnswerTokens("r", Entries(Tokenizer()), told=[], logprobs=None)
-    tokens.take(output("Hi", [1], [values(t1=-0.5)]))
-    assert tokens.delta().logprobs == ()
+    tokens = DeltaBuffer("r", VocabularyReader(Tokenizer()), known=[], logprobs=None)
+    tokens.add(output("Hi", [1], [values(t1=-0.5)]))
+    assert tokens.flush().logprobs == ()
 
 
 @pytest.mark.parametrize(
