@@ -100,7 +100,7 @@ class LoadLine:
         share = "" if progress.fraction is None else f" {progress.fraction:.0%}"
         self._detail = share + (f" ({one_line(progress.detail)})" if progress.detail else "")
         if not self._updates and progress.stage != self._stage:
-            write_notice(self._stream, f"loading {one_line(self._name)}: {progress.stage}\n")
+            write_notice(self._stream, f"loading {one_line(self._name)}: {progress.stage.label.lower()}\n")
         self._stage = progress.stage
         self._draw()
 

@@ -56,10 +56,26 @@ class LoadStage(StrEnum):
 
     ENVIRONMENT = "environment"
     CONFIG = "config"
+    """Reading the model's configuration, and starting the engine's own processes, which takes longer."""
     WEIGHTS = "weights"
     MEMORY = "memory"
     COMPILE = "compile"
     WARMUP = "warmup"
+
+    @property
+    def label(self) -> str:
+        """Its name for people, everywhere the same."""
+        return _STAGE_LABELS[self]
+
+
+_STAGE_LABELS = {
+    LoadStage.ENVIRONMENT: "Environment",
+    LoadStage.CONFIG: "Engine start",
+    LoadStage.WEIGHTS: "Weights",
+    LoadStage.MEMORY: "Memory and KV cache",
+    LoadStage.COMPILE: "Compile and graphs",
+    LoadStage.WARMUP: "Warm-up",
+}
 
 
 class LoadProgress(msgspec.Struct, frozen=True, kw_only=True, tag="load_progress"):

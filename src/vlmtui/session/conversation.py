@@ -24,6 +24,7 @@ from vlmtui.session.events import AnswerReplaced, AttachmentsLeftOut, Subscriber
 from vlmtui.session.exchange import Exchange, Siblings
 from vlmtui.session.generation import Answer, make_request
 from vlmtui.session.live_answers import LiveAnswers
+from vlmtui.session.message_queue import MessageQueue
 from vlmtui.session.persistence import Recorder
 from vlmtui.session.provenance import Generation
 from vlmtui.session.settings import ChatSettings
@@ -43,6 +44,7 @@ class Conversation:
         """Of the next turn on."""
         self.recorder = recorder
         self.draft = Draft()
+        self.queue = MessageQueue()
         self._branch = Branch()
         self.live = LiveConversation(branch=self._branch)
         self._editing: Exchange | None = None
@@ -96,7 +98,7 @@ class Conversation:
     @property
     def attachments_sent(self) -> int:
         """How many attachments the conversation has before the message that is written."""
-        return count_attachments(self._branch.until(self._editing))
+        return count_attachments(self._branch.until(self.queue.editing or self._editing)) + self.queue.attachments
 
     @property
     def context_used(self) -> int | None:
@@ -126,8 +128,7 @@ class Conversation:
         system = self.settings.system_prompt if system_prompt is None else system_prompt
         if exchange is not None:
             return turns_until(exchange.above, exchange.sent_user, system)
-        above = self._editing.above if self._editing is not None else self.last
-        return turns_until(above, Turn("user", self.draft.parts or (Text(""),)), system)
+        return self._turns_to(self.draft, self._editing, system)
 
     def preview(self, family: Family) -> Prompt:
         """The prompt that `begin` would send now. Raises VlmtuiError when the family cannot take it."""
@@ -154,16 +155,40 @@ class Conversation:
 
         Raises VlmtuiError when the family cannot take it; then nothing has changed, and the draft stays.
         """
-        turns = self.turns_until()
         sampling = self.settings.sampling
         if seed is not None:
             sampling = msgspec.structs.replace(sampling, seed=seed)
+        turns = self.turns_until()
         request = make_request(model.family, turns, sampling, logprobs=logprobs, keep=True)
         made = Generation(request, Answer(request.request_id), model, info)
         exchange = self._add(turns[-1], made, instead_of=self._editing)
         self._draft_taken()
         self.answers.begin(self.live, exchange, self._put(exchange, made))
         return exchange
+
+    def begin_queued(self, model: Model, info: EngineInfo | None = None) -> Exchange:
+        """The same for the first message of the queue; it stays there where VlmtuiError is raised."""
+        message = self.queue.messages[0]
+        turns = self._turns_to(message.draft, message.editing, self.settings.system_prompt)
+        request = make_request(model.family, turns, self.settings.sampling, keep=True)
+        made = Generation(request, Answer(request.request_id), model, info)
+        exchange = self._add(turns[-1], made, instead_of=message.editing)
+        self.queue.take_first()
+        self._draft_saver.note()
+        self.answers.begin(self.live, exchange, self._put(exchange, made))
+        self.draft_changed()
+        return exchange
+
+    def queue_draft(self) -> None:
+        """Let the draft wait until `begin_queued`; it is stored meanwhile."""
+        self.queue.add(self.draft, self._editing)
+        self.leave_edit()
+        self.draft_changed()
+
+    def take_back_queue(self) -> None:
+        """Make the queued messages a part of the draft again, before what is written."""
+        self._editing = self.queue.take_all(self.draft) or self._editing
+        self.draft_changed()
 
     def answer_again(self, model: Model, info: EngineInfo | None = None) -> Exchange:
         """Make the request for another answer to the last turn. Raises VlmtuiError when there is none to ask for."""
@@ -225,7 +250,8 @@ class Conversation:
     # -- which one it is, and which branch
 
     def clear(self) -> None:
-        """Begin a new conversation; what is staged and written goes along."""
+        """Begin a new conversation; what is staged, queued and written goes along."""
+        self.queue.take_all(self.draft)
         if self._branch.last is not None:
             self._draft_saver.delete(self.live)
             self.live = LiveConversation()
@@ -241,6 +267,7 @@ class Conversation:
         loaded = await self._read(conversation)
         self.live = LiveConversation(conversation, loaded.model)
         self._put_branch(loaded.branch)
+        self.queue.messages.clear()
         self.draft.put(loaded.draft.text, loaded.draft.attachments)
         self._draft_saver.note(loaded.draft)
         if loaded.settings is not None:
@@ -290,7 +317,7 @@ class Conversation:
     def draft_changed(self, model: str = "") -> None:
         """Store what is written, within a second. `model`: which one it is written to, where none was asked yet."""
         self.live.model = self.live.model or model
-        self._draft_saver.save(self.live, self.draft)
+        self._draft_saver.save(self.live, self.queue.with_draft(self.draft))
 
     def begin_edit(self, number: int | None = None) -> Exchange:
         """Take the message of that number (from 1; None: the last) into the draft; sending it makes a new branch.
@@ -317,6 +344,10 @@ class Conversation:
             raise VlmtuiError(ErrorKind.BAD_USAGE, "An answer is under way.", remedy=Remedy.STOP_ANSWER)
 
     # -- how
+
+    def _turns_to(self, draft: Draft, editing: Exchange | None, system: str) -> list[Turn]:
+        above = editing.above if editing is not None else self.last
+        return turns_until(above, Turn("user", draft.parts or (Text(""),)), system)
 
     def _require_last(self, exchange: Exchange) -> None:
         self.require_rest()

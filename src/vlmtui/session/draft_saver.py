@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from vlmtui.session.draft import Draft
 from vlmtui.session.persistence import Recorder
 from vlmtui.session.stored_answer import LiveConversation
 from vlmtui.store.records import StoredDraft
@@ -17,9 +16,9 @@ class DraftSaver:
         self._recorder = recorder
         self._saved = _EMPTY
 
-    def save(self, conversation: LiveConversation, draft: Draft) -> None:
+    def save(self, conversation: LiveConversation, draft: StoredDraft) -> None:
         """Write it within a second; an empty one deletes the stored one."""
-        self._write(conversation, StoredDraft(text=draft.text, attachments=draft.numbered))
+        self._write(conversation, draft)
 
     def delete(self, conversation: LiveConversation) -> None:
         """The conversation has no draft any more."""

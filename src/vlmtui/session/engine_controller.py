@@ -94,13 +94,15 @@ class EngineController:
     def require_engine(self) -> Engine:
         """Return the engine that is ready. Raises VlmtuiError when none is."""
         if self.state is EngineState.LOADING:
-            raise VlmtuiError(ErrorKind.ENGINE_BUSY, "The model is still loading.")
+            raise self._still_loading()
         if self.state is not EngineState.READY or self.engine is None:
             raise self.error or engine_died()
         return self.engine
 
     def require_info(self) -> EngineInfo:
         """Return what the engine says of itself, answering or not. Raises VlmtuiError when there is none."""
+        if self.state is EngineState.LOADING:
+            raise self._still_loading()
         if self.info is None:
             raise self.error or engine_died()
         return self.info
@@ -230,6 +232,12 @@ class EngineController:
         if self._ending is not None:
             await asyncio.wait([self._ending])
             self._ending = None
+
+    def _still_loading(self) -> VlmtuiError:
+        name = self.model.spec.name if self.model is not None else "The model"
+        stage = f" ({self.progress.stage.label.lower()})" if self.progress is not None else ""
+        hint = "A message that you send now is queued."
+        return VlmtuiError(ErrorKind.ENGINE_BUSY, f"{name} is still loading{stage}.", hint=hint)
 
     def _count_death(self) -> None:
         now = time.monotonic()

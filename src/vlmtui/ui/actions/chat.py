@@ -30,6 +30,14 @@ CHAT = Scope(
             slash="/edit",
             argument="NUMBER",
         ),
+        Action(
+            "take_back",
+            "Take back",
+            "Take the queued messages back into the composer.",
+            "escape",
+            slash="/unsend",
+            footer=True,
+        ),
         Action("leave_edit", "Cancel editing", "Cancel editing; the message stays as it is.", "escape", footer=True),
         Action(
             "branch_before",

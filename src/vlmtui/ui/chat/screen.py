@@ -37,7 +37,9 @@ from vlmtui.ui.chat.composer_panel import ComposerPanel
 from vlmtui.ui.chat.fan_outs import FanOuts
 from vlmtui.ui.chat.inspections import Inspections
 from vlmtui.ui.chat.message_attachments import MessageAttachments
+from vlmtui.ui.chat.possible_actions import impossible_actions
 from vlmtui.ui.chat.prompt_cost import PromptCost
+from vlmtui.ui.chat.queue_bar import QueueBar
 from vlmtui.ui.chat.settings_actions import SettingsActions
 from vlmtui.ui.chat.status_bar import StatusBar
 from vlmtui.ui.chat.transcript import Transcript
@@ -101,8 +103,8 @@ class ChatScreen(Screen[None]):
             "restart_engine": navigator.restart_engine,
         }
         self._status: EngineStatus | None = None
-        self._possible: object = None
-        """What decides which actions are possible, as the footer shows them."""
+        self._impossible: frozenset[str] | None = None
+        """The actions that the footer leaves out."""
         self._unsubscribe: Callable[[], None] = lambda: None
         self._stands = asyncio.Event()
         """Set once the screen shows its conversation."""
@@ -112,6 +114,7 @@ class ChatScreen(Screen[None]):
         yield Transcript(cache=paths.thumbnails, id="transcript")
         yield Static(with_keys(self.app, "↓ more below · {jump_end}"), id="more", markup=False)
         yield Static(id="editing", markup=False)
+        yield QueueBar()
         yield ComposerPanel(PromptHistory(paths.state / "prompts.jsonl"), self.chat.draft, paths)
         yield StatusBar(id="status", markup=False)
         yield FooterBar()
@@ -124,7 +127,7 @@ class ChatScreen(Screen[None]):
         await self._show_hint()
         self.show_editing()
         self.tell_limits()
-        self._show_status()
+        self._sender.send_queued()
         self._ask_for_status()
         self.set_interval(_STATUS_EVERY_S, self._ask_for_status)
         self._stands.set()
@@ -203,6 +206,9 @@ class ChatScreen(Screen[None]):
                 self.transcript.finish(exchange)
                 if isinstance(exchange.answer.outcome, Finished):
                     self.engine_controller.answered()
+                else:
+                    self._sender.take_back()
+                self._sender.send_queued()
             case AttachmentsLeftOut():
                 pass
             case _:
@@ -220,22 +226,12 @@ class ChatScreen(Screen[None]):
     @on(EngineChanged)
     def _engine_changed(self) -> None:
         self._cost.count_soon()  # an estimate becomes a count, or the other way round
-        self._show_status()
+        self._sender.send_queued()
         if self.engine_controller.state is EngineState.READY:
             self._ask_for_status()
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        match parameters if action == "run" else ():
-            case ("stop",):
-                return self.chat.running is not None
-            case ("leave_edit",):
-                return self.chat.editing is not None and self.chat.running is None
-            case ("new_chat",):
-                return self.chat.running is None
-            case ("restart_engine",):
-                return self.engine_controller.state in (EngineState.DEAD, EngineState.HUNG, EngineState.NONE)
-            case _:
-                return True
+        return action != "run" or parameters[0] not in impossible_actions(self.chat, self.engine_controller)
 
     async def action_run(self, id: str) -> None:
         """Run an action of the table."""
@@ -313,7 +309,7 @@ class ChatScreen(Screen[None]):
             self.show_draft()
         self.show_editing()
         self._cost.count_soon()
-        self._show_status()
+        self.show_queue()
 
     async def show_exchange(self, exchange: Exchange, *, rebuild: bool) -> None:
         """Show an exchange that was begun. `rebuild`: what was said after the message that was edited is gone."""
@@ -345,6 +341,11 @@ class ChatScreen(Screen[None]):
         if model is not None:
             self.panel.sampling = VideoSampling(num_frames=model.spec.num_frames)
         self.refresh_bindings()
+
+    def show_queue(self) -> None:
+        """Show the messages that wait, and for what."""
+        self.query_one(QueueBar).show(self.chat.queue.messages, self.engine_controller)
+        self._show_status()
 
     def tell_limits(self) -> None:
         """What of the conversation the model does not take."""
@@ -391,7 +392,7 @@ class ChatScreen(Screen[None]):
             context_used=self.chat.context_used,
         )
         # Textual's footer never lets go of the keys that it showed before: only where they may be others.
-        possible = (answering, controller.state, self.chat.editing is not None)
-        if possible != self._possible:
-            self._possible = possible
+        impossible = impossible_actions(self.chat, controller)
+        if impossible != self._impossible:
+            self._impossible = impossible
             self.refresh_bindings()

@@ -46,7 +46,7 @@ class StatusBar(Static):
             word = "answering"
         if state is EngineState.LOADING and progress is not None:
             share = "" if progress.fraction is None else f" {progress.fraction:.0%}"
-            word = f"loading: {progress.stage.value}{share}"
+            word = f"loading: {progress.stage.label.lower()}{share}"
         parts = [Content.assemble((f"{glyph} ", colour), (one_line(model), "bold")), Content.styled(word, colour)]
         if status is not None and state is EngineState.READY:
             memory = status.gpu_bytes if status.gpu_bytes else status.rss_bytes

@@ -10,7 +10,7 @@ from vlmtui.domain.conversation import Turn
 from vlmtui.errors import VlmtuiError
 from vlmtui.session.conversation import Conversation
 from vlmtui.session.death_counts import Suspect
-from vlmtui.session.engine_controller import EngineController
+from vlmtui.session.engine_controller import EngineController, EngineState
 from vlmtui.session.exchange import Exchange
 from vlmtui.text import one_line
 from vlmtui.ui.actions import ActionMethods
@@ -25,6 +25,15 @@ class SenderView(ChatView, Protocol):
     @property
     def is_attached(self) -> bool:
         """False once the screen has been left."""
+
+    def take_composer_text(self) -> None:
+        """What was typed a moment ago may still be on its way to the draft: take it now."""
+
+    def show_draft(self) -> None:
+        """Show the draft, and whether it takes an earlier message's place."""
+
+    def show_queue(self) -> None:
+        """Show the messages that wait."""
 
     def show_editing(self) -> None:
         """Show whether the draft takes an earlier message's place."""
@@ -52,14 +61,18 @@ class TurnSender:
 
     @property
     def actions(self) -> ActionMethods:
-        return {"stop": self.stop, "regenerate": self.regenerate}
+        return {"stop": self.stop, "regenerate": self.regenerate, "take_back": self.take_back}
 
     def send(self, *, is_sure: bool = False) -> None:
-        """Send the draft; one that the engine died of only after a question, unless `is_sure`."""
+        """Send the draft; one that the engine died of only after a question, unless `is_sure`. While the model loads,
+        it waits for that."""
         chat, controller = self._chat, self._engine_controller
         written, was_editing = chat.draft.words, chat.editing is not None
         try:
             chat.require_rest()
+            if controller.state is EngineState.LOADING:
+                self._queue(written)
+                return
             controller.require_engine()
             self._cost.check_room()
             suspect = chat.suspect(Turn("user", chat.draft.parts))
@@ -72,6 +85,40 @@ class TurnSender:
             return
         self._view.panel.take_text(written)
         self.open_exchange(exchange, rebuild=was_editing)
+
+    def _queue(self, written: str) -> None:
+        self._chat.queue_draft()
+        self._view.panel.take_text(written)
+        self._view.show_editing()
+        self._view.show_queue()
+
+    def send_queued(self, *, is_sure: bool = False) -> None:
+        """Send the first message that waits, where the engine takes it now."""
+        chat, controller = self._chat, self._engine_controller
+        self._view.show_queue()
+        if not chat.queue or chat.running is not None or controller.state is not EngineState.READY:
+            return
+        message = chat.queue.messages[0]
+        suspect = chat.suspect(Turn("user", message.draft.parts))
+        if suspect is not None and not is_sure:
+            self._view.start_dialog(partial(self._ask_first, suspect, partial(self.send_queued, is_sure=True)))
+            return
+        try:
+            exchange = chat.begin_queued(controller.require_model(), controller.info)
+        except VlmtuiError as error:
+            self.take_back()
+            self._view.tell_error(error)
+            return
+        self._view.show_queue()
+        self.open_exchange(exchange, rebuild=message.editing is not None)
+
+    def take_back(self) -> None:
+        """Put the queued messages into the composer again."""
+        if self._chat.queue:
+            self._view.take_composer_text()
+            self._chat.take_back_queue()
+            self._view.show_draft()
+            self._view.show_queue()
 
     def open_exchange(self, exchange: Exchange, *, rebuild: bool) -> None:
         """Show an exchange that was begun, and let it be answered. `rebuild`: it takes an earlier one's place."""

@@ -11,14 +11,6 @@ from textual.widgets import Static
 from vlmtui.domain.engine import LoadProgress, LoadStage
 from vlmtui.text import one_line
 
-TITLES: Mapping[LoadStage, str] = {
-    LoadStage.ENVIRONMENT: "Environment",
-    LoadStage.CONFIG: "Configuration",
-    LoadStage.WEIGHTS: "Weights",
-    LoadStage.MEMORY: "Memory and KV cache",
-    LoadStage.COMPILE: "Compile and graphs",
-    LoadStage.WARMUP: "Warm-up",
-}
 _SPINNER = "◐◓◑◒"
 _FRAME_S = 0.25
 _TITLE = 22
@@ -42,7 +34,7 @@ class Stages(msgspec.Struct, frozen=True):
 
     def line(self, stage: LoadStage, frame: int = 0) -> Content:
         """A stage's line of the checklist."""
-        title = TITLES[stage].ljust(_TITLE)
+        title = stage.label.ljust(_TITLE)
         order = list(LoadStage)
         now = order.index(self.progress.stage) if self.progress else -1
         at = order.index(stage)
