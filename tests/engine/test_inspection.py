@@ -192,7 +192,7 @@ async def test_a_doubled_first_token_is_named_and_found_in_the_difference(
     assert doubled.token_ids == (once.token_ids[0], *once.token_ids)
     items = [picture.attachment]
     found = prompt_diff(prompt_tokens(once, items, name="once"), prompt_tokens(doubled, items, name="twice"))
-    assert any("twice has two BOS tokens" in finding for finding in found.findings)
+    assert any("twice begins with" in finding for finding in found.findings)
 
 
 async def test_another_prompt_gives_another_answer_and_the_first_difference_is_right(ask: Asker, easel: Easel) -> None:

@@ -24,7 +24,7 @@ from vlmtui.session.engine_controller import EngineState
 from vlmtui.store.records import StoredComparison
 from vlmtui.ui.chat.screen import ChatScreen
 from vlmtui.ui.compare.compare_pane import AnswerPane, PromptPane
-from vlmtui.ui.compare.diff_view import DiffView
+from vlmtui.ui.compare.diff_view import DiffText, DiffView
 from vlmtui.ui.compare.findings_list import FindingsList
 from vlmtui.ui.compare.raw_editor import RawEditor
 from vlmtui.ui.compare.screen import CompareScreen
@@ -320,11 +320,23 @@ async def test_the_prompts_are_compared_before_anything_is_sent(comparing: Start
     async with comparing(image=True) as compare:
         await compare.write(compare.editor.text.replace("user\n", "user"))
         await compare.press("f6")
-        await compare.until(lambda: "a line break is missing in the raw prompt" in compare.difference)
+        said = "white space before “<|vision_start|>”: “↵” in the chat template, none in the raw prompt"
+        await compare.until(lambda: said in compare.difference)
         assert "They are compared once both are there." in compare.difference
         assert compare.chat.host.engine.requests == []
         await compare.press("d")
         await compare.until(lambda: compare.screen.view == "chat")
+
+
+async def test_what_goes_on_in_the_next_row_of_the_difference_stays_beside_its_label(comparing: StartComparing) -> None:
+    async with comparing(image=True) as compare:
+        await compare.write(compare.editor.text + " and more" * 40)
+        await compare.press("f6")
+        await compare.until(lambda: "+ raw prompt" in compare.difference)
+        text = compare.screen.query_one(DiffText)
+        rows = [line.plain for line in text.lines_of(text.size.width)]
+        at = next(number for number, row in enumerate(rows) if row.startswith("+ raw prompt"))
+        assert rows[at + 1].startswith(" " * 16)
 
 
 async def test_a_change_after_the_answers_is_told(comparing: StartComparing) -> None:
@@ -436,7 +448,7 @@ async def test_a_kept_comparison_opens_again_read_only_and_runs_again(comparing:
         assert "[Image #1 cat.png · 16 tokens]" in kept.query_one("#raw-prompt", PromptPane).shown
         await compare.press("f6")
         await chat.until(lambda: "Answers: different" in kept.query_one(DiffView).shown)
-        assert "a line break is missing" in kept.query_one(DiffView).shown
+        assert "white space before" in kept.query_one(DiffView).shown
         await compare.press("ctrl+r")
         await chat.until(lambda: isinstance(chat.app.screen, CompareScreen))
         await compare.until(lambda: compare.text_of("#raw-head") == "Raw prompt · earlier comparison")

@@ -149,7 +149,7 @@ async def test_the_first_differing_token_has_its_log_probabilities_where_asked(c
     difference = controller.difference()
     assert difference.prompts is not None
     assert not difference.prompts.identical
-    assert any("line break is missing in the raw prompt" in finding for finding in difference.prompts.findings)
+    assert any(said.startswith("white space before") for said in difference.prompts.findings)
     found = difference.divergence
     assert found is not None
     assert found.left is not None

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 
 import msgspec
 
 from vlmtui.domain.attachment import Attachment
 from vlmtui.domain.generation import MediaSpan
-from vlmtui.inspection.prompt_findings import findings_of
+from vlmtui.inspection.change_finder import changes_of
+from vlmtui.inspection.prompt_changes import Change
+from vlmtui.inspection.prompt_findings import sentences
+from vlmtui.inspection.prompt_outline import Outline
 from vlmtui.inspection.prompt_spans import PromptSpan
 from vlmtui.inspection.sequence_diff import diff_blocks
-from vlmtui.inspection.tokens import Piece, attachment_of, pieces_of
+from vlmtui.inspection.tokens import Piece, pieces_of
 
 
 class PromptTokens(msgspec.Struct, frozen=True):
@@ -44,8 +47,10 @@ class PromptDiff(msgspec.Struct, frozen=True):
     """The same token ids, and the same images and videos at the same places."""
     first_divergence: int | None
     """Index into the token ids of both sides, which are equal before it; an image counts from its first token."""
+    changes: tuple[Change, ...] = ()
+    """What the differences mean."""
     findings: tuple[str, ...] = ()
-    """What the differences mean, in plain words, where they are known ones. Quotes are cut and fit to be shown."""
+    """The same in plain words. Quotes are cut and fit to be shown."""
 
 
 def prompt_diff(left: PromptTokens, right: PromptTokens, *, generation_prompt: str = "") -> PromptDiff:
@@ -53,35 +58,27 @@ def prompt_diff(left: PromptTokens, right: PromptTokens, *, generation_prompt: s
 
     Raises ValueError where ids and texts of a side are not equally many.
     """
-    one, other = left.pieces(), right.pieces()
-    keys = (_keys(one, left.attachments), _keys(other, right.attachments))
+    one, other = (Outline(side.pieces(), side.attachments) for side in (left, right))
+    keys = [[side.key(at) for at in range(len(side.pieces))] for side in (one, other)]
+    parts = diff_blocks(*keys)
     spans = tuple(
         PromptSpan(
             part.operation,
-            tuple(one[part.left_start : part.left_end]),
-            tuple(other[part.right_start : part.right_end]),
+            tuple(one.pieces[part.left_start : part.left_end]),
+            tuple(other.pieces[part.right_start : part.right_end]),
         )
-        for part in diff_blocks(*keys)
+        for part in parts
     )
     identical = keys[0] == keys[1]
+    changes = () if identical else tuple(changes_of(one, other, parts, generation_prompt))
     names = (left.name or "the left", right.name or "the right")
     return PromptDiff(
         spans=spans,
         identical=identical,
         first_divergence=_first_divergence(spans),
-        findings=findings_of(spans, names, generation_prompt),
+        changes=changes,
+        findings=("no difference",) if identical else sentences(changes, names),
     )
-
-
-def _keys(pieces: Sequence[Piece], attachments: Sequence[Attachment]) -> list[Hashable]:
-    """What makes two pieces equal: the token's id; an image's content, its tokens and their number."""
-    return [piece.ids[0] if piece.media is None else _media_key(piece, piece.media, attachments) for piece in pieces]
-
-
-def _media_key(piece: Piece, span: MediaSpan, attachments: Sequence[Attachment]) -> Hashable:
-    item = attachment_of(span, attachments)
-    content: str | int = item.sha256 if item is not None else span.index
-    return (span.modality, content, span.tokens, span.length, piece.text)
 
 
 def _first_divergence(spans: Sequence[PromptSpan]) -> int | None:

@@ -12,7 +12,9 @@ import pytest
 
 from vlmtui.domain.attachment import Attachment
 from vlmtui.domain.generation import MediaSpan
+from vlmtui.inspection.prompt_changes import Moved
 from vlmtui.inspection.prompt_diff import PromptDiff, PromptTokens, prompt_diff
+from vlmtui.inspection.prompt_findings import MOST
 from vlmtui.inspection.sequence_diff import common_start, diff_blocks
 
 PROMPTS = json.loads((Path(__file__).parents[1] / "registry" / "prompts.json").read_bytes())
@@ -81,14 +83,26 @@ def test_any_two_prompts_are_taken_apart_without_loss() -> None:
 @pytest.mark.parametrize(
     ("left", "right", "finding"),
     [
-        (f"<s>{USER}q", f"<s><s>{USER}q", "the right has two BOS tokens: “<s><s>”"),
-        (f"<s>{USER}q", f"{USER}q", "the right does not begin with “<s>”"),
-        (f"{USER}\nq{END}", f"{USER}q{END}", "a line break is missing in the right before “q"),
-        (f"{USER}\n\n\nq{END}", f"{USER}q{END}", "3 line breaks are missing in the right before “q"),
-        (f"{USER}a b{END}", f"{USER}a  b{END}", "white space differs before “"),
-        (f"{USER}q{END}", f"{USER}q{END}\n", "white space differs at the end: the left has none, the right “↵”"),
-        (f"x\n{END}", "x\n<|im_end|>", "the generation prompt is missing in the right: “<|im_start|>assistant”"),
-        (f"{USER}q{END}", f"{USER}q<|im_end|>\n", "the generation prompt is missing in the right: “<|im_start|>assist"),
+        (f"<s>{USER}q", f"<s><s>{USER}q", "the right begins with “<s>” twice, the left once"),
+        (f"<s>{USER}q", f"{USER}q", "the right does not begin with “<s>”, the left does"),
+        (f"{USER}\nq{END}", f"{USER}q{END}", "white space before “q<|im_end|>↵”: “↵↵” in the left, “↵” in the right"),
+        (
+            f"{USER}\n\n\nq{END}",
+            f"{USER}q{END}",
+            "white space before “q<|im_end|>↵”: “↵↵↵↵” in the left, “↵” in the right",
+        ),
+        (
+            f"{USER}a b{END}",
+            f"{USER}a  b{END}",
+            "white space before “b<|im_end|>↵”: “ ” in the left, “  ” in the right",
+        ),
+        (f"{USER}q{END}", f"{USER}q{END}\n", "white space at the end: “↵” in the left, “↵↵” in the right"),
+        (f"x\n{END}", "x\n<|im_end|>", "the right does not end with the generation prompt “<|im_start|>assistant”"),
+        (
+            f"{USER}q{END}",
+            f"{USER}q<|im_end|>\n",
+            "the right does not end with the generation prompt “<|im_start|>assistant”",
+        ),
         (
             f"{USER}q{END}",
             f"<|im_start|>system\nYou are kind.<|im_end|>\n{USER}q{END}",
@@ -99,31 +113,31 @@ def test_any_two_prompts_are_taken_apart_without_loss() -> None:
             f"{USER}q",
             "the left adds a system prompt: “Be brief.”",
         ),
-        (f"{USER}<image>q", f"{USER}{PAD}q", f"another placeholder: <image> against {PAD}"),
+        (f"{USER}<image>q", f"{USER}{PAD}q", f"another placeholder: <image> in the left, {PAD} in the right"),
     ],
 )
 def test_known_differences_are_said_in_words(left: str, right: str, finding: str) -> None:
     diff = compare(left, right)
     assert not diff.identical
-    assert any(said.startswith(finding) for said in diff.findings), diff.findings
+    assert diff.findings == (finding,)
 
 
 def test_a_system_prompt_and_a_generation_prompt_are_noticed_together() -> None:
     diff = compare(f"<|im_start|>system\nBe kind.<|im_end|>\n{USER}q{END}", f"{USER}q<|im_end|>\n")
     assert diff.findings == (
         "the left adds a system prompt: “Be kind.”",
-        "the generation prompt is missing in the right: “<|im_start|>assistant”",
+        "the right does not end with the generation prompt “<|im_start|>assistant”",
     )
 
 
 def test_a_generation_prompt_of_plain_words_is_known_from_the_record() -> None:
     diff = compare("USER: q GPT4:", "USER: q ", generation_prompt="GPT4:")
-    assert diff.findings == ("the generation prompt is missing in the right: “GPT4:”",)
+    assert diff.findings == ("the right does not end with the generation prompt “GPT4:”",)
 
 
 def test_the_sides_are_called_by_their_names() -> None:
     left, right = prompt(f"{USER}q", name="the chat template"), prompt(f"<s>{USER}q", name="the raw prompt")
-    assert prompt_diff(left, right).findings == ("the chat template does not begin with “<s>”",)
+    assert prompt_diff(left, right).findings == ("the chat template does not begin with “<s>”, the raw prompt does",)
 
 
 def test_an_image_is_one_unit_that_compares_by_its_content_and_its_tokens() -> None:
@@ -138,20 +152,60 @@ def test_an_image_is_one_unit_that_compares_by_its_content_and_its_tokens() -> N
     assert left.ids == right.ids
     assert not other.identical
     assert other.first_divergence == 3
-    assert "image 1 is not the same in both" in other.findings[0]
+    assert other.findings == ("the left has a.png where the right has b.png",)
 
     left, right = prompt(text, pictures="a"), prompt(text, pictures="a", run=1280)
     smaller = prompt_diff(left, right)
     holds(smaller, left, right)
-    assert smaller.findings == ("image 1 takes 4 tokens in the left, 1,280 in the right",)
+    assert smaller.findings == ("a.png takes 4 tokens in the left, 1,280 in the right",)
 
 
 def test_an_image_that_one_side_only_names_is_another_placeholder() -> None:
     left, right = prompt(f"{USER}<image>q"), prompt(f"{USER}{PAD}q", pictures="a")
     diff = prompt_diff(left, right)
     holds(diff, left, right)
-    assert diff.findings == (f"another placeholder: <image> against {PAD}",)
-    assert prompt_diff(prompt(f"{USER}q"), right).findings == (f"the left lacks a.png ({PAD}) here",)
+    assert diff.findings == ("the right has a.png where the left has “<image>” without a picture",)
+    assert prompt_diff(prompt(f"{USER}q"), right).findings == ("the left lacks a.png",)
+
+
+def test_text_behind_the_end_does_not_make_the_generation_prompt_missing() -> None:
+    diff = compare(f"{USER}q{END}", f"{USER}q{END}USER: <image>\nWhat is here? ASSISTANT:")
+    assert diff.findings == ("the right adds “USER: <image>↵What is here? ASSISTANT:” at the end",)
+
+
+def test_a_picture_that_moved_to_another_turn_is_said_to_have_moved() -> None:
+    left = prompt(f"{USER}{PAD}What?{END}A star.<|im_end|>\n{USER}Sure?{END}", pictures="a")
+    right = prompt(f"{USER}What?{END}A star.<|im_end|>\n{USER}{PAD}Sure?{END}", pictures="a")
+    diff = prompt_diff(left, right)
+    holds(diff, left, right)
+    assert diff.findings == ("a.png moved from user turn 1 to user turn 2",)
+    (moved,) = diff.changes
+    assert isinstance(moved, Moved)
+    assert left.ids[moved.left.start : moved.left.end] == right.ids[moved.right.start : moved.right.end]
+
+
+def test_pictures_in_each_others_place_are_said_to_have_changed_places() -> None:
+    text = f"{USER}{PAD} and {PAD}?{END}"
+    left, right = prompt(text, pictures="ab"), prompt(text, pictures="ba")
+    assert prompt_diff(left, right).findings == ("a.png and b.png changed places",)
+
+
+def test_the_word_system_in_a_question_is_no_system_prompt() -> None:
+    diff = compare(f"{USER}q{END}", f"{USER}system design? q{END}")
+    assert diff.findings == ("after “<|im_start|>user↵”: “q” in the left, “system design? q” in the right",)
+
+
+def test_the_same_text_in_other_tokens_is_said_to_be_so() -> None:
+    left, right = prompt("ab cd"), prompt("abcd")
+    right = PromptTokens((left.ids[0], 9_001, 9_002), ("ab", " c", "d"), left.special_ids)
+    assert prompt_diff(left, right).findings == ("after “ab”: “ cd” in other tokens, 1 in the left, 2 in the right",)
+
+
+def test_many_differences_are_counted_after_the_first() -> None:
+    words = [f"w{number} x{number}" for number in range(30)]
+    diff = compare(" ".join(words), " ".join(words).replace("x", "y"))
+    assert len(diff.findings) == MOST + 1
+    assert diff.findings[-1] == f"{30 - MOST} more differences"
 
 
 def test_without_attachments_images_compare_by_their_number() -> None:

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import msgspec
 from textual.app import App, ComposeResult
 from textual.containers import VerticalScroll
 from textual.content import Content
@@ -31,19 +32,38 @@ _SPANS_MAX = 200
 _SPACES = str.maketrans({"\n": "↵", "\t": "⇥", "\r": "␍", " ": "·"})
 
 
+class DiffRow(msgspec.Struct, frozen=True):
+    """A line of the difference. What does not fit goes on below, beside its label."""
+
+    content: Content
+    label: Content = Content()
+
+    @property
+    def plain(self) -> str:
+        return self.label.plain + self.content.plain
+
+    def lines(self, width: int) -> Lines:
+        """At this width; without a column for the label where that would take half of it."""
+        indent = self.label.cell_length
+        if not indent or indent * 2 > width:
+            return Content.assemble(self.label, self.content).wrap(width)
+        first, *more = self.content.wrap(width - indent) or [Content()]
+        return [Content.assemble(self.label, first), *(Content.assemble(" " * indent, line) for line in more)]
+
+
 class DiffText(LineWidget):
     """The difference in lines."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.content = Content()
+        self.rows: Sequence[DiffRow] = ()
 
-    def show(self, content: Content) -> None:
-        self.content = content
+    def show(self, rows: Sequence[DiffRow]) -> None:
+        self.rows = rows
         self.lay_out_again()
 
     def lines_of(self, width: int) -> Lines:
-        return self.content.wrap(max(width, 1)) if self.content else []
+        return [line for row in self.rows for line in row.lines(max(width, 1))]
 
 
 class DiffView(VerticalScroll):
@@ -57,57 +77,56 @@ class DiffView(VerticalScroll):
     @property
     def shown(self) -> str:
         """What is shown, without its colours."""
-        return self.query_one(DiffText).content.plain
+        return "\n".join(row.plain for row in self.query_one(DiffText).rows)
 
     def show(self, difference: Difference) -> None:
         """Show this difference."""
-        self.query_one(DiffText).show(difference_content(self.app, difference))
+        self.query_one(DiffText).show(difference_rows(self.app, difference))
 
     def tell(self, text: str) -> None:
         """Why there is none."""
-        self.query_one(DiffText).show(Content.styled(visible(text), "$muted"))
+        self.query_one(DiffText).show([DiffRow(Content.styled(visible(text), "$muted"))])
 
 
-def difference_content(app: App[Any], difference: Difference) -> Content:
+def difference_rows(app: App[Any], difference: Difference) -> list[DiffRow]:
     """The difference for people, in colours."""
     if difference.problem is not None:
-        return Content.assemble(
-            ("They cannot be compared. ", "bold $text-warning"), error_text(app, difference.problem)
-        )
-    lines = [*_prompts(difference.prompts), Content(), *_answers(app, difference)]
+        problem = error_text(app, difference.problem)
+        return [DiffRow(Content.assemble(("They cannot be compared. ", "bold $text-warning"), problem))]
+    rows = [*_prompts(difference.prompts), DiffRow(Content()), *_answers(app, difference)]
     if difference.is_stale:
         text = "The raw prompt was changed since: this is what was sent. {comparison.send} sends the changed one."
         note = with_keys(app, text)
-        lines = [Content.styled(note, "$text-warning"), Content(), *lines]
-    return Content("\n").join(lines)
+        rows = [DiffRow(Content.styled(note, "$text-warning")), DiffRow(Content()), *rows]
+    return rows
 
 
-def _prompts(found: PromptDiff | None) -> Iterator[Content]:
+def _prompts(found: PromptDiff | None) -> Iterator[DiffRow]:
     if found is None:
         yield _heading("Prompts")
-        yield Content.styled("They are compared once both are known.", "$muted")
+        yield _muted("They are compared once both are known.")
         return
     if found.identical:
         yield _verdict("Prompts", "identical", good=True)
         count = sum(len(piece.ids) for span in found.spans for piece in span.left)
-        yield Content.styled(f"All {count:,} tokens are the same.", "$muted")
+        yield _muted(f"All {count:,} tokens are the same.")
         return
     first = found.first_divergence
     yield _verdict("Prompts", "different" if first is None else f"different from token {first:,} on", good=False)
     for finding in found.findings:
-        yield Content.assemble(("• ", "bold $text-warning"), one_line(finding))
-    yield Content()
+        yield DiffRow(Content(one_line(finding)), Content.styled("• ", "bold $text-warning"))
+    yield DiffRow(Content())
     yield from _spans(found.spans)
 
 
-def _spans(spans: Sequence[PromptSpan]) -> Iterator[Content]:
+def _spans(spans: Sequence[PromptSpan]) -> Iterator[DiffRow]:
     shown = 0
     for number, span in enumerate(spans):
         if span.operation == "equal":
             yield _equal(span.left, is_first=number == 0, is_last=number == len(spans) - 1)
             continue
         if shown == _SPANS_MAX:
-            yield Content.styled("… more differences follow.", "$muted")
+            yield _muted("… more differences follow.")
             return
         shown += 1
         if span.left:
@@ -116,7 +135,7 @@ def _spans(spans: Sequence[PromptSpan]) -> Iterator[Content]:
             yield _tokens("+ raw prompt", span.right, _RIGHT)
 
 
-def _equal(pieces: Sequence[Piece], *, is_first: bool, is_last: bool) -> Content:
+def _equal(pieces: Sequence[Piece], *, is_first: bool, is_last: bool) -> DiffRow:
     """The ends of an equal stretch that lie beside a difference; what is between them is counted."""
     head = 0 if is_first else _CONTEXT
     tail = 0 if is_last else _CONTEXT
@@ -127,11 +146,15 @@ def _equal(pieces: Sequence[Piece], *, is_first: bool, is_last: bool) -> Content
     parts.append(Content.styled(f" ⋯ {hidden:,} equal token{'' if hidden == 1 else 's'} ⋯ ", "$faint"))
     if tail:
         parts.append(_joined(pieces[-tail:], "$muted"))
-    return Content.assemble(" " * (_COLUMN + 1), *parts)
+    return DiffRow(Content.assemble(*parts), _label(""))
 
 
-def _tokens(label: str, pieces: Sequence[Piece], colour: str) -> Content:
-    return Content.assemble((f"{label:{_COLUMN}} ", f"bold {colour}"), _joined(pieces, colour))
+def _tokens(label: str, pieces: Sequence[Piece], colour: str) -> DiffRow:
+    return DiffRow(_joined(pieces, colour), _label(label, colour))
+
+
+def _label(text: str, colour: str = "$muted") -> Content:
+    return Content.styled(f"{text:{_COLUMN}} ", f"bold {colour}")
 
 
 def _joined(pieces: Sequence[Piece], colour: str) -> Content:
@@ -145,24 +168,25 @@ def _joined(pieces: Sequence[Piece], colour: str) -> Content:
     return Content.assemble(*parts)
 
 
-def _answers(app: App[Any], difference: Difference) -> Iterator[Content]:
+def _answers(app: App[Any], difference: Difference) -> Iterator[DiffRow]:
     found = difference.answers
     for mode in difference.failed:
-        yield Content.styled(f"The answer to {_NAMES[mode]} did not come to its end.", "$text-warning")
+        yield DiffRow(Content.styled(f"The answer to {_NAMES[mode]} did not come to its end.", "$text-warning"))
     if found is None:
         yield _heading("Answers")
-        yield Content.styled("They are compared once both are there.", "$muted")
+        yield _muted("They are compared once both are there.")
         return
     if found.identical:
         yield _verdict("Answers", "identical", good=True)
         if found.first_divergence is not None:
-            yield Content.styled(f"The text is; the tokens differ from number {found.first_divergence:,} on.", "$muted")
+            yield _muted(f"The text is identical; the tokens differ from token {found.first_divergence:,} on.")
     else:
         at = found.first_divergence
         yield _verdict("Answers", "different" if at is None else f"different from token {at:,} on", good=False)
-        yield Content.assemble(("chat only", f"strike {_LEFT}"), "  ", ("raw only", f"underline {_RIGHT}"))
-        yield Content()
-        yield _words(found)
+        legend = Content.assemble(("chat only", f"strike {_LEFT}"), "  ", ("raw only", f"underline {_RIGHT}"))
+        yield DiffRow(legend)
+        yield DiffRow(Content())
+        yield DiffRow(_words(found))
     yield from _divergence(app, difference)
 
 
@@ -191,20 +215,20 @@ def _shortened(text: str) -> str:
     return f"{text[:half]} ⋯ {len(text) - 2 * half:,} equal characters ⋯ {text[-half:]}"
 
 
-def _divergence(app: App[Any], difference: Difference) -> Iterator[Content]:
+def _divergence(app: App[Any], difference: Difference) -> Iterator[DiffRow]:
     found = difference.divergence
     if found is None:
         return
-    yield Content()
+    yield DiffRow(Content())
     yield _heading(f"First differing token: {found.index:,}")
     for label, colour, token in (("chat template", _LEFT, found.left), ("raw prompt", _RIGHT, found.right)):
-        yield Content.assemble((f"{label:{_COLUMN}} ", f"bold {colour}"), *_token(token))
+        yield DiffRow(Content.assemble(*_token(token)), _label(label, colour))
         if token is not None and token.top:
             likely = "  ".join(f"{_shown(text)} {math.exp(logprob):.1%}" for text, logprob in token.top)
-            yield Content.assemble((f"{'likeliest':>{_COLUMN}} ", "$muted"), likely)
+            yield DiffRow(Content(likely), Content.styled(f"{'likeliest':>{_COLUMN}} ", "$muted"))
     if not any(token is not None and token.logprob is not None for token in (found.left, found.right)):
         hint = with_keys(app, "Turn on log-probabilities ({comparison.logprobs}) and send again to compare them here.")
-        yield Content.styled(hint, "$muted")
+        yield _muted(hint)
 
 
 def _token(token: TokenAt | None) -> Iterator[str | tuple[str, str]]:
@@ -216,14 +240,17 @@ def _token(token: TokenAt | None) -> Iterator[str | tuple[str, str]]:
         yield (f"  log-probability {token.logprob:.3f} ({math.exp(token.logprob):.1%})", "$muted")
 
 
-def _heading(text: str) -> Content:
-    return Content.styled(text, "bold $accent")
+def _heading(text: str) -> DiffRow:
+    return DiffRow(Content.styled(text, "bold $accent"))
 
 
-def _verdict(what: str, verdict: str, *, good: bool) -> Content:
-    return Content.assemble(
-        (f"{what}: ", "bold $accent"), (verdict, f"bold {'$text-success' if good else '$text-warning'}")
-    )
+def _muted(text: str) -> DiffRow:
+    return DiffRow(Content.styled(text, "$muted"))
+
+
+def _verdict(what: str, verdict: str, *, good: bool) -> DiffRow:
+    shown = (verdict, f"bold {'$text-success' if good else '$text-warning'}")
+    return DiffRow(Content.assemble((f"{what}: ", "bold $accent"), shown))
 
 
 def _shown(text: str) -> str:
