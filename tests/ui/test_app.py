@@ -8,6 +8,7 @@ import signal
 from typing import Never
 
 import pytest
+from textual.widgets import OptionList
 
 from tests.support.scripted_engine import Hold, ScriptedHost
 from tests.support.waiting import until
@@ -21,6 +22,7 @@ from vlmtui.ui.models.loading import LoadingScreen
 from vlmtui.ui.models.model_list import ModelList
 from vlmtui.ui.models.screen import ModelsScreen
 from vlmtui.ui.services import Delays
+from vlmtui.ui.widgets.confirm import ConfirmScreen
 
 pytestmark = pytest.mark.usefixtures("plain_chat")
 
@@ -74,13 +76,18 @@ async def test_the_loaded_model_leads_back_to_the_same_chat(make_app: MakeApp) -
     assert len(host.opened) == 1
 
 
-async def test_another_model_ends_the_engine_before_it_is_loaded(make_app: MakeApp, eighty_families: Registry) -> None:
+async def test_a_model_that_does_not_fit_beside_the_loaded_one_ends_it_after_a_question(
+    make_app: MakeApp, eighty_families: Registry
+) -> None:
     host = ScriptedHost(load=[])
     app = make_app(host, registry=eighty_families, initial_model="shapes")
     async with app.run_test() as pilot:
         await until(pilot, lambda: screen_is(app, PlainChat))
         chat = app.screen
         app.run_action_id("models", "family3")
+        await until(pilot, lambda: screen_is(app, ConfirmScreen) and bool(app.screen.query(OptionList)))
+        assert host.engines[0].alive
+        await pilot.press("enter")
         await until(pilot, lambda: len(host.engines) == 2)
         await until(pilot, lambda: screen_is(app, PlainChat) and app.screen is not chat)
         assert host.engines[0].was_shut_down

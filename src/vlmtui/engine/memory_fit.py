@@ -93,8 +93,7 @@ def judge(model: Model, machine: Machine | None) -> Verdict:
     if not machine.gpus:
         fits = found.weights + found.kv_cache <= machine.ram_free
         return Verdict(Fit.YES if fits else Fit.NO, needed, smaller=() if fits else _smaller(model))
-    utilization = model.spec.engine_args.get("gpu_memory_utilization")
-    share = utilization if isinstance(utilization, float) and utilization > 0.2 else _DEFAULT_UTILIZATION
+    share = claimed_share(model)
     free = sorted((min(gpu.free, int(gpu.total * share)) for gpu in machine.gpus), reverse=True)
     asked = found.tensor_parallel_size
     if asked <= len(free) and found.per_gpu(asked) <= free[asked - 1]:
@@ -109,6 +108,12 @@ def judge(model: Model, machine: Machine | None) -> Verdict:
                 also = (f"tensor_parallel_size = {gpus}",) if gpus != asked else ()
                 return Verdict(Fit.NO, needed, (f"max_model_len = {length}", *also))
     return Verdict(Fit.NO, needed, smaller=_smaller(model))
+
+
+def claimed_share(model: Model) -> float:
+    """The share of each GPU's memory that the engine takes, as its arguments say."""
+    utilization = model.spec.engine_args.get("gpu_memory_utilization")
+    return utilization if isinstance(utilization, float) and utilization > 0.2 else _DEFAULT_UTILIZATION
 
 
 def verdict_text(verdict: Verdict, machine: Machine) -> str:

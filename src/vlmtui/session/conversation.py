@@ -232,10 +232,10 @@ class Conversation:
         """Store what is not stored yet. False where that is not possible now; it is tried again until it is."""
         return await self.recorder.flush()
 
-    async def cancel(self, engine: Engine | None) -> None:
-        """Ask the engine to stop the running answer; keep the part that came."""
+    async def cancel(self, engine: Engine | None, why: str = "") -> None:
+        """Ask the engine to stop the running answer; keep the part that came. `why`: where the user did not ask."""
         if self.running is not None:
-            await self.answers.cancel(engine, self.running)
+            await self.answers.cancel(engine, self.running, why)
 
     async def stop(self, engine: Engine | None) -> None:
         """The same, and wait a while for it."""

@@ -60,7 +60,12 @@ class EngineController:
         self._died_at = 0.0
         self._attempt = 0
         self._opening: asyncio.Task[Engine] | None = None
-        self._ending: asyncio.Task[None] | None = None
+        self._endings: list[asyncio.Task[None]] = []
+        """Engines that are being ended."""
+        self._kept: Engine | None = None
+        """The engine of `former`, as long as it stays loaded beside the one that is being loaded."""
+        self.former: Model | None = None
+        """The model before this one, until this one has loaded: the way back."""
         self.state = EngineState.NONE
         self.model: Model | None = None
         self.engine: Engine | None = None
@@ -114,13 +119,19 @@ class EngineController:
         except VlmtuiError:
             return None
 
-    async def start(self, model: Model) -> None:
-        """Load `model` (ending a loaded other one first) and return once it is READY or DEAD. Run it in a task."""
+    @property
+    def keeps_former(self) -> bool:
+        """Whether the model before this one is still loaded."""
+        return self._kept is not None
+
+    async def start(self, model: Model, *, keep_former: bool = False) -> None:
+        """Load `model` and return once it is READY or DEAD. Run it in a task. `keep_former`: another one that is loaded
+        stays until then, for `go_back`; else it is ended first."""
         if self._opening is not None:
             await self.abort()
         self._attempt += 1
         attempt = self._attempt
-        self._end_current(keep_same=model)
+        self._leave_current(model, keep_former=keep_former)
         self.model, self.error, self.progress = model, None, None
         self.began = {}
         self.started_at = time.monotonic()
@@ -143,9 +154,24 @@ class EngineController:
                     self.began.setdefault(event.stage, event.elapsed_s)
                     self._on_change()
                 case EngineReady():
+                    self._end_former()
                     self._become(EngineState.READY)
                 case LoadFailed(failure=failure):
                     self._fail(failure.error())
+
+    async def go_back(self) -> bool:
+        """Let the former model be the loaded one again, as `start` kept it; what was being loaded is ended. False where
+        it was not kept. Run `watch` afterwards."""
+        model, engine = self.former, self._kept
+        if model is None or engine is None:
+            return False
+        self._kept = None
+        await self.abort()
+        self.model, self.engine, self.former = model, engine, None
+        self.error = self.progress = None
+        self.log.clear()
+        self._become(EngineState.READY)
+        return True
 
     async def follow_log(self, engine: Engine, on_line: Callable[[], None]) -> None:
         """Put the engine's log into `self.log` until it ends; `on_line` is called after each line. Run it in a task."""
@@ -193,6 +219,10 @@ class EngineController:
 
     async def leave(self) -> bool:
         """The app goes: a loading engine is ended, a ready one stays for its keep-alive time. True when one stays."""
+        kept, self._kept = self._kept, None
+        if kept is not None:
+            await kept.close()
+        await self._ended()
         if self.state is EngineState.READY and self.engine is not None:
             await self.engine.close()
             return self._keep_alive_s is None or self._keep_alive_s > 0
@@ -217,21 +247,41 @@ class EngineController:
             self._fail(error)
             return None
 
+    def _leave_current(self, model: Model, *, keep_former: bool) -> None:
+        """Keep the engine that is there for the way back, or begin to end it."""
+        if self.model is None or self.model.spec == model.spec:
+            self._end_current(keep_same=model)
+            return
+        if self.state is EngineState.READY:
+            self.former = self.model
+            if keep_former:
+                self._kept, self.engine = self.engine, None
+        elif not keep_former:
+            former = self.former
+            self._end_former()
+            self.former = former
+        self._end_current(keep_same=model)
+
+    def _end_former(self) -> None:
+        """The way back is not wanted any more."""
+        kept, self._kept, self.former = self._kept, None, None
+        if kept is not None:
+            self._endings.append(asyncio.ensure_future(_let_go(kept, hung=False)))
+
     def _end_current(self, *, keep_same: Model) -> None:
         """Begin to end the engine that is there; in a task of its own, so that nothing can interrupt it."""
         engine, self.engine = self.engine, None
         if engine is None:
             return
         stays = self.state is EngineState.READY and engine.spec == keep_same.spec
-        self._ending = asyncio.ensure_future(
-            engine.close() if stays else _let_go(engine, hung=self.state is EngineState.HUNG)
-        )
+        ending = engine.close() if stays else _let_go(engine, hung=self.state is EngineState.HUNG)
+        self._endings.append(asyncio.ensure_future(ending))
 
     async def _ended(self) -> None:
-        """Wait until the engine before this one is gone."""
-        if self._ending is not None:
-            await asyncio.wait([self._ending])
-            self._ending = None
+        """Wait until the engines before this one are gone."""
+        endings, self._endings = self._endings, []
+        if endings:
+            await asyncio.wait(endings)
 
     def _still_loading(self) -> VlmtuiError:
         name = self.model.spec.name if self.model is not None else "The model"

@@ -8,6 +8,7 @@ from contextlib import aclosing, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
+from vlmtui.domain.failure import Failure
 from vlmtui.domain.generation import Cancelled, EngineEvent, Failed, Timings
 from vlmtui.engine.interface import Engine, EngineHost
 from vlmtui.errors import ErrorKind
@@ -43,8 +44,9 @@ class LiveAnswers:
         self._deaths = deaths
         self._tell = tell
         self._under_way: dict[Exchange, _RunningAnswer] = {}
-        self._stopped: set[str] = set()
-        """Ids of requests that were stopped, maybe before they were sent."""
+        self._stopped: dict[str, str] = {}
+        """Requests that were stopped, by their ids, maybe before they were sent; and why, where the user did not ask
+        for that."""
         self._is_detached = False
 
     def begin(self, conversation: LiveConversation, exchange: Exchange, record: GenerationRecord) -> None:
@@ -84,9 +86,9 @@ class LiveAnswers:
             exchange.answer.take(broken_off(exchange.answer.request_id))
         self._end(host, exchange)
 
-    async def cancel(self, engine: Engine | None, exchange: Exchange) -> None:
-        """Ask for the end of an answer; what has come stays."""
-        self._stopped.add(exchange.answer.request_id)
+    async def cancel(self, engine: Engine | None, exchange: Exchange, why: str = "") -> None:
+        """Ask for the end of an answer; what has come stays. `why`: the cause where it is not the user's wish."""
+        self._stopped.setdefault(exchange.answer.request_id, why)
         if engine is not None:
             await engine.cancel(exchange.answer.request_id)
 
@@ -124,7 +126,7 @@ class LiveAnswers:
         if under_way is not None:
             under_way.sent.set()
         if exchange.request.request_id in self._stopped:
-            exchange.answer.take(_stopped(exchange.answer))
+            exchange.answer.take(self._as_caused(_stopped(exchange.answer)))
             self._end(engine, exchange)
             return
         self._tell(RequestSent(exchange))
@@ -151,14 +153,23 @@ class LiveAnswers:
 
     async def _as_meant(self, engine: Engine, exchange: Exchange, event: EngineEvent) -> EngineEvent:
         """The end of an engine that we ended ourselves is a stop; its death is counted."""
+        if isinstance(event, Cancelled):
+            return self._as_caused(event)
         if not isinstance(event, Failed) or event.failure.kind is not ErrorKind.ENGINE_DIED:
             return event
         with suppress(TimeoutError):
             async with asyncio.timeout(_STOP_WITHIN_S):
                 if await engine.closed() is None:
-                    return _stopped(exchange.answer)
+                    return self._as_caused(_stopped(exchange.answer))
         self._deaths.add(exchange.user)
         return event
+
+    def _as_caused(self, event: Cancelled) -> Cancelled | Failed:
+        """A stop that the user did not ask for says why it came."""
+        why = self._stopped.get(event.request_id)
+        if not why:
+            return event
+        return Failed(request_id=event.request_id, failure=Failure(kind=ErrorKind.INTERNAL, message=why))
 
     def _leave_as_it_was(self, exchange: Exchange, before: Answer) -> None:
         """The answer that was taken over stays as it is stored."""

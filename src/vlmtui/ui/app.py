@@ -218,13 +218,19 @@ class VlmtuiApp(App[ExitReport | None]):
 
     @on(ModelsScreen.LeavePicker)
     def _leave_picker(self) -> None:
-        self.navigator.back_to_chat()
+        if self.engine_controller.keeps_former:
+            self.models.go_back()
+        else:
+            self.navigator.back_to_chat()
 
     def on_loading_screen_loaded(self) -> None:
         self.models.loaded()
 
     def on_loading_screen_abort_wanted(self) -> None:
         self.models.abort()
+
+    def on_loading_screen_former_wanted(self) -> None:
+        self.models.go_back()
 
     def on_loading_screen_retry_wanted(self) -> None:
         self.models.restart()

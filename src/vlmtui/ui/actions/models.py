@@ -32,7 +32,14 @@ LOADING = Scope(
     "While a model loads",
     actions=(
         Action("loading.retry", "Retry", "Load the same model again.", "r", footer=True),
-        Action("loading.abort", "Abort", "End the load and go back to the models.", "escape", footer=True),
+        Action("loading.former", "Former model", "Go back to the model that was loaded before.", "b", footer=True),
+        Action(
+            "loading.abort",
+            "Abort",
+            "End the load and go back to the former model, or to the list.",
+            "escape",
+            footer=True,
+        ),
         Action("loading.back", "Back", "Go back to the models.", "escape", footer=True),
         Action(
             "loading.log",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from functools import partial
 
 from vlmtui.config.trust import TrustStore
@@ -11,6 +12,8 @@ from vlmtui.registry.match import Model, resolve
 from vlmtui.registry.routes import forget_installed
 from vlmtui.session.engine_controller import EngineController, EngineState
 from vlmtui.session.load_checks import LoadChecks, LoadOption, lacks_engine
+from vlmtui.session.model_switch import fits_beside
+from vlmtui.text import one_line
 from vlmtui.ui.lifecycle.conversation_holder import ConversationHolder
 from vlmtui.ui.navigator import AppNavigator
 from vlmtui.ui.services import Services
@@ -89,11 +92,18 @@ class ModelLoading:
         self.choose(model)
 
     def load(self, model: Model) -> None:
-        """Load a model, or go on with it where it is loaded, without a question."""
+        """Load a model, or go on with it where it is loaded. A question comes only before another one is given up."""
         controller = self._engine_controller
         is_same = controller.model is not None and controller.model.spec == model.spec
         if is_same and controller.state is EngineState.READY:
             self._navigator.back_to_chat()
+            return
+        former = controller.former
+        if former is not None and former.spec == model.spec and controller.keeps_former:
+            self.go_back()
+            return
+        if not is_same and (controller.state is EngineState.READY or controller.keeps_former):
+            self._view.start_dialog(partial(self._switch, model))
             return
         if not is_same or controller.state is not EngineState.LOADING:
             self._start(model)
@@ -106,6 +116,14 @@ class ModelLoading:
         controller = self._engine_controller
         if controller.model is not None and controller.state is not EngineState.LOADING:
             self._start(controller.model)
+
+    def go_back(self) -> None:
+        """Go back to the model before the one that failed to load or is loading: it is still loaded, or loads again."""
+        former = self._engine_controller.former
+        if former is not None and self._engine_controller.keeps_former:
+            self._view.start(self._go_back, "engine")
+        elif former is not None:
+            self.load(former)
 
     def loaded(self) -> None:
         """The user has seen the load to its end: show the chat."""
@@ -136,16 +154,50 @@ class ModelLoading:
         except VlmtuiError as error:
             self._view.tell(str(error), severity="warning")
 
-    def _start(self, model: Model) -> None:
-        self._view.start(partial(self._load, model), "engine")
+    async def _switch(self, model: Model) -> None:
+        """Load another model than the one that is loaded, which stays meanwhile where the memory is enough for both;
+        where it is not, or an answer is under way, only after a question."""
+        controller, chat = self._engine_controller, self._holder.chat
+        keeps = await asyncio.to_thread(_fits_beside, model)
+        loaded = controller.former if controller.keeps_former else controller.model
+        name, former = one_line(model.spec.name), one_line(loaded.spec.name) if loaded is not None else ""
+        asked = ["An answer is under way."] if chat is not None and chat.running is not None else []
+        if not keeps:
+            asked.append(
+                f"There may not be enough memory for {former} and {name} together: {former} is unloaded first."
+            )
+        stops = "Stop it and load" if chat is not None and chat.running is not None else "Unload it and load"
+        if asked and not await self._navigator.confirm(" ".join(asked), yes=f"{stops} {name}", no=f"Keep {former}"):
+            return
+        self._start(model, keep_former=keeps)
+        self._navigator.show_loading(model)
 
-    async def _load(self, model: Model) -> None:
-        if self._holder.chat is not None:
-            await self._holder.chat.cancel(self._engine_controller.engine)
-        await self._engine_controller.start(model)
-        await self._engine_controller.watch()
+    def _start(self, model: Model, *, keep_former: bool = False) -> None:
+        self._view.start(partial(self._load, model, keep_former=keep_former), "engine")
+
+    async def _load(self, model: Model, *, keep_former: bool) -> None:
+        controller, chat = self._engine_controller, self._holder.chat
+        if chat is not None and controller.model is not None:
+            is_other = controller.model.spec != model.spec
+            name = one_line(model.spec.name)
+            await chat.cancel(controller.engine, f"Stopped: {name} was loaded{'' if is_other else ' again'}.")
+        await controller.start(model, keep_former=keep_former)
+        await controller.watch()
+
+    async def _go_back(self) -> None:
+        if await self._engine_controller.go_back():
+            self._navigator.show_chat()
+            await self._engine_controller.watch()
 
     async def _abort(self) -> None:
-        await self._engine_controller.abort()
+        controller = self._engine_controller
+        if controller.state is EngineState.LOADING and controller.keeps_former:
+            await self._go_back()
+            return
+        await controller.abort()
         if self._navigator.shows_a_load():
             self._navigator.show_models()
+
+
+def _fits_beside(model: Model) -> bool:
+    return fits_beside(model, Machine.measure())

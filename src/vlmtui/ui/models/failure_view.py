@@ -20,7 +20,8 @@ class FailureView(Vertical):
         border-left: outer $error;
         padding: 0 2;
         .message { text-style: bold; color: $text-error; height: auto; }
-        .hint { margin-top: 1; height: auto; }
+        .hint, .way-back { margin-top: 1; height: auto; }
+        .way-back { text-style: bold; }
         .scroll { height: auto; max-height: 8; margin-top: 1; scrollbar-size-vertical: 1; }
         .detail { color: $muted; height: auto; }
     }
@@ -29,11 +30,14 @@ class FailureView(Vertical):
     def compose(self) -> ComposeResult:
         yield Static(classes="message", markup=False)
         yield Static(classes="hint", markup=False)
+        yield Static(classes="way-back", markup=False)
         with VerticalScroll(classes="scroll", can_focus=False):
             yield Static(classes="detail", markup=False)
 
-    def show(self, error: VlmtuiError) -> None:
-        """Tell this error; empty parts are left out."""
+    def show(self, error: VlmtuiError, way_back: str = "") -> None:
+        """Tell this error, and what of the time before it can be had again; empty parts are left out."""
+        self.query_one(".way-back", Static).update(way_back)
+        self.query_one(".way-back").display = bool(way_back)
         self.query_one(".message", Static).update(visible(error.message))
         self.query_one(".hint", Static).update(visible(error.hint))
         self.query_one(".hint").display = bool(error.hint)

@@ -16,6 +16,7 @@ from vlmtui.registry.match import Model
 from vlmtui.session.engine_controller import EngineController, EngineState
 from vlmtui.text import one_line
 from vlmtui.ui.actions import bindings
+from vlmtui.ui.keys import with_keys
 from vlmtui.ui.messages import EngineChanged, EngineLogGrew
 from vlmtui.ui.models.failure_view import FailureView
 from vlmtui.ui.models.log_tail import LogTail
@@ -38,6 +39,9 @@ class LoadingScreen(Screen[None]):
 
     class AbortWanted(Message):
         """The user wants the load ended, or has seen that it failed, and go back to the models."""
+
+    class FormerWanted(Message):
+        """The user wants the model back that was loaded before."""
 
     class RetryWanted(Message):
         """The user wants to try again after a failure."""
@@ -86,6 +90,8 @@ class LoadingScreen(Screen[None]):
         match action:
             case "retry" | "back":
                 return self._failed
+            case "former":
+                return self._failed and self.engine_controller.former is not None
             case "abort":
                 return not self._failed and not self._aborting
             case _:
@@ -100,6 +106,10 @@ class LoadingScreen(Screen[None]):
     def action_back(self) -> None:
         """Back to the models after a failure."""
         self.post_message(self.AbortWanted())
+
+    def action_former(self) -> None:
+        """Go back to the model that was loaded before."""
+        self.post_message(self.FormerWanted())
 
     def action_retry(self) -> None:
         """Load the same model again."""
@@ -121,7 +131,7 @@ class LoadingScreen(Screen[None]):
         self.set_class(self._failed, "-failed")
         self._failure.display = self._failed
         if controller.error is not None:
-            self._failure.show(controller.error)
+            self._failure.show(controller.error, self._way_back())
         self._log_tail.show(controller.log)
         self._tick()
         self.refresh_bindings()
@@ -140,6 +150,16 @@ class LoadingScreen(Screen[None]):
         if self._aborting:
             return f"Ending {title}…"
         return f"{title} could not be loaded" if self._failed else f"Loading {title}"
+
+    def _way_back(self) -> str:
+        """What became of the model before this one, and the key that goes back to it; empty where there is none."""
+        former = self.engine_controller.former
+        if former is None:
+            return ""
+        name = one_line(former.spec.name)
+        if self.engine_controller.keeps_former:
+            return with_keys(self.app, f"{name} is still loaded: {{loading.former}} goes back to it.")
+        return with_keys(self.app, f"{name} was unloaded: {{loading.former}} loads it again.")
 
     def _about(self) -> str:
         size = self.model.family.parameters_b

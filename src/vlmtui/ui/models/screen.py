@@ -156,7 +156,7 @@ class ModelsScreen(Screen[None]):
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         if action == "back":
-            return bool(self._query) or self._has_chat
+            return bool(self._query) or self._has_chat or self.engine_controller.keeps_former
         return True
 
     def action_load(self) -> None:

@@ -1,0 +1,152 @@
+"""Another model instead of the loaded one: that one stays until the other has loaded, or one is asked."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from textual.widgets import OptionList, Static
+
+from tests.support.scripted_engine import DEFAULT_LOAD, Hold, LoadStep
+from tests.ui.conftest import GIB, Chat, StartChat
+from vlmtui.domain.engine import LoadFailed
+from vlmtui.domain.failure import Failure
+from vlmtui.domain.generation import Failed
+from vlmtui.engine.machine import Gpu, Machine
+from vlmtui.errors import ErrorKind
+from vlmtui.registry.match import resolve
+from vlmtui.session.engine_controller import EngineState
+from vlmtui.ui.chat.screen import ChatScreen
+from vlmtui.ui.models.loading import LoadingScreen
+from vlmtui.ui.models.screen import ModelsScreen
+from vlmtui.ui.widgets.confirm import ConfirmScreen
+
+OTHER = "smolvlm"
+NO_MEMORY = LoadFailed(Failure(kind=ErrorKind.OUT_OF_MEMORY, message="Not enough memory."))
+
+
+def choose(chat: Chat, *load: LoadStep) -> None:
+    """Choose another model, whose load has these steps."""
+    chat.host.load_steps = list(load)
+    chat.app.models.load(resolve(chat.app.services.registry, OTHER))
+
+
+@pytest.fixture
+def full(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine that has no room for a second engine."""
+    machine = Machine(gpus=(Gpu("Test GPU", free=2 * GIB, total=24 * GIB),), ram_free=32 * GIB)
+    monkeypatch.setattr(Machine, "measure", classmethod(lambda cls: machine))
+
+
+def top(chat: Chat) -> str:
+    """What a reader sees, whatever screen is shown."""
+    return "\n".join(strip.text for strip in chat.app.screen._compositor.render_strips())
+
+
+def asked(chat: Chat) -> str:
+    """The question, once it is shown."""
+    is_asked = isinstance(chat.app.screen, ConfirmScreen) and bool(chat.app.screen.query(OptionList))
+    return str(chat.app.screen.query(Static).first().content) if is_asked else ""
+
+
+async def failed(chat: Chat) -> None:
+    await chat.until(lambda: isinstance(chat.app.screen, LoadingScreen))
+    await chat.until(lambda: chat.app.engine_controller.state is EngineState.DEAD)
+
+
+async def test_the_loaded_model_stays_until_the_other_has_loaded(chatting: StartChat) -> None:
+    async with chatting() as chat:
+        go = asyncio.Event()
+        choose(chat, *DEFAULT_LOAD[:3], Hold(go))
+        await chat.until(lambda: len(chat.host.engines) == 2)
+        old, new = chat.host.engines
+        assert old.alive
+        go.set()
+        await chat.until(lambda: isinstance(chat.app.screen, ChatScreen) and not old.alive)
+        assert old.was_shut_down
+        assert new.alive
+        assert chat.app.engine_controller.former is None
+
+
+async def test_a_failed_switch_goes_back_with_one_key_and_without_a_load(chatting: StartChat) -> None:
+    async with chatting(["before"], ["after"]) as chat:
+        await chat.say("first")
+        choose(chat, *DEFAULT_LOAD[:3], NO_MEMORY)
+        await failed(chat)
+        await chat.until(lambda: "shapes is still loaded: b goes back to it." in top(chat))
+        await chat.pilot.press("b")
+        await chat.until(lambda: isinstance(chat.app.screen, ChatScreen))
+        assert chat.app.engine_controller.state is EngineState.READY
+        assert chat.host.engines[0].alive
+        await chat.say("second")
+        assert chat.last.answer.text == "after"
+
+
+async def test_a_load_that_is_aborted_goes_back_to_the_former_model(chatting: StartChat) -> None:
+    async with chatting() as chat:
+        choose(chat, *DEFAULT_LOAD[:3], Hold(asyncio.Event()))
+        await chat.until(lambda: isinstance(chat.app.screen, LoadingScreen) and len(chat.host.engines) == 2)
+        await chat.until(lambda: chat.app.engine_controller.progress == DEFAULT_LOAD[2])
+        await chat.pilot.press("escape")
+        await chat.until(lambda: isinstance(chat.app.screen, ChatScreen))
+        assert chat.app.engine_controller.require_model().spec.name == "shapes"
+        assert not chat.host.engines[1].alive
+
+
+async def test_the_former_model_can_be_had_from_the_list_too(chatting: StartChat) -> None:
+    async with chatting() as chat:
+        choose(chat, *DEFAULT_LOAD[:3], NO_MEMORY)
+        await failed(chat)
+        await chat.pilot.press("escape")
+        await chat.until(lambda: isinstance(chat.app.screen, ModelsScreen))
+        await chat.pilot.press("escape")
+        await chat.until(lambda: isinstance(chat.app.screen, ChatScreen))
+        assert chat.app.engine_controller.state is EngineState.READY
+        assert len(chat.host.opened) == 2
+
+
+@pytest.mark.usefixtures("full")
+async def test_where_the_memory_is_not_enough_one_is_asked(chatting: StartChat) -> None:
+    async with chatting() as chat:
+        choose(chat, *DEFAULT_LOAD)
+        await chat.until(lambda: "shapes is unloaded first" in asked(chat))
+        await chat.pilot.press("escape")
+        await chat.until(lambda: isinstance(chat.app.screen, ChatScreen))
+        assert len(chat.host.engines) == 1
+        choose(chat, *DEFAULT_LOAD)
+        await chat.until(lambda: bool(asked(chat)))
+        await chat.pilot.press("enter")
+        await chat.until(lambda: len(chat.host.engines) == 2)
+        assert not chat.host.engines[0].alive
+
+
+@pytest.mark.usefixtures("full")
+async def test_a_former_model_that_was_unloaded_is_loaded_again_with_one_key(chatting: StartChat) -> None:
+    async with chatting() as chat:
+        choose(chat, *DEFAULT_LOAD[:3], NO_MEMORY)
+        await chat.until(lambda: bool(asked(chat)))
+        await chat.pilot.press("enter")
+        await failed(chat)
+        await chat.until(lambda: "shapes was unloaded: b loads it again." in top(chat))
+        chat.host.load_steps = list(DEFAULT_LOAD)
+        await chat.pilot.press("b")
+        await chat.until(lambda: isinstance(chat.app.screen, ChatScreen))
+        assert chat.app.engine_controller.require_model().spec.name == "shapes"
+
+
+async def test_an_answer_that_a_switch_would_stop_is_asked_about_and_says_why(chatting: StartChat) -> None:
+    async with chatting(["half", Hold(asyncio.Event())]) as chat:
+        await chat.send("go on")
+        await chat.until(lambda: bool(chat.controller.exchanges) and chat.last.answer.text == "half")
+        exchange = chat.last
+        choose(chat, *DEFAULT_LOAD)
+        await chat.until(lambda: bool(asked(chat)))
+        assert exchange.is_running
+        await chat.pilot.press("enter")
+        await chat.until(lambda: not exchange.is_running)
+        assert isinstance(exchange.answer.outcome, Failed)
+        name = resolve(chat.app.services.registry, OTHER).spec.name
+        assert exchange.answer.outcome.failure.message == f"Stopped: {name} was loaded."
+        assert exchange.answer.text == "half"
+        await chat.until(lambda: isinstance(chat.app.screen, ChatScreen))
+        await chat.until(lambda: f"Stopped: {name} was loaded." in top(chat))
