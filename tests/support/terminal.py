@@ -69,6 +69,7 @@ class Terminal:
         self.screen = _Screen(columns, rows)
         self._stream = pyte.ByteStream(self.screen)
         self.raw = bytearray()
+        self._text, self._text_of = "", -1
         self.started = time.monotonic()
         self.read_at = self.started
         """When the newest bytes came; taking them in is slow."""
@@ -101,7 +102,13 @@ class Terminal:
     @property
     def text(self) -> str:
         """The screen's rows, joined by newlines, blanks at their ends removed."""
-        return "\n".join(row.rstrip() for row in self.screen.display)
+        if self._text_of != len(self.raw):
+            # `display` measures every character, which takes ten times as long; after a wide one stands "".
+            lines = (self.screen.buffer[row] for row in range(self.screen.lines))
+            columns = range(self.screen.columns)
+            self._text = "\n".join("".join([line[x].data for x in columns]).rstrip() for line in lines)
+            self._text_of = len(self.raw)
+        return self._text
 
     def type(self, text: str | bytes) -> None:
         self._process.send(text)

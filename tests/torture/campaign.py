@@ -30,7 +30,7 @@ Blow = Literal["app", "server", "guardian", "core", "hang-up", "disk full", "dra
 BLOWS: tuple[Blow, ...] = ("app", "server", "guardian", "core", "hang-up", "disk full", "draft", "none")
 _ROOT = Path(__file__).parents[2]
 _WORDS = 150
-_START_S, _END_S = 120.0, 60.0
+_START_S, _END_S, _REST_S = 120.0, 60.0, 120.0
 
 
 @dataclass
@@ -243,14 +243,15 @@ class Campaign:
 
     def check_processes(self) -> None:
         """Once the keep-alive has passed, no process of any worker is left."""
-        deadline = time.monotonic() + self.keep_alive_s + _END_S
-        while left := self._processes():
+        deadline = time.monotonic() + self.keep_alive_s + _REST_S
+        while left := self.processes():
             if time.monotonic() > deadline:
                 self.losses.add(0, "none", f"processes left: {[process.cmdline() for process in left]}")
                 return
             time.sleep(0.2)
 
-    def _processes(self) -> list[psutil.Process]:
+    def processes(self) -> list[psutil.Process]:
+        """Those that live in the folder of this campaign."""
         inside: list[psutil.Process] = []
         for process in psutil.process_iter():
             with contextlib.suppress(psutil.Error, OSError):

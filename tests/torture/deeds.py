@@ -1,9 +1,4 @@
-"""What a command does to the store, in a process of its own that is killed in the middle of it.
-
-    python -m tests.torture.deeds purge DATA
-
-runs the one that is no command.
-"""
+"""What a command does to the store, in a process of its own that is killed in the middle of it."""
 
 from __future__ import annotations
 
@@ -17,40 +12,51 @@ import sqlite3
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from random import Random
 from typing import Any
 
 from tests.torture.leftovers import files_left
+from tests.torture.nursery import Nursery, Nursling
 from tests.unit.store.made import attachment, exchange, opened
 from vlmtui.domain.conversation import Media, Text, Turn
 from vlmtui.paths import Paths
 from vlmtui.store.opening import FILE
 from vlmtui.store.purging import purge_deleted
 
-_ROOT = Path(__file__).parents[2]
-_LAST_VERSION = _ROOT / "tests" / "data" / "last_version" / FILE
-_TURNS, _PICTURES, _PICTURE_BYTES = 200, 6, 8_000_000
+_LAST_VERSION = Path(__file__).parents[2] / "tests" / "data" / "last_version" / FILE
+_TURNS, _PICTURES, _PICTURE_BYTES = 200, 6, 500_000
 _END_S = 120.0
 
 
 class Deed:
-    """A command in a folder of its own, once killed and once let through to its end."""
+    """A command in a folder of its own, some times killed and once let through to its end."""
 
     kills = 6
+    goes_on = False
+    """Whether the next one goes on where the killed one was, and so has less to do."""
 
-    def __init__(self, folder: Path, random: Random) -> None:
+    def __init__(self, folder: Path, random: Random, nursery: Nursery, before: Path) -> None:
+        """`before`: what such a deed found before it, made by the first one, and from then on copied."""
         self.folder = folder
         self.random = random
         self.paths = Paths.below(folder / "data")
         self.killed = 0
         """How many of the kills met the process alive."""
-        (folder / "tmp").mkdir(parents=True)
-        self.prepare()
+        self._nursery = nursery
+        if not before.exists():
+            self.prepare(before)
+        shutil.copytree(before, folder)
+        (folder / "tmp").mkdir()
+        (folder / "data").mkdir(exist_ok=True)
 
-    def prepare(self) -> None:
-        """Make what there is before."""
+    def prepare(self, folder: Path) -> None:
+        """Make what there is before, in `folder`, its data in `folder / "data"`."""
+        raise NotImplementedError
+
+    def again(self) -> None:
+        """Make it as it was, where a deed that was done leaves nothing to do."""
 
     def command(self) -> list[str]:
         raise NotImplementedError
@@ -61,10 +67,11 @@ class Deed:
 
     def play(self) -> list[str]:
         """Kill it at several moments, then let it end; what was wrong at any time."""
-        whole_s = self._whole_s()
+        kill_within_s = self._whole_s() * (2 / self.kills if self.goes_on else 1)
         found: list[str] = []
         for _ in range(self.kills):
-            self._start_and_kill(self.random.uniform(0.3, 1.0) * whole_s)
+            self.again()
+            self._start_and_kill(self.random.random() * kill_within_s)
             found += [f"after a kill: {text}" for text in (*self._damaged(), *self.wrong(done=False))]
         ended = self._start().wait(_END_S)
         if ended != 0:
@@ -95,63 +102,43 @@ class Deed:
         if any(self.paths.data.glob(f"{FILE}.*damaged*")):
             yield "the database was set aside"
 
-    def _start(self) -> subprocess.Popen[bytes]:
+    def _start(self) -> Nursling:
         environment = {
             "HOME": str(self.folder),
             "PATH": os.environ["PATH"],
-            "PYTHONPATH": os.pathsep.join(filter(None, [str(_ROOT), os.environ.get("PYTHONPATH")])),
             "TMPDIR": str(self.folder / "tmp"),
             "VLMTUI_DATA_DIR": str(self.folder / "data"),
         }
-        with (self.folder / "log").open("wb") as log:
-            return subprocess.Popen(
-                [sys.executable, "-m", *self.command()], env=environment, cwd=self.folder, stdout=log, stderr=log
-            )
+        return self._nursery.start(self.command(), environment, self.folder)
 
     def _whole_s(self) -> float:
         """How long it takes from beginning to end, in a copy of the folder's data."""
-        shutil.copytree(self.folder / "data", self.folder / "before", dirs_exist_ok=True)
+        shutil.copytree(self.folder / "data", self.folder / "kept")
         started = time.monotonic()
         self._start().wait(_END_S)
         took = time.monotonic() - started
         shutil.rmtree(self.folder / "data")
-        (self.folder / "before").rename(self.folder / "data")
+        (self.folder / "kept").rename(self.folder / "data")
         return took
 
     def _start_and_kill(self, after_s: float) -> None:
         process = self._start()
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(after_s)
-        if process.poll() is None:
-            self.killed += 1
-        process.send_signal(signal.SIGKILL)
-        process.wait()
+        process.wait(after_s)
+        self.killed += process.end(signal.SIGKILL, _END_S) == -signal.SIGKILL
 
 
 class Import(Deed):
     """A document with pictures comes in wholly or not at all."""
 
-    def prepare(self) -> None:
-        source = Paths.below(self.folder / "source")
-        fill(source, "brought")
-        environment = {**os.environ, "VLMTUI_DATA_DIR": str(self.folder / "source")}
-        command = [
-            sys.executable,
-            "-m",
-            "vlmtui",
-            "export",
-            "--all",
-            "--format",
-            "json",
-            "-o",
-            str(self.folder / "out"),
-        ]
-        subprocess.run(command, env=environment, check=True, capture_output=True)
-        (self.document,) = (self.folder / "out").glob("*.json")
-        (self.folder / "data").mkdir()
+    def prepare(self, folder: Path) -> None:
+        fill(Paths.below(folder / "source"), "brought")
+        export = ["-m", "vlmtui", "export", "--all", "--format", "json", "-o", str(folder / "out")]
+        environment = {**os.environ, "VLMTUI_DATA_DIR": str(folder / "source")}
+        subprocess.run([sys.executable, *export], env=environment, check=True, capture_output=True)
 
     def command(self) -> list[str]:
-        return ["vlmtui", "import", str(self.document)]
+        (document,) = (self.folder / "out").glob("*.json")
+        return ["vlmtui", "import", str(document)]
 
     def wrong(self, *, done: bool) -> Iterator[str]:
         found = self.turns("brought")
@@ -163,9 +150,9 @@ class Import(Deed):
 class Export(Deed):
     """No document under its name that is not whole."""
 
-    def prepare(self) -> None:
+    def prepare(self, folder: Path) -> None:
         for number in range(4):
-            fill(self.paths, f"kept {number}")
+            fill(Paths.below(folder / "data"), f"kept {number}")
 
     def command(self) -> list[str]:
         return ["vlmtui", "export", "--all", "--format", "json", "-o", str(self.folder / "out")]
@@ -189,11 +176,14 @@ class Export(Deed):
 class Purge(Deed):
     """What was deleted goes, with its media; what was not stays, with its."""
 
-    def prepare(self) -> None:
-        fill(self.paths, "stays")
+    goes_on = True
+
+    def prepare(self, folder: Path) -> None:
+        paths = Paths.below(folder / "data")
+        fill(paths, "stays")
         for number in range(12):
-            fill(self.paths, f"goes {number}")
-        store = opened(self.paths.data)
+            fill(paths, f"goes {number}")
+        store = opened(paths.data)
         for entry in store.conversations():
             if entry.conversation.title.startswith("goes"):
                 store.delete(entry.conversation.id)
@@ -219,10 +209,21 @@ class Migration(Deed):
 
     kills = 10
 
-    def prepare(self) -> None:
-        self.paths.data.mkdir(parents=True)
-        shutil.copyfile(_LAST_VERSION, self.paths.data / FILE)
+    def __init__(self, folder: Path, random: Random, nursery: Nursery, before: Path) -> None:
+        super().__init__(folder, random, nursery, before)
+        self._version = self.rows("PRAGMA user_version")
         self.before = self.rows("SELECT count(*) FROM turns") + self.rows("SELECT count(*) FROM conversations")
+
+    def prepare(self, folder: Path) -> None:
+        data = Paths.below(folder / "data").data
+        data.mkdir(parents=True)
+        shutil.copyfile(_LAST_VERSION, data / FILE)
+
+    def again(self) -> None:
+        if self.rows("PRAGMA user_version") != self._version:
+            for path in self.paths.data.glob(f"{FILE}*"):
+                path.unlink()
+            shutil.copyfile(_LAST_VERSION, self.paths.data / FILE)
 
     def command(self) -> list[str]:
         return ["vlmtui", "conversations"]
@@ -252,8 +253,10 @@ def fill(paths: Paths, title: str) -> None:
     store.close()
 
 
-if __name__ == "__main__":
-    store = opened(Path(sys.argv[-1]))
+def main(words: Sequence[str]) -> int:
+    """`purge DATA`: what is no command of its own."""
+    store = opened(Path(words[-1]))
     for _ in range(2):  # what one frees, the next removes
         purge_deleted(store, 0, media_wait_s=0)
     store.close()
+    return 0

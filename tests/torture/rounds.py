@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import time
 from pathlib import Path
 from random import Random
@@ -9,9 +10,11 @@ from typing import NamedTuple
 
 from tests.torture.campaign import BLOWS, Campaign, EngineKind
 from tests.torture.deeds import DEEDS
+from tests.torture.nursery import Nursery
 from tests.torture.scenes import SCENES, Scene
 
 BLOWS_BY_NAME = {str(blow): blow for blow in BLOWS}
+_RESTING_MAX = 12
 KINDS = (*BLOWS_BY_NAME, *DEEDS, *SCENES)
 """A chat with a blow in it, commands that are killed, and what else can be done in the app."""
 
@@ -37,6 +40,9 @@ class Rounds:
         )
         self.played: list[Round] = []
         self._folder = folder
+        self._nursery: Nursery
+        self._resting: list[tuple[int, str, Scene, list[str]]] = []
+        """Scenes whose workers may wait for somebody to come back: a minute, where a model was just loaded."""
         self._random = Random(seed)
 
     @property
@@ -46,18 +52,24 @@ class Rounds:
 
     def play(self, rounds: int) -> None:
         """So many rounds; the first ones have each kind once."""
+        with Nursery() as self._nursery:
+            self._play(rounds)
+        self._look_at_rest(0)
+        found = len(self.campaign.losses.found)
+        self.campaign.check_processes()
+        wrong = [text for _, _, text in self.campaign.losses.found[found:]]
+        self.played.append(Round(rounds, "all ended", wrong, 0, 0.0))
+
+    def _play(self, rounds: int) -> None:
         order = list(KINDS)
         self._random.shuffle(order)
         for number in range(1, rounds + 1):
             kind = order[number - 1] if number <= len(order) else self._random.choice(KINDS)
             started = time.monotonic()
             wrong, kills = self._round(number, kind)
+            self._look_at_rest(_RESTING_MAX)
             self.played.append(Round(number, kind, wrong, kills, time.monotonic() - started))
             print(f"round {number} ({kind}): {'; '.join(wrong) or 'nothing lost, nothing left'}", flush=True)
-        found = len(self.campaign.losses.found)
-        self.campaign.check_processes()
-        wrong = [text for _, _, text in self.campaign.losses.found[found:]]
-        self.played.append(Round(rounds, "all ended", wrong, 0, 0.0))
 
     def table(self) -> str:
         """Rounds, kills, losses and time, a kind a line."""
@@ -70,13 +82,31 @@ class Rounds:
             lines.append(f"{kind or 'all':<14}{count:>8}{sums[0]:>8}{sums[1]:>8}{took:>9.0f}")
         return "\n".join(lines) + f"\n{self.campaign.demanded} words demanded at the blows of the chat"
 
+    def _look_at_rest(self, may_wait: int) -> None:
+        """Look at what scenes left, the oldest first, as far as they have ended, or more than `may_wait` wait."""
+        while self._resting and (len(self._resting) > may_wait or not self._resting[0][2].campaign.processes()):
+            number, kind, scene, wrong = self._resting.pop(0)
+            left = scene.left()
+            wrong += left
+            if left:
+                print(f"round {number} ({kind}), at rest: {'; '.join(left)}", flush=True)
+            if not wrong:
+                shutil.rmtree(scene.folder)
+
     def _round(self, number: int, kind: str) -> tuple[list[str], int]:
         """What was wrong, and how many processes were killed."""
         if kind in DEEDS:
-            deed = DEEDS[kind](self._folder / f"d{number}", self._random)
-            return deed.play(), deed.killed
+            folder = self._folder / f"d{number}"
+            deed = DEEDS[kind](folder, self._random, self._nursery, self._folder / f"before-{kind}")
+            wrong = deed.play()
+            if not wrong:
+                shutil.rmtree(folder)
+            return wrong, deed.killed
         if kind in SCENES:
-            return Scene(self._folder / f"s{number}", self._random, number).play(kind), 1
+            scene = Scene(self._folder / f"s{number}", self._random, number)
+            wrong = scene.play(kind)
+            self._resting.append((number, kind, scene, wrong))
+            return wrong, 1
         found = len(self.campaign.losses.found)
         self.campaign.round(number, BLOWS_BY_NAME[kind])
         return [text for _, _, text in self.campaign.losses.found[found:]], int(kind not in ("none", "disk full"))

@@ -37,10 +37,11 @@ class Scene:
         self.random = random
         self.number = number
         self.campaign = Campaign(folder, seed=random.randrange(2**32))
+        self.victim = random.choice(_VICTIMS)
 
     def play(self, name: str) -> list[str]:
-        """What was wrong."""
-        victim = self.random.choice(_VICTIMS)
+        """What was wrong; what is left when all has come to rest is asked for later."""
+        victim = self.victim
         try:
             with self.campaign.open_app() as terminal:
                 terminal.wait_for(_READY, timeout=_PATIENCE_S)
@@ -58,11 +59,16 @@ class Scene:
             (self.folder / "screen.txt").write_text(screen)
             self.campaign.losses.add(self.number, "none", f"{first} ({self.folder.name}/screen.txt)")
         self.campaign.check_store(self.number, "none")
+        found = [text for _, _, text in self.campaign.losses.found] + self.media_wrong()
+        return [f"{text} ({victim or 'app'} killed)" for text in found]
+
+    def left(self) -> list[str]:
+        """What is left now that no process should be there any more; nothing is waited for that came to rest before."""
+        found = len(self.campaign.losses.found)
         self.campaign.check_processes()
-        found = [f"{text} ({victim or 'app'} killed)" for _, _, text in self.campaign.losses.found]
-        found += self.media_wrong()
-        left = files_left(self.campaign.paths, self.campaign.temporary, at_rest=True)
-        return found + [f"left: {path} ({victim or 'app'} killed)" for path in left]
+        texts = [text for _, _, text in self.campaign.losses.found[found:]]
+        files = files_left(self.campaign.paths, self.campaign.temporary, at_rest=True)
+        return [f"{text} ({self.victim or 'app'} killed)" for text in (*texts, *(f"left: {path}" for path in files))]
 
     def answered(self, terminal: Terminal, when: str) -> None:
         """Ask, and wait for the whole answer on the screen and in the store."""
