@@ -450,6 +450,9 @@ class ScriptedHost:
     async def kept_answer(self, request_id: str) -> list[EngineEvent] | None:
         return self.written.get(request_id)
 
+    async def kept_answers(self) -> list[str]:
+        return list(self.written)
+
     async def forget(self, request_id: str) -> None:
         self.written.pop(request_id, None)
 

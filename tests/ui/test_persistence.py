@@ -18,10 +18,10 @@ from textual.widgets import Static
 from tests.support.scripted_engine import Die, Hold, KeptAnswer, ScriptedEngine, ScriptedHost
 from tests.support.waiting import until_chat
 from tests.ui.conftest import Chat, MakeApp, StartChat, picture
-from tests.unit.store.made import opened
+from tests.unit.store.made import COMPLETE, opened
 from vlmtui.domain.conversation import user_turn
 from vlmtui.domain.engine import LoadSpec
-from vlmtui.domain.generation import EngineEvent, Finished, GenerateRequest, Timings, Usage
+from vlmtui.domain.generation import Cancelled, EngineEvent, Finished, GenerateRequest, Timings, Usage
 from vlmtui.domain.prompt import ChatPrompt
 from vlmtui.domain.sampling import Sampling
 from vlmtui.engine.interface import Leftover
@@ -324,6 +324,20 @@ async def test_an_answer_that_went_on_is_fetched_shown_and_completed(
         await chat.until(lambda: "One two three." in chat.screen_text())
         await chat.until(lambda: host.engine.forgotten == ["kept"])
         assert len(host.engines) == 1
+
+
+async def test_what_is_kept_of_an_answer_that_has_ended_is_let_go(
+    make_app: MakeApp, tmp_path: Path, store: Store
+) -> None:
+    """An app that is killed when it has stored an answer's end cannot say so any more."""
+    _, answer = interrupted(store, "ended")
+    store.end_answer(answer, "One two", COMPLETE)
+    last = Cancelled(request_id="", usage=Usage(), timings=Timings())
+    host = ScriptedHost(load=[])
+    host.written = {"ended": [last], "of another store": [last]}
+    async with started(make_app, host) as chat:
+        await chat.until(lambda: list(host.written) == ["of another store"])
+        assert store.turn(answer).text == "One two"
 
 
 async def test_an_answer_of_another_model_is_completed_without_being_shown(

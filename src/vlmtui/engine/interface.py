@@ -108,6 +108,10 @@ class EngineHost(Protocol):
         the last of them Finished, Failed or Cancelled. None where there is nothing. Ask `holder` first."""
         ...
 
+    async def kept_answers(self) -> list[str]:
+        """The ids of the requests of which `kept_answer` may have something. Raises VlmtuiError as `running` does."""
+        ...
+
     async def forget(self, request_id: str) -> None:
         """`kept_answer` is safe elsewhere, and need not be kept. Harmless when there is none."""
         ...

@@ -23,6 +23,7 @@ STAYS_S = 30 * 24 * 3600.0
 """Files older than that are deleted: whoever wanted them has not come."""
 
 _FOLDER = "kept"
+_PLAIN = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _BYTES_MAX = 200_000_000
 _encoder = msgspec.json.Encoder()
 
@@ -35,7 +36,7 @@ def _decoder() -> msgspec.json.Decoder[EngineEvent]:
 
 def spool_path(runtime: Path, request_id: str) -> Path:
     """Where a request's events stand, below the runtime folder. No id leads elsewhere."""
-    plain = re.fullmatch(r"[A-Za-z0-9_-]{1,64}", request_id)
+    plain = _PLAIN.fullmatch(request_id)
     import hashlib  # loads OpenSSL, for which no first paint needs to wait
 
     name = request_id if plain else hashlib.sha256(request_id.encode(errors="surrogatepass")).hexdigest()
@@ -60,6 +61,14 @@ def read_spooled(runtime: Path, request_id: str) -> list[EngineEvent] | None:
     except (VlmtuiError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
     return events if events and all(event.request_id == request_id for event in events) else None
+
+
+def spooled_requests(runtime: Path) -> list[str]:
+    """The ids of the requests that have a file. Raises VlmtuiError where the folder is another user's."""
+    folder = runtime / _FOLDER
+    if not (is_private_dir(runtime) and is_private_dir(folder)):
+        return []
+    return [path.stem for path in folder.glob("*.jsonl") if _PLAIN.fullmatch(path.stem)]
 
 
 def is_complete(events: Sequence[EngineEvent]) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -52,6 +53,13 @@ async def find_unfetched(turn: StoredTurn, title: str, host: EngineHost) -> Unfe
     spec = await host.holder(request_id)
     events = None if spec is not None else await host.kept_answer(request_id)
     return UnfetchedAnswer(turn, title, spec, tuple(events or ())) if spec is not None or events else None
+
+
+async def forget_ended(store: AsyncStore, host: EngineHost, kept: Sequence[str]) -> None:
+    """Let go those of the kept answers that have ended in the store: who put them there was killed before that. Raises
+    VlmtuiError."""
+    for request_id in await store.run(lambda store: store.ended_among(kept)):
+        await host.forget(request_id)
 
 
 async def fetch_answer(unfetched: UnfetchedAnswer, host: EngineHost, recorder: Recorder) -> bool:

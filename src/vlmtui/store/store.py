@@ -281,6 +281,15 @@ class Store:
         )
         return [tree.read_turn(self.database, TurnId(row[0])) for row in self.database.rows(sql, (limit,))]
 
+    def ended_among(self, request_ids: Sequence[str]) -> list[str]:
+        """Which of these requests are answers that have ended, and are here as far as they came."""
+        sql = """
+            SELECT r.value FROM json_each(?) AS r JOIN turns AS t
+            ON r.value = CASE WHEN json_valid(t.recipe) THEN t.recipe ->> '$.request_id' END
+            WHERE t.state NOT IN ('running', 'interrupted')
+        """
+        return [row[0] for row in self.database.rows(sql, (msgspec.json.encode(request_ids).decode(),))]
+
     def is_answering(self, conversation: ConversationId) -> bool:
         """Whether a living process writes an answer in it."""
         sql = "SELECT writer FROM turns WHERE conversation = ? AND state = 'running'"

@@ -7,6 +7,7 @@ import time
 from contextlib import closing
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from tests.unit.store.made import COMPLETE, RECIPE, opened
@@ -154,4 +155,20 @@ def test_a_turn_whose_parent_is_not_there_is_exported(tmp_path: Path) -> None:
         database.commit()
     store = Store.open(tmp_path).store
     assert len(document_of(store, odd).turns) == 2
+    store.close()
+
+
+@pytest.mark.parametrize("recipe", ["{", "[]", '"r"', "null"])
+def test_answers_that_have_ended_are_found_beside_odd_ones(recipe: str, tmp_path: Path) -> None:
+    store = opened(tmp_path)
+    asked = store.add_turn(store.new_conversation(), None, user_turn("?"))
+    for request_id in ("odd", "ended"):
+        answer = store.begin_answer(asked, msgspec.structs.replace(RECIPE, request_id=request_id))
+        store.end_answer(answer, "yes", COMPLETE)
+    store.begin_answer(asked, msgspec.structs.replace(RECIPE, request_id="runs"))
+    with store.database.writing():
+        store.database.rows(
+            "UPDATE turns SET recipe = ? WHERE recipe ->> '$.request_id' = 'odd' RETURNING id", (recipe,)
+        )
+    assert store.ended_among(["odd", "ended", "runs", "unknown", "'"]) == ["ended"]
     store.close()

@@ -20,7 +20,7 @@ from vlmtui.engine.local.workers import LocalWorkers
 from vlmtui.errors import ErrorKind, VlmtuiError
 from vlmtui.paths import Paths
 from vlmtui.protocol.endpoint import Endpoint
-from vlmtui.protocol.spool import is_complete, read_spooled, remove_spooled
+from vlmtui.protocol.spool import is_complete, read_spooled, remove_spooled, spooled_requests
 
 if TYPE_CHECKING:
     from vlmtui.engine.local.client import WorkerClient
@@ -58,6 +58,9 @@ class WorkerHost:
             return None  # one that does not answer now may be the one that goes on with it
         message = "The worker was killed while it finished this answer alone."
         return [*events, Failed(request_id=request_id, failure=Failure(kind=ErrorKind.ENGINE_DIED, message=message))]
+
+    async def kept_answers(self) -> list[str]:
+        return await asyncio.to_thread(spooled_requests, self._paths.runtime)
 
     async def forget(self, request_id: str) -> None:
         await asyncio.to_thread(remove_spooled, self._paths.runtime, request_id)

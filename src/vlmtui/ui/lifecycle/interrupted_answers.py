@@ -16,7 +16,7 @@ from vlmtui.ui.view import View
 
 if TYPE_CHECKING:
     from vlmtui.domain.engine import LoadSpec
-    from vlmtui.engine.interface import Engine
+    from vlmtui.engine.interface import Engine, EngineHost
     from vlmtui.session.recovery import UnfetchedAnswer
     from vlmtui.store.store import Store
 
@@ -52,12 +52,18 @@ class InterruptedAnswers:
         self._engine_moved = asyncio.Event()
 
     async def bring_back(self) -> None:
-        """Complete those that somebody has kept. Raises VlmtuiError."""
-        if not await self._services.store.run(_has_interrupted):
-            return
+        """Complete those that somebody has kept, and let go what is kept of others. Raises VlmtuiError."""
+        host = self._services.host
+        if await self._services.store.run(_has_interrupted):
+            await self._complete(host)
+        if kept := await host.kept_answers():
+            from vlmtui.session.recovery import forget_ended
+
+            await forget_ended(self._services.store, host, kept)
+
+    async def _complete(self, host: EngineHost) -> None:
         from vlmtui.session.recovery import find_unfetched, interrupted_answers
 
-        host = self._services.host
         for turn, title in await interrupted_answers(self._services.store):
             for _ in range(_LOOKS):
                 unfetched = await find_unfetched(turn, title, host)
