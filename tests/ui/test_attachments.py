@@ -241,7 +241,7 @@ async def test_a_web_address_is_attached(chatting: StartChat, tmp_path: Path) ->
         async with chatting() as chat:
             chat.app.run_action_id("attach", address)
             await chat.until(lambda: len(chat.controller.staged) == 1)
-            assert chat.controller.staged[0].source == address
+            assert (chat.controller.staged[0].name, chat.controller.staged[0].source) == ("cat.png", address)
             chat.app.run_action_id("attach", address + "x")
             await chat.until(lambda: "404" in chat.notes)
             assert chat.composer.text == "[Image #1]"

@@ -158,7 +158,7 @@ async def test_the_last_changed_stands_first_and_enter_opens_it(listing: ShowLis
     async with listing() as shown:
         assert shown.titles == ["Receipts", "Cats", "Shapes"]
         text = shown.text()
-        assert "shapes · 4 turns" in text
+        assert "shapes · 2 messages" in text
         assert "just now" in text
         wanted = shown.view.entries[1].id
         await shown.press("down", "enter")
@@ -460,7 +460,7 @@ async def test_pictures_are_small_and_counted(listing: ShowList, tmp_path: Path)
         talk(store, "Without", ("Hello", "Hello."))
 
     async with listing(fill, pictures=True) as shown:
-        assert "1 image" in shown.text()
+        assert "1 attachment" in shown.text()
         await shown.until(lambda: "▀▀▀▀" in shown.text())
         assert shown.text().count("▀▀▀▀") == 2, "two lines of one picture"
 

@@ -66,7 +66,7 @@ async def test_stages_are_ticked_off_with_their_times_and_the_weights_have_a_bar
         await until(pilot, lambda: "43%" in stage_text(screen))
         lines = stage_text(screen).splitlines()
         assert lines[0].split() == ["✓", "Environment", "1.5", "s"]
-        assert lines[1].split() == ["✓", "Engine", "start", "0.5", "s"]
+        assert lines[1].split() == ["✓", "Config,", "engine", "start", "0.5", "s"]
         assert "2 of 5 shards" in lines[2]
         assert [line[0] for line in lines[3:]] == ["○", "○", "○"]
 

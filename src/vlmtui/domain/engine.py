@@ -70,7 +70,7 @@ class LoadStage(StrEnum):
 
 _STAGE_LABELS = {
     LoadStage.ENVIRONMENT: "Environment",
-    LoadStage.CONFIG: "Engine start",
+    LoadStage.CONFIG: "Config, engine start",
     LoadStage.WEIGHTS: "Weights",
     LoadStage.MEMORY: "Memory and KV cache",
     LoadStage.COMPILE: "Compile and graphs",

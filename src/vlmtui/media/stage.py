@@ -12,7 +12,7 @@ from vlmtui.domain.attachment import Attachment, VideoSampling
 from vlmtui.errors import bad_input
 from vlmtui.media import images
 from vlmtui.media.sniff import HEAD_BYTES, FileType, Kind, sniff
-from vlmtui.media.web_address import is_url, public_address
+from vlmtui.media.web_address import address_file_name, is_url, public_address
 from vlmtui.reading import opened, read_whole, shown_name
 
 FILE_BYTES_MAX = 16_000_000_000
@@ -52,7 +52,8 @@ async def stage_source(
         return await asyncio.to_thread(stage, source, store, sampling=sampling)
     file = await download_source(source, downloads)
     attachment = await asyncio.to_thread(stage, file, store, sampling=sampling)
-    return msgspec.structs.replace(attachment, source=public_address(source))
+    name = address_file_name(source) or attachment.name  # the downloaded file's own name has its hash in it
+    return msgspec.structs.replace(attachment, name=name, source=public_address(source))
 
 
 async def download_source(url: str, downloads: Path) -> Path:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from urllib.parse import SplitResult, urlsplit, urlunsplit
+from urllib.parse import SplitResult, unquote, urlsplit, urlunsplit
 
 from vlmtui.text import one_line
 
 _LONGEST = 8000
 _SHOWN_LONGEST = 120
+_NAME_LONGEST = 120
 
 
 def is_url(text: str) -> bool:
@@ -26,6 +27,11 @@ def public_address(url: str) -> str:
     """The address without name, password, query and fragment, which may be secrets: for what is stored and exported."""
     parts = urlsplit(url.strip())
     return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
+
+
+def address_file_name(url: str) -> str:
+    """The name of the file that an address names: the last part of its path; empty where that has none."""
+    return unquote(urlsplit(url.strip()).path.rpartition("/")[2])[:_NAME_LONGEST]
 
 
 def shown_address(address: SplitResult) -> str:

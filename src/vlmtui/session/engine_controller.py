@@ -66,6 +66,8 @@ class EngineController:
         """The engine of `former`, as long as it stays loaded beside the one that is being loaded."""
         self.former: Model | None = None
         """The model before this one, until this one has loaded: the way back."""
+        self.on_death: Callable[[VlmtuiError, bool], None] = lambda error, loads_again: None
+        """Called when the loaded engine has died by itself, with whether it is loaded again now."""
         self.state = EngineState.NONE
         self.model: Model | None = None
         self.engine: Engine | None = None
@@ -189,6 +191,7 @@ class EngineController:
             if error is None or engine is not self.engine or not self.is_loaded or self.model is None:
                 return
             self._count_death()
+            self.on_death(error, self.deaths <= self._restarts)
             self._fail(error)
             if self.deaths > self._restarts:
                 return

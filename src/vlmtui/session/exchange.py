@@ -57,6 +57,11 @@ class Exchange:
     def is_running(self) -> bool:
         return self.answer.outcome is None
 
+    def needed(self, info: EngineInfo | None) -> bool:
+        """Whether its answer was being made by the engine that says this of itself until now, or until that died."""
+        failure = self.answer.failure
+        return self.is_running or (self.info is info and failure is not None and failure.kind is ErrorKind.ENGINE_DIED)
+
     @property
     def is_remembered(self) -> bool:
         """Whether later turns are sent with it: not when nothing came of it."""

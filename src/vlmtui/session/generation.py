@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import uuid
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
@@ -51,6 +52,8 @@ class Answer:
     """Every token of the prompt and the answer."""
     logprobs: list[TokenLogprob] = field(default_factory=list)
     """One a token of the answer, where they were asked for."""
+    began_s: float = field(default_factory=time.monotonic)
+    """`time.monotonic()` when it was asked for; of a stored one, when it was read."""
 
     @property
     def text(self) -> str:

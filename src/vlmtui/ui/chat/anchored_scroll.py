@@ -77,7 +77,11 @@ class AnchoredScroll(VerticalScroll):
             self._arranged = result
             self._regions = {placement.widget: placement.region for placement in result.placements}
             self._put_back(result.total_region.bottom - size.height)
+            self.laid_out()
         return result
+
+    def laid_out(self) -> None:
+        """Called while the layout is made, where it is another one."""
 
     def let_go(self) -> None:
         """Hold nothing, until one scrolls again."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 
 from textual import on
@@ -45,6 +46,7 @@ class AssistantTurn(Vertical):
         """How many of the answer's pieces `_text` holds."""
         self._text = ""
         self._timer: Timer | None = None
+        self._waits_for = "…"
 
     def compose(self) -> ComposeResult:
         yield Static("…", classes="waiting")
@@ -92,12 +94,23 @@ class AssistantTurn(Vertical):
         """Bring the screen to where the answer is, to its end when it is over."""
         over = self.answer.outcome is not None
         parts = self._parts(over=over)
-        self.query_one(".waiting").display = not over and not parts.answer and not parts.thinking
+        waits = not over and not parts.answer and not parts.thinking
+        waiting = self.query_one(".waiting", Static)
+        waiting.display = waits
+        if waits:
+            self._tell_wait(waiting)
         if parts.thinking:
             self._show_thinking(parts)
         self.query_one(MarkdownText).show(parts.answer)
         if over:
             self._show_end()
+
+    def _tell_wait(self, waiting: Static) -> None:
+        """Show what is waited for; drawn again once a second."""
+        told = waiting_text(self.answer, time.monotonic() - self.answer.began_s)
+        if told != self._waits_for:
+            self._waits_for = told
+            waiting.update(told)
 
     def _parts(self, *, over: bool) -> ThinkingParts:
         fresh = self.answer.pieces[self._pieces :]
@@ -121,3 +134,13 @@ class AssistantTurn(Vertical):
         note = failure_note(self.app, self.answer)
         if note and not self.query(".failure"):
             self.mount(Static(note, classes="failure", markup=False))
+
+
+def waiting_text(answer: Answer, seconds: float) -> str:
+    """What an answer without a token waits for, and since when: `processing 1,234 prompt tokens · 3 s`."""
+    if seconds < 1:
+        return "…"
+    if answer.prompt is None:
+        return f"preparing the prompt · {int(seconds)} s"
+    count = len(answer.prompt.token_ids)
+    return f"processing {count:,} prompt token{'s' * (count != 1)} · {int(seconds)} s"

@@ -162,25 +162,40 @@ class MessageAttachments:
         if not chosen:
             self._view.tell(f"The message has no {modality} {one_line(number)}".strip() + ".")
         for token in chosen:
-            self._view.start(partial(self._change_one, token, change), "stage")
+            self._view.start(partial(self._reduce, token, change), "stage")
 
-    async def _change_one(self, token: DraftToken, change: Callable[[Attachment], Attachment]) -> None:
+    async def _reduce(self, token: DraftToken, change: Callable[[Attachment], Attachment]) -> None:
+        """Make an attachment cheaper, and say what that has saved."""
+        before = await self._cost.tokens_of(token.number)
+        changed = await self._change_one(token, change)
+        if changed is None:
+            return
+        after = await self._cost.tokens_of(token.number)
+        if before is not None and after is not None:
+            self._view.tell(saving_text(changed, before, after), seconds=8)
+
+    async def _change_one(self, token: DraftToken, change: Callable[[Attachment], Attachment]) -> Attachment | None:
+        """Put a changed attachment in the place of a former one. None where that was not possible."""
         assert token.attachment is not None
         try:
             changed = await asyncio.to_thread(change, token.attachment)
         except VlmtuiError as error:
             self._view.tell_error(error)
-            return
+            return None
         self._view.panel.replace(token.number, changed)
+        return changed
 
     def _restage(self, number: str, fits: Callable[[Attachment], bool], *, page: int = 1, still: bool) -> None:
         tokens = [token for token in self._chat.draft.tokens if token.attachment and fits(token.attachment)]
         chosen = [token for token in tokens if not number or str(token.number) == number]
         if chosen:
             again = partial(restage, store=self._paths.media, page=page, still=still)
-            self._view.start(partial(self._change_one, chosen[-1], again), "stage")
+            self._view.start(partial(self._restage_one, chosen[-1], again), "stage")
         else:
             self._view.tell("The message has nothing that this could be done with.")
+
+    async def _restage_one(self, token: DraftToken, again: Callable[[Attachment], Attachment]) -> None:
+        await self._change_one(token, again)
 
     async def _choose_frames(self, token: DraftToken) -> None:
         # NumPy and libav take a while to import, so that is done off the event loop.
@@ -205,6 +220,15 @@ class MessageAttachments:
             self._view.tell_error(error)
             return
         self._view.panel.replace_with_several(token.number, images)
+
+
+def saving_text(attachment: Attachment, before: int, after: int) -> str:
+    """What making an attachment smaller has saved, for people."""
+    name = one_line(attachment.name)
+    if after < before:
+        return f"{name}: {before:,} → {after:,} tokens."
+    why = "the model resizes it anyway" if attachment.modality == "image" else "the model takes as many frames anyway"
+    return f"{name}: {before:,} → {after:,} tokens. That saves nothing: {why}."
 
 
 def _names(exchange: Exchange) -> str:

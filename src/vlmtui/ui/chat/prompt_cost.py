@@ -88,6 +88,11 @@ class PromptCost:
             case None:
                 bar.tell_cost("")
 
+    async def tokens_of(self, number: int) -> int | None:
+        """The tokens that an attachment of the message takes as it is now; None where that is not known."""
+        outcome = await self._outcome()
+        return outcome.tokens.get(number) if isinstance(outcome, Cost | CostEstimate) else None
+
     def _count_if_new(self) -> None:
         """The same question is not asked twice. What is told of a message with attachments counts all of its words; a
         text alone is counted anew once it has grown by some sentences."""

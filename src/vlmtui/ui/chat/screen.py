@@ -216,12 +216,12 @@ class ChatScreen(Screen[None]):
         await self.transcript.renumber(self.chat.attachments_above)
         self.panel.number_above(self.chat.attachments_sent)
         self._cost.count_soon()
-        self._show_status()
+        self.show_status()
 
     @on(StatusKnown)
     def _status_known(self, event: StatusKnown) -> None:
         self._status = event.status
-        self._show_status()
+        self.show_status()
 
     @on(EngineChanged)
     def _engine_changed(self) -> None:
@@ -319,7 +319,7 @@ class ChatScreen(Screen[None]):
         await self.transcript.add(
             *self.chat.exchanges if rebuild else [exchange], media_above=self.chat.attachments_above
         )
-        self._show_status()
+        self.show_status()
 
     def show_draft(self) -> None:
         """Show the draft, and whether it takes an earlier message's place."""
@@ -345,7 +345,7 @@ class ChatScreen(Screen[None]):
     def show_queue(self) -> None:
         """Show the messages that wait, and for what."""
         self.query_one(QueueBar).show(self.chat.queue.messages, self.engine_controller)
-        self._show_status()
+        self.show_status()
 
     def tell_limits(self) -> None:
         """What of the conversation the model does not take."""
@@ -379,7 +379,7 @@ class ChatScreen(Screen[None]):
         elif model is not None and not transcript.query(WelcomePanel):
             await transcript.mount(WelcomePanel(model))
 
-    def _show_status(self) -> None:
+    def show_status(self) -> None:
         controller, answering = self.engine_controller, self.chat.running is not None
         self.panel.set_class(answering, "-busy")
         self.query_one(StatusBar).show(
@@ -390,6 +390,7 @@ class ChatScreen(Screen[None]):
             info=controller.info,
             status=self._status,
             context_used=self.chat.context_used,
+            settings=self.chat.settings.summary,
         )
         # Textual's footer never lets go of the keys that it showed before: only where they may be others.
         impossible = impossible_actions(self.chat, controller)

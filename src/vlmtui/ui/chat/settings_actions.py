@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
+from typing import Protocol
+
 from vlmtui.errors import VlmtuiError
 from vlmtui.session.conversation import Conversation
 from vlmtui.session.settings import ChatSettings
-from vlmtui.text import one_line
 from vlmtui.ui.actions import ActionMethods
 from vlmtui.ui.chat.slash import with_setting
 from vlmtui.ui.navigation import Navigator
 from vlmtui.ui.view import View
 
 
+class SettingsView(View, Protocol):
+    """What the settings need of the chat screen."""
+
+    def show_status(self) -> None:
+        """Show the status line as it is now."""
+
+
 class SettingsActions:
     """Changes the conversation's settings, in their form or by a slash command."""
 
-    def __init__(self, view: View, navigator: Navigator, chat: Conversation) -> None:
+    def __init__(self, view: SettingsView, navigator: Navigator, chat: Conversation) -> None:
         self._view = view
         self._navigator = navigator
         self._chat = chat
@@ -30,8 +38,7 @@ class SettingsActions:
 
     def set_system_prompt(self, text: str = "") -> None:
         """Set the system prompt; empty removes it."""
-        self._chat.settings = ChatSettings(text, self._chat.settings.sampling)
-        self._view.tell("The system prompt is set." if text else "There is no system prompt now.")
+        self._apply(ChatSettings(text, self._chat.settings.sampling))
 
     def set_parameter(self, text: str = "") -> None:
         """Set one sampling parameter, as in `temperature 0.7`."""
@@ -40,10 +47,16 @@ class SettingsActions:
         except VlmtuiError as error:
             self._view.tell_error(error)
             return
-        self._chat.settings = ChatSettings(self._chat.settings.system_prompt, sampling)
-        self._view.tell(f"Set: {one_line(text)}")
+        self._apply(ChatSettings(self._chat.settings.system_prompt, sampling))
 
     async def _edit(self) -> None:
         changed = await self._navigator.edit_settings(self._chat.settings)
         if changed is not None:
-            self._chat.settings = changed
+            self._apply(changed)
+
+    def _apply(self, settings: ChatSettings) -> None:
+        """Use other settings from the next message on, and say what is different."""
+        told = self._chat.settings.changed_to(settings)
+        self._chat.settings = settings
+        self._view.tell(f"{told[0].upper()}{told[1:]}" if told else "No setting has changed.")
+        self._view.show_status()

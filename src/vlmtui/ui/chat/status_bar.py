@@ -1,4 +1,4 @@
-"""One line: model, engine, memory, context."""
+"""One line: model, engine, memory, settings, context."""
 
 from __future__ import annotations
 
@@ -38,6 +38,7 @@ class StatusBar(Static):
         info: EngineInfo | None,
         status: EngineStatus | None,
         context_used: int | None,
+        settings: str,
     ) -> None:
         """Show the engine as it is now."""
         glyph, colour, word = _LOOKS[state]
@@ -51,6 +52,7 @@ class StatusBar(Static):
         if status is not None and state is EngineState.READY:
             memory = status.gpu_bytes if status.gpu_bytes else status.rss_bytes
             parts.append(Content.styled(f"{memory / 1e9:.1f} GB {'GPU' if status.gpu_bytes else 'RAM'}", "$muted"))
+        parts.append(Content.styled(settings, "$muted"))
         if info is not None:
             used = context_used or 0
             full = "$text-warning" if used >= _NEARLY_FULL * info.max_model_len else "$muted"

@@ -93,11 +93,19 @@ class Transcript(AnchoredScroll):
 
     def watch_scroll_y(self, old: float, new: float) -> None:
         super().watch_scroll_y(old, new)
-        seen = self.ends_here and (self.is_vertical_scroll_end or self.max_scroll_y - new < 1)
+        self._tell_end()
+        self._look_soon()
+
+    def laid_out(self) -> None:
+        self.call_later(self._tell_end)
+
+    def _tell_end(self) -> None:
+        """Tell whether the end is in view, where that has changed. Of an empty conversation nothing is below."""
+        is_at_end = self.is_vertical_scroll_end or self.max_scroll_y - self.scroll_y < 1
+        seen = not self._exchanges or (self.ends_here and is_at_end)
         if seen != self._end_seen:
             self._end_seen = seen
             self.post_message(self.EndSeen(seen))
-        self._look_soon()
 
     async def add(self, *exchanges: Exchange, media_above: int = 0) -> None:
         """Show exchanges at the end, and go there.

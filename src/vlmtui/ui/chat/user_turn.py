@@ -31,7 +31,7 @@ def user_turn_widget(turn: Turn, *, first_number: int | None, cache: Path) -> Wi
 
 
 class UserText(Static):
-    """The text, with a token for every attachment that does not come before all of it. By itself it is a turn."""
+    """The text as it was sent, with a token where each attachment stands. By itself it is a turn."""
 
     DEFAULT_CSS = """
     UserText {
@@ -58,7 +58,7 @@ def _written(turn: Turn, first_number: int | None) -> Content:
             case Media(attachment):
                 token = token_text(number, attachment)
                 style = "$accent" if number is not None else "$muted strike"
-                pieces += [(token, style)] if any(map(len, pieces)) else []
+                pieces.append((token, style))
                 number = None if number is None else number + 1
     return Content.assemble(*pieces)
 

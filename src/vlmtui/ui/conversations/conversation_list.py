@@ -39,11 +39,12 @@ def entry_title(entry: Entry) -> str:
 
 
 def facts_of(entry: Entry) -> str:
-    """`shapes · 12 turns · 3 images`."""
-    conversation, turns, count = entry.conversation, entry.conversation.length, entry.pictures.count
+    """`shapes · 6 messages · 4 attachments`. A message and its answer count as one, as `/edit` numbers them."""
+    conversation, count = entry.conversation, entry.pictures.count
+    messages = (conversation.length + 1) // 2
     told = [one_line(conversation.model)] if conversation.model else []
-    told.append(f"{turns:,} turn{'s' * (turns != 1)}")
-    told += [f"{count:,} image{'s' * (count != 1)}"] if count else []
+    told.append(f"{messages:,} message{'s' * (messages != 1)}")
+    told += [f"{count:,} attachment{'s' * (count != 1)}"] if count else []
     return " · ".join(told)
 
 

@@ -7,7 +7,7 @@ from functools import partial
 
 from vlmtui.config.trust import TrustStore
 from vlmtui.engine.machine import Machine
-from vlmtui.errors import VlmtuiError
+from vlmtui.errors import Remedy, VlmtuiError
 from vlmtui.registry.match import Model, resolve
 from vlmtui.registry.routes import forget_installed
 from vlmtui.session.engine_controller import EngineController, EngineState
@@ -37,6 +37,7 @@ class ModelLoading:
         self._engine_controller = engine_controller
         self._holder = holder
         self._checks = LoadChecks(TrustStore(services.paths))
+        engine_controller.on_death = self._tell_death
 
     def begin(self) -> None:
         """Show the picker; where the command line names a model, load it."""
@@ -133,6 +134,17 @@ class ModelLoading:
     def abort(self) -> None:
         """End the load, and go back to the picker."""
         self._view.start(self._abort, "abort")
+
+    def _tell_death(self, error: VlmtuiError, loads_again: bool) -> None:
+        """Say that the engine died while nobody asked it anything; else its answer says so."""
+        chat, model = self._holder.chat, self._engine_controller.model
+        last = chat.last if chat is not None else None
+        if model is None or (last is not None and last.needed(self._engine_controller.info)):
+            return
+        name = one_line(model.spec.name)
+        told = f"{name} is loading again." if loads_again else ""
+        remedy = None if loads_again else Remedy.RESTART_ENGINE
+        self._view.tell(f"{name}: {error.message} {told}".rstrip(), remedy, seconds=15, severity="warning")
 
     def _initial_model(self) -> Model | None:
         name, spec = self._services.initial_model, self._services.resume_spec

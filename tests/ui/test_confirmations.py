@@ -1,0 +1,142 @@
+"""What changed, what was saved, what is waited for, and why: said where it happens."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from pathlib import Path
+
+import msgspec
+from PIL import Image
+from textual.widgets import Input, Static, TextArea
+
+from tests.support.scripted_engine import Hold
+from tests.ui.conftest import Chat, StartChat, picture
+from vlmtui.domain.generation import PromptReady
+from vlmtui.domain.sampling import Sampling
+from vlmtui.session.engine_controller import EngineState
+from vlmtui.session.generation import Answer
+from vlmtui.session.settings import ChatSettings
+from vlmtui.ui.chat.assistant_turn import AssistantTurn, waiting_text
+from vlmtui.ui.chat.status_bar import StatusBar
+from vlmtui.ui.chat.user_turn import UserText
+from vlmtui.ui.settings.screen import SettingsScreen
+
+
+def status(chat: Chat) -> str:
+    return str(chat.screen.query_one(StatusBar).content)
+
+
+async def test_applied_settings_say_what_changed_and_stay_in_view(chatting: StartChat) -> None:
+    async with chatting() as chat:
+        assert "T 0  ·  " in status(chat)
+        await chat.pilot.press("f2")
+        await chat.until(lambda: isinstance(chat.app.screen, SettingsScreen) and bool(chat.app.screen.query("#seed")))
+        chat.app.screen.query_one("#temperature", Input).value = "0.5"
+        chat.app.screen.query_one("#seed", Input).value = "7"
+        chat.app.screen.query_one("#system", TextArea).text = "Be brief."
+        await chat.pilot.press("ctrl+s")
+        await chat.until(lambda: "Temperature 0 → 0.5 · seed random → 7 · system prompt set" in chat.notes)
+        assert "T 0.5 · system prompt" in status(chat)
+        chat.app.run_action_id("system", "")
+        await chat.until(lambda: "System prompt removed" in chat.notes)
+        await chat.until(lambda: "system prompt" not in status(chat))
+        chat.app.run_action_id("set", "temperature default")
+        await chat.until(lambda: "Temperature 0.5 → model default" in chat.notes)
+        await chat.until(lambda: "T default" in status(chat))
+        chat.app.run_action_id("set", "temperature default")
+        await chat.until(lambda: "No setting has changed." in chat.notes)
+
+
+def test_a_system_prompt_that_is_another_one_is_changed() -> None:
+    before = ChatSettings("Be brief.", Sampling(max_tokens=10))
+    after = msgspec.structs.replace(before, system_prompt="Be long.", sampling=Sampling(max_tokens=None))
+    assert before.changed_to(after) == "max tokens 10 → what the context holds · system prompt changed"
+    assert before.changed_to(before) == ""
+
+
+async def test_halving_that_saves_nothing_says_so(chatting: StartChat, tmp_path: Path) -> None:
+    async with chatting() as chat:
+        Image.new("RGB", (400, 300), "red").save(tmp_path / "big.png")
+        chat.screen.sources.attach_files([tmp_path / "big.png"])
+        await chat.until(lambda: "This prompt takes" in chat.screen_text())
+        await chat.pilot.press("f6")
+        await chat.until(
+            lambda: "big.png: 16 → 16 tokens. That saves nothing: the model resizes it anyway." in chat.notes
+        )
+
+
+async def test_halving_that_saves_tokens_says_how_many(chatting: StartChat, tmp_path: Path) -> None:
+    async with chatting() as chat:
+        chat.host.engine.die()
+        await chat.until(lambda: len(chat.host.engines) == 2 and chat.app.engine_controller.is_loaded)
+        chat.host.engine.die()
+        await chat.until(lambda: chat.app.engine_controller.state is EngineState.DEAD)
+        Image.new("RGB", (400, 300), "red").save(tmp_path / "big.png")
+        chat.screen.sources.attach_files([tmp_path / "big.png"])
+        await chat.until(lambda: "Attachments take ~" in chat.screen_text())
+        await chat.pilot.press("f6")
+        await chat.until(lambda: re.search(r"big\.png: \d+ → \d+ tokens\.", chat.notes) is not None)
+
+
+async def test_a_prompt_that_is_being_processed_has_a_clock(chatting: StartChat) -> None:
+    gate = asyncio.Event()
+    async with chatting([Hold(gate), "done"]) as chat:
+        await chat.send("go")
+        await chat.until(lambda: bool(chat.controller.exchanges) and chat.last.answer.prompt is not None)
+        chat.last.answer.began_s -= 100
+        await chat.until(lambda: re.search(r"processing \d+ prompt tokens · 10\d s", chat.screen_text()) is not None)
+        gate.set()
+        await chat.until(lambda: "done" in chat.shown())
+        assert not chat.screen.query_one(AssistantTurn).query_one(".waiting", Static).display
+
+
+def test_the_clock_says_only_what_is_known() -> None:
+    answer = Answer("1")
+    assert waiting_text(answer, 0.9) == "…"
+    assert waiting_text(answer, 2.5) == "preparing the prompt · 2 s"
+    answer.prompt = PromptReady(request_id="1", prompt="", token_ids=tuple(range(1234)), media=())
+    assert waiting_text(answer, 3.2) == "processing 1,234 prompt tokens · 3 s"
+
+
+async def test_an_engine_that_dies_while_nothing_is_asked_says_so(chatting: StartChat) -> None:
+    async with chatting() as chat:
+        chat.host.engine.die("The engine was killed by signal 9.")
+        await chat.until(lambda: "The engine was killed by signal 9. shapes is loading again." in chat.notes)
+        await chat.until(lambda: len(chat.host.engines) == 2 and chat.app.engine_controller.is_loaded)
+        chat.host.engine.die("The engine was killed by signal 9.")
+        await chat.until(lambda: "signal 9. F5 restarts it." in chat.notes)
+
+
+async def test_an_engine_that_dies_of_an_answer_is_told_of_there_alone(chatting: StartChat) -> None:
+    gate = asyncio.Event()
+    async with chatting(["half", Hold(gate)]) as chat:
+        await chat.send("go")
+        await chat.until(lambda: bool(chat.controller.exchanges) and chat.last.answer.text == "half")
+        chat.host.engine.die("The engine was killed by signal 9.")
+        await chat.until(lambda: len(chat.host.engines) == 2)
+        assert "loading again" not in chat.notes
+
+
+async def test_nothing_is_said_to_be_below_an_empty_conversation(chatting: StartChat, tmp_path: Path) -> None:
+    async with chatting(size=(80, 17)) as chat:
+        for name in ("a.png", "b.png"):
+            await chat.paste(str(picture(tmp_path, name)))
+        await chat.until(lambda: "This prompt takes" in chat.screen_text())
+        await chat.write("\n".join("abcdefgh"))
+        transcript = chat.screen.transcript
+        await chat.until(lambda: transcript.max_scroll_y > 0)
+        transcript.scroll_to(y=1, animate=False)
+        await chat.until(lambda: transcript.scroll_y == 1)
+        transcript.scroll_home(animate=False)
+        await chat.until(lambda: transcript.scroll_y == 0)
+        await chat.pilot.pause()
+        assert not chat.screen.query_one("#more").display
+
+
+async def test_a_message_reads_as_it_was_written(chatting: StartChat, tmp_path: Path) -> None:
+    async with chatting(["a"]) as chat:
+        await chat.paste(str(picture(tmp_path)))
+        await chat.until(lambda: chat.composer.text == "[Image #1]")
+        await chat.say(" Which is bigger?")
+        assert str(chat.screen.query_one(UserText).content) == "[Image #1] Which is bigger?"
