@@ -229,7 +229,7 @@ async def main(*names: str) -> None:
         if not names:
             await session(paths, SIZES[0], theme="light")
         workers = WorkerHost(paths).workers
-        for worker in await workers.found():
+        for worker in await workers.find_all():
             await workers.stop(worker.endpoint)
 
 

@@ -26,7 +26,7 @@ from pathlib import Path
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from vlmtui.engines.packages import Installer, Progress, Report
+    from vlmtui.engines.packages import Installer, InstallStep, OnInstallStep
     from vlmtui.engines.torch_build import TorchBuild
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -62,7 +62,7 @@ class Steps:
             clear = "\r\x1b[K" if self.is_tty else ""
             print(f"{clear}      done in {took:.0f} s" if took > 1 else clear, end="\n" if took > 1 else "", flush=True)
 
-    def report(self, progress: Progress) -> None:
+    def report(self, progress: InstallStep) -> None:
         now = time.monotonic()
         share = "" if progress.fraction is None else f"{progress.fraction:.0%} "
         text = f"      {share}{progress.detail or progress.stage} · {now - self.started:.0f} s"
@@ -112,7 +112,7 @@ def make_venv(variant: str) -> None:
     from vlmtui.engines import environment
 
     state = environment.read_state(VENV)
-    if state.phase is environment.Phase.READY and state.variant == variant and environment.works(VENV):
+    if state.phase is environment.SetupPhase.READY and state.variant == variant and environment.works(VENV):
         return
     environment.make_environment(VENV, environment.find_python())
 
@@ -138,7 +138,7 @@ def choose_torch(installer: Installer, variant: str) -> TorchBuild | None:
 
 def set_up(variant: str) -> None:
     """Bring `.venv` to its finished state, step by step."""
-    from vlmtui.engines.environment import Phase, State, require_disk_space, write_state
+    from vlmtui.engines.environment import SetupPhase, SetupState, require_disk_space, write_state
     from vlmtui.engines.packages import prepare_installer
     from vlmtui.engines.variants import VARIANTS
 
@@ -148,7 +148,7 @@ def set_up(variant: str) -> None:
     if not any(VENV.glob("lib/python*/site-packages/vllm")):
         require_disk_space(ROOT, wanted.needed_gb, f"the {variant} set-up")
     make_venv(variant)
-    write_state(VENV, State(Phase.INSTALLING, variant))
+    write_state(VENV, SetupState(SetupPhase.INSTALLING, variant))
     LOG.write_text("", encoding="utf-8")
     steps.begin("Look for the installer, and for a build of PyTorch")
     installer = prepare_installer(VENV, PYTHON, LOG, steps.report)
@@ -161,11 +161,11 @@ def set_up(variant: str) -> None:
     steps.begin("Install vlmtui itself")
     install_itself(installer, steps.report)
     steps.end()
-    write_state(VENV, State(Phase.READY, variant, fingerprint(variant)))
+    write_state(VENV, SetupState(SetupPhase.READY, variant, fingerprint(variant)))
     print("The environment is ready: .venv", flush=True)
 
 
-def install_itself(installer: Installer, report: Report) -> None:
+def install_itself(installer: Installer, report: OnInstallStep) -> None:
     """Put this checkout into `.venv`, as it is and as it changes."""
     program = [*installer.uv, "pip"] if installer.uv else [str(PYTHON), "-m", "pip"]
     where = ["--python", str(PYTHON)] if installer.uv else []
@@ -175,12 +175,12 @@ def install_itself(installer: Installer, report: Report) -> None:
 
 def is_finished() -> bool:
     """Whether `.venv` is what this checkout wants, and complete."""
-    from vlmtui.engines.environment import Phase, read_state
+    from vlmtui.engines.environment import SetupPhase, read_state
 
     state = read_state(VENV)
     named = os.environ.get("VLMTUI_VARIANT", "").strip().lower()
     return (
-        state.phase is Phase.READY
+        state.phase is SetupPhase.READY
         and named in ("", state.variant)
         and bool(state.fingerprint)
         and state.fingerprint == fingerprint(state.variant)
@@ -209,7 +209,7 @@ def main() -> int:
         print(
             f"\nSet-up: vlmtui needs Python 3.11 to 3.14; python3 is {have}, and none of those is installed.",
             "Install one: on Debian 12 and Ubuntu 24.04 or later `sudo apt install python3 python3-venv`;",
-            "elsewhere pyenv, conda or uv bring one.",
+            "elsewhere use pyenv, conda or uv.",
             sep="\n",
             file=sys.stderr,
         )
@@ -225,14 +225,14 @@ def main() -> int:
     except OSError as error:
         print(f"\nSet-up: {error}\nCheck the permissions and the free space of this folder.", file=sys.stderr)
     except KeyboardInterrupt:
-        print("\nSet-up interrupted. Run the same command again to go on.", file=sys.stderr)
+        print("\nSet-up interrupted. Run the same command again to continue.", file=sys.stderr)
         return 130
     return 1
 
 
 def prepare() -> int:
     """Set up unless all is there. Raises VlmtuiError, OSError and KeyboardInterrupt."""
-    from vlmtui.engines.environment import one_at_a_time, read_state
+    from vlmtui.engines.environment import installation_lock, read_state
 
     if is_finished():
         return 0
@@ -242,7 +242,7 @@ def prepare() -> int:
             "`pipx install vlmtui` gives the app alone; `vlmtui engines add` names a vLLM that you built yourself.",
         )
     signal.signal(signal.SIGTERM, interrupt)
-    with one_at_a_time(ROOT, lambda: print("Another set-up is running in this folder; waiting for it.", flush=True)):
+    with installation_lock(ROOT, lambda: print("Waiting for another set-up of this folder to finish.", flush=True)):
         if not is_finished():
             set_up(wanted_variant(read_state(VENV).variant))
     return 0

@@ -12,7 +12,7 @@ import pytest
 
 from tests.support.pictures import Easel
 from tests.support.terminal import Terminal
-from vlmtui.engine.local.process_tree import members
+from vlmtui.engine.local.process_tree import worker_processes
 from vlmtui.paths import Paths
 from vlmtui.protocol.endpoint import Endpoint
 from vlmtui.registry.match import Model
@@ -68,7 +68,7 @@ def test_a_lost_terminal_ends_the_app_and_leaves_the_engine(loaded_worker: Paths
         app = psutil.Process(terminal.pid)
         terminal.hang_up()
     app.wait(60)
-    assert members(Endpoint.of(loaded_worker, shapes.spec))
+    assert worker_processes(Endpoint.of(loaded_worker, shapes.spec))
 
 
 def test_quitting_while_loading_leaves_nothing(short_path: Path, shapes: Model) -> None:
@@ -80,7 +80,7 @@ def test_quitting_while_loading_leaves_nothing(short_path: Path, shapes: Model) 
         terminal.wait_for("importing vLLM")
         terminal.signal(signal.SIGTERM)
         terminal.wait_for_end()
-    assert members(Endpoint.of(paths, shapes.spec)) == []
+    assert worker_processes(Endpoint.of(paths, shapes.spec)) == []
 
 
 def test_a_terminal_without_colours_still_works(loaded_worker: Paths) -> None:

@@ -21,7 +21,7 @@ from vlmtui.domain.conversation import user_turn
 from vlmtui.domain.generation import Delta, Failed, GenerateRequest
 from vlmtui.domain.prompt import ChatPrompt
 from vlmtui.domain.sampling import Sampling
-from vlmtui.engine.local.process_tree import members
+from vlmtui.engine.local.process_tree import worker_processes
 from vlmtui.errors import ErrorKind
 from vlmtui.paths import Paths, bundled
 from vlmtui.protocol.endpoint import Endpoint
@@ -72,7 +72,7 @@ class Machine:
         return answer
 
     def processes(self) -> list[psutil.Process]:
-        return members(self.endpoint)
+        return worker_processes(self.endpoint)
 
     def wait_until_nothing_runs(self, within_s: float) -> None:
         deadline = time.monotonic() + within_s

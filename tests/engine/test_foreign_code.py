@@ -86,7 +86,7 @@ async def trial(short_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncItera
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     found = Trial(short_path)
     yield found
-    for worker in await found.host.workers.found():
+    for worker in await found.host.workers.find_all():
         await found.host.workers.stop(worker.endpoint)
 
 

@@ -19,7 +19,7 @@ from vlmtui.domain.engine import EngineReady, LoadFailed, LoadStage
 from vlmtui.domain.generation import Delta, Failed, Finished, GenerateRequest, PromptReady
 from vlmtui.domain.sampling import Sampling
 from vlmtui.engine.local.client import WorkerClient
-from vlmtui.engine.local.process_tree import members
+from vlmtui.engine.local.process_tree import worker_processes
 from vlmtui.errors import ErrorKind
 from vlmtui.paths import Paths
 from vlmtui.protocol.endpoint import Endpoint
@@ -58,7 +58,7 @@ class Life:
         return msgspec.structs.replace(request, sampling=sampling)
 
     def remember_what_is_open(self) -> None:
-        found = opened_by(members(self.endpoint))
+        found = opened_by(worker_processes(self.endpoint))
         places = ("/dev/shm", "/tmp", str(self.endpoint.runtime))
         self.made |= {path for path in found.files if str(path).startswith(places) and path != self.endpoint.log}
         self.made |= {Path(name) for name in found.listening}
@@ -70,7 +70,7 @@ class Life:
 
     async def nothing_is_left(self, within_s: float = 20) -> bool:
         for _ in range(int(within_s / 0.1)):
-            if not members(self.endpoint):
+            if not worker_processes(self.endpoint):
                 return True
             await asyncio.sleep(0.1)
         return False
@@ -84,7 +84,7 @@ async def life(short_path: Path, shapes: Model) -> AsyncIterator[Life]:
 
 
 def process(endpoint: Endpoint, wanted: Callable[[psutil.Process], bool]) -> psutil.Process:
-    return next(item for item in members(endpoint) if wanted(item))
+    return next(item for item in worker_processes(endpoint) if wanted(item))
 
 
 def is_server(item: psutil.Process) -> bool:
@@ -205,7 +205,7 @@ async def test_shutdown_in_the_middle_of_a_load_returns_when_nothing_is_left(lif
         if getattr(event, "stage", None) is LoadStage.CONFIG:
             break
     await client.shutdown()
-    assert members(life.endpoint) == []
+    assert worker_processes(life.endpoint) == []
 
 
 async def test_a_broken_model_is_told_and_leaves_nothing(life: Life) -> None:

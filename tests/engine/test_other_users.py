@@ -20,7 +20,7 @@ import vlmtui
 from tests.support.open_things import OpenThings, PortAddress, opened_by
 from tests.support.other_user import NOBODY, needs_root, other_user
 from vlmtui.engine.local.client import WorkerClient
-from vlmtui.engine.local.process_tree import members
+from vlmtui.engine.local.process_tree import worker_processes
 
 pytestmark = [pytest.mark.engine, needs_root]
 
@@ -95,7 +95,7 @@ def sockets_below(folder: Path) -> set[str]:
 
 
 async def test_another_user_gets_at_nothing_of_a_loaded_engine(engine: WorkerClient) -> None:
-    processes = members(engine.endpoint)
+    processes = worker_processes(engine.endpoint)
     found = opened_by(processes)
     own = sockets_below(engine.endpoint.runtime)
     assert str(engine.endpoint.socket) in own & found.listening

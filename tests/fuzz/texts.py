@@ -19,7 +19,7 @@ from vlmtui.domain.generation import Delta, Finished, GenerateRequest, Timings, 
 from vlmtui.domain.prompt import ChatPrompt
 from vlmtui.domain.sampling import Sampling
 from vlmtui.engine.machine import Machine
-from vlmtui.engine.memory_fit import judge, verdict_text
+from vlmtui.engine.memory_fit import check_fit, fit_text
 from vlmtui.engines.environment import STATE_FILE, read_state
 from vlmtui.engines.records import Engines
 from vlmtui.errors import VlmtuiError
@@ -118,7 +118,7 @@ def _read_config(folder: Path, data: bytes) -> None:
     (folder / "x.safetensors").write_bytes(b"1234")
     _put(folder, "config.json", data)
     family_of_config(_registry(), read_config(folder), "owner/name")
-    verdict_text(judge(resolve(_registry(), str(folder)), _machine()), _machine())
+    fit_text(check_fit(resolve(_registry(), str(folder)), _machine()), _machine())
 
 
 def _code_configs(_: Path) -> Sequence[bytes]:
@@ -184,7 +184,7 @@ def _read_family(folder: Path, data: bytes) -> None:
     for family in changed:
         _as_toml(msgspec.to_builtins(family))
         why_closed(family), route_name(family), status_of(family)
-        verdict_text(judge(model_of(family), _machine()), _machine())
+        fit_text(check_fit(model_of(family), _machine()), _machine())
     for family in changed:
         family_of_name(registry, "some-name-7b")
         for modality in ("image", "video"):
@@ -216,7 +216,7 @@ def _read_engines(folder: Path, data: bytes) -> None:
     for name in ("engine.json", STATE_FILE):
         _put(engines.folder_of("mine"), name, data)
     engines.all()
-    engines.half_made()
+    engines.incomplete()
     read_state(engines.folder_of("mine"))
 
 

@@ -7,7 +7,7 @@ from vlmtui.engine.local.launcher import Launcher
 from vlmtui.engine.local.timeouts import Timeouts
 from vlmtui.paths import Paths
 
-PATIENT = Timeouts(answer_s=60.0, look_s=60.0)
+PATIENT = Timeouts(answer_s=60.0, inspect_s=60.0)
 
 
 def patient_host(paths: Paths, launcher: Launcher | None = None) -> WorkerHost:

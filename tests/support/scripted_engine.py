@@ -447,7 +447,7 @@ class ScriptedHost:
                 return engine.spec
         return self.holding if request_id in self.kept else None
 
-    async def kept_answer(self, request_id: str) -> list[EngineEvent] | None:
+    async def unfetched_answer(self, request_id: str) -> list[EngineEvent] | None:
         return self.written.get(request_id)
 
     async def kept_answers(self) -> list[str]:

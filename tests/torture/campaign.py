@@ -19,7 +19,7 @@ import psutil
 from tests.support.terminal import Terminal
 from tests.torture.leftovers import files_left
 from tests.torture.worker import said
-from vlmtui.engine.local.process_tree import members
+from vlmtui.engine.local.process_tree import worker_processes
 from vlmtui.paths import Paths
 from vlmtui.protocol.endpoint import Endpoint
 from vlmtui.store.opening import FILE
@@ -219,7 +219,7 @@ class Campaign:
 
     def kill_worker(self, which: Role) -> None:
         for endpoint in Endpoint.all(self.paths):
-            for process in members(endpoint):
+            for process in worker_processes(endpoint):
                 with contextlib.suppress(psutil.Error):
                     if _role(process) == which:
                         process.kill()

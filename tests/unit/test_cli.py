@@ -20,7 +20,7 @@ from tests.support.terminal import Terminal
 from vlmtui.cli import main
 from vlmtui.cli.checks import guess_graphics
 from vlmtui.cli.doctor import tells_what_is_there
-from vlmtui.engine.local.process_tree import members
+from vlmtui.engine.local.process_tree import worker_processes
 from vlmtui.paths import Paths, bundled
 from vlmtui.protocol.endpoint import Endpoint
 
@@ -66,7 +66,7 @@ class Shell:
 
     def processes(self) -> list[psutil.Process]:
         """Of all workers started here."""
-        return [process for endpoint in Endpoint.all(self.paths) for process in members(endpoint)]
+        return [process for endpoint in Endpoint.all(self.paths) for process in worker_processes(endpoint)]
 
 
 @pytest.fixture

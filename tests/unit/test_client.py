@@ -29,7 +29,7 @@ from vlmtui.domain.generation import (
 from vlmtui.domain.prompt import RawPrompt
 from vlmtui.domain.sampling import Sampling
 from vlmtui.engine.local.client import WorkerClient
-from vlmtui.engine.local.event_queue import EventInbox, LoadBoard
+from vlmtui.engine.local.event_queue import EventQueue, LatestProgress
 from vlmtui.errors import ErrorKind, VlmtuiError
 from vlmtui.log_ring import LogRing
 from vlmtui.paths import Paths
@@ -152,7 +152,7 @@ async def test_death_mid_answer_fails_every_request(opening: Opening) -> None:
     [after] = [event async for event in engine.generate(ask("more"))]
     assert isinstance(after, Failed)
     for question in (engine.ping, engine.status):
-        with pytest.raises(VlmtuiError, match="ended"):
+        with pytest.raises(VlmtuiError, match="stopped"):
             await question()
 
 
@@ -207,7 +207,7 @@ async def test_a_ready_engine_is_ready_at_once(opening: Opening) -> None:
 
 @pytest.mark.parametrize(
     ("greeting", "words"),
-    [("old", f"version {PROTOCOL_VERSION + 98}"), ("refuse", "too new"), ("garbage", "not understood")],
+    [("old", f"version {PROTOCOL_VERSION + 98}"), ("refuse", "too new"), ("garbage", "read the worker")],
 )
 async def test_a_worker_of_another_version_is_told(opening: Opening, greeting: str, words: str) -> None:
     with pytest.raises(VlmtuiError, match=words) as caught:
@@ -299,7 +299,7 @@ async def test_a_render_raises_what_a_request_would_fail_with(opening: Opening) 
 
 
 async def test_an_inbox_far_behind_joins_deltas_and_loses_nothing() -> None:
-    inbox = EventInbox()
+    inbox = EventQueue()
     for number in range(5000):
         inbox.put(Delta(request_id="r1", text=f"{number} ", tokens=1))
     inbox.put(Cancelled(request_id="r1", usage=Usage(), timings=Timings()))
@@ -313,7 +313,7 @@ async def test_an_inbox_far_behind_joins_deltas_and_loses_nothing() -> None:
 
 
 async def test_joined_deltas_lose_no_token() -> None:
-    inbox = EventInbox()
+    inbox = EventQueue()
     for number in range(2000):
         entry = TokenLogprob(token_id=number, logprob=-1.0)
         token = Token(text=str(number))
@@ -332,7 +332,7 @@ async def test_joined_deltas_lose_no_token() -> None:
 
 
 def test_a_load_board_keeps_the_newest_of_each_stage() -> None:
-    board = LoadBoard()
+    board = LatestProgress()
     seen: dict[LoadStage, LoadProgress] = {}
     for fraction in (0.1, 0.9):
         board.put(LoadProgress(stage=LoadStage.WEIGHTS, elapsed_s=1, fraction=fraction))

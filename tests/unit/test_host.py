@@ -25,7 +25,7 @@ from vlmtui.domain.prompt import RawPrompt
 from vlmtui.domain.sampling import Sampling
 from vlmtui.engine.local.host import WorkerHost
 from vlmtui.engine.local.launcher import worker_environment
-from vlmtui.engine.local.process_tree import members
+from vlmtui.engine.local.process_tree import worker_processes
 from vlmtui.errors import ErrorKind, VlmtuiError
 from vlmtui.paths import Paths
 from vlmtui.protocol.endpoint import MARKER, Endpoint, WorkerRecord
@@ -107,9 +107,9 @@ async def test_shutdown_leaves_no_process_behind(paths: Paths, spec: LoadSpec) -
     host = WorkerHost(paths, fake_launcher(), msgspec.structs.replace(PATIENT, shutdown_s=0.5, terminate_s=0.5))
     engine = await host.open(spec, client="test", keep_alive_s=60)
     endpoint = Endpoint.of(paths, spec)
-    assert len(members(endpoint)) >= 2
+    assert len(worker_processes(endpoint)) >= 2
     await engine.shutdown()
-    assert members(endpoint) == []
+    assert worker_processes(endpoint) == []
     assert not endpoint.socket.exists()
     assert not endpoint.record.exists()
     assert not endpoint.home.exists()
@@ -123,10 +123,10 @@ async def test_what_a_killed_worker_left_is_ended_before_the_next_one_starts(hos
     cause = await engine.closed()
     assert cause is not None
     assert cause.kind is ErrorKind.ENGINE_DIED
-    [orphan] = members(endpoint)
+    [orphan] = worker_processes(endpoint)
     again = await host.open(spec, client="test", keep_alive_s=60)
     assert not again.attached
-    assert orphan not in members(endpoint)
+    assert orphan not in worker_processes(endpoint)
     with suppress(psutil.NoSuchProcess):
         assert orphan.status() == psutil.STATUS_ZOMBIE
     await again.close()
@@ -140,7 +140,7 @@ async def test_a_record_with_somebody_elses_pid_harms_nobody(host: WorkerHost, p
         endpoint.write_record(record)
         await host.workers.stop(endpoint)
         endpoint.write_record(record)
-        assert await host.workers.found() == []
+        assert await host.workers.find_all() == []
         assert bystander.poll() is None
         bystander.communicate(b"\n")
     assert bystander.returncode == 0
@@ -149,26 +149,26 @@ async def test_a_record_with_somebody_elses_pid_harms_nobody(host: WorkerHost, p
 async def test_a_worker_that_does_not_answer_is_found_and_can_be_stopped(paths: Paths) -> None:
     host = WorkerHost(paths, fake_launcher(), msgspec.structs.replace(PATIENT, answer_s=0.3))
     engine = await host.open(a_spec(silent=True), client="test", keep_alive_s=60)
-    [found] = await host.workers.found()
+    [found] = await host.workers.find_all()
     assert (found.name, found.status) == ("fake", None)
     assert await host.running() == []
     with pytest.raises(VlmtuiError, match="does not answer"):
         await engine.ping()
     await engine.close()
     await host.workers.stop(found.endpoint)
-    assert await host.workers.found() == []
+    assert await host.workers.find_all() == []
 
 
 async def test_a_dead_workers_files_are_removed_when_somebody_looks(host: WorkerHost, paths: Paths) -> None:
     engine = await host.open(a_spec(), client="test", keep_alive_s=60)
     os.kill(engine.pid, signal.SIGKILL)
     await engine.closed()
-    assert await host.workers.found() == []
+    assert await host.workers.find_all() == []
     assert Endpoint.all(paths) == []
 
 
 async def test_a_worker_that_ends_at_its_start_says_why(host: WorkerHost, paths: Paths) -> None:
-    with pytest.raises(VlmtuiError, match="ended") as caught:
+    with pytest.raises(VlmtuiError, match="exited") as caught:
         await host.open(a_spec(start="die"), client="test", keep_alive_s=60)
     assert "nothing works here" in caught.value.detail
     assert Endpoint.all(paths) == []
@@ -191,7 +191,7 @@ async def test_cancelling_a_start_ends_what_was_started(host: WorkerHost, paths:
     opening.cancel()
     with pytest.raises(asyncio.CancelledError):
         await opening
-    assert members(endpoint) == []
+    assert worker_processes(endpoint) == []
     assert Endpoint.all(paths) == []
 
 

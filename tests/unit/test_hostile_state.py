@@ -14,8 +14,8 @@ import pytest
 from tests.unit.registry.test_loader import GOOD
 from vlmtui.config.trust import TrustStore
 from vlmtui.engine.machine import Machine
-from vlmtui.engine.memory_fit import judge
-from vlmtui.engines.environment import STATE_FILE, Phase, read_state
+from vlmtui.engine.memory_fit import check_fit
+from vlmtui.engines.environment import STATE_FILE, SetupPhase, read_state
 from vlmtui.engines.records import Engines
 from vlmtui.errors import VlmtuiError
 from vlmtui.paths import Paths
@@ -56,7 +56,7 @@ def worker_record(paths: Paths, make: Callable[[Path], object]) -> object:
     return endpoint.read_record()
 
 
-def kept_answer(paths: Paths, make: Callable[[Path], object]) -> object:
+def unfetched_answer(paths: Paths, make: Callable[[Path], object]) -> object:
     make(spool_path(paths.runtime, "r1"))
     paths.runtime.chmod(0o700)
     return read_spooled(paths.runtime, "r1")
@@ -70,7 +70,7 @@ def engine_record(paths: Paths, make: Callable[[Path], object]) -> object:
 
 def environment_state(paths: Paths, make: Callable[[Path], object]) -> object:
     make(paths.data / STATE_FILE)
-    return None if read_state(paths.data).phase is Phase.NOTHING else "a state"
+    return None if read_state(paths.data).phase is SetupPhase.NOTHING else "a state"
 
 
 def recent_folders(paths: Paths, make: Callable[[Path], object]) -> object:
@@ -78,7 +78,7 @@ def recent_folders(paths: Paths, make: Callable[[Path], object]) -> object:
     return RecentFolders(paths.state / "folders.json").folders or None
 
 
-READERS = (raw_draft, worker_record, kept_answer, engine_record, recent_folders)
+READERS = (raw_draft, worker_record, unfetched_answer, engine_record, recent_folders)
 
 
 @pytest.mark.parametrize("data", NO_VALUE.values(), ids=NO_VALUE)
@@ -197,7 +197,7 @@ def test_what_has_no_size_takes_no_tokens_that_are_known() -> None:
     registry = Registry.bundled()
     machine = Machine.measure()
     for family in registry.values():
-        judge(model_of(family), machine)
+        check_fit(model_of(family), machine)
         for settings in (None, {"max_pixels": 0}, {"size": {"longest_edge": 10**400}}):
             assert tokens_of_size(family, "image", (0, 0), settings=settings) is None
             tokens_of_size(family, "image", (640, 480), settings=settings)

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from vlmtui.engine.machine import GIB, Gpu, Machine
-from vlmtui.engine.memory_fit import Fit, estimate, judge, verdict_text
+from vlmtui.engine.memory_fit import Fit, check_fit, estimate, fit_text
 from vlmtui.registry.loader import Registry
 from vlmtui.registry.match import Model, model_of, resolve
 
@@ -46,20 +46,20 @@ def sized(registry: Registry, billions: float | None, **engine_args: object) -> 
     ],
 )
 def test_fit(registry: Registry, billions: float | None, machine: Machine | None, expected: Fit) -> None:
-    assert judge(sized(registry, billions, max_model_len=4096), machine).fit is expected
+    assert check_fit(sized(registry, billions, max_model_len=4096), machine).fit is expected
 
 
 def test_the_change_that_would_make_it_fit_is_named(registry: Registry) -> None:
-    parallel = judge(sized(registry, 72.0, max_model_len=4096), EIGHT)
+    parallel = check_fit(sized(registry, 72.0, max_model_len=4096), EIGHT)
     assert parallel.advice == "tensor_parallel_size = 2"
-    too_many = judge(sized(registry, 7.0, max_model_len=4096, tensor_parallel_size=4), ONE)
+    too_many = check_fit(sized(registry, 7.0, max_model_len=4096, tensor_parallel_size=4), ONE)
     assert (too_many.fit, too_many.advice) == (Fit.YES, "tensor_parallel_size = 1")
-    shorter = judge(sized(registry, 9.0, max_model_len=131072), ONE)
+    shorter = check_fit(sized(registry, 9.0, max_model_len=131072), ONE)
     assert shorter.fit is Fit.NO
     assert shorter.advice.startswith("max_model_len = ")
-    hopeless = judge(sized(registry, 300.0), ONE)
+    hopeless = check_fit(sized(registry, 300.0), ONE)
     assert hopeless.advice == "small/one"
-    assert "small/one" in verdict_text(hopeless, ONE)
+    assert "small/one" in fit_text(hopeless, ONE)
 
 
 def test_files_are_measured(registry: Registry, tmp_path: Path) -> None:
@@ -75,4 +75,4 @@ def test_files_are_measured(registry: Registry, tmp_path: Path) -> None:
 
 
 def test_the_bundled_model_fits_anything(registry: Registry) -> None:
-    assert judge(resolve(registry, "shapes"), Machine((), GIB)).fit is Fit.YES
+    assert check_fit(resolve(registry, "shapes"), Machine((), GIB)).fit is Fit.YES

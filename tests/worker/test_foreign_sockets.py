@@ -118,7 +118,7 @@ async def test_nothing_in_another_users_folder_is_believed(line: CommandLine, ho
         write_spooled(line.paths.runtime, [Delta(request_id="r", text="forged", tokens=1)])
         os.chown(line.paths.runtime, NOBODY, NOBODY)
         line.paths.runtime.chmod(0o755)
-        for looking in (host.open(SPEC, client="test", keep_alive_s=0), host.running(), host.kept_answer("r")):
+        for looking in (host.open(SPEC, client="test", keep_alive_s=0), host.running(), host.unfetched_answer("r")):
             with pytest.raises(VlmtuiError, match="not a folder of yours"):
                 await looking
         assert foreign.heard() == []

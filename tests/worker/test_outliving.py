@@ -21,7 +21,7 @@ from vlmtui.domain.engine import EngineReady, EngineStatus, LoadSpec
 from vlmtui.domain.generation import Cancelled, Delta, EngineEvent, Failed, Finished, PromptReady
 from vlmtui.engine.local.client import WorkerClient
 from vlmtui.engine.local.host import WorkerHost
-from vlmtui.engine.local.process_tree import members
+from vlmtui.engine.local.process_tree import worker_processes
 from vlmtui.engine.local.timeouts import Timeouts
 from vlmtui.errors import ErrorKind
 from vlmtui.paths import Paths
@@ -62,7 +62,7 @@ class Life:
         return status
 
     async def pid(self) -> int:
-        [worker] = await self.host.workers.found()
+        [worker] = await self.host.workers.find_all()
         return worker.pid
 
     async def has_lost_its_client(self) -> None:
@@ -70,7 +70,7 @@ class Life:
             await asyncio.sleep(0.01)
 
     async def has_ended(self) -> None:
-        while members(self.endpoint):
+        while worker_processes(self.endpoint):
             await asyncio.sleep(0.05)
 
 
@@ -102,7 +102,7 @@ async def test_a_client_is_killed_and_the_next_one_has_the_whole_answer(life: Li
     assert isinstance(events[-1], Finished)
     assert client.pid == before
     await client.forget("r")
-    assert await life.host.kept_answer("r") is None
+    assert await life.host.unfetched_answer("r") is None
     await client.close()
 
 
@@ -115,7 +115,7 @@ async def test_without_keep_alive_the_worker_ends_once_the_lost_answer_is_done(l
     life.release.touch()
     await life.has_ended()
     assert await life.host.holder("r") is None
-    events = await life.host.kept_answer("r")
+    events = await life.host.unfetched_answer("r")
     assert text_of(events) == "one hold two "
     assert events is not None
     assert isinstance(events[-1], Finished)
@@ -128,7 +128,7 @@ async def test_a_signal_in_the_middle_of_an_answer_leaves_what_has_come(life: Li
     await life.has_lost_its_client()
     os.kill(await life.pid(), number)
     await life.has_ended()
-    events = await life.host.kept_answer("r")
+    events = await life.host.unfetched_answer("r")
     assert text_of(events) == "one hold "
     assert events is not None
     assert isinstance(events[-1], Cancelled)
@@ -138,12 +138,12 @@ async def test_a_signal_in_the_middle_of_an_answer_leaves_what_has_come(life: Li
 async def test_a_worker_killed_outright_leaves_what_had_come_a_second_ago(life: Life, victim: str) -> None:
     await (await life.client()).close()
     await life.kill_a_client_in_the_middle("one hold two")
-    while await life.host.kept_answer("r") is None:
+    while await life.host.unfetched_answer("r") is None:
         await asyncio.sleep(0.05)
     guardian = psutil.Process(await life.pid())
     (guardian if victim == "guardian" else guardian.children()[0]).kill()
     await life.has_ended()
-    events = await life.host.kept_answer("r")
+    events = await life.host.unfetched_answer("r")
     assert text_of(events) == "one hold "
     assert events is not None
     assert isinstance(events[-1], Failed)
@@ -175,7 +175,7 @@ async def test_a_worker_whose_socket_is_gone_is_left_over_and_can_be_ended(life:
     [left] = await another.workers.leftovers()
     assert left.id == life.endpoint.worker_id
     await another.workers.end(left)
-    assert members(life.endpoint) == []
+    assert worker_processes(life.endpoint) == []
     assert await life.host.workers.leftovers() == []
     assert await client.closed() is not None
 
@@ -183,17 +183,17 @@ async def test_a_worker_whose_socket_is_gone_is_left_over_and_can_be_ended(life:
 async def test_a_stopped_worker_is_left_over_and_can_be_ended(
     short_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    hurried = msgspec.structs.replace(PATIENT, look_s=0.3, terminate_s=0.5)
+    hurried = msgspec.structs.replace(PATIENT, inspect_s=0.3, terminate_s=0.5)
     life = Life(short_path, monkeypatch, hurried)
     client = await life.client()
-    for process in members(life.endpoint):
+    for process in worker_processes(life.endpoint):
         process.suspend()
     assert await life.host.workers.leftovers() == [], "it is told elsewhere that it hangs"
     another = WorkerHost(Paths.below(life.root), timeouts=hurried)
     [left] = await another.workers.leftovers()
     assert left.title.startswith("echo (pid ")
     await another.workers.end(left)
-    assert members(life.endpoint) == []
+    assert worker_processes(life.endpoint) == []
     await client.close()
 
 
@@ -210,4 +210,4 @@ async def test_a_load_in_a_thread_that_blocks_ends_with_its_client(life: Life) -
     client = await life.host.open(spec, client="test", keep_alive_s=60)
     assert await client.ping() < 5
     await client.shutdown()
-    assert members(client.endpoint) == []
+    assert worker_processes(client.endpoint) == []

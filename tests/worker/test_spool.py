@@ -228,13 +228,13 @@ async def test_a_worker_without_keep_alive_finishes_alone_and_leaves_the_answer_
         release.set()
         assert await asyncio.wait_for(stage.task, 30) == 0
     host = patient_host(Paths.below(short_path))
-    events = await host.kept_answer("r")
+    events = await host.unfetched_answer("r")
     assert events is not None
     assert text_of(events) == "one hold two "
     assert isinstance(events[-1], Finished)
     assert await host.kept_answers() == ["r"]
     await host.forget("r")
-    assert await host.kept_answer("r") is None
+    assert await host.unfetched_answer("r") is None
     assert await host.kept_answers() == []
 
 
@@ -317,7 +317,7 @@ async def test_an_answer_without_a_client_is_on_disk_before_anything_can_kill_th
     while not file.exists():  # the server's own round may be writing it
         await asyncio.sleep(0.001)
     assert file.stat().st_mode & 0o777 == 0o600
-    events = await patient_host(Paths.below(stage.endpoint.runtime.parent)).kept_answer("r")
+    events = await patient_host(Paths.below(stage.endpoint.runtime.parent)).unfetched_answer("r")
     assert events is not None
     assert text_of(events) == "one hold "
     assert isinstance(events[-1], Failed)

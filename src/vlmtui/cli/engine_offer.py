@@ -54,12 +54,12 @@ def install_with_progress(
 ) -> EngineRecord:
     """Install an engine and tell how far it is. Raises VlmtuiError; an interruption leaves what was downloaded."""
     from vlmtui.engines.install import install_engine
-    from vlmtui.engines.packages import Progress
+    from vlmtui.engines.packages import InstallStep
     from vlmtui.engines.variants import VARIANTS
 
     line = ProgressLine()
 
-    def show(progress: Progress) -> None:
+    def show(progress: InstallStep) -> None:
         if as_json:
             print(json.dumps(progress._asdict()), flush=True)
         else:

@@ -81,11 +81,11 @@ def _variant(which: str | None) -> str:
 
 def _list(paths: Paths, *, as_json: bool) -> None:
     engines = Engines(paths)
-    chosen, records, half_made = choose_engine(engines), engines.all(), engines.half_made()
+    chosen, records, incomplete = choose_engine(engines), engines.all(), engines.incomplete()
     if as_json:
         used = None if chosen is None else msgspec.to_builtins(chosen)
         installed = [msgspec.to_builtins(record) for record in records]
-        print_json({"used": used, "installed": installed, "half_made": half_made, "folder": str(engines.folder)})
+        print_json({"used": used, "installed": installed, "incomplete": incomplete, "folder": str(engines.folder)})
         return
     rows = [_row(record, chosen) for record in records]
     if chosen is not None and chosen.record is None:
@@ -94,7 +94,7 @@ def _list(paths: Paths, *, as_json: bool) -> None:
         print_table(["", "NAME", "VERSION", "PYTHON", "SIZE", "VERIFIED", "WHERE"], rows)
     else:
         note("No engine is installed. `vlmtui engines install` installs vLLM for this machine.")
-    for name in half_made:
+    for name in incomplete:
         note(f"{name} is half-made and not used: install it again to go on, or `vlmtui engines remove {name}`.")
 
 
@@ -124,7 +124,7 @@ def _named(paths: Paths, name: str) -> ChosenEngine:
     for record in Engines(paths).all():
         if record.name == name:
             return ChosenEngine(record.interpreter, record)
-    raise bad_input(f"No engine is called {name!r}.", hint="`vlmtui engines` lists them.")
+    raise bad_input(f"Unknown engine: {name!r}.", hint="`vlmtui engines` lists them.")
 
 
 def _run_check(engine: ChosenEngine) -> Check:

@@ -10,7 +10,7 @@ import msgspec
 from vlmtui.bootstrap import Application, build
 from vlmtui.cli.output import note, print_json, print_table, print_warnings
 from vlmtui.engine.machine import Machine
-from vlmtui.engine.memory_fit import judge, verdict_text
+from vlmtui.engine.memory_fit import check_fit, fit_text
 from vlmtui.errors import VlmtuiError, bad_input
 from vlmtui.files import write_new
 from vlmtui.paths import private_dir
@@ -114,13 +114,13 @@ def _show(application: Application, arguments: argparse.Namespace) -> int:
             "runnable": error is None,
             "why_not": str(error) if error else None,
             "resolved_engine_args": dict(model.spec.engine_args),
-            "fit": verdict_text(judge(model, machine), machine),
+            "fit": fit_text(check_fit(model, machine), machine),
         }
         print_json(record)
         return 0
     head = [f"{family.title}: {model.spec.name}, route {route_name(family)}: {status_of(family)}"]
     head += [str(error)] if error else []
-    for line in (*head, verdict_text(judge(model, machine), machine)):
+    for line in (*head, fit_text(check_fit(model, machine), machine)):
         print(f"# {one_line(line)}")
     print(_as_toml(msgspec.to_builtins(family)), end="")
     return 0

@@ -16,7 +16,7 @@ _DEAF = "not answering"
 
 
 def ps(arguments: argparse.Namespace) -> int:
-    found = asyncio.run(build_workers().found())
+    found = asyncio.run(build_workers().find_all())
     if arguments.json:
         print_json([_as_json(worker) for worker in found])
     elif not found:
@@ -36,7 +36,7 @@ def stop(arguments: argparse.Namespace) -> int:
 
 async def _stop(arguments: argparse.Namespace) -> int:
     workers = build_workers()
-    found = await workers.found()
+    found = await workers.find_all()
     wanted = found if arguments.all else [worker for worker in found if _is_called(worker, arguments.model)]
     if not wanted and not arguments.all:
         running = ", ".join(worker.name for worker in found)

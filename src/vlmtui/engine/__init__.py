@@ -1,1 +1,1 @@
-"""The engine as the app and the command line see it: an interface, the client of a worker, the life of its process."""
+"""The engine interface used by the app and the commands, and its implementation with local workers."""

@@ -1,4 +1,4 @@
-"""What an engine is, whoever hosts it. Tests have a scripted one that obeys the same contract."""
+"""The interface of engines and engine hosts. The tests' scripted engine implements it as well."""
 
 from __future__ import annotations
 
@@ -13,62 +13,62 @@ from vlmtui.errors import VlmtuiError
 
 
 class Engine(Protocol):
-    """A connection to one engine, which may still be loading. All methods belong to one event loop."""
+    """A connection to one engine, which may still be loading. Use it from one event loop only."""
 
     spec: LoadSpec
     info: EngineInfo | None
     """None until the engine is ready."""
     attached: bool
-    """True when the engine was already there; False when this connection started it."""
+    """True if the engine was already running; False if this connection started it."""
 
     def load(self) -> AsyncIterator[LoadEvent]:
-        """The load's progress, ending with EngineReady or LoadFailed. An engine that is ready yields EngineReady at
-        once. A process that dies meanwhile gives LoadFailed."""
+        """Yield the load's progress, then EngineReady or LoadFailed. A ready engine yields EngineReady at once; one
+        whose process dies yields LoadFailed."""
         ...
 
     def generate(self, request: GenerateRequest) -> AsyncGenerator[EngineEvent, None]:
-        """The request's events (for `only_render` PromptReady and the end alone); the last is Finished, Failed or
-        Cancelled. A dead engine gives Failed(ENGINE_DIED), one that lacks what the request needs (`EngineInfo`'s
-        capabilities) Failed(UNSUPPORTED).
-        Closing the iterator early, or cancelling its task, cancels the request in the engine; after `close` it does
-        not, and a request to keep goes on."""
+        """Yield the request's events; the last is Finished, Failed or Cancelled (for `only_render` there are only
+        PromptReady and the last). A dead engine yields Failed(ENGINE_DIED), one without a required capability
+        Failed(UNSUPPORTED).
+        Closing the iterator early, or cancelling its task, cancels the request in the engine. After `close` it does
+        not: a request with `keep` set goes on."""
         ...
 
     def resume(self, request_id: str) -> AsyncGenerator[EngineEvent, None]:
-        """The events of a kept request (`GenerateRequest.keep`), what has come as one delta, then as they come.
-        Failed(NOT_KEPT) where the engine does not know it. Whoever resumes it owns it from then on, as if by
-        `generate`; the client before, if it still listens, gets Failed(NOT_KEPT)."""
+        """Yield the events of a kept request (`GenerateRequest.keep`): the answer so far as one delta, then live ones.
+        Failed(NOT_KEPT) if the engine does not hold it. The caller owns the request from then on, as after `generate`;
+        the previous client, if still connected, gets Failed(NOT_KEPT)."""
         ...
 
     async def forget(self, request_id: str) -> None:
-        """A kept answer is safe elsewhere: the engine need not keep it. Harmless when there is none.
+        """Tell the engine to stop keeping an answer. Does nothing if it holds none.
 
-        To be called for every request to keep once its end is stored, also when it ended in the ordinary way: until
-        then it stays with the engine, in case this process dies before it has stored it."""
+        Call this for every request with `keep` set once its end is stored, however it ended: until then the engine
+        keeps it, in case this process dies before storing it."""
         ...
 
     async def cancel(self, request_id: str) -> None:
-        """Abort a request; its iterator then ends with Cancelled. Harmless when it has already ended."""
+        """Abort a request; its iterator then ends with Cancelled. Does nothing if it has already ended."""
         ...
 
     async def ping(self) -> float:
-        """Round trip in seconds. Raises VlmtuiError(ENGINE_DIED) when nobody answers in time."""
+        """Return the round-trip time in seconds. Raises VlmtuiError(ENGINE_DIED) if no answer arrives in time."""
         ...
 
     async def status(self) -> EngineStatus:
-        """What it does now. Raises VlmtuiError(ENGINE_DIED)."""
+        """Return the engine's current status. Raises VlmtuiError(ENGINE_DIED)."""
         ...
 
     def log(self, lines: int = 200) -> AsyncGenerator[str, None]:
-        """The newest lines of the engine's log and then new ones as they come, until closed. Hostile text."""
+        """Yield the newest lines of the engine's log, then new ones as they appear, until closed. Hostile text."""
         ...
 
     async def set_keep_alive(self, seconds: float | None) -> None:
-        """How long the engine stays after its last client has gone; 0: ends at once; None: for ever."""
+        """Set how long the engine stays after its last client leaves; 0: it stops at once; None: it stays forever."""
         ...
 
     async def closed(self) -> VlmtuiError | None:
-        """Wait until the connection is gone: None after our own close or shutdown, else why it died."""
+        """Wait until the connection is closed. Return None after our own `close` or `shutdown`, else the cause."""
         ...
 
     async def close(self) -> None:
@@ -76,7 +76,7 @@ class Engine(Protocol):
         ...
 
     async def shutdown(self) -> None:
-        """End the engine, also in the middle of a load. Returns once nothing of it is left."""
+        """Stop the engine, even during a load. Returns when all its processes have ended."""
         ...
 
 
@@ -86,26 +86,25 @@ class EngineHost(Protocol):
     async def open(self, spec: LoadSpec, *, client: str, keep_alive_s: float | None) -> Engine:
         """Attach to a running engine of the same spec, or start one. Returns once connected, before it is loaded.
 
-        `client` says who it is (`app`, `ask`). `keep_alive_s` is for an engine that is started; one that runs already
-        keeps its own.
+        `client` names the caller (`app`, `ask`). `keep_alive_s` applies to a newly started engine only.
 
-        Raises VlmtuiError when no engine can be started at all (NO_ENGINE …).
+        Raises VlmtuiError if no engine can be started (NO_ENGINE …).
         """
         ...
 
     async def running(self) -> list[EngineStatus]:
-        """Every engine of this user that answers. Raises VlmtuiError where another user has put something in the place
-        of theirs."""
+        """Return the status of every engine of this user that answers. Raises VlmtuiError if the runtime folder or a
+        socket belongs to another user."""
         ...
 
     async def holder(self, request_id: str) -> LoadSpec | None:
-        """Return the spec of the running engine that keeps this request without a client: `open` it, and `resume`.
-        Raises VlmtuiError as `running` does."""
+        """Return the spec of the running engine that holds this request without a client, to `open` and `resume` it;
+        None if there is none. Raises VlmtuiError as `running` does."""
         ...
 
-    async def kept_answer(self, request_id: str) -> list[EngineEvent] | None:
-        """What an engine that has ended left of a kept request that nobody had fetched: its events, the deltas as one,
-        the last of them Finished, Failed or Cancelled. None where there is nothing. Ask `holder` first."""
+    async def unfetched_answer(self, request_id: str) -> list[EngineEvent] | None:
+        """Return the events that a stopped engine left of a kept request: the deltas merged into one, the last event
+        Finished, Failed or Cancelled. None if there are none. Ask `holder` first."""
         ...
 
     async def kept_answers(self) -> list[str]:
@@ -113,27 +112,27 @@ class EngineHost(Protocol):
         ...
 
     async def forget(self, request_id: str) -> None:
-        """`kept_answer` is safe elsewhere, and need not be kept. Harmless when there is none."""
+        """Delete the `unfetched_answer` of a request, once it is stored. Does nothing if there is none."""
         ...
 
 
 class Leftover(msgspec.Struct, frozen=True, kw_only=True):
-    """What is left of an engine that nobody can use any more."""
+    """An engine that still runs but no longer answers."""
 
     id: str
-    """Means something to whoever found it, and to nobody else."""
+    """An opaque id for `EngineCleanup.end`."""
     title: str
-    """For people: `shapes (pid 4242)`. Hostile text."""
+    """For display: `shapes (pid 4242)`. Hostile text."""
 
 
 class EngineCleanup(Protocol):
-    """Ends engines that cannot be used and still hold memory."""
+    """Ends engines that no longer answer but still hold memory."""
 
     async def leftovers(self) -> list[Leftover]:
-        """Engines of this user that live but cannot be used. Those that this program uses, and what is not vlmtui's,
-        are never among them. Raises VlmtuiError as `EngineHost.running` does."""
+        """Return this user's engines that run but do not answer. Engines that this process is connected to, and
+        processes that are not vlmtui's, are never included. Raises VlmtuiError as `EngineHost.running` does."""
         ...
 
     async def end(self, leftover: Leftover) -> None:
-        """End one. Returns when nothing of it is left. Raises VlmtuiError where that is not possible."""
+        """End an engine. Returns when all its processes have ended. Raises VlmtuiError if they cannot be ended."""
         ...

@@ -1,4 +1,4 @@
-"""The memory of this machine: of its GPUs, and of the computer."""
+"""GPU and main memory of this machine."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ class Machine(msgspec.Struct, frozen=True):
 
     @classmethod
     def measure(cls) -> Machine:
-        """Ask the driver and the kernel. Takes a while (NVML): call it in a thread."""
+        """Query the GPU driver and the kernel. NVML is slow: call this in a thread."""
         import psutil
 
         return cls(_gpus(), psutil.virtual_memory().available)
 
     def describe(self) -> str:
-        """One line: the GPUs and what is free, or the memory when there is no GPU."""
+        """Return one line: the GPUs and their free memory, or the free RAM if there is no GPU."""
         if not self.gpus:
-            return f"no GPU, {gib(self.ram_free)} of memory free"
+            return f"no GPU, {gib(self.ram_free)} RAM free"
         first = self.gpus[0]
         count = f"{len(self.gpus)} × " if len(self.gpus) > 1 else ""
         return f"{count}{first.name}, {gib(sum(gpu.free for gpu in self.gpus))} free"

@@ -1,4 +1,4 @@
-"""Will a model fit this machine? Estimated before a load, from its files where they are here, else from its record."""
+"""Estimates whether a model fits in this machine's memory, from its files if they are local, else from its record."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from vlmtui.registry.hub_cache import read_config, snapshot_of, weights_bytes
 from vlmtui.registry.match import Model
 
 _OVERHEAD = 1.5 * GIB
-"""Per GPU: the CUDA context, activations, the encoder's working memory."""
+"""Bytes per GPU for the CUDA context, activations and the vision encoder."""
 _DEFAULT_UTILIZATION = 0.92
 """vLLM's own `gpu_memory_utilization`."""
 _KV_SHARE = 0.08
-"""KV cache of one full context, as a share of 16-bit weights, where the config is not known: what models of 2 to 72
-billion parameters with grouped queries take at 16k tokens."""
+"""KV cache of one full context as a share of 16-bit weights, if the config is unknown: typical for models with 2 to 72
+billion parameters and grouped-query attention at 16k tokens."""
 _BYTES = {"float32": 4.0, "float": 4.0, "float16": 2.0, "half": 2.0, "bfloat16": 2.0}
 _QUANTISED_BYTES = {"fp8": 1.0, "compressed-tensors": 1.0, "awq": 0.56, "gptq": 0.56, "bitsandbytes": 0.56}
 
@@ -35,40 +35,41 @@ class Fit(StrEnum):
 
 
 class MemoryEstimate(msgspec.Struct, frozen=True):
-    """What a model needs, in bytes over all GPUs together."""
+    """The memory a model needs, in bytes summed over all GPUs."""
 
     weights: int
     kv_cache: int
-    """For one conversation of the full context."""
+    """For one conversation that fills the context."""
     measured: bool
-    """Whether the weights were read off the files; otherwise they come from the number of parameters."""
+    """True if the weights' size was read from the files; False if derived from the number of parameters."""
     max_model_len: int | None
     tensor_parallel_size: int
 
     def per_gpu(self, gpus: int, *, context_share: float = 1.0) -> float:
-        """Bytes on each of so many GPUs, with a part of the context."""
+        """Return the bytes needed on each of `gpus` GPUs for a share of the context."""
         return (self.weights + self.kv_cache * context_share) / gpus + _OVERHEAD
 
 
-class Verdict(msgspec.Struct, frozen=True):
-    """Whether it fits, and what would make it."""
+class FitResult(msgspec.Struct, frozen=True):
+    """Whether a model fits, and what would make it fit."""
 
     fit: Fit
     needed: int
-    """Bytes, all in all."""
+    """Total bytes."""
     settings: tuple[str, ...] = ()
-    """Engine arguments that would make it fit, each as `name = value`; empty where it does, or none would."""
+    """Engine arguments that would make it fit, each as `name = value`; empty if it fits or none helps."""
     smaller: tuple[str, ...] = ()
-    """Smaller models of the family, where no engine argument would do."""
+    """Smaller models of the family, if no engine argument helps."""
 
     @property
     def advice(self) -> str:
-        """The change that would make it fit, for people; empty where it does, or nothing would."""
+        """The change that would make it fit, for display; empty if it fits or nothing helps."""
         return ", ".join(self.settings) or " or ".join(self.smaller)
 
 
 def estimate(model: Model) -> MemoryEstimate | None:
-    """None where neither files nor the number of parameters are known. Reads small files only."""
+    """Estimate a model's memory; None if neither its files nor its number of parameters are known. Reads only small
+    files."""
     folder = _folder(model)
     config = _config(folder)
     arguments = model.spec.engine_args
@@ -84,40 +85,41 @@ def estimate(model: Model) -> MemoryEstimate | None:
     return MemoryEstimate(weights, cache, bool(on_disk), context, parallel)
 
 
-def judge(model: Model, machine: Machine | None) -> Verdict:
-    """Whether the model, started as its record says, fits what is free now; and the smallest change that would do."""
+def check_fit(model: Model, machine: Machine | None) -> FitResult:
+    """Check whether the model, loaded with its record's arguments, fits in the free memory, and find the smallest
+    change that would make it fit."""
     found = estimate(model)
     if found is None or machine is None:
-        return Verdict(Fit.UNKNOWN, 0 if found is None else found.weights + found.kv_cache)
+        return FitResult(Fit.UNKNOWN, 0 if found is None else found.weights + found.kv_cache)
     needed = round(found.weights + found.kv_cache + _OVERHEAD)
     if not machine.gpus:
         fits = found.weights + found.kv_cache <= machine.ram_free
-        return Verdict(Fit.YES if fits else Fit.NO, needed, smaller=() if fits else _smaller(model))
+        return FitResult(Fit.YES if fits else Fit.NO, needed, smaller=() if fits else _smaller(model))
     share = claimed_share(model)
     free = sorted((min(gpu.free, int(gpu.total * share)) for gpu in machine.gpus), reverse=True)
     asked = found.tensor_parallel_size
     if asked <= len(free) and found.per_gpu(asked) <= free[asked - 1]:
-        return Verdict(Fit.YES if asked == 1 else Fit.SEVERAL, needed)
+        return FitResult(Fit.YES if asked == 1 else Fit.SEVERAL, needed)
     for gpus in _sizes(len(free)):
         if found.per_gpu(gpus) <= free[gpus - 1]:
-            return Verdict(Fit.SEVERAL if gpus > 1 else Fit.YES, needed, (f"tensor_parallel_size = {gpus}",))
+            return FitResult(Fit.SEVERAL if gpus > 1 else Fit.YES, needed, (f"tensor_parallel_size = {gpus}",))
     for share_of_context in (0.5, 0.25, 0.125):
         for gpus in _sizes(len(free)):
             if found.max_model_len and found.per_gpu(gpus, context_share=share_of_context) <= free[gpus - 1]:
                 length = int(found.max_model_len * share_of_context)
                 also = (f"tensor_parallel_size = {gpus}",) if gpus != asked else ()
-                return Verdict(Fit.NO, needed, (f"max_model_len = {length}", *also))
-    return Verdict(Fit.NO, needed, smaller=_smaller(model))
+                return FitResult(Fit.NO, needed, (f"max_model_len = {length}", *also))
+    return FitResult(Fit.NO, needed, smaller=_smaller(model))
 
 
 def claimed_share(model: Model) -> float:
-    """The share of each GPU's memory that the engine takes, as its arguments say."""
+    """Return the share of each GPU's memory that the engine claims, from its arguments."""
     utilization = model.spec.engine_args.get("gpu_memory_utilization")
     return utilization if isinstance(utilization, float) and utilization > 0.2 else _DEFAULT_UTILIZATION
 
 
-def verdict_text(verdict: Verdict, machine: Machine) -> str:
-    """Return the verdict in one sentence for people."""
+def fit_text(verdict: FitResult, machine: Machine) -> str:
+    """Return the result as a sentence for display."""
     if verdict.fit is Fit.UNKNOWN:
         return "Size unknown; can't tell if it fits."
     about = f"Needs about {gib(verdict.needed)}; here: {machine.describe()}."
@@ -125,7 +127,7 @@ def verdict_text(verdict: Verdict, machine: Machine) -> str:
 
 
 def _sizes(most: int) -> list[int]:
-    """Numbers of GPUs that tensor parallelism takes: powers of two."""
+    """Return the possible tensor-parallel sizes: powers of two."""
     return [size for size in (1, 2, 4, 8, 16) if size <= most]
 
 
@@ -172,7 +174,7 @@ def _kv_bytes(config: Mapping[str, object], context: int | None, dtype: float) -
 
 
 def _text(config: Mapping[str, object], name: str) -> object:
-    """A fact of the language model's config, which most families keep in a config of its own."""
+    """Return a value of the language model's config, which most families nest in a sub-config."""
     for inner in ("text_config", "llm_config", "language_config"):
         found = _get(_get(config, inner), name)
         if found is not None:
@@ -185,5 +187,5 @@ def _get(config: object, name: str) -> object:
 
 
 def _number(value: object) -> int | None:
-    """A count out of a model's config; what is beyond every count is none."""
+    """Return a plausible count from a model's config, else None."""
     return value if isinstance(value, int) and not isinstance(value, bool) and 0 < value < 10**12 else None

@@ -1,4 +1,4 @@
-"""A virtual environment, from nothing to one that is known to be whole."""
+"""Creates virtual environments and records whether they are complete."""
 
 from __future__ import annotations
 
@@ -23,34 +23,34 @@ _LINES = 12
 STATE_FILE = "vlmtui-setup.json"
 
 
-class Phase(StrEnum):
-    """How far an environment is. One that is not READY is never used, and what is INSTALLING is made anew."""
+class SetupPhase(StrEnum):
+    """How far an environment is. Only READY ones are used; one left INSTALLING is rebuilt."""
 
     NOTHING = "nothing"
     INSTALLING = "installing"
     READY = "ready"
 
 
-class State(NamedTuple):
-    """What an environment's own file says of it."""
+class SetupState(NamedTuple):
+    """An environment's state, as its state file records it."""
 
-    phase: Phase = Phase.NOTHING
+    phase: SetupPhase = SetupPhase.NOTHING
     variant: str = ""
     fingerprint: str = ""
-    """Of all that decides what is in it."""
+    """Hash of everything that determines its content."""
 
 
-def read_state(folder: Path) -> State:
-    """The state of an environment; NOTHING where no file tells."""
+def read_state(folder: Path) -> SetupState:
+    """Return the state of an environment; NOTHING if it has no readable state file."""
     try:
         found = json.loads((folder / STATE_FILE).read_text(encoding="utf-8"))
-        return State(Phase(found["phase"]), str(found["variant"]), str(found["fingerprint"]))
+        return SetupState(SetupPhase(found["phase"]), str(found["variant"]), str(found["fingerprint"]))
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
-        return State()
+        return SetupState()
 
 
-def write_state(folder: Path, state: State) -> None:
-    """Replace the state, whole, and on the disk before anything that follows it."""
+def write_state(folder: Path, state: SetupState) -> None:
+    """Replace the state atomically and flush it to disk."""
     temporary = folder / f".{STATE_FILE}"
     with temporary.open("w", encoding="utf-8") as file:
         file.write(json.dumps(state._asdict()) + "\n")
@@ -60,9 +60,9 @@ def write_state(folder: Path, state: State) -> None:
 
 
 @contextmanager
-def one_at_a_time(folder: Path, on_wait: Callable[[], None]) -> Iterator[None]:
-    """Hold the folder against other installations in it; the lock goes with the process. `on_wait` is called where
-    another one holds it. Raises OSError."""
+def installation_lock(folder: Path, on_wait: Callable[[], None]) -> Iterator[None]:
+    """Lock the folder against other installations; the lock ends with the process. `on_wait` is called if another
+    process holds it. Raises OSError."""
     handle = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
     try:
         try:
@@ -76,14 +76,14 @@ def one_at_a_time(folder: Path, on_wait: Callable[[], None]) -> Iterator[None]:
 
 
 def python_of(folder: Path) -> Path:
-    """The interpreter of an environment."""
+    """Return the interpreter of an environment."""
     return folder / "bin" / "python"
 
 
 def find_python(given: Path | None = None) -> Path:
-    """An interpreter that vLLM has wheels for and that can make environments: this one, or another of this machine.
+    """Return an interpreter that vLLM has wheels for and that can create environments: this one, or another installed.
 
-    Raises VlmtuiError where there is none.
+    Raises VlmtuiError if there is none.
     """
     if given is not None:
         candidates = [given]
@@ -93,20 +93,20 @@ def find_python(given: Path | None = None) -> Path:
         candidates = [*([here] if here.name else []), *(Path(name) for name in found if name)]
     fitting = [one for one in candidates if _answers(one, f"import sys; sys.exit(not {_RANGE})")]
     if not fitting:
-        have = f"{candidates[0]} is not one" if given else "none was found"
+        have = f"{candidates[0]} is another version" if given else "none was found"
         raise VlmtuiError(
             ErrorKind.INSTALL_FAILED,
             f"vLLM needs Python 3.11 to 3.14, and {have}.",
-            hint="On Debian 12 and Ubuntu 24.04 or later: `sudo apt install python3 python3-venv`; elsewhere pyenv, "
-            "conda or uv bring one.",
+            hint="On Debian 12 and Ubuntu 24.04 or later: `sudo apt install python3 python3-venv`; elsewhere use "
+            "pyenv, conda or uv.",
         )
     for one in fitting:
         if _answers(one, "import venv, ensurepip"):
             return one
     raise VlmtuiError(
         ErrorKind.INSTALL_FAILED,
-        f"{fitting[0]} cannot make virtual environments: its modules venv and ensurepip are missing.",
-        hint="On Debian and Ubuntu: `sudo apt install python3-venv` (or python3.12-venv, for that very version).",
+        f"{fitting[0]} can't create virtual environments: its modules venv and ensurepip are missing.",
+        hint="On Debian and Ubuntu: `sudo apt install python3-venv` (or, for example, python3.12-venv).",
     )
 
 
@@ -114,7 +114,7 @@ _RANGE = f"{OLDEST_PYTHON} <= sys.version_info[:2] <= {NEWEST_PYTHON}"
 
 
 def make_environment(folder: Path, python: Path, *, with_pip: bool = True) -> None:
-    """Make it from nothing; what was there goes. Raises VlmtuiError."""
+    """Create an environment, replacing any that exists. Raises VlmtuiError."""
     command = [str(python), "-m", "venv", "--clear", *([] if with_pip else ["--without-pip"]), str(folder)]
     environment = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PYTHONHOME")}
     made = subprocess.run(
@@ -123,26 +123,26 @@ def make_environment(folder: Path, python: Path, *, with_pip: bool = True) -> No
     if made.returncode != 0:
         raise VlmtuiError(
             ErrorKind.INSTALL_FAILED,
-            f"The virtual environment {folder} could not be made.",
+            f"Can't create the virtual environment {folder}.",
             detail="\n".join(made.stdout.splitlines()[-_LINES:]),
-            hint="Check the free space and the permissions of that folder.",
+            hint="Check the folder's free space and permissions.",
         )
 
 
 def works(folder: Path) -> bool:
-    """Whether the environment's interpreter starts, and is new enough: a system's upgrade may have taken it away."""
+    """Whether the environment's interpreter starts and is new enough; a system upgrade may have removed it."""
     return _answers(python_of(folder), f"import sys; sys.exit(not {_RANGE})")
 
 
 def require_disk_space(folder: Path, wanted_gb: float, what: str) -> None:
-    """Raise VlmtuiError where less than that is free on the folder's disk."""
+    """Raise VlmtuiError if less than `wanted_gb` is free on the folder's disk."""
     standing = next(place for place in (folder, *folder.absolute().parents) if place.exists())
     free = shutil.disk_usage(standing).free / 1e9
     if free < wanted_gb:
         raise VlmtuiError(
             ErrorKind.INSTALL_FAILED,
-            f"{free:.1f} GB are free on the disk of {standing}; {what} needs {wanted_gb:.1f} GB.",
-            hint="Free some space, or keep it on another disk.",
+            f"{what} needs {wanted_gb:.1f} GB, but only {free:.1f} GB is free on the disk of {standing}.",
+            hint="Free some space, or use another disk.",
         )
 
 

@@ -1,4 +1,4 @@
-"""NVIDIA's GPUs and their driver, found without any package."""
+"""Detects NVIDIA GPUs and their driver using only the standard library."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ _ASK_TIMEOUT_S = 20.0
 
 
 class Hardware(NamedTuple):
-    """What decides which build of vLLM fits."""
+    """The hardware facts that determine which build of vLLM to install."""
 
     gpus: tuple[str, ...] = ()
     driver: str = ""
-    """NVIDIA's, as `580.65.06`; empty where it is not known."""
+    """NVIDIA's driver version, such as `580.65.06`; empty if unknown."""
 
     @property
     def driver_is_new_enough(self) -> bool:
-        """Whether the CUDA build runs with this driver."""
+        """Whether this driver supports the CUDA build."""
         major = re.match(r"\d+", self.driver)
         return major is not None and int(major[0]) >= VARIANTS["cuda"].driver
 
@@ -33,7 +33,7 @@ class Hardware(NamedTuple):
         return "cuda" if self.gpus and self.driver_is_new_enough else "cpu"
 
     def describe(self) -> str:
-        """What was found, in one line."""
+        """Return the GPUs and the driver in one line."""
         if not self.gpus:
             return "no NVIDIA GPU"
         count = f"{len(self.gpus)} × " if len(self.gpus) > 1 else ""
@@ -44,7 +44,7 @@ class Hardware(NamedTuple):
 
 
 def find_hardware() -> Hardware:
-    """Ask `nvidia-smi`; where there is none, the kernel's driver. Takes up to a second or so."""
+    """Query `nvidia-smi`, or the kernel driver if it is not installed. Takes about a second."""
     if shutil.which("nvidia-smi"):
         command = ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]
         try:

@@ -1,4 +1,4 @@
-"""pip's configuration, said to uv, which does not read it."""
+"""Translates pip's configuration for uv, which does not read it."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ _IN_UV = {
     "cert": "SSL_CERT_FILE",
     "proxy": "ALL_PROXY",
 }
-"""By pip's name of an option: the variable that says the same to uv."""
+"""pip's options and the corresponding variables of uv."""
 _LISTS = {"UV_INDEX": " ", "UV_FIND_LINKS": ",", "UV_INSECURE_HOST": " "}
 _TRUE = ("1", "true", "yes", "on")
 
 
 def uv_environment(python: Path, given: Mapping[str, str]) -> dict[str, str]:
-    """The environment for uv: the one given, with what pip is configured to use where uv is not told otherwise.
+    """Return `given` with pip's configuration added for uv; variables already set for uv take precedence.
 
     `python`: an interpreter that has pip.
     """
@@ -33,14 +33,14 @@ def uv_environment(python: Path, given: Mapping[str, str]) -> dict[str, str]:
 
 
 def pip_environment(given: Mapping[str, str]) -> dict[str, str]:
-    """The environment for pip: the one given. A file of certificates named for everybody else holds for pip too."""
+    """Return `given` with settings for pip; SSL_CERT_FILE applies to pip as well."""
     certificates = given.get("SSL_CERT_FILE", "")
     extra = {"PIP_CERT": certificates} if certificates and Path(certificates).is_file() else {}
     return {**extra, **given, "PIP_DISABLE_PIP_VERSION_CHECK": "1", "PIP_NO_INPUT": "1"}
 
 
 def uv_variables(options: Mapping[str, str], given: Mapping[str, str]) -> dict[str, str]:
-    """pip's options as uv's variables. All indexes count alike, as for pip: every version is locked, with hashes."""
+    """Return pip's options as uv's variables. All indexes rank equally, as in pip; hashes are locked."""
     said = {"UV_INDEX_STRATEGY": "unsafe-best-match", "UV_PYTHON_DOWNLOADS": "never", "UV_NO_PROGRESS": "1"}
     for option, value in options.items():
         variable = _IN_UV.get(option)
@@ -56,7 +56,7 @@ def uv_variables(options: Mapping[str, str], given: Mapping[str, str]) -> dict[s
 
 
 def pip_options(python: Path, given: Mapping[str, str]) -> dict[str, str]:
-    """pip's options from its files and the environment; the environment's alone where there is no pip to tell."""
+    """Return pip's options from its config files and the environment; only the environment's if pip does not run."""
     known = {name[4:].lower().replace("_", "-"): value for name, value in given.items() if name.startswith("PIP_")}
     command = [str(python), "-m", "pip", "config", "list"]
     try:

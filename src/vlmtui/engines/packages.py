@@ -1,4 +1,4 @@
-"""Packages into an environment, by uv, else by pip: exact versions, checked hashes, progress, and clear failures."""
+"""Installs locked packages into an environment with uv or pip: checks hashes, reports progress, explains failures."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ if sys.platform.startswith("linux"):
 if os.getppid() == int(sys.argv[1]):
     os.execv(sys.argv[2], sys.argv[2:])
 """
-"""Runs a command that the kernel ends when its parent is killed (PR_SET_PDEATHSIG): no installer may go on in a folder
-that the next one has taken over. The command is absolute."""
+"""Runs a command (absolute path) that the kernel kills with its parent (PR_SET_PDEATHSIG), so that no installer
+continues in a folder that another one has taken over."""
 _DOWNLOADING = re.compile(r"^\s*Downloading (\S+) \(([\d.]+ ?[KMG]i?B)\)")
 _DOWNLOADED = re.compile(r"^\s*Downloaded (\S+)")
 
@@ -37,53 +37,52 @@ _ADVICE = (
         r"No space left on device|Errno 28|os error 28|Disk quota exceeded",
         ErrorKind.INSTALL_FAILED,
         "The disk is full.",
-        "Free some space there or in the cache (UV_CACHE_DIR names another one), and run it again.",
+        "Free some space there or in the cache (UV_CACHE_DIR sets another cache), then run it again.",
     ),
     (
         r"Read-only file system|os error 30|Permission denied|os error 13",
         ErrorKind.INSTALL_FAILED,
-        "That place cannot be written.",
-        "Check its permissions, or name another one.",
+        "The folder is not writable.",
+        "Check its permissions, or choose another one.",
     ),
     (
         r"CERTIFICATE_VERIFY_FAILED|SSLError|invalid peer certificate|UnknownIssuer",
         ErrorKind.NO_NETWORK,
-        "The package index's certificate is not trusted here.",
-        "SSL_CERT_FILE names a file with your network's own.",
+        "The package index's certificate is not trusted.",
+        "Set SSL_CERT_FILE to a file with your network's certificates.",
     ),
     (
         r"[Pp]roxy ?(?:Error|Connect)|tunnel error|407 Proxy|unsuccessful tunnel",
         ErrorKind.NO_NETWORK,
-        "The proxy does not let this through.",
-        "Check HTTPS_PROXY and NO_PROXY, and run it again to go on.",
+        "The proxy refused the connection.",
+        "Check HTTPS_PROXY and NO_PROXY, then run it again to continue.",
     ),
     (
         r"after connection broken|Max retries|NewConnectionError|name resolution|[Tt]imed? ?out|dns error|"
         r"error sending request|Connection refused|Network is unreachable|Could not connect|tcp connect error",
         ErrorKind.NO_NETWORK,
         "The package index cannot be reached.",
-        "Check the network, HTTPS_PROXY, and pip's settings (`pip config list`). What was downloaded stays: run it "
-        "again to go on.",
+        "Check the network, HTTPS_PROXY, and pip's settings (`pip config list`). Downloads are kept: run it again to "
+        "continue.",
     ),
     (
         r"[Hh]ash(?:es)? (?:mismatch|do not match)|DO NOT MATCH THE HASHES",
         ErrorKind.INSTALL_FAILED,
-        "A package is not the one that was locked: do not use it.",
+        "A package's hash does not match the lock file. Do not use it.",
         "A proxy or a mirror may have changed it.",
     ),
     (
         r"No matching distribution|No solution found|no wheels with a matching|not found in the package registry",
         ErrorKind.INSTALL_FAILED,
         "No configured index offers this package for this Python and machine.",
-        "Look at `pip config list`.",
+        "Check `pip config list`.",
     ),
 )
-"""What to look for in the output, most telling first, what kind of failure that is, and what to tell the user:
-what happened, and what to do."""
+"""Patterns in the installer's output, most specific first, each with the error's kind, message and hint."""
 
 
-class Progress(NamedTuple):
-    """How far an installation is."""
+class InstallStep(NamedTuple):
+    """InstallStep of an installation."""
 
     stage: str
     detail: str = ""
@@ -91,15 +90,15 @@ class Progress(NamedTuple):
     """Of this stage, from 0 to 1."""
 
 
-Report = Callable[[Progress], None]
+OnInstallStep = Callable[[InstallStep], None]
 
 
 class Installer(NamedTuple):
-    """What puts packages into one environment."""
+    """Installs packages into one environment."""
 
     folder: Path
     uv: tuple[str, ...]
-    """The command; empty: plain pip."""
+    """The uv command; empty: use pip."""
     environment: dict[str, str]
     log: Path
 
@@ -108,12 +107,12 @@ class Installer(NamedTuple):
         return "uv" if self.uv else "pip"
 
     def install(
-        self, locks: Iterable[Path], requirement: str, *, expected_gb: float, stage: str, report: Report
+        self, locks: Iterable[Path], requirement: str, *, expected_gb: float, stage: str, report: OnInstallStep
     ) -> None:
-        """Install the locked packages, and one more, in one go. Raises VlmtuiError; what was downloaded stays.
+        """Install the locked packages plus `requirement` in one step. Raises VlmtuiError; downloads are kept.
 
-        requirement: a package without a hash in a lock (PyTorch's CPU build), or empty.
-        expected_gb: what will be written, for the progress.
+        requirement: a package that is not locked by hash (PyTorch's CPU build), or empty.
+        expected_gb: how much will be written, for the progress.
         """
         files = [option for lock in locks for option in ("-r", str(lock))]
         extra = [requirement] if requirement else []
@@ -127,8 +126,8 @@ class Installer(NamedTuple):
             self.run([*command, *extra], stage=stage, expected_gb=expected_gb, report=report)
         self.run([*command, "--require-hashes", *files], stage=stage, expected_gb=expected_gb, report=report)
 
-    def run(self, command: Sequence[str], *, stage: str, expected_gb: float, report: Report) -> None:
-        """Run a command of uv or pip, its output in the log. Raises VlmtuiError where it fails."""
+    def run(self, command: Sequence[str], *, stage: str, expected_gb: float, report: OnInstallStep) -> None:
+        """Run a command of uv or pip, logging its output. Raises VlmtuiError if it fails."""
         with self.log.open("ab") as log:
             log.write(f"\n== {stage}\n".encode())
             log.flush()
@@ -141,7 +140,7 @@ class Installer(NamedTuple):
                 cwd=self.folder,
                 process_group=0,
             )
-            watcher = Watcher(process, self.log, begin, expected_gb)
+            watcher = InstallMonitor(process, self.log, begin, expected_gb)
             try:
                 while True:
                     try:
@@ -155,8 +154,8 @@ class Installer(NamedTuple):
             raise failure(command[0], code, self.log.read_bytes()[begin:].decode("utf-8", "replace"), self.log)
 
 
-class Watcher:
-    """Tells how far a running installer is: by what it wrote, and by what it says it is downloading."""
+class InstallMonitor:
+    """Reports a running installer's progress, from the bytes it wrote and the downloads in its log."""
 
     def __init__(self, process: subprocess.Popen[bytes], log: Path, begin: int, expected_gb: float) -> None:
         self._io = Path(f"/proc/{process.pid}/io")
@@ -164,17 +163,17 @@ class Watcher:
         self._begin = begin
         self._expected = expected_gb * 1e9
 
-    def progress(self, stage: str) -> Progress:
-        """The progress now."""
+    def progress(self, stage: str) -> InstallStep:
+        """Return the current progress."""
         said = self._log.read_bytes()[self._begin :].decode("utf-8", "replace")
-        under_way: dict[str, str] = {}
+        downloading: dict[str, str] = {}
         for line in said.splitlines():
             if begun := _DOWNLOADING.match(line):
-                under_way[begun[1]] = begun[2]
+                downloading[begun[1]] = begun[2]
             elif ended := _DOWNLOADED.match(line):
-                under_way.pop(ended[1], None)
-        newest = [f"{name} {size}" for name, size in under_way.items()][-2:]
-        return Progress(stage, ", ".join(newest), self._fraction())
+                downloading.pop(ended[1], None)
+        newest = [f"{name} {size}" for name, size in downloading.items()][-2:]
+        return InstallStep(stage, ", ".join(newest), self._fraction())
 
     def _fraction(self) -> float | None:
         try:
@@ -185,7 +184,7 @@ class Watcher:
 
 
 def end_group(process: subprocess.Popen[bytes]) -> None:
-    """End a process that leads its group, with all it started. Harmless where it has ended."""
+    """End a process group by its leader. Does nothing if the leader has ended."""
     if process.poll() is not None:
         return
     for signum in (signal.SIGTERM, signal.SIGKILL):
@@ -199,12 +198,13 @@ def end_group(process: subprocess.Popen[bytes]) -> None:
             continue
 
 
-def prepare_installer(folder: Path, base: Path, log: Path, report: Report, *, cache: Path | None = None) -> Installer:
-    """The installer of an environment: a uv of this machine, else one fetched by the environment's pip, else that pip.
+def prepare_installer(
+    folder: Path, base: Path, log: Path, report: OnInstallStep, *, cache: Path | None = None
+) -> Installer:
+    """Return the installer for an environment: the machine's uv, else one that its pip downloads, else pip itself.
 
-    `base`: an interpreter whose pip knows the configuration, where the environment has none. `cache`: where downloads
-    lie until they are installed, unless the user's uv has a place for them. Raises VlmtuiError where the network is
-    not to be had.
+    `base`: an interpreter whose pip is configured, if the environment has no pip. `cache`: a folder for downloads,
+    unless the user's uv already has a cache. Raises VlmtuiError if the network is unreachable.
     """
     given = dict(os.environ)
     for name in ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "CONDA_PREFIX"):
@@ -228,33 +228,31 @@ def prepare_installer(folder: Path, base: Path, log: Path, report: Report, *, ca
 
 
 def failure(program: str, code: int, output: str, log: Path) -> VlmtuiError:
-    """The error for an installer that ended with `code`: where its output tells the cause, that and the line that tells
-    it, else the end of the output."""
+    """Return the error for a failed installer: the cause and the output line that shows it if known, else the end of
+    the output."""
     lines = [line.strip() for line in output.splitlines() if line.strip()]
     for pattern, kind, cause, remedy in _ADVICE:
         if telling := [line for line in lines if re.search(pattern, line)]:
-            return VlmtuiError(kind, cause, detail=telling[-1], hint=f"{remedy} All that was said: {log}")
+            return VlmtuiError(kind, cause, detail=telling[-1], hint=f"{remedy} Log: {log}")
     name = "uv" if Path(program).name == "uv" else "pip"
-    message = f"{name} ended with exit code {code}."
-    return VlmtuiError(
-        ErrorKind.INSTALL_FAILED, message, detail="\n".join(lines[-_LINES:]), hint=f"All that was said: {log}"
-    )
+    message = f"{name} failed with exit code {code}."
+    return VlmtuiError(ErrorKind.INSTALL_FAILED, message, detail="\n".join(lines[-_LINES:]), hint=f"Log: {log}")
 
 
 def find_uv() -> tuple[str, ...]:
-    """The command of a uv that is installed here and new enough; empty where there is none."""
+    """Return the command of an installed uv that is new enough; empty if there is none."""
     found = shutil.which("uv")
     if not found:
         return ()
     try:
-        told = subprocess.run([found, "--version"], capture_output=True, text=True, timeout=20, check=False).stdout
+        output = subprocess.run([found, "--version"], capture_output=True, text=True, timeout=20, check=False).stdout
     except (OSError, subprocess.TimeoutExpired):
         return ()
-    version = re.match(r"uv (\d+)\.(\d+)", told)
+    version = re.match(r"uv (\d+)\.(\d+)", output)
     return (found,) if version and (int(version[1]), int(version[2])) >= _OLDEST_UV else ()
 
 
 def _uses_uv(environment: Mapping[str, str]) -> bool:
-    """Whether the user has a cache of uv's already, which is shared by whatever uv installs."""
+    """Whether the user already has a uv cache, which all uv installations share."""
     home = environment.get("XDG_CACHE_HOME") or str(Path(environment.get("HOME", "/nowhere")) / ".cache")
     return (Path(home) / "uv").is_dir()

@@ -1,4 +1,4 @@
-"""Which engines are installed: one folder each in the data folder's `engines/`, with a record written last."""
+"""The installed engines: each has a folder in the data folder's `engines/`, with a record that is written last."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 import msgspec
 
-from vlmtui.engines.environment import Phase, one_at_a_time, read_state
+from vlmtui.engines.environment import SetupPhase, installation_lock, read_state
 from vlmtui.errors import ErrorKind, VlmtuiError
 from vlmtui.files import write_private
 from vlmtui.paths import Paths
@@ -18,18 +18,18 @@ from vlmtui.reading import read_struct
 _RECORD = "engine.json"
 _RECORD_BYTES_MAX = 10_000_000
 ENVIRONMENT = "env"
-"""The environment's folder within an engine's."""
+"""Name of the environment in an engine's folder."""
 ADDED = "added"
-"""The variant of an engine that was not installed by vlmtui, but named by its interpreter."""
+"""The variant of an engine that the user added by its interpreter."""
 
 
 class EngineRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """An engine that can be used."""
+    """An installed engine that can be used."""
 
     name: str
     engine: str = "vllm"
     version: str
-    """Of the engine, as its package's metadata has it."""
+    """The engine's version, from its package metadata."""
     variant: str
     """`cpu`, `cuda`, or `added`."""
     interpreter: str
@@ -37,62 +37,62 @@ class EngineRecord(msgspec.Struct, frozen=True, kw_only=True):
     python: str = ""
     """The version of that Python."""
     search_path: tuple[str, ...] = ()
-    """Folders beside the interpreter's own in which packages that the worker needs were put."""
+    """Extra folders with packages that the worker needs and the interpreter lacks."""
     packages: dict[str, str] = {}
-    """The version of every package in it, by name."""
+    """The version of every installed package, by name."""
     size_bytes: int = 0
     installed_at: float
     """Seconds since the epoch."""
     verified_at: float | None = None
-    """When the bundled model last answered rightly in it."""
+    """When the bundled model last answered correctly in it."""
 
     @property
     def torch(self) -> str:
-        """PyTorch's version, with its local tag; empty where it is not known."""
+        """PyTorch's version with its local tag; empty if unknown."""
         return self.packages.get("torch", "")
 
 
 class Engines:
-    """The installed engines of one data folder. Every method looks anew: another process may have changed them."""
+    """The installed engines of one data folder. Every method rereads the disk, as other processes may change it."""
 
     def __init__(self, paths: Paths) -> None:
         self.folder = paths.data / "engines"
 
     def folder_of(self, name: str) -> Path:
-        """The folder of an engine; it need not be there."""
+        """Return the folder of an engine; it need not exist."""
         return self.folder / name
 
     def all(self) -> list[EngineRecord]:
-        """Those that can be used, the newest first. Half-made ones, and those whose interpreter is gone, are not."""
+        """Return the usable engines, newest first. Skips incomplete ones and those whose interpreter is gone."""
         found = [record for name in self._names() if (record := self._read(name)) is not None]
         return sorted(found, key=lambda record: -record.installed_at)
 
-    def half_made(self) -> list[str]:
-        """Folders of engines that were begun and not finished, or that no longer work."""
+    def incomplete(self) -> list[str]:
+        """Return the names of engines whose installation is unfinished, or that no longer work."""
         usable = {record.name for record in self.all()}
         return [name for name in self._names() if name not in usable]
 
     def write(self, record: EngineRecord) -> None:
-        """Write a record; the engine can be used from now on. Raises VlmtuiError."""
+        """Write a record, which makes the engine usable. Raises VlmtuiError."""
         write_private(self.folder_of(record.name) / _RECORD, msgspec.json.encode(record), durable=True)
 
     def forget(self, name: str) -> None:
-        """Take the record away: the engine is not used from now on, though its files are still there."""
+        """Delete the record, so that the engine is no longer used. Its files stay."""
         (self.folder_of(name) / _RECORD).unlink(missing_ok=True)
 
     def remove(self, name: str) -> None:
-        """Remove an engine, or what is there of one. Raises VlmtuiError where there is none or it cannot be deleted."""
+        """Delete an engine, complete or not. Raises VlmtuiError if there is none or it cannot be deleted."""
         folder = self.folder_of(name)
         if name not in self._names():
             known = ", ".join(self._names()) or "none"
-            message = f"No engine is called {name!r}."
+            message = f"Unknown engine: {name!r}."
             raise VlmtuiError(ErrorKind.BAD_INPUT, message, hint=f"Installed: {known}.")
         try:
-            with one_at_a_time(folder, lambda: None):
+            with installation_lock(folder, lambda: None):
                 self.forget(name)
                 shutil.rmtree(folder)
         except OSError as error:
-            message = f"The engine {name} could not be removed."
+            message = f"Can't remove the engine {name}."
             raise VlmtuiError(ErrorKind.BAD_INPUT, message, detail=str(error), hint="Check its folder.") from error
 
     def _names(self) -> list[str]:
@@ -107,16 +107,16 @@ class Engines:
             record = read_struct(folder / _RECORD, EngineRecord, bytes_max=_RECORD_BYTES_MAX)
         except VlmtuiError:
             return None
-        whole = record.variant == ADDED or read_state(folder / ENVIRONMENT).phase is Phase.READY
+        whole = record.variant == ADDED or read_state(folder / ENVIRONMENT).phase is SetupPhase.READY
         return record if whole and record.name == name and Path(record.interpreter).exists() else None
 
 
 class ChosenEngine(msgspec.Struct, frozen=True):
-    """The Python that hosts the engine, and where it comes from."""
+    """The interpreter that will host the engine, and its record."""
 
     interpreter: str
     record: EngineRecord | None = None
-    """None: the engine is installed beside the app."""
+    """None: the engine is installed in the app's own environment."""
 
     @property
     def search_path(self) -> tuple[str, ...]:
@@ -124,7 +124,7 @@ class ChosenEngine(msgspec.Struct, frozen=True):
 
 
 def choose_engine(engines: Engines) -> ChosenEngine | None:
-    """The engine beside the app, else the newest installed one that fits this machine's GPUs; None: there is none."""
+    """Return the engine in the app's environment, else the newest installed one for this machine's GPUs, else None."""
     if importlib.util.find_spec("vllm") is not None:
         return ChosenEngine(sys.executable)
     records = engines.all()

@@ -1,4 +1,4 @@
-"""Which build of PyTorch the CPU variant gets: a small CPU build where one can be had, else PyPI's own."""
+"""Chooses the PyTorch build for the CPU variant: a small CPU build if available, else PyPI's."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from vlmtui.engines.variants import TORCH, TORCH_LOCK
 PUBLIC_INDEX = "https://download.pytorch.org/whl/cpu"
 """PyTorch's own index of CPU builds."""
 INDEX_VARIABLE = "TORCH_INDEX"
-"""Names another index of CPU builds; nobody has to set it."""
+"""Optional environment variable with another index of CPU builds."""
 _ANSWER_S = 4.0
 _CHUNK = 65_536
 _PAGE_MAX = 4_000_000
@@ -27,11 +27,11 @@ _LOOK_TIMEOUT_S = 90.0
 
 
 class TorchBuild(NamedTuple):
-    """What to ask the installer for: a requirement, or PyPI's lock."""
+    """A PyTorch build: either a requirement, or PyPI's lock file."""
 
     is_cpu: bool
     origin: str
-    """Where it comes from, for people."""
+    """Where it comes from, for display."""
     requirement: str = ""
     lock: Path | None = None
 
@@ -40,21 +40,21 @@ PYPI_BUILD = TorchBuild(False, "PyPI's own build", lock=TORCH_LOCK)
 
 
 def find_torch(uv: list[str], python: Path, environment: Mapping[str, str]) -> TorchBuild:
-    """The first of: a CPU build that the configuration offers, one of PyTorch's CPU index, PyPI's own build.
+    """Return the first available: a CPU build from the configured indexes, one from PyTorch's CPU index, PyPI's build.
 
-    `uv`: the command that may install; empty: plain pip will. `python`: the interpreter that gets it.
+    `uv`: the installer command; empty: pip. `python`: the interpreter to install it for.
     """
     pinned = f"torch=={TORCH}+cpu"
-    if is_offered(pinned, uv, python, environment):
+    if is_available(pinned, uv, python, environment):
         return TorchBuild(True, "the configured package indexes", pinned)
     index = environment.get(INDEX_VARIABLE, "").strip() or PUBLIC_INDEX
-    if requirement := requirement_of(index, python):
+    if requirement := wheel_requirement(index, python):
         return TorchBuild(True, "PyTorch's index of CPU builds", requirement)
     return PYPI_BUILD
 
 
-def is_offered(requirement: str, uv: list[str], python: Path, environment: Mapping[str, str]) -> bool:
-    """Whether the configured indexes and folders have this very build for this interpreter."""
+def is_available(requirement: str, uv: list[str], python: Path, environment: Mapping[str, str]) -> bool:
+    """Whether the configured indexes and folders have this build for this interpreter."""
     dry = ["install", "--dry-run", "--no-deps", requirement]
     command = [*uv, "pip", *dry, "--python", str(python)] if uv else [str(python), "-m", "pip", *dry, "--quiet"]
     try:
@@ -64,9 +64,9 @@ def is_offered(requirement: str, uv: list[str], python: Path, environment: Mappi
     return done.returncode == 0
 
 
-def requirement_of(index: str, python: Path, *, page_s: float = 15.0) -> str:
-    """`torch @ <address>#sha256=…` of the wheel that fits, from an index that answers within seconds; else empty.
-    `page_s`: for all of its page, whatever the server does; PyTorch's own takes a second."""
+def wheel_requirement(index: str, python: Path, *, page_s: float = 15.0) -> str:
+    """Return `torch @ <address>#sha256=…` for the matching wheel of an index; empty if there is none or the index is
+    too slow. `page_s`: total seconds for its page; PyTorch's takes about one."""
     page = f"{index.rstrip('/')}/torch/"
     request = urllib.request.Request(page, headers={"Accept": "text/html"})
     try:
@@ -86,17 +86,17 @@ def requirement_of(index: str, python: Path, *, page_s: float = 15.0) -> str:
 
 
 def _page(answer: http.client.HTTPResponse, deadline: float) -> bytes:
-    """What comes until the deadline, up to a size; a server may send a byte now and then for ever."""
+    """Read a page up to a size limit. Raises TimeoutError after the deadline, even if the server keeps sending."""
     data = bytearray()
     while len(data) < _PAGE_MAX and (chunk := answer.read1(_CHUNK)):
         data += chunk
         if time.monotonic() > deadline:
-            raise TimeoutError("the page does not end")
+            raise TimeoutError("the page took too long")
     return bytes(data)
 
 
 def interpreter_tag(python: Path) -> str:
-    """An interpreter's tag in the names of wheels, `cp313`; empty where it does not start."""
+    """Return an interpreter's wheel tag, such as `cp313`; empty if it does not start."""
     code = "import sys; print('cp%d%d' % sys.version_info[:2])"
     done = subprocess.run([str(python), "-c", code], capture_output=True, text=True, check=False)
     return done.stdout.strip()

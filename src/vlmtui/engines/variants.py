@@ -1,4 +1,4 @@
-"""The builds of vLLM that can be installed, and what each takes."""
+"""The builds of vLLM that can be installed, and their requirements."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import NamedTuple
 LOCKS = Path(__file__).with_name("locks")
 UV_LOCK = LOCKS / "uv.txt"
 TORCH_LOCK = LOCKS / "torch.txt"
-"""PyPI's own PyTorch: a CUDA build on Linux, which carries the code for the CPU too."""
+"""PyPI's PyTorch: on Linux a CUDA build, which also runs on the CPU."""
 TORCH = "2.13.0"
 VLLM = "0.32.0"
 OLDEST_PYTHON, NEWEST_PYTHON = (3, 11), (3, 14)
@@ -23,24 +23,24 @@ class EngineBuild(NamedTuple):
     title: str
     lock: Path
     disk_gb: float
-    """What its environment takes when it is finished."""
+    """Size of the finished environment."""
     disk_gb_without_cpu_torch: float
-    """The same where only PyPI's PyTorch is to be had."""
+    """The same with PyPI's PyTorch."""
     needs_torch: bool = False
-    """Whether PyTorch is not in the lock: which build of it is taken is found out when it is installed."""
+    """Whether PyTorch is missing from the lock file; its build is then chosen during installation."""
     driver: int = 0
-    """The oldest major version of NVIDIA's driver that will do; 0: none is needed."""
+    """Minimum major version of NVIDIA's driver; 0: no driver needed."""
 
     @property
     def size_text(self) -> str:
-        """Its size, for people."""
+        """Its size, for display."""
         if self.disk_gb == self.disk_gb_without_cpu_torch:
             return f"{self.disk_gb:g} GB, some minutes"
         return f"{self.disk_gb:g} GB (or {self.disk_gb_without_cpu_torch:g}, with PyPI's PyTorch), about 2 minutes"
 
     @property
     def needed_gb(self) -> float:
-        """Free space that an installation from nothing asks for, with room for what lies there twice for a while."""
+        """Free space required for a full installation, with room for temporary copies."""
         return self.disk_gb_without_cpu_torch * 1.3
 
 

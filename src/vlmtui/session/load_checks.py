@@ -10,7 +10,7 @@ import msgspec
 from vlmtui.config.trust import TrustStore
 from vlmtui.domain.engine import DEFAULT_BACKEND
 from vlmtui.engine.machine import Machine
-from vlmtui.engine.memory_fit import Fit, judge, verdict_text
+from vlmtui.engine.memory_fit import Fit, check_fit, fit_text
 from vlmtui.errors import VlmtuiError, bad_input
 from vlmtui.paths import Paths
 from vlmtui.registry.engine_values import with_engine_args
@@ -102,14 +102,14 @@ class LoadChecks:
 
     @staticmethod
     def _too_big(model: Model, machine: Machine | None) -> LoadCheck | None:
-        verdict = judge(model, machine)
+        verdict = check_fit(model, machine)
         if machine is None or verdict.fit is Fit.UNKNOWN or (verdict.fit is not Fit.NO and not verdict.advice):
             return None
         options = [_BACK]
         if verdict.settings:
             options.append(LoadOption(f"Load with {verdict.advice}", with_engine_args(model, verdict.settings)))
         options.append(LoadOption("Load it as it is", model))
-        return LoadCheck("This model is likely not to fit", verdict_text(verdict, machine), tuple(options))
+        return LoadCheck("This model is likely not to fit", fit_text(verdict, machine), tuple(options))
 
 
 def _which(code: RemoteCode) -> str:

@@ -51,7 +51,7 @@ async def find_unfetched(turn: StoredTurn, title: str, host: EngineHost) -> Unfe
     assert turn.generation is not None
     request_id = turn.generation.request_id
     spec = await host.holder(request_id)
-    events = None if spec is not None else await host.kept_answer(request_id)
+    events = None if spec is not None else await host.unfetched_answer(request_id)
     return UnfetchedAnswer(turn, title, spec, tuple(events or ())) if spec is not None or events else None
 
 

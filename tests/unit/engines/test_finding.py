@@ -16,12 +16,12 @@ from pathlib import Path
 import pytest
 
 from vlmtui.engines import hardware, torch_build
-from vlmtui.engines.environment import Phase, State, read_state, write_state
+from vlmtui.engines.environment import SetupPhase, SetupState, read_state, write_state
 from vlmtui.engines.hardware import Hardware, find_hardware
 from vlmtui.engines.indexes import pip_options, uv_variables
 from vlmtui.engines.packages import failure
 from vlmtui.engines.records import ADDED, ENVIRONMENT, EngineRecord, Engines, choose_engine
-from vlmtui.engines.torch_build import find_torch, interpreter_tag, requirement_of
+from vlmtui.engines.torch_build import find_torch, interpreter_tag, wheel_requirement
 from vlmtui.engines.variants import TORCH, TORCH_LOCK, VARIANTS
 from vlmtui.errors import ErrorKind
 from vlmtui.paths import Paths
@@ -49,13 +49,13 @@ def index(tmp_path: Path) -> Iterator[str]:
 
 
 def test_an_index_that_answers_gives_the_wheel_for_this_python(index: str) -> None:
-    found = requirement_of(index, PYTHON)
+    found = wheel_requirement(index, PYTHON)
     assert found.startswith(f"torch @ {index}/w/torch-{TORCH}%2Bcpu-{interpreter_tag(PYTHON)}-")
     assert found.endswith(f"#sha256={DIGEST}")
 
 
 def test_an_index_that_does_not_answer_gives_pypis_build(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch_build, "is_offered", lambda *arguments: False)
+    monkeypatch.setattr(torch_build, "is_available", lambda *arguments: False)
     found = find_torch([], PYTHON, {"TORCH_INDEX": "http://127.0.0.1:1"})
     assert (found.is_cpu, found.lock) == (False, TORCH_LOCK)
 
@@ -92,7 +92,7 @@ def test_an_index_that_says_anything_gives_no_wheel_and_ends(pieces: list[bytes]
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
         try:
-            assert requirement_of(f"http://127.0.0.1:{server.server_address[1]}", PYTHON, page_s=0.2) == ""
+            assert wheel_requirement(f"http://127.0.0.1:{server.server_address[1]}", PYTHON, page_s=0.2) == ""
         finally:
             gone.set()
             server.shutdown()
@@ -100,7 +100,7 @@ def test_an_index_that_says_anything_gives_no_wheel_and_ends(pieces: list[bytes]
 
 
 def test_what_the_configuration_offers_comes_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch_build, "is_offered", lambda *arguments: True)
+    monkeypatch.setattr(torch_build, "is_available", lambda *arguments: True)
     assert find_torch([], PYTHON, {}).requirement == f"torch=={TORCH}+cpu"
 
 
@@ -143,9 +143,9 @@ def test_a_gpu_is_used_where_its_driver_is_new_enough(
         ("error: failed to write: No space left on device (os error 28)", ErrorKind.INSTALL_FAILED, "disk is full"),
         ("error sending request for url (https://x): dns error", ErrorKind.NO_NETWORK, "cannot be reached"),
         ("client error: invalid peer certificate: UnknownIssuer", ErrorKind.NO_NETWORK, "SSL_CERT_FILE"),
-        ("Hash mismatch for `vllm==0.0.1`", ErrorKind.INSTALL_FAILED, "not the one that was locked"),
+        ("Hash mismatch for `vllm==0.0.1`", ErrorKind.INSTALL_FAILED, "does not match the lock file"),
         ("ProxyError('Cannot connect to proxy.')", ErrorKind.NO_NETWORK, "HTTPS_PROXY"),
-        ("error: Read-only file system (os error 30)", ErrorKind.INSTALL_FAILED, "cannot be written"),
+        ("error: Read-only file system (os error 30)", ErrorKind.INSTALL_FAILED, "not writable"),
         ("something else", ErrorKind.INSTALL_FAILED, "install.log"),
     ],
 )
@@ -164,7 +164,7 @@ def record(engines: Engines, variant: str, installed_at: float) -> EngineRecord:
     )
     environment = engines.folder_of(made.name) / ENVIRONMENT
     environment.mkdir(parents=True)
-    write_state(environment, State(Phase.READY, variant))
+    write_state(environment, SetupState(SetupPhase.READY, variant))
     engines.write(made)
     return made
 
@@ -188,10 +188,10 @@ def test_the_engine_that_fits_the_gpu_is_used(tmp_path: Path, monkeypatch: pytes
 def test_an_engine_that_is_being_made_anew_is_not_used(tmp_path: Path) -> None:
     engines = Engines(Paths.below(tmp_path))
     made = record(engines, "cpu", 1.0)
-    write_state(engines.folder_of(made.name) / ENVIRONMENT, State(Phase.INSTALLING, "cpu"))
+    write_state(engines.folder_of(made.name) / ENVIRONMENT, SetupState(SetupPhase.INSTALLING, "cpu"))
     assert engines.all() == []
     (engines.folder_of(made.name) / ENVIRONMENT / "vlmtui-setup.json").write_text("{")
-    assert read_state(engines.folder_of(made.name) / ENVIRONMENT) == State()
+    assert read_state(engines.folder_of(made.name) / ENVIRONMENT) == SetupState()
 
 
 def test_a_record_that_cannot_be_read_is_no_engine(tmp_path: Path) -> None:
@@ -199,7 +199,7 @@ def test_a_record_that_cannot_be_read_is_no_engine(tmp_path: Path) -> None:
     made = record(engines, "cpu", 1.0)
     (engines.folder_of(made.name) / "engine.json").write_bytes(b"\xff{")
     assert engines.all() == []
-    assert engines.half_made() == [made.name]
+    assert engines.incomplete() == [made.name]
 
 
 def test_the_set_up_of_a_checkout_needs_no_package() -> None:

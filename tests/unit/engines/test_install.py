@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.unit.engines.light import environment, has_uv, install, light_variant, make_wheels
-from vlmtui.engines.environment import find_python, one_at_a_time, require_disk_space
+from vlmtui.engines.environment import find_python, installation_lock, require_disk_space
 from vlmtui.engines.install import add_engine, describe_interpreter, engine_name, install_engine
 from vlmtui.engines.records import Engines
 from vlmtui.errors import ErrorKind, VlmtuiError
@@ -58,14 +58,14 @@ def test_killed_at_a_step_nothing_half_made_is_used_and_the_next_run_goes_on(roo
     killed = install(root, killed_at=step)
     assert killed.returncode == -signal.SIGKILL, killed.stderr
     assert engines_of(root).all() == []
-    assert engines_of(root).half_made() == [name]
+    assert engines_of(root).incomplete() == [name]
 
     again = install(root)
     assert again.stdout.strip() == name, again.stderr
     [record] = engines_of(root).all()
     assert (record.version, record.variant, record.packages["lightpkg"]) == ("0.0.1", "light", "2.5")
     assert imports(record.interpreter) == "0.0.1 2.5"
-    assert engines_of(root).half_made() == []
+    assert engines_of(root).incomplete() == []
 
 
 def test_killed_after_the_record_it_is_whole(root_with_uv: Path) -> None:
@@ -110,7 +110,7 @@ def test_a_removed_engine_leaves_nothing(root_with_uv: Path) -> None:
     engines = engines_of(root_with_uv)
     engines.remove(engines.all()[0].name)
     assert list(engines.folder.iterdir()) == []
-    with pytest.raises(VlmtuiError, match="No engine is called"):
+    with pytest.raises(VlmtuiError, match="Unknown engine"):
         engines.remove("vllm-9")
 
 
@@ -120,7 +120,7 @@ def test_an_engine_whose_python_went_is_not_used(root_with_uv: Path) -> None:
     [record] = engines.all()
     Path(record.interpreter).unlink()
     assert engines.all() == []
-    assert engines.half_made() == [record.name]
+    assert engines.incomplete() == [record.name]
 
 
 def test_a_python_with_vllm_is_added_as_it_is(root_with_uv: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -134,7 +134,7 @@ def test_a_python_with_vllm_is_added_as_it_is(root_with_uv: Path, monkeypatch: p
 
 
 def test_a_python_without_vllm_is_not_added(tmp_path: Path) -> None:
-    with pytest.raises(VlmtuiError, match="cannot be used as a Python"):
+    with pytest.raises(VlmtuiError, match="does not run as a Python interpreter"):
         add_engine(engines_of(tmp_path), tmp_path / "python", lambda progress: None)
     assert describe_interpreter(find_python()).python
 
@@ -143,12 +143,12 @@ def test_two_installations_at_once_wait_for_each_other(root_with_uv: Path) -> No
     folder = engines_of(root_with_uv).folder_of(engine_name(light_variant(root_with_uv)))
     folder.mkdir(parents=True)
     waits: list[int] = []
-    with one_at_a_time(folder, lambda: None):
+    with installation_lock(folder, lambda: None):
         second = subprocess.Popen(
             ["flock", "--nonblock", "--conflict-exit-code", "9", str(folder), "true"], env=environment(root_with_uv)
         )
         assert second.wait(timeout=60) == 9
-    with one_at_a_time(folder, lambda: waits.append(1)):
+    with installation_lock(folder, lambda: waits.append(1)):
         assert waits == []
 
 
@@ -161,7 +161,7 @@ def test_a_read_only_data_folder_is_said(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def test_a_full_disk_is_said_before_anything_is_made(tmp_path: Path) -> None:
-    with pytest.raises(VlmtuiError, match="GB are free") as caught:
+    with pytest.raises(VlmtuiError, match="GB is free") as caught:
         require_disk_space(tmp_path / "not" / "there", 1e9, "vLLM")
     assert caught.value.kind is ErrorKind.INSTALL_FAILED
 

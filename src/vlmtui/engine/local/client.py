@@ -1,4 +1,4 @@
-"""The engine at the other end of a Unix socket: one connection to a worker."""
+"""The client side of a connection to a worker: an Engine over a Unix socket."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from vlmtui.domain.engine import (
 from vlmtui.domain.failure import Failure
 from vlmtui.domain.generation import Cancelled, Delta, EngineEvent, Failed, Finished, GenerateRequest, PromptReady
 from vlmtui.engine.local.errors import worker_died
-from vlmtui.engine.local.event_queue import EventInbox, LoadBoard
+from vlmtui.engine.local.event_queue import EventQueue, LatestProgress
 from vlmtui.errors import ErrorKind, VlmtuiError
 from vlmtui.log_ring import LogRing
 from vlmtui.protocol.codec import decode_worker_message, encode, read_line
@@ -48,19 +48,19 @@ from vlmtui.protocol.messages import (
 )
 from vlmtui.protocol.spool import remove_spooled
 
-_LOG_LINES_ASKED = 1000
+_LOG_LINES_REQUESTED = 1000
 _LOG_LINES_HELD = 2000
 
-Ending = Callable[[], Awaitable[None]]
-"""Ends a worker's processes; returns when none is left."""
+EndWorker = Callable[[], Awaitable[None]]
+"""Ends a worker's processes; returns when all have ended."""
 
 _T = TypeVar("_T")
 
 
 class WorkerClient:
-    """An `Engine` over a socket; `vlmtui.engine.interface` says what its methods promise.
+    """An `Engine` over a socket; see `vlmtui.engine.interface` for its methods.
 
-    A task reads the socket and hands every message to whom it belongs. It never waits for a consumer.
+    A task reads the socket and dispatches every message. It never waits for a consumer.
     """
 
     def __init__(
@@ -72,28 +72,28 @@ class WorkerClient:
         *,
         attached: bool,
         answer_timeout_s: float,
-        end: Ending,
+        end: EndWorker,
     ) -> None:
         """`answer_timeout_s`: how long a worker may take to answer a ping or a status request."""
         self.spec: LoadSpec = welcome.spec
         self.info: EngineInfo | None = welcome.info
         self.attached = attached
         self.pid = welcome.pid
-        """Of the leader of the worker's processes."""
+        """The guardian's pid."""
         self.endpoint = endpoint
         self._answer_timeout_s = answer_timeout_s
         self._reader = reader
         self._writer = writer
         self._end = end
-        self._inboxes: dict[str, EventInbox] = {}
+        self._inboxes: dict[str, EventQueue] = {}
         self._pongs: dict[int, asyncio.Future[None]] = {}
         self._pings = 0
         self._statuses: deque[asyncio.Future[StatusReport]] = deque()
-        self._load = LoadBoard()
+        self._load = LatestProgress()
         self._load_failure: Failure | None = None
         self._log = LogRing(_LOG_LINES_HELD)
-        self._log_asked = False
-        self._log_answered = False
+        self._log_requested = False
+        self._log_received = False
         self._changed = asyncio.Event()
         self._gone = asyncio.Event()
         self._leaving = False
@@ -122,7 +122,7 @@ class WorkerClient:
 
     async def forget(self, request_id: str) -> None:
         await self._send(Forget(request_id))
-        # The worker may have written it down: it has no client, or ends just now.
+        # The worker may have spooled the answer, if it had no client or is just stopping.
         await asyncio.to_thread(remove_spooled, self.endpoint.runtime, request_id)
 
     async def cancel(self, request_id: str) -> None:
@@ -144,16 +144,16 @@ class WorkerClient:
         return (await self.report()).status
 
     async def report(self) -> StatusReport:
-        """The status, and the pid that says it. Raises VlmtuiError(ENGINE_DIED)."""
+        """Return the status together with the worker's pid. Raises VlmtuiError(ENGINE_DIED)."""
         answer: asyncio.Future[StatusReport] = asyncio.get_running_loop().create_future()
         self._statuses.append(answer)
         return await self._answer(GetStatus(), answer)
 
     async def log(self, lines: int = 200) -> AsyncGenerator[str, None]:
-        if not self._log_asked:
-            self._log_asked = True
-            await self._send(GetLog(max(lines, _LOG_LINES_ASKED), follow=True))
-        while not self._log_answered and not self._gone.is_set():
+        if not self._log_requested:
+            self._log_requested = True
+            await self._send(GetLog(max(lines, _LOG_LINES_REQUESTED), follow=True))
+        while not self._log_received and not self._gone.is_set():
             await self._changed.wait()
         seen = max(0, self._log.total - lines)
         while True:
@@ -196,8 +196,8 @@ class WorkerClient:
 
     async def _events(self, request_id: str, message: Generate | Resume) -> AsyncGenerator[EngineEvent, None]:
         if request_id in self._inboxes:
-            raise ValueError(f"the request {request_id} is under way already")
-        inbox = self._inboxes[request_id] = EventInbox()
+            raise ValueError(f"request {request_id} is already running")
+        inbox = self._inboxes[request_id] = EventQueue()
         ended = False
         try:
             failure = await self._start(message)
@@ -214,16 +214,16 @@ class WorkerClient:
                 self._post(Cancel(request_id))
 
     async def _start(self, message: Generate | Resume) -> Failure | None:
-        """Send a request; why it cannot be sent, if so."""
+        """Send a request. Return the failure if it cannot be sent."""
         if self._gone.is_set():
             return Failure.of(self._loss())
         try:
             line = encode(message)
         except UnicodeEncodeError as error:
-            text = "The message holds text that is not valid Unicode."
+            text = "The message contains text that is not valid Unicode."
             return Failure(kind=ErrorKind.BAD_INPUT, message=text, detail=str(error))
         if len(line) > MAX_MESSAGE_BYTES:
-            text = f"The conversation is larger than the {MAX_MESSAGE_BYTES // 2**20} MiB that can be sent."
+            text = f"The conversation exceeds the message size limit of {MAX_MESSAGE_BYTES // 2**20} MiB."
             return Failure(kind=ErrorKind.BAD_INPUT, message=text, hint="Start a new chat.")
         await self._write(line)
         return None
@@ -232,19 +232,19 @@ class WorkerClient:
         await self._write(encode(message))
 
     async def _write(self, line: bytes) -> None:
-        """Nothing is raised for a lost connection: the reading task notices it and tells everyone who waits."""
+        """Write a line. Does not raise for a lost connection; the reading task detects it and notifies all waiters."""
         if not self._gone.is_set():
             with suppress(OSError):
                 self._writer.write(line)
                 await self._writer.drain()
 
     def _post(self, message: ClientMessage) -> None:
-        """Send without waiting, for a coroutine that is being closed."""
+        """Send without waiting, for use in a coroutine that is being closed."""
         if not self._gone.is_set():
             self._writer.write(encode(message))
 
     async def _answer(self, question: ClientMessage, answer: asyncio.Future[_T]) -> _T:
-        """The answer to a question. Raises VlmtuiError(ENGINE_DIED) when none comes in time."""
+        """Send a question and return its answer. Raises VlmtuiError(ENGINE_DIED) if none arrives in time."""
         if self._gone.is_set():
             raise self._loss()
         try:
@@ -282,7 +282,7 @@ class WorkerClient:
                 self._load_failure = failure
             case LogLines(lines=lines):
                 self._log.extend(lines)
-                self._log_answered = True
+                self._log_received = True
             case Pong(n=number):
                 _resolve(self._pongs.get(number), None)
             case StatusReport():
@@ -296,12 +296,12 @@ class WorkerClient:
         self._wake()
 
     def _wake(self) -> None:
-        """Have everyone who waits for a change look again."""
+        """Wake all coroutines that wait for a change."""
         self._changed.set()
         self._changed = asyncio.Event()
 
     def _disconnected(self, cause: VlmtuiError | None) -> None:
-        """The connection is over: everything that waits for an answer gets to know why."""
+        """Close the connection and fail everything that still waits for an answer."""
         if self._gone.is_set():
             return
         self._cause = cause
@@ -324,8 +324,8 @@ class WorkerClient:
     def _death(self) -> VlmtuiError:
         if self._load_failure is not None:
             return self._load_failure.error()
-        doing = "while it was loading" if self.info is None else "unexpectedly"
-        return worker_died(f"The engine of {self.spec.name} ended {doing}.", self.endpoint)
+        when = "while loading" if self.info is None else "unexpectedly"
+        return worker_died(f"The engine of {self.spec.name} stopped {when}.", self.endpoint)
 
 
 def _resolve(answer: asyncio.Future[_T] | None, value: _T) -> None:

@@ -1,4 +1,4 @@
-"""Connecting to a worker: open the socket, exchange greetings, agree on a version."""
+"""Connects to a worker: opens the socket, exchanges greetings, checks the protocol version."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import asyncio
 import os
 from contextlib import AsyncExitStack
 
-from vlmtui.engine.local.client import Ending, WorkerClient
+from vlmtui.engine.local.client import EndWorker, WorkerClient
 from vlmtui.errors import ErrorKind, VlmtuiError
 from vlmtui.protocol.codec import decode_worker_message, encode, read_line
 from vlmtui.protocol.endpoint import Endpoint
 from vlmtui.protocol.messages import MAX_MESSAGE_BYTES, PROTOCOL_VERSION, Hello, Refused, Welcome
 from vlmtui.protocol.peer import require_own_peer
 
-_FOREIGN_HINT = "Nothing was said to it. Remove that file, and see who may write in its folder."
+_FOREIGN_HINT = "Nothing was sent to it. Remove that file, and check who can write to its folder."
 
 
 async def connect(
@@ -23,15 +23,14 @@ async def connect(
     attached: bool,
     timeout_s: float,
     answer_timeout_s: float,
-    end: Ending,
+    end: EndWorker,
     name: str = "--all",
 ) -> WorkerClient:
     """Connect to the worker of an endpoint and exchange greetings within `timeout_s` seconds.
 
-    `answer_timeout_s` is for its later answers.
-    `name` is what the model is called, for the hint on how to stop it. Raises OSError where nobody listens (any more),
-    VlmtuiError(PROTOCOL) for a worker of another version, VlmtuiError(ENGINE_BUSY) for one that does not answer, and
-    VlmtuiError(FOREIGN_PEER), without a word to it, for another user's process.
+    `answer_timeout_s` applies to later answers. `name` is the model's name, for the hint on how to stop the worker.
+    Raises OSError if nothing listens, VlmtuiError(PROTOCOL) for a worker of another version, VlmtuiError(ENGINE_BUSY)
+    for one that does not answer, and VlmtuiError(FOREIGN_PEER), before anything is sent, for another user's process.
     """
     async with AsyncExitStack() as cleanup:
         try:
@@ -44,7 +43,7 @@ async def connect(
         except TimeoutError as error:
             raise VlmtuiError(
                 ErrorKind.ENGINE_BUSY,
-                "A worker is there, but it does not answer.",
+                "The worker is running but does not answer.",
                 detail=f"no greeting within {timeout_s:g} s on {endpoint.socket}",
                 hint=f"`vlmtui stop {name}` ends it.",
             ) from error
@@ -58,20 +57,20 @@ async def _greeting(reader: asyncio.StreamReader, name: str) -> Welcome:
     line = await read_line(reader)
     if line is None:
         raise ConnectionResetError("the worker closed the connection")
-    hint = f"The running worker is of another version of vlmtui: `vlmtui stop {name}` ends it."
+    hint = f"The worker was started by another version of vlmtui. Stop it with `vlmtui stop {name}`."
     try:
         message = decode_worker_message(line)
     except VlmtuiError as error:
-        text = "The worker's greeting is not understood."
+        text = "Can't read the worker's greeting."
         raise VlmtuiError(error.kind, text, detail=error.detail, hint=hint) from error
     match message:
         case Welcome(version=version) if version == PROTOCOL_VERSION:
             return message
         case Welcome(version=version):
-            text = f"The worker speaks version {version} of the protocol, this vlmtui {PROTOCOL_VERSION}."
+            text = f"The worker uses protocol version {version}, this vlmtui version {PROTOCOL_VERSION}."
             raise VlmtuiError(ErrorKind.PROTOCOL, text, hint=hint)
         case Refused(failure=failure):
             raise VlmtuiError(failure.kind, failure.message, detail=failure.detail, hint=failure.hint or hint)
         case _:
-            text = "The worker did not greet."
+            text = "The worker's first message is not a greeting."
             raise VlmtuiError(ErrorKind.PROTOCOL, text, detail=type(message).__name__, hint=hint)

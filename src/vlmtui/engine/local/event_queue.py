@@ -1,4 +1,4 @@
-"""Queues between the socket and a consumer that may be slower. Bounded; putting never waits."""
+"""Bounded queues between the socket and slower consumers. `put` never blocks."""
 
 from __future__ import annotations
 
@@ -9,18 +9,19 @@ from vlmtui.domain.engine import LoadProgress, LoadStage
 from vlmtui.domain.generation import Delta, EngineEvent
 from vlmtui.protocol.deltas import join_deltas
 
-_DELTAS_KEPT_APART = 1024
+_MERGE_AFTER = 1024
+"""Number of queued events after which new deltas are merged."""
 
 
-class EventInbox:
-    """A request's events in order. A consumer far behind gets several deltas as one: a backlog costs its text only."""
+class EventQueue:
+    """A request's events in order. For a slow consumer, deltas are merged, so that a backlog only costs its text."""
 
     def __init__(self) -> None:
         self._events: deque[EngineEvent | list[Delta]] = deque()
         self._arrived = asyncio.Event()
 
     def put(self, event: EngineEvent) -> None:
-        if len(self._events) >= _DELTAS_KEPT_APART and isinstance(event, Delta):
+        if len(self._events) >= _MERGE_AFTER and isinstance(event, Delta):
             last = self._events[-1]
             if isinstance(last, list):
                 last.append(event)
@@ -39,8 +40,8 @@ class EventInbox:
         return join_deltas(event) if isinstance(event, list) else event
 
 
-class LoadBoard:
-    """The newest progress of each stage of a load. Readers see every stage, and of each what is newest."""
+class LatestProgress:
+    """The latest progress of each load stage. Readers see every stage, but only its latest progress."""
 
     def __init__(self) -> None:
         self._newest: dict[LoadStage, LoadProgress] = {}
@@ -49,7 +50,7 @@ class LoadBoard:
         self._newest[progress.stage] = progress
 
     def unseen(self, seen: dict[LoadStage, LoadProgress]) -> list[LoadProgress]:
-        """What has changed since `seen`, in the stages' order; `seen` is brought up to date."""
+        """Return the progress that has changed since `seen`, in stage order, and update `seen`."""
         changed = [item for stage in LoadStage if (item := self._newest.get(stage)) and seen.get(stage) is not item]
         seen.update(self._newest)
         return changed

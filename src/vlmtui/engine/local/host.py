@@ -1,4 +1,4 @@
-"""Engines in workers of this machine: attaching to one that runs, or starting one."""
+"""Attaches to or starts engines in workers on this machine."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from vlmtui.domain.engine import EngineStatus, LoadSpec
 from vlmtui.domain.failure import Failure
 from vlmtui.domain.generation import EngineEvent, Failed
 from vlmtui.engine.local.errors import worker_died
-from vlmtui.engine.local.launcher import Launcher, Started, WorkerProgram, installed_program
+from vlmtui.engine.local.launcher import Launcher, StartedWorker, WorkerProgram, installed_program
 from vlmtui.engine.local.timeouts import Timeouts
 from vlmtui.engine.local.workers import LocalWorkers
 from vlmtui.errors import ErrorKind, VlmtuiError
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class WorkerHost:
-    """An `EngineHost`: see `vlmtui.engine.interface`. `workers` finds and ends the same workers."""
+    """An `EngineHost` (see `vlmtui.engine.interface`). `workers` finds and ends the same workers."""
 
     def __init__(self, paths: Paths, launcher: Launcher | None = None, timeouts: Timeouts | None = None) -> None:
         self.workers = LocalWorkers(paths, timeouts)
@@ -37,12 +37,12 @@ class WorkerHost:
         self._children: list[subprocess.Popen[bytes]] = []
 
     async def open(self, spec: LoadSpec, *, client: str, keep_alive_s: float | None) -> WorkerClient:
-        found = await self._open(spec, client, keep_alive_s)
-        self.workers.use(found)
-        return found
+        worker = await self._open(spec, client, keep_alive_s)
+        self.workers.protect(worker)
+        return worker
 
     async def running(self) -> list[EngineStatus]:
-        return [worker.status for worker in await self.workers.found() if worker.status is not None]
+        return [worker.status for worker in await self.workers.find_all() if worker.status is not None]
 
     async def holder(self, request_id: str) -> LoadSpec | None:
         for status in await self.running():
@@ -50,13 +50,13 @@ class WorkerHost:
                 return status.spec
         return None
 
-    async def kept_answer(self, request_id: str) -> list[EngineEvent] | None:
+    async def unfetched_answer(self, request_id: str) -> list[EngineEvent] | None:
         events = await asyncio.to_thread(read_spooled, self._paths.runtime, request_id)
         if events is None or is_complete(events):
             return events
-        if any(worker.report is None for worker in await self.workers.found()):
-            return None  # one that does not answer now may be the one that goes on with it
-        message = "The worker was killed while it finished this answer alone."
+        if any(worker.report is None for worker in await self.workers.find_all()):
+            return None  # a worker that does not answer may still be running this request
+        message = "The worker was killed before it finished this answer."
         return [*events, Failed(request_id=request_id, failure=Failure(kind=ErrorKind.ENGINE_DIED, message=message))]
 
     async def kept_answers(self) -> list[str]:
@@ -86,27 +86,29 @@ class WorkerHost:
             started = self._launcher.start(program, endpoint, spec, keep_alive_s)
             self._children.append(started.process)
             with started.closing():
-                worker = await self._reach(started, endpoint, spec, client)
+                worker = await self._connect_started(started, endpoint, spec, client)
             cleanup.pop_all()
             return worker
 
-    async def _reach(self, started: Started, endpoint: Endpoint, spec: LoadSpec, client: str) -> WorkerClient:
-        """Connect to a process that was just started, as soon as it says that it listens."""
+    async def _connect_started(
+        self, started: StartedWorker, endpoint: Endpoint, spec: LoadSpec, client: str
+    ) -> WorkerClient:
+        """Connect to a worker that was just started, as soon as its socket listens."""
         from vlmtui.engine.local.kernel_events import readable
 
         deadline = time.monotonic() + self._timeouts.start_s
-        if not await readable(started.listens, self._timeouts.start_s):
+        if not await readable(started.ready_pipe, self._timeouts.start_s):
             message = f"The worker of {spec.name} did not open its socket within {self._timeouts.start_s:g} s."
-            raise VlmtuiError(ErrorKind.ENGINE_DIED, message, hint=f"Its log is {endpoint.log}.")
-        if not os.read(started.listens, 1):
+            raise VlmtuiError(ErrorKind.ENGINE_DIED, message, hint=f"Log: {endpoint.log}")
+        if not os.read(started.ready_pipe, 1):
             status = await asyncio.to_thread(started.process.wait)
-            raise worker_died(f"The worker of {spec.name} ended (status {status}) at its start.", endpoint)
+            raise worker_died(f"The worker of {spec.name} exited during startup (status {status}).", endpoint)
         left = max(deadline - time.monotonic(), 1.0)
         try:
             return await self.workers.connect(endpoint, client, attached=False, timeout_s=left, name=spec.name)
         except OSError as error:
-            raise worker_died(f"The worker of {spec.name} ended at its start.", endpoint) from error
+            raise worker_died(f"The worker of {spec.name} exited during startup.", endpoint) from error
 
     async def _end(self, endpoint: Endpoint) -> None:
-        await self.workers.end_processes(endpoint, asked=False)
+        await self.workers.end_processes(endpoint, shutdown_sent=False)
         self._children = [child for child in self._children if child.poll() is None]

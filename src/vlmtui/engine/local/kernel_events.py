@@ -1,4 +1,4 @@
-"""Waiting for what the kernel tells: that a descriptor can be read, that a process has ended, that a lock is free."""
+"""Waits for kernel events without polling: a readable descriptor, the end of a process, a free lock."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from vlmtui.paths import private_dir
 
 
 async def readable(descriptor: int, within_s: float) -> bool:
-    """Wait until the descriptor can be read (or is at its end); False where it cannot in time."""
+    """Wait until the descriptor is readable or at its end. Return False on timeout."""
     loop = asyncio.get_running_loop()
     ready = asyncio.Event()
     loop.add_reader(descriptor, ready.set)
@@ -32,7 +32,7 @@ async def readable(descriptor: int, within_s: float) -> bool:
 
 
 async def has_ended(process: psutil.Process, within_s: float) -> bool:
-    """Wait for the end of a process, which need not be a child; False where it has not ended in time."""
+    """Wait for a process to end; it need not be a child. Return False on timeout."""
     try:
         descriptor = os.pidfd_open(process.pid)
     except ProcessLookupError:
@@ -46,7 +46,7 @@ async def has_ended(process: psutil.Process, within_s: float) -> bool:
 
 
 def is_alive(process: psutil.Process) -> bool:
-    """Whether it runs; False for a zombie, and where its pid is another process's by now."""
+    """Whether the process runs. False for a zombie, and if its pid has been reused."""
     with suppress(psutil.Error):
         return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
     return False
@@ -54,9 +54,9 @@ def is_alive(process: psutil.Process) -> bool:
 
 @asynccontextmanager
 async def locked(path: Path) -> AsyncIterator[None]:
-    """Hold the lock file, waiting for whoever holds it; the kernel releases it when a holder dies.
+    """Hold the lock file, waiting for it if necessary. The kernel releases it when the holder dies.
 
-    Raises VlmtuiError when it cannot be opened.
+    Raises VlmtuiError if the file cannot be opened.
     """
     file = _open(path)
     if not _try_lock(file):
@@ -69,7 +69,7 @@ async def locked(path: Path) -> AsyncIterator[None]:
 
 @asynccontextmanager
 async def locked_if_free(path: Path) -> AsyncIterator[bool]:
-    """Hold the lock file if nobody else does; whether that is so. Raises VlmtuiError when it cannot be opened."""
+    """Hold the lock file if it is free; yields whether it is held. Raises VlmtuiError if it cannot be opened."""
     file = _open(path)
     try:
         yield _try_lock(file)
@@ -90,7 +90,7 @@ def _open(path: Path) -> int:
     try:
         return os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     except OSError as error:
-        raise VlmtuiError(ErrorKind.INTERNAL, f"The lock file {path} cannot be used.", detail=str(error)) from error
+        raise VlmtuiError(ErrorKind.INTERNAL, f"Can't use the lock file {path}.", detail=str(error)) from error
 
 
 def _try_lock(file: int) -> bool:
@@ -102,8 +102,8 @@ def _try_lock(file: int) -> bool:
 
 
 async def _lock_in_thread(file: int) -> None:
-    """Wait for the lock. flock cannot be interrupted: a thread waits, which keeps no process from ending. Where the
-    waiting is cancelled, the thread closes the file, and with it lets the lock go, as soon as it has it."""
+    """Wait for the lock in a daemon thread, because flock cannot be interrupted. If the wait is cancelled, the thread
+    closes the file, and so releases the lock, as soon as it gets it."""
     loop = asyncio.get_running_loop()
     is_held: asyncio.Future[None] = loop.create_future()
 

@@ -1,4 +1,4 @@
-"""Starting a worker's process."""
+"""Starts worker processes."""
 
 from __future__ import annotations
 
@@ -23,38 +23,37 @@ if TYPE_CHECKING:
     from vlmtui.engines.records import ChosenEngine
 
 _QUIET = {"VLLM_NO_USAGE_STATS": "1", "HF_HUB_DISABLE_TELEMETRY": "1"}
-"""Nothing phones home, unless the user has said otherwise."""
+"""Turns usage reporting off unless the user has set these variables."""
 
 
-class Started(msgspec.Struct, frozen=True):
-    """A process that was just started."""
+class StartedWorker(msgspec.Struct, frozen=True):
+    """A worker process that was just started."""
 
     process: subprocess.Popen[bytes]
-    listens: int
-    """Descriptor of a pipe: a byte comes when the worker listens, its end when the worker has ended before."""
+    ready_pipe: int
+    """Descriptor of a pipe: yields a byte when the worker listens, or its end if the worker exits first."""
 
     @contextmanager
     def closing(self) -> Iterator[None]:
-        """Close the pipe at the end."""
+        """Close the pipe on exit."""
         try:
             yield
         finally:
-            os.close(self.listens)
+            os.close(self.ready_pipe)
 
 
 class WorkerProgram(msgspec.Struct, frozen=True):
-    """What to run as a worker."""
+    """The command that runs a worker."""
 
     command: tuple[str, ...]
-    """The interpreter first."""
+    """Starts with the interpreter."""
     search_path: tuple[str, ...] | None = None
-    """For an interpreter that is not this one: where it finds packages besides its own. It gets vlmtui as well."""
+    """For another interpreter than this one: extra package folders; vlmtui is added as well."""
 
 
 def installed_program(paths: Paths, spec: LoadSpec) -> WorkerProgram:
-    """The worker in the engine that is installed here. Raises VlmtuiError(NO_ENGINE) where there is none for the
-    spec's backend."""
-    from vlmtui.engines.records import Engines, choose_engine  # brings more than a first paint needs
+    """Return the worker of the installed engine. Raises VlmtuiError(NO_ENGINE) if none supports the spec's backend."""
+    from vlmtui.engines.records import Engines, choose_engine  # not needed for the first paint
     from vlmtui.worker.backends import require_backend
 
     chosen = choose_engine(Engines(paths)) if spec.backend == DEFAULT_BACKEND else None
@@ -65,20 +64,22 @@ def installed_program(paths: Paths, spec: LoadSpec) -> WorkerProgram:
 
 
 def program_of(engine: ChosenEngine) -> WorkerProgram:
-    """The worker in that engine."""
+    """Return the worker of this engine."""
     return WorkerProgram(
         (engine.interpreter, "-m", "vlmtui.worker"), None if engine.record is None else engine.search_path
     )
 
 
 class Launcher(msgspec.Struct, frozen=True):
-    """How a worker's process is started."""
+    """Starts worker processes."""
 
     choose: Callable[[LoadSpec], WorkerProgram]
-    """Raises VlmtuiError where no engine can run that. May ask the GPU's driver: call it in a thread."""
+    """Raises VlmtuiError if no engine can run the spec. May query the GPU driver: call it in a thread."""
 
-    def start(self, program: WorkerProgram, endpoint: Endpoint, spec: LoadSpec, keep_alive_s: float | None) -> Started:
-        """Start the process in a session of its own and write its record. Raises VlmtuiError."""
+    def start(
+        self, program: WorkerProgram, endpoint: Endpoint, spec: LoadSpec, keep_alive_s: float | None
+    ) -> StartedWorker:
+        """Start the process in its own session and write its record. Raises VlmtuiError."""
         command = [
             *program.command,
             *("--socket", str(endpoint.socket)),
@@ -94,13 +95,14 @@ class Launcher(msgspec.Struct, frozen=True):
             record = WorkerRecord(spec=spec, pid=started.process.pid, started_at=time.time(), log=str(endpoint.log))
             endpoint.write_record(record)
         except OSError as error:
-            message = f"The worker of {spec.name} could not be started."
+            message = f"Can't start the worker of {spec.name}."
             raise VlmtuiError(ErrorKind.INTERNAL, message, detail=str(error)) from error
         return started
 
 
 def _search_path(program: WorkerProgram, endpoint: Endpoint) -> list[str]:
-    """Where the worker finds what its interpreter lacks: vlmtui, by a link, without all that is beside it here."""
+    """Return the extra package folders of a worker in another interpreter: a folder with only a link to vlmtui, and
+    the program's own."""
     if program.search_path is None:
         return []
     link = endpoint.home / "app" / APP
@@ -110,30 +112,30 @@ def _search_path(program: WorkerProgram, endpoint: Endpoint) -> list[str]:
     return [str(link.parent), *program.search_path]
 
 
-def _spawn(command: list[str], endpoint: Endpoint, search_path: list[str]) -> Started:
-    listens, told = os.pipe()
+def _spawn(command: list[str], endpoint: Endpoint, search_path: list[str]) -> StartedWorker:
+    ready_pipe, write_end = os.pipe()
     try:
         with _fresh_log(endpoint.log) as log:
             process = subprocess.Popen(
-                [*command, "--ready", str(told)],
+                [*command, "--ready", str(write_end)],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
                 cwd=endpoint.home,
                 env=worker_environment(os.environ, endpoint, search_path),
                 start_new_session=True,
-                pass_fds=(told,),
+                pass_fds=(write_end,),
             )
     except OSError:
-        os.close(listens)
+        os.close(ready_pipe)
         raise
     finally:
-        os.close(told)
-    return Started(process, listens)
+        os.close(write_end)
+    return StartedWorker(process, ready_pipe)
 
 
 def worker_environment(given: Mapping[str, str], endpoint: Endpoint, search_path: Sequence[str] = ()) -> dict[str, str]:
-    """The environment of a worker: the user's, with what the engine's processes need."""
+    """Return the environment of a worker: the user's, plus what the engine's processes need."""
     site = str(Path(__file__).parents[2] / "worker" / "site")
     kept = [str(Path(item).absolute()) for item in given.get("PYTHONPATH", "").split(os.pathsep) if item]
     return {
@@ -145,7 +147,7 @@ def worker_environment(given: Mapping[str, str], endpoint: Endpoint, search_path
 
 
 def _fresh_log(path: Path) -> BinaryIO:
-    """An empty log, readable by its owner only. The last run's is kept beside it: it may say why that one died."""
+    """Open an empty log (0600). The previous log is kept as `.log.1`, as it may explain why that run died."""
     with suppress(FileNotFoundError):
         path.replace(path.with_suffix(".log.1"))
     return os.fdopen(open_to_append(path), "ab")

@@ -1,4 +1,4 @@
-"""Which processes belong to a worker, and ending them. Others' processes are never touched."""
+"""Finds and ends the processes of a worker. Other processes are never touched."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from vlmtui.errors import ErrorKind, VlmtuiError
 from vlmtui.protocol.endpoint import HOME_SUFFIX, MARKER, Endpoint
 
 
-def members(endpoint: Endpoint) -> list[psutil.Process]:
-    """Every living process of the worker: those that carry its mark, and all that descend from them.
+def worker_processes(endpoint: Endpoint) -> list[psutil.Process]:
+    """Return every living process of the worker: those with its mark, and all their descendants.
 
-    The marks are the worker's own working directory and a variable in the environment; both are inherited.
+    The marks are the worker's own working directory and an environment variable; both are inherited.
     """
     found: dict[int, psutil.Process] = {}
     for process in psutil.process_iter():
@@ -32,8 +32,8 @@ def members(endpoint: Endpoint) -> list[psutil.Process]:
     return [process for process in found.values() if is_alive(process)]
 
 
-def living_homes(runtime: Path) -> set[str]:
-    """Return the ids of all workers of that runtime folder that have a living process, with or without files."""
+def live_worker_ids(runtime: Path) -> set[str]:
+    """Return the ids of all workers of this runtime folder that have a living process, even if their files are gone."""
     found: set[str] = set()
     for process in psutil.process_iter():
         with suppress(psutil.Error, OSError):
@@ -45,22 +45,22 @@ def living_homes(runtime: Path) -> set[str]:
     return found
 
 
-async def end_members(endpoint: Endpoint, timeouts: Timeouts, *, asked: bool) -> None:
-    """End the worker: it was `asked` to end itself, else SIGTERM, at last SIGKILL; then remove its files.
+async def end_worker(endpoint: Endpoint, timeouts: Timeouts, *, shutdown_sent: bool) -> None:
+    """End the worker and remove its files. With `shutdown_sent`, first wait for it to stop; then SIGTERM, then SIGKILL.
 
-    Returns when no process of it is left. Raises VlmtuiError(INTERNAL) when one outlives even SIGKILL.
+    Returns when all its processes have ended. Raises VlmtuiError(INTERNAL) if one survives SIGKILL.
     """
     leader = await asyncio.to_thread(_leader, endpoint)
-    if leader is not None and not (asked and await has_ended(leader, timeouts.shutdown_s)):
+    if leader is not None and not (shutdown_sent and await has_ended(leader, timeouts.shutdown_s)):
         _signal(leader, signal.SIGTERM)
         await has_ended(leader, timeouts.terminate_s)
     deadline = time.monotonic() + timeouts.kill_s
-    while left := await asyncio.to_thread(members, endpoint):
+    while left := await asyncio.to_thread(worker_processes, endpoint):
         remaining_s = deadline - time.monotonic()
         if remaining_s <= 0:
             pids = ", ".join(str(process.pid) for process in left)
-            message = f"The processes {pids} of the worker could not be ended."
-            raise VlmtuiError(ErrorKind.INTERNAL, message, hint="A driver may be stuck; see the kernel's log.")
+            message = f"Can't end the worker's processes {pids}."
+            raise VlmtuiError(ErrorKind.INTERNAL, message, hint="A driver may be stuck; see the kernel log.")
         for process in left:
             _signal(process, signal.SIGKILL)
         await asyncio.gather(*(has_ended(process, remaining_s) for process in left))
@@ -68,7 +68,7 @@ async def end_members(endpoint: Endpoint, timeouts: Timeouts, *, asked: bool) ->
 
 
 def _leader(endpoint: Endpoint) -> psutil.Process | None:
-    """The process that cleans up after the others when it is told to end."""
+    """Return the guardian, which cleans up after the other processes on SIGTERM."""
     record = endpoint.read_record()
     with suppress(psutil.Error):
         leader = psutil.Process(record.pid) if record is not None else None
@@ -87,6 +87,6 @@ def _is_marked(process: psutil.Process, endpoint: Endpoint) -> bool:
 
 
 def _signal(process: psutil.Process, number: signal.Signals) -> None:
-    """psutil looks at the start time first, so a pid that was given to another process meanwhile is left alone."""
+    """Send a signal. psutil compares the start time first, so a reused pid is left alone."""
     with suppress(psutil.Error):
         process.send_signal(number)

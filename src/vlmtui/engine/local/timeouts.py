@@ -1,4 +1,4 @@
-"""How long workers are waited for."""
+"""Timeouts for local workers."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ class Timeouts(msgspec.Struct, frozen=True, kw_only=True):
     answer_s: float = 5.0
     """For the answer to a ping or a status request."""
     attach_s: float = 10.0
-    """For the greeting of a worker that runs already."""
+    """For the greeting of a running worker."""
     start_s: float = 60.0
-    """From the start of a process to its greeting; the model is loaded after that."""
-    look_s: float = 5.0
-    """For the greeting of a worker that is only looked at (`vlmtui ps`), or is to be stopped."""
+    """From the start of a process to its greeting; the model loads after that."""
+    inspect_s: float = 5.0
+    """For the greeting of a worker that is only inspected (`vlmtui ps`) or about to be stopped."""
     shutdown_s: float = 10.0
-    """For a worker to end by itself after it was asked to."""
+    """For a worker to stop after a Shutdown message."""
     terminate_s: float = 8.0
     """From SIGTERM to SIGKILL."""
     kill_s: float = 10.0
-    """For the kernel to end what was sent SIGKILL."""
+    """For the kernel to end processes after SIGKILL."""

@@ -1,4 +1,4 @@
-"""A worker that was found on this machine."""
+"""A worker found on this machine."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from vlmtui.protocol.messages import StatusReport
 
 
 class WorkerInfo(msgspec.Struct, frozen=True):
-    """A worker that lives. `report` is None when it does not answer."""
+    """A living worker. `report` is None if it does not answer."""
 
     endpoint: Endpoint
     record: WorkerRecord | None
@@ -22,14 +22,14 @@ class WorkerInfo(msgspec.Struct, frozen=True):
 
     @property
     def name(self) -> str:
-        """What its model is called."""
+        """The name of its model, or the worker's id if that is unknown."""
         if self.status is not None:
             return self.status.spec.name
         return self.record.spec.name if self.record is not None else self.endpoint.worker_id
 
     @property
     def pid(self) -> int:
-        """Of the leader of its processes; 0 where that is not known."""
+        """The guardian's pid; 0 if unknown."""
         if self.report is not None:
             return self.report.pid
         return self.record.pid if self.record is not None else 0

@@ -1,4 +1,4 @@
-"""The workers of this machine that run: finding them, connecting to them, ending them."""
+"""Finds, connects to and ends the running workers of this machine."""
 
 from __future__ import annotations
 
@@ -21,25 +21,25 @@ if TYPE_CHECKING:
 
     from vlmtui.engine.local.client import WorkerClient
 
-# psutil and the decoders of the messages are imported when they are first needed: no first paint waits for them.
+# psutil and the message decoders are imported when first needed, so that they do not delay the first paint.
 
 
 class LocalWorkers:
-    """An `EngineCleanup`: see `vlmtui.engine.interface`."""
+    """An `EngineCleanup` (see `vlmtui.engine.interface`)."""
 
     def __init__(self, paths: Paths, timeouts: Timeouts | None = None) -> None:
         self.paths = paths
         self.timeouts = timeouts or Timeouts()
         self._in_use: weakref.WeakSet[WorkerClient] = weakref.WeakSet()
 
-    def use(self, client: WorkerClient) -> None:
-        """Never take this connection's worker for a leftover as long as it is open."""
+    def protect(self, client: WorkerClient) -> None:
+        """Never report this connection's worker as a leftover while the connection is open."""
         self._in_use.add(client)
 
     async def connect(
         self, endpoint: Endpoint, client: str, *, attached: bool, timeout_s: float, name: str = "--all"
     ) -> WorkerClient:
-        """Connect to the worker of an endpoint; raises as `vlmtui.engine.local.connect.connect` does."""
+        """Connect to the worker of an endpoint. Raises as `vlmtui.engine.local.connect.connect` does."""
         from vlmtui.engine.local.connect import connect
 
         return await connect(
@@ -48,47 +48,47 @@ class LocalWorkers:
             attached=attached,
             timeout_s=timeout_s,
             answer_timeout_s=self.timeouts.answer_s,
-            end=partial(self._end_locked, endpoint, asked=True),
+            end=partial(self._end_locked, endpoint, shutdown_sent=True),
             name=name,
         )
 
-    async def found(self) -> list[WorkerInfo]:
-        """Every living worker of this user, those that do not answer too. The files of dead ones are removed.
+    async def find_all(self) -> list[WorkerInfo]:
+        """Return every living worker of this user, including those that do not answer. Removes files of dead ones.
 
-        Raises VlmtuiError where another user's folder or socket stands in the place of this user's."""
-        workers = await asyncio.gather(*(self._look(endpoint) for endpoint in Endpoint.all(self.paths)))
+        Raises VlmtuiError if the runtime folder or a socket belongs to another user."""
+        workers = await asyncio.gather(*(self._inspect(endpoint) for endpoint in Endpoint.all(self.paths)))
         return [worker for worker in workers if worker is not None]
 
     async def leftovers(self) -> list[Leftover]:
-        from vlmtui.engine.local.process_tree import living_homes
+        from vlmtui.engine.local.process_tree import live_worker_ids
 
-        found = [worker for worker in await self.found() if worker.report is None]
+        found = [worker for worker in await self.find_all() if worker.report is None]
         known = {endpoint.worker_id for endpoint in Endpoint.all(self.paths)}
-        for worker_id in sorted(await asyncio.to_thread(living_homes, self.paths.runtime) - known):
+        for worker_id in sorted(await asyncio.to_thread(live_worker_ids, self.paths.runtime) - known):
             found.append(WorkerInfo(Endpoint.named(self.paths, worker_id), None, None))
         used = {client.endpoint.worker_id for client in self._in_use if client.is_connected}
         others = [worker for worker in found if worker.endpoint.worker_id not in used]
-        return [_leftover(worker) for worker in others if await self._is_left(worker.endpoint)]
+        return [_leftover(worker) for worker in others if await self._is_abandoned(worker.endpoint)]
 
     async def end(self, leftover: Leftover) -> None:
         await self.stop(Endpoint.named(self.paths, leftover.id))
 
     async def stop(self, endpoint: Endpoint) -> None:
-        """End a worker, answering or not. Returns when no process of it is left."""
+        """End a worker, whether it answers or not. Returns when all its processes have ended."""
         try:
-            worker = await self.connect(endpoint, "stop", attached=True, timeout_s=self.timeouts.look_s)
+            worker = await self.connect(endpoint, "stop", attached=True, timeout_s=self.timeouts.inspect_s)
         except (OSError, VlmtuiError):
-            await self._end_locked(endpoint, asked=False)
+            await self._end_locked(endpoint, shutdown_sent=False)
         else:
             await worker.shutdown()
 
-    async def end_processes(self, endpoint: Endpoint, *, asked: bool) -> None:
-        """End what is left of a worker, by a caller that holds the endpoint's lock. `asked`: it was told to end."""
-        from vlmtui.engine.local.process_tree import end_members
+    async def end_processes(self, endpoint: Endpoint, *, shutdown_sent: bool) -> None:
+        """End a worker's remaining processes. The caller holds the endpoint's lock."""
+        from vlmtui.engine.local.process_tree import end_worker
 
-        await end_members(endpoint, self.timeouts, asked=asked)
+        await end_worker(endpoint, self.timeouts, shutdown_sent=shutdown_sent)
 
-    async def _look(self, endpoint: Endpoint) -> WorkerInfo | None:
+    async def _inspect(self, endpoint: Endpoint) -> WorkerInfo | None:
         record = endpoint.read_record()
         report: StatusReport | None = None
         try:
@@ -96,51 +96,51 @@ class LocalWorkers:
         except (OSError, VlmtuiError) as error:
             if isinstance(error, VlmtuiError) and error.kind is ErrorKind.FOREIGN_PEER:
                 raise
-            if not await _members(endpoint):
+            if not await _processes(endpoint):
                 await self._remove_files(endpoint)
                 return None
         return WorkerInfo(endpoint, record, report)
 
     async def _report(self, endpoint: Endpoint) -> StatusReport:
-        """Raises OSError or VlmtuiError where no worker answers."""
-        worker = await self.connect(endpoint, "ps", attached=True, timeout_s=self.timeouts.look_s)
+        """Return a worker's status. Raises OSError or VlmtuiError if it does not answer."""
+        worker = await self.connect(endpoint, "ps", attached=True, timeout_s=self.timeouts.inspect_s)
         try:
             return await worker.report()
         finally:
             await worker.close()
 
-    async def _is_left(self, endpoint: Endpoint) -> bool:
-        """Whether a worker that did not answer is one that nobody is just starting or ending."""
+    async def _is_abandoned(self, endpoint: Endpoint) -> bool:
+        """Whether a worker that did not answer still runs, and nobody is starting or ending it."""
         from vlmtui.engine.local.kernel_events import locked_if_free
 
         async with locked_if_free(endpoint.lock) as is_mine:
-            if not is_mine or not await _members(endpoint):
+            if not is_mine or not await _processes(endpoint):
                 return False
-            with suppress(OSError, VlmtuiError):  # whoever was starting it may be done by now
+            with suppress(OSError, VlmtuiError):  # it may have finished starting by now
                 await self._report(endpoint)
                 return False
             return True
 
     async def _remove_files(self, endpoint: Endpoint) -> None:
-        """Remove a dead worker's files, unless somebody has started a new one since."""
+        """Remove a dead worker's files, unless a new one has been started since."""
         from vlmtui.engine.local.kernel_events import locked
 
         async with locked(endpoint.lock):
-            if not await _members(endpoint):
+            if not await _processes(endpoint):
                 endpoint.remove()
 
-    async def _end_locked(self, endpoint: Endpoint, *, asked: bool) -> None:
-        """End a worker while nobody can start the next one of the same endpoint."""
+    async def _end_locked(self, endpoint: Endpoint, *, shutdown_sent: bool) -> None:
+        """End a worker while holding the lock, so that no new one starts at the same endpoint."""
         from vlmtui.engine.local.kernel_events import locked
 
         async with locked(endpoint.lock):
-            await self.end_processes(endpoint, asked=asked)
+            await self.end_processes(endpoint, shutdown_sent=shutdown_sent)
 
 
-async def _members(endpoint: Endpoint) -> list[psutil.Process]:
-    from vlmtui.engine.local.process_tree import members
+async def _processes(endpoint: Endpoint) -> list[psutil.Process]:
+    from vlmtui.engine.local.process_tree import worker_processes
 
-    return await asyncio.to_thread(members, endpoint)
+    return await asyncio.to_thread(worker_processes, endpoint)
 
 
 def _leftover(worker: WorkerInfo) -> Leftover:

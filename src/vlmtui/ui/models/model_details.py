@@ -6,7 +6,7 @@ from textual.content import Content
 from textual.widgets import Static
 
 from vlmtui.engine.machine import Machine, gib
-from vlmtui.engine.memory_fit import Fit, judge
+from vlmtui.engine.memory_fit import Fit, check_fit
 from vlmtui.registry.routes import route_name, status_of, why_closed
 from vlmtui.text import one_line
 from vlmtui.ui.models.choices import Choice
@@ -68,7 +68,7 @@ def _fact(label: str, value: str) -> Content:
 
 
 def _memory(choice: Choice, machine: Machine | None) -> Content:
-    verdict = judge(choice.model, machine)
+    verdict = check_fit(choice.model, machine)
     if not verdict.needed:
         return Content.styled("Size unknown; can't tell if it fits.", "$muted")
     needed = f"Needs about {gib(verdict.needed)}."

@@ -18,7 +18,7 @@ from textual.widget import Widget
 
 from vlmtui.domain.engine import LoadSpec
 from vlmtui.engine.machine import Machine
-from vlmtui.engine.memory_fit import Fit, judge
+from vlmtui.engine.memory_fit import Fit, check_fit
 from vlmtui.text import one_line
 from vlmtui.ui.models.choices import Choice
 
@@ -65,7 +65,7 @@ def row(choice: Choice, machine: Machine | None, width: int, *, marked: bool = F
     title_width, name_width = _first_columns(width)
     gap = " " * _GAP
     name = f"{gap}{_cell(one_line(choice.model.spec.name), name_width)}" if name_width else ""
-    fits = judge(choice.model, machine).fit if machine else Fit.UNKNOWN
+    fits = check_fit(choice.model, machine).fit if machine else Fit.UNKNOWN
     # As few pieces as there are styles: what is drawn first is this list.
     line = Content.assemble(
         (_MARK if marked else " ", "$text-accent"),
