@@ -1,4 +1,4 @@
-"""The one place that wires everything together."""
+"""Builds the application: settings, registry, engine host, store, screens."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class Application(msgspec.Struct, frozen=True):
-    """What every command needs."""
+    """The parts that every command needs."""
 
     paths: Paths
     settings: Settings
@@ -33,12 +33,12 @@ class Application(msgspec.Struct, frozen=True):
 
 
 def build(command_line: Mapping[str, object] | None = None, *, settings: Settings | None = None) -> Application:
-    """Wire the application; `command_line` holds settings by name, and `settings` stands in for all sources of them.
+    """Build the application. `command_line` holds settings by name; `settings` replaces all other sources of settings.
 
-    Raises VlmtuiError for wrong settings.
+    Raises VlmtuiError for invalid settings.
     """
     paths = Paths.default()
-    for folder in (paths.config, paths.families):  # as earlier versions made them
+    for folder in (paths.config, paths.families):  # earlier versions left them open to others
         close_to_others(folder)
     return Application(
         paths=paths,
@@ -49,8 +49,8 @@ def build(command_line: Mapping[str, object] | None = None, *, settings: Setting
 
 
 def build_for(engine: ChosenEngine, runtime: Path) -> Application:
-    """The application with a host that loads models in that very engine; `runtime` is the folder of its sockets, where
-    no worker of another engine is met."""
+    """Return the application with a host that uses only this engine. `runtime` is a separate folder for its sockets,
+    so that no worker of another engine is reused."""
     from vlmtui.engine.local.launcher import Launcher, program_of
 
     application = build(settings=Settings(keep_alive="0"))
@@ -60,21 +60,21 @@ def build_for(engine: ChosenEngine, runtime: Path) -> Application:
 
 
 def build_workers() -> LocalWorkers:
-    """The running workers alone, for commands that must work whatever the settings say."""
+    """Return the running workers, for commands that must work even with invalid settings."""
     return WorkerHost(Paths.default()).workers
 
 
 def open_app(
     application: Application, store: AsyncStore, *, model: str | None, resumed: ResumePoint | None = None
 ) -> tuple[int, ExitReport | None]:
-    """Run the terminal application until the user leaves it: its exit code, and what it leaves behind.
+    """Run the terminal application until the user quits. Return its exit code and what remains running.
 
-    `resumed`: the conversation to go on with; without `model`, its model is loaded."""
+    `resumed`: the conversation to continue; its model is loaded unless `model` is given."""
     from vlmtui.logs import log_to_file
     from vlmtui.ui.terminal.query import TerminalQuestion
 
     log_to_file(application.paths.logs / "app.log")
-    # The terminal answers while Textual is imported.
+    # The terminal replies while Textual is being imported.
     with TerminalQuestion() as question:
         if application.settings.graphics not in ("off", "halfcell"):
             question.ask()

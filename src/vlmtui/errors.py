@@ -1,4 +1,4 @@
-"""The one error tree: what happened, the technical part, what to do about it."""
+"""vlmtui's error type: what happened, technical detail, and what to do."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from enum import Enum, StrEnum, auto
 
 
 class ErrorKind(StrEnum):
-    """What sort of thing went wrong. The kind decides how it is shown and the exit code of the command line."""
+    """The kind of failure. It determines how the error is shown and the exit code."""
 
     BAD_USAGE = "bad_usage"
     BAD_INPUT = "bad_input"
@@ -35,12 +35,12 @@ class ErrorKind(StrEnum):
 
     @classmethod
     def _missing_(cls, value: object) -> ErrorKind | None:
-        """A stored failure may name a kind by its former name."""
+        """Map former names of kinds in stored failures."""
         return cls.NO_ENGINE if value == "no_vllm" else None
 
 
 class Remedy(Enum):
-    """What a person at the interface can do about a failure. The interface says by which key."""
+    """What the user can do about a failure. The app adds the key."""
 
     PICK_MODEL = auto()
     RESTART_ENGINE = auto()
@@ -65,14 +65,14 @@ _INPUT_KINDS = frozenset({ErrorKind.BAD_USAGE, ErrorKind.BAD_INPUT, ErrorKind.MO
 
 
 class VlmtuiError(Exception):
-    """A failure that a person can be told about.
+    """A failure to show to the user.
 
     Args:
-        kind: what sort of failure.
-        message: what happened, one plain sentence, no markup.
-        detail: the technical part (an exception's text, the last log lines); may be empty.
+        kind: the kind of failure.
+        message: what happened; one plain sentence without markup.
+        detail: technical detail (an exception's text, the last log lines); may be empty.
         hint: what to do about it; may be empty.
-        remedy: what a key of the interface does about it.
+        remedy: an action of the app that helps.
     """
 
     def __init__(
@@ -95,5 +95,5 @@ class VlmtuiError(Exception):
 
 
 def bad_input(message: str, *, detail: str = "", hint: str = "", remedy: Remedy | None = None) -> VlmtuiError:
-    """An error about something the user handed in: a file, a path, a value."""
+    """Return a BAD_INPUT error about something the user provided: a file, a path, a value."""
     return VlmtuiError(ErrorKind.BAD_INPUT, message, detail=detail, hint=hint, remedy=remedy)

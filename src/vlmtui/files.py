@@ -1,15 +1,15 @@
-"""Writing files: whole or not at all, for their owner alone. The only place that does it.
+"""Atomic, private file writing. All of vlmtui's files are written here.
 
-What is written lies in the folder that it is meant for, without a name or under a temporary one, and takes its own name
-in one step: a reader sees the old content or the new one, never a part. Whatever fails, the unfinished file is gone and
-what stood there before stays. A symbolic link at the name is replaced, never followed; only `write_output`, for files
-that a person names, follows links as a shell does.
+A file is written in its target folder, unnamed or under a temporary name, and then renamed in one step: a reader sees
+the old content or the new content, never a part. On any failure the unfinished file is removed and the old one stays. A
+symbolic link at the target is replaced, never followed; only `write_output`, for files that the user names, follows
+links as a shell does.
 
-Nothing is flushed to the disk (fsync) unless `durable` says so: a program that is killed loses nothing either way, but
-a machine that loses power may lose what was written in the last half minute. It is set for a person's own work
-(exports, saved prompts, the list of trusted code), not for what can be made again or is checked by its hash.
+Files are flushed to disk (fsync) only with `durable`. Killing the program loses nothing either way, but a power failure
+may lose the last half minute of writes. `durable` is set for the user's own work (exports, saved prompts, the list of
+trusted code), not for data that can be recreated or is verified by its hash.
 
-Every function is blocking and raises VlmtuiError (BAD_INPUT, DISK_FULL), with the system's reason as its detail.
+Every function blocks and raises VlmtuiError (BAD_INPUT, DISK_FULL), with the system's reason as its detail.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ from vlmtui.paths import private_dir
 from vlmtui.text import one_line
 
 TEMPORARY_PREFIX = ".new-"
-"""How the names of unfinished files begin, where they need one: a process that is killed then may leave it behind."""
+"""Prefix of unfinished files, on systems without unnamed files; a killed process may leave such a file behind."""
 _PRIVATE = 0o600
 _TRIES = 1000
 _FOREIGN_FILES = (Path("/dev"), Path("/proc"))
-"""Names below these are doors to something else (`/dev/stdout`): they are written to, never replaced."""
+"""Files below these (`/dev/stdout`) are written to, never replaced."""
 
 
 class NewFile:
-    """An unfinished file in `folder`: `file` is open for writing, under a temporary name or none, until it is given its
-    own."""
+    """An unfinished file in `folder`: `file` is open for writing, unnamed or under a temporary name, until it is
+    finished as its target."""
 
     def __init__(self, folder: Path, *, durable: bool) -> None:
         """Raises OSError."""
@@ -53,7 +53,7 @@ class NewFile:
         self.file: BinaryIO = os.fdopen(descriptor, "wb")
 
     def replace(self, target: Path) -> None:
-        """Finish the file as `target`, in the same folder or at least file system; what stood there is gone."""
+        """Finish the file as `target`, on the same file system, replacing any existing file."""
         self._flush()
         if self._path is None:
             named = self._folder / f"{TEMPORARY_PREFIX}{os.urandom(8).hex()}"
@@ -63,13 +63,13 @@ class NewFile:
         self._flush_folder(target.parent)
 
     def take(self, target: Path) -> bool:
-        """Finish the file as `target`, unless something stands there: then it stays unfinished, and False is given."""
+        """Finish the file as `target` and return True. If `target` exists, change nothing and return False."""
         self._flush()
         try:
             self._link(target)
         except FileExistsError:
             return False
-        except OSError:  # a file system without hard links: an empty file takes the name first
+        except OSError:  # a file system without hard links: reserve the name with an empty file
             if self._path is None:
                 raise
             try:
@@ -85,20 +85,20 @@ class NewFile:
         return True
 
     def discard(self) -> None:
-        """Close the file; where it was not finished, it is gone."""
-        with suppress(OSError):  # what is not on the disk yet may find no room
+        """Close the file, and delete it if it was not finished."""
+        with suppress(OSError):  # flushing the last bytes may fail on a full disk
             self.file.close()
         if self._path is not None:
             with suppress(OSError):
                 self._path.unlink()
 
     def _link(self, name: Path) -> None:
-        """Give the file that name as well. Raises FileExistsError, OSError."""
+        """Add a hard link to the file. Raises FileExistsError, OSError."""
         if self._path is not None:
             name.hardlink_to(self._path)
             return
         folder = os.open(name.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:  # with a folder's descriptor, Python follows the link that stands for the open file
+        try:  # given a folder's descriptor, Python follows the /proc link to the open file
             os.link(_open_file(self.file.fileno()), name.name, dst_dir_fd=folder, follow_symlinks=True)
         finally:
             os.close(folder)
@@ -120,7 +120,7 @@ class NewFile:
 
 @contextmanager
 def new_file(folder: Path, name: str, *, durable: bool = False) -> Iterator[NewFile]:
-    """An unfinished file (0600) in `folder`, gone at the end unless it was given a name. `name` is for errors only."""
+    """Open an unfinished file (0600) in `folder`; it is deleted on exit unless finished. `name` is for errors only."""
     new: NewFile | None = None
     try:
         new = NewFile(folder, durable=durable)
@@ -133,46 +133,46 @@ def new_file(folder: Path, name: str, *, durable: bool = False) -> Iterator[NewF
 
 
 def write_atomically(target: Path, data: bytes, *, durable: bool = False) -> None:
-    """Write a file in a folder that is there; one of that name is replaced."""
+    """Write a file in an existing folder, replacing any existing file."""
     with new_file(target.parent, target.name, durable=durable) as new:
         new.file.write(data)
         new.replace(target)
 
 
 def write_private(target: Path, data: bytes, *, durable: bool = False) -> None:
-    """As `write_atomically`, in a folder of the application's own: made when missing, open to its owner only."""
+    """Like `write_atomically`, but in a private folder (0700) of the application, which is created if missing."""
     private_dir(target.parent)
     write_atomically(target, data, durable=durable)
 
 
 def write_new(target: Path, data: bytes) -> None:
-    """Write a file in a folder that is there; one of that name is an error."""
+    """Write a file in an existing folder. Raises VlmtuiError if the file exists."""
     with new_file(target.parent, target.name, durable=True) as new:
         new.file.write(data)
         if not new.take(target):
-            raise bad_input(f"{one_line(str(target))} is there already.", hint="Take another name.")
+            raise bad_input(f"{one_line(str(target))} already exists.", hint="Choose another name.")
 
 
 def write_numbered(folder: Path, name: str, data: bytes) -> Path:
-    """Write a file that was not there before, and give its path: `name`, or `name-2` where that is taken, and so on."""
+    """Write a new file and return its path: `name`, or `name-2` if that exists, and so on."""
     with new_file(folder, name, durable=True) as new:
         new.file.write(data)
         for number in range(1, _TRIES):
             target = folder / _numbered(name, number)
             if new.take(target):
                 return target
-    raise bad_input(f"{one_line(name)} could not be written: {_TRIES} files of that name are there already.")
+    raise bad_input(f"Can't write {one_line(name)}: there are already {_TRIES} files with that name.")
 
 
 def free_path(folder: Path, name: str) -> Path:
-    """A path in the folder where nothing is: `name`, or `name-2` where that is taken, and so on."""
+    """Return an unused path in the folder: `name`, or `name-2` if that exists, and so on."""
     targets = (folder / _numbered(name, number) for number in range(1, _TRIES))
     return next((target for target in targets if not os.path.lexists(target)), folder / name)
 
 
 def write_output(path: Path, content: bytes | Path) -> None:
-    """Write, or copy, to where a person said, as a shell's `>` would: folders above are made, links are followed, and a
-    device or pipe is written to. A regular file is replaced by a new one (0600), whole or not at all."""
+    """Write or copy to a path that the user named, like a shell's `>`: creates parent folders, follows links, and
+    writes to devices and pipes. A regular file is replaced atomically by a new one (0600)."""
     try:
         if _is_written_through(path):
             with os.fdopen(os.open(path, os.O_WRONLY | os.O_NOCTTY | os.O_CLOEXEC), "wb") as file:
@@ -183,38 +183,38 @@ def write_output(path: Path, content: bytes | Path) -> None:
     except (OSError, ValueError, RuntimeError) as error:
         raise not_written(path.name or str(path), path.parent, error) from error
     if target.is_dir():
-        raise bad_input(f"{one_line(str(path))} is a folder.", hint="Name a file in it.")
+        raise bad_input(f"{one_line(str(path))} is a folder.", hint="Choose a file in it.")
     with new_file(target.parent, target.name, durable=True) as new:
         _fill(new.file, content)
         new.replace(target)
 
 
 def open_to_append(path: Path) -> int:
-    """A descriptor that writes at the end of a file (0600), made when missing; a link in its place is refused.
+    """Open a file (0600, created if missing) for appending; a symbolic link is refused. Returns a descriptor.
 
-    For logs and histories, which grow a line at a time. Raises OSError.
+    For logs and histories. Raises OSError.
     """
     return os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, _PRIVATE)
 
 
 def not_written(name: str, folder: Path, error: Exception) -> VlmtuiError:
-    """Why a file could not be written, in plain words."""
+    """Return the error for a failed write."""
     code = error.errno if isinstance(error, OSError) else None
     if code in (errno.ENOSPC, errno.EDQUOT):
-        message = f"{one_line(name)} could not be written: the disk is full."
+        message = f"Can't write {one_line(name)}: the disk is full."
         return VlmtuiError(ErrorKind.DISK_FULL, message, detail=str(error), hint=_ROOM)
     reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-    where = f"{one_line(name)} could not be written in {one_line(str(folder))}"
-    return bad_input(f"{where}: {reason}.", detail=str(error), hint=_ELSEWHERE)
+    message = f"Can't write {one_line(name)} in {one_line(str(folder))}: {reason}."
+    return bad_input(message, detail=str(error), hint=_ELSEWHERE)
 
 
-_ROOM = "Make room there, or name another place (VLMTUI_DATA_DIR for vlmtui's own files)."
-_ELSEWHERE = "Check that you may write there, or name another place (VLMTUI_DATA_DIR for vlmtui's own files)."
+_ROOM = "Free some space, or choose another folder (VLMTUI_DATA_DIR for vlmtui's own files)."
+_ELSEWHERE = "Check the permissions, or choose another folder (VLMTUI_DATA_DIR for vlmtui's own files)."
 
 
 def _without_a_name(folder: Path) -> int | None:
-    """A descriptor of a new file (0600) in the folder that has no name, so that a killed process leaves nothing; None
-    where there is no such thing (not Linux, some network file systems)."""
+    """Open a new unnamed file (0600) in the folder, which vanishes if the process is killed. Returns None if the system
+    has no unnamed files (not Linux, some network file systems)."""
     if sys.platform != "linux":
         return None
     try:
@@ -228,12 +228,12 @@ def _without_a_name(folder: Path) -> int | None:
 
 
 def _open_file(descriptor: int) -> str:
-    """A link to the file that this process has open, where /proc is mounted."""
+    """Return the /proc link to a file that this process has open."""
     return f"/proc/self/fd/{descriptor}"
 
 
 def _is_written_through(path: Path) -> bool:
-    """Whether there is something at `path` that is no regular file and no folder."""
+    """Whether `path` exists and is neither a regular file nor a folder (a device or pipe)."""
     absolute = Path(os.path.abspath(path))  # noqa: PTH100  (links must stay)
     try:
         mode = path.stat().st_mode

@@ -1,4 +1,4 @@
-"""The newest lines of a log, for several readers at once."""
+"""A ring buffer with the newest lines of a log, for several readers."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from itertools import islice
 
 
 class LogRing:
-    """Holds the newest lines. A reader remembers `total` and asks for what came `since`. Hostile text."""
+    """Holds the newest lines. A reader remembers `total` and later asks for the lines `since`. Hostile text."""
 
     def __init__(self, capacity: int) -> None:
         self._lines: deque[str] = deque(maxlen=capacity)
         self.total = 0
-        """Lines that ever came."""
+        """Number of lines ever added."""
         self.generation = 0
-        """Grows with each `clear`."""
+        """Incremented by each `clear`."""
 
     def __len__(self) -> int:
         return len(self._lines)
@@ -34,10 +34,10 @@ class LogRing:
         self.generation += 1
 
     def newest(self, count: int) -> list[str]:
-        """The last `count` lines, or as many as there are."""
+        """Return the last `count` lines, or fewer if the ring holds fewer."""
         return self.since(max(0, self.total - count))
 
     def since(self, total: int) -> list[str]:
-        """The lines that came after the first `total` ones, as far as they are still held."""
+        """Return the lines added after the first `total` ones, as far as they are still held."""
         new = min(self.total - total, len(self._lines))
         return list(islice(self._lines, len(self._lines) - new, None)) if new > 0 else []

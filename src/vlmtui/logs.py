@@ -1,4 +1,4 @@
-"""Logging of vlmtui's own processes: to a file, never to the terminal."""
+"""Logging to a file, never to the terminal."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from vlmtui.paths import private_dir
 
 
 def log_to_file(path: Path, *, level: int = logging.INFO) -> None:
-    """Send every log record of this process to `path` (1 MiB, three older ones kept), owner-readable only."""
+    """Send all log records of this process to `path` (mode 0600, rotated at 1 MiB, three old files kept)."""
     private_dir(path.parent)
     handler = RotatingFileHandler(path, maxBytes=2**20, backupCount=3, encoding="utf-8", errors="backslashreplace")
     path.chmod(0o600)

@@ -1,4 +1,4 @@
-"""Where files live. Folders are made on first use, readable by their owner only."""
+"""The application's folders. They are created on first use, readable by their owner only."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from vlmtui.errors import ErrorKind, VlmtuiError
 
 APP = "vlmtui"
 DATA_DIR_VARIABLE = "VLMTUI_DATA_DIR"
-"""Set, it names the folder that everything lies below."""
+"""Environment variable with the folder to keep everything in."""
 _SOCKET_PATH_MAX = 100
 """`sun_path` holds 108 bytes on Linux and 104 on macOS."""
 
@@ -34,8 +34,8 @@ class Paths(msgspec.Struct, frozen=True):
 
     @classmethod
     def default(cls) -> Paths:
-        """The platform's own places, or all below `$VLMTUI_DATA_DIR` when that is set. Raises VlmtuiError where one of
-        them is another user's: what he has put there would be believed."""
+        """Return the platform's standard folders, or those below `$VLMTUI_DATA_DIR` if set. Raises VlmtuiError if one
+        belongs to another user, whose files would otherwise be trusted."""
         root = os.environ.get(DATA_DIR_VARIABLE)
         if root:
             paths = cls.below(Path(root))
@@ -59,11 +59,11 @@ class Paths(msgspec.Struct, frozen=True):
 
     @classmethod
     def below(cls, root: Path) -> Paths:
-        """Everything below one folder; the sockets too, unless its name is too long for a socket path."""
+        """Return folders below one root, including the sockets unless the path is too long for a socket."""
         root = root.expanduser().absolute()
         runtime = root / "run"
         if len(os.fsencode(runtime)) > _SOCKET_PATH_MAX - 40:
-            import hashlib  # loads OpenSSL, for which no first paint needs to wait
+            import hashlib  # loads OpenSSL, which is not needed for the first paint
 
             digest = hashlib.sha256(os.fsencode(root)).hexdigest()[:8]
             runtime = _temporary() / f"{APP}-{os.getuid()}-{digest}"
@@ -76,12 +76,12 @@ class Paths(msgspec.Struct, frozen=True):
 
     @property
     def inbox(self) -> Path:
-        """Where the user copies files to from elsewhere; new ones are offered for attaching."""
+        """A folder the user copies files into; new ones are offered as attachments."""
         return self.data / "inbox"
 
     @property
     def thumbnails(self) -> Path:
-        """Small pictures of media, made when they are shown."""
+        """Cached thumbnails, created when they are shown."""
         return self.cache / "thumbnails"
 
     @property
@@ -102,21 +102,21 @@ def _default_runtime() -> Path:
 
 
 def _temporary() -> Path:
-    """The folder for temporary files. Not `tempfile.gettempdir`, which raises where that folder is full."""
+    """Return the folder for temporary files. `tempfile.gettempdir` would raise if the disk is full."""
     named = (os.environ.get(name) for name in ("TMPDIR", "TEMP", "TMP"))
     return Path(next((name for name in named if name and Path(name).is_dir()), "/tmp")).absolute()
 
 
 def use_data_dir(folder: str) -> None:
-    """Keep everything below this folder, here and in every process that is started from now on."""
+    """Keep everything below this folder, in this process and in all that it starts."""
     os.environ[DATA_DIR_VARIABLE] = str(Path(os.path.expanduser(folder)).absolute())  # noqa: PTH111  (Path's fails on ~nobody)
 
 
 def private_dir(path: Path) -> Path:
-    """`path` as a folder of mode 0700 that belongs to this user; made when missing, with its parents, all of that mode.
+    """Make sure that `path` is this user's folder with mode 0700, creating it and its parents if missing. Returns it.
 
-    Raises VlmtuiError when something else stands there: a file, a symbolic link, another user's folder. In a
-    world-writable place such as /tmp that is how one user would lure another's sockets to himself.
+    Raises VlmtuiError if it is a file, a symbolic link or another user's folder. In a world-writable folder such as
+    /tmp, another user could otherwise receive this user's sockets.
     """
     try:
         _make_with_parents(path)
@@ -128,21 +128,21 @@ def private_dir(path: Path) -> Path:
     except OSError as error:
         raise VlmtuiError(
             ErrorKind.BAD_INPUT,
-            f"The folder {path} cannot be made or used.",
+            f"Can't create or use the folder {path}.",
             detail=str(error),
-            hint="Check its permissions, or name another place with VLMTUI_DATA_DIR.",
+            hint="Check its permissions, or set VLMTUI_DATA_DIR to another folder.",
         ) from error
     return path
 
 
 def is_private_dir(path: Path) -> bool:
-    """Whether there is a folder at `path`; it is this user's own then, and closed to others. To be asked before
-    anything in it is believed. Raises VlmtuiError as `private_dir` does."""
+    """Whether `path` exists; if so, it is made private. Call this before trusting files in it. Raises VlmtuiError as
+    `private_dir` does."""
     return os.path.lexists(path) and bool(private_dir(path))
 
 
 def close_to_others(path: Path) -> None:
-    """Take from other users what they may do with a folder of this user, where there is one."""
+    """Remove other users' access to a folder of this user, if it exists."""
     with suppress(OSError):
         found = path.lstat()
         if stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and found.st_mode & 0o077:
@@ -150,7 +150,7 @@ def close_to_others(path: Path) -> None:
 
 
 def _make_with_parents(path: Path) -> None:
-    """`Path.mkdir` would make the parents with the mode of the umask."""
+    """Create a folder and its parents with mode 0700. `Path.mkdir` would create the parents with the umask's mode."""
     if not path.is_dir() and not os.path.lexists(path):
         _make_with_parents(path.parent)
     try:
@@ -161,7 +161,7 @@ def _make_with_parents(path: Path) -> None:
 
 
 def _require_own(path: Path) -> None:
-    """Raise VlmtuiError where something stands at `path` that belongs to another user."""
+    """Raise VlmtuiError if `path` exists and belongs to another user."""
     try:
         found = path.stat()
     except OSError:
@@ -173,21 +173,21 @@ def _require_own(path: Path) -> None:
 def _not_yours(path: Path) -> VlmtuiError:
     return VlmtuiError(
         ErrorKind.BAD_INPUT,
-        f"{path} is not a folder of yours, so vlmtui will not use it.",
-        hint="Remove it, or name another place with VLMTUI_DATA_DIR.",
+        f"vlmtui won't use {path}: it is not your own folder.",
+        hint="Remove it, or set VLMTUI_DATA_DIR to another folder.",
     )
 
 
 def bundled(name: str = "") -> Path:
-    """A file or folder that ships inside the package."""
+    """Return the path of a file or folder that ships with the package."""
     return Path(__file__).with_name("bundled") / name
 
 
 def bundled_model() -> Path:
-    """The folder of the `shapes` model."""
+    """Return the folder of the `shapes` model."""
     return bundled("shapes")
 
 
 def sample_image() -> Path:
-    """A picture to try things on: a red circle."""
+    """Return the path of a sample picture: a red circle."""
     return bundled("samples") / "circle.png"

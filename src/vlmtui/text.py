@@ -1,4 +1,4 @@
-"""Text for people: hostile text made fit for a screen, a page or a terminal (only here), and sizes in words."""
+"""Text for display: hostile text made safe for a screen, page or terminal (only here), and human-readable sizes."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ _SPACE = {"\n": "↵", "\t": "⇥", "\r": "␍"}
 
 
 def visible(text: str, *, keep: str = "\n\t") -> str:
-    """`text` with every control character, escape, bidi mark and lone surrogate made visible; those in `keep` stay.
+    """Return `text` with control characters, escapes, bidi marks and lone surrogates made visible, except those in
+    `keep`.
 
-    Escape becomes `␛`, other C0 controls their Unicode picture, everything else `<U+XXXX>`.
+    C0 controls become their Unicode control pictures (escape: `␛`), all others `<U+XXXX>`.
     """
     if text.isascii() and text.isprintable():
         return text
@@ -20,7 +21,7 @@ def visible(text: str, *, keep: str = "\n\t") -> str:
 
 
 def one_line(text: str) -> str:
-    """`visible`, line breaks and tabs included: for file names, titles and log lines."""
+    """Like `visible`, but including line breaks and tabs; for file names, titles and log lines."""
     return visible(text, keep="")
 
 
@@ -36,7 +37,7 @@ def _shown(char: str) -> str:
 
 
 def quoted(text: str, *, longest: int = 60) -> str:
-    """`text` in quotation marks on one line, its line breaks as ↵, cut in the middle where it is longer."""
+    """Return `text` in quotation marks on one line, with line breaks as ↵; longer text is shortened in the middle."""
     if len(text) > longest:
         half = (longest - 1) // 2
         text = f"{text[:half]}…{text[-half:]}"
@@ -44,7 +45,7 @@ def quoted(text: str, *, longest: int = 60) -> str:
 
 
 def human_bytes(count: int) -> str:
-    """`340 kB`, `1.2 GB`: powers of 1000, as file managers and camera makers count."""
+    """Return a size such as `340 kB` or `1.2 GB`, in powers of 1000."""
     size = float(count)
     for unit in ("bytes", "kB", "MB"):
         if size < 999.5:

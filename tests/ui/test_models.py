@@ -103,11 +103,11 @@ async def test_it_is_told_when_running_engines_cannot_be_found(make_app: MakeApp
     app = make_app(host)
 
     async def refused() -> list[EngineStatus]:
-        raise VlmtuiError(ErrorKind.BAD_INPUT, "/run/x is not a folder of yours [/x].")
+        raise VlmtuiError(ErrorKind.BAD_INPUT, "/run/x is not your own folder [/x].")
 
     host.running = refused  # type: ignore[method-assign]
     async with app.run_test() as pilot:
-        await until(pilot, lambda: any("not a folder" in toast.message for toast in app._notifications))
+        await until(pilot, lambda: any("not your own folder" in toast.message for toast in app._notifications))
         assert isinstance(app.screen, ModelsScreen)
 
 

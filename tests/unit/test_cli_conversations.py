@@ -130,7 +130,7 @@ def test_what_is_wrong_is_said_and_nothing_is_added(cli: CommandLine, filled: Co
         (("export", filled[:2]), "2 conversations"),
         (("export", "--all"), "-o FOLDER"),
         (("export",), "required"),
-        (("export", filled, "-o", str(fine / "x.md")), "could not be written"),
+        (("export", filled, "-o", str(fine / "x.md")), "Can't write"),
         (("import", str(fine), str(broken)), "broken.json"),
         (("import", str(tmp_path / "missing.json")), "cannot be read"),
         (("config",), "config paths"),

@@ -210,7 +210,7 @@ def test_a_folder_of_another_user_is_refused(run: Run, tmp_path: Path, folder: s
     os.chown(tmp_path / folder, 65534, 65534)
     for command in (("models",), ("conversations",), ("config", "show"), ("export", "--all", "-o", str(tmp_path))):
         code, _, err = run(*command)
-        assert code == 2 and "not a folder of yours" in err
+        assert code == 2 and "not your own folder" in err
 
 
 @pytest.mark.parametrize("content", [b"[" * 50_000, b"fifo"])

@@ -12,7 +12,7 @@ from tests.unit.store.made import COMPLETE, RECIPE, opened
 from vlmtui.domain.conversation import user_turn
 from vlmtui.domain.engine import LoadSpec
 from vlmtui.domain.failure import Failure
-from vlmtui.domain.former_fields import with_todays_fields
+from vlmtui.domain.legacy_fields import upgrade_fields
 from vlmtui.errors import ErrorKind
 from vlmtui.inspection.replay import Comparison, from_json, to_json
 from vlmtui.store.document import document_of
@@ -72,7 +72,7 @@ def test_an_exported_conversation(tmp_path: Path) -> None:
     "data", [b'"vllm_version"', b'{"vllm_version":', b'["vllm_version"]', b'{"turns":"vllm_version"}']
 )
 def test_what_is_no_document_is_left_to_whoever_reads_it(data: bytes) -> None:
-    assert with_todays_fields(data) == data
+    assert upgrade_fields(data) == data
 
 
 def test_a_spec_without_a_backend_and_a_failure_of_a_former_name() -> None:

@@ -30,13 +30,13 @@ def test_a_loose_folder_is_tightened(tmp_path: Path) -> None:
 def test_a_planted_link_is_refused(tmp_path: Path) -> None:
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "run").symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(VlmtuiError, match="not a folder of yours"):
+    with pytest.raises(VlmtuiError, match="not your own folder"):
         private_dir(tmp_path / "run")
 
 
 def test_a_file_in_the_way_is_told(tmp_path: Path) -> None:
     (tmp_path / "run").write_text("")
-    with pytest.raises(VlmtuiError, match="cannot be made or used"):
+    with pytest.raises(VlmtuiError, match="create or use the folder"):
         private_dir(tmp_path / "run")
 
 

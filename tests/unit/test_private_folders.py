@@ -78,5 +78,5 @@ def test_another_users_folder_is_refused(line: CommandLine, root: Path, place: s
     os.chown(root / place, NOBODY, NOBODY)
     ran = line(*command)
     assert (ran.code, ran.out) == (2, "")
-    assert "is not a folder of yours, so vlmtui will not use it." in ran.err
+    assert "it is not your own folder." in ran.err
     assert [path.name for path in (root / place).iterdir() if path.name not in ("config", "families")] == []

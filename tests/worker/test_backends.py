@@ -117,7 +117,7 @@ async def test_an_answer_is_kept_for_a_client_that_comes_later(
     [
         (asked(ChatPrompt(turns=(user_turn("x"),)), logprobs=2), "log-probabilities"),
         (asked(ChatPrompt(turns=(user_turn("x"),)), only_render=True), "count tokens"),
-        (asked(ChatPrompt(turns=(user_turn("x"),), chat_template="{{ 1 }}")), "no chat template but"),
+        (asked(ChatPrompt(turns=(user_turn("x"),), chat_template="{{ 1 }}")), "only accepts the model's own"),
         (
             asked(MessagesPrompt(messages=(Message(role="user", content="x"),), by="tokenizer")),
             "tokenizer or processor",

@@ -109,7 +109,7 @@ def test_commands_do_not_look_into_another_users_folder(line: CommandLine) -> No
         for command in (("ps",), ("stop", "--all"), ("stop", "test")):
             ran = line(*command)
             assert ran.code == 2
-            assert "is not a folder of yours" in ran.err
+            assert "not your own folder" in ran.err
         assert foreign.heard() == []
 
 
@@ -119,6 +119,6 @@ async def test_nothing_in_another_users_folder_is_believed(line: CommandLine, ho
         os.chown(line.paths.runtime, NOBODY, NOBODY)
         line.paths.runtime.chmod(0o755)
         for looking in (host.open(SPEC, client="test", keep_alive_s=0), host.running(), host.unfetched_answer("r")):
-            with pytest.raises(VlmtuiError, match="not a folder of yours"):
+            with pytest.raises(VlmtuiError, match="not your own folder"):
                 await looking
         assert foreign.heard() == []

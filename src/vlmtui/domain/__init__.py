@@ -1,1 +1,1 @@
-"""Plain frozen data that every other package speaks. No I/O here."""
+"""Frozen data types shared by all packages. No I/O."""

@@ -1,4 +1,4 @@
-"""An image or a video that has been checked and stored, and can be sent."""
+"""Attachments: images and videos that were checked and stored."""
 
 from __future__ import annotations
 
@@ -10,10 +10,9 @@ Modality = Literal["image", "video"]
 
 
 class VideoSampling(msgspec.Struct, frozen=True, kw_only=True):
-    """Which frames of a video the model is given, uniform in time between start and end.
+    """Which frames of a video the model gets, spaced evenly between start and end.
 
-    `num_frames` of them; or, where `fps` is set, as many as that makes (frames a second of the video), and
-    `num_frames` is not looked at.
+    `num_frames` frames; or, if `fps` is set, that many frames per second of video, and `num_frames` is ignored.
     """
 
     num_frames: int = 8
@@ -26,34 +25,34 @@ class VideoSampling(msgspec.Struct, frozen=True, kw_only=True):
 class Attachment(msgspec.Struct, frozen=True, kw_only=True):
     """One image or video of a conversation.
 
-    `path` names the stored copy (a file named by its content hash), which never changes: what it holds is what the
-    preview shows and what the model is given.
+    `path` is the stored copy, named by its content hash. It never changes: the preview and the model both use it.
     """
 
     modality: Modality
     name: str
-    """The file's own name as the user knows it. Hostile text: may hold markup or control characters."""
+    """The original file name. Hostile text: may contain markup or control characters."""
     path: str
     sha256: str
     """Hex digest of the bytes at `path`."""
     width: int
-    """Pixels, upright."""
+    """Pixels, after rotation by EXIF."""
     height: int
     size_bytes: int
-    """Bytes of the file as the user gave it."""
+    """Size of the original file in bytes."""
     format: str
     """`JPEG`, `PNG`, … for images; the container's name for videos."""
     notes: tuple[str, ...] = ()
-    """What was done to the picture on the way in (`turned upright by EXIF`, `transparency over white`), for people."""
+    """Changes made to the picture when it was attached (`turned upright by EXIF`, `transparency over white`), for
+    display."""
     duration_s: float | None = None
     fps: float | None = None
     sampling: VideoSampling | None = None
     """Set for videos only."""
     source: str = ""
-    """Where the file was when it was attached: an absolute path, or a URL. Hostile text, for people only."""
+    """Where the file came from: an absolute path or a URL. Hostile text, for display only."""
     page: int = 1
-    """Of a document of several pages (TIFF), which one this is; from 1."""
+    """Page of a multi-page document (TIFF), from 1."""
     scaled_from: tuple[int, int] | None = None
-    """Width and height before the user made the picture smaller, however often; None: it is as it came."""
+    """Width and height before the user first made the picture smaller; None if unchanged."""
     pages: int = 1
-    """How many pages or, of an animation taken as a still image, frames the file has."""
+    """Number of pages in the file, or of frames for an animation attached as a still image."""

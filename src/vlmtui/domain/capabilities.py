@@ -1,4 +1,4 @@
-"""What an engine can do, and the sentence for what it cannot."""
+"""What an engine can do, and the sentence to show for what it cannot."""
 
 from __future__ import annotations
 
@@ -31,53 +31,53 @@ Capability = Literal[
 
 
 class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
-    """One flag for each thing in which engines differ. Whoever needs one that may be off asks `lack` first, and shows
-    its sentence."""
+    """One flag for each feature in which engines differ. Before using an optional feature, call `lack` and show its
+    sentence."""
 
     raw_prompts: bool = False
-    """Takes a `RawPrompt`, word for word."""
+    """Accepts a `RawPrompt` verbatim."""
     raw_media: bool = False
-    """Takes a `RawPrompt` with attachments, each at its placeholder."""
+    """Accepts a `RawPrompt` with attachments, each at its placeholder."""
     message_prompts: bool = False
-    """Takes a `MessagesPrompt`: writes the raw prompt by the tokenizer's or the processor's template."""
+    """Accepts a `MessagesPrompt`: renders the raw prompt with the template of the tokenizer or processor."""
     template_override: bool = False
-    """Takes a chat template with the request, instead of the model's own."""
+    """Accepts a chat template with the request, instead of the model's own."""
     render_only: bool = False
-    """Makes and counts a prompt without generating (`GenerateRequest.only_render`)."""
+    """Can render a prompt and count its tokens without generating (`GenerateRequest.only_render`)."""
     chat_template_source: bool = False
-    """Tells the source of the model's chat template, where it has one."""
+    """Reports the source of the model's chat template, if there is one."""
     prompt_token_ids: bool = False
-    """Tells the prompt's tokens, ids and texts, every image's run expanded."""
+    """Reports the prompt's tokens (ids and texts), with placeholders expanded."""
     media_spans: bool = False
-    """Tells where in the prompt each attachment's tokens stand."""
+    """Reports where each attachment's tokens are in the prompt."""
     answer_token_ids: bool = False
-    """Tells the answer's tokens, ids and texts."""
+    """Reports the answer's tokens (ids and texts)."""
     logprobs: bool = False
-    """Tells log-probabilities (`GenerateRequest.logprobs`)."""
+    """Reports log-probabilities (`GenerateRequest.logprobs`)."""
     seed: bool = False
-    """Gives the same sampled answer again for the same seed."""
+    """Repeats a sampled answer for the same seed."""
     lora: bool = False
     """Runs a model with a LoRA adapter."""
     cancel: bool = False
-    """Stops computing when a request is cancelled; otherwise what is still computed is thrown away."""
+    """Stops computing when a request is cancelled; otherwise the rest of the answer is computed and discarded."""
     keeps_answers: bool = False
-    """Goes on with a request whose client is lost, and keeps the answer until it is fetched."""
+    """Continues a request whose client disconnects, and keeps the answer until it is fetched."""
 
 
 ALL = Capabilities(**dict.fromkeys(Capabilities.__struct_fields__, True))
-"""Everything: the most that an engine can promise."""
+"""Every capability."""
 
 _LACKS: dict[Capability, str] = {
-    "raw_prompts": "takes no raw prompts, only chat messages",
-    "raw_media": "takes no images or videos in raw prompts",
-    "message_prompts": "can't write a raw prompt with the model's tokenizer or processor",
-    "template_override": "takes no chat template but the model's own",
+    "raw_prompts": "doesn't accept raw prompts, only chat messages",
+    "raw_media": "doesn't accept images or videos in raw prompts",
+    "message_prompts": "can't render a raw prompt with the model's tokenizer or processor",
+    "template_override": "only accepts the model's own chat template",
     "render_only": "can't count tokens before sending",
     "chat_template_source": "doesn't report its chat template",
     "prompt_token_ids": "doesn't report prompt tokens",
-    "media_spans": "doesn't report where images stand in the prompt",
+    "media_spans": "doesn't report where images are in the prompt",
     "answer_token_ids": "doesn't report answer tokens",
-    "logprobs": "gives no log-probabilities",
+    "logprobs": "doesn't report log-probabilities",
     "seed": "ignores seeds: a sampled answer can't be repeated",
     "lora": "can't run LoRA adapters",
     "cancel": "keeps computing after a stop",
@@ -86,7 +86,7 @@ _LACKS: dict[Capability, str] = {
 
 
 class Capable(Protocol):
-    """What says of itself what it can: `EngineInfo`."""
+    """Anything with capabilities, such as `EngineInfo`."""
 
     @property
     def engine(self) -> str: ...
@@ -95,21 +95,21 @@ class Capable(Protocol):
 
 
 def lack(info: Capable | None, wanted: Capability) -> str:
-    """Return the sentence for what this engine can't do; empty where it can, or there is no engine yet."""
+    """Return why the engine can't do this, as a sentence; empty if it can, or if there is no engine yet."""
     if info is None or getattr(info.capabilities, wanted):
         return ""
     return f"This engine ({info.engine}) {_LACKS[wanted]}."
 
 
 def require_capability(info: Capable | None, wanted: Capability) -> None:
-    """Raise VlmtuiError(UNSUPPORTED) with the sentence of `lack`, where there is one."""
+    """Raise VlmtuiError(UNSUPPORTED) with the sentence of `lack`, if the capability is missing."""
     if why := lack(info, wanted):
         raise VlmtuiError(ErrorKind.UNSUPPORTED, why, hint="Load the model with another engine.")
 
 
 def lack_for(info: Capable, request: GenerateRequest) -> str:
-    """Return the sentence for why the engine can't take this request; empty where it can. A seed is no reason: the
-    engine answers without it."""
+    """Return why the engine can't run this request, as a sentence; empty if it can. A missing `seed` capability does
+    not count: the engine answers without it."""
     return next((why for wanted in _needs(request) if (why := lack(info, wanted))), "")
 
 

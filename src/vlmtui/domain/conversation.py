@@ -1,4 +1,4 @@
-"""Turns of a conversation. A turn's content is an ordered run of text and attachments."""
+"""Turns of a conversation. A turn is a sequence of text and attachments."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ Role = Literal["system", "user", "assistant"]
 
 
 class Text(msgspec.Struct, frozen=True, tag="text"):
-    """A run of text."""
+    """A piece of text."""
 
     text: str
 
 
 class Media(msgspec.Struct, frozen=True, tag="media"):
-    """An attachment at its place between the texts."""
+    """An attachment at its position between the texts."""
 
     attachment: Attachment
 
@@ -28,7 +28,7 @@ Part = Text | Media
 
 
 class Turn(msgspec.Struct, frozen=True):
-    """What one side said: its parts in order."""
+    """One message: its role and its parts in order."""
 
     role: Role
     parts: tuple[Part, ...]
@@ -45,7 +45,7 @@ class Turn(msgspec.Struct, frozen=True):
 
 
 def user_turn(text: str, attachments: Iterable[Attachment] = ()) -> Turn:
-    """A user's turn with its attachments before the text, the order that most families were trained on."""
+    """Return a user turn with the attachments before the text, the order most families were trained on."""
     return Turn("user", (*(Media(item) for item in attachments), Text(text)))
 
 
@@ -58,5 +58,5 @@ def system_turn(text: str) -> Turn:
 
 
 def all_attachments(turns: Iterable[Turn]) -> tuple[Attachment, ...]:
-    """Every attachment of the conversation, in the order that the model is given them."""
+    """Return all attachments of the turns, in prompt order."""
     return tuple(item for turn in turns for item in turn.attachments)

@@ -1,4 +1,4 @@
-"""Which engine is loaded, how far its load is, what it says of itself, and what it is doing."""
+"""An engine's load spec, load progress, facts and status."""
 
 from __future__ import annotations
 
@@ -12,42 +12,42 @@ from vlmtui.domain.capabilities import Capabilities
 from vlmtui.domain.failure import Failure
 
 BackendName = Annotated[str, msgspec.Meta(pattern=r"^[a-z][a-z0-9_-]{0,31}$")]
-"""A kind of engine, by the name that `vlmtui.worker.backends` knows it by."""
+"""A kind of engine, by its name in `vlmtui.worker.backends`."""
 DEFAULT_BACKEND = "vllm"
 
 
 class LoraAdapter(msgspec.Struct, frozen=True, kw_only=True):
-    """A LoRA adapter that every request is run with."""
+    """A LoRA adapter used for every request."""
 
     name: str
     id: int
     path: str
-    """Relative to the model's folder, which the worker looks up."""
+    """Relative to the model's folder."""
 
 
 class LoadSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything that decides which engine is started. Two equal specs may share one worker."""
+    """Everything that determines which engine to start. Equal specs share one worker."""
 
     model: str
     """A repository id or a local folder."""
     name: str
-    """What the user calls it (`shapes`, `Qwen/Qwen2-VL-7B-Instruct`)."""
+    """Its display name (`shapes`, `Qwen/Qwen2-VL-7B-Instruct`)."""
     backend: BackendName = DEFAULT_BACKEND
     """The kind of engine that runs it."""
     family: str | None = None
     revision: str | None = None
     """The commit to load; None: the newest."""
     trust_remote_code: bool = False
-    """Whether the model's own Python code may run: that of the revision below, or with the hash below, and no other."""
+    """Whether the model's own Python code may run, limited to `code_revision` or `code_sha256`."""
     code_revision: str | None = None
-    """The commit of the repository that the code is taken from; None: `revision`."""
+    """The commit of the code's repository; None: `revision`."""
     code_sha256: str | None = None
-    """Of a local folder: `RemoteCode.digest` of the code that may run."""
+    """For a local folder: `RemoteCode.digest` of the code that may run."""
     engine_args: dict[str, object] = msgspec.field(default_factory=dict)
-    """The backend's own arguments, by name (for `vllm` the fields of its `AsyncEngineArgs`). The worker adds what this
-    machine needs (a CPU's dtype …) where nothing is said."""
+    """The backend's arguments by name (for `vllm`, fields of `AsyncEngineArgs`). The worker adds defaults for this
+    machine, such as the dtype on a CPU."""
     num_frames: int = 8
-    """Frames a video is given as by default."""
+    """Default number of frames per video."""
     lora: LoraAdapter | None = None
 
 
@@ -79,7 +79,7 @@ _STAGE_LABELS = {
 
 
 class LoadProgress(msgspec.Struct, frozen=True, kw_only=True, tag="load_progress"):
-    """How far a load is. `fraction` (0..1) belongs to the stage and is None where the stage has no measure."""
+    """Load progress. `fraction` (0..1) is the progress within the stage, None if unknown."""
 
     stage: LoadStage
     elapsed_s: float
@@ -88,12 +88,12 @@ class LoadProgress(msgspec.Struct, frozen=True, kw_only=True, tag="load_progress
 
 
 class EngineInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """What was loaded, as the engine itself says."""
+    """Facts about a loaded engine, as it reports them."""
 
     spec: LoadSpec
     architecture: str
     engine: str
-    """What the engine is called, `vLLM`."""
+    """The engine's display name, such as `vLLM`."""
     engine_version: str
     device: str
     """`cpu`, or the GPU's name."""
@@ -102,26 +102,26 @@ class EngineInfo(msgspec.Struct, frozen=True, kw_only=True):
     """Context length in tokens."""
     has_chat_template: bool
     limits: dict[Modality, int]
-    """How many items of a modality one conversation may hold."""
+    """The most items of each modality in one prompt."""
     load_s: float
     engine_args: dict[str, object] = msgspec.field(default_factory=dict)
-    """The arguments as finally used."""
+    """The arguments actually used."""
     revision: str | None = None
-    """The commit of the weights, where they came from a hub."""
+    """The commit of the weights, if they came from a hub."""
     chat_template: str = ""
-    """The source of the model's own chat template; empty where it has none, or none in Jinja."""
+    """The Jinja source of the model's chat template; empty if it has none."""
     special_tokens: tuple[str, ...] = ()
-    """The tokenizer's special tokens, by their text."""
+    """The texts of the tokenizer's special tokens."""
     stop_tokens: tuple[str, ...] = ()
-    """Tokens that end an answer by the model's own configuration, by their text."""
+    """The texts of the tokens that end an answer, from the model's configuration."""
     bos_token: str | None = None
     adds_bos: bool = False
-    """Whether the tokenizer puts the BOS token before a raw prompt by itself."""
+    """Whether the tokenizer adds the BOS token to a raw prompt."""
     capabilities: Capabilities = Capabilities()
 
 
 class Activity(StrEnum):
-    """What a running engine does."""
+    """What a running engine is doing."""
 
     LOADING = "loading"
     IDLE = "idle"
@@ -130,30 +130,30 @@ class Activity(StrEnum):
 
 
 class EngineStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """What a running engine does, and what it costs."""
+    """What a running engine is doing, and the resources it uses."""
 
     spec: LoadSpec
     state: Activity
     clients: int
-    """Those that use it now; one that only looks (`vlmtui ps`) or comes to end it is not counted."""
+    """Connected clients, not counting `vlmtui ps` and `vlmtui stop`."""
     running: int
-    """Requests under way."""
+    """Number of running requests."""
     idle_s: float
     """Seconds since the last request ended; 0 while busy."""
     keep_alive_s: float | None
-    """Seconds that it stays once its last client has gone; None: for ever."""
+    """Seconds it stays after its last client leaves; None: forever."""
     rss_bytes: int
     """Resident memory of all its processes."""
     gpu_bytes: int | None
-    """GPU memory of the same processes, where that can be told."""
+    """GPU memory of the same processes; None if unknown."""
     kept: tuple[str, ...] = ()
-    """Requests that go on, or wait to be fetched, without a client."""
+    """Ids of requests without a client: still running, or waiting to be fetched."""
     engine_silent_s: float = 0.0
-    """Seconds without any sign of life from the engine itself; 0 where all is well, and while loading."""
+    """Seconds without a sign of life from the engine; 0 if it is well, and while it loads."""
 
 
 class EngineReady(msgspec.Struct, frozen=True, tag="engine_ready"):
-    """The engine answers from now on."""
+    """The engine is loaded and accepts requests."""
 
     info: EngineInfo
 

@@ -1,4 +1,4 @@
-"""An error as data, so that it can cross a process boundary or be stored."""
+"""Errors as data, to be stored or sent between processes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from vlmtui.errors import ErrorKind, VlmtuiError
 
 
 class Failure(msgspec.Struct, frozen=True, kw_only=True):
-    """A `VlmtuiError` as data, so that it can cross a process boundary."""
+    """A `VlmtuiError` as data."""
 
     kind: ErrorKind
     message: str

@@ -1,4 +1,4 @@
-"""A request for an answer, and the events that an engine answers it with."""
+"""Generation requests, and the events an engine sends in reply."""
 
 from __future__ import annotations
 
@@ -19,36 +19,36 @@ class GenerateRequest(msgspec.Struct, frozen=True, kw_only=True):
     prompt: Prompt
     sampling: Sampling
     only_render: bool = False
-    """Make the prompt, media processed and counted, and end after PromptReady: nothing is generated."""
+    """Render the prompt, including its media, and stop after PromptReady without generating."""
     logprobs: int | None = None
-    """Tell the log-probability of every token of the answer, and so many of the likeliest tokens at its place."""
+    """Report the log-probability of every answer token, and this many of the most likely tokens at its position."""
     keep: bool = False
-    """Go on when the client is lost, and keep the answer until it is fetched (`Engine.resume`) and let go."""
+    """Continue if the client disconnects, and keep the answer until it is fetched (`Engine.resume`) and forgotten."""
 
 
 class Token(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """An entry of the tokenizer's vocabulary."""
 
     text: str
-    """Decoded alone, special tokens kept. Hostile text."""
+    """The token decoded on its own, special tokens kept. Hostile text."""
     special: bool = False
     data: bytes | None = None
-    """Its bytes, where the text does not tell them: parts of characters."""
+    """Its bytes, if the text does not determine them (parts of a character)."""
 
 
 Vocabulary = dict[int, Token]
-"""Tokens by their ids."""
+"""Tokens by id."""
 
 
 class Candidate(msgspec.Struct, frozen=True, kw_only=True):
-    """A token that might have come, and the logarithm of its probability."""
+    """An alternative token and its log-probability."""
 
     token_id: int
     logprob: float
 
 
 class TokenLogprob(msgspec.Struct, frozen=True, kw_only=True):
-    """A token of the answer, and the likeliest at its place, the likeliest first."""
+    """An answer token's log-probability, and the most likely tokens at its position, most likely first."""
 
     token_id: int
     logprob: float
@@ -56,23 +56,22 @@ class TokenLogprob(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class MediaSpan(msgspec.Struct, frozen=True, kw_only=True):
-    """Where an attachment's tokens stand in the prompt, as the engine itself placed them."""
+    """Where the engine placed an attachment's tokens in the prompt."""
 
     modality: Modality
     index: int
-    """Counts the attachments of this modality from 0."""
+    """Index among the attachments of this modality, from 0."""
     offset: int
     length: int
-    """Tokens from the first to the last of the span."""
+    """Length of the span in tokens."""
     tokens: int
-    """How many of them are embeddings of the image or video (separators not counted)."""
+    """How many of them are image or video embeddings (separators are not counted)."""
     resized: tuple[int, int] | None = None
-    """Width and height, in pixels, that the processor made of it (of a tile where it made tiles); None where it does
-    not say."""
+    """Width and height in pixels after the processor resized it (of one tile, if it made tiles); None if unknown."""
     grid: tuple[int, ...] = ()
-    """Patches as the processor counts them (frames, rows, columns), or tiles; empty where it does not say."""
+    """Patches (frames, rows, columns) as the processor counts them, or the number of tiles; empty if unknown."""
     tensors: dict[str, tuple[int, ...]] = msgspec.field(default_factory=dict)
-    """Shapes of what the processor made of it, by name (`pixel_values`: (1024, 1176))."""
+    """Shapes of the processor's output tensors by name (`pixel_values`: (1024, 1176))."""
 
 
 class Usage(msgspec.Struct, frozen=True, kw_only=True):
@@ -81,9 +80,9 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True):
     prompt_tokens: int = 0
     completion_tokens: int = 0
     image_tokens: int = 0
-    """Tokens of the prompt that stand for images."""
+    """Prompt tokens that represent images."""
     video_tokens: int = 0
-    """Those that stand for frames of videos. Answers of the first version count them as `image_tokens`."""
+    """Prompt tokens that represent video frames. Version 0.1 counted them as `image_tokens`."""
 
     @property
     def media_text(self) -> str:
@@ -93,27 +92,27 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Timings(msgspec.Struct, frozen=True, kw_only=True):
-    """Seconds, measured in the worker from the arrival of the request."""
+    """Seconds from the arrival of the request, measured in the worker."""
 
     ttft_s: float | None = None
-    """To the first token; None where none came."""
+    """Time to first token; None if there was none."""
     total_s: float = 0.0
 
 
 class PromptReady(msgspec.Struct, frozen=True, kw_only=True, tag="prompt_ready"):
-    """The prompt as the model is given it. Comes before the first token."""
+    """The prompt as the model gets it. Sent before the first token."""
 
     request_id: str
     prompt: str
-    """Decoded from `token_ids`, special tokens kept, each image's run of tokens as it stands."""
+    """Decoded from `token_ids`, with special tokens and expanded placeholders."""
     token_ids: tuple[int, ...]
     media: tuple[MediaSpan, ...]
     vocabulary: Vocabulary = msgspec.field(default_factory=dict)
-    """Every token of the prompt, once."""
+    """Every distinct token of the prompt."""
 
 
 def usage_of(prompt: PromptReady | None, completion_tokens: int = 0) -> Usage:
-    """The tokens of a prompt, None before it is made, and of so much of its answer."""
+    """Return the token counts of a prompt (None: not rendered yet) and of its answer so far."""
     if prompt is None:
         return Usage(completion_tokens=completion_tokens)
     return Usage(
@@ -130,13 +129,13 @@ class Delta(msgspec.Struct, frozen=True, kw_only=True, tag="delta"):
     request_id: str
     text: str
     tokens: int
-    """Tokens behind this text."""
+    """Number of tokens in this text."""
     token_ids: tuple[int, ...] = ()
-    """Those tokens."""
+    """The ids of these tokens."""
     vocabulary: Vocabulary = msgspec.field(default_factory=dict)
-    """Tokens of `token_ids` and `logprobs` that neither the prompt nor an earlier delta has told."""
+    """Tokens of `token_ids` and `logprobs` that were not in the prompt's or an earlier delta's vocabulary."""
     logprobs: tuple[TokenLogprob, ...] = ()
-    """One a token, where they were asked for."""
+    """One per token, if requested."""
 
 
 FinishReason = Literal["stop", "length"]
@@ -169,4 +168,4 @@ class Cancelled(msgspec.Struct, frozen=True, kw_only=True, tag="cancelled"):
 
 
 EngineEvent = PromptReady | Delta | Finished | Failed | Cancelled
-"""A request's events: at most one PromptReady, any number of Deltas, then exactly one of the last three."""
+"""A request's events: at most one PromptReady, any number of Deltas, then exactly one Finished, Failed or Cancelled."""

@@ -1,7 +1,7 @@
-"""The sampling parameters that a user can set: the settings form, `/set`, the command line, fan-outs, documents and the
-engine take them from here. Nothing heavy is imported, for `vlmtui --help` lists them.
+"""The sampling parameters that a user can set. The settings form, `/set`, the command line, fan-outs, documents and the
+engine all read this table. It imports nothing heavy, because `vlmtui --help` lists the parameters.
 
-A parameter is a row here, a field of `Sampling` and one of the settings' `SamplingSettings`.
+A parameter is a row here, a field of `Sampling`, and a field of the settings' `SamplingSettings`.
 """
 
 from __future__ import annotations
@@ -16,36 +16,36 @@ Number: TypeAlias = int | float
 
 
 class Parameter(NamedTuple):
-    """A number that a user can set: how it is called and what it may be."""
+    """A numeric sampling parameter: its name and its bounds."""
 
     name: str
-    """vLLM's, and the field's of `Sampling`."""
+    """vLLM's name, which is also the field of `Sampling`."""
     kind: type[int] | type[float]
     help: str
-    """What its values mean, in a few words."""
+    """A few words on its values."""
     least: Number = -math.inf
     most: Number = math.inf
-    """Both allowed."""
+    """`least` and `most` are inclusive."""
     above: Number = -math.inf
-    """A lower bound that is itself not allowed."""
+    """An exclusive lower bound."""
     unset: str = "model default"
-    """What holds where it is not set."""
+    """Shown if it is not set."""
     plural: str = ""
-    """Of a fan-out's values: `seeds`; empty: `top_k values`."""
+    """Name of several values in a fan-out: `seeds`; empty: `top_k values`."""
 
     @property
     def label(self) -> str:
-        """Its name within a sentence: `top-p`, `max tokens`."""
+        """Its name in a sentence: `top-p`, `max tokens`."""
         return self.name.replace("_", "-" if self.name[-2] == "_" else " ")
 
     @property
     def title(self) -> str:
-        """Its name alone: `Top-p`."""
+        """Its name as a title: `Top-p`."""
         return self.label[0].upper() + self.label[1:]
 
     @property
     def option(self) -> str:
-        """Of the command line: `--top-p`."""
+        """Its command-line option: `--top-p`."""
         return f"--{self.name.replace('_', '-')}"
 
     def describe(self, value: Number | None) -> str:
@@ -59,7 +59,7 @@ class Parameter(NamedTuple):
         return str(value) if self.kind is int else f"{value:g}"
 
     def read(self, text: str) -> Number:
-        """The value that was typed. Raises VlmtuiError(BAD_INPUT)."""
+        """Parse a typed value. Raises VlmtuiError(BAD_INPUT)."""
         try:
             return self.kind(text.strip())
         except ValueError as error:
@@ -67,11 +67,11 @@ class Parameter(NamedTuple):
             raise bad_input(f"{self.label} must be {kind}, not {text.strip()!r}.") from error
 
     def problem(self, value: Number) -> str | None:
-        """Why the value is not allowed, or None."""
+        """Return why the value is not allowed, or None."""
         if math.isfinite(value) and self.least <= value <= self.most and value > self.above:
             return None
         if self.least == -(2**63):
-            return f"{self.label} must fit 64 bits, not {value}"
+            return f"{self.label} must fit in 64 bits, not {value}"
         if self.above > -math.inf:
             upper = f" and at most {self.most:g}" if self.most < math.inf else ""
             return f"{self.label} must be above {self.above:g}{upper}, not {value:g}"
@@ -96,9 +96,9 @@ PARAMETERS = {
         ),
     )
 }
-"""By their names, in the order of the settings form. The bounds are vLLM's own."""
+"""By name, in the order of the settings form. The bounds are vLLM's."""
 
 
 def find_parameter(name: str) -> Parameter | None:
-    """The parameter of that name, as vLLM or as the command line writes it."""
+    """Return the parameter with this name, spelled as in vLLM or on the command line, or None."""
     return PARAMETERS.get(name.strip().replace("-", "_"))

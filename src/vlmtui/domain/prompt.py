@@ -1,4 +1,4 @@
-"""What a model is asked with: turns for a chat template, a raw prompt, or messages that are still to be rendered."""
+"""The forms of a prompt: turns for a chat template, a raw prompt, or messages to render into a raw prompt."""
 
 from __future__ import annotations
 
@@ -11,32 +11,32 @@ from vlmtui.domain.conversation import Role, Turn, all_attachments
 
 
 class ChatPrompt(msgspec.Struct, frozen=True, kw_only=True, tag="chat"):
-    """Turns, for a chat template."""
+    """Turns to render with a chat template."""
 
     turns: tuple[Turn, ...]
     chat_template: str | None = None
     """Used instead of the model's own."""
     fallback_template: str | None = None
-    """Used where the model has none."""
+    """Used if the model has none."""
 
 
 class RawPrompt(msgspec.Struct, frozen=True, kw_only=True, tag="raw"):
-    """A prompt text with placeholders in it, and the attachments in the order of their placeholders."""
+    """A prompt text with placeholders, and the attachments in the order of their placeholders."""
 
     text: str
     attachments: tuple[Attachment, ...] = ()
 
 
 class Message(msgspec.Struct, frozen=True, kw_only=True):
-    """One message for a chat template: its content is a text with placeholders in it, or a list of parts."""
+    """One message for a chat template: a text with placeholders, or a list of parts."""
 
     role: Role
     content: str | tuple[dict[str, object], ...]
 
 
 class MessagesPrompt(msgspec.Struct, frozen=True, kw_only=True, tag="messages"):
-    """A raw prompt that is still to be written: the worker applies the chat template of the model's tokenizer or
-    processor (or the one given) to the messages, and sends the text as it would send a `RawPrompt`."""
+    """Messages that the worker renders with the chat template of the model's tokenizer or processor (or the given one),
+    and then treats as a `RawPrompt`."""
 
     messages: tuple[Message, ...]
     by: Literal["tokenizer", "processor"]

@@ -13,8 +13,8 @@ from typing import Annotated, Literal
 import msgspec
 
 from vlmtui.domain.attachment import Attachment, Modality
-from vlmtui.domain.former_fields import with_todays_fields
 from vlmtui.domain.generation import FinishReason, MediaSpan, Timings, Usage
+from vlmtui.domain.legacy_fields import upgrade_fields
 from vlmtui.domain.parameters import PARAMETERS, Number
 from vlmtui.domain.prompt import Prompt
 from vlmtui.domain.sampling import Sampling
@@ -178,7 +178,7 @@ def from_json(data: bytes) -> Comparison:
     Raises VlmtuiError saying what is wrong: not JSON, an unknown or missing field, media that do not have their hash,
     token texts that are not as many as the ids.
     """
-    data = with_todays_fields(data)
+    data = upgrade_fields(data)
     try:
         comparison = msgspec.json.decode(data, type=Comparison)
         unknown = _unknown(msgspec.json.decode(data), msgspec.to_builtins(comparison, str_keys=True), "$")

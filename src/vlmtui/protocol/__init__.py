@@ -1,1 +1,1 @@
-"""What the two processes say to each other, and how it is written on the wire."""
+"""The protocol between app and worker: messages, encoding, endpoints, and the spool of unfetched answers."""

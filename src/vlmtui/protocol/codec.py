@@ -1,4 +1,4 @@
-"""One JSON object a line, over an asyncio stream."""
+"""Encodes messages as JSON, one object per line, for asyncio streams."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ _worker_decoder: msgspec.json.Decoder[WorkerMessage] = msgspec.json.Decoder(Work
 
 
 def encode(message: ClientMessage | WorkerMessage) -> bytes:
-    """The message as one line, newline included. JSON escapes newlines, so a line is a message."""
+    """Return the message as one line including the newline. JSON escapes newlines, so each line is one message."""
     return _encoder.encode(message) + b"\n"
 
 
 def decode_client_message(line: bytes) -> ClientMessage:
-    """What a client sent. Raises VlmtuiError(PROTOCOL) for anything else."""
+    """Decode a client's message. Raises VlmtuiError(PROTOCOL) for anything else."""
     try:
         return _client_decoder.decode(line)
     except _UNREADABLE as error:
@@ -29,7 +29,7 @@ def decode_client_message(line: bytes) -> ClientMessage:
 
 
 def decode_worker_message(line: bytes) -> WorkerMessage:
-    """What a worker sent. Raises VlmtuiError(PROTOCOL) for anything else."""
+    """Decode a worker's message. Raises VlmtuiError(PROTOCOL) for anything else."""
     try:
         return _worker_decoder.decode(line)
     except _UNREADABLE as error:
@@ -37,16 +37,16 @@ def decode_worker_message(line: bytes) -> WorkerMessage:
 
 
 async def read_line(reader: asyncio.StreamReader) -> bytes | None:
-    """The next line, or None at the end of the stream. The reader's limit must be MAX_MESSAGE_BYTES.
+    """Return the next line, or None at the end of the stream. The reader's limit must be MAX_MESSAGE_BYTES.
 
-    Raises VlmtuiError(PROTOCOL) for a line beyond the limit; the connection cannot go on after that.
+    Raises VlmtuiError(PROTOCOL) for a longer line; the connection is unusable after that.
     """
     try:
         line = await reader.readuntil(b"\n")
     except asyncio.IncompleteReadError:
         return None
     except asyncio.LimitOverrunError as error:
-        message = f"a message of more than {MAX_MESSAGE_BYTES // 2**20} MiB was refused"
+        message = f"A message exceeds the limit of {MAX_MESSAGE_BYTES // 2**20} MiB."
         raise VlmtuiError(ErrorKind.PROTOCOL, message) from error
     except (ConnectionError, TimeoutError):
         return None
@@ -56,7 +56,7 @@ async def read_line(reader: asyncio.StreamReader) -> bytes | None:
 def _malformed(error: Exception) -> VlmtuiError:
     return VlmtuiError(
         ErrorKind.PROTOCOL,
-        "A message could not be understood.",
+        "Can't read a message between vlmtui and its worker.",
         detail=str(error),
-        hint="Are vlmtui and its worker of the same version? `vlmtui stop --all` ends old workers.",
+        hint="Their versions may differ. `vlmtui stop --all` ends old workers.",
     )

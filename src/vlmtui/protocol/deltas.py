@@ -1,4 +1,4 @@
-"""Several deltas of an answer as one."""
+"""Merges deltas of an answer."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from vlmtui.domain.generation import Delta, Vocabulary
 
 
 def join_deltas(deltas: Sequence[Delta]) -> Delta:
-    """What the deltas (at least one, of one request) say together."""
+    """Merge deltas of one request (at least one)."""
     if len(deltas) == 1:
         return deltas[0]
     vocabulary: Vocabulary = {}

@@ -1,4 +1,4 @@
-"""Where the worker of a spec is found: its socket, its record, its log."""
+"""The files of a worker: socket, record, log, lock."""
 
 from __future__ import annotations
 
@@ -19,31 +19,31 @@ from vlmtui.reading import read_struct
 SOCKET_PATH_MAX = 100
 """Bytes; `sun_path` holds 108 on Linux and 104 on macOS, the final NUL included."""
 MARKER = "VLMTUI_WORKER_SOCKET"
-"""Environment variable that every process of a worker inherits: the path of its socket. Tells ours from others'."""
+"""Environment variable with the worker's socket path. All its processes inherit it, which identifies them."""
 HOME_SUFFIX = ".d"
 _RECORD_BYTES_MAX = 10_000_000
 _SLUG_MAX = 24
 _DIGEST_LENGTH = 8
 _LATER_FIELDS: dict[str, object] = {"backend": DEFAULT_BACKEND, "code_revision": None, "code_sha256": None}
-"""Fields that specs of vlmtui 0.1 had not, with what they meant then. They are no part of a name that needs none of
-them, so that a worker of that version that still runs is met, and refused for its version."""
+"""Fields added to specs since vlmtui 0.1, with their former implicit values. They are left out of a worker's name when
+they have these values, so that a running worker of version 0.1 is found, and then refused because of its version."""
 
 
 class WorkerRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """What is written beside a worker's socket, so that it can be found and ended when it no longer answers."""
+    """A file beside a worker's socket by which it can be found and ended if it no longer answers."""
 
     spec: LoadSpec
     pid: int
-    """Of the guardian: the leader of the worker's session."""
+    """The guardian's pid; it leads the worker's session."""
     started_at: float
     """Seconds since the epoch."""
     log: str
     version: str = __version__
-    """Of the vlmtui that started it."""
+    """The version of vlmtui that started it."""
 
 
 class Endpoint(msgspec.Struct, frozen=True):
-    """The files of one worker. Two equal specs have the same ones, so that their clients meet."""
+    """The files of one worker. Equal specs have equal endpoints, so that their clients share a worker."""
 
     worker_id: str
     socket: Path
@@ -51,24 +51,24 @@ class Endpoint(msgspec.Struct, frozen=True):
     spec_file: Path
     """The spec as JSON, for `--spec` of the worker."""
     home: Path
-    """The working directory of all processes of the worker: neutral ground for imports, and a mark of ours that no
-    process loses by naming itself anew (vLLM's children do, which wipes their environment as others see it). Their
-    temporary files and sockets lie in it, so that they are private and go with it."""
+    """The working directory of all processes of the worker. It holds no modules to import, it identifies the processes
+    (vLLM's children overwrite their visible environment when they set their title), and it holds their temporary files
+    and sockets, which are thus private and removed with it."""
     lock: Path
     """Held (flock) by the client that starts or ends the worker."""
     log: Path
 
     @classmethod
     def of(cls, paths: Paths, spec: LoadSpec) -> Endpoint:
-        """The endpoint of a spec. Raises VlmtuiError when the runtime folder's name is too long for a socket."""
+        """Return the endpoint of a spec. Raises VlmtuiError if the runtime folder's path is too long for a socket."""
         room = SOCKET_PATH_MAX - len(os.fsencode(paths.runtime)) - len("/.sock") - _DIGEST_LENGTH - 1
         if room < 0:
             raise VlmtuiError(
                 ErrorKind.BAD_INPUT,
-                f"The name of the folder {paths.runtime} is too long to hold a socket.",
-                hint="Name a shorter place with VLMTUI_DATA_DIR.",
+                f"The path {paths.runtime} is too long for a socket.",
+                hint="Set VLMTUI_DATA_DIR to a shorter path.",
             )
-        import hashlib  # loads OpenSSL, for which no first paint needs to wait
+        import hashlib  # loads OpenSSL, which is not needed for the first paint
 
         named = msgspec.to_builtins(spec, order="deterministic")
         for field, default in _LATER_FIELDS.items():
@@ -80,7 +80,7 @@ class Endpoint(msgspec.Struct, frozen=True):
 
     @classmethod
     def named(cls, paths: Paths, worker_id: str) -> Endpoint:
-        """The endpoint of a worker whose id is known, from its record's file name."""
+        """Return the endpoint of a worker by its id (the stem of its files)."""
         runtime = paths.runtime
         return cls(
             worker_id=worker_id,
@@ -94,9 +94,9 @@ class Endpoint(msgspec.Struct, frozen=True):
 
     @classmethod
     def all(cls, paths: Paths) -> list[Endpoint]:
-        """Every endpoint with a record or a socket in the runtime folder, by id; the worker may be long gone.
+        """Return every endpoint with a record or socket in the runtime folder, sorted by id; its worker may be gone.
 
-        Raises VlmtuiError where that folder is another user's: who puts sockets there is not to be spoken to."""
+        Raises VlmtuiError if the folder belongs to another user."""
         if not is_private_dir(paths.runtime):
             return []
         found = {file.stem for file in paths.runtime.iterdir() if file.suffix in (".json", ".sock")}
@@ -104,11 +104,11 @@ class Endpoint(msgspec.Struct, frozen=True):
 
     @property
     def runtime(self) -> Path:
-        """The folder that all of them are in, and kept answers (`vlmtui.protocol.spool`)."""
+        """The folder of all endpoints and of the spool (`vlmtui.protocol.spool`)."""
         return self.socket.parent
 
     def read_record(self) -> WorkerRecord | None:
-        """The record, or None where there is none that can be read."""
+        """Return the record, or None if there is none or it is unreadable."""
         try:
             return read_struct(self.record, WorkerRecord, bytes_max=_RECORD_BYTES_MAX)
         except VlmtuiError:
@@ -121,7 +121,7 @@ class Endpoint(msgspec.Struct, frozen=True):
         write_private(self.spec_file, msgspec.json.encode(spec))
 
     def remove(self) -> None:
-        """Take away what a worker that is gone has left. Its log stays; so does the lock, which others may hold."""
+        """Remove a dead worker's files, except its log and its lock, which another process may hold."""
         for file in (self.socket, self.record, self.spec_file):
             file.unlink(missing_ok=True)
         shutil.rmtree(self.home, ignore_errors=True)

@@ -1,7 +1,7 @@
 """The messages between a client (app or command line) and a worker.
 
-A client opens the socket and sends `Hello`; the worker answers `Welcome` (or `Refused` and closes). After that the
-worker sends load events until the engine is ready, and then a request's events as they come. A request gets exactly
+A client opens the socket and sends `Hello`; the worker replies with `Welcome` (or `Refused`, and closes). The worker
+then sends load events until the engine is ready, and after that the events of each request. A request gets exactly
 one terminal message: Finished, Failed or Cancelled.
 """
 
@@ -16,7 +16,7 @@ from vlmtui.domain.generation import Cancelled, Delta, Failed, Finished, Generat
 PROTOCOL_VERSION = 5
 
 MAX_MESSAGE_BYTES = 16 * 1024 * 1024
-"""A line longer than this is refused: media travel as paths, so no honest message comes near it."""
+"""Longer lines are refused. Media travel as paths, so real messages are far smaller."""
 
 
 class Hello(msgspec.Struct, frozen=True, kw_only=True, tag="hello"):
@@ -35,26 +35,26 @@ class Generate(msgspec.Struct, frozen=True, tag="generate"):
 
 
 class Cancel(msgspec.Struct, frozen=True, tag="cancel"):
-    """Abort a request in the engine. Harmless when it has already ended."""
+    """Abort a request in the engine. Does nothing if it has already ended."""
 
     request_id: str
 
 
 class Resume(msgspec.Struct, frozen=True, tag="resume"):
-    """Take a kept request (`GenerateRequest.keep`) over: its events come from the start (the deltas so far as one), and
-    then as they come. `Failed(NOT_KEPT)` where the worker does not know it."""
+    """Take over a kept request (`GenerateRequest.keep`): the worker sends its events so far (the deltas merged), then
+    live ones; `Failed(NOT_KEPT)` if it does not hold the request."""
 
     request_id: str
 
 
 class Forget(msgspec.Struct, frozen=True, tag="forget"):
-    """A kept answer is safe elsewhere: let it go. Harmless when there is none."""
+    """Stop keeping an answer, because the client has stored it. Does nothing if there is none."""
 
     request_id: str
 
 
 class Ping(msgspec.Struct, frozen=True, tag="ping"):
-    """Health: answered by `Pong` with the same number, also while loading."""
+    """Answered by `Pong` with the same number, even while loading."""
 
     n: int
 
@@ -64,20 +64,20 @@ class GetStatus(msgspec.Struct, frozen=True, tag="get_status"):
 
 
 class GetLog(msgspec.Struct, frozen=True, tag="get_log"):
-    """Ask for `LogLines`: the newest `lines` of the ring buffer; with `follow`, new lines come as they appear."""
+    """Ask for `LogLines`: the newest `lines` lines of the log, and with `follow` also new lines as they appear."""
 
     lines: int = 200
     follow: bool = False
 
 
 class SetKeepAlive(msgspec.Struct, frozen=True, tag="set_keep_alive"):
-    """How long the worker stays once its last client has gone, in seconds; 0: ends at once; None: for ever."""
+    """Set how many seconds the worker stays after its last client leaves; 0: it stops at once; None: forever."""
 
     seconds: float | None
 
 
 class Shutdown(msgspec.Struct, frozen=True, tag="shutdown"):
-    """End the engine and the process, also in the middle of a load."""
+    """Stop the engine and the worker, even during a load."""
 
 
 ClientMessage = Hello | Generate | Cancel | Resume | Forget | Ping | GetStatus | GetLog | SetKeepAlive | Shutdown
@@ -93,7 +93,7 @@ class Welcome(msgspec.Struct, frozen=True, kw_only=True, tag="welcome"):
 
 
 class Refused(msgspec.Struct, frozen=True, tag="refused"):
-    """The worker will not speak with this client (version mismatch, malformed message); it closes the connection."""
+    """The worker rejects this client (version mismatch, malformed message) and closes the connection."""
 
     failure: Failure
 
@@ -106,7 +106,7 @@ class StatusReport(msgspec.Struct, frozen=True, kw_only=True, tag="status"):
     """The answer to `GetStatus`."""
 
     pid: int
-    """Of the leader of the worker's processes."""
+    """The guardian's pid."""
     status: EngineStatus
 
 

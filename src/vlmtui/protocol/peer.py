@@ -1,4 +1,4 @@
-"""Who is at the other end of a Unix socket: looked at by both sides before they say anything."""
+"""Checks which user is at the other end of a Unix socket, before anything is sent."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ _CREDENTIALS = "3i"
 
 
 def require_own_peer(writer: asyncio.StreamWriter, *, place: str = "this socket", hint: str = "") -> None:
-    """Raise VlmtuiError(FOREIGN_PEER) unless the process at the other end is this user's, or root's.
+    """Raise VlmtuiError(FOREIGN_PEER) unless the process at the other end belongs to this user or root.
 
-    The kernel says whose it is (Linux; elsewhere the modes of the socket and its folder alone keep others away).
+    Linux only; elsewhere the permissions of the socket and its folder are the only protection.
     """
     if not hasattr(socket, "SO_PEERCRED"):
         return
@@ -24,5 +24,5 @@ def require_own_peer(writer: asyncio.StreamWriter, *, place: str = "this socket"
     found = peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize(_CREDENTIALS))
     _, uid, _ = struct.unpack(_CREDENTIALS, found)
     if uid not in (os.getuid(), 0):
-        message = f"Another user of this machine (uid {uid}) is at the other end of {place}."
+        message = f"Another user of this machine (uid {uid}) owns the other end of {place}."
         raise VlmtuiError(ErrorKind.FOREIGN_PEER, message, hint=hint)

@@ -1,4 +1,4 @@
-"""The spool: answers that a worker writes to disk while no client takes them, one file of JSON lines a request."""
+"""The spool: answers that a worker writes to disk while they have no client. One JSON Lines file per request."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from vlmtui.paths import is_private_dir
 from vlmtui.reading import read_whole
 
 FILES_MAX = 256
-"""Files beyond that number are deleted, the oldest first."""
-STAYS_S = 30 * 24 * 3600.0
-"""Files older than that are deleted: whoever wanted them has not come."""
+"""Most files kept; the oldest are deleted first."""
+MAX_AGE_S = 30 * 24 * 3600.0
+"""Older files are deleted."""
 
 _FOLDER = "kept"
 _PLAIN = re.compile(r"[A-Za-z0-9_-]{1,64}")
@@ -30,28 +30,28 @@ _encoder = msgspec.json.Encoder()
 
 @functools.cache
 def _decoder() -> msgspec.json.Decoder[EngineEvent]:
-    """Made when it is needed: that takes longer than all else here, and the app's start needs none."""
+    """Built on first use, because building it is slow and the app's start does not need it."""
     return msgspec.json.Decoder(EngineEvent)
 
 
 def spool_path(runtime: Path, request_id: str) -> Path:
-    """Where a request's events stand, below the runtime folder. No id leads elsewhere."""
+    """Return the file for a request's events. Ids that are not plain are hashed, so that none escapes the folder."""
     plain = _PLAIN.fullmatch(request_id)
-    import hashlib  # loads OpenSSL, for which no first paint needs to wait
+    import hashlib  # loads OpenSSL, which is not needed for the first paint
 
     name = request_id if plain else hashlib.sha256(request_id.encode(errors="surrogatepass")).hexdigest()
     return runtime / _FOLDER / f"{name}.jsonl"
 
 
 def write_spooled(runtime: Path, events: Sequence[EngineEvent]) -> None:
-    """Write a request's events (at least one), mode 0600, in one step. Raises VlmtuiError."""
+    """Write a request's events (at least one) atomically, mode 0600. Raises VlmtuiError."""
     data = b"".join(_encoder.encode(event) + b"\n" for event in events)
     write_private(spool_path(runtime, events[0].request_id), data)
 
 
 def read_spooled(runtime: Path, request_id: str) -> list[EngineEvent] | None:
-    """A request's events; None where there is no file, or none that can be read. Raises VlmtuiError where the folder is
-    another user's."""
+    """Return a request's events, or None if there is no readable file. Raises VlmtuiError if the folder belongs to
+    another user."""
     path = spool_path(runtime, request_id)
     if not (is_private_dir(runtime) and is_private_dir(path.parent)):
         return None
@@ -64,7 +64,7 @@ def read_spooled(runtime: Path, request_id: str) -> list[EngineEvent] | None:
 
 
 def spooled_requests(runtime: Path) -> list[str]:
-    """The ids of the requests that have a file. Raises VlmtuiError where the folder is another user's."""
+    """Return the ids of the requests that have a file. Raises VlmtuiError if the folder belongs to another user."""
     folder = runtime / _FOLDER
     if not (is_private_dir(runtime) and is_private_dir(folder)):
         return []
@@ -77,15 +77,15 @@ def is_complete(events: Sequence[EngineEvent]) -> bool:
 
 
 def remove_spooled(runtime: Path, request_id: str) -> None:
-    """Delete a request's file. Harmless when there is none."""
+    """Delete a request's file, if there is one."""
     with suppress(OSError):
         spool_path(runtime, request_id).unlink(missing_ok=True)
 
 
 def prune_spool(runtime: Path) -> None:
-    """Delete files that nobody has come for."""
+    """Delete files that are too old or too many."""
     with suppress(OSError):
         files = sorted((runtime / _FOLDER).glob("*.jsonl"), key=lambda file: file.stat().st_mtime, reverse=True)
         for number, file in enumerate(files):
-            if number >= FILES_MAX or time.time() - file.stat().st_mtime > STAYS_S:
+            if number >= FILES_MAX or time.time() - file.stat().st_mtime > MAX_AGE_S:
                 file.unlink(missing_ok=True)

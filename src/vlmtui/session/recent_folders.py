@@ -25,7 +25,7 @@ class RecentFolders:
     def folders(self) -> list[Path]:
         """Newest first; some may be gone by now. Reads a small file."""
         try:
-            found = read_json(self._file, bytes_max=_BYTES_MAX, is_of_paths=True)
+            found = read_json(self._file, bytes_max=_BYTES_MAX, keep_surrogates=True)
         except VlmtuiError:
             return []
         if not isinstance(found, list):

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import msgspec
 
 from vlmtui.domain.attachment import Attachment
-from vlmtui.domain.former_fields import with_todays_fields
+from vlmtui.domain.legacy_fields import upgrade_fields
 from vlmtui.errors import VlmtuiError, bad_input
 from vlmtui.reading import is_file, read_whole
 from vlmtui.store import listing, tree
@@ -39,7 +39,7 @@ class ImportResult(NamedTuple):
 def read_document(data: bytes) -> Document:
     """The document that `to_json_document` has written. Raises VlmtuiError that names the place inside it
     (`$.turns[3].parent`) when anything is wrong or unknown."""
-    data = with_todays_fields(data)
+    data = upgrade_fields(data)
     try:
         raw = msgspec.json.decode(data)
         document = msgspec.json.decode(data, type=Document)

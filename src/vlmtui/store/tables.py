@@ -11,7 +11,7 @@ import msgspec
 import msgspec.inspect
 
 from vlmtui.domain.conversation import Part
-from vlmtui.domain.former_fields import with_todays_fields
+from vlmtui.domain.legacy_fields import upgrade_fields
 from vlmtui.store.database import Row, Value
 from vlmtui.store.json_text import from_json_text, storable, to_json_text
 from vlmtui.store.records import ConversationRecord, Milliseconds, StoredComparison, StoredDraft, StoredTurn
@@ -45,7 +45,7 @@ class Column(NamedTuple):
         """The field's value."""
         match self.kind:
             case "json":
-                text = None if value is None else with_todays_fields(str(value).encode(errors="surrogatepass"))
+                text = None if value is None else upgrade_fields(str(value).encode(errors="surrogatepass"))
                 return from_json_text(text, self.type, otherwise=self.default)
             case "boolean":
                 return bool(value)

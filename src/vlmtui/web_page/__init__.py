@@ -1,7 +1,7 @@
-"""Web pages that need nothing else: no script, nothing loaded from anywhere. One frame and one style for all of them.
+"""Self-contained web pages: no scripts, no external resources, one layout and style for all.
 
-The templates are Jinja, beside this file. Every value that they print is hostile: its control characters and bidi marks
-are made visible, then it is escaped, whatever the template says.
+The Jinja templates are in this folder. Every value is treated as hostile: control characters and bidi marks are made
+visible, and it is always escaped.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 
 
 def render_page(template: str, /, **values: object) -> str:
-    """The page of a template in this folder (`conversation.html`)."""
+    """Render a template of this folder, such as `conversation.html`."""
     return _environment().get_template(template).render(values)
 
 
 @cache
 def _environment() -> Environment:
-    from jinja2 import Environment, FileSystemLoader, StrictUndefined  # few export a page
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined  # only needed for exports
 
     environment = Environment(
         loader=FileSystemLoader(Path(__file__).parent),

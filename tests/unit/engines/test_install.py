@@ -155,7 +155,7 @@ def test_two_installations_at_once_wait_for_each_other(root_with_uv: Path) -> No
 def test_a_read_only_data_folder_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     blocked = tmp_path / "app"
     blocked.write_text("a file where a folder should be")
-    with pytest.raises(VlmtuiError, match="cannot be made or used") as caught:
+    with pytest.raises(VlmtuiError, match="create or use the folder") as caught:
         install_engine(Engines(Paths.below(blocked)), light_variant(tmp_path), lambda progress: None)
     assert "VLMTUI_DATA_DIR" in caught.value.hint
 

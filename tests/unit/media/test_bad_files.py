@@ -86,9 +86,9 @@ def _raising(error: OSError) -> Callable[..., int]:
 
 def test_dangling_link_and_link_loop(tmp_path: Path) -> None:
     (tmp_path / "link.png").symlink_to("nowhere.png")
-    _refused(tmp_path / "link.png", "is a link to nowhere.png, which does not exist")
+    _refused(tmp_path / "link.png", "is a broken link to nowhere.png")
     (tmp_path / "loop.png").symlink_to("loop.png")
-    _refused(tmp_path / "loop.png", "circle")
+    _refused(tmp_path / "loop.png", "circular link")
 
 
 def test_name_too_long_for_the_system(tmp_path: Path) -> None:
@@ -229,7 +229,7 @@ def test_disk_full_while_storing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
     monkeypatch.setattr(files, "_without_a_name", lambda _: None)
     monkeypatch.setattr(tempfile, "mkstemp", mkstemp)
-    _refused(tmp_path / "a.png", "could not be written: the disk is full", kind=ErrorKind.DISK_FULL)
+    _refused(tmp_path / "a.png", "the disk is full", kind=ErrorKind.DISK_FULL)
 
 
 @pytest.mark.parametrize(

@@ -93,7 +93,7 @@ def test_disk_full_in_the_midst_of_storing(number: int, tmp_path: Path, monkeypa
 
     monkeypatch.setattr(files, "_without_a_name", lambda _: None)
     monkeypatch.setattr(tempfile, "mkstemp", mkstemp)
-    with pytest.raises(VlmtuiError, match=rf"{path.name} could not be written: the disk is full") as caught:
+    with pytest.raises(VlmtuiError, match=rf"write {path.name}: the disk is full") as caught:
         stage(path, store)
     assert os.strerror(errno.ENOSPC) in caught.value.detail
     assert not [left for left in store.rglob("*") if not left.is_dir()], "no partial file is left"

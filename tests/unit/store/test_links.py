@@ -66,7 +66,7 @@ def test_a_copy_that_is_a_link_is_replaced_and_never_followed(data: Path, other:
 def test_a_folder_of_the_store_that_is_a_link_is_refused(data: Path, other: Path) -> None:
     (data / "media").mkdir(mode=0o700)
     (data / "media" / hashlib.sha256(b"picture").hexdigest()[:2]).symlink_to(other.parent)
-    with pytest.raises(VlmtuiError, match="not a folder of yours"):
+    with pytest.raises(VlmtuiError, match="not your own folder"):
         store_bytes(b"picture", data / "media", ".png", name="a.png")
     assert list(other.parent.iterdir()) == [other]
 

@@ -1,4 +1,4 @@
-"""Rows and documents as earlier versions wrote them, with today's names for their fields."""
+"""Upgrades JSON written by earlier versions to the current field names."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import msgspec
 
 _MARKS = (b'"vllm_version"', b'"sides"')
 _SIDE_SAMPLING = ("seed", "temperature", "top_p", "max_tokens")
-"""Sampling parameters that were fields of a comparison's side."""
+"""Sampling parameters that used to be fields of a comparison's side."""
 
 
-def with_todays_fields(data: bytes) -> bytes:
-    """The JSON of a generation record, a comparison or a conversation: its `vllm_version` as `engine` and
-    `engine_version`, the sampling parameters of a side in its `sampling`. What is no such JSON comes back as it is:
-    whoever decodes it says what is wrong."""
+def upgrade_fields(data: bytes) -> bytes:
+    """Upgrade the JSON of a generation record, a comparison or a conversation: `vllm_version` becomes `engine` and
+    `engine_version`, and a side's sampling parameters move into its `sampling`. Other data is returned unchanged, so
+    that the decoder reports what is wrong."""
     if not any(mark in data for mark in _MARKS):
         return data
     try:
@@ -37,6 +37,6 @@ def _rename(record: object) -> None:
 
 
 def _dicts(record: object, name: str) -> list[dict[str, object]]:
-    """The objects in the list of that name."""
+    """Return the objects in the list `name` of a record."""
     found = record.get(name) if isinstance(record, dict) else None
     return [each for each in found if isinstance(each, dict)] if isinstance(found, list) else []
