@@ -124,10 +124,10 @@ def test_chat_mode_and_a_system_prompt(run: Run) -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (("prompt", "llava", "--videos", "1", "q"), "takes no video"),
+        (("prompt", "llava", "--videos", "1", "q"), "does not accept videos"),
         (("prompt", "blip-2", "--images", "2", "q"), "at most 1 image"),
-        (("prompt", "gemma3", "--system", "S", "q"), "no system prompt"),
-        (("prompt", "nothing-like-it", "q"), "no model called"),
+        (("prompt", "gemma3", "--system", "S", "q"), "does not support a system prompt"),
+        (("prompt", "nothing-like-it", "q"), "Unknown model"),
         (("prompt", "llava", " "), "question is empty"),
     ],
 )

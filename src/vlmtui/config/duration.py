@@ -10,7 +10,7 @@ _NAMES = ((3600.0, "hour"), (60.0, "minute"), (1.0, "second"))
 
 
 def parse_duration(text: str) -> float | None:
-    """Seconds; None for `forever`. A bare number is seconds. Raises VlmtuiError(BAD_USAGE)."""
+    """Return the seconds, or None for `forever`. A bare number is seconds. Raises VlmtuiError(BAD_USAGE)."""
     cleaned = text.strip().lower()
     if cleaned in _FOREVER:
         return None
@@ -34,7 +34,7 @@ def _is_number(text: str) -> bool:
 
 
 def describe_duration(seconds: float) -> str:
-    """For people: `5 minutes`, `1 hour 30 minutes`, `0 seconds`."""
+    """Return `5 minutes`, `1 hour 30 minutes` or `0 seconds`."""
     left = round(seconds)
     words = []
     for size, name in _NAMES:

@@ -1,4 +1,4 @@
-"""The settings: defaults, then `config.toml`, then `VLMTUI_*` in the environment, then the command line."""
+"""Settings, from lowest to highest precedence: defaults, `config.toml`, `VLMTUI_*` variables, the command line."""
 
 import difflib
 import os
@@ -21,64 +21,64 @@ _BYTES_MAX = 1_000_000
 
 
 class SamplingSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How tokens are chosen. What is not set is left to the model's record, and then to vlmtui's defaults."""
+    """Sampling parameters. Unset ones come from the model's record, then from vlmtui's defaults."""
 
     temperature: float | None = None
-    """0 is greedy: always the likeliest token."""
+    """0 is greedy: always the most likely token."""
     top_p: float | None = None
-    """Share of the probability mass to choose from, above 0 up to 1."""
+    """Sample from the most likely tokens that make up this share of the probability mass, above 0 up to 1."""
     top_k: int | None = None
-    """Choose from so many of the likeliest tokens; 0: from all."""
+    """Sample from this many of the most likely tokens; 0: from all."""
     min_p: float | None = None
-    """Leave out tokens below this share of the likeliest token's probability, 0 to 1."""
+    """Ignore tokens below this share of the most likely token's probability, 0 to 1."""
     repetition_penalty: float | None = None
-    """Above 1: tokens that were seen before, in the prompt or the answer, come less often."""
+    """Above 1: makes tokens that occurred in the prompt or the answer less likely."""
     presence_penalty: float | None = None
-    """−2 to 2; above 0: tokens that are in the answer already come less often."""
+    """−2 to 2; above 0: makes tokens that are already in the answer less likely."""
     frequency_penalty: float | None = None
-    """−2 to 2; above 0: the more often a token is in the answer, the less it comes."""
+    """−2 to 2; above 0: makes a token less likely the more often it is already in the answer."""
     max_tokens: int | None = None
-    """The longest answer, in tokens."""
+    """Maximum length of an answer, in tokens."""
     seed: int | None = None
     """The same seed gives the same answer on the same engine."""
 
     def over(self, base: Sampling | None) -> Sampling:
-        """The sampling of a model's record (or the defaults) with what the user has set."""
+        """Return `base` (or the defaults), overridden by the parameters that are set."""
         chosen = {name: value for name, value in msgspec.structs.asdict(self).items() if value is not None}
         return msgspec.structs.replace(base or Sampling(), **chosen)
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Everything a user can set. In `config.toml` the sampling fields stand below `[sampling]`."""
+    """All settings. In `config.toml` the sampling fields are in the table `[sampling]`."""
 
     model: str = "shapes"
-    """The model that is used when none is named: a family, a repository id or a local folder."""
+    """The default model: a family, a repository id or a local folder."""
     keep_alive: str = "5m"
-    """How long a loaded model stays after its last user has gone: `5m`, `90s`, `0` (unload at once), `forever`."""
+    """How long a model stays loaded after its last client leaves: `5m`, `90s`, `0` (unload at once), `forever`."""
     keep_deleted: str = "30d"
-    """How long a deleted conversation can be restored, until it leaves the disk with its media: `30d`, `forever`."""
+    """How long a deleted conversation can be restored before it and its media are erased: `30d`, `forever`."""
     hang_s: float = 30.0
-    """A loaded engine that shows no sign of life for so many seconds is said to hang; 0: never."""
+    """Seconds without a sign of life after which a loaded engine is reported as hung; 0: never."""
     graphics: Graphics = "auto"
-    """How pictures are drawn; `auto` asks the terminal, which a slow connection may answer too late."""
+    """How pictures are drawn; `auto` asks the terminal, whose answer may be too late on a slow connection."""
     theme: str = ""
-    """The app's theme; empty: its own default."""
+    """The app's theme; empty: the default."""
     system_prompt: str = ""
-    """What a new conversation's system prompt is; empty: none."""
+    """The system prompt of new conversations; empty: none."""
     sampling: SamplingSettings = SamplingSettings()
-    """How tokens are chosen."""
+    """Default sampling parameters."""
     keys: dict[str, object] = {}
-    """Other keys for actions, by the action's id: `attach = "ctrl+a"`, a list of keys, or `""` for none. Which actions
-    and keys there are, the interface knows: what is wrong is told there, and stops nothing."""
+    """Key bindings by action id: `attach = "ctrl+a"`, a list of keys, or `""` for none. The app checks them; an invalid
+    one is a warning."""
 
     @property
     def keep_alive_s(self) -> float | None:
-        """`keep_alive` in seconds; None: for ever."""
+        """`keep_alive` in seconds; None: forever."""
         return parse_duration(self.keep_alive)
 
     @property
     def keep_deleted_s(self) -> float | None:
-        """`keep_deleted` in seconds; None: for ever."""
+        """`keep_deleted` in seconds; None: forever."""
         return parse_duration(self.keep_deleted)
 
 
@@ -89,9 +89,9 @@ def config_file(paths: Paths) -> Path:
 def load_settings(
     paths: Paths, environment: Mapping[str, str], command_line: Mapping[str, object] | None = None
 ) -> Settings:
-    """The settings in force. `command_line` holds fields by name (those of sampling too); None means not given.
+    """Return the effective settings. `command_line` holds fields by name (also of sampling); None means not given.
 
-    Raises VlmtuiError(BAD_INPUT) that names the file or variable, and the field, that is wrong.
+    Raises VlmtuiError(BAD_INPUT) naming the file or variable, and the invalid field.
     """
     settings = Settings()
     file = config_file(paths)
@@ -108,7 +108,7 @@ def load_settings(
 
 
 def sources(paths: Paths, environment: Mapping[str, str]) -> dict[str, str]:
-    """Where each setting that is no default comes from: the file's path, or the variable's name. Raises VlmtuiError."""
+    """Return the source (file path or variable name) of each setting that is not a default. Raises VlmtuiError."""
     file = config_file(paths)
     given = _read(file)
     found: dict[str, str] = {}
@@ -134,7 +134,7 @@ def _read(file: Path) -> dict[str, object]:
     try:
         data = read_whole(file, bytes_max=_BYTES_MAX, may_be_empty=True)
     except VlmtuiError as error:
-        raise bad_input(f"{file} cannot be read: {error.message}", detail=error.detail, hint=error.hint) from error
+        raise bad_input(f"Can't read {file}: {error.message}", detail=error.detail, hint=error.hint) from error
     try:
         return parse_toml(data)
     except ValueError as error:
@@ -142,7 +142,7 @@ def _read(file: Path) -> dict[str, object]:
 
 
 def _with(settings: Settings, given: Mapping[str, object], source: str, *, strict: bool = True) -> Settings:
-    """The settings with the given fields replaced. `source` is named when one of them is wrong."""
+    """Return the settings with the given fields replaced. `source` is for errors."""
     _check_names(given, Settings, source, "")
     merged = _merge(msgspec.to_builtins(settings), given)
     try:
@@ -165,7 +165,7 @@ def _check_names(given: Mapping[str, object], kind: type[msgspec.Struct], source
     known = {field.name: field for field in msgspec.structs.fields(kind)}
     for name, value in given.items():
         if name not in known:
-            raise bad_input(f"{source}: there is no setting {where + name!r}.", hint=_nearest(where + name))
+            raise bad_input(f"{source}: unknown setting {where + name!r}.", hint=_nearest(where + name))
         inner = known[name].type
         if isinstance(value, Mapping) and isinstance(inner, type) and issubclass(inner, msgspec.Struct):
             _check_names(value, inner, source, f"{name}.")
@@ -181,7 +181,7 @@ def _nearest(name: str) -> str:
 
 
 def setting_names() -> Iterator[str]:
-    """Every setting, dotted."""
+    """Yield the dotted name of every setting."""
     for field in msgspec.structs.fields(Settings):
         if isinstance(field.type, type) and issubclass(field.type, msgspec.Struct):
             yield from (f"{field.name}.{inner.name}" for inner in msgspec.structs.fields(field.type))
@@ -203,7 +203,7 @@ def _merge(base: dict[str, object], given: Mapping[str, object]) -> dict[str, ob
 
 
 def _plainly(error: msgspec.ValidationError) -> str:
-    """msgspec's "Expected `float`, got `str` - at `$.sampling.temperature`" with the field first."""
+    """Reword msgspec's "Expected `float`, got `str` - at `$.sampling.temperature`" to start with the field."""
     text, _, place = str(error).partition(" - at ")
     field = place.strip("`").removeprefix("$.")
     text = text.replace("`", "")

@@ -1,4 +1,4 @@
-"""The code of models that the user allowed to run: of a repository by its commit, of a folder by its files."""
+"""Which models' own code the user has allowed to run: repositories by commit, folders by the hashes of their files."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from vlmtui.reading import read_json
 from vlmtui.registry.remote_code import RemoteCode
 
 _UNKNOWN = "next"
-"""Stands for the commit of a repository that was not downloaded yet: the first that is seen afterwards."""
+"""Stands for the commit of a repository that is not downloaded yet; replaced by the first commit seen later."""
 _BYTES_MAX = 10_000_000
 
 
 class _TrustedFolder(msgspec.Struct, frozen=True):
-    """A yes to the code in a folder."""
+    """A folder whose code is trusted."""
 
     folder: str
     files: dict[str, str]
     """SHA-256 by name, as `RemoteCode.files`."""
     repository: str = ""
-    """`owner/name@commit` of the other repository that the code is taken from."""
+    """`owner/name@commit` of another repository that provides the code."""
 
 
 class TrustStore:
@@ -34,7 +34,7 @@ class TrustStore:
         self._file = paths.config / "trusted.json"
 
     def is_trusted(self, code: RemoteCode) -> bool:
-        """Whether the user said yes to this very code."""
+        """Whether the user allowed exactly this code."""
         commits, folders = self._read()
         if code.files is not None:
             return _TrustedFolder(code.model, dict(code.files), _other(code)) in folders
@@ -42,13 +42,13 @@ class TrustStore:
             return True
         promised = f"{code.model}@{_UNKNOWN}"
         if code.revision is not None and promised in commits:
-            # The yes was given before there was anything to name; from now on it names what came.
+            # It was allowed before its commit was known; record the commit now.
             self._write((commits - {promised}) | {_key(code)}, folders)
             return True
         return False
 
     def trust(self, code: RemoteCode) -> None:
-        """Remember a yes. Raises VlmtuiError where it cannot be stored."""
+        """Record the user's permission. Raises VlmtuiError if it cannot be stored."""
         commits, folders = self._read()
         if code.files is None:
             self._write(commits | {_key(code)}, folders)
@@ -57,8 +57,7 @@ class TrustStore:
             self._write(commits, [*others, _TrustedFolder(code.model, dict(code.files), _other(code))])
 
     def changes(self, code: RemoteCode) -> tuple[str, ...]:
-        """The names of a folder's files that are not as they were when the user said yes to it; none where he never
-        did."""
+        """Return the names of a folder's files that changed since the user allowed it; empty if never allowed."""
         known = next((one for one in self._read()[1] if one.folder == code.model), None)
         if known is None or code.files is None:
             return ()
@@ -67,7 +66,7 @@ class TrustStore:
         return (*sorted(changed), *([code.repository] if _other(code) != known.repository else []))
 
     def _read(self) -> tuple[set[str], list[_TrustedFolder]]:
-        """A file that is spoilt holds no yes."""
+        """Read the file; a damaged one counts as empty."""
         try:
             found = read_json(self._file, bytes_max=_BYTES_MAX)
         except VlmtuiError:

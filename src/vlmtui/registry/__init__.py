@@ -1,1 +1,1 @@
-"""What is known of each model family: which models, what they take, how a prompt is written, how it ends. Data only."""
+"""Records of the model families: their models, inputs, prompt formats, stop tokens and routes. Data only."""

@@ -1,4 +1,4 @@
-"""A Jinja chat template made from a family's raw template, so that chat mode and raw mode agree by construction."""
+"""Generates a Jinja chat template from a family's raw template, so that chat mode and raw mode agree."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ _MODALITIES: tuple[Modality, ...] = get_args(Modality)
 
 
 def chat_template_of(family: Family, *, several: bool = False) -> str | None:
-    """The template, for messages whose content parts are in the order of the prompt.
+    """Return a template for messages whose content parts are in prompt order.
 
-    None where the raw prompt itself is made by the model's own template.
+    None if the raw prompt itself is rendered with the model's own template.
 
-    `several`: whether a modality has two or more items. It needs nothing but `messages` and `add_generation_prompt`.
+    `several`: whether a modality has two or more items. The template uses only `messages` and `add_generation_prompt`.
     """
     raw = family.raw_several if several and family.raw_several else family.raw
     if raw.by != "text":
@@ -44,7 +44,7 @@ def chat_template_of(family: Family, *, several: bool = False) -> str | None:
 
 
 def _text(text: str) -> str:
-    """A literal text."""
+    """Return Jinja code that prints a literal text."""
     return "{{- " + json.dumps(text) + " -}}" if text else ""
 
 
@@ -56,7 +56,7 @@ def _default_system(raw: RawTemplate) -> str:
 
 
 def _by_role(raw: RawTemplate, side: int) -> str:
-    """What stands before (0) or behind (1) the content of a turn."""
+    """Return Jinja code for the text before (0) or after (1) the content of a turn."""
     layouts = {"user": raw.user, "assistant": raw.assistant, "system": raw.system}
     lines = ""
     for role, layout in layouts.items():
@@ -70,7 +70,7 @@ def _by_role(raw: RawTemplate, side: int) -> str:
 
 
 def _part(layouts: dict[Modality, Layout]) -> str:
-    """One content part: text, or a placeholder with what joins it to the part before."""
+    """Return Jinja code for one content part: text, or a placeholder with its separator."""
     gaps = {modality: layout.gap for modality, layout in layouts.items() if layout.gap}
     lines = "{%- if part['type'] == 'text' -%}{%- if part['text'] -%}"
     lines += "".join(_if_before(modality, gap) for modality, gap in gaps.items())
@@ -100,7 +100,7 @@ def _placeholder(modality: Modality, layout: Layout) -> str:
 
 
 def _media_loop(layouts: dict[Modality, Layout], place: str) -> str:
-    """The placeholders of a message that stand before it, or before everything."""
+    """Return Jinja code for a message's placeholders that come before the turn or at the front of the prompt."""
     lines = ""
     for modality, layout in layouts.items():
         if layout.place == place:

@@ -1,4 +1,4 @@
-"""Engine arguments that a user gives as `NAME=VALUE`."""
+"""Parses engine arguments given as `NAME=VALUE`."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from vlmtui.registry.match import Model
 
 
 def with_engine_args(model: Model, given: Sequence[str]) -> Model:
-    """The model with engine arguments on top of its record's. A value is TOML (`4096`, `true`, `{ fps = 1 }`), and
-    whatever is no TOML is a text. Raises VlmtuiError(BAD_USAGE) where there is no `=`."""
+    """Return the model with additional engine arguments. A value is TOML (`4096`, `true`, `{ fps = 1 }`), or else plain
+    text. Raises VlmtuiError(BAD_USAGE) if there is no `=`."""
     if not given:
         return model
     arguments = model.spec.engine_args | dict(_parsed(text) for text in given)
@@ -24,8 +24,8 @@ def _parsed(text: str) -> tuple[str, object]:
     name, equals, value = text.partition("=")
     name = name.strip().replace("-", "_")
     if not equals or not name.isidentifier():
-        message = f"{text!r} is no engine argument."
-        raise VlmtuiError(ErrorKind.BAD_USAGE, message, hint="Write NAME=VALUE, for instance max_model_len=4096.")
+        message = f"{text!r} is not an engine argument."
+        raise VlmtuiError(ErrorKind.BAD_USAGE, message, hint="Write NAME=VALUE, for example max_model_len=4096.")
     try:
         return name, parse_toml(f"value = {value}".encode(errors="replace"))["value"]
     except ValueError:

@@ -1,4 +1,4 @@
-"""Estimate the tokens of an attachment before a model is loaded."""
+"""Estimates the tokens of an attachment before a model is loaded."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from vlmtui.domain.attachment import Attachment, Modality, VideoSampling
 from vlmtui.registry.match import engine_args_of
 from vlmtui.registry.schema import Family
 
-_NO_MATTER = frozenset({"fps"})
-"""Settings of a processor that change no count: frames are sampled before it gets them."""
+_IRRELEVANT = frozenset({"fps"})
+"""Processor settings that do not affect the count: frames are sampled before the processor gets them."""
 
 
 def estimated_tokens(
     family: Family, attachment: Attachment, *, settings: Mapping[str, object] | None = None
 ) -> int | None:
-    """About how many tokens of the prompt an attachment takes, by the family's record; None where it does not say.
+    """Estimate the prompt tokens of an attachment from the family's record; None if the record has no rule.
 
-    `settings`: the engine argument `mm_processor_kwargs`; where not given, that of a conversation of several images,
-    which the record has. A setting that the record's rule cannot reckon with makes the count unknown.
+    `settings`: the engine argument `mm_processor_kwargs`; default: the record's value for several images. The count is
+    unknown (None) if the record's rule does not support a setting.
     """
     size = attachment.width, attachment.height
     return tokens_of_size(family, attachment.modality, size, frames=frames_of(attachment), settings=settings)
@@ -33,14 +33,13 @@ def tokens_of_size(
     frames: int = 1,
     settings: Mapping[str, object] | None = None,
 ) -> int | None:
-    """As `estimated_tokens`, of what is not attached yet: width and height in pixels, and how many frames of a video
-    are to be sent."""
+    """Like `estimated_tokens`, for a given width and height in pixels, and number of video frames."""
     takes = family.takes.get(modality)
     rule = takes.tokens if takes is not None else None
     if settings is None:
         found = engine_args_of(family).get("mm_processor_kwargs")
         settings = found if isinstance(found, dict) else {}
-    if rule is None or min(size) < 1 or not settings.keys() <= rule.knows | _NO_MATTER:
+    if rule is None or min(size) < 1 or not settings.keys() <= rule.knows | _IRRELEVANT:
         return None
     if modality == "video":
         return rule.of_video(*size, frames, settings)
@@ -48,7 +47,7 @@ def tokens_of_size(
 
 
 def frames_of(attachment: Attachment) -> int:
-    """About how many frames of a video are sent: as many as are asked for, though it may have fewer."""
+    """Return the number of frames requested of a video; it may have fewer."""
     sampling = attachment.sampling or VideoSampling()
     if sampling.fps is None:
         return sampling.num_frames

@@ -1,4 +1,4 @@
-"""Find the models on this machine, in the Hugging Face cache and in local folders, without the hub's library."""
+"""Finds models in the Hugging Face cache and in local folders, without importing huggingface_hub."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ _INDEX_BYTES_MAX = 100_000_000
 
 
 class CachedModel(msgspec.Struct, frozen=True):
-    """A repository of the cache."""
+    """A repository in the cache."""
 
     name: str
     """`owner/name`."""
     folder: Path
     """The newest snapshot."""
     weights_bytes: int
-    """Bytes of the weight files that are there."""
+    """Total bytes of the weight files present."""
     complete: bool
-    """Whether all weight files of the index are there."""
+    """Whether all weight files listed in the index are present."""
 
 
 def hub_cache_folder(environment: Mapping[str, str] | None = None) -> Path:
-    """Where the hub library keeps its downloads, by its own rules."""
+    """Return the folder in which huggingface_hub keeps its downloads, by the same rules."""
     given = os.environ if environment is None else environment
     if found := given.get("HF_HUB_CACHE") or given.get("HUGGINGFACE_HUB_CACHE"):
         return Path(found).expanduser()
@@ -39,7 +39,7 @@ def hub_cache_folder(environment: Mapping[str, str] | None = None) -> Path:
 
 
 def snapshot_of(name: str, cache: Path | None = None) -> Path | None:
-    """The folder of a downloaded repository: the snapshot of `main`, or the newest; None where there is none."""
+    """Return the snapshot folder of a downloaded repository: that of `main`, else the newest, else None."""
     root = (cache or hub_cache_folder()) / f"models--{name.replace('/', '--')}"
     try:
         snapshots = [path for path in (root / "snapshots").iterdir() if path.is_dir()]
@@ -52,7 +52,7 @@ def snapshot_of(name: str, cache: Path | None = None) -> Path | None:
 
 
 def _main_commit(root: Path) -> str:
-    """The commit that the cache has for `main`; `main` where it has none."""
+    """Return the commit cached for `main`, or "main" if there is none."""
     try:
         return read_whole(root / "refs" / "main", bytes_max=200).decode().strip()
     except (VlmtuiError, UnicodeDecodeError):
@@ -67,8 +67,8 @@ def _changed(path: Path) -> float:
 
 
 def downloaded_models(cache: Path | None = None) -> list[CachedModel]:
-    """Every model of the cache that has a `config.json`, by name. Reads a few small files of each; a folder that cannot
-    be read is left out."""
+    """Return every cached model that has a `config.json`, sorted by name. Reads a few small files of each; unreadable
+    folders are skipped."""
     root = cache or hub_cache_folder()
     try:
         folders = sorted(path for path in root.iterdir() if path.name.startswith("models--"))
@@ -87,19 +87,19 @@ def downloaded_models(cache: Path | None = None) -> list[CachedModel]:
 
 
 def read_config(folder: Path) -> dict[str, object]:
-    """The folder's `config.json`. Raises VlmtuiError(BAD_INPUT) where it is no model."""
-    message = f"The folder {str(folder)!r} holds no readable config.json, so it is no model."
+    """Read the folder's `config.json`. Raises VlmtuiError(BAD_INPUT) if it is not a model."""
+    message = f"{str(folder)!r} is not a model folder: it has no readable config.json."
     try:
         config = read_json(folder / "config.json", bytes_max=_CONFIG_BYTES_MAX)
     except VlmtuiError as error:
         raise bad_input(message, detail=f"{error.message} {error.detail}".strip()) from error
     if not isinstance(config, dict):
-        raise bad_input(message, detail="config.json is no object")
+        raise bad_input(message, detail="config.json is not a JSON object")
     return config
 
 
 def weights_bytes(folder: Path) -> int:
-    """Bytes of a model folder's weight files; 0 where they are not all there."""
+    """Return the total bytes of a folder's weight files; 0 if they are incomplete."""
     try:
         sizes = dict(_weights(folder))
     except OSError:

@@ -1,4 +1,4 @@
-"""Read the family records: those of the package, then the user's own. Imports nothing heavy."""
+"""Loads the family records: the package's, then the user's own. Imports nothing heavy."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from vlmtui.registry.token_rules import TokenRule
 
 _RECORD_BYTES_MAX = 1_000_000
 _OWN = ("family", "title", "models", "checked", "checked_note", "note")
-"""Fields that a twin does not take over by `extends`."""
+"""Fields that are not inherited through `extends`."""
 
 
 class Registry(Mapping[str, Family]):
-    """The families by name, in the order of their files. `warnings` says which of the user's files were left out."""
+    """The families by name, in file order. `warnings`: errors of the user's files that were skipped."""
 
     def __init__(self, families: Mapping[str, Family], warnings: Iterable[VlmtuiError] = ()) -> None:
         self._families = dict(families)
@@ -31,17 +31,17 @@ class Registry(Mapping[str, Family]):
 
     @classmethod
     def bundled(cls, cache: Path | None = None) -> Registry:
-        """The records that ship with the package. Raises VlmtuiError naming the file when one is wrong.
+        """Load the records that ship with the package. Raises VlmtuiError naming an invalid file.
 
-        `cache`: a folder in which they are kept parsed, for the next start.
+        `cache`: a folder for the parsed records, which speeds up the next start.
         """
         return cls(_bundled_families(cache))
 
     @classmethod
     def with_users(cls, folder: Path, cache: Path | None = None) -> Registry:
-        """The package's records and those of the user's folder, which add families or replace some.
+        """Load the package's records and those in the user's folder, which add or replace families.
 
-        A file that is wrong is a warning, and harms nothing else.
+        An invalid user file only causes a warning.
         """
         families = _bundled_families(cache)
         warnings: list[VlmtuiError] = []
@@ -49,7 +49,7 @@ class Registry(Mapping[str, Family]):
             files = _files(folder) if folder.is_dir() else []
         except OSError as error:
             files = []
-            warnings.append(bad_input(f"The folder {folder} cannot be read.", detail=str(error)))
+            warnings.append(bad_input(f"Can't read the folder {folder}.", detail=str(error)))
         for file in files:
             try:
                 name = str(file)
@@ -70,8 +70,8 @@ class Registry(Mapping[str, Family]):
 
 
 def parse_family(data: bytes, name: str) -> Family:
-    """A record from the bytes of a TOML file that extends nothing. Raises VlmtuiError with the file's name, the line,
-    the field and, for an unknown one, the nearest that is valid."""
+    """Parse a TOML record that does not extend another. Raises VlmtuiError with the file name, line and field, and a
+    suggestion for an unknown field."""
     return _family(_table(data, name), name, dict)
 
 
@@ -79,7 +79,7 @@ _Tables = Mapping[object, tuple[dict[str, object], str]]
 
 
 def _bundled_families(cache: Path | None) -> dict[str, Family]:
-    """From the cache where it is of these very files; else parsed, and kept there."""
+    """Return the package's records, from the cache if it is up to date; otherwise parse and cache them."""
     folder = Path(__file__).with_name("families")
     stamp = stamp_of([*_files(folder), *Path(__file__).parent.glob("*.py")]) if cache is not None else ""
     families = read_records(cache, stamp) if cache is not None else None
@@ -93,7 +93,7 @@ def _bundled_families(cache: Path | None) -> dict[str, Family]:
 
 @cache
 def bundled_tables() -> _Tables:
-    """The package's records as TOML tables, which users' records may extend; read once."""
+    """Return the package's records as TOML tables, which users' records may extend. Read once."""
     return {table["family"]: (table, name) for table, name in _tables(_files(Path(__file__).with_name("families")))}
 
 
@@ -114,23 +114,23 @@ def _table(data: bytes, name: str) -> dict[str, object]:
     except ValueError as error:
         raise bad_input(f"The model record {name} is not valid TOML.", detail=str(error)) from error
     if not isinstance(table.get("family"), str):
-        raise bad_input(f"The model record {name} has no field 'family'.", hint='Begin it with: family = "NAME"')
+        raise bad_input(f"The model record {name} has no field 'family'.", hint='Add: family = "NAME"')
     table["_text"] = data
     return table
 
 
 def _family(table: dict[str, object], name: str, bases: Callable[[], _Tables]) -> Family:
-    """`bases` gives the tables that it may extend; asked for only where it does."""
+    """Build a family. `bases` returns the tables that it may extend; called only if needed."""
     data = table["_text"]
     own = {field: value for field, value in table.items() if field not in ("_text", "extends")}
     base = table.get("extends")
     if base is not None:
         tables = bases()
         if base not in tables:
-            raise _wrong(name, data, "extends", f"There is no family {base!r} to extend.", _nearest(str(base), tables))
+            raise _wrong(name, data, "extends", f"unknown family {base!r}.", _nearest(str(base), tables))
         inherited = tables[base][0]
         if "extends" in inherited:
-            raise _wrong(name, data, "extends", f"{base!r} extends another family itself.", "Extend that one.")
+            raise _wrong(name, data, "extends", f"{base!r} itself extends another family.", "Extend that one.")
         own = _merged({key: inherited[key] for key in inherited if key not in (*_OWN, "_text")}, own)
     try:
         return msgspec.convert(own, Family)
@@ -139,7 +139,7 @@ def _family(table: dict[str, object], name: str, bases: Callable[[], _Tables]) -
 
 
 def _merged(base: Mapping[str, object], own: Mapping[str, object]) -> dict[str, object]:
-    """Tables are merged, everything else is replaced."""
+    """Merge tables recursively; other values are replaced."""
     merged = dict(base)
     for key, value in own.items():
         old = merged.get(key)
@@ -148,7 +148,7 @@ def _merged(base: Mapping[str, object], own: Mapping[str, object]) -> dict[str, 
 
 
 def _explained(name: str, data: object, text: str) -> VlmtuiError:
-    """msgspec's message with the field, its line and the nearest valid name."""
+    """Reword msgspec's message: add the line and a suggestion for the field."""
     unknown = re.search(r"unknown field `(?P<field>[^`]*)`", text)
     where = re.search(r"`\$(?:\.(?P<path>[^`]*))?`$", text)
     path = (where["path"] if where and where["path"] else "").removesuffix("[...]")
@@ -156,7 +156,7 @@ def _explained(name: str, data: object, text: str) -> VlmtuiError:
     if unknown:
         field = unknown["field"]
         hint = _nearest(field, _fields(path))
-        return _wrong(name, data, field, f"There is no field {'.'.join(filter(None, (path, field)))!r}.", hint)
+        return _wrong(name, data, field, f"unknown field {'.'.join(filter(None, (path, field)))!r}.", hint)
     missing = re.search(r"missing required field `(?P<field>[^`]*)`", text)
     if missing:
         inside = f" in {path}" if path else ""
@@ -166,7 +166,7 @@ def _explained(name: str, data: object, text: str) -> VlmtuiError:
 
 
 def _fields(path: str) -> list[str]:
-    """The valid names where an unknown one was found."""
+    """Return the valid field names at a path."""
     start = path.partition("[")[0].partition(".")[0]
     tables: dict[str, type[msgspec.Struct]] = {
         "takes": Takes, "raw": RawTemplate, "raw_several": RawTemplate, "routes": Route, "lora": Lora,
@@ -187,11 +187,11 @@ def _nearest(name: str, known: Iterable[object]) -> str:
 def _wrong(name: str, data: object, field: str, what: str, hint: str) -> VlmtuiError:
     line = _line_of(data, field)
     at = f", line {line}" if line else ""
-    return bad_input(f"The model record {name}{at} is not valid: {what}", hint=hint)
+    return bad_input(f"Invalid model record {name}{at}: {what}", hint=hint)
 
 
 def _line_of(data: object, field: str) -> int | None:
-    """The line on which the field is first set, or the table of that name begins."""
+    """Return the first line that sets the field or starts the table of that name."""
     if not isinstance(data, bytes) or not field:
         return None
     pattern = re.compile(rf"^\s*(?:\[+[\w.\"-]*\b{re.escape(field)}\]+|\"?{re.escape(field)}\"?\s*=)")

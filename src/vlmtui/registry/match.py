@@ -1,4 +1,4 @@
-"""Resolve the name of a model to its family's record and the engine to start."""
+"""Resolves a model name to its family's record and a load spec."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from vlmtui.registry.schema import Family, RawTemplate, Takes
 
 DEFAULT_MODEL = "shapes"
 UNLISTED = ""
-"""The name of the record that stands for a model of no listed family."""
+"""Family name of models that belong to no listed family."""
 _BUNDLED = "bundled:"
 _REPOSITORY = r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*"
 
@@ -31,7 +31,7 @@ Case = Literal["single", "several", "video"]
 
 
 class Model(msgspec.Struct, frozen=True):
-    """A model that can be asked for: its record and how its engine is started."""
+    """A model: its family's record and the spec to load it."""
 
     family: Family
     spec: LoadSpec
@@ -43,11 +43,11 @@ class Model(msgspec.Struct, frozen=True):
 
 
 def resolve(registry: Registry, name: str) -> Model:
-    """The model called `name`: a family, a repository id, or a local folder with a `config.json`.
+    """Return the model called `name`: a family, a repository id, or a local folder with a `config.json`.
 
-    Looked for in this order: a family's name, a listed repository id, the facts of `config.json` (of the folder, or of
-    the repository where it is downloaded), the longest pattern of the name. Raises VlmtuiError(MODEL_UNKNOWN) naming
-    what is known, or the candidates where several families match equally well.
+    Matched in this order: family name, listed repository id, facts of `config.json` (of the folder or the downloaded
+    repository), longest matching name pattern. Raises VlmtuiError(MODEL_UNKNOWN) with suggestions, or with the
+    candidates if several families match equally well.
     """
     if name in registry:
         return model_of(registry[name])
@@ -61,14 +61,14 @@ def resolve(registry: Registry, name: str) -> Model:
         return _of_repository(registry, name, snapshot_of(name))
     raise VlmtuiError(
         ErrorKind.MODEL_UNKNOWN,
-        f"There is no model called {name!r}.",
+        f"Unknown model: {name!r}.",
         hint=_suggestion(registry, name),
     )
 
 
 def model_of(family: Family, model: str | None = None, *, limits: Mapping[Modality, int] | None = None) -> Model:
-    """A family's model; its default one where none is named. `limits`: the most items of each modality that its engine
-    is to take; the family's own maxima where not given."""
+    """Return a model of a family, by default its first. `limits`: the most items of each modality to load it for; by
+    default the family's maxima."""
     wanted = model or family.models[0]
     shipped = wanted.startswith(_BUNDLED)
     video = family.takes.get("video")
@@ -86,8 +86,8 @@ def model_of(family: Family, model: str | None = None, *, limits: Mapping[Modali
 
 
 def with_trust(model: Model, code: RemoteCode | None = None) -> Model:
-    """The model with leave to run the code that it brings: `code`, or what there is now, and no other. Raises
-    VlmtuiError where it cannot be told what that is."""
+    """Return the model with permission to run exactly its own code `code` (default: the current code). Raises
+    VlmtuiError if that code cannot be identified."""
     code = code or remote_code_of(model.spec.model)
     spec = msgspec.structs.replace(
         model.spec,
@@ -100,9 +100,9 @@ def with_trust(model: Model, code: RemoteCode | None = None) -> Model:
 
 
 def engine_args_of(family: Family, limits: Mapping[Modality, int] | None = None) -> dict[str, object]:
-    """The engine arguments for conversations of up to `limits` items; up to the family's maxima where not given.
+    """Return the engine arguments for up to `limits` items of each modality; default: the family's maxima.
 
-    Those of the case (several images, video) replace the general ones, and the open route adds its own.
+    Arguments for several images or video override the general ones, and the available route adds its own.
     """
     wanted = {modality: takes.max_items for modality, takes in family.takes.items()} if limits is None else limits
     arguments = dict(family.engine_args)
@@ -116,14 +116,14 @@ def engine_args_of(family: Family, limits: Mapping[Modality, int] | None = None)
         overrides = arguments.get("hf_overrides")
         if route.hf_overrides:
             arguments["hf_overrides"] = {**(overrides if isinstance(overrides, dict) else {}), **route.hf_overrides}
-    # A modality that is not named would be taken without a limit.
+    # vLLM does not limit a modality that is not named.
     none: dict[Modality, int] = {"image": 0, "video": 0}
     arguments["limit_mm_per_prompt"] = none | dict(wanted)
     return arguments
 
 
 def family_of_config(registry: Registry, config: Mapping[str, object], name: str) -> Family | None:
-    """The family of a `config.json`; None where none claims it. Raises VlmtuiError naming the candidates of a draw."""
+    """Return the family that matches a `config.json`, or None. Raises VlmtuiError naming the candidates of a tie."""
     architectures = config.get("architectures")
     names = {one for one in architectures if isinstance(one, str)} if isinstance(architectures, list) else set[str]()
     fitting = [
@@ -131,7 +131,7 @@ def family_of_config(registry: Registry, config: Mapping[str, object], name: str
         for family in registry.values()
         if all(_at(config, path) == value for path, value in family.config.items())
     ]
-    # Some models carry the type of a relative, so it only counts where no architecture does.
+    # Some models have the model_type of a relative, so it only counts if no architecture matches.
     candidates = [family for family in fitting if names & set(family.architectures)]
     candidates = candidates or [family for family in fitting if config.get("model_type") in family.model_types]
     most = max((len(family.config) for family in candidates), default=0)
@@ -139,13 +139,13 @@ def family_of_config(registry: Registry, config: Mapping[str, object], name: str
 
 
 def family_of_name(registry: Registry, name: str) -> Family | None:
-    """The family whose pattern fits the name best; None where none fits. Raises VlmtuiError for a draw."""
+    """Return the family whose pattern matches the name best, or None. Raises VlmtuiError for a tie."""
     fitting = [family for family in registry.values() if _fit(family, name)]
     return _only(_best(fitting, name), name)
 
 
 def unlisted_model(name: str, spec_model: str, architecture: str) -> Model:
-    """A model that no family claims, with what every model has: its own chat template, in both modes."""
+    """Return a model of no listed family; it uses its own chat template in both modes."""
     family = Family(
         family=UNLISTED,
         title=name,
@@ -153,13 +153,13 @@ def unlisted_model(name: str, spec_model: str, architecture: str) -> Model:
         architectures=(architecture,) if architecture else (),
         takes={"image": Takes(placeholder="", max_items=8), "video": Takes(placeholder="", max_items=1, frames=8)},
         raw=RawTemplate(by="processor", parts=True),
-        note="Not in the registry: its own chat template is used, and nothing is known of its limits.",
+        note="Not in the registry: uses the model's own chat template; its limits are unknown.",
     )
     return Model(family, LoadSpec(model=spec_model, name=name))
 
 
 def _folder(name: str) -> Path | None:
-    """The folder of that name, where there is one."""
+    """Return the folder of that name, or None."""
     try:
         folder = Path(name).expanduser()
         return folder if name and is_folder(folder) else None
@@ -194,10 +194,10 @@ def _unlisted_or_refused(name: str, config: Mapping[str, object]) -> Model:
             return unlisted_model(name, name, architecture)
     raise VlmtuiError(
         ErrorKind.MODEL_UNKNOWN,
-        f"No family is known for the architecture {', '.join(found) or '(none named)'}, and vLLM serves no "
-        "vision-language model of that name.",
+        f"Unknown architecture {', '.join(found) or '(none named)'}: no family has it, and it is not one of vLLM's "
+        "vision-language models.",
         detail=name,
-        hint="`vlmtui models new FAMILY` writes the skeleton of a record of your own.",
+        hint="`vlmtui models new FAMILY` creates a record to fill in.",
     )
 
 
@@ -209,13 +209,13 @@ def _at(config: Mapping[str, object], path: str) -> object:
 
 
 def _fit(family: Family, name: str) -> int:
-    """How long the longest pattern is that fits; 0 where none does."""
+    """Return the length of the longest matching pattern, or 0."""
     folded = name.casefold()
     return max((len(one) for one in family.patterns if fnmatch.fnmatchcase(folded, one.casefold())), default=0)
 
 
 def _best(families: Iterable[Family], name: str) -> list[Family]:
-    """Of several, those whose pattern fits the name best; all of them where none fits."""
+    """Return the families whose pattern matches the name best; all of them if none matches."""
     found = list(families)
     short = name.rstrip("/").rpartition("/")[2]
     fits = {family.family: _fit(family, short) for family in found}
@@ -227,8 +227,8 @@ def _only(families: list[Family], name: str) -> Family | None:
     if len(families) > 1:
         raise VlmtuiError(
             ErrorKind.MODEL_UNKNOWN,
-            f"{name!r} may be of several families: {', '.join(family.family for family in families)}.",
-            hint="Add a record that lists it under `models` to the folder of your own families.",
+            f"{name!r} matches several families: {', '.join(family.family for family in families)}.",
+            hint="Add a record that lists it under `models` to your families folder.",
         )
     return families[0] if families else None
 
@@ -240,4 +240,4 @@ def _suggestion(registry: Registry, name: str) -> str:
     close = difflib.get_close_matches(name.casefold(), known, n=3)
     if close:
         return f"Did you mean {' or '.join(known[one] for one in close)}? `vlmtui models` lists all of them."
-    return "`vlmtui models` lists what is known; a repository id (owner/name) or a local model folder will do, too."
+    return "`vlmtui models` lists known models; a repository id (owner/name) or a local model folder works, too."

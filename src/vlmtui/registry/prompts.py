@@ -1,4 +1,4 @@
-"""From turns and a family's record to what is sent. Pure: no files, no engine."""
+"""Builds prompts from turns and a family's record. Pure: no files, no engine."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from vlmtui.registry.schema import Family, Layout, RawTemplate, Takes
 
 
 def chat_prompt(family: Family, turns: Sequence[Turn]) -> ChatPrompt:
-    """The turns for the model's own chat template, or for the registry's where the model has none.
+    """Return a prompt for the model's chat template, or for one generated from the record if the model has none.
 
-    Raises VlmtuiError when the family cannot take what is attached.
+    Raises VlmtuiError if the family does not accept the attachments.
     """
     check_attachments(family, turns)
     several = _several(turns)
@@ -32,10 +32,10 @@ def chat_prompt(family: Family, turns: Sequence[Turn]) -> ChatPrompt:
 
 
 def raw_prompt(family: Family, turns: Sequence[Turn]) -> RawPrompt | MessagesPrompt:
-    """The whole prompt as text, placeholders in it, ready for the answer; or the messages that the worker turns into
-    that text with the model's own template.
+    """Return the prompt as text with placeholders and the generation prompt; or messages that the worker renders with
+    the model's own template.
 
-    Raises VlmtuiError when the family cannot take what is attached, or has no system turn and one is given.
+    Raises VlmtuiError if the family does not accept the attachments, or does not support a given system turn.
     """
     check_attachments(family, turns)
     several = _several(turns)
@@ -53,18 +53,18 @@ def raw_prompt(family: Family, turns: Sequence[Turn]) -> RawPrompt | MessagesPro
 
 
 def check_attachments(family: Family, turns: Sequence[Turn]) -> None:
-    """Raise VlmtuiError when an attachment is of a kind, or one more, than the family takes."""
+    """Raise VlmtuiError if the family does not accept an attachment's modality or the number of attachments."""
     counts: Counter[Modality] = Counter()
     for attachment in all_attachments(turns):
         takes = family.takes.get(attachment.modality)
         if takes is None:
             able = " and ".join(f"{modality}s" for modality in family.takes) or "text only"
-            message = f"{family.title} takes no {attachment.modality}, so {attachment.name!r} cannot be sent."
-            raise bad_input(message, hint=f"It takes {able}. Choose another model, or remove the attachment.")
+            message = f"{family.title} does not accept {attachment.modality}s, so {attachment.name!r} can't be sent."
+            raise bad_input(message, hint=f"It accepts {able}. Choose another model, or remove the attachment.")
         counts[attachment.modality] += 1
         if counts[attachment.modality] > takes.max_items:
             kind = attachment.modality if takes.max_items == 1 else f"{attachment.modality}s"
-            message = f"{family.title} takes at most {takes.max_items} {kind} in one conversation."
+            message = f"{family.title} accepts at most {takes.max_items} {kind} per conversation."
             raise bad_input(message, hint="Start a new chat, or remove an attachment.")
 
 
@@ -73,7 +73,7 @@ def _several(turns: Iterable[Turn]) -> bool:
 
 
 def _asked(family: Family, turns: Sequence[Turn]) -> tuple[Turn, ...]:
-    """The turns with the user's text as the family takes it: as it is, left out, or as a task prompt."""
+    """Return the turns with the user's text as the family needs it: unchanged, left out, or as a task prompt."""
     if family.question == "free":
         return tuple(turns)
     return tuple(_with_task(family, turn) if turn.role == "user" else turn for turn in turns)
@@ -93,8 +93,8 @@ def _as_text(family: Family, raw: RawTemplate, turns: Sequence[Turn], writer: _W
     for turn in turns:
         layout = formats[turn.role]
         if layout is None:
-            message = f"{family.title} has no system prompt."
-            raise bad_input(message, hint="Empty the system prompt in the settings, or put it into the message.")
+            message = f"{family.title} does not support a system prompt."
+            raise bad_input(message, hint="Clear the system prompt in the settings, or put it in the message.")
         content = writer.content(turn)
         written.append(writer.take_pending() + layout.replace("{content}", content))
     return "".join((*writer.front, raw.bos, *written, raw.generation_prompt))
@@ -106,23 +106,23 @@ def _in_order(writer: _Writer) -> tuple[Attachment, ...]:
 
 @dataclass
 class _Writer:
-    """Writes the placeholders of a conversation, turn by turn, and keeps the attachments in that order."""
+    """Writes a conversation's placeholders turn by turn, and collects the attachments in the same order."""
 
     family: Family
     several: bool
     front: list[str] = field(default_factory=list)
-    """Placeholders that stand before everything."""
+    """Placeholders at the front of the prompt."""
     front_items: list[Attachment] = field(default_factory=list)
     items: list[Attachment] = field(default_factory=list)
     _pending: str = ""
     _counts: Counter[Modality] = field(default_factory=Counter)
 
     def content(self, turn: Turn) -> str:
-        """The turn's text with its placeholders in it."""
+        """Return the turn's text with its placeholders."""
         return "".join(self._joined(self.arranged(turn.parts)))
 
     def parts(self, turn: Turn) -> tuple[dict[str, object], ...] | str:
-        """The turn's content as parts; a plain string where it has no media."""
+        """Return the turn's content as parts, or as a plain string if it has no media."""
         arranged = self.arranged(turn.parts)
         if not turn.attachments:
             return turn.text
@@ -137,13 +137,13 @@ class _Writer:
         return tuple(found)
 
     def take_pending(self) -> str:
-        """What stands before the turn that was written last."""
+        """Return and clear the placeholders that precede the turn written last."""
         taken, self._pending = self._pending, ""
         return taken
 
     def arranged(self, parts: Sequence[Part]) -> list[Part]:
-        """The parts in the order in which they are written. An item that was put behind some text stays there where the
-        family may interleave; otherwise all of them go to the family's place."""
+        """Return the parts in the order to write them. An item that the user placed after some text stays there if the
+        family allows interleaving; otherwise all items go to the family's standard place."""
         said = [part for part in parts if isinstance(part, Media) or part.text]
         if self._is_composed(said):
             return said
@@ -187,8 +187,7 @@ class _Writer:
             case None:
                 return ""
             case Text(text):
-                # Written behind a text that a person broke off there: no more than what they typed, but for the gap
-                # that a placeholder after the text has.
+                # After text typed by the user, add nothing except the gap of placeholders that follow the text.
                 return layout.gap if layout.place == "after" and text[-1:] not in (" ", "\n", "\t") else ""
             case Media(attachment) if attachment.modality == modality:
                 return layout.separator
@@ -201,5 +200,5 @@ class _Writer:
 
 
 def message_dicts(messages: Iterable[Message]) -> list[dict[str, object]]:
-    """Messages as JSON has them."""
+    """Return the messages as JSON-compatible dicts."""
     return [msgspec.to_builtins(message) for message in messages]

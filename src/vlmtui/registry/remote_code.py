@@ -1,4 +1,4 @@
-"""The Python code that a model brings along: which it is, so that a yes to it holds for no other."""
+"""Identifies the Python code that comes with a model, so that permission to run it covers no other code."""
 
 from __future__ import annotations
 
@@ -21,33 +21,33 @@ _CONFIGS = (
     "processor_config.json",
     "video_preprocessor_config.json",
 )
-"""The files that may name code to import, under `auto_map`."""
+"""Files that may name code to import, under `auto_map`."""
 
 
 class RemoteCode(msgspec.Struct, frozen=True, kw_only=True):
-    """The code of one model, as it is now."""
+    """The current code of one model."""
 
     model: str
     """A repository id or a local folder."""
     revision: str | None = None
-    """The commit of a repository; None where it is not downloaded yet, and of a folder."""
+    """The commit of a repository; None if it is not downloaded yet, or for a folder."""
     files: dict[str, str] | None = None
-    """Of a folder: the SHA-256 of each Python file and of what the configs import, by name."""
+    """For a folder: SHA-256 by name of each Python file, and of the configs' imports."""
     repository: str = ""
-    """The other repository that the code is taken from; empty: it is the model's own."""
+    """Another repository that provides the code; empty: the model's own."""
     repository_revision: str | None = None
-    """The commit of that one; None where it is not downloaded yet."""
+    """The commit of `repository`; None if it is not downloaded yet."""
 
     @property
     def digest(self) -> str | None:
-        """One SHA-256 over all files of a folder."""
+        """One SHA-256 over all files of a folder; None for a repository."""
         if self.files is None:
             return None
         return hashlib.sha256(msgspec.json.encode(sorted(self.files.items()))).hexdigest()
 
 
 def remote_code_of(model: str) -> RemoteCode:
-    """The code that loading `model` would run. Raises VlmtuiError where it cannot be told what that is."""
+    """Return the code that loading `model` would run. Raises VlmtuiError if it cannot be identified."""
     folder = Path(model)
     if is_folder(folder):
         other = _other_repository(folder)
@@ -60,7 +60,7 @@ def remote_code_of(model: str) -> RemoteCode:
 
 
 def imported_repositories(folder: Path) -> set[str]:
-    """The other repositories whose code the configs of a model's folder name (`owner/name--module.Class`)."""
+    """Return the other repositories whose code a model folder's configs import (`owner/name--module.Class`)."""
     return {place.partition("--")[0] for place in _imports(folder) if "--" in place}
 
 
@@ -70,7 +70,7 @@ def _other_repository(folder: Path) -> str:
         raise VlmtuiError(
             ErrorKind.REMOTE_CODE_REFUSED,
             f"The code of {folder.name} comes from several repositories: {', '.join(found)}.",
-            hint="vlmtui runs foreign code only where it can tell which it is: of one repository.",
+            hint="vlmtui only runs code from a single other repository.",
         )
     return next(iter(found), "")
 
@@ -81,7 +81,7 @@ def _commit(repository: str) -> str | None:
 
 
 def _files(folder: Path) -> dict[str, str]:
-    """Every Python file below the folder, links included, and what the configs import."""
+    """Return the hashes of every Python file below the folder, links included, and of the configs' imports."""
     files = {name: _digest(folder / name) for name in _python_files(folder)}
     imports = hashlib.sha256(msgspec.json.encode(sorted(_imports(folder)))).hexdigest()
     return {**files, "auto_map": imports}
@@ -92,8 +92,8 @@ def _python_files(folder: Path) -> list[str]:
     if len(found) > _FILES_MAX:
         raise VlmtuiError(
             ErrorKind.REMOTE_CODE_REFUSED,
-            f"{folder} holds more than {_FILES_MAX:,} Python files, so vlmtui does not run its code.",
-            hint="Name the folder of the model alone.",
+            f"vlmtui won't run the code in {folder}: it has more than {_FILES_MAX:,} Python files.",
+            hint="Use a folder that contains only the model.",
         )
     return found
 
@@ -103,7 +103,7 @@ def _digest(path: Path) -> str:
 
 
 def _imports(folder: Path) -> Iterator[str]:
-    """The values of `auto_map` in a model's configs: `module.Class`, `owner/name--module.Class`."""
+    """Yield the values of `auto_map` in a model's configs: `module.Class`, `owner/name--module.Class`."""
     for name in _CONFIGS:
         if not (folder / name).exists():
             continue

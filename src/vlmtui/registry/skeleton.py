@@ -1,4 +1,4 @@
-"""A commented family record to start from."""
+"""Generates a commented family record to fill in."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ architectures = ["Qwen2VLForConditionalGeneration"]
 # parameters_b = 7.0
 # context = 32768
 
-# What it takes. `placeholder` stands for one image in a raw prompt; {{i}} counts the images from 1.
+# Inputs. `placeholder` represents one image in a raw prompt; {{i}} is the image's number, from 1.
 [takes.image]
 placeholder = "<|vision_start|><|image_pad|><|vision_end|>"
 max_items = 8
@@ -28,9 +28,9 @@ max_items = 8
 # [takes.video]
 # placeholder = "<|vision_start|><|video_pad|><|vision_end|>"
 # frames = 16
-# metadata = true       # the engine demands the frames' times
+# metadata = true       # the engine needs the frames' times
 
-# How a raw prompt is written. Or, where the model's own chat template is to write it:
+# The raw prompt. To render it with the model's own chat template instead:
 # [raw]
 # by = "tokenizer"      # or "processor"
 # parts = true          # content as a list of parts instead of one text
@@ -49,21 +49,21 @@ max_num_seqs = 4
 architecture = "Qwen2VLForConditionalGeneration"
 
 # More: stop_tokens, stop_token_ids, trust_remote_code, [sampling], [lora], chat = "registry" for a model without a chat
-# template of its own, question = "ignored". The records of the package show all of them.
+# template of its own, question = "ignored". See the package's records for examples.
 """
 
 
 def skeleton(name: str, known: Family | None = None) -> str:
-    """The text of a new record called `name`; of one that replaces a known family, where there is one of that name."""
+    """Return the text of a new record called `name`, or of one that extends the known family of that name."""
     if known is None:
         return _TEXT.format(name=name)
-    head = f"""# Replaces what the package knows of {known.title}: all of it is taken over, but for what stands here.
+    head = f"""# Overrides fields of the package's record of {known.title}; all other fields are inherited.
 family = "{name}"
 extends = "{name}"
 title = "{known.title}"
 models = {list(known.models)!r}
 
-# For instance, for a smaller GPU:
+# For example, for a smaller GPU:
 # [engine_args]
 # max_model_len = 4096
 """

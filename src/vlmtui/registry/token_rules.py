@@ -1,7 +1,7 @@
-"""How many tokens an image or video takes, told from its size alone: what a record knows before a model is loaded.
+"""Rules that estimate the tokens of an image or video from its size, before a model is loaded.
 
 A rule counts what the engine counts (`MediaSpan.tokens`): the embeddings of the picture, without the tokens around
-them. Once the model is loaded its own processor counts, and no rule is asked any more.
+them. Once the model is loaded, its own processor counts instead.
 """
 
 import math
@@ -17,25 +17,25 @@ Tokens = Annotated[int, msgspec.Meta(ge=0, le=1_000_000)]
 Pixels = Annotated[int, msgspec.Meta(ge=1, le=_MOST)]
 Few = Annotated[int, msgspec.Meta(ge=1, le=200)]
 _LONGEST_TO_SHORTEST = 200
-"""Qwen's processors refuse what is longer."""
+"""Maximum aspect ratio; Qwen's processors refuse longer images."""
 
 
 class _Rule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="by"):
     knows: ClassVar[frozenset[str]] = frozenset()
-    """The processor's settings that the rule can reckon with."""
+    """The processor settings that the rule supports."""
 
     def of_image(self, width: int, height: int, settings: Settings) -> int | None:
-        """Tokens of an image of that many pixels; None where it cannot be told."""
+        """Return the tokens of an image of this size in pixels, or None if unknown."""
         raise NotImplementedError
 
     def of_video(self, width: int, height: int, frames: int, settings: Settings) -> int | None:
-        """Tokens of so many frames: those of as many images, unless the rule says otherwise."""
+        """Return the tokens of a video's frames; by default as for the same number of images."""
         one = self.of_image(width, height, settings)
         return None if one is None else one * frames
 
 
 class FixedTokens(_Rule, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="fixed"):
-    """Every image, or frame of a video, takes the same."""
+    """A fixed number of tokens for every image or frame."""
 
     tokens: Tokens
 
@@ -44,8 +44,8 @@ class FixedTokens(_Rule, frozen=True, kw_only=True, forbid_unknown_fields=True, 
 
 
 class PatchTokens(_Rule, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="patches"):
-    """One token for a square of `patch * merge` pixels a side, once the image is scaled to hold from `min_pixels` to
-    `max_pixels` and whole squares: `smart_resize` of the Qwen2-VL image processor (transformers 5.19)."""
+    """One token per square of `patch * merge` pixels a side, after scaling the image to whole squares and between
+    `min_pixels` and `max_pixels`: `smart_resize` of the Qwen2-VL image processor (transformers 5.19)."""
 
     knows = frozenset({"min_pixels", "max_pixels", "size"})
 
@@ -54,7 +54,7 @@ class PatchTokens(_Rule, frozen=True, kw_only=True, forbid_unknown_fields=True, 
     patch: Few = 14
     merge: Few = 2
     frames_together: Few = 2
-    """Frames of a video that make one layer of tokens."""
+    """Frames of a video that share one layer of tokens (the temporal patch size)."""
 
     def of_image(self, width: int, height: int, settings: Settings) -> int | None:
         if max(width, height) > _LONGEST_TO_SHORTEST * min(width, height):
@@ -77,13 +77,13 @@ class PatchTokens(_Rule, frozen=True, kw_only=True, forbid_unknown_fields=True, 
 
 
 class TileTokens(_Rule, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="tiles"):
-    """The image fills the grid of 1 to `max_tiles` squares whose shape is nearest to its own; more than one square get
-    a thumbnail beside them. `dynamic_preprocess` of InternVL's model card; the same in vLLM 0.32."""
+    """The image fills the grid of 1 to `max_tiles` square tiles whose aspect ratio is closest to its own; a thumbnail
+    is added if there is more than one tile. `dynamic_preprocess` of InternVL's model card; the same in vLLM 0.32."""
 
     tokens: Tokens
-    """Of one tile."""
+    """Per tile."""
     side: Pixels
-    """Of a tile, in pixels."""
+    """Side of a tile in pixels."""
     max_tiles: Few
 
     def of_image(self, width: int, height: int, settings: Settings) -> int | None:
@@ -95,7 +95,7 @@ class TileTokens(_Rule, frozen=True, kw_only=True, forbid_unknown_fields=True, t
         shape, nearest, difference = width / height, (1, 1), math.inf
         for columns, rows in grids:
             off = abs(shape - columns / rows)
-            # Of equally near grids the larger, where the image has pixels for more than half of it.
+            # Of equally close grids, take the larger if the image has enough pixels for more than half of it.
             is_filled = width * height > 0.5 * self.side**2 * columns * rows
             if off < difference or (off == difference and is_filled):
                 difference, nearest = off, (columns, rows)
@@ -104,13 +104,13 @@ class TileTokens(_Rule, frozen=True, kw_only=True, forbid_unknown_fields=True, t
 
 
 class SplitTokens(_Rule, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="split"):
-    """The image is scaled to `longest` pixels on its longer side and cut into squares of `side`, with the whole image
-    beside them: Idefics3's image processor (transformers 5.19)."""
+    """The image is scaled to `longest` pixels on its longer side and cut into squares of `side` pixels, plus the whole
+    image: Idefics3's image processor (transformers 5.19)."""
 
     knows = frozenset({"size", "max_image_size"})
 
     tokens: Tokens
-    """Of one square."""
+    """Per square."""
     side: Pixels
     longest: Pixels
 
@@ -128,7 +128,7 @@ TokenRule = FixedTokens | PatchTokens | TileTokens | SplitTokens
 
 
 def _setting(settings: Settings, name: str, edge: str, otherwise: int) -> int:
-    """A limit of pixels by its own name, else as an edge of `size`, which means the same to Qwen's processors."""
+    """Return a pixel limit by its own name, else from an edge of `size`, which Qwen's processors treat the same."""
     value = settings.get(name)
     return value if isinstance(value, int) and 0 < value <= _MOST else _edge(settings, "size", edge, otherwise)
 

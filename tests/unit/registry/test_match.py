@@ -178,7 +178,7 @@ def test_a_user_sets_engine_arguments(registry: Registry) -> None:
     assert (given["max_model_len"], given["enforce_eager"], given["kv_cache_dtype"]) == (128, True, "fp8")
     assert given["mm_processor_kwargs"] == {"fps": 1}
     assert given["max_num_seqs"] == 8
-    with pytest.raises(VlmtuiError, match="no engine argument"):
+    with pytest.raises(VlmtuiError, match="not an engine argument"):
         with_engine_args(model, ["max_model_len"])
 
 

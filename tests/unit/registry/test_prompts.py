@@ -121,12 +121,12 @@ def test_a_family_that_does_not_interleave_gets_its_images_in_their_place() -> N
 
 
 def test_a_family_without_system_turn_says_so() -> None:
-    with pytest.raises(VlmtuiError, match="no system prompt"):
+    with pytest.raises(VlmtuiError, match="does not support a system prompt"):
         raw_prompt(numbered("before"), [system_turn("x"), user_turn("q")])
 
 
 def test_what_a_family_cannot_take_is_named(shapes: Family) -> None:
-    with pytest.raises(VlmtuiError, match=r"takes no video.*'clip\.mp4'"):
+    with pytest.raises(VlmtuiError, match=r"does not accept videos.*'clip\.mp4'"):
         chat_prompt(numbered("before"), [user_turn("q", [attachment("clip.mp4", "video")])])
     with pytest.raises(VlmtuiError, match="at most 8 images"):
         raw_prompt(shapes, [user_turn("q", [attachment() for _ in range(9)])])
