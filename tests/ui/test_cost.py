@@ -96,7 +96,7 @@ async def test_f6_halves_the_images(chatting: StartChat, tmp_path: Path) -> None
         await chat.until(lambda: chat.controller.staged[0].width == 100)
         assert [note for note in chat.controller.staged[0].notes if "smaller" in note] == [smaller.notes[-1]]
         await chat.pilot.press("f6")
-        await chat.until(lambda: "not made smaller" in chat.notes)
+        await chat.until(lambda: "smaller: it is only" in chat.notes)
 
 
 async def test_what_is_left_out_is_struck_out_and_sent_again_by_one_key(chatting: StartChat, tmp_path: Path) -> None:

@@ -203,7 +203,7 @@ async def test_escape_changes_nothing(film: Attachment) -> None:
         ("fps", "nan", "above 0"),
         ("fps", "9e9", "more than 4,096"),
         ("start", "1:99", "a time"),
-        ("start", "10", "it ends at 10.00 s"),
+        ("start", "10", "the video ends at 10.00 s"),
         ("end", "0", "must come after"),
         ("end", "x", "a time"),
     ],

@@ -324,9 +324,9 @@ async def test_a_file_that_is_gone_is_said(circle: Attachment, tmp_path: Path) -
     async with Host(inspected, engine, tmp_path / "cache").run_test(size=(80, 24)) as pilot:
         app = await opened(pilot)
         await pilot.press("3")
-        await until(pilot, lambda: "gone or damaged" in app.text())
+        await until(pilot, lambda: "missing or damaged" in app.text())
         await pilot.press("enter")
-        await until(pilot, lambda: "gone or damaged" in app.notes)
+        await until(pilot, lambda: "missing or damaged" in app.notes)
 
 
 async def test_from_the_chat(chatting: StartChat, circle: Attachment) -> None:

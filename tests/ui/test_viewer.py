@@ -259,7 +259,7 @@ async def test_a_stored_file_that_is_gone_says_so(three: list[Attachment]) -> No
     Path(three[2].path).unlink()
     app = Host(three, 2)
     async with app.run_test(size=(80, 24)) as pilot:
-        await until(pilot, lambda: "gone or damaged" in app.said("#reason"))
+        await until(pilot, lambda: "missing or damaged" in app.said("#reason"))
         assert not app.viewer.query(".picture")
         await pilot.press("plus", "l", "full_stop", "0", "right")
         await drawn(pilot, app)

@@ -119,7 +119,7 @@ def test_what_is_not_there_is_said(cli: CommandLine, tmp_path: Path) -> None:
     for given, words in (
         (str(tmp_path / "no-*.png"), "matches no picture"),
         (str(tmp_path), "no pictures or videos"),
-        ("", "Nothing was named"),
+        ("", "Nothing to attach"),
         ("ftp://host/x.png", "does not exist"),
     ):
         ran = cli("ask", "what?", "--image", given)

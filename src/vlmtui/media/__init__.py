@@ -1,1 +1,1 @@
-"""Images and videos: opened, checked, kept by content hash, sampled, made small; and pasted paths understood."""
+"""Images and videos: opening, checking, storing, sampling, thumbnails; and recognising pasted paths."""

@@ -1,4 +1,4 @@
-"""Moving pictures (GIF, WebP, AVIF, PNG) read as videos, with Pillow: it knows their blending and disposal rules."""
+"""Reads animations (GIF, WebP, AVIF, PNG) as videos with Pillow, which implements their blending and disposal rules."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from vlmtui.media.video_source import Pixels
 from vlmtui.reading import shown_name
 
 FRAME_PIXELS_MAX = 40_000_000
-"""Pixels of one frame. Decoders keep several at a time."""
-_UNSAID_DURATION_MS = 100
-"""What browsers show a frame for that says 0 or 10 ms."""
+"""Most pixels per frame. Decoders keep several frames in memory."""
+_DEFAULT_DURATION_MS = 100
+"""How long browsers show a frame with a duration of 10 ms or less."""
 _SOON = 1e-6
 
 
 class AnimatedImage:
-    """A `VideoSource` over a picture of one or more frames."""
+    """A `VideoSource` for an image with one or more frames."""
 
     def __init__(self, file: BinaryIO, path: Path) -> None:
         self._path = path
@@ -58,7 +58,7 @@ class AnimatedImage:
         return self._facts
 
     def frames_at(self, times_s: Sequence[float], size: tuple[int, int]) -> Iterator[tuple[float, Pixels]]:
-        """As `VideoSource.frames_at`; transparency is laid over white."""
+        """See `VideoSource.frames_at`. Transparency becomes white."""
         for time in times_s:
             number = max(bisect_right(self._starts, time + _SOON) - 1, 0)
             try:
@@ -77,17 +77,17 @@ class AnimatedImage:
         self._image.close()
 
     def _notes(self) -> tuple[str, ...]:
-        """What is done to the first frame, and so to the others."""
+        """Return the notes of the first frame, which apply to all."""
         self._image.seek(0)
         return colour.to_rgb(self._image.copy()).notes
 
     def _timeline(self) -> tuple[list[float], float]:
-        """When each frame appears, and when the last one ends, in seconds."""
+        """Return when each frame appears and when the last one ends, in seconds."""
         image, starts, now_ms = self._image, list[float](), 0.0
         is_large = image.width * image.height > FRAME_PIXELS_MAX
         if is_large and getattr(image, "is_animated", False):
             raise self._too_large(2)
-        # A GIF does not say how many there are: Pillow's count would decode them all before the first is looked at.
+        # A GIF does not store its frame count: asking Pillow for it would decode all frames.
         count = None if image.format == "GIF" else getattr(image, "n_frames", 1)
         if count is not None and count > self._frames_max:
             raise self._too_large(count)
@@ -103,14 +103,14 @@ class AnimatedImage:
             image.load()
             starts.append(now_ms / 1000)
             shown_ms = image.info.get("duration", 0)
-            now_ms += shown_ms if isinstance(shown_ms, int | float) and shown_ms > 10 else _UNSAID_DURATION_MS
+            now_ms += shown_ms if isinstance(shown_ms, int | float) and shown_ms > 10 else _DEFAULT_DURATION_MS
         return starts, now_ms / 1000
 
     def _too_large(self, frames: int) -> VlmtuiError:
-        """For an animation of at least so many frames."""
+        """Return the error for an animation with at least this many frames."""
         image = self._image
         return bad_input(
-            f"{shown_name(self._path)} is too large to play: {frames} frames or more of {image.width} × {image.height} "
-            f"pixels, and the limit is {self._frames_max}.",
+            f"{shown_name(self._path)} has too many frames: at least {frames} of {image.width} × {image.height} "
+            f"pixels; the limit at this size is {self._frames_max}.",
             hint="Convert it to MP4.",
         )

@@ -1,4 +1,4 @@
-"""The picture in the clipboard, where this machine's desktop has one: through `wl-paste` or `xclip`."""
+"""Reads pictures from this machine's clipboard, using `wl-paste` or `xclip`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from vlmtui.media.sniff import HEAD_BYTES, Kind, sniff
 from vlmtui.text import human_bytes, one_line
 
 BYTES_MAX = 256_000_000
-"""Of one picture."""
+"""Most bytes of one picture."""
 WAIT_S = 5.0
 _PREFERRED = (
     "image/png",
@@ -39,7 +39,7 @@ _TYPES_MAX = 100_000
 
 
 class _Tool(NamedTuple):
-    """A program that reads the clipboard: the command that lists its types, and the one that gives one of them."""
+    """A clipboard program: the command that lists the available types, and the one that reads a type."""
 
     display: str
     listing: tuple[str, ...]
@@ -59,10 +59,10 @@ _TOOLS = (
 def clipboard_pictures(
     folder: Path, *, inbox: Path | None = None, environ: Mapping[str, str] = os.environ, wait_s: float = WAIT_S
 ) -> tuple[Path, ...]:
-    """The clipboard's picture, kept in `folder` by content hash, or the media files that were copied there.
+    """Return the clipboard's picture, saved in `folder` under its content hash, or the media files copied there.
 
-    Never empty. Blocking, at most about `wait_s` seconds: call it in a thread. `inbox` is where the hint says to
-    copy files to instead. Raises VlmtuiError (BAD_INPUT) when there is no display, no tool or no picture.
+    Never empty. Blocks for up to about `wait_s` seconds: call it in a thread. `inbox` is the folder that the hint
+    suggests instead. Raises VlmtuiError (BAD_INPUT) if there is no display, no tool or no picture.
     """
     until = time.monotonic() + wait_s
     failure: VlmtuiError | None = None
@@ -81,23 +81,23 @@ def clipboard_pictures(
 
 
 def _usable(inbox: Path | None, environ: Mapping[str, str]) -> list[_Tool]:
-    """The tools whose display and program are both there. Raises VlmtuiError when there are none."""
+    """Return the tools whose display and program are available. Raises VlmtuiError if there are none."""
     displays = [tool for tool in _TOOLS if environ.get(tool.display)]
     if not displays:
         hint = "Save the picture on your own computer, and copy it to this machine"
         hint += f": {scp_line(inbox, environ=environ)}" if inbox else " with scp."
-        over = "this is a session over SSH" if environ.get("SSH_CONNECTION") else "this session has no display"
-        raise bad_input(f"The clipboard cannot be read: {over}.", hint=hint)
+        over = "this is an SSH session" if environ.get("SSH_CONNECTION") else "this session has no display"
+        raise bad_input(f"Can't read the clipboard: {over}.", hint=hint)
     tools = [tool for tool in displays if shutil.which(tool.listing[0], path=environ.get("PATH"))]
     if not tools:
         package = "wl-clipboard" if displays[0].display == "WAYLAND_DISPLAY" else "xclip"
         name = displays[0].listing[0]
-        raise bad_input(f"The clipboard cannot be read: {name} is not installed.", hint=f"Install {package}.")
+        raise bad_input(f"Can't read the clipboard: {name} is not installed.", hint=f"Install {package}.")
     return tools
 
 
 def _picture(tool: _Tool, types: list[str], folder: Path, until: float) -> Path | None:
-    """PNG when it is offered, otherwise the next type that proves to be a picture."""
+    """Save the picture, preferably as PNG, else in the first type that proves to be a picture. Return its path."""
     offered = [kind for kind in dict.fromkeys(types) if kind.startswith("image/")]
     order = {kind: place for place, kind in enumerate(_PREFERRED)}
     for kind in sorted(offered, key=lambda kind: order.get(kind, len(order))):
@@ -111,7 +111,7 @@ def _picture(tool: _Tool, types: list[str], folder: Path, until: float) -> Path 
 
 
 def _files(tool: _Tool, types: list[str], until: float) -> tuple[Path, ...]:
-    """The media files that a file manager copied."""
+    """Return the media files that a file manager copied."""
     if "text/uri-list" not in types:
         return ()
     text = os.fsdecode(_run((*tool.giving, "text/uri-list"), until, _TYPES_MAX))
@@ -120,7 +120,7 @@ def _files(tool: _Tool, types: list[str], until: float) -> tuple[Path, ...]:
 
 
 def _run(command: tuple[str, ...], until: float, bytes_max: int) -> bytes:
-    """What a program writes. It and its children are ended when it takes too long or writes too much."""
+    """Run a program and return its output. It is killed with its children if it is too slow or writes too much."""
     name = command[0]
     try:
         with tempfile.TemporaryFile() as complaints:
@@ -141,10 +141,10 @@ def _run(command: tuple[str, ...], until: float, bytes_max: int) -> bytes:
     except subprocess.TimeoutExpired as error:
         raise _too_slow(name) from error
     except OSError as error:
-        raise bad_input(f"The clipboard cannot be read: {name} does not run.", detail=str(error)) from error
+        raise bad_input(f"Can't read the clipboard: {name} does not run.", detail=str(error)) from error
     if code:
         raise bad_input(
-            "There is no picture in the clipboard.", detail=one_line(said) or f"{name} ended with code {code}."
+            "There is no picture in the clipboard.", detail=one_line(said) or f"{name} exited with status {code}."
         )
     return data
 
@@ -161,17 +161,17 @@ def _read(pipe: IO[bytes], name: str, until: float, bytes_max: int) -> bytes:
                 return bytes(found)
             found += piece
             if len(found) > bytes_max:
-                raise bad_input(f"What is in the clipboard is too large: the limit is {human_bytes(bytes_max)}.")
+                raise bad_input(f"The clipboard's content is too large: the limit is {human_bytes(bytes_max)}.")
             if time.monotonic() >= until:
                 raise _too_slow(name)
 
 
 def _too_slow(name: str) -> VlmtuiError:
     return bad_input(
-        f"The clipboard cannot be read: {name} did not answer in time.",
-        hint="The program that the picture was copied from may hang, or may have ended.",
+        f"Can't read the clipboard: {name} did not answer in time.",
+        hint="The program you copied from may have hung or closed.",
     )
 
 
 def _listed(types: list[str]) -> str:
-    return one_line("It holds: " + ", ".join(types[:10])) if types else "It is empty."
+    return one_line("It contains: " + ", ".join(types[:10])) if types else "It is empty."

@@ -1,4 +1,4 @@
-"""From any mode, depth and colour profile to plain 8-bit sRGB."""
+"""Converts images of any mode, depth and colour profile to 8-bit sRGB."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from vlmtui.text import one_line
 
 
 class PlainImage(NamedTuple):
-    """An image as plain 8-bit sRGB, and what was done to it, for people."""
+    """An image as 8-bit sRGB, with notes on the conversions for display."""
 
     pixels: Image.Image
     """Mode RGB."""
@@ -21,9 +21,9 @@ class PlainImage(NamedTuple):
 
 
 def to_rgb(image: Image.Image) -> PlainImage:
-    """A decoded image as plain RGB: deep samples to 8 bits, colour profile to sRGB, transparency over white.
+    """Convert a loaded image to RGB: deep samples to 8 bits, colour profile to sRGB, transparency over white.
 
-    The image must be loaded; it is not turned.
+    The image is not rotated.
     """
     profile = image.info.get("icc_profile")
     image, notes = _to_eight_bits(image)
@@ -38,11 +38,11 @@ def to_rgb(image: Image.Image) -> PlainImage:
     is_recoloured = image is not unprofiled
     if image.mode == "CMYK":
         notes.append("CMYK to RGB")
-    if image.mode != "RGB":  # `convert` copies even then, and copying stops every other thread
+    if image.mode != "RGB":  # `convert` would copy even an RGB image, and copying blocks all other threads
         image = image.convert("RGB")
     if alpha is not None and alpha.getextrema() != (255, 255):
         notes.append("transparency over white")
-        # `Image.composite` would hold one copy more.
+        # `Image.composite` would need one more copy.
         white = Image.new("RGB", image.size, "white")
         white.paste(image, mask=alpha)
         image = white
@@ -50,7 +50,7 @@ def to_rgb(image: Image.Image) -> PlainImage:
 
 
 def _to_eight_bits(image: Image.Image) -> tuple[Image.Image, list[str]]:
-    """Modes with more than 8 bits a sample are scaled; Pillow's own `convert` would clip them to white."""
+    """Scale modes with more than 8 bits per sample; Pillow's own `convert` would clip them to white."""
     if image.mode not in ("I;16", "I;16L", "I;16B", "I;16N", "I", "F"):
         return image, []
     if image.mode == "F":
@@ -73,7 +73,7 @@ def _extrema(image: Image.Image) -> tuple[float, float]:
 
 
 def _to_srgb(image: Image.Image, profile: object) -> tuple[Image.Image, list[str]]:
-    """Through the embedded colour profile, unless that is sRGB itself; a profile that does not fit is left out."""
+    """Apply the embedded colour profile unless it is sRGB; an unusable profile is ignored."""
     if not isinstance(profile, bytes) or not profile:
         return image, []
     from PIL import ImageCms
@@ -85,6 +85,6 @@ def _to_srgb(image: Image.Image, profile: object) -> tuple[Image.Image, list[str
             return image, []
         converted = ImageCms.profileToProfile(image, source, ImageCms.createProfile("sRGB"), outputMode="RGB")
     except (ImageCms.PyCMSError, OSError, ValueError, TypeError):
-        return image, ["unreadable colour profile left out"]
+        return image, ["unreadable colour profile ignored"]
     assert converted is not None
     return converted, [f"colour profile {one_line(description[:60]) or 'without a name'} to sRGB"]

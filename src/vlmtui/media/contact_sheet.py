@@ -1,4 +1,4 @@
-"""The sampled frames of a video as rows of small pictures, sized for a terminal."""
+"""Contact sheets: the sampled frames of a video in rows of small pictures, sized for a terminal."""
 
 from __future__ import annotations
 
@@ -14,29 +14,29 @@ if TYPE_CHECKING:
     from PIL.Image import Image
 
 DRAWN_MAX = 256
-"""Frames that are drawn; of the ones after that only the times are shown."""
+"""Most frames drawn; for later ones only the times are shown."""
 
 _NARROWEST = 11
-"""Cells of a frame with the gap beside it: a time fits."""
+"""Minimum width of a frame and its gap in cells, so that a time fits below."""
 _LOWEST, _HIGHEST = 5, 14
-"""Cells of the height of a frame."""
+"""Range of a frame's height in cells."""
 
 Rgb = tuple[int, int, int]
 
 
 class Room(NamedTuple):
-    """What a sheet may take. `columns` and `rows` are terminal cells; what needs more rows is scrolled."""
+    """The space for a sheet in terminal cells; a sheet with more rows scrolls."""
 
     columns: int
     rows: int
     cell: tuple[int, int]
     """Width and height of a terminal cell, in pixels."""
     drawn: tuple[int, int]
-    """As many of its pixels are drawn: 1 × 2 where cells are halved and coloured."""
+    """How many pixels are drawn per cell: 1 × 2 for half-block characters."""
 
 
 class Grid(NamedTuple):
-    """Frames a row, the cells of each with the gap beside it, and of its height without the time below."""
+    """Frames per row, the width in cells of a frame with its gap, and its height without the time below."""
 
     per_row: int
     column: int
@@ -44,30 +44,30 @@ class Grid(NamedTuple):
 
 
 class Sheet(msgspec.Struct, frozen=True):
-    """The frames that are sent, a picture a row of them. `times_s` are those of all frames."""
+    """The frames to send, one picture per row of frames. `times_s` covers all frames."""
 
     times_s: tuple[float, ...]
     grid: Grid
     rows: tuple[Image, ...]
 
     def times_of(self, row: int) -> str:
-        """The line below a row of frames."""
+        """Return the line of times below a row of frames."""
         first = row * self.grid.per_row
         names = [clock(time) for time in self.times_s[first : first + self.grid.per_row]]
         return "".join(name.ljust(self.grid.column) for name in names).rstrip()
 
     @property
     def lines(self) -> int:
-        """Rows of frames, the ones that are not drawn included."""
+        """Number of rows, including those that are not drawn."""
         return math.ceil(len(self.times_s) / self.grid.per_row)
 
 
 def make_sheet(attachment: Attachment, sampling: VideoSampling, room: Room | None, gap: Rgb) -> Sheet:
-    """The frames that `sampling` asks for, by the very function that makes them for the model.
+    """Draw the frames that `sampling` selects, using the same function as for the model.
 
-    Without `room` nothing is drawn. `gap` is the colour between the frames. Blocking. Raises VlmtuiError.
+    Without `room`, nothing is drawn. `gap` is the colour between the frames. Blocking. Raises VlmtuiError.
     """
-    from vlmtui.media.frames import sample_frames  # brings NumPy and libav
+    from vlmtui.media.frames import sample_frames  # imports NumPy and libav
 
     sampled = sample_frames(attachment.path, sampling)
     count, height, width = sampled.frames.shape[:3]
@@ -90,7 +90,7 @@ def make_sheet(attachment: Attachment, sampling: VideoSampling, room: Room | Non
 
 
 def _grid(count: int, shape: float, room: Room) -> Grid:
-    """The largest frames of which all are seen at once; the smallest, where some have to be scrolled to.
+    """Return the grid with the largest frames that all fit at once, or the smallest frames if they must scroll.
 
     `shape` is a frame's width by its height, in cells.
     """
@@ -106,6 +106,6 @@ def _grid(count: int, shape: float, room: Room) -> Grid:
 
 
 def _frame_cells(grid: Grid, shape: float) -> tuple[int, float]:
-    """Width and height of a frame within its place, to half a cell: what ends within one would have a dim edge."""
+    """Return a frame's width and height in cells, the height to half a cell, so that no edge is blended."""
     width = min(grid.column - 1, grid.high * shape)
     return max(1, round(width)), max(1, round(min(width / shape, grid.high) * 2)) / 2

@@ -1,4 +1,4 @@
-"""Video containers (MP4, MKV, WebM, MOV, AVI, …) read with PyAV: by seeking, one decoded frame at a time."""
+"""Reads video containers (MP4, MKV, WebM, MOV, AVI, …) with PyAV by seeking, decoding one frame at a time."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from vlmtui.media.video_source import Pixels
 from vlmtui.reading import shown_name
 
 _DEMUXERS = "mov,mp4,matroska,webm,avi,mpegts,mpeg,mpegvideo,flv,ogg,asf"
-"""The formats libav may take a file for; no playlists (HLS, DASH, concat), which open other files and URLs."""
+"""Formats that libav may detect. Playlists (HLS, DASH, concat) are excluded, as they open other files and URLs."""
 _ERRORS = (av.error.FFmpegError, OSError, ValueError, LookupError, RuntimeError, MemoryError)
 _CONTAINERS = {
     "matroska,webm": ("MKV", ".mkv"),
@@ -31,32 +31,32 @@ _CONTAINERS = {
     "asf": ("WMV", ".wmv"),
 }
 FRAME_PIXELS_MAX = 40_000_000
-"""Pixels of one frame: 8K has 33 million. Decoders keep several at a time."""
+"""Most pixels per frame; 8K has 33 million. Decoders keep several frames in memory."""
 _FPS_MAX = 1000.0
 _FAR = 2**62
 _STRETCH_MAX = 4.0
-"""Pixels more oblong than this are a damaged mark, not a film's."""
+"""Highest plausible pixel aspect ratio; beyond that the value is considered damaged."""
 _NEARLY_SQUARE = 0.01
 _SLACK_S = 0.004
-"""Containers that count in milliseconds round the times of frames."""
+"""Seconds of tolerance, as containers with millisecond timestamps round the times of frames."""
 _IO_BUFFER = 256 * 1024
 _SEEK_GAP_S = 4.0
-"""Where the file has no index, decoding on is taken to be cheaper than seeking up to this distance."""
+"""Without an index, decoding forward is assumed to be cheaper than seeking up to this distance."""
 _RETRY_BACK_S = (2.0, 10.0, 60.0)
-"""How much earlier to seek when an inexact index led past the wanted frame."""
+"""Seconds to seek back further if an inexact index led past the wanted frame."""
 _BEFORE_START_S = 10.0
 _TAIL_S = 2.0
-"""Longer than any reordering of frames."""
+"""Seconds; longer than any reordering of frames."""
 _WHOLE = 0.9
-"""A file that ends before this part of its promised length is cut off."""
+"""A file that ends before this share of its declared length is considered cut off."""
 _WHOLE_SLACK_S = 0.5
 
 
 class _Tail(NamedTuple):
-    """What the packets up to the end of the file tell. Times are seconds from the video's first frame."""
+    """Facts from the packets at the end of the file. Times are seconds from the video's first frame."""
 
     last: float | None
-    """When the last picture appears; None where no picture was found."""
+    """When the last frame appears; None if no frame was found."""
     end: float
     """When the last packet of any track ends."""
     pictures: int
@@ -69,10 +69,10 @@ class _Timed(NamedTuple):
 
 
 class ContainerVideo:
-    """A `VideoSource` over a video container. `file` must stay open as long as this is used."""
+    """A `VideoSource` for a video container. `file` must stay open while it is used."""
 
     def __init__(self, file: BinaryIO, path: Path, file_type: FileType) -> None:
-        # Given a file and no name, libav can open nothing else, and the name may hold any bytes.
+        # With a file object instead of a name, libav cannot open other files, and any file name works.
         self._name = shown_name(path)
         av.logging.set_level(None)
         try:
@@ -106,7 +106,7 @@ class ContainerVideo:
         self._container.close()
 
     def frames_at(self, times_s: Sequence[float], size: tuple[int, int]) -> Iterator[tuple[float, Pixels]]:
-        """As `VideoSource.frames_at`. A part that cannot be decoded is passed over."""
+        """See `VideoSource.frames_at`. Parts that cannot be decoded are skipped."""
         self._seek(times_s[0])
         for time in times_s:
             found = self._frame_at(time)
@@ -128,20 +128,18 @@ class ContainerVideo:
             )
         stream = streams[0]
         if getattr(stream, "codec_context", None) is None:
-            raise bad_input(
-                f"{self._name} holds video in a codec that is not known here.", hint="Convert it to H.264 in MP4."
-            )
+            raise bad_input(f"{self._name} uses an unknown video codec.", hint="Convert it to H.264 in MP4.")
         stream.thread_type = "AUTO"
         if stream.codec_context.width * stream.codec_context.height > FRAME_PIXELS_MAX:
             size = f"{stream.codec_context.width} × {stream.codec_context.height}"
-            raise bad_input(f"{self._name} has frames that are far too large: {size} pixels.")
+            raise bad_input(f"The frames of {self._name} are too large: {size} pixels.")
         return stream
 
     def _read_facts(self, file_type: FileType) -> VideoFacts:
         first = next(self._packets, None)
         if first is None:
             raise bad_input(
-                f"{self._name} has a picture track, but no frame in it can be decoded: it is cut off or damaged.",
+                f"{self._name} is cut off or damaged: none of its frames can be decoded.",
                 hint="Copy or download it again; if it is still being written, wait.",
             )
         self._first_pts = _pts(first.frame) or 0
@@ -165,7 +163,7 @@ class ContainerVideo:
         )
 
     def _display_size(self, frame: av.VideoFrame) -> tuple[int, int, tuple[str, ...]]:
-        """Width and height with square pixels, before any turn; nothing is made smaller. A note when stretched."""
+        """Return width and height with square pixels, before rotation, never smaller; and a note if stretched."""
         width, height = frame.width, frame.height
         ratio = float(self._stream.sample_aspect_ratio or 1)
         if not 1 / _STRETCH_MAX <= ratio <= _STRETCH_MAX or abs(ratio - 1) < _NEARLY_SQUARE:
@@ -181,11 +179,11 @@ class ContainerVideo:
         return (pictures - 1) / last_s if pictures > 1 and last_s > 0 else 1.0
 
     def _measure_end(self) -> float:
-        """When the last frame appears, found by reading the packets (not decoding them) after the last keyframe."""
+        """Return when the last frame appears, by reading (not decoding) the packets after the last keyframe."""
         tail = self._tail(_FAR)
         if tail.last is not None:
-            # Where seeking is not bound to keyframes, the last picture may have come before the last packet, and
-            # MPEG counts wrongly for a while after the seek: the second look starts early enough for both.
+            # If seeking is not bound to keyframes, the last frame may precede the last packet, and MPEG timestamps are
+            # wrong for a while after a seek: the second read starts early enough for both.
             again = self._tail(self._pts_at(tail.last - _TAIL_S))
             tail = tail if again.last is None else again
         if tail.last is None or self._is_short(tail.end):
@@ -193,7 +191,7 @@ class ContainerVideo:
         if self._is_short(tail.end):
             promised = self._promised_s() or 0.0
             raise bad_input(
-                f"{self._name} is cut off: it says that it is {promised:.1f} s long, but ends after {tail.end:.1f} s.",
+                f"{self._name} is cut off: its header says {promised:.1f} s, but it ends after {tail.end:.1f} s.",
                 hint="Copy or download it again; if it is still being written, wait.",
             )
         return max(0.0, tail.last or 0.0)
@@ -207,7 +205,7 @@ class ContainerVideo:
                 self._container.seek(0)
             else:
                 self._container.seek(after_pts, backward=True, stream=self._stream)
-            # Not `demux()`: PyAV stumbles over tracks that appear in the midst of the file.
+            # Not plain `demux()`: PyAV fails on tracks that first appear in the middle of the file.
             for packet in self._container.demux(tuple(self._container.streams)):
                 pts = packet.pts if packet.pts is not None else packet.dts
                 if pts is None or packet.time_base is None:
@@ -218,7 +216,7 @@ class ContainerVideo:
                     last = start if last is None else max(last, start)
                     pictures += 1
         except _ERRORS:
-            pass  # What a damaged end leaves unread is found out by comparing with the promised length.
+            pass  # A damaged end is detected by comparing with the declared length.
         return _Tail(last, end, pictures)
 
     def _promised_s(self) -> float | None:
@@ -229,7 +227,7 @@ class ContainerVideo:
         return promised is not None and end < promised * _WHOLE - _WHOLE_SLACK_S
 
     def _decoded(self) -> Iterator[_Timed]:
-        """Frames from where the file stands; packets that cannot be decoded are passed over."""
+        """Yield frames from the current position; packets that cannot be decoded are skipped."""
         for packet in self._packets_in_order():
             try:
                 frames = self._stream.decode(packet)
@@ -252,7 +250,7 @@ class ContainerVideo:
             yield packet
 
     def _frame_at(self, time: float) -> _Timed | None:
-        """The frame that is on screen at `time`; after an inexact seek maybe a later one; None at a damaged place."""
+        """Return the frame shown at `time`, perhaps a later one after an inexact seek; None at a damaged place."""
         if self._keyframe_between(time):
             self._seek(time)
         while True:
@@ -263,7 +261,7 @@ class ContainerVideo:
             self._current, self._next = self._next, None
 
     def _keyframe_between(self, time: float) -> bool:
-        """Whether seeking to `time` lands after the frame at hand, so that decoding on would be a waste."""
+        """Whether seeking to `time` would land after the current frame and so save decoding."""
         if self._current is None:
             return False
         wanted = self._pts_at(time)
@@ -277,7 +275,7 @@ class ContainerVideo:
         return self._first_pts + math.floor(time / self._time_base)
 
     def _seek(self, time: float) -> None:
-        # Some demuxers reach their first frame only when asked for what is before it, others refuse just that.
+        # Some demuxers only reach their first frame with a seek to before it; others refuse such a seek.
         for wanted in (time,) if time > 0 else (-_BEFORE_START_S, 0.0):
             try:
                 self._container.seek(self._pts_at(wanted), backward=True, stream=self._stream)
@@ -301,5 +299,5 @@ class ContainerVideo:
 
 
 def _pts(frame: av.VideoFrame) -> int | None:
-    """AVI and raw streams have decoding times only."""
+    """Return the presentation timestamp; AVI and raw streams only have decoding timestamps."""
     return frame.pts if frame.pts is not None else frame.dts

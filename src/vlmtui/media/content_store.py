@@ -1,4 +1,4 @@
-"""Stored copies: kept under the hash of what they hold, and held against it before they are shown or sent."""
+"""The content store: media files named by their hash, which is checked before they are shown or sent."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ _HASH = re.compile("[0-9a-f]{64}")
 
 
 class StoredCopy(NamedTuple):
-    """A file of the store: the hex SHA-256 of its bytes, and where it lies."""
+    """A file in the store: the hex SHA-256 of its bytes, and its path."""
 
     sha256: str
     path: Path
 
 
 def store_bytes(data: bytes, store: Path, suffix: str, *, name: str) -> StoredCopy:
-    """Keep `data` as `store/ab/<sha256><suffix>` (0600), unless it is there already and sound.
+    """Store `data` as `store/ab/<sha256><suffix>` (0600), unless an intact copy exists already.
 
-    `name` is for errors. Raises VlmtuiError where it cannot be written.
+    `name` is for errors. Raises VlmtuiError if it cannot be written.
     """
     sha256 = hashlib.sha256(data).hexdigest()
     _note_use(store, sha256)
@@ -45,7 +45,7 @@ def store_bytes(data: bytes, store: Path, suffix: str, *, name: str) -> StoredCo
 
 
 def store_copy(source: BinaryIO, store: Path, suffix: str, *, name: str) -> StoredCopy:
-    """Keep a copy of an open file under its content hash, as `store_bytes` does, in bounded memory."""
+    """Store a copy of an open file as `store_bytes` does, in bounded memory."""
     digest = hashlib.sha256()
     source.seek(0)
     with new_file(private_dir(store), name) as new:
@@ -61,18 +61,18 @@ def store_copy(source: BinaryIO, store: Path, suffix: str, *, name: str) -> Stor
 
 
 def freed_marker(store: Path, sha256: str) -> Path:
-    """An empty file that says since when nothing needs this content; it is not there while something does."""
+    """Return the path of the marker file whose time says since when this content is unused; absent while it is used."""
     return freed_folder(store) / sha256
 
 
 def freed_folder(store: Path) -> Path:
-    """Where the markers of `freed_marker` lie."""
+    """Return the folder of the marker files."""
     return store / ".freed"
 
 
 def remove_copies(store: Path, sha256: str, *, unless: Callable[[], bool]) -> None:
-    """Remove what is stored of this content. `unless` is asked when the files have lost their names, so that whoever
-    stores the same content now either sees no file or is seen: then they get their names back. Raises OSError."""
+    """Delete all copies of this content. The files are first renamed, then `unless` is called: if it returns True
+    (another process has just started to use the content) they get their names back. Raises OSError."""
     for path in (store / sha256[:2]).glob(f"{sha256}*"):
         hidden = path.with_name(f"{TEMPORARY_PREFIX}{path.name}")
         path.replace(hidden)
@@ -83,9 +83,9 @@ def remove_copies(store: Path, sha256: str, *, unless: Callable[[], bool]) -> No
 
 
 def require_intact(path: Path) -> None:
-    """Raise VlmtuiError (BAD_INPUT) when a stored copy is gone or no longer holds what its name says.
+    """Raise VlmtuiError (BAD_INPUT) if a stored copy is gone or its content does not match its name.
 
-    A file that is not named by a hash passes: it is no stored copy. Each version of a file is read once a process.
+    Files not named by a hash are not stored copies and pass. Each version of a file is read once per process.
     """
     if not _HASH.fullmatch(path.stem):
         return
@@ -93,28 +93,27 @@ def require_intact(path: Path) -> None:
         digest = _digest_now(path)
     except (OSError, VlmtuiError) as error:
         raise bad_input(
-            f"The stored copy {shown_name(path)} is gone or damaged.",
+            f"The stored copy {shown_name(path)} is missing or damaged.",
             detail=f"{path}: {error}",
             hint="Attach the file again.",
         ) from error
     if digest != path.stem:
         raise bad_input(
-            f"The stored copy {shown_name(path)} is damaged: it was changed after it was attached.",
+            f"The stored copy {shown_name(path)} was changed after it was attached.",
             detail=f"SHA-256 {digest}",
             hint=f"Delete {one_line(str(path))} and attach the file again.",
         )
 
 
 def _note_use(store: Path, sha256: str) -> None:
-    """Before the stored file is looked for: what waits to be removed waits anew. The file itself is not touched, as
-    someone may be reading it."""
+    """Restart the waiting time of content that is due for deletion. Call this before checking for the stored file,
+    which is itself left alone, as another process may be reading it."""
     with suppress(OSError):
         os.utime(freed_marker(store, sha256))
 
 
 def _is_sound(target: Path, sha256: str) -> bool:
-    """Whether the file holds what its name says: a full disk, a copied folder or a failing disk may have left another
-    content behind, and it is written again then."""
+    """Whether the file's content matches its name; after a full or failing disk it may not, and is written again."""
     try:
         return not target.is_symlink() and _digest_now(target) == sha256
     except (OSError, VlmtuiError):
@@ -129,7 +128,7 @@ def _digest_now(path: Path) -> str:
 
 @lru_cache(maxsize=1024)
 def _digest(path: Path, _version: tuple[int, ...]) -> str:
-    """The hex SHA-256 of the file, read once for each version of it."""
+    """Return the file's hex SHA-256; each version is read once."""
     digest = hashlib.sha256()
     with opened(path, bytes_max=_BYTES_MAX) as file:
         while chunk := file.read(_CHUNK):

@@ -1,4 +1,4 @@
-"""Facts of an attachment in one line, for people."""
+"""One-line descriptions of attachments."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from vlmtui.text import human_bytes
 
 
 def attachment_line(attachment: Attachment) -> str:
-    """`cat.jpg · 1280 × 720 · 340 kB`; a video also has its length and how many frames the model is given.
+    """Return `cat.jpg · 1280 × 720 · 340 kB`; for a video with its length and number of frames sent.
 
-    Begins with the file's own name, which is hostile text: escape it before showing.
+    Starts with the original file name, which is hostile text: escape it before showing.
     """
     return f"{attachment.name} · {attachment_facts(attachment)}"
 
 
 def attachment_facts(attachment: Attachment) -> str:
-    """As `attachment_line`, without the name."""
+    """Like `attachment_line`, without the name."""
     parts = [f"{attachment.width} × {attachment.height}"]
     if attachment.modality == "video":
         if attachment.duration_s is not None:
@@ -29,7 +29,7 @@ def attachment_facts(attachment: Attachment) -> str:
 
 def _sampled(sampling: VideoSampling) -> str:
     if sampling.fps is not None:
-        return f"{sampling.fps:g} frames a second"
+        return f"{sampling.fps:g} frames per second"
     return f"{sampling.num_frames} frame{'s' if sampling.num_frames != 1 else ''}"
 
 

@@ -1,7 +1,7 @@
-"""Pictures and videos named by an `http` or `https` address: fetched into a folder of ours before they are staged.
+"""Downloads pictures and videos from `http` or `https` addresses into a private folder.
 
-Nothing that a server says is believed: not its length, not its type, not where it sends us, not the name it gives.
-Imports httpx2, which takes a while: import this module when something is to be fetched.
+Nothing the server says is trusted: neither length, type, redirects nor file name. Imports httpx2, which is slow: import
+this module only when something is to be downloaded.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ _PAGE_HINT = "Copy the address of the picture itself: right click on it, Copy Im
 
 
 class DownloadLimits(msgspec.Struct, frozen=True):
-    """How much patience and room one download gets."""
+    """Time and size limits of one download."""
 
     total_s: float = 60.0
-    """For everything, redirects included; a server that trickles does not get more."""
+    """In total, including redirects and slow servers."""
     wait_s: float = 10.0
-    """For the connection, and for each next piece."""
+    """For the connection, and for each chunk."""
     bytes_max: int = 500_000_000
     redirects: int = 5
 
@@ -55,11 +55,11 @@ LIMITS = DownloadLimits()
 async def download(url: str, folder: Path, *, limits: DownloadLimits = LIMITS) -> Path:
     """Download the picture or video at `url` into `folder`, as `<name>-<16 hex digits of its hash>.<ending>`.
 
-    The same content is one file, whatever its address. Proxies come from the environment, certificates are checked, a
-    name and password in the address go to that scheme, host and port alone. To stop it, cancel the task.
+    The same content is one file, whatever its address. Uses the environment's proxies and checks certificates.
+    Credentials in the address are only sent to that scheme, host and port. To stop it, cancel the task.
 
-    Raises VlmtuiError: NO_NETWORK when the server cannot be reached or breaks off; BAD_INPUT for all else. Then, and
-    when it is cancelled, nothing is left in `folder`.
+    Raises VlmtuiError: NO_NETWORK if the server cannot be reached or disconnects; otherwise BAD_INPUT. After an error
+    or a cancellation nothing is left in `folder`.
     """
     if not is_url(url):
         raise bad_input(f"{one_line(url)[:100]} is not an http or https address.")
@@ -70,8 +70,8 @@ async def download(url: str, folder: Path, *, limits: DownloadLimits = LIMITS) -
     except TimeoutError as error:
         raise VlmtuiError(
             ErrorKind.NO_NETWORK,
-            f"The download took more than {limits.total_s:g} s and was given up.",
-            hint="Fetch the file another way, and attach it from disk.",
+            f"The download took more than {limits.total_s:g} s and was stopped.",
+            hint="Download the file another way, then attach it from disk.",
         ) from error
 
 
@@ -86,11 +86,11 @@ async def _fetch(asked: SplitResult, folder: Path, limits: DownloadLimits) -> Pa
 
 
 def _client(limits: DownloadLimits) -> httpx2.AsyncClient:
-    """Blocking: certificates are read. Raises VlmtuiError for a proxy that cannot be used."""
+    """Create the client. Blocks while reading certificates. Raises VlmtuiError for an unsupported proxy."""
     try:
         return httpx2.AsyncClient(headers=_HEADERS, timeout=limits.wait_s, follow_redirects=False)
     except (ImportError, ValueError, httpx2.InvalidURL) as error:
-        message = "The proxy named in the environment is of a kind that cannot be used."
+        message = "The proxy set in the environment is not supported."
         raise bad_input(message, detail=str(error)) from error
 
 
@@ -98,8 +98,8 @@ def _client(limits: DownloadLimits) -> httpx2.AsyncClient:
 async def _answer(
     client: httpx2.AsyncClient, asked: SplitResult, limits: DownloadLimits
 ) -> AsyncIterator[tuple[SplitResult, httpx2.Response]]:
-    """The address that gave the answer of status 200, and that answer. Redirects are followed here, one request each;
-    what a redirect has as its body is not read."""
+    """Follow redirects, one request each without reading their bodies; yield the final address and its response (status
+    200)."""
     at = asked
     for _ in range(limits.redirects + 1):
         request = client.build_request("GET", _request_url(at))
@@ -122,7 +122,7 @@ async def _answer(
 
 
 def _credentials(asked: SplitResult, at: SplitResult) -> httpx2.Auth | None:
-    """The name and password of the address that was asked for, as long as it is that host which is spoken to."""
+    """Return the credentials of the original address, if `at` has the same origin."""
     if asked.username is None or _origin(at) != _origin(asked):
         return None
     name, password = (unquote(part).encode(errors="replace") for part in (asked.username, asked.password or ""))
@@ -134,7 +134,7 @@ def _origin(at: SplitResult) -> tuple[str, str | None, int]:
 
 
 def _request_url(at: SplitResult) -> httpx2.URL:
-    """Raises VlmtuiError for a host that cannot be a name on the net. Name, password and fragment are left out."""
+    """Return the request's URL without credentials and fragment. Raises VlmtuiError for an invalid host name."""
     host = at.hostname or ""
     port = f":{at.port}" if at.port else ""
     path, query = (quote(part, safe=_URL_CHARACTERS, errors="replace") for part in (at.path or "/", at.query))
@@ -142,7 +142,7 @@ def _request_url(at: SplitResult) -> httpx2.URL:
         name = f"[{host}]" if ":" in host else host.encode("idna").decode()
         return httpx2.URL(urlunsplit((at.scheme, name + port, path, query, "")))
     except (httpx2.InvalidURL, UnicodeError) as error:
-        raise bad_input(f"{one_line(host)[:100]} is not a host's name.", detail=str(error)) from error
+        raise bad_input(f"{one_line(host)[:100]} is not a valid host name.", detail=str(error)) from error
 
 
 def _redirected(at: SplitResult, location: str) -> SplitResult:
@@ -152,8 +152,8 @@ def _redirected(at: SplitResult, location: str) -> SplitResult:
     if not is_url(target):
         where = one_line(re.sub("//[^/]*@", "//", target))[:120] or "nowhere"
         raise bad_input(
-            f"{shown_address(at)} redirects to {where}, which is not followed.",
-            hint="Only http and https addresses are.",
+            f"{shown_address(at)} redirects to {where}, which is not allowed.",
+            hint="Only http and https addresses are followed.",
         )
     return urlsplit(target)
 
@@ -165,16 +165,16 @@ def _refused(status: int, at: SplitResult) -> VlmtuiError:
         words = str(status)
     hint = ""
     if status in (401, 403, 407):
-        hint = "It may want a login: fetch the file with your browser, and attach it from disk."
+        hint = "It may need a login: download the file with your browser, then attach it from disk."
     elif status in (404, 410):
         hint = "Check the address."
     elif status == 429 or status >= 500:
         hint = "Try again later."
-    return bad_input(f"{shown_address(at)} could not be fetched: the server answered {words}.", hint=hint)
+    return bad_input(f"Can't download {shown_address(at)}: the server answered {words}.", hint=hint)
 
 
 async def _receive(response: httpx2.Response, new: NewFile, limits: DownloadLimits, name: str) -> str:
-    """Write the body to the file; the hex digest of its SHA-256. It is looked at as soon as its beginning is there."""
+    """Write the body to the file and return its hex SHA-256. The type is checked as soon as the first bytes arrive."""
     promised = response.headers.get("Content-Length", "")
     if promised.isdecimal() and int(promised[:20]) > limits.bytes_max:
         raise _too_large(name, limits)
@@ -212,7 +212,7 @@ def _too_large(name: str, limits: DownloadLimits) -> VlmtuiError:
 
 
 def _given_name(response: httpx2.Response) -> str:
-    """What Content-Disposition calls the file; empty when it does not, or not in a way that can be read."""
+    """Return the file name from Content-Disposition; empty if missing or unreadable."""
     message = Message()
     with suppress(LookupError, ValueError, TypeError):
         message["Content-Disposition"] = response.headers.get("Content-Disposition", "")
@@ -221,7 +221,7 @@ def _given_name(response: httpx2.Response) -> str:
 
 
 def _harmless_name(name: str) -> str:
-    """The last part of a path or URL path as a file name of letters, digits, `_ . + -`; may be empty."""
+    """Return the last part of a path as a file name of letters, digits and `_ . + -`; may be empty."""
     last = unicodedata.normalize("NFC", re.split(r"[/\\]", unquote(name))[-1])
     clean = _NOT_IN_NAMES.sub("-", last).strip(".-")
     stem, dot, ending = clean.rpartition(".")
@@ -231,7 +231,7 @@ def _harmless_name(name: str) -> str:
 
 
 def _keep(new: NewFile, folder: Path, digest: str, name: str) -> Path:
-    """Give a finished download its name, unless its content is here already. Blocking."""
+    """Name a finished download, or return an existing file with the same content. Blocking."""
     mark = f"-{digest[:16]}"
     for found in folder.glob(f"*{mark}*"):
         if not found.is_symlink() and found.is_file():
@@ -246,7 +246,7 @@ def _keep(new: NewFile, folder: Path, digest: str, name: str) -> Path:
 
 @contextmanager
 def _network_errors(name: str, limits: DownloadLimits, *, receiving: bool = False) -> Iterator[None]:
-    """What goes wrong on the net, in plain words. `receiving`: the body, after a proper beginning."""
+    """Convert network errors to VlmtuiError. `receiving`: while reading the body, after a valid response header."""
     try:
         yield
     except (httpx2.HTTPError, httpx2.InvalidURL, httpx2.StreamError, OSError, ValueError) as error:
@@ -256,31 +256,31 @@ def _network_errors(name: str, limits: DownloadLimits, *, receiving: bool = Fals
 def _explained(error: Exception, name: str, limits: DownloadLimits, *, receiving: bool) -> VlmtuiError:
     causes = list(_causes(error))
     if any(isinstance(cause, ssl.SSLCertVerificationError) for cause in causes):
-        return _no_network(f"{name} was not fetched: the server's certificate is not valid.", error)
+        return _no_network(f"Can't download {name}: the server's certificate is invalid.", error)
     if any(isinstance(cause, ssl.SSLError) for cause in causes):
-        return _no_network(f"{name} was not fetched: no safe connection to the server.", error)
+        return _no_network(f"Can't download {name}: no secure connection to the server.", error)
     if any(isinstance(cause, socket.gaierror) for cause in causes):
-        return _no_network(f"{name} was not fetched: the host was not found.", error, "Check the address.")
+        return _no_network(f"Can't download {name}: host not found.", error, "Check the address.")
     match error:
         case httpx2.TimeoutException():
-            return _no_network(f"{name} was not fetched: the server did not answer for {limits.wait_s:g} s.", error)
+            return _no_network(f"Can't download {name}: no answer for {limits.wait_s:g} s.", error)
         case httpx2.ConnectError() | httpx2.ProxyError():
-            return _no_network(f"{name} was not fetched: the server cannot be reached.", error)
+            return _no_network(f"Can't download {name}: the server can't be reached.", error)
         case httpx2.ProtocolError() | ValueError() if not receiving:
             return _no_http(name, str(error))
         case _:
-            return _no_network(f"{name} was cut off: the server broke the connection.", error, "Try again.")
+            return _no_network(f"The download of {name} was cut off by the server.", error, "Try again.")
 
 
 def _causes(error: BaseException | None) -> Iterator[BaseException]:
-    """The error, and those that it came from."""
+    """Yield the error and its causes."""
     while error is not None:
         yield error
         error = error.__cause__ or error.__context__
 
 
 def _no_http(name: str, detail: str) -> VlmtuiError:
-    return _no_network(f"{name} was not fetched: the server's answer is no proper HTTP.", one_line(detail)[:300])
+    return _no_network(f"Can't download {name}: the server's answer is not valid HTTP.", one_line(detail)[:300])
 
 
 def _no_network(message: str, error: BaseException | str, hint: str = "") -> VlmtuiError:

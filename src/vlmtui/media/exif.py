@@ -1,4 +1,4 @@
-"""What a camera wrote into a picture's file, for people."""
+"""Reads camera facts from a picture's EXIF data."""
 
 from __future__ import annotations
 
@@ -16,26 +16,26 @@ from vlmtui.reading import opened
 from vlmtui.text import one_line
 
 _TEXT_MAX = 80
-"""Characters of one value that are looked at."""
+"""Most characters of one value."""
 _SLOWEST_SHOWN_AS_FRACTION_S = 0.5
 
 _Tags = dict[int, object]
 
 
 def exif_facts(path: Path) -> list[tuple[str, str]]:
-    """Camera, lens, date and exposure as (label, value), each where the file at `path` tells it; never where it is.
+    """Return camera, lens, date and exposure as (label, value) pairs, as far as the file has them.
 
-    Of a position only its presence is told. Values are short and hold no control characters. Never raises: a file
-    that is gone, is no picture or is damaged has no facts. Blocking; reads the headers only.
+    A GPS position is only mentioned, never shown. Values are short and without control characters. Never raises: a
+    missing, damaged or non-picture file has no facts. Blocking; reads only the headers.
     """
     try:
         main, details = _read(path)
     except (*DECODER_ERRORS, VlmtuiError):
         return []
     found: list[tuple[str, str]] = []
-    for label, tell in _TELLERS:
+    for label, read in _READERS:
         try:
-            value = tell(main, details)
+            value = read(main, details)
         except DECODER_ERRORS:
             continue
         if value:
@@ -44,9 +44,9 @@ def exif_facts(path: Path) -> list[tuple[str, str]]:
 
 
 def camera_facts(attachment: Attachment) -> list[tuple[str, str]]:
-    """What the camera wrote into the file, where that still is: the stored copy may have lost it. Blocking.
+    """Return the EXIF facts of the original file, as the stored copy may have lost them. Blocking.
 
-    A file of another size is another file by now, and is not asked.
+    If the file's size has changed, it is a different file, and [] is returned.
     """
     if attachment.modality != "image" or is_url(attachment.source) or not attachment.source:
         return []
@@ -59,11 +59,11 @@ def camera_facts(attachment: Attachment) -> list[tuple[str, str]]:
 
 
 def _read(path: Path) -> tuple[_Tags, _Tags]:
-    """The tags of the picture and those of the exposure."""
+    """Return the main tags and the Exif IFD's tags."""
     with opened(path, bytes_max=BYTES_MAX) as file:
         known = [name for name in FORMATS if name in _known_formats()]
         with Image.open(file, formats=known) as image:
-            # Pillow decodes a whole PNG in search of EXIF that comes after the pixels: not for this.
+            # Pillow would decode the whole PNG to find EXIF data after the pixels.
             if image.format == "PNG" and not {"exif", "Raw profile type exif"} & set(image.info):
                 return {}, {}
             exif = image.getexif()
@@ -108,10 +108,10 @@ def _exposure(_: _Tags, details: _Tags) -> str:
 
 
 def _position(main: _Tags, _: _Tags) -> str:
-    return "a GPS position is in the file" if ExifTags.Base.GPSInfo in main else ""
+    return "the file contains a GPS position" if ExifTags.Base.GPSInfo in main else ""
 
 
-_TELLERS: tuple[tuple[str, Callable[[_Tags, _Tags], str]], ...] = (
+_READERS: tuple[tuple[str, Callable[[_Tags, _Tags], str]], ...] = (
     ("Camera", _camera),
     ("Lens", _lens),
     ("Taken", _taken),
@@ -130,7 +130,7 @@ def _text(value: object) -> str:
 
 
 def _number(value: object) -> float | None:
-    """Above 0 and finite; of several the first."""
+    """Return a finite number above 0 (the first of several), or None."""
     if isinstance(value, tuple) and value:
         value = value[0]
     if isinstance(value, str | bytes) or value is None:

@@ -1,4 +1,4 @@
-"""What a folder holds, and in which order it is shown. No widgets here."""
+"""Lists, filters and sorts the media files of a folder. No widgets."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from vlmtui.text import human_bytes, one_line
 
 _DIGITS = re.compile(r"(\d+)")
 _VIDEO_NAME = re.compile(r".*\.(mp4|m4v|mkv|webm|mov|avi|mpe?g|m?2?ts|flv|ogv|wmv|asf|3gp)", re.IGNORECASE | re.DOTALL)
-"""The endings of videos among those of `looks_like_media`."""
+"""Video extensions among those of `looks_like_media`."""
 
 
 class Sort(StrEnum):
-    """The order of the files."""
+    """Sort order of files."""
 
     NAME = "by name"
     NEWEST = "newest first"
@@ -37,7 +37,7 @@ class Sort(StrEnum):
 
 
 class MediaFilter(StrEnum):
-    """Which files are shown."""
+    """Which kinds of files are shown."""
 
     ALL = "images and videos"
     IMAGES = "images"
@@ -51,11 +51,11 @@ class MediaFilter(StrEnum):
 
 
 class FolderEntry(msgspec.Struct, frozen=True):
-    """A folder, or a picture or video."""
+    """A folder, picture or video in a listing."""
 
     path: Path
     name: str
-    """The path's last part; of a recent folder all of it, with `~` for one's own folder."""
+    """The last part of the path; for a recent folder the whole path, with `~` for the home folder."""
     is_folder: bool
     size: int
     """Bytes; 0 for a folder."""
@@ -65,21 +65,21 @@ class FolderEntry(msgspec.Struct, frozen=True):
 
     @property
     def shown(self) -> str:
-        """The name, with a slash behind a folder's; control characters visible."""
+        """The name for display, with a slash after a folder's name and control characters made visible."""
         return one_line(self.name + ("/" if self.is_folder else ""))
 
 
 @dataclass(slots=True)
 class FolderView:
-    """How folders are looked at. Kept by whoever opens the browser, it stays the same next time."""
+    """Sort order and filters of the file browser. Its owner keeps it from one use to the next."""
 
     sort: Sort = Sort.NAME
     media: MediaFilter = MediaFilter.ALL
     hidden: bool = False
-    """Whether files are shown whose names begin with a dot."""
+    """Whether to show files whose names begin with a dot."""
 
     def arranged(self, entries: list[FolderEntry]) -> list[FolderEntry]:
-        """Entries that are sorted by name, in the order that is asked for. Folders stay first."""
+        """Sort entries (already sorted by name) in the chosen order. Folders stay first."""
         match self.sort:
             case Sort.NEWEST:
                 return sorted(entries, key=lambda entry: (not entry.is_folder, -entry.modified))
@@ -89,11 +89,11 @@ class FolderView:
                 return entries
 
     def wants(self, entry: FolderEntry) -> bool:
-        """Whether the sort of file is asked for. Folders always are."""
+        """Whether the filter includes this kind of file. Folders are always included."""
         return self.media is MediaFilter.ALL or entry.is_folder or entry.is_video == (self.media is MediaFilter.VIDEOS)
 
     def shown(self, entries: Iterable[FolderEntry], wanted: str) -> list[FolderEntry]:
-        """Those whose name holds `wanted`, in any case. A dot at its beginning asks for hidden files too."""
+        """Return the entries whose name contains `wanted`, ignoring case. A leading dot includes hidden files."""
         wanted = wanted.lower()
         hidden = self.hidden or wanted.startswith(".")
         every = self.media is MediaFilter.ALL
@@ -113,7 +113,7 @@ class FolderView:
         *,
         are_recent: bool = False,
     ) -> str:
-        """What is marked, how much is shown of how much, and the order, in a line. `are_recent`: all are folders."""
+        """Return a line with the marked files, the counts and the order. `are_recent`: all entries are folders."""
         parts = [f"{len(marked):,} marked, {human_bytes(sum(entry.size for entry in marked))}"] if marked else []
         folders = [entry.is_folder for entry in shown]
         files, of_all = folders.count(False), [entry.is_folder for entry in self.shown(entries, "")].count(False)
@@ -127,16 +127,15 @@ class FolderView:
 
 
 def natural(name: str) -> tuple[list[str | int], str, str]:
-    """A key for sorting by name as people count, in any case; `cat.png` before `cat2.png` before `cat10.png`."""
+    """Return a sort key for natural order, ignoring case: `cat.png`, `cat2.png`, `cat10.png`."""
     stem, dot, ending = name.rpartition(".")
     stem, ending = (stem, ending.casefold()) if dot and stem else (name, "")
     return [int(part) if part.isdecimal() else part.casefold() for part in _DIGITS.split(stem)], ending, name
 
 
 def list_folder(folder: Path) -> list[FolderEntry]:
-    """Folders first, then media files, each by name, hidden ones too. Blocking. Raises VlmtuiError.
-
-    Numbers in names count as numbers: 2 before 10.
+    """Return folders, then media files, each in natural order by name, including hidden ones. Blocking. Raises
+    VlmtuiError.
     """
     entries: list[FolderEntry] = []
     try:
@@ -148,12 +147,12 @@ def list_folder(folder: Path) -> list[FolderEntry]:
     except (OSError, ValueError) as error:
         why = error.strerror if isinstance(error, OSError) else str(error)
         name = os.fsencode(folder).decode(errors="replace")
-        raise bad_input(f"The folder {name} cannot be read: {why}.") from error
+        raise bad_input(f"Can't read the folder {name}: {why}.") from error
     return sorted(entries, key=lambda entry: (not entry.is_folder, natural(entry.name)))
 
 
 def list_folders(folders: Iterable[Path]) -> list[FolderEntry]:
-    """These folders by their whole path, without those that are gone. Blocking."""
+    """Return entries for the folders that still exist, with their whole paths. Blocking."""
     entries: list[FolderEntry] = []
     for folder in folders:
         with suppress(OSError, ValueError):
@@ -163,7 +162,7 @@ def list_folders(folders: Iterable[Path]) -> list[FolderEntry]:
 
 
 def home_short(path: Path) -> str:
-    """The path, with `~` for one's own folder."""
+    """Return the path with `~` for the home folder."""
     with suppress(RuntimeError, ValueError):
         below = path.relative_to(Path.home())
         return "~" if below == Path() else f"~/{below}"
@@ -171,9 +170,9 @@ def home_short(path: Path) -> str:
 
 
 def typed_path(text: str) -> tuple[Path, str] | None:
-    """A path that is being typed, as its folder and the beginning of a name in it; None for any other text.
+    """Split a partly typed path into its folder and the beginning of a name; None for any other text.
 
-    `/data/ca` is `ca` in `/data`; `~` is one's own folder.
+    `/data/ca` becomes `/data` and `ca`; `~` is the home folder.
     """
     if not text.startswith(("/", "~")):
         return None
@@ -191,7 +190,7 @@ def _count(number: int, what: str) -> str:
 
 
 def _entry(item: os.DirEntry[str]) -> FolderEntry | None:
-    """None for what is neither a folder nor a media file, or vanished meanwhile."""
+    """Return an entry, or None if the item is neither a folder nor a media file, or is gone."""
     path = Path(item.path)
     try:
         is_folder = item.is_dir()
@@ -205,7 +204,7 @@ def _entry(item: os.DirEntry[str]) -> FolderEntry | None:
 
 
 def _is_video(path: Path) -> bool:
-    """By the name's ending; only a name without one has the file opened."""
+    """Decide by the extension; a file without one is opened."""
     if path.suffix:
         return _VIDEO_NAME.fullmatch(path.name) is not None
     from vlmtui.media.stage import file_type

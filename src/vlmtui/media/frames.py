@@ -1,6 +1,6 @@
-"""The one function that turns a video into frames.
+"""Samples frames from videos.
 
-`sample_frames` serves the contact sheet and the model alike, so that what is shown is what is sent.
+`sample_frames` is used for the contact sheet and for the model, so that the user sees what is sent.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from vlmtui.media.video_source import Pixels
 from vlmtui.reading import opened, shown_name
 
 FRAMES_PIXELS_MAX = 256_000_000
-"""Pixels of all sampled frames together (768 MB as RGB); beyond that the frames are scaled down evenly."""
+"""Most pixels of all sampled frames together (768 MB as RGB); beyond that the frames are scaled down."""
 
 
 class Frames(msgspec.Struct, frozen=True, eq=False):
-    """Frames of a video, in order, each source frame at most once.
+    """Frames of a video in order, without duplicates.
 
-    frames: `(T, H, W, 3) uint8`, RGB, upright. times_s: when each appears, seconds from the video's first frame.
-    indices: each frame's number at a steady `fps`, so that `index / fps` is its time: in a video of constant frame
-    rate that is its number in the file. duration_s, total_frames: of the whole video.
+    frames: `(T, H, W, 3) uint8`, RGB, upright. times_s: when each appears, in seconds from the video's first frame.
+    indices: each frame's number at a constant `fps`, so that `index / fps` is its time (at a constant frame rate, its
+    number in the file). duration_s, total_frames: of the whole video.
     """
 
     frames: Pixels
@@ -44,7 +44,7 @@ class Frames(msgspec.Struct, frozen=True, eq=False):
     total_frames: int
 
     def vllm_metadata(self) -> dict[str, Any]:
-        """What goes with the frames as vLLM's `(frames, metadata)` video item (transformers' `VideoMetadata`)."""
+        """Return the metadata for vLLM's `(frames, metadata)` video item (transformers' `VideoMetadata`)."""
         return {
             "fps": self.fps,
             "duration": self.duration_s,
@@ -56,11 +56,11 @@ class Frames(msgspec.Struct, frozen=True, eq=False):
 
 
 def sample_frames(path: str | Path, sampling: VideoSampling | None = None) -> Frames:
-    """The frames that `sampling` asks for (default: `VideoSampling()`), uniform in time from start to end.
+    """Return the frames that `sampling` selects (default: `VideoSampling()`), evenly spaced from start to end.
 
-    Fewer than asked for where the video has fewer. Blocking; reads by seeking, in memory that does not grow with the
-    video's length. Raises VlmtuiError (BAD_INPUT) when the file cannot be read or holds nothing at that time, and
-    when a stored copy is no longer what was attached.
+    Returns fewer if the video has fewer. Blocking; reads by seeking, so memory does not grow with the video's length.
+    Raises VlmtuiError (BAD_INPUT) if the file cannot be read or has no frame in that range, and if a stored copy has
+    changed.
     """
     path, sampling = Path(path), sampling or VideoSampling()
     require_intact(path)
@@ -75,7 +75,7 @@ def sample_frames(path: str | Path, sampling: VideoSampling | None = None) -> Fr
                 times.append(time)
                 frames.append(pixels)
     if not frames:
-        raise bad_input(f"{shown_name(path)} has no frame that can be decoded in that part.")
+        raise bad_input(f"{shown_name(path)} has no readable frame in that range.")
     indices = _indices(times, facts.fps)
     return Frames(
         frames=np.stack(frames),
@@ -88,10 +88,10 @@ def sample_frames(path: str | Path, sampling: VideoSampling | None = None) -> Fr
 
 
 def frames_as_images(attachment: Attachment, store: Path, *, most: int) -> tuple[Attachment, ...]:
-    """The sampled frames of a staged video, each kept in `store` as a PNG, for models that take images only.
+    """Store the sampled frames of a video as PNG attachments, for models that accept only images.
 
-    Where the sampling makes more than `most` (at least 1), it is `most` frames uniform in time instead. Pixels are
-    those of `sample_frames`. Blocking. Raises VlmtuiError (BAD_INPUT) when the stored video cannot be read.
+    If the sampling yields more than `most` frames (at least 1), `most` evenly spaced ones are used instead. Blocking.
+    Raises VlmtuiError (BAD_INPUT) if the stored video cannot be read.
     """
     sampling = attachment.sampling or VideoSampling()
     fewer = msgspec.structs.replace(sampling, num_frames=most, fps=None)
@@ -129,7 +129,7 @@ def _fitting_size(facts: VideoFacts, count: int) -> tuple[int, int]:
 
 
 def _indices(times: Sequence[float], fps: float) -> tuple[int, ...]:
-    """Strictly rising, also where two frames of a varying rate come closer than 1 / fps."""
+    """Return strictly increasing indices, even if two frames are closer together than 1 / fps."""
     found: list[int] = []
     for time in times:
         index = round(time * fps)

@@ -1,4 +1,4 @@
-"""What `/attach` names: paths in any quoting, patterns such as `shots/*.png`, folders and addresses on the web."""
+"""Resolves the argument of `/attach`: paths in any quoting, patterns such as `shots/*.png`, folders, web addresses."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from vlmtui.reading import shown_name, unreadable
 from vlmtui.text import one_line
 
 ASK_ABOVE = 20
-"""Files; the interface asks before it attaches more."""
+"""Number of files above which the app asks before attaching."""
 ENTRIES_MAX = 10_000
-"""Folder entries that are looked at for one command."""
+"""Most folder entries read for one command."""
 FILES_MAX = 1000
 _NAME_MAX = 4096
 _WILD = re.compile(r"[*?\[]")
@@ -29,7 +29,7 @@ _DIGITS = re.compile(r"(\d+)")
 
 
 class GatherResult(msgspec.Struct, frozen=True):
-    """What was found, in the order of the text, and what was not: both may be there, so that nothing is lost."""
+    """The files and addresses found, in the order of the text, and the problems; there may be both."""
 
     paths: tuple[Path, ...] = ()
     urls: tuple[str, ...] = ()
@@ -37,19 +37,19 @@ class GatherResult(msgspec.Struct, frozen=True):
 
 
 def gather(text: str, *, base: Path, entries_max: int = ENTRIES_MAX, files_max: int = FILES_MAX) -> GatherResult:
-    """Read what `/attach` was given; relative names count from `base`. Blocking: call it in a thread.
+    """Resolve the argument of `/attach`; relative names start at `base`. Blocking: call it in a thread.
 
-    A name that exists is that file, whatever characters it has. Otherwise `* ? [ ]` and `**` are patterns, which find
-    media files only, no hidden ones unless the pattern begins with a dot. A folder stands for the media files in it,
-    not for those in its folders. A file that is named outright is given back whatever it is: staging judges it.
-    Never raises VlmtuiError: what is wrong is in `problems`.
+    A name that exists is that file, whatever characters it contains. Otherwise `* ? [ ]` and `**` are patterns, which
+    match only media files, and hidden ones only if the pattern begins with a dot. A folder means the media files
+    directly in it. A file that is named explicitly is returned whatever its type: staging checks it. Never raises
+    VlmtuiError: errors are in `problems`.
     """
     if not text.strip():
         return GatherResult(
-            problems=(bad_input("Nothing was named.", hint="Name files, a folder, a pattern or a URL."),)
+            problems=(bad_input("Nothing to attach.", hint="Give files, a folder, a pattern or a URL."),)
         )
     if len(text) > TEXT_MAX or "\0" in text:
-        return GatherResult(problems=(bad_input("That is no list of files."),))
+        return GatherResult(problems=(bad_input("That is not a list of files."),))
     search = _Search(base, entries_max, files_max)
     for word in _words(text, base):
         search.take(word)
@@ -57,7 +57,7 @@ def gather(text: str, *, base: Path, entries_max: int = ENTRIES_MAX, files_max: 
 
 
 def natural_key(path: Path) -> tuple[object, ...]:
-    """Sorts `2.png` before `10.png`, without regard to case."""
+    """Return a sort key that puts `2.png` before `10.png`, ignoring case."""
     parts = [
         [int(piece) if at % 2 else piece.casefold() for at, piece in enumerate(_DIGITS.split(part))]
         for part in path.parts
@@ -67,7 +67,7 @@ def natural_key(path: Path) -> tuple[object, ...]:
 
 @dataclass(slots=True)
 class _Search:
-    """One command's findings, and how much may still be looked at for it."""
+    """The results of one command, and how much it may still read."""
 
     base: Path
     entries_left: int
@@ -82,7 +82,7 @@ class _Search:
         return GatherResult(tuple(self.paths), tuple(self.urls), tuple(self.problems))
 
     def take(self, word: str | Path) -> None:
-        """One word of the command, unquoted, or a path that is known to exist."""
+        """Add one word of the command, unquoted, or a path that is known to exist."""
         if isinstance(word, str) and is_url(word):
             self.urls[word.strip()] = None
             return
@@ -102,7 +102,7 @@ class _Search:
             if path in self.paths:
                 continue
             if self.files_left == 0:
-                self._stop(f"Only the first {len(self.paths)} files are taken.", "Name fewer at a time.")
+                self._stop(f"Only the first {len(self.paths)} files are attached.", "Attach fewer at a time.")
                 return
             self.files_left -= 1
             self.paths[path] = None
@@ -121,13 +121,13 @@ class _Search:
                 bad_input(
                     f"{one_line(word)[:200]} matches no picture or video.",
                     detail=one_line(str(pattern)),
-                    hint="Upper and lower case count.",
+                    hint="Patterns are case-sensitive.",
                 )
             )
         self._add(sorted(found, key=natural_key))
 
     def _matches(self, pattern: Path) -> Iterator[Path]:
-        """Level by level, so that what is near is found before the limit is reached."""
+        """Search level by level, so that nearby files are found before the limit is reached."""
         parts = [part for at, part in enumerate(pattern.parts) if part != "**" or pattern.parts[at - 1 : at] != ("**",)]
         if parts[-1] == "**":
             parts.append("*")
@@ -146,7 +146,7 @@ class _Search:
                     waiting.append((path, at + 1))
 
     def _step(self, folder: Path, part: str) -> list[Path]:
-        """What one part of a pattern stands for in a folder. A name that is there as it is wins."""
+        """Return the matches of one part of a pattern in a folder. A literal name takes precedence."""
         literal = folder / part
         if not _WILD.search(part) or _failure(literal) is None:
             return [literal]
@@ -155,12 +155,12 @@ class _Search:
         return [folder / name for name in names if fits(name) and (part[0] == "." or name[0] != ".")]
 
     def _folders(self, folder: Path) -> list[Path]:
-        """Those that `**` goes down to: neither hidden ones nor links, which may lead in a circle."""
+        """Return the subfolders that `**` searches: no hidden ones and no links, which could be circular."""
         below = (folder / name for name in self.entries(folder) if not name.startswith("."))
         return [path for path in below if not path.is_symlink() and path.is_dir()]
 
     def entries(self, folder: Path, *, say: bool = False) -> list[str]:
-        """The names in a folder, as far as they may still be looked at; each folder is read once."""
+        """Return the names in a folder, up to the remaining limit; each folder is read once."""
         if folder in self.looked_at:
             return self.looked_at[folder]
         names: list[str] = []
@@ -168,9 +168,7 @@ class _Search:
             with os.scandir(folder) as found:
                 for entry in found:
                     if self.entries_left == 0:
-                        self._stop(
-                            "There is too much to look through: not everything was seen.", "Name a folder in it."
-                        )
+                        self._stop("Too many files to search: some were skipped.", "Choose a subfolder.")
                         break
                     self.entries_left -= 1
                     names.append(entry.name)
@@ -188,14 +186,14 @@ class _Search:
 
 
 def _words(text: str, base: Path) -> list[str] | list[Path]:
-    """What the text consists of, unquoted: one name as it stands, paths in any quoting, or words of a shell."""
+    """Split the text, unquoted: one literal name, paths in any quoting, or shell words."""
     bare = text.strip()
     if is_url(bare):
         return [bare]
     for candidate in (text, bare):
         if _failure(_path(candidate, base)) is None:
             return [_path(candidate, base)]
-    # Relative names were looked up from the process's own folder there, which need not be `base`.
+    # `parse_paths` resolves relative names from the working directory, which may differ from `base`.
     found = parse_paths(text)
     if found and all(path.is_absolute() for path in found):
         return found
@@ -208,7 +206,8 @@ def _words(text: str, base: Path) -> list[str] | list[Path]:
 
 
 def _is_spaced_pattern(text: str, words: list[str], base: Path) -> bool:
-    """`my shots/*.png` without quotes: its first word is nothing by itself, the folder with the spaces is there."""
+    """Whether the text is an unquoted pattern with spaces, `my shots/*.png`: the folder exists, the first word does
+    not."""
     if len(text) > _NAME_MAX or _failure(_path(words[0], base)) is None:
         return False
     folders = (text[: slash.start()] for slash in re.finditer("/", text) if _WILD.search(text, slash.end()))
@@ -222,7 +221,7 @@ def _path(word: str, base: Path) -> Path:
 
 
 def _failure(path: Path) -> OSError | ValueError | None:
-    """Why there is nothing at `path`; None when there is."""
+    """Return the error of accessing `path`, or None if it exists."""
     try:
         path.stat()
     except (OSError, ValueError) as error:

@@ -1,6 +1,6 @@
-"""Images on their way in: opened, checked, turned upright, brought to plain RGB, and kept by content hash.
+"""Stages images: opens, checks, rotates and converts them to RGB, and stores them by content hash.
 
-What is stored is what the preview shows and what the model is given: `open_prepared` is the only way back to pixels.
+The preview and the model both use the stored image, through `open_prepared`.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ from vlmtui.reading import read_whole, shown_name, source_text
 from vlmtui.text import human_bytes
 
 PIXELS_MAX = 200_000_000
-"""Pixels of one image, checked in its header before anything is decoded (600 MB as RGB)."""
+"""Most pixels of an image (600 MB as RGB), checked in the header before decoding."""
 _PIXELS_OF_SMALL_FILES = 50_000_000
-"""As many pixels may be in a file however small it is."""
+"""Most pixels allowed in a file of any size."""
 _PIXELS_PER_BYTE = 200
-"""A larger file may have more, up to PIXELS_MAX: photographs have less than 20; more than this is a nearly empty page,
-or made to waste time."""
+"""Larger files may have more, up to PIXELS_MAX. Photographs have fewer than 20 pixels per byte; more than this is a
+nearly blank page or a decompression bomb."""
 BYTES_MAX = 256_000_000
-"""Bytes of one image file."""
+"""Most bytes of an image file."""
 
 FORMATS = ("JPEG", "MPO", "PNG", "WEBP", "GIF", "BMP", "DIB", "TIFF", "AVIF", "HEIF", "JPEG2000", "ICO", "PPM")
-"""Pillow's decoders that may be handed an unknown file. PostScript and the like, which run programs, are not here."""
+"""Pillow's decoders that may open untrusted files. Excludes PostScript and others that run programs."""
 
 DECODER_ERRORS = (
     OSError,
@@ -54,11 +54,11 @@ DECODER_ERRORS = (
     MemoryError,
     RuntimeError,
 )
-"""What Pillow's decoders raise over damaged files."""
+"""Exceptions that Pillow's decoders raise for damaged files."""
 
 _SAME_WHEN_RGB = frozenset({("JPEG", "RGB"), ("PNG", "RGB"), ("JPEG", "L"), ("PNG", "L")})
 
-# A file's author must not reach the terminal through Pillow's warnings and log; the limit on pixels is ours.
+# Untrusted text must not reach the terminal through Pillow's warnings and log. The pixel limit is checked here.
 warnings.filterwarnings("ignore", module=r"PIL\.")
 logging.getLogger("PIL").addHandler(logging.NullHandler())
 Image.MAX_IMAGE_PIXELS = PIXELS_MAX
@@ -70,15 +70,14 @@ class _Prepared(NamedTuple):
     notes: tuple[str, ...]
     pages: int
     keep_bytes: bool
-    """The file itself already is these pixels."""
+    """The file already contains exactly these pixels."""
 
 
 def stage_image(path: Path, store: Path, *, page: int = 1) -> Attachment:
-    """Check an image file, make it plain upright RGB and keep it in `store`. Blocking: call it in a thread.
+    """Check an image file, convert it to upright RGB and store it. Blocking: call it in a thread.
 
-    A JPEG or PNG that is upright sRGB already keeps its bytes; of everything else the prepared pixels are kept as PNG.
-    `page` chooses one of a TIFF's pages or an animation's frames, from 1. Raises VlmtuiError (BAD_INPUT) naming the
-    file and the reason.
+    A JPEG or PNG that already is upright sRGB is stored unchanged; anything else as PNG. `page` selects a TIFF page or
+    an animation frame, from 1. Raises VlmtuiError (BAD_INPUT) naming the file and the reason.
     """
     data = read_whole(path, bytes_max=BYTES_MAX)
     prepared = _prepare(data, path, page)
@@ -104,9 +103,9 @@ def stage_image(path: Path, store: Path, *, page: int = 1) -> Attachment:
 
 
 def open_prepared(path: str | Path) -> Image.Image:
-    """The pixels of a stored image, mode RGB, upright: exactly what is shown and what the model is given.
+    """Return the pixels of a stored image, mode RGB, upright, exactly as shown and as given to the model.
 
-    Raises VlmtuiError (BAD_INPUT) when the stored file is gone, damaged, or no longer what was attached.
+    Raises VlmtuiError (BAD_INPUT) if the stored file is missing, damaged or changed.
     """
     path = Path(path)
     require_intact(path)
@@ -115,14 +114,14 @@ def open_prepared(path: str | Path) -> Image.Image:
             return image.convert("RGB")
     except DECODER_ERRORS as error:
         raise bad_input(
-            f"The stored image {shown_name(path)} is gone or damaged.",
+            f"The stored image {shown_name(path)} is missing or damaged.",
             detail=f"{path}: {error}",
             hint="Attach the picture again.",
         ) from error
 
 
 def open_image(data: bytes, path: Path) -> Image.Image:
-    """The image in `data`, header read and size checked, nothing decoded yet. `path` only names it in errors."""
+    """Open the image in `data`: reads the header and checks the size without decoding. `path` is for errors."""
     found = sniff(data[:HEAD_BYTES])
     if found.kind not in (Kind.IMAGE, Kind.ANIMATION):
         raise bad_input(f"{shown_name(path)} is {found.title}, not a picture.")
@@ -134,7 +133,7 @@ def open_image(data: bytes, path: Path) -> Image.Image:
         image = Image.open(io.BytesIO(data), formats=[name for name in FORMATS if name in _known_formats()])
     except Image.DecompressionBombError as error:
         raise bad_input(
-            f"{shown_name(path)} has far too many pixels (the limit is {PIXELS_MAX:,}).",
+            f"{shown_name(path)} has too many pixels (the limit is {PIXELS_MAX:,}).",
             detail=str(error),
             hint="Scale it down first.",
         ) from error
@@ -152,12 +151,12 @@ def open_image(data: bytes, path: Path) -> Image.Image:
 
 
 def _require_fitting(image: Image.Image, path: Path, size_bytes: int) -> None:
-    """Each page of a document has a size of its own."""
+    """Raise VlmtuiError if the current page is too large; each page has its own size."""
     most = max(_PIXELS_OF_SMALL_FILES, _PIXELS_PER_BYTE * size_bytes)
     if most < image.width * image.height <= PIXELS_MAX:
         raise bad_input(
             f"{shown_name(path)} is too large for its {human_bytes(size_bytes)}: {image.width} × {image.height} pixels"
-            f" (the limit is {most:,} in all).",
+            f" (the limit is {most:,} pixels).",
             hint="Scale it down first.",
         )
     if image.width * image.height > PIXELS_MAX:
@@ -168,7 +167,7 @@ def _require_fitting(image: Image.Image, path: Path, size_bytes: int) -> None:
 
 
 def is_animation(data: bytes, path: Path) -> bool:
-    """Whether a picture moves: it holds more than one frame."""
+    """Whether a picture has more than one frame."""
     with open_image(data, path) as image:
         try:
             return bool(getattr(image, "is_animated", False))
@@ -184,7 +183,7 @@ def _prepare(data: bytes, path: Path, page: int) -> _Prepared:
         try:
             pages = turn_to(image, page, path, len(data))
             _require_fitting(image, path, len(data))
-            # Asked before loading: Pillow's TIFF decoder turns the picture itself and then forgets the tag.
+            # Read before loading: Pillow's TIFF decoder rotates the picture itself and then drops the tag.
             orientation = _orientation(image)
             image.load()
             mode = image.mode
@@ -203,10 +202,10 @@ def _prepare(data: bytes, path: Path, page: int) -> _Prepared:
 
 
 def _orientation(image: Image.Image) -> int:
-    """EXIF orientation, 1 to 8; 1 when there is none or it cannot be read."""
+    """Return the EXIF orientation, 1 to 8; 1 if missing or unreadable."""
     try:
         found = image.getexif().get(ExifTags.Base.Orientation, 1)
-        if image.format == "HEIF":  # its plug-in turns the picture itself and tells what the tag was
+        if image.format == "HEIF":  # its plug-in rotates the picture itself and reports the original tag
             found = image.info.get("original_orientation") or found
     except DECODER_ERRORS:
         return 1
@@ -214,8 +213,8 @@ def _orientation(image: Image.Image) -> int:
 
 
 def _require_whole(data: bytes, kind: str, path: Path) -> None:
-    """Refuse what ends too early, also where the decoder would quietly paint the rest grey."""
-    # What follows the end (the film of a motion photo, an archive) is nobody's business.
+    """Reject truncated files, even if the decoder would silently fill the rest with grey."""
+    # Data after the end marker (a motion photo's video, an archive) is ignored.
     if kind == "JPEG":
         whole = data.find(b"\xff\xd9", _first_scan(data)) >= 0
     elif kind == "PNG":
@@ -224,13 +223,13 @@ def _require_whole(data: bytes, kind: str, path: Path) -> None:
         return
     if not whole:
         raise bad_input(
-            f"{shown_name(path)} is cut off: the end of the {kind} is missing ({human_bytes(len(data))} are there).",
+            f"{shown_name(path)} is cut off: the end of the {kind} is missing (the file has {human_bytes(len(data))}).",
             hint="Copy or download it again; if it is still being written, wait.",
         )
 
 
 def _first_scan(data: bytes) -> int:
-    """Where a JPEG's pixels begin. Thumbnails in the segments before have an end marker of their own."""
+    """Return the offset of a JPEG's pixel data. Thumbnails in earlier segments have their own end marker."""
     at = 2
     while data[at : at + 1] == b"\xff" and data[at + 1 : at + 2] != b"\xda":
         fill = data[at + 1 : at + 2] == b"\xff"
@@ -265,9 +264,9 @@ def _add_heif(path: Path) -> None:
 
 
 def _silence_libtiff() -> None:
-    """libtiff writes its complaints to file descriptor 2, in the midst of the screen, and Pillow has no switch for it.
+    """Stop libtiff from printing warnings to stderr, in the middle of the screen; Pillow has no setting for it.
 
-    Its symbols are looked up among what Pillow's extension module has loaded; where they are not, it stays as it is.
+    Uses libtiff's symbols from Pillow's extension module; does nothing if they are not there.
     """
     import ctypes
 
@@ -280,8 +279,8 @@ def _silence_libtiff() -> None:
 
 
 def as_png(image: Image.Image) -> bytes:
-    """An RGB image as PNG, its pixels and nothing else."""
-    # Level 1 takes a quarter of the time of the default for a few per cent more bytes.
+    """Encode an RGB image as PNG without metadata."""
+    # Level 1 takes a quarter of the default's time and is only a few per cent larger.
     buffer = io.BytesIO()
     image.save(buffer, "PNG", compress_level=1, icc_profile=None, exif=None, pnginfo=None)
     return buffer.getvalue()

@@ -1,4 +1,4 @@
-"""A folder that pictures and videos arrive in, copied there from the laptop while the application runs."""
+"""Watches a folder into which the user copies pictures and videos from another computer."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _PARTIAL = (".part", ".partial", ".filepart", ".crdownload", ".download", ".tmp"
 
 
 class _State(NamedTuple):
-    """What tells a file's content from what was there before under its name."""
+    """Identifies a version of a file."""
 
     size: int
     mtime_ns: int
@@ -27,19 +27,19 @@ class _State(NamedTuple):
 
 
 class Inbox:
-    """Tells which media files are new and complete. Files that are in `folder` already are not new."""
+    """Finds new, completely written media files. Files already in `folder` do not count as new."""
 
     def __init__(self, folder: Path) -> None:
-        """Raises VlmtuiError when the folder cannot be read; one that is not there yet counts as empty."""
+        """Raises VlmtuiError if the folder cannot be read; a missing folder counts as empty."""
         self.folder = folder
         self._known = dict(self._look())
         self._growing: dict[str, _State] = {}
 
     def scan(self) -> list[Path]:
-        """The media files that came since the last call, the oldest first. Blocking; call it about once a second.
+        """Return the media files that arrived since the last call, oldest first. Blocking; call it every second or so.
 
-        A file counts once its size and time were the same in two calls, and again when it was written anew. Hidden
-        files, those named as partial, empty ones and links that lead outside do not. Raises VlmtuiError.
+        A file is reported once its size and time are the same in two calls, and again after it is rewritten. Hidden,
+        partial and empty files and links to outside are ignored. Raises VlmtuiError.
         """
         found = dict(self._look())
         same = {name for name, state in found.items() if self._known.get(name) == state}
@@ -66,10 +66,9 @@ class Inbox:
 
 
 def scp_line(folder: Path, *, environ: Mapping[str, str] = os.environ) -> str:
-    """A line for a shell on the laptop that copies `FILE` into `folder` of this machine.
+    """Return a shell command for the user's own computer that copies `FILE` into `folder` on this machine.
 
-    Host and port are those that the SSH session came in by; behind a jump host or a port forward the laptop may
-    know this machine by another name.
+    Host and port are those of the SSH session; behind a jump host or port forwarding they may differ.
     """
     host, port = _address(environ.get("SSH_CONNECTION", ""))
     user = environ.get("USER") or environ.get("LOGNAME") or _user()
@@ -87,7 +86,7 @@ def _user() -> str:
 
 
 def _address(connection: str) -> tuple[str, str]:
-    """This machine's address and port as `SSH_CONNECTION` tells them: client, its port, server, its port."""
+    """Return this machine's address and port from `SSH_CONNECTION` (client, its port, server, its port)."""
     fields = connection.split()
     if len(fields) == 4 and fields[3].isascii() and fields[3].isdigit():
         try:
@@ -106,7 +105,7 @@ def _is_partial(name: str) -> bool:
 
 
 def _state(entry: os.DirEntry[str], root: Path) -> _State | None:
-    """None for what is no file with content inside `root`."""
+    """Return a file's state, or None if it is empty, not a regular file, or outside `root`."""
     try:
         if entry.is_symlink() and not Path(entry.path).resolve().is_relative_to(root):
             return None

@@ -1,4 +1,4 @@
-"""Pictures of several parts: the pages of a TIFF, the frames of an animation taken as a still picture."""
+"""Multi-part images: the pages of a TIFF, and the frames of an animation used as still pictures."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ from vlmtui.errors import bad_input
 from vlmtui.reading import file_name, shown_name
 
 _MOVING = frozenset({"GIF", "WEBP", "PNG", "AVIF"})
-"""Pillow's formats whose several pictures are frames; those of all others are pages."""
+"""Pillow's formats whose parts are frames; in all others they are pages."""
 _COUNTED_BY_WALKING = frozenset({"GIF", "TIFF"})
-"""Formats that do not say how many there are, so that Pillow's own count goes through the whole file."""
+"""Formats without a stored count, for which Pillow reads the whole file to count."""
 
 
 PAGES_MAX = 1000
-"""Pages of a document that are counted, and can be taken: decoders look through all pages for each next one."""
+"""Most pages counted and selectable; decoders read all earlier pages to reach one."""
 FRAMES_MAX = 5000
-"""Frames of an animation."""
+"""Most frames of an animation."""
 PIXELS_MAX = 4_000_000_000
-"""Pixels of all frames of an animation together. They build on each other: all are decoded on the way."""
+"""Most pixels of all frames of an animation together; they depend on each other, so all are decoded."""
 _PIXELS_OF_SMALL_FILES = 200_000_000
-"""As many pixels may be in a file however small it is."""
+"""Most pixels allowed in a file of any size."""
 _PIXELS_PER_BYTE = 60
-"""A larger file may have more: more than in screen recordings, less than in files that are made to waste time."""
+"""Larger files may have more: this exceeds screen recordings, but not decompression bombs."""
 
 
 def most_parts(image: Image.Image, size_bytes: int) -> int:
-    """How many pages, or frames, of an open image are looked at, so that no small file takes long. At least 1."""
+    """Return the most pages or frames to read from an open image, so that small files stay fast. At least 1."""
     if image.format not in _MOVING:
         return PAGES_MAX
     pixels = min(PIXELS_MAX, max(_PIXELS_OF_SMALL_FILES, _PIXELS_PER_BYTE * size_bytes))
@@ -36,8 +36,8 @@ def most_parts(image: Image.Image, size_bytes: int) -> int:
 
 
 def count_parts(image: Image.Image, most: int) -> int:
-    """How many pages or frames an open image has, counted to `most`: then it is `most`. A JPEG or HEIC of several
-    pictures counts as its main one. Raises what Pillow's decoders raise over damaged files."""
+    """Return the number of pages or frames of an open image, at most `most`. A JPEG or HEIC with several pictures
+    counts as one. Raises DECODER_ERRORS for damaged files."""
     if image.format in ("MPO", "HEIF"):
         return 1
     if image.format not in _COUNTED_BY_WALKING:
@@ -54,15 +54,15 @@ def count_parts(image: Image.Image, most: int) -> int:
 
 
 def turn_to(image: Image.Image, page: int, path: Path, size_bytes: int) -> int:
-    """Turn an open image to `page` (from 1), and say how many there are, counted to `most_parts`.
+    """Seek an open image to `page` (from 1). Return the number of pages, at most `most_parts`.
 
-    Raises VlmtuiError for a page that is not there, and what Pillow's decoders raise over damaged files.
+    Raises VlmtuiError for a missing page, and DECODER_ERRORS for damaged files.
     """
     most = most_parts(image, size_bytes)
     pages = count_parts(image, most)
     if not 1 <= page <= pages:
         there = f"there {'is' if pages == 1 else 'are'} {pages}"
-        there = f"only the first {most} can be taken" if pages == most > 1 else there
+        there = f"only the first {most} can be used" if pages == most > 1 else there
         raise bad_input(f"{shown_name(path)} has no {_part(image.format)} {page}: {there}.")
     if page > 1:
         image.seek(page - 1)
@@ -75,7 +75,7 @@ def page_name(path: Path, kind: str, page: int) -> str:
 
 
 def page_note(kind: str, page: int, pages: int) -> str:
-    """What is told of a picture that is one of several."""
+    """Return the note for a picture that is one of several in its file."""
     return f"frame {page} of {pages}, as a still picture" if kind in _MOVING else f"page {page} of {pages}"
 
 

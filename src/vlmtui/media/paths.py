@@ -1,6 +1,6 @@
-"""Pasted and dropped text that is nothing but file paths, in every quoting style of terminals and file managers.
+"""Recognises pasted or dropped text that consists of file paths, in any quoting style of terminals and file managers.
 
-Pure apart from asking whether files exist. Ordinary text is never taken for a path.
+Only checks whether files exist and what they are. Ordinary text is never mistaken for a path.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ _USER = re.compile(r"~[^/]*(?=/)")
 
 
 def parse_paths(text: str) -> list[Path] | None:
-    """The paths that `text` consists of, or None when it is anything else.
+    """Return the paths that `text` consists of, or None if it is anything else.
 
-    Understood: plain names with spaces, backslash escapes, single, double and `$'…'` quotes, several paths separated
+    Supports plain names with spaces, backslash escapes, single, double and `$'…'` quotes, several paths separated
     by spaces or newlines, `file://` URLs with %-escapes, `~` and `~user`. Every path must exist. A bare word counts
     only when it has a media file's ending, so that a word that happens to be a file's name stays a word.
     """
@@ -47,9 +47,9 @@ def parse_paths(text: str) -> list[Path] | None:
 
 
 def pasted_media(text: str) -> list[Path] | None:
-    """As `parse_paths`, but None as well when none of the files is a picture or video: such a path stays text.
+    """Like `parse_paths`, but also None if none of the files is a picture or video: such paths stay text.
 
-    Blocking: where a name does not tell what a file is, its first bytes are read.
+    Blocking: reads the first bytes of files without a known extension.
     """
     paths = parse_paths(text)
     return paths if paths and any(map(looks_like_media, paths)) else None
@@ -61,7 +61,7 @@ def has_media_name(name: str) -> bool:
 
 
 def looks_like_media(path: Path) -> bool:
-    """Whether a file is a picture or video by its name's ending or, failing that, by its first bytes."""
+    """Whether a file is a picture or video, by its extension or else by its first bytes."""
     try:
         if not stat.S_ISREG(path.stat().st_mode):
             return False
@@ -75,7 +75,7 @@ def looks_like_media(path: Path) -> bool:
 
 
 def _as_one(text: str) -> list[Path] | None:
-    """The whole text is one name, which may hold spaces, newlines and quotes of its own."""
+    """Read the whole text as one name, which may contain spaces, newlines and quotes."""
     bare = text.strip(" \t\r\n")
     for candidate in dict.fromkeys((text, text.removesuffix("\n"), bare)):
         # A backslash at the end belongs to the space that was stripped.
@@ -85,7 +85,7 @@ def _as_one(text: str) -> list[Path] | None:
 
 
 def _as_lines(text: str) -> list[Path] | None:
-    """One path a line, as file managers copy them: each plain, or in one of the quoting styles."""
+    """Read one path per line, as file managers copy them: each plain or quoted."""
     lines = [line for line in text.replace("\r\n", "\n").split("\n") if line.strip()]
     return _all_of(lines, lambda line: _as_one(line) or _as_shell_words(line)) if len(lines) > 1 else None
 
@@ -96,13 +96,13 @@ def _as_shell_words(text: str) -> list[Path] | None:
 
 
 def _as_spaced_paths(text: str) -> list[Path] | None:
-    """Several absolute paths in a row whose own spaces nobody quoted: each begins where a space meets a slash."""
+    """Read several absolute paths with unquoted spaces: each begins where a space is followed by a slash."""
     parts = _NEXT_PATH.split(text.strip())
     return _all_of(parts, _as_one) if len(parts) > 1 else None
 
 
 def _all_of(items: list[str], read: Callable[[str], list[Path] | None]) -> list[Path] | None:
-    """What `read` makes of every item; None as soon as it makes nothing of one."""
+    """Apply `read` to every item and join the results; None if it fails for one."""
     paths: list[Path] = []
     for item in items:
         found = read(item)
@@ -118,7 +118,7 @@ def _one_word(word: str) -> list[Path] | None:
 
 
 def _existing(name: str) -> Path | None:
-    """The path that one unquoted name stands for, if it is there."""
+    """Return the path for one unquoted name, if it exists."""
     if name.startswith("file:"):
         name = path_of_file_url(name) or ""
     path = Path(name)
@@ -158,7 +158,7 @@ def path_of_file_url(url: str) -> str | None:
 
 
 def split_words(text: str) -> list[str] | None:
-    """Words as a shell would read them, nothing expanded; None when a quote or an escape is left open."""
+    """Split into words as a shell does, without expansion; None if a quote or escape is unfinished."""
     words: list[str] = []
     word: list[str] | None = None
     rest = iter(text)
@@ -190,7 +190,7 @@ def split_words(text: str) -> list[str] | None:
 
 
 def _quoted(rest: Iterator[str], quote: str) -> str | None:
-    """What stands before the closing quote. Inside double quotes a backslash escapes five characters only."""
+    """Return the text up to the closing quote. In double quotes a backslash escapes only five characters."""
     found: list[str] = []
     for char in rest:
         if char == quote:
@@ -204,7 +204,7 @@ def _quoted(rest: Iterator[str], quote: str) -> str | None:
 
 
 def _ansi_c(rest: Iterator[str]) -> str | None:
-    """The content of `$'…'`, which shells print for names with control characters or stray bytes."""
+    """Return the content of `$'…'`, which shells print for names with control characters or invalid bytes."""
     found: list[str] = []
     for char in rest:
         if char == "'":

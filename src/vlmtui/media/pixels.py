@@ -1,4 +1,4 @@
-"""The stored pixels of an attachment, and the part of them that is looked at."""
+"""The stored pixels of an attachment, and drawing a zoomed part of them."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ if TYPE_CHECKING:
     from vlmtui.media.frames import Frames
 
 _CRISP = 3.0
-"""Enlarged more than this, the picture's own pixels are shown as squares."""
+"""Above this magnification, pixels are shown as squares instead of being smoothed."""
 
 Size = tuple[int, int]
 """Width and height in pixels."""
 
 
 class Viewport(msgspec.Struct, frozen=True):
-    """What is to be seen: the attachment, its frame, and the part around a centre (0 to 1), at `zoom` times the fit."""
+    """The visible part: the attachment's index, its frame, the centre (0 to 1) and the zoom relative to fitting."""
 
     at: int
     frame: int = 0
@@ -30,30 +30,30 @@ class Viewport(msgspec.Struct, frozen=True):
     y: float = 0.5
 
     def seen(self, size: Size, room: Size) -> tuple[float, float]:
-        """How much of the width and of the height of a picture is seen at once in `room`, both 0 to 1."""
+        """Return the visible share of the picture's width and height in `room`, both 0 to 1."""
         scale = self.scale(size, room)
         return min(1.0, room[0] / (size[0] * scale)), min(1.0, room[1] / (size[1] * scale))
 
     def scale(self, size: Size, room: Size) -> float:
-        """Screen pixels a pixel of the picture."""
+        """Return screen pixels per picture pixel."""
         return min(room[0] / size[0], room[1] / size[1]) * self.zoom
 
     def within(self, size: Size, room: Size) -> Viewport:
-        """The centre moved so that nothing beyond the edges is seen."""
+        """Return the viewport moved so that nothing beyond the picture's edges is visible."""
         across, down = self.seen(size, room)
         x, y = (min(max(at, part / 2), 1 - part / 2) for at, part in ((self.x, across), (self.y, down)))
         return msgspec.structs.replace(self, x=x, y=y)
 
 
 class StoredPixels(NamedTuple):
-    """The stored pixels of one attachment: a picture, or the frames that the model is given."""
+    """The stored pixels of one attachment: a picture, or the frames that the model gets."""
 
     picture: Image | None
     frames: Frames | None = None
 
     @property
     def size(self) -> Size:
-        """Of the picture, or of each frame."""
+        """Size of the picture, or of each frame."""
         if self.frames is not None:
             height, width = self.frames.frames.shape[1:3]
             return int(width), int(height)
@@ -62,11 +62,11 @@ class StoredPixels(NamedTuple):
 
     @property
     def times_s(self) -> tuple[float, ...]:
-        """When the frames appear; of a picture none."""
+        """When the frames appear; empty for a picture."""
         return self.frames.times_s if self.frames is not None else ()
 
     def image(self, frame: int) -> Image:
-        """The pixels, full size."""
+        """Return the picture or a frame at full size."""
         if self.frames is not None:
             from PIL.Image import fromarray
 
@@ -76,7 +76,7 @@ class StoredPixels(NamedTuple):
 
 
 def open_pixels(attachment: Attachment) -> StoredPixels:
-    """What the model is given. Blocking. Raises VlmtuiError when the stored file is gone or damaged."""
+    """Return the pixels that the model gets. Blocking. Raises VlmtuiError if the stored file is missing or damaged."""
     if attachment.modality == "video":
         from vlmtui.media.frames import sample_frames
 
@@ -87,7 +87,7 @@ def open_pixels(attachment: Attachment) -> StoredPixels:
 
 
 def draw(source: StoredPixels, view: Viewport, room: Size) -> Image:
-    """The part of the picture that `view` tells, cut from the full size and scaled to fill `room`. Blocking."""
+    """Return the part of the picture shown in `view`, scaled to fill `room`. Blocking."""
     from PIL.Image import Resampling
 
     size = source.size

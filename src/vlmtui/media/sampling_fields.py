@@ -1,4 +1,4 @@
-"""What a person types to choose the frames of a video, read into a sampling."""
+"""Parses the form fields that select the frames of a video."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ _TIME = re.compile(r"(?:(?:(\d{1,4}):)?(\d{1,5}):)?(\d{1,9}(?:\.\d{0,9})?|\.\d{1
 
 
 class ParsedFields(NamedTuple):
-    """The sampling that the fields ask for, or the `problems` by the field's name."""
+    """The sampling, or None and the `problems` by field name."""
 
     sampling: VideoSampling | None
     problems: dict[str, str]
 
 
 def read_fields(text: dict[str, str], duration_s: float | None) -> ParsedFields:
-    """What was typed into `FIELDS`, checked against the video's length."""
+    """Parse the text of `FIELDS` and check it against the video's length."""
     problems: dict[str, str] = {}
     text = {name: text[name].strip() for name in FIELDS}
     count = _read_count(text["frames"], {} if text["fps"] else problems)
     fps = _read_fps(text["fps"], problems)
     start, end = (_read_time(text[name], name, problems) for name in ("start", "end"))
     if start is not None and duration_s is not None and start >= duration_s:
-        problems["start"] = f"it ends at {clock(duration_s)}"
+        problems["start"] = f"the video ends at {clock(duration_s)}"
     if end is not None and "start" not in problems and end <= (start or 0.0):
         problems["end"] = "must come after the start"
     if problems:
@@ -42,7 +42,7 @@ def read_fields(text: dict[str, str], duration_s: float | None) -> ParsedFields:
 
 
 def parse_time(text: str) -> float | None:
-    """Seconds from `12.5`, `1:30` or `1:02:03.5`; None for anything else."""
+    """Parse `12.5`, `1:30` or `1:02:03.5` to seconds; None for anything else."""
     match = _TIME.fullmatch(text)
     if match is None:
         return None
@@ -53,7 +53,7 @@ def parse_time(text: str) -> float | None:
 
 
 def time_text(seconds: float) -> str:
-    """As it would be typed: `parse_time` gives it back."""
+    """Format seconds so that `parse_time` returns them."""
     return f"{seconds:.6f}".rstrip("0").rstrip(".")
 
 

@@ -1,4 +1,4 @@
-"""The same picture or video with fewer tokens: half the width and height, half the frames."""
+"""Reduces an attachment's tokens: half the width and height of a picture, half the frames of a video."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from vlmtui.media.content_store import store_bytes
 from vlmtui.media.images import as_png, open_prepared
 
 SIDE_MIN = 56
-"""Pixels below which no side is halved: then nothing is left to be seen."""
+"""Minimum side in pixels after halving."""
 
 
 def smaller_image(attachment: Attachment, store: Path) -> Attachment:
-    """The image at half its width and height, kept as PNG. Blocking: call it in a thread.
+    """Return the image at half its width and height, stored as PNG. Blocking: call it in a thread.
 
-    Raises VlmtuiError when it is too small already, or its stored file is gone.
+    Raises VlmtuiError if it is too small already, or its stored file is missing.
     """
     width, height = attachment.width // 2, attachment.height // 2
     if min(width, height) < SIDE_MIN:
         size = f"{attachment.width} × {attachment.height}"
-        raise bad_input(f"{attachment.name} is only {size} pixels: it is not made smaller.")
+        raise bad_input(f"Can't make {attachment.name} smaller: it is only {size} pixels.")
     data = as_png(open_prepared(attachment.path).resize((width, height), Image.Resampling.LANCZOS))
     stored = store_bytes(data, store, ".png", name=attachment.name)
     original = attachment.scaled_from or (attachment.width, attachment.height)
@@ -41,11 +41,11 @@ def smaller_image(attachment: Attachment, store: Path) -> Attachment:
 
 
 def fewer_frames(attachment: Attachment) -> Attachment:
-    """The video with half its frames. Raises VlmtuiError when it has only one."""
+    """Return the video with half its frames. Raises VlmtuiError if it has only one."""
     sampling = attachment.sampling or VideoSampling()
     if sampling.fps is not None:
         return msgspec.structs.replace(attachment, sampling=msgspec.structs.replace(sampling, fps=sampling.fps / 2))
     if sampling.num_frames < 2:
-        raise bad_input(f"{attachment.name} is sent as one frame already.")
+        raise bad_input(f"{attachment.name} already has only one frame.")
     halved = msgspec.structs.replace(sampling, num_frames=sampling.num_frames // 2)
     return msgspec.structs.replace(attachment, sampling=halved)

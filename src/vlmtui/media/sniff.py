@@ -1,29 +1,29 @@
-"""What a file is, told from its first bytes. A name's ending is never believed."""
+"""Detects a file's type from its first bytes, never from its name."""
 
 from __future__ import annotations
 
 from enum import Enum, StrEnum
 
 HEAD_BYTES = 4096
-"""How much of a file's beginning `sniff` wants to see."""
+"""How many bytes `sniff` needs."""
 
 
 class Kind(StrEnum):
-    """What can be done with a file."""
+    """How a file can be used."""
 
     IMAGE = "image"
     ANIMATION = "animation"
-    """A format that may hold one picture or many (GIF, WebP, AVIF): its decoder must be asked."""
+    """A format for one picture or many (GIF, WebP, AVIF); only the decoder can tell."""
     VIDEO = "video"
     OTHER = "other"
 
 
 class FileType(Enum):
-    """What a file is: what can be done with it (`kind`), and its name for people (`title`: `a PNG picture`)."""
+    """A file type: its `kind`, and its `title` for display (`a PNG picture`)."""
 
     JPEG = Kind.IMAGE, "a JPEG picture"
     PNG = Kind.IMAGE, "a PNG picture"
-    """Which may move, too (APNG): its decoder must be asked."""
+    """May also be animated (APNG); only the decoder can tell."""
     GIF = Kind.ANIMATION, "a GIF"
     TIFF = Kind.IMAGE, "a TIFF picture"
     JPEG_2000 = Kind.IMAGE, "a JPEG 2000 picture"
@@ -43,7 +43,7 @@ class FileType(Enum):
     MP4 = Kind.VIDEO, "an MP4 video"
     QUICKTIME = Kind.VIDEO, "a QuickTime video"
     MP4_SOUND = Kind.VIDEO, "an MPEG-4 sound file"
-    """Which may hold a picture track after all."""
+    """May contain a picture track after all."""
     SOUND = Kind.OTHER, "a sound file"
     PDF = Kind.OTHER, "a PDF document"
     POSTSCRIPT = Kind.OTHER, "a PostScript document"
@@ -52,12 +52,12 @@ class FileType(Enum):
     ZIP = Kind.OTHER, "a ZIP archive or an office document"
     GZIP = Kind.OTHER, "a gzip archive"
     SQLITE = Kind.OTHER, "an SQLite database"
-    RIFF = Kind.OTHER, "a RIFF file of an unknown sort"
+    RIFF = Kind.OTHER, "an unknown kind of RIFF file"
     HTML = Kind.OTHER, "a web page (HTML)"
     SVG = Kind.OTHER, "an SVG drawing"
     GIT_LFS = Kind.OTHER, "a Git LFS pointer, not the file itself"
     TEXT = Kind.OTHER, "text"
-    UNKNOWN = Kind.OTHER, "no picture or video format that vlmtui knows"
+    UNKNOWN = Kind.OTHER, "an unknown file format"
 
     def __init__(self, kind: Kind, title: str) -> None:
         self.kind = kind
@@ -104,7 +104,7 @@ _TEXT_CONTROLS = frozenset(b"\t\n\r\f\b\x1b")
 
 
 def sniff(head: bytes) -> FileType:
-    """Tell what a file is from its first `HEAD_BYTES` bytes (fewer, where the file is shorter)."""
+    """Detect the type of a file from its first `HEAD_BYTES` bytes, or fewer if the file is shorter."""
     for start, found in _STARTS:
         if head.startswith(start):
             return found
@@ -124,13 +124,13 @@ def sniff(head: bytes) -> FileType:
 
 
 def _is_transport_stream(head: bytes) -> bool:
-    """Packets of 188 bytes, each beginning with 0x47; in those of Blu-ray and AVCHD four bytes of time come before."""
+    """Check for packets of 188 bytes that begin with 0x47; Blu-ray and AVCHD put a 4-byte timestamp before each."""
     layouts = ((0, 188), (4, 192))
     return any(len(head) > first + 2 * step and set(head[first::step]) == {0x47} for first, step in layouts)
 
 
 def _sniff_ftyp(head: bytes) -> FileType:
-    """ISO base media (MP4 and its relatives): the brands of the first box tell pictures from videos."""
+    """Tell pictures from videos in ISO base media files (MP4, HEIC, …) by the brands in the first box."""
     size = min(max(int.from_bytes(head[:4], "big"), 16), len(head))
     brands = {head[8:12], *(head[at : at + 4] for at in range(16, size - 3, 4))}
     if brands & {b"avif", b"avis"}:

@@ -1,4 +1,4 @@
-"""From a path or a web address to an attachment: the content decides what a file is; what is wrong with it is said."""
+"""Stages files and web addresses as attachments. The content determines a file's type."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ from vlmtui.media.web_address import address_file_name, is_url, public_address
 from vlmtui.reading import opened, read_whole, shown_name
 
 FILE_BYTES_MAX = 16_000_000_000
-"""Bytes of the largest file that is looked at; images have a lower limit of their own."""
-_TAKEN = "vlmtui takes JPEG, PNG, WebP, GIF, BMP, TIFF, HEIC and AVIF pictures, and MP4, MKV, WebM, MOV and AVI videos."
+"""Most bytes of any file; images have a lower limit of their own."""
+_SUPPORTED = "Supported: JPEG, PNG, WebP, GIF, BMP, TIFF, HEIC and AVIF pictures; MP4, MKV, WebM, MOV and AVI videos."
 
 
 def stage(
     path: Path, store: Path, *, sampling: VideoSampling | None = None, page: int = 1, still: bool = False
 ) -> Attachment:
-    """Check the file at `path`, prepare it and keep it in `store`. Blocking: call it in a thread.
+    """Check the file at `path`, convert it if necessary and store it. Blocking: call it in a thread.
 
-    Moving GIF, WebP, AVIF and PNG files are staged as videos; with `still` their first frame is taken as an image.
-    `page` chooses a page of a TIFF, from 1. `sampling` is for videos only. Raises VlmtuiError (BAD_INPUT) that names
-    the file and says in plain words why it cannot be attached.
+    Animated GIF, WebP, AVIF and PNG files are staged as videos, or with `still` as an image of their first frame.
+    `page` selects a page of a TIFF, from 1. `sampling` is for videos only. Raises VlmtuiError (BAD_INPUT) naming the
+    file and why it cannot be attached.
     """
     found = file_type(path)
     if found.kind is Kind.OTHER:
-        raise bad_input(f"{shown_name(path)} is {found.title}, not a picture or a video.", hint=_TAKEN)
+        raise bad_input(f"{shown_name(path)} is {found.title}, not a picture or a video.", hint=_SUPPORTED)
     if found.kind is Kind.VIDEO or (not still and _moves(path, found)):
         if page != 1:
-            raise bad_input(f"{shown_name(path)} has no page {page}: it is {found.title}, and is taken as a video.")
+            raise bad_input(f"{shown_name(path)} has no page {page}: it is {found.title}, attached as a video.")
         from vlmtui.media.video import stage_video
 
         return stage_video(path, store, sampling)
@@ -44,9 +44,10 @@ def stage(
 async def stage_source(
     source: Path | str, store: Path, downloads: Path, sampling: VideoSampling | None = None
 ) -> Attachment:
-    """As `stage`, in a thread; a text is an address, fetched into `downloads` first. Cancelling ends the download.
+    """Like `stage`, in a thread. A string is a web address, which is downloaded into `downloads` first; cancelling
+    stops the download.
 
-    Raises VlmtuiError: BAD_INPUT, or NO_NETWORK where the server cannot be reached.
+    Raises VlmtuiError: BAD_INPUT, or NO_NETWORK if the server cannot be reached.
     """
     if isinstance(source, Path):
         return await asyncio.to_thread(stage, source, store, sampling=sampling)
@@ -57,25 +58,25 @@ async def stage_source(
 
 
 async def download_source(url: str, downloads: Path) -> Path:
-    """The file at a web address, in the folder `downloads`. Errors as for `stage_source`."""
-    await asyncio.to_thread(import_module, "vlmtui.media.download")  # the HTTP client takes a while to import
+    """Download the file at a web address into `downloads`. Raises as `stage_source` does."""
+    await asyncio.to_thread(import_module, "vlmtui.media.download")  # the HTTP client is slow to import
     from vlmtui.media.download import download
 
     return await download(url, downloads)
 
 
 def restage(attachment: Attachment, *, store: Path, page: int = 1, still: bool = False) -> Attachment:
-    """Another page or frame of the file that an attachment came from, or the file as a still picture. Blocking.
+    """Stage another page or frame of an attachment's original file, or the file as a still picture. Blocking.
 
-    Raises VlmtuiError when that file is gone, changed to something else, or has no such page.
+    Raises VlmtuiError if that file is missing, has changed its type, or has no such page.
     """
     if is_url(attachment.source):
-        raise bad_input(f"{attachment.name} came from the web: attach it again as a file to take another part of it.")
+        raise bad_input(f"{attachment.name} came from the web: download and attach the file to use another part of it.")
     return stage(Path(attachment.source), store, page=page, still=still)
 
 
 def file_type(path: Path) -> FileType:
-    """What the file at `path` is. Raises VlmtuiError (BAD_INPUT) when it cannot be opened."""
+    """Return the type of the file at `path`. Raises VlmtuiError (BAD_INPUT) if it cannot be opened."""
     with opened(path, bytes_max=FILE_BYTES_MAX) as file:
         return sniff(file.read(HEAD_BYTES))
 

@@ -1,4 +1,4 @@
-"""Small pictures of attachments, kept on disk by content hash, size and part of the video."""
+"""Thumbnails of attachments, cached on disk by content hash, size and video sampling."""
 
 from __future__ import annotations
 
@@ -17,14 +17,15 @@ from vlmtui.media.images import DECODER_ERRORS
 from vlmtui.reading import shown_name
 
 KEPT_MAX = 512
-"""Thumbnails on disk; the ones not used for longest go first."""
+"""Most thumbnails on disk; the least recently used are deleted first."""
 
 
 def thumbnail(attachment: Attachment, cache: Path, size_px: tuple[int, int]) -> Image.Image:
-    """A picture of the attachment (of a video, its first sampled frame), RGB, that fits into `size_px` (width, height).
+    """Return an RGB picture of the attachment (for a video, its first sampled frame) that fits in `size_px` (width,
+    height), never larger than the original.
 
-    Never larger than the original. Blocking: call it in a thread. `cache` is a folder of its own, made when missing.
-    Raises VlmtuiError when the stored file is gone or damaged.
+    Blocking: call it in a thread. `cache` is a dedicated folder, created if missing. Raises VlmtuiError if the stored
+    file is missing or damaged.
     """
     kept = cache / f"{_key(attachment, size_px)}.png"
     with suppress(*DECODER_ERRORS), Image.open(kept, formats=("PNG",)) as image:
@@ -49,12 +50,12 @@ def _of_image(attachment: Attachment, size_px: tuple[int, int]) -> Image.Image:
     path = Path(attachment.path)
     try:
         with Image.open(path, formats=("JPEG", "PNG")) as image:
-            # `draft` lets libjpeg decode at an eighth to a half of the size: most of a large photo's time.
+            # `draft` lets libjpeg decode at an eighth to half of the size, which is most of the work for a large photo.
             image.draft("RGB", (size_px[0] * 2, size_px[1] * 2))
             small = image.convert("RGB")
     except DECODER_ERRORS as error:
         raise bad_input(
-            f"The stored image {shown_name(path)} is gone or damaged.",
+            f"The stored image {shown_name(path)} is missing or damaged.",
             detail=str(error),
             hint="Attach the picture again.",
         ) from error
@@ -73,7 +74,7 @@ def _of_video(attachment: Attachment, size_px: tuple[int, int]) -> Image.Image:
 
 
 def _prune(cache: Path) -> None:
-    """Another process may delete at the same time: what is gone already is as good."""
+    """Delete the least recently used thumbnails. Another process may do so at the same time."""
     used: list[tuple[int, Path]] = []
     for path in cache.glob("*.png"):
         with suppress(OSError):

@@ -1,4 +1,4 @@
-"""Videos on their way in: opened with the decoder that knows their format, checked, and kept by content hash."""
+"""Stages videos: opens them with the right decoder, checks them, and stores them by content hash."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from vlmtui.media.video_source import VideoSource
 from vlmtui.reading import file_name, opened, shown_name, source_text
 
 BYTES_MAX = 16_000_000_000
-"""Bytes of one video file."""
+"""Most bytes of a video file."""
 
 
 def stage_video(path: Path, store: Path, sampling: VideoSampling | None = None) -> Attachment:
-    """Check a video file and keep a copy of it in `store`. Blocking: call it in a thread.
+    """Check a video file and store a copy. Blocking: call it in a thread.
 
-    Its first frame is decoded, its end is looked for. Raises VlmtuiError (BAD_INPUT) naming the file and the reason.
+    Decodes the first frame and locates the end. Raises VlmtuiError (BAD_INPUT) naming the file and the reason.
     """
     sampling = sampling or VideoSampling()
     with opened(path, bytes_max=BYTES_MAX) as file:
@@ -50,7 +50,7 @@ def stage_video(path: Path, store: Path, sampling: VideoSampling | None = None) 
 
 @contextmanager
 def open_video(file: BinaryIO, path: Path) -> Iterator[VideoSource]:
-    """The video in an open file, with the decoder for its format; `path` only names it. Raises VlmtuiError."""
+    """Open the video in a file with the decoder for its format; `path` is for errors. Raises VlmtuiError."""
     found = sniff(file.read(HEAD_BYTES))
     file.seek(0)
     source: VideoSource

@@ -1,4 +1,4 @@
-"""What every decoder of videos offers: its facts, and the frames at given moments."""
+"""The interface of video decoders: facts, and frames at given times."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ Pixels = npt.NDArray[np.uint8]
 
 
 class VideoSource(Protocol):
-    """An open video. `frames_at` raises VlmtuiError where a frame is damaged beyond use."""
+    """An open video. `frames_at` raises VlmtuiError for an unreadable frame."""
 
     @property
     def facts(self) -> VideoFacts: ...
 
     def frames_at(self, times_s: Sequence[float], size: tuple[int, int]) -> Iterator[tuple[float, Pixels]]:
-        """For each time (ascending) the frame that is on screen then: its own time, and `(H, W, 3) uint8` RGB.
+        """Yield for each time (ascending) the frame shown then: its own time, and its pixels, `(H, W, 3) uint8` RGB.
 
         `size` is (width, height) in pixels, upright.
         """

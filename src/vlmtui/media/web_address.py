@@ -1,4 +1,4 @@
-"""Addresses of pictures and videos on the web: recognized, and shown without what may be secret in them."""
+"""Recognises web addresses, and removes possible secrets from them for display."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _NAME_LONGEST = 120
 
 
 def is_url(text: str) -> bool:
-    """Whether `text` is one `http` or `https` address and nothing else."""
+    """Whether `text` is exactly one `http` or `https` address."""
     bare = text.strip()
     if not bare or len(bare) > _LONGEST or any(char.isspace() or char < " " for char in bare):
         return False
@@ -24,7 +24,7 @@ def is_url(text: str) -> bool:
 
 
 def public_address(url: str) -> str:
-    """The address without name, password, query and fragment, which may be secrets: for what is stored and exported."""
+    """Return the address without credentials, query and fragment, which may be secret; for storing and exporting."""
     parts = urlsplit(url.strip())
     return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
 
@@ -35,7 +35,7 @@ def address_file_name(url: str) -> str:
 
 
 def shown_address(address: SplitResult) -> str:
-    """The address for a message, on one line: without name, password and query, which may be secrets."""
+    """Return the address for a message, on one line, without credentials and query, which may be secret."""
     port = f":{address.port}" if address.port else ""
     text = one_line(f"{address.scheme}://{address.hostname}{port}{address.path}")
     return text if len(text) <= _SHOWN_LONGEST else f"{text[: _SHOWN_LONGEST - 1]}…"

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from vlmtui.engine.machine import Machine
-from vlmtui.engine.memory_fit import Fit, claimed_share, judge
+from vlmtui.engine.memory_fit import Fit, check_fit, claimed_share
 from vlmtui.registry.match import Model
 
 
 def fits_beside(model: Model, machine: Machine) -> bool:
-    """Whether a model fits into what is free on a machine that has another one loaded. Not where its size is unknown.
+    """Whether a model fits in the free memory while another one is loaded; False if its size is unknown.
     Reads small files: call it in a thread.
 
     On a GPU the engine does not start unless its whole share of the memory is free, however small the model is.
     """
-    verdict = judge(model, machine)
+    verdict = check_fit(model, machine)
     if verdict.fit not in (Fit.YES, Fit.SEVERAL) or verdict.settings:
         return False
     share = claimed_share(model)

@@ -114,7 +114,7 @@ def test_empty(tmp_path: Path) -> None:
         (b"ID3\x04\0\0\0\0\0\0", "is a sound file"),
         (b"version https://git-lfs.github.com/spec/v1\noid sha256:1\n", "is a Git LFS pointer"),
         (b"#EXTM3U\n#EXTINF:1,\nfile:///etc/passwd\n", "is text"),
-        (b"\x00\x01\x02\x03\x04\x05", "no picture or video format"),
+        (b"\x00\x01\x02\x03\x04\x05", "an unknown file format"),
     ],
 )
 def test_something_else_named_png(content: bytes, what: str, tmp_path: Path) -> None:
@@ -270,7 +270,7 @@ def test_a_stored_file_that_went_away(tmp_path: Path) -> None:
     corners().save(tmp_path / "a.png")
     attachment = stage_image(tmp_path / "a.png", tmp_path / "store")
     Path(attachment.path).unlink()
-    with pytest.raises(VlmtuiError, match="gone or damaged"):
+    with pytest.raises(VlmtuiError, match="missing or damaged"):
         open_prepared(attachment.path)
 
 

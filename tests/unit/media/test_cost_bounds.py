@@ -91,7 +91,7 @@ def test_pages_are_counted_to_a_limit(tmp_path: Path) -> None:
 def test_every_page_has_a_size_of_its_own(tmp_path: Path) -> None:
     path = tiff(tmp_path / "a.tiff", [(1, 1), (60_000, 60_000)])
     assert stage(path, tmp_path / "store").width == 1
-    with pytest.raises(VlmtuiError, match=r"too large: 60000 × 60000 pixels|far too many pixels"):
+    with pytest.raises(VlmtuiError, match=r"too large: 60000 × 60000 pixels|too many pixels"):
         stage_image(path, tmp_path / "store", page=2)
 
 
@@ -99,7 +99,7 @@ def test_every_page_has_a_size_of_its_own(tmp_path: Path) -> None:
 def test_frames_are_bounded(make: object, name: str, tmp_path: Path) -> None:
     assert callable(make)
     path = make(tmp_path / name, (1, 1), 100_000)
-    with pytest.raises(VlmtuiError, match=rf"too large to play: .* limit is {FRAMES_MAX}"):
+    with pytest.raises(VlmtuiError, match=rf"too many frames: .* is {FRAMES_MAX}"):
         stage(path, tmp_path / "store")
     assert stage(path, tmp_path / "store", still=True).pages == FRAMES_MAX
 
@@ -113,7 +113,7 @@ def test_pixels_of_all_frames_are_bounded(
     monkeypatch.setattr(pages, "_PIXELS_OF_SMALL_FILES", 1_000_000)
     path = make(tmp_path / name, (500, 500), 40)
     assert path.stat().st_size < 50_000
-    with pytest.raises(VlmtuiError, match="too large to play"):
+    with pytest.raises(VlmtuiError, match="too many frames"):
         stage(path, tmp_path / "store")
     assert preview_file(list_folder(tmp_path)[-1]).image is not None
 
@@ -122,7 +122,7 @@ def test_pixels_of_all_frames_are_bounded(
 def test_frames_of_enormous_size(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("vlmtui.media.animation.FRAME_PIXELS_MAX", 1000)
     path = {"a.gif": gif, "a.webp": webp}[name](tmp_path / name, (100, 100), 3)
-    with pytest.raises(VlmtuiError, match="too large to play"):
+    with pytest.raises(VlmtuiError, match="too many frames"):
         stage(path, tmp_path / "store")
 
 

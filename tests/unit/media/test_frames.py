@@ -105,7 +105,7 @@ def test_no_more_images_than_the_model_takes(tmp_path: Path) -> None:
 def test_frames_of_a_video_that_is_gone(tmp_path: Path) -> None:
     attachment = stage(_made("a.mp4", tmp_path), tmp_path / "store")
     Path(attachment.path).unlink()
-    with pytest.raises(VlmtuiError, match="gone or damaged"):
+    with pytest.raises(VlmtuiError, match="missing or damaged"):
         frames_as_images(attachment, tmp_path / "store", most=4)
 
 

@@ -160,7 +160,7 @@ def test_the_search_is_bounded(base: Path) -> None:
     assert len(found.paths) == 30
     assert _problems(found) == ["Only the first 30 files are taken."]
     found = gather("**/*.mp4", base=base, entries_max=60)
-    assert found.paths == () and len(found.problems) == 1 and "too much to look through" in found.problems[0].message
+    assert found.paths == () and len(found.problems) == 1 and "Too many files to search" in found.problems[0].message
     assert gather("**/*.png", base=base).problems == ()
     assert ASK_ABOVE == 20
 

@@ -166,7 +166,7 @@ def test_srgb_profile_keeps_the_bytes_and_a_broken_one_is_left_out(tmp_path: Pat
     kept = stage_image(tmp_path / "srgb.jpg", store)
     assert (kept.size_bytes, kept.notes) == (Path(kept.path).stat().st_size, ())
     attachment = stage_image(tmp_path / "broken.png", store)
-    assert attachment.notes == ("unreadable colour profile left out",)
+    assert attachment.notes == ("unreadable colour profile ignored",)
     assert _difference(open_prepared(attachment.path), corners()) == 0
 
 

@@ -103,7 +103,7 @@ def test_a_page_of_what_has_none(tmp_path: Path, store: Path) -> None:
     with pytest.raises(VlmtuiError, match=r"a\.jpg has no page 2: there is 1"):
         stage(tmp_path / "a.jpg", store, page=2)
     for path in (gif(tmp_path / "a.gif"), video(tmp_path / "a.mp4")):
-        with pytest.raises(VlmtuiError, match=r"has no page 2: it is .*, and is taken as a video"):
+        with pytest.raises(VlmtuiError, match=r"has no page 2: it is .*, attached as a video"):
             stage(path, store, page=2)
 
 

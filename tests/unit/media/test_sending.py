@@ -45,7 +45,7 @@ async def test_a_stored_copy_that_is_gone(number: int, tmp_path: Path) -> None:
     attachment = stage(_both(tmp_path)[number], tmp_path / "store")
     await _send(attachment)
     Path(attachment.path).unlink()
-    with pytest.raises(VlmtuiError, match=f"The stored copy {attachment.sha256}.* is gone or damaged") as caught:
+    with pytest.raises(VlmtuiError, match=f"The stored copy {attachment.sha256}.* is missing or damaged") as caught:
         await _send(attachment)
     assert (caught.value.kind, caught.value.hint) == (ErrorKind.BAD_INPUT, "Attach the file again.")
 
@@ -57,7 +57,7 @@ async def test_a_stored_copy_that_was_replaced_by_another_picture(number: int, t
     corners((640, 480)).save(tmp_path / "other.png")
     other = (tmp_path / "other.png", video(tmp_path / "other.mp4", frames=[numbered(9)] * 20))[number]
     Path(attachment.path).write_bytes(other.read_bytes())
-    with pytest.raises(VlmtuiError, match="it was changed after it was attached") as caught:
+    with pytest.raises(VlmtuiError, match="was changed after it was attached") as caught:
         await _send(attachment)
     assert attachment.path in caught.value.hint
 
@@ -76,7 +76,7 @@ async def test_a_stored_copy_that_became_a_pipe_does_not_block(tmp_path: Path) -
         attachment = stage(path, tmp_path / "store")
         Path(attachment.path).unlink()
         os.mkfifo(attachment.path)
-        with pytest.raises(VlmtuiError, match="gone or damaged"):
+        with pytest.raises(VlmtuiError, match="missing or damaged"):
             await _send(attachment)
 
 

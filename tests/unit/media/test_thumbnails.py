@@ -36,7 +36,7 @@ def test_kept_and_read_again(tmp_path: Path) -> None:
     assert (np.asarray(first) == np.asarray(again)).all()
     (kept,) = cache.iterdir()
     assert (kept.suffix, kept.stat().st_mode & 0o777) == (".png", 0o600)
-    with pytest.raises(VlmtuiError, match="gone or damaged"):
+    with pytest.raises(VlmtuiError, match="missing or damaged"):
         thumbnail(attachment, cache, (41, 31))
 
 

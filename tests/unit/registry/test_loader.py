@@ -57,7 +57,11 @@ def test_a_users_record_changes_a_known_family(tmp_path: Path) -> None:
         (('family = "mine"', ""), r"bad\.toml has no field 'family'", "family ="),
         (("[raw]", "[raw"), r"bad\.toml is not valid TOML", ""),
         (('title = "Mine"', ""), r"bad\.toml.*'title' is missing", ""),
-        (('title = "Mine"', 'title = "Mine"\nextends = "qwen2-vl"'), r"line 4: .*unknown family 'qwen2-vl'", "qwen2_vl"),
+        (
+            ('title = "Mine"', 'title = "Mine"\nextends = "qwen2-vl"'),
+            r"line 4: unknown family 'qwen2-vl'",
+            "qwen2_vl",
+        ),
     ],
 )
 def test_a_users_bad_record_is_a_warning_and_harms_nothing_else(

@@ -31,7 +31,7 @@ from vlmtui.ui.terminal.graphics import Graphics
 SETTLE_S = 0.35
 """After the last edit, before the frames are read."""
 _LABELS = {"frames": "Frames", "fps": "or fps", "start": "From", "end": "to"}
-_HINTS = {"frames": "8", "fps": "frames a second", "start": "the start", "end": "the end"}
+_HINTS = {"frames": "8", "fps": "frames per second", "start": "the start", "end": "the end"}
 
 
 class FramesScreen(ModalScreen[FramesChoice | None]):
