@@ -1,1 +1,1 @@
-"""Conversations on disk: one SQLite database beside the stored media. Blocking calls, meant for one thread."""
+"""Conversations on disk: one SQLite database next to the stored media. Calls block and must come from one thread."""

@@ -1,4 +1,4 @@
-"""The SQLite connection: short transactions, a clock that never runs backwards, errors in plain words."""
+"""The SQLite connection: short transactions, a monotonic clock, and readable errors."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ _UNWRITABLE = frozenset(
 
 
 def open_connection(path: Path, *, exclusively: bool = False) -> sqlite3.Connection:
-    """A connection without transactions of its own. What is not UTF-8 is read with U+FFFD, so that one damaged byte
-    costs one character. `exclusively`: no other process may use the file meanwhile, and no file is made beside it."""
+    """Open a connection in autocommit mode. Invalid UTF-8 is read as U+FFFD, so that one damaged byte costs one
+    character. `exclusively`: locks out other processes, and creates no companion files."""
     connection = sqlite3.connect(path, timeout=_BUSY_ONCE_S, isolation_level=None, check_same_thread=False)
     connection.text_factory = lambda data: data.decode("utf-8", "replace")
     if exclusively:
@@ -34,14 +34,14 @@ def open_connection(path: Path, *, exclusively: bool = False) -> sqlite3.Connect
 
 
 def set_up(connection: sqlite3.Connection) -> None:
-    """FULL: what was committed outlives a power cut, too."""
+    """Set the pragmas. synchronous = FULL: committed data survives a power failure."""
     connection.execute("PRAGMA journal_mode = WAL")
     connection.execute("PRAGMA synchronous = FULL")
     connection.execute("PRAGMA foreign_keys = ON")
 
 
 def code_of(error: sqlite3.Error) -> int:
-    """The primary result code; 0 where Python's own module raised."""
+    """Return the primary result code; 0 if Python's sqlite3 module itself raised."""
     return int(getattr(error, "sqlite_errorcode", 0)) & 0xFF
 
 
@@ -50,52 +50,52 @@ def is_damage(error: sqlite3.Error) -> bool:
 
 
 class StoreError(VlmtuiError):
-    """The database cannot be used now; the same call may succeed later."""
+    """The database is currently unusable; the same call may succeed later."""
 
 
 def explained(error: sqlite3.Error, path: Path) -> StoreError:
-    """A database error in plain words."""
+    """Convert a database error to a StoreError with a readable message."""
     code, detail = code_of(error), f"{getattr(error, 'sqlite_errorname', type(error).__name__)}: {error}"
     if code in _DAMAGE:
         return StoreError(
             ErrorKind.INTERNAL,
             f"The conversation database {path} is damaged.",
             detail=detail,
-            hint="Start vlmtui again: it sets the file aside and keeps what can be read.",
+            hint="Restart vlmtui: it sets the file aside and recovers what is readable.",
         )
     if code in _BUSY:
         return StoreError(
             ErrorKind.INTERNAL,
-            "Another process keeps the conversation database locked, so nothing could be saved.",
+            "Can't save: another process has locked the conversation database.",
             detail=detail,
-            hint="Try again; if it stays so, see which process uses it (`fuser` on the file).",
+            hint="Try again; if it stays locked, find the process with `fuser` on the file.",
         )
     if code == sqlite3.SQLITE_FULL or getattr(error, "sqlite_errorname", "") == "SQLITE_IOERR_SHMSIZE":
         return StoreError(
             ErrorKind.DISK_FULL,
-            f"No room is left for the conversation database {path}.",
+            f"The disk of the conversation database {path} is full.",
             detail=detail,
-            hint="Make room there, then try again.",
+            hint="Free some space, then try again.",
         )
     if code in _UNWRITABLE:
         return StoreError(
             ErrorKind.BAD_INPUT,
-            f"The conversation database {path} cannot be used.",
+            f"Can't use the conversation database {path}.",
             detail=detail,
             hint="Check its permissions and disk.",
         )
-    return StoreError(ErrorKind.INTERNAL, "The conversation database refused a request.", detail=detail)
+    return StoreError(ErrorKind.INTERNAL, "The conversation database rejected a statement.", detail=detail)
 
 
 class Database:
-    """One open database of the newest schema.
+    """An open database with the newest schema.
 
     Args:
         path: the file.
         version: its schema's version.
         busy_s: seconds to wait for another process's lock.
         now: the clock, seconds since 1970.
-        exclusively: keep other processes out, which needs no room on the disk.
+        exclusively: lock out other processes; works without free disk space.
     """
 
     def __init__(
@@ -109,20 +109,20 @@ class Database:
         set_up(self.connection)
         self._file = _identity(path)
         self._time: int | None = None
-        """Of the transaction that is under way."""
+        """Time of the current transaction in milliseconds."""
 
     @property
     def suspect(self) -> Path:
-        """While this file exists, the database is taken for damaged when it is next opened."""
+        """A marker file: while it exists, the database counts as damaged when it is next opened."""
         return self.path.with_name(f"{self.path.name}.suspect")
 
     @property
     def is_replaced(self) -> bool:
-        """Another process may have set the file aside: what is written to it then would never be seen again."""
+        """Whether another process has set the file aside, so that anything written to it would be lost."""
         return _identity(self.path) != self._file
 
     def rows(self, sql: str, values: Sequence[Value] = ()) -> list[Row]:
-        """All rows of a statement. Raises VlmtuiError."""
+        """Execute a statement and return all rows. Raises VlmtuiError."""
         try:
             return self.connection.execute(sql, values).fetchall()
         except sqlite3.Error as error:
@@ -139,7 +139,7 @@ class Database:
 
     @contextmanager
     def reading(self) -> Iterator[None]:
-        """Several reads that see one state of the database. Within `writing` they are a part of that."""
+        """Group reads so that they see one state of the database. Joins a surrounding `writing`."""
         if self._time is not None:
             yield
             return
@@ -153,8 +153,8 @@ class Database:
 
     @contextmanager
     def writing(self) -> Iterator[int]:
-        """One transaction: all of it is committed on leaving, nothing when an error comes. Gives the time in
-        milliseconds, later than that of every write before it. Within another one it is a part of that."""
+        """Run one transaction: committed on exit, rolled back on an error. Yields a time in milliseconds that is later
+        than that of every earlier write. Joins a surrounding `writing`."""
         if self._time is not None:
             yield self._time
             return
@@ -186,13 +186,13 @@ class Database:
         if version_of(self.connection) != self._version:
             raise StoreError(
                 ErrorKind.INTERNAL,
-                "A newer vlmtui has changed the conversation database meanwhile, so nothing could be saved.",
-                hint="Start this one again in its newest version.",
+                "Can't save: a newer vlmtui has upgraded the conversation database.",
+                hint="Restart with the newest version of vlmtui.",
             )
 
     def _tick(self) -> int:
         now = int(self._now() * 1000)
-        # A clock that runs ahead by more than that is believed no more: all that is made would have its times for ever.
+        # A stored time too far in the future is discarded; otherwise all later records would get such times.
         sql = "UPDATE clock SET last_ms = CASE WHEN last_ms > ? THEN ? ELSE max(last_ms + 1, ?) END RETURNING last_ms"
         found = self.connection.execute(sql, (now + _AHEAD_MAX_MS, now, now)).fetchall()
         return int(found[0][0]) if found else now
@@ -204,8 +204,8 @@ class Database:
     def _replaced(self) -> StoreError:
         return StoreError(
             ErrorKind.INTERNAL,
-            f"The conversation database {self.path} was moved or replaced, so nothing could be saved.",
-            hint="Start vlmtui again.",
+            f"Can't save: the conversation database {self.path} was moved or replaced.",
+            hint="Restart vlmtui.",
         )
 
     def _raised(self, error: sqlite3.Error) -> StoreError:

@@ -1,4 +1,4 @@
-"""A whole conversation as one value, which is exported and imported."""
+"""A whole conversation as one value, for export and import."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from vlmtui.store.store import Store
 
 
 class DocumentComparison(msgspec.Struct, frozen=True, kw_only=True):
-    """The outcome of a comparison run."""
+    """A stored comparison."""
 
     created_ms: Milliseconds
     document: object
 
 
 class DocumentTurn(TurnData, frozen=True, kw_only=True):
-    """One turn of the tree. Ids count inside the document only."""
+    """One turn of the tree. Ids are local to the document."""
 
     id: Natural
     parent: Natural | None = None
@@ -45,7 +45,7 @@ class DocumentTurn(TurnData, frozen=True, kw_only=True):
 
 
 class DocumentMedia(msgspec.Struct, frozen=True, kw_only=True):
-    """One stored image or video: in a file beside the document, or in it; with neither, it was missing already."""
+    """One stored image or video, in a file next to the document or inside it; with neither, it was already missing."""
 
     sha256: Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{64}$")]
     suffix: Annotated[str, msgspec.Meta(pattern=r"^(\.[a-z0-9]{1,8})?$")]
@@ -55,7 +55,7 @@ class DocumentMedia(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Document(ConversationData, frozen=True, kw_only=True):
-    """A conversation with every turn of every branch. In JSON, the attachments' paths are those of `media`."""
+    """A conversation with all turns of all branches. In JSON, the attachments' paths are those in `media`."""
 
     format: Literal["vlmtui conversation"] = "vlmtui conversation"
     version: Literal[1] = 1
@@ -67,14 +67,14 @@ class Document(ConversationData, frozen=True, kw_only=True):
 
     @property
     def attachments(self) -> Iterator[Attachment]:
-        """Every attachment, once for each place where it is used."""
+        """Yield every attachment, once per use."""
         for turn in self.turns:
             yield from turn.attachments
         yield from self.draft.attachments.values()
 
     @property
     def shown(self) -> list[DocumentTurn]:
-        """The branch that is shown, the first turn first."""
+        """Return the active branch, oldest turn first."""
         by_id = {turn.id: turn for turn in self.turns}
         found: list[DocumentTurn] = []
         turn = None if self.active_root is None else by_id.get(self.active_root)
@@ -85,7 +85,7 @@ class Document(ConversationData, frozen=True, kw_only=True):
 
 
 def document_of(store: Store, conversation: ConversationId) -> Document:
-    """The conversation as it stands. An answer that still runs is taken as interrupted."""
+    """Return the conversation's current state. A running answer counts as interrupted."""
     row = store.conversation(conversation)
     turns = store.tree(conversation)
     shown = store.turns(conversation, limit=1)
@@ -98,8 +98,7 @@ def document_of(store: Store, conversation: ConversationId) -> Document:
 
 
 def _root_of(turns: dict[TurnId, StoredTurn], turn: TurnId) -> TurnId:
-    """The turn itself or the first one above it that has no parent among the turns; of a circle, which only a damaged
-    database holds, any."""
+    """Return the topmost ancestor of a turn. For a cycle, which only a damaged database contains, any of its turns."""
     seen: set[TurnId] = set()
     while turn in turns and turn not in seen and (parent := turns[turn].parent) in turns:
         seen.add(turn)
@@ -122,5 +121,5 @@ def _exported(store: Store, turn: StoredTurn) -> DocumentTurn:
 
 
 def fields_of(kind: type[msgspec.Struct], record: msgspec.Struct) -> dict[str, Any]:
-    """The fields of `kind` that a struct of a class below it has."""
+    """Return those fields of a struct that its base class `kind` defines."""
     return {field.name: getattr(record, field.name) for field in msgspec.structs.fields(kind)}

@@ -1,5 +1,5 @@
-"""A conversation as Markdown, as a web page, as JSON, as messages of the OpenAI API. Pure functions of a document; the
-only thing read is the media's files, and nothing is written."""
+"""Exports a conversation as Markdown, JSON or OpenAI messages. Pure functions of a document, except that they read the
+media files; nothing is written."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _SUFFIX = re.compile(r"\.[a-z0-9]{1,8}")
 
 
 class Copy(NamedTuple):
-    """A file to be put beside the export."""
+    """A file to copy next to the export."""
 
     name: str
     """Relative, with `/`."""
@@ -47,8 +47,8 @@ class Copy(NamedTuple):
 
 
 class ExportText(NamedTuple):
-    """An export: its text, the files that belong beside it, and the names of attachments whose stored file is damaged,
-    which it leaves out."""
+    """An export: its text, the files to copy next to it, and the names of attachments that were left out because their
+    stored file is damaged."""
 
     text: str
     copies: tuple[Copy, ...] = ()
@@ -56,8 +56,8 @@ class ExportText(NamedTuple):
 
 
 def to_markdown(document: Document, *, media_folder: str = "media") -> ExportText:
-    """The branch that is shown. Texts are Markdown already, or read well as such; their control characters and bidi
-    marks are made visible."""
+    """Export the active branch as Markdown. Texts are assumed to be Markdown; their control characters and bidi marks
+    are made visible."""
     lines = [f"# {_line(document.title) or 'Conversation'}", ""]
     copies: dict[str, Copy] = {}
     for turn in document.shown:
@@ -77,9 +77,9 @@ def to_markdown(document: Document, *, media_folder: str = "media") -> ExportTex
 
 
 def to_openai(document: Document, *, paths: bool = False) -> str:
-    """The branch that is shown as `{"model": …, "messages": […]}`: images as `image_url` and videos (as vLLM takes
-    them) as `video_url`, both data URLs. `paths`: a local model with its folder. Raises VlmtuiError when a stored file
-    is gone."""
+    """Export the active branch as `{"model": …, "messages": […]}`, with images as `image_url` and videos as `video_url`
+    (vLLM's extension), both data URLs. `paths`: include the folder of a local model. Raises VlmtuiError for a missing
+    file."""
     messages = [{"role": turn.role, "content": _openai_content(turn)} for turn in document.shown]
     model = document.model if paths else without_folders(document.model)
     return to_json_text({"model": model, "messages": messages})
@@ -88,11 +88,11 @@ def to_openai(document: Document, *, paths: bool = False) -> str:
 def to_json_document(
     document: Document, *, inline: bool = False, media_folder: str = "media", paths: bool = False
 ) -> ExportText:
-    """Everything, every branch included; `vlmtui.store.importing` reads it.
+    """Export all branches as JSON, to be read by `vlmtui.store.importing`.
 
     Args:
-        inline: media inside the document as base64; otherwise as files beside it.
-        paths: with the folders in which files and local models lie on this machine.
+        inline: embed media as base64; otherwise as files next to the document.
+        paths: include the folders of files and local models on this machine.
     """
     media: dict[str, DocumentMedia] = {}
     copies: list[Copy] = []
@@ -126,7 +126,7 @@ def to_json_document(
 
 
 def with_attachments(document: Document, change: Callable[[Attachment], Attachment]) -> Document:
-    """The document with every attachment changed."""
+    """Return the document with `change` applied to every attachment."""
 
     def changed(part: Part) -> Part:
         return Media(change(part.attachment)) if isinstance(part, Media) else part
@@ -141,20 +141,20 @@ def with_attachments(document: Document, change: Callable[[Attachment], Attachme
 
 
 def data_url(attachment: Attachment) -> str:
-    """The stored file as a `data:` URL. Raises VlmtuiError when it is gone."""
+    """Return the stored file as a `data:` URL. Raises VlmtuiError if it is missing."""
     mime = _MIME.get(suffix_of(attachment), "application/octet-stream")
     return f"data:{mime};base64,{base64.b64encode(_content(attachment)).decode()}"
 
 
 def notes_of(turn: DocumentTurn) -> list[str]:
-    """What there is to say about how an answer came about and ended, a line each."""
+    """Return notes on how an answer was made and how it ended, one per line."""
     notes = []
     if turn.state != "complete":
         notes.append({"stopped": "Stopped by the user.", "failed": "Failed."}.get(turn.state, "Interrupted."))
     if turn.failure is not None:
         notes.append(_line(f"{turn.failure.message} {turn.failure.hint}".strip()))
     if turn.generation is not None:
-        # What the user calls it: where a model lies on this machine is nothing for a page that is given to others.
+        # The model's display name, as local paths should not appear in a shared page.
         model = turn.generation.spec.name if turn.generation.spec is not None else turn.generation.model
         facts = [without_folders(model), turn.generation.mode]
         if turn.statistics is not None:
@@ -166,7 +166,7 @@ def notes_of(turn: DocumentTurn) -> list[str]:
 
 
 def is_intact(attachment: Attachment) -> bool:
-    """Whether the stored file is there, with the content that was attached."""
+    """Whether the stored file exists and is unchanged."""
     if not is_file(Path(attachment.path)):
         return False
     try:
@@ -177,7 +177,7 @@ def is_intact(attachment: Attachment) -> bool:
 
 
 def damaged_of(document: Document, *, shown_only: bool = False) -> tuple[str, ...]:
-    """The names of attachments whose stored file is there, but with another content."""
+    """Return the names of attachments whose stored file exists but has changed."""
     turns = (item for turn in document.shown for item in turn.attachments)
     items = turns if shown_only else document.attachments
     damaged = (item for item in items if is_file(Path(item.path)) and not is_intact(item))
@@ -185,12 +185,12 @@ def damaged_of(document: Document, *, shown_only: bool = False) -> tuple[str, ..
 
 
 def without_folders(text: str) -> str:
-    """Of an absolute path the last part; everything else as it is."""
+    """Return the last part of an absolute path; other text unchanged."""
     return (PurePath(text).name or text) if text.startswith("/") else text
 
 
 def without_model_folders(document: Document) -> Document:
-    """The document with local models and the files of engine arguments named without their folders."""
+    """Return the document with folders removed from the names of local models and from engine arguments."""
 
     def bare(turn: DocumentTurn) -> DocumentTurn:
         if turn.generation is None:
@@ -220,7 +220,7 @@ def suffix_of(attachment: Attachment) -> str:
 def _markdown_media(attachment: Attachment, name: str) -> str:
     label = re.sub(r"([\\\[\]<>!`*_])", r"\\\1", _line(attachment.name))
     if not is_intact(attachment):
-        return f"*[{label}: the file is gone or damaged]*"
+        return f"*[{label}: the file is missing or damaged]*"
     return f"{'!' if attachment.modality == 'image' else ''}[{label}](<{name}>)"
 
 
@@ -244,8 +244,7 @@ def _content(attachment: Attachment) -> bytes:
         return Path(attachment.path).read_bytes()
     except (OSError, VlmtuiError) as error:
         raise bad_input(
-            f"The stored file of {one_line(attachment.name)} is gone or damaged, so the conversation cannot be exported"
-            " with it.",
+            f"Can't export the conversation: the stored file of {one_line(attachment.name)} is missing or damaged.",
             detail=str(error),
         ) from error
 

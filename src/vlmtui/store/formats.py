@@ -1,4 +1,4 @@
-"""The formats that a conversation can be written in: a new one is a row here."""
+"""The export formats for conversations. To add one, add a row."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from vlmtui.store.html_export import to_html
 
 
 class Place(NamedTuple):
-    """Where an export will stand."""
+    """Where an export will be written."""
 
     media_folder: str
-    """Beside it, for the files that do not stand in the text."""
+    """Folder next to it, for files that are not embedded."""
     inline: bool = False
-    """There is no place beside it: media stand in the text where the format allows it."""
+    """There is no such folder: embed media if the format allows it."""
     paths: bool = False
-    """Files and local models are named with their folders."""
+    """Include the folders of files and local models."""
 
 
 class Format(NamedTuple):
-    """A format of conversations."""
+    """An export format."""
 
     suffixes: tuple[str, ...]
-    """Of file names, lower case; the first is given to new files."""
+    """File extensions, lower case; new files get the first."""
     render: Callable[[Document, Place], ExportText]
 
 
@@ -56,7 +56,7 @@ DEFAULT = "md"
 
 
 def format_of(path: Path) -> str:
-    """The name of the format that a file's name asks for: the one with the longest matching ending."""
+    """Return the name of the format for a file name: the one with the longest matching extension."""
     name = path.name.lower()
     fitting = [(len(end), key) for key, one in FORMATS.items() for end in one.suffixes if name.endswith(end)]
     return max(fitting, default=(0, DEFAULT))[1]

@@ -1,4 +1,4 @@
-"""A conversation as one web page, its media inside."""
+"""Exports a conversation as a self-contained web page."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from vlmtui.web_page import render_page
 
 
 def to_html(document: Document) -> str:
-    """The branch that is shown, images and videos inside as `data:` URLs; light or dark as the reader's system is."""
+    """Export the active branch, with embedded images and videos; light or dark as the reader's system."""
     turns = [_turn(turn) for turn in document.shown]
     return render_page("conversation.html", title=document.title or "Conversation", turns=turns)
 
@@ -32,5 +32,5 @@ def _figure(attachment: Attachment) -> dict[str, str]:
         "name": attachment.name,
         "modality": attachment.modality,
         "url": data_url(attachment) if is_there else "",
-        "missing": "" if is_there else "the file is gone or damaged",
+        "missing": "" if is_there else "the file is missing or damaged",
     }

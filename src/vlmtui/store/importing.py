@@ -1,4 +1,4 @@
-"""Import a conversation's JSON document: check it strictly, then add it as a new one. Nothing is overwritten."""
+"""Imports a conversation from JSON: validates it strictly, then adds it as a new conversation."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ _NUMBER_MAX = 1e9
 
 
 class ImportResult(NamedTuple):
-    """The new conversation, and the names of attachments whose files the document does not hold intact."""
+    """The new conversation, and the names of attachments whose files were missing or damaged."""
 
     conversation: ConversationId
     missing: tuple[str, ...]
 
 
 def read_document(data: bytes) -> Document:
-    """The document that `to_json_document` has written. Raises VlmtuiError that names the place inside it
-    (`$.turns[3].parent`) when anything is wrong or unknown."""
+    """Parse a document written by `to_json_document`. Raises VlmtuiError naming the place (`$.turns[3].parent`) of
+    anything invalid or unknown."""
     data = upgrade_fields(data)
     try:
         raw = msgspec.json.decode(data)
@@ -54,8 +54,8 @@ def read_document(data: bytes) -> Document:
 
 
 def add_document(store: Store, document: Document, folder: Path) -> ImportResult:
-    """Add a document as a new conversation, its media first. `folder` is where the document's files lie. A file that is
-    gone or damaged is left out and named; raises VlmtuiError for one that is refused, and where the disk is full."""
+    """Add a document as a new conversation, media first. `folder` holds the document's files. Missing or damaged files
+    are skipped and reported. Raises VlmtuiError for a file that is refused, or if the disk is full."""
     paths: dict[str, Path] = {}
     missing: set[str] = set()
     for at, item in enumerate(document.media):
@@ -103,7 +103,7 @@ def _add_turn(store: Store, conversation: ConversationId, turn: DocumentTurn, id
 
 
 def _keep(store: Store, item: DocumentMedia, folder: Path, where: str) -> Path | None:
-    """The stored file; None where the document has none with this hash."""
+    """Store a media file and return its path; None if the document has no content with this hash."""
     data = _content(item, folder, where)
     if data is None or hashlib.sha256(data).hexdigest() != item.sha256:
         return None
@@ -125,7 +125,7 @@ def _content(item: DocumentMedia, folder: Path, where: str) -> bytes | None:
 
 
 def _beside(folder: Path, name: str) -> Path:
-    """A document names files below its own folder only."""
+    """Resolve a file name of the document; it must be below the document's folder."""
     path = (folder / name).resolve()
     if not path.is_relative_to(folder.resolve()):
         raise bad_input(f"{name!r} is no file below the document's folder.")
@@ -167,7 +167,7 @@ def _check_media(document: Document) -> None:
 
 
 def _check_sizes(attachment: Attachment) -> None:
-    """Sizes are what a picture or video can have: they are shown, and reckoned with."""
+    """Reject implausible sizes, which are shown and calculated with."""
     name = one_line(attachment.name)
     if not (0 <= attachment.width <= _PIXELS_MAX and 0 <= attachment.height <= _PIXELS_MAX):
         raise _refused(f"{name} is said to be {attachment.width} x {attachment.height} pixels - at `$.turns`")
@@ -179,7 +179,7 @@ def _check_sizes(attachment: Attachment) -> None:
 
 
 def _refuse_unknown(raw: object, known: object, where: str) -> None:
-    """Every field of the file must be one that was understood."""
+    """Reject fields of the file that were not decoded."""
     match raw, known:
         case dict(), dict():
             for key, value in raw.items():

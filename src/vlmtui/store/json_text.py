@@ -1,4 +1,4 @@
-"""Values as JSON in a column. What cannot be decoded costs the column, never the row."""
+"""JSON values in columns. A value that cannot be decoded costs the column, never the row."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ _LONE = re.compile("[\ud800-\udfff]")
 
 
 def storable(text: str) -> str:
-    """`text` as SQLite can hold it: lone surrogates become U+FFFD."""
+    """Return `text` with lone surrogates, which SQLite cannot store, replaced by U+FFFD."""
     return _LONE.sub("\ufffd", text)
 
 
 def to_json_text(value: object) -> str:
-    """`value` as JSON that SQLite can hold."""
+    """Return `value` as JSON that SQLite can store."""
     try:
         return msgspec.json.encode(value).decode()
     except UnicodeEncodeError:
@@ -29,7 +29,7 @@ def to_json_text(value: object) -> str:
 
 
 def from_json_text(text: str | bytes | None, wanted: type[T], *, otherwise: T) -> T:
-    """The column's value, or `otherwise` where it is empty or damaged."""
+    """Return the column's value, or `otherwise` if it is empty or damaged."""
     if text is None:
         return otherwise
     try:

@@ -18,18 +18,18 @@ _LENGTH = "coalesce((SELECT depth + 1 FROM turns WHERE turns.id = c.leaf), 0)"
 _DRAFT = "(SELECT substr(text, 1, 1000) FROM drafts WHERE drafts.conversation = c.id)"
 _ORDER = "ORDER BY c.pinned DESC, c.updated_ms DESC, c.number DESC LIMIT ? OFFSET ?"
 _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
-"""Crockford's base 32: sorts as the numbers do, and no two signs look alike."""
+"""Crockford's base 32: sorts numerically, and no two characters look alike."""
 
 
 def new_id(made_ms: int) -> ConversationId:
-    """Nine signs of time (milliseconds, until the year 3084) and four of chance."""
+    """Return an id of nine characters for the time (milliseconds, until the year 3084) and four random ones."""
     number = (made_ms << 20) | secrets.randbits(20)
     return ConversationId("".join(_ALPHABET[number >> shift & 31] for shift in range(60, -1, -5)))
 
 
 def insert_conversation(database: Database, made_ms: int, *, title: str, model: str) -> ConversationId:
-    """A new conversation, inside a transaction. All that one transaction makes have one time, so an id that is
-    taken is drawn again."""
+    """Insert a conversation, inside a transaction. Draws a new id if one is taken, as all conversations of a
+    transaction share one time."""
     made = new_id(made_ms)
     while database.row("SELECT 1 FROM conversations WHERE id = ?", (made,)) is not None:
         made = new_id(made_ms)
@@ -46,8 +46,8 @@ def read_conversation(database: Database, conversation: ConversationId) -> Conve
 
 
 def list_conversations(database: Database, query: str | None, limit: int, offset: int) -> list[ListEntry]:
-    """Pinned ones first, then the last changed first; with `query`, those that have its words in their title or in one
-    turn."""
+    """Return pinned conversations first, then the most recently changed; with `query`, those that contain its words in
+    the title or in one turn."""
     if query is None or not query.strip():
         sql = f"SELECT {_columns()}, {_DRAFT} FROM conversations AS c WHERE c.deleted_ms IS NULL {_ORDER}"
         return [_listed(row) for row in database.rows(sql, (limit, offset))]
@@ -83,7 +83,7 @@ def _listed(row: Row) -> ListEntry:
 
 
 def replace_draft(database: Database, now: int, conversation: ConversationId, draft: StoredDraft) -> None:
-    """Replace the conversation's draft, and what it refers to. Inside a transaction."""
+    """Replace the conversation's draft and its media references. Inside a transaction."""
     database.rows("DELETE FROM drafts WHERE conversation = ?", (conversation,))
     if draft.text or draft.attachments:
         fields = {**msgspec.structs.asdict(draft), "conversation": conversation, "saved_ms": now}
@@ -93,13 +93,13 @@ def replace_draft(database: Database, now: int, conversation: ConversationId, dr
 
 
 def deleted_conversations(database: Database) -> list[ConversationRecord]:
-    """Those that can be undeleted, the last deleted first."""
+    """Return the conversations that can be restored, most recently deleted first."""
     sql = f"SELECT {_columns()} FROM conversations AS c WHERE c.deleted_ms IS NOT NULL ORDER BY c.deleted_ms DESC"
     return [_conversation(row) for row in database.rows(sql)]
 
 
 def pictures(database: Database, conversations: Sequence[ConversationId]) -> dict[ConversationId, Pictures]:
-    """The images and videos of each conversation that has any."""
+    """Return the images and videos of each conversation that has any."""
     sql = f"""
         SELECT t.conversation, count(DISTINCT m.sha256), min(m.turn)
         FROM turns AS t JOIN media_references AS m ON m.turn = t.id

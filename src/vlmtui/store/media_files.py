@@ -1,4 +1,4 @@
-"""The stored images and videos of an imported document: where they lie, and storing one."""
+"""Stores the images and videos of an imported document."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _NAME = re.compile(r"([0-9a-f]{64})(\.[a-z0-9]{1,8})?")
 
 
 def place(media: Path, sha256: str, suffix: str) -> Path:
-    """Where a file of this content lies: `media/ab/<sha256><suffix>`."""
+    """Return the path for content with this hash: `media/ab/<sha256><suffix>`."""
     name = f"{sha256}{suffix}"
     if not _NAME.fullmatch(name):
         raise bad_input(f"{name!r} is no name of a stored file.")
@@ -21,8 +21,8 @@ def place(media: Path, sha256: str, suffix: str) -> Path:
 
 
 def keep(media: Path, sha256: str, suffix: str, data: bytes) -> Path:
-    """Write a file (0600, whole or not at all), unless it is there already and sound. Raises VlmtuiError when the
-    content is not what the hash says, and when it cannot be written."""
+    """Write a file atomically (0600) unless an intact copy exists. Raises VlmtuiError if the content does not match the
+    hash, or if it cannot be written."""
     target = place(media, sha256, suffix)
     if hashlib.sha256(data).hexdigest() != sha256:
         raise bad_input(f"The file {sha256[:12]}… is damaged: its content is not what its hash says.")

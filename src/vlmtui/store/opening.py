@@ -1,4 +1,4 @@
-"""Open the database: create it, bring it up to date, or set it aside and salvage it when it is damaged."""
+"""Opens the database: creates it, upgrades its schema, or salvages a damaged one."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ _COMPANIONS = ("-wal", "-shm")
 
 
 def prepare_database(folder: Path, *, busy_s: float) -> tuple[Path, Recovery | None]:
-    """The path of a sound database of the newest schema in `folder`, and what was lost on the way.
+    """Return the path of an intact database with the newest schema in `folder`, and what was lost in a recovery.
 
-    Raises VlmtuiError: the folder cannot be used, the disk is full, a newer vlmtui has written the database.
+    Raises VlmtuiError if the folder is unusable, the disk is full, or the database is from a newer vlmtui.
     """
     path = private_dir(folder) / FILE
     with explaining(path), alone(folder / f"{FILE}.lock", busy_s + 30):
         if path.is_symlink() and not path.exists():
             raise bad_input(
-                f"{path} is a link to a file that is not there.",
+                f"{path} is a broken link.",
                 hint="Is its disk mounted? Remove the link to start with an empty store.",
             )
         if not path.exists():
@@ -47,7 +47,7 @@ def prepare_database(folder: Path, *, busy_s: float) -> tuple[Path, Recovery | N
 
 
 def require_newest(path: Path) -> None:
-    """Raise VlmtuiError unless the database at `path` is of the newest schema; nothing is written."""
+    """Raise VlmtuiError unless the database at `path` has the newest schema. Writes nothing."""
     with explaining(path), closing(open_connection(path, exclusively=True)) as connection:
         version = version_of(connection)
     if version != latest():
@@ -55,14 +55,14 @@ def require_newest(path: Path) -> None:
             _newer(path, version)
             if version > latest()
             else bad_input(
-                f"{path} was written by an older vlmtui, and cannot be brought up to date now.",
-                hint="Make room on its disk, then try again.",
+                f"{path} is from an older vlmtui and can't be upgraded now.",
+                hint="Free some disk space, then try again.",
             )
         )
 
 
 def _make(path: Path) -> None:
-    """A new database appears under its name when it is whole: an empty file is always a damaged one."""
+    """Create a database and only then give it its name, so that an empty file always means damage."""
     for companion in _COMPANIONS:
         path.with_name(path.name + companion).unlink(missing_ok=True)
     fresh = new_database(path.with_name(f"{path.name}.new"))
@@ -70,7 +70,7 @@ def _make(path: Path) -> None:
 
 
 def new_database(path: Path, version: int | None = None) -> Path:
-    """An empty database (default: of the newest schema) at `path`, without companions; what was there is gone."""
+    """Create an empty database at `path` (default: newest schema), replacing any file, without companion files."""
     for old in (path, *(path.with_name(path.name + companion) for companion in _COMPANIONS)):
         old.unlink(missing_ok=True)
     os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, 0o600))
@@ -86,7 +86,7 @@ def new_database(path: Path, version: int | None = None) -> Path:
 
 
 def _damage(path: Path) -> str | None:
-    """Why the file cannot be trusted, or None. Raises VlmtuiError when it was written by a newer vlmtui."""
+    """Return why the file counts as damaged, or None. Raises VlmtuiError if it is from a newer vlmtui."""
     if path.stat().st_size == 0:
         return "the file was empty"
     with closing(open_connection(path)) as connection:
@@ -109,15 +109,15 @@ def _damage(path: Path) -> str | None:
 
 
 def _is_broken_schema(error: sqlite3.DatabaseError) -> bool:
-    """SQLite gives its general error code for a header or a schema that it cannot make sense of."""
+    """Whether the header or schema is damaged, for which SQLite reports its general error code."""
     return getattr(error, "sqlite_errorcode", 0) == sqlite3.SQLITE_ERROR
 
 
 def _newer(path: Path, version: int) -> VlmtuiError:
     return bad_input(
-        f"{path} was written by a newer vlmtui, so this one leaves it alone.",
-        detail=f"its schema is version {version}; known are versions up to {latest()}",
-        hint="Start the newer vlmtui, or name another place with VLMTUI_DATA_DIR.",
+        f"{path} is from a newer vlmtui, so this version won't open it.",
+        detail=f"schema version {version}; this vlmtui supports up to {latest()}",
+        hint="Use the newer vlmtui, or set VLMTUI_DATA_DIR to another folder.",
     )
 
 
@@ -135,7 +135,7 @@ def _update(path: Path) -> None:
             except sqlite3.OperationalError:
                 if time.monotonic() > deadline:
                     raise
-        # Nobody else writes from here on, and what is copied is what the steps below start from.
+        # The lock excludes other writers from here on, so the backup is exactly the state before the upgrade.
         _back_up(path, path.with_name(f"{path.name}.v{version}.bak"))
         migrate(connection)
         connection.execute("COMMIT")
@@ -147,25 +147,25 @@ def _back_up(path: Path, backup: Path) -> None:
     os.close(os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, 0o600))
     with closing(open_connection(path)) as source, closing(open_connection(temporary)) as target:
         source.backup(target)
-        # One file, readable without companions.
+        # One file, without companion files.
         target.execute("PRAGMA journal_mode = DELETE")
     temporary.replace(backup)
 
 
 def _recover(path: Path, reason: str) -> Recovery:
-    """Copy what can be read into a new database, then exchange the two. Dying on the way leaves the damaged file in
-    place, and the next start tries again."""
+    """Copy all readable rows into a new database, then swap the two. If the process dies before that, the damaged file
+    stays in place and the next start tries again."""
     fresh = new_database(path.with_name(f"{path.name}.new"))
     found = salvage(path, fresh, make=new_database)
     aside = _free_name(path)
     try:
         os.link(path, aside)
     except OSError:
-        # Some file systems know no links.
+        # Some file systems have no links.
         shutil.copyfile(path, aside)
         aside.chmod(0o600)
     for companion in _COMPANIONS:
-        # A journal of the old file must never be played onto the new one.
+        # The old file's journal must never be applied to the new one.
         with suppress(FileNotFoundError):
             path.with_name(path.name + companion).rename(aside.with_name(aside.name + companion))
     fresh.replace(path)
@@ -187,7 +187,7 @@ def _free_name(path: Path) -> Path:
 
 @contextmanager
 def explaining(path: Path) -> Iterator[None]:
-    """What goes wrong in here is told in plain words."""
+    """Convert errors to VlmtuiError with a readable message."""
     try:
         yield
     except sqlite3.Error as error:
@@ -196,8 +196,7 @@ def explaining(path: Path) -> Iterator[None]:
         full = error.errno in (errno.ENOSPC, errno.EDQUOT)
         raise VlmtuiError(
             ErrorKind.DISK_FULL if full else ErrorKind.BAD_INPUT,
-            "The conversations cannot be opened: "
-            + (f"no room is left for {path}." if full else f"{path} cannot be used."),
+            "Can't open the conversations: " + (f"the disk of {path} is full." if full else f"{path} is unusable."),
             detail=str(error),
-            hint="Make room there, check its permissions, or name another place with VLMTUI_DATA_DIR.",
+            hint="Free some space, check the permissions, or set VLMTUI_DATA_DIR to another folder.",
         ) from error

@@ -1,5 +1,5 @@
-"""Tell which processes have the database open. Each holds a lock on a file of its own, which the system releases when
-the process dies, whatever killed it. Works across containers that share the folder, where process ids would not."""
+"""Shows which processes have the database open. Each locks its own file, and the kernel releases the lock when the
+process dies. Unlike process ids, this works across containers that share the folder."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from vlmtui.paths import private_dir
 
 
 class ProcessLock:
-    """A lock that a store holds as long as its process lives. `id` names it in the database."""
+    """A lock that a store holds while its process lives. `id` identifies it in the database."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = private_dir(folder)
@@ -26,7 +26,7 @@ class ProcessLock:
             self._start()
 
     def is_alive(self, session: str) -> bool:
-        """Whether the process behind another session still runs. The file of a dead one is removed."""
+        """Whether the process of another session still runs. Removes the file of a dead one."""
         if session == self.id:
             return True
         path = self._folder / f"{session}.lock"
@@ -44,7 +44,7 @@ class ProcessLock:
         return False
 
     def forget_dead(self) -> None:
-        """Remove the files that dead processes left behind."""
+        """Remove the files of dead processes."""
         for path in self._folder.glob("*.lock"):
             self.is_alive(path.stem)
 
@@ -59,7 +59,7 @@ class ProcessLock:
         name = secrets.token_hex(8)
         path = self._folder / f"{name}.lock"
         descriptor = os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, 0o600)
-        # Between its making and its locking, another process may take the file for a dead one's: wait until it is done.
+        # Before it is locked, another process could consider the new file a dead one's; this lock prevents that.
         with suppress(OSError):
             fcntl.flock(descriptor, fcntl.LOCK_EX)
         if path.exists():
@@ -70,7 +70,7 @@ class ProcessLock:
 
 @contextmanager
 def alone(path: Path, timeout_s: float) -> Iterator[None]:
-    """Run the body in one process at a time. Raises VlmtuiError when another one takes too long."""
+    """Run the body in one process at a time. Raises VlmtuiError if another process takes too long."""
     descriptor = os.open(path, os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     deadline = time.monotonic() + timeout_s
     try:
@@ -82,7 +82,7 @@ def alone(path: Path, timeout_s: float) -> Iterator[None]:
                 if time.monotonic() > deadline:
                     raise VlmtuiError(
                         ErrorKind.INTERNAL,
-                        "Another vlmtui is opening the conversations and does not get done.",
+                        "Another vlmtui is still opening the conversations.",
                         detail=f"waited {timeout_s:g} s for {path}",
                         hint="Wait for it, or end it.",
                     ) from error

@@ -1,4 +1,4 @@
-"""Deleted conversations leave the disk after a while, and with them the media that nothing else needs."""
+"""Erases deleted conversations after a while, and the media that nothing else uses."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ _DAY_S = 86_400.0
 
 
 def purge_deleted(store: Store, older_than_s: float, *, media_wait_s: float = _DAY_S) -> list[ConversationId]:
-    """Purge the conversations that were deleted so long ago, and say which. One that was written to since then stays,
-    and one whose answer still runs in another process. One that cannot be purged now does not keep the others.
+    """Erase the conversations that were deleted at least `older_than_s` seconds ago, and return their ids. Those with
+    newer changes or a running answer stay. A failure to erase one does not affect the others.
 
-    The media that only they needed wait `media_wait_s` more, because someone may just be attaching the same file; they
-    are removed by a later call. Media that nothing ever needed, or that were lost sight of when a damaged database was
-    set aside, are left alone. Raises VlmtuiError where the database cannot be read.
+    Media that only they used stay for another `media_wait_s` seconds, as the same file may just be being attached; a
+    later call deletes them. Media without any record, for example after a recovery, are left alone. Raises VlmtuiError
+    if the database cannot be read.
     """
     purged: list[ConversationId] = []
     for found in store.deleted():
@@ -45,7 +45,7 @@ def _purge(store: Store, conversation: ConversationId, older_than_s: float) -> b
         if now - last < older_than_s * 1000:
             return False
         for sha256 in _media(store, conversation):
-            # Before the commit: a file with a marker that is needed after all costs nothing.
+            # Before the commit, because a superfluous marker does no harm.
             private_dir(freed_folder(store.media))
             freed_marker(store.media, sha256).touch(mode=0o600)
         store.purge(conversation)
@@ -53,7 +53,7 @@ def _purge(store: Store, conversation: ConversationId, older_than_s: float) -> b
 
 
 def _media(store: Store, conversation: ConversationId) -> list[str]:
-    """The hashes of what its turns and its draft need."""
+    """Return the hashes of the media that its turns and its draft use."""
     sql = """
         SELECT DISTINCT m.sha256 FROM media_references AS m LEFT JOIN turns AS t ON t.id = m.turn
         WHERE t.conversation = ?1 OR m.draft = ?1
@@ -71,7 +71,7 @@ def _remove_freed_media(store: Store, wait_s: float) -> None:
 
 
 def _remove_if_free(store: Store, marker: Path, wait_s: float) -> None:
-    with store.database.writing():  # no process can begin to need it meanwhile
+    with store.database.writing():  # no process can start to use it meanwhile
         if time.time() - marker.stat().st_mtime < wait_s:
             return
         if store.database.row("SELECT 1 FROM media_references WHERE sha256 = ?", (marker.name,)) is None:

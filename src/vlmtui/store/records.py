@@ -1,4 +1,4 @@
-"""The data that the store reads and writes, frozen."""
+"""The records that the store reads and writes; all are frozen."""
 
 from __future__ import annotations
 
@@ -16,49 +16,49 @@ from vlmtui.domain.sampling import Sampling
 from vlmtui.domain.times import LAST_MS
 
 ConversationId = NewType("ConversationId", str)
-"""13 characters that sort by the time of making."""
+"""13 characters that sort by creation time."""
 TurnId = NewType("TurnId", int)
-"""Unique among all turns of one database, never used again; later turns have greater ones."""
+"""Unique within a database and never reused; later turns have greater ids."""
 TurnState = Literal["running", "complete", "stopped", "failed", "interrupted"]
-"""Only answers are anything but `complete`. `interrupted`: the process that wrote it died."""
+"""Only answers can be other than `complete`. `interrupted`: the process that wrote it died."""
 EndState = Literal["complete", "stopped", "failed", "interrupted"]
 Milliseconds = Annotated[int, msgspec.Meta(ge=0, le=LAST_MS)]
-"""A time: since 1970, UTC."""
+"""Milliseconds since 1970-01-01 UTC."""
 Natural = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
-"""A number that every reader of JSON can hold."""
+"""An integer within the range that every JSON parser supports."""
 
 
 class GenerationRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything that made an answer: enough to ask for it again."""
+    """Everything that determined an answer: enough to repeat the request."""
 
     model: str
     """A repository id or a local folder."""
     revision: str | None = None
     family: str | None = None
     record_sha256: str = ""
-    """Hex digest of the family's record as it was."""
+    """Hex digest of the family's record at that time."""
     engine: str = ""
-    """What the engine is called, `vLLM`; empty while none was loaded."""
+    """The engine's name, `vLLM`; empty if none was loaded."""
     engine_version: str = ""
     mode: Literal["chat", "raw"] = "chat"
     prompt: str = ""
-    """The prompt text as the model was given it; empty until the engine has said so."""
+    """The prompt text as the model got it; empty until the engine reports it."""
     sampling: Sampling = msgspec.field(default_factory=Sampling)
     seed: int | None = None
-    """The seed that was used, where `sampling` left it open."""
+    """The seed used, if `sampling` sets none."""
     attachments: tuple[str, ...] = ()
-    """The SHA-256 of every image and video, in the order that the model was given them."""
+    """SHA-256 of every image and video, in prompt order."""
     engine_args: dict[str, object] = msgspec.field(default_factory=dict)
-    """The engine's arguments as finally used."""
+    """The engine arguments actually used."""
     system_prompt: str = ""
     request_id: str = ""
-    """By which the engine knows it, as long as it keeps it."""
+    """Its id in the engine, valid while the engine keeps the answer."""
     spec: LoadSpec | None = None
-    """Which engine was asked."""
+    """The spec of the engine."""
 
 
 class Statistics(msgspec.Struct, frozen=True, kw_only=True):
-    """What an answer cost and how it ended."""
+    """Token counts and timings of an answer, and how it ended."""
 
     usage: Usage = msgspec.field(default_factory=Usage)
     timings: Timings = msgspec.field(default_factory=Timings)
@@ -76,14 +76,14 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ConversationData(msgspec.Struct, frozen=True, kw_only=True):
-    """What table and document both have of a conversation, each field a column."""
+    """The fields of a conversation that both table and document have; each is a column."""
 
     title: str
     model: str
-    """What the user calls the model."""
+    """The model's display name."""
     created_ms: Milliseconds
     updated_ms: Milliseconds
-    """When a turn was last added or ended; greater than that of every conversation changed before."""
+    """When a turn was last added or ended; later than that of any conversation changed earlier."""
     pinned: bool = False
 
 
@@ -92,30 +92,30 @@ class ConversationRecord(ConversationData, frozen=True, kw_only=True):
 
     id: ConversationId
     deleted_ms: Milliseconds | None = None
-    """Set: out of sight, until it is undeleted or purged."""
+    """Set: hidden until it is restored or purged."""
     length: int = 0
-    """Turns of the branch that is shown."""
+    """Number of turns in the active branch."""
     leaf: TurnId | None = None
-    """The last turn of the branch that is shown: the next turn's parent."""
+    """The last turn of the active branch: the parent of the next turn."""
 
 
 class TurnData(msgspec.Struct, frozen=True, kw_only=True):
-    """What table and document both have of a turn, each field but `parts` a column of its name."""
+    """The fields of a turn that both table and document have; each except `parts` is a column of the same name."""
 
     role: Role
     parts: tuple[Part, ...]
-    """Of a text alone the table has it in the column `text` only."""
+    """A single text is stored in the column `text` only."""
     state: TurnState
     created_ms: Milliseconds
     ended_ms: Milliseconds | None = None
     tokens: Natural = 0
-    """Tokens of the answer so far."""
+    """Number of tokens of the answer so far."""
     left_out: bool = False
-    """The user's turn is sent without its attachments from now on."""
+    """Whether this user turn is sent without its attachments."""
     statistics: Statistics | None = None
     failure: Failure | None = None
     generation: GenerationRecord | None = msgspec.field(default=None, name="recipe")
-    """How an answer was made; `recipe` in database and documents, as versions before this one called it."""
+    """How an answer was made; called `recipe` in the database and in documents, for compatibility."""
 
 
 class StoredTurn(TurnData, frozen=True, kw_only=True):
@@ -125,16 +125,16 @@ class StoredTurn(TurnData, frozen=True, kw_only=True):
     conversation: ConversationId
     parent: TurnId | None
     depth: Natural
-    """How many turns stand above it."""
+    """Number of ancestors."""
     active_child: TurnId | None = None
     position: int = 1
-    """Which one of its siblings it is, from 1."""
+    """Its position among its siblings, from 1."""
     siblings: int = 1
-    """How many turns have this parent, itself counted."""
+    """Number of turns with the same parent, including this one."""
 
     @property
     def turn(self) -> Turn:
-        """What was said, as every other package takes it."""
+        """The turn as the domain type."""
         return Turn(self.role, self.parts)
 
     @property
@@ -143,25 +143,25 @@ class StoredTurn(TurnData, frozen=True, kw_only=True):
 
 
 class Snippet(msgspec.Struct, frozen=True):
-    """Some words around what was found. Hostile text."""
+    """Text around a search match. Hostile text."""
 
     text: str
     marks: tuple[tuple[int, int], ...] = ()
-    """Start and end, in characters, of each word that was found."""
+    """Start and end, in characters, of each matched word."""
 
 
 class ListEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """A conversation of the list; of a search, with its newest turn that has all words (None: the title has them)."""
+    """A conversation in the list; in a search, with its newest matching turn (None: the title matches)."""
 
     conversation: ConversationRecord
     draft: str = ""
-    """The beginning of what is written in it and not sent yet."""
+    """The beginning of its unsent draft."""
     turn: TurnId | None = None
     snippet: Snippet | None = None
 
 
 class Pictures(msgspec.Struct, frozen=True, kw_only=True):
-    """The images and videos of a conversation, all branches together."""
+    """The images and videos of a conversation, in all branches."""
 
     count: int = 0
     """Each file counts once."""
@@ -178,15 +178,15 @@ class SearchHit(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StoredDraft(msgspec.Struct, frozen=True, kw_only=True):
-    """What was typed and not sent."""
+    """Typed text that is not sent yet, and its attachments."""
 
     text: str = ""
     attachments: dict[int, Attachment] = msgspec.field(default_factory=dict)
-    """By the number that stands for it in the text."""
+    """Attachments by their number in the text."""
 
 
 class StoredComparison(msgspec.Struct, frozen=True, kw_only=True):
-    """A document that belongs to a turn: the outcome of a comparison run."""
+    """A comparison document stored with a turn."""
 
     id: int
     turn: TurnId
@@ -195,21 +195,21 @@ class StoredComparison(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Recovery(msgspec.Struct, frozen=True, kw_only=True):
-    """A damaged database was set aside, and what could be read of it was copied over."""
+    """A damaged database was set aside and its readable content recovered."""
 
     reason: str
     set_aside: Path
-    """The damaged file; it is never looked at again."""
+    """The damaged file; vlmtui does not use it again."""
     conversations: int
     """Kept."""
     turns: int
     """Kept."""
     turns_lost: int | None
-    """At most so many; None where that cannot be told."""
+    """An upper bound; None if unknown."""
 
     @property
     def summary(self) -> str:
-        """For a person: what was kept, what was lost, and where the old file is."""
-        lost = "unknown how many lost" if self.turns_lost is None else f"at most {self.turns_lost} lost"
-        kept = f"{self.turns} turns in {self.conversations} conversations were saved, {lost}"
+        """A message for the user: what was recovered, what was lost, and where the old file is."""
+        lost = "an unknown number lost" if self.turns_lost is None else f"at most {self.turns_lost} lost"
+        kept = f"{self.turns} turns in {self.conversations} conversations were recovered, {lost}"
         return f"The conversation database was damaged ({self.reason}). {kept}. The damaged file is {self.set_aside}."

@@ -1,4 +1,4 @@
-"""Repair the rows that a damaged database gave back, so that none refers to a row that is lost."""
+"""Repairs rows read from a damaged database, so that none refers to a lost row."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from vlmtui.store.tables import COMPARISONS, CONVERSATIONS, DRAFTS, MEDIA_REFERE
 
 _LOG = logging.getLogger(__name__)
 _Columns = dict[str, Any]
-"""A row by the names of its columns."""
+"""A row by column name."""
 
 
 def mend(rows: Mapping[str, list[Row]]) -> dict[str, list[Row]]:
-    """The rows by table. A turn whose parent is lost hangs below the turn that was said before it; turns whose
-    conversation is lost get a new one. Rows that are damaged in themselves are left out."""
+    """Return the repaired rows by table. A turn whose parent is lost is attached to the turn before it; turns whose
+    conversation is lost get a new one. Damaged rows are left out."""
     valid = {table.name: _valid(rows.get(table.name, []), table) for table in TABLES}
     conversations = {item["id"]: item for item in valid[CONVERSATIONS.name]}
     turns = {item["id"]: item for item in valid[TURNS.name]}
@@ -48,7 +48,7 @@ def _rows(items: Iterable[_Columns]) -> list[Row]:
 
 
 def _valid(rows: list[Row], table: Table) -> list[_Columns]:
-    """The rows whose values have the types that the table asks for."""
+    """Return the rows whose values have the types of the table's columns."""
     found: list[_Columns] = []
     for row in rows:
         try:
@@ -75,7 +75,7 @@ def _adopt(conversations: dict[str, _Columns], turns: dict[int, _Columns]) -> No
 
 
 def _references(turns: dict[int, _Columns], drafts: list[_Columns]) -> dict[Row, _Columns]:
-    """What turns and drafts themselves say that they need: the table of references may have lost rows of its own."""
+    """Derive the media references from turns and drafts, as the table of references may have lost rows."""
     needs: list[_Columns] = []
     for turn in turns.values():
         parts = from_json_text(turn["parts"], tuple[Part, ...], otherwise=())
@@ -92,7 +92,7 @@ def _is_above(parent: _Columns | None, turn: _Columns) -> bool:
 
 
 def _hang(conversations: dict[str, _Columns], turns: dict[int, _Columns]) -> None:
-    """Parents come before their children (ids only grow), so one pass in the order of ids is enough."""
+    """Repair parents and depths. Parents have smaller ids than their children, so one pass is enough."""
     last: dict[str, int] = {}
     children: dict[int | None, set[int]] = {}
     roots: dict[str, list[int]] = {}

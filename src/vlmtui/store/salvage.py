@@ -1,4 +1,4 @@
-"""Copy what can still be read out of a damaged database, row by row."""
+"""Copies all readable rows out of a damaged database."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from vlmtui.store.row_repair import mend
 from vlmtui.store.tables import TABLES, TURNS, Table
 
 _PROBED_PAST_END = 1_000
-"""Rows that are asked for one by one where it is not known how many there were."""
+"""Rows to try one by one if the number of rows is unknown."""
 _PROBED_MAX = 100_000
 _INTERIOR_PAGE = 5
 Make = Callable[[Path, int], Path]
@@ -23,7 +23,7 @@ Make = Callable[[Path, int], Path]
 
 @dataclass
 class SalvageResult:
-    """How much was kept. `turns_lost` is None where the count of turns could not be read."""
+    """How much was recovered. `turns_lost` is None if the number of turns is unknown."""
 
     conversations: int = 0
     turns: int = 0
@@ -37,8 +37,8 @@ class _Found:
 
 
 def salvage(damaged: Path, fresh: Path, *, make: Make) -> SalvageResult:
-    """Fill the empty database `fresh` from `damaged`, which is only read. `make` makes an empty database of a
-    version anywhere."""
+    """Fill the empty database `fresh` from `damaged`, which is only read. `make` creates an empty database of a given
+    schema version."""
     best = _Found()
     copy = damaged.with_name(f"{damaged.name}.salvage")
     try:
@@ -61,8 +61,8 @@ def salvage(damaged: Path, fresh: Path, *, make: Make) -> SalvageResult:
 
 
 def _attempts() -> Iterator[tuple[int | None, bool]]:
-    """As it is; then with the schema of every version put in its place, with the journal and without it (which may hold
-    the damaged page)."""
+    """Yield what to try: the file as it is, then with the schema of every version; each with the journal and without it
+    (it may contain the damaged page)."""
     yield None, True
     for version in range(latest(), 0, -1):
         yield version, True
@@ -70,8 +70,8 @@ def _attempts() -> Iterator[tuple[int | None, bool]]:
 
 
 def _replace_schema(copy: Path, version: int, make: Make) -> None:
-    """Header and schema stand in the same pages of every database that began with this version: take them from a new
-    one. Offsets are those of sqlite.org/fileformat."""
+    """Replace header and schema with those of a new database: they occupy the same pages in every database created with
+    this version. Offsets: sqlite.org/fileformat."""
     pattern = copy.with_name(f"{copy.name}-pattern")
     make(pattern, version)
     whole = pattern.read_bytes()
@@ -89,7 +89,7 @@ def _replace_schema(copy: Path, version: int, make: Make) -> None:
 
 
 def _schema_pages(whole: bytes, size: int) -> list[int]:
-    """The numbers of the pages that the table of tables consists of: the first one and those it points to."""
+    """Return the numbers of the pages of the schema table: the first one and those it points to."""
     if whole[100] != _INTERIOR_PAGE:
         return [1]
     count = int.from_bytes(whole[103:105], "big")
@@ -112,8 +112,8 @@ def _read(copy: Path) -> _Found:
 
 
 def _rows_of(connection: sqlite3.Connection, table: Table) -> tuple[list[Row], int | None]:
-    """What can be read of a table, and how many rows at most were lost: forwards to the first damage, backwards to the
-    last, and one by one between them."""
+    """Return the readable rows of a table, and the most rows that may be lost. Reads forwards to the first damage,
+    backwards to the last, and one by one in between."""
     rows: dict[int, Row] = {}
     known = _last_number(connection, table.name)
     top = known or 2**40
@@ -129,13 +129,13 @@ def _rows_of(connection: sqlite3.Connection, table: Table) -> tuple[list[Row], i
     end = min(high or (known + 1 if known else low + _PROBED_PAST_END), low + _PROBED_MAX)
     for number in range(low + 1, end):
         _scan(connection, f"{select} WHERE rowid = {number}", range(number, number + 1), rows)
-    # Rows that were purged long ago count as well: a damaged page does not say what was on it.
+    # Includes rows purged long ago, as a damaged page does not show what it contained.
     lost = sum(number not in rows for number in range(1, end))
     return [rows[number] for number in sorted(rows)], None if high is None and known is None else lost
 
 
 def _columns(connection: sqlite3.Connection, table: Table) -> str:
-    """The table's columns for a SELECT; of those that an older version did not have their defaults."""
+    """Return the table's columns for a SELECT, with defaults for those that an older version lacks."""
     with suppress(sqlite3.Error):
         present = {row[1] for row in connection.execute(f"PRAGMA table_info({table.name})")}
         if present:
@@ -150,8 +150,8 @@ def _columns(connection: sqlite3.Connection, table: Table) -> str:
 
 
 def _scan(connection: sqlite3.Connection, sql: str, wanted: range, rows: dict[int, Row]) -> int | None:
-    """Add the rows that can be read; None, or the code of the damage that was met. A number out of its range or there
-    already is a damaged row's."""
+    """Add the readable rows. Return None, or the error code of the damage. A duplicate or out-of-range row id means a
+    damaged row."""
     damage = None
     try:
         for number, *row in connection.execute(sql):

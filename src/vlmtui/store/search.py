@@ -1,4 +1,4 @@
-"""Full-text search. What the user types is words to be found, never syntax."""
+"""Full-text search. The query is plain words, never syntax."""
 
 from __future__ import annotations
 
@@ -6,21 +6,21 @@ from vlmtui.store.database import Database
 from vlmtui.store.records import SearchHit, Snippet, TurnId
 
 _OPEN, _CLOSE = "\ue000", "\ue001"
-"""Private-use characters that mark what was found."""
+"""Private-use characters that mark the matches."""
 _SNIPPET_TOKENS = 16
 _QUERY_MAX, _WORDS_MAX = 1_000, 32
 
 
 def match_expression(query: str) -> str | None:
-    """An FTS5 expression for text that has all words of `query`, the last one perhaps still being typed; None where
-    there is no word in it. Each word is quoted, so that nothing in it is an operator."""
+    """Return an FTS5 expression that matches all words of `query`, the last one as a prefix; None if it has no words.
+    Words are quoted, so that they cannot act as operators."""
     words = [word for word in query[:_QUERY_MAX].split() if any(character.isalnum() for character in word)]
     quoted = [f'"{_plain(word)}"' for word in words[:_WORDS_MAX]]
     return " ".join(quoted) + "*" if quoted else None
 
 
 def search_turns(database: Database, expression: str, limit: int, offset: int) -> list[SearchHit]:
-    """Turns that match, the newest first; none of deleted conversations."""
+    """Return matching turns, newest first, without deleted conversations."""
     sql = f"""
         SELECT t.conversation, t.id, t.role, {_snippet()}
         FROM turns_search JOIN turns AS t ON t.id = turns_search.rowid
@@ -35,14 +35,14 @@ def search_turns(database: Database, expression: str, limit: int, offset: int) -
 
 
 def newest_match(database: Database, expression: str, turn: TurnId) -> Snippet | None:
-    """The words around what was found in one turn."""
+    """Return the text around the matches in one turn."""
     sql = f"SELECT {_snippet()} FROM turns_search WHERE turns_search MATCH ? AND rowid = ?"
     row = database.row(sql, (expression, turn))
     return read_snippet(row[0]) if row else None
 
 
 def read_snippet(marked: str) -> Snippet:
-    """FTS5's text with marks as text and positions. A text that holds the marks itself costs at most odd positions."""
+    """Split FTS5's marked text into text and positions. Marks in the original text only shift positions."""
     text, marks, start = "", [], -1
     for character in marked:
         if character == _OPEN:
@@ -61,6 +61,6 @@ def _snippet() -> str:
 
 
 def _plain(word: str) -> str:
-    """Without what SQLite cannot take; quotes are doubled."""
+    """Remove characters that SQLite cannot handle, and double the quotes."""
     kept = "".join(character for character in word if character != "\0" and not "\ud800" <= character <= "\udfff")
     return kept.replace('"', '""')

@@ -1,4 +1,4 @@
-"""The conversations on disk: the interface of this package."""
+"""The conversation store: the interface of this package."""
 
 from __future__ import annotations
 
@@ -40,18 +40,18 @@ _WHOLE = 2**31
 
 
 class OpenResult(msgspec.Struct, frozen=True):
-    """A store that can be used, and what was lost if the database was found damaged."""
+    """An open store, and what was lost if the database was damaged."""
 
     store: Store
     recovered: Recovery | None
 
 
 class Store:
-    """The conversations of one folder. Get one from `Store.open`.
+    """The conversations in one folder. Create it with `Store.open`.
 
-    Every call blocks, and calls must not overlap; another process may use the same folder at the same time. A call that
-    changes something has committed it, to the disk, when it returns; one that raises VlmtuiError has changed nothing,
-    and the store can be used further (the disk is full, another process holds the lock …).
+    Calls block and must not overlap; other processes may use the same folder. A call that changes something has
+    committed it to disk when it returns. One that raises VlmtuiError (disk full, database locked …) has changed
+    nothing, and the store remains usable.
     """
 
     def __init__(self, database: Database, lock: ProcessLock, media: Path) -> None:
@@ -68,13 +68,13 @@ class Store:
         busy_s: float = 5.0,
         now: Callable[[], float] = time.time,
     ) -> OpenResult:
-        """The store in `folder` (made when missing, mode 0700). A damaged database is set aside and salvaged.
+        """Open the store in `folder` (0700, created if missing). A damaged database is set aside and salvaged.
 
         Args:
             folder: `Paths.data`.
             media: where images and videos are stored; default `folder/media`.
             busy_s: seconds to wait for another process's lock before giving up.
-            now: the clock, seconds since 1970. A clock that runs backwards does not change the order of things.
+            now: the clock, seconds since 1970. A clock that runs backwards does not change the order of records.
         """
         path, recovered = prepare_database(folder, busy_s=busy_s)
         with explaining(path):
@@ -85,8 +85,7 @@ class Store:
 
     @classmethod
     def open_on_full_disk(cls, folder: Path, media: Path | None = None) -> Store:
-        """The store in `folder`, to read from while its disk has no room: no other process may use it meanwhile.
-        Raises VlmtuiError where that cannot be."""
+        """Open the store for reading while its disk is full; other processes are locked out. Raises VlmtuiError."""
         path = folder / FILE
         require_newest(path)
         with explaining(path):
@@ -95,18 +94,18 @@ class Store:
         return cls(database, lock, media or folder / "media")
 
     def close(self) -> None:
-        """May be called twice. Answers of this store that still run count as interrupted from now on."""
+        """Close the store; may be called twice. Its running answers now count as interrupted."""
         self.database.close()
         self._lock.close()
 
     @property
     def is_stale(self) -> bool:
-        """The file is damaged or is not the one that was opened: close this store, and open it again."""
+        """Whether the file is damaged or was replaced, so that the store must be closed and opened again."""
         return self.database.is_replaced or self.database.suspect.exists()
 
     @contextmanager
     def together(self) -> Iterator[None]:
-        """Several changes as one: all of them are committed on leaving, or none."""
+        """Group changes: all of them are committed on exit, or none."""
         with self.database.writing():
             yield
 
@@ -121,7 +120,7 @@ class Store:
         return listing.read_conversation(self.database, conversation)
 
     def last(self) -> ConversationId | None:
-        """The conversation that was changed last, or a draft in it; None where there is none."""
+        """Return the conversation whose turns or draft changed last, or None."""
         sql = (
             "SELECT c.id FROM conversations AS c LEFT JOIN drafts AS d ON d.conversation = c.id"
             " WHERE c.deleted_ms IS NULL"
@@ -131,16 +130,16 @@ class Store:
         return None if found is None else ConversationId(found[0])
 
     def conversations(self, query: str | None = None, *, limit: int = 50, offset: int = 0) -> list[ListEntry]:
-        """Pinned ones first, then the last changed first. With `query`: those that have all its words in the title or
-        in one turn, the last word as a beginning."""
+        """Return pinned conversations first, then the most recently changed. With `query`: those with all its words in
+        the title or in one turn; the last word is a prefix."""
         return listing.list_conversations(self.database, query, limit, offset)
 
     def pictures(self, conversations: Sequence[ConversationId]) -> dict[ConversationId, Pictures]:
-        """The images and videos of each of these conversations that has any."""
+        """Return the images and videos of each of these conversations that has any."""
         return listing.pictures(self.database, conversations)
 
     def search(self, query: str, *, limit: int = 50, offset: int = 0) -> list[SearchHit]:
-        """Single turns that have all words of `query`, the newest first."""
+        """Return turns with all words of `query`, newest first."""
         expression = match_expression(query)
         return [] if expression is None else search_turns(self.database, expression, limit, offset)
 
@@ -154,7 +153,7 @@ class Store:
         self._change(CONVERSATIONS, conversation, pinned=pinned)
 
     def delete(self, conversation: ConversationId) -> None:
-        """Out of sight; `undelete` brings it back, `purge` takes it away for good."""
+        """Hide a conversation; `undelete` restores it, `purge` erases it."""
         with self.database.writing() as now:
             self._update(CONVERSATIONS, conversation, deleted_ms=now)
 
@@ -162,14 +161,14 @@ class Store:
         self._change(CONVERSATIONS, conversation, deleted_ms=None)
 
     def deleted(self) -> list[ConversationRecord]:
-        """Those that can be undeleted, the last deleted first."""
+        """Return the conversations that can be restored, most recently deleted first."""
         return listing.deleted_conversations(self.database)
 
     def purge(self, conversation: ConversationId) -> None:
-        """Take a conversation away for good, with all its turns. The media stay; see `vlmtui.store.purging`."""
+        """Erase a conversation with all its turns. Its media stay; see `vlmtui.store.purging`."""
         with self.database.writing():
             listing.read_conversation(self.database, conversation)
-            # Turn below turn would be a thousand triggers in each other, which SQLite refuses.
+            # Cascading from turn to turn could nest a thousand triggers, which SQLite refuses.
             self.database.rows("UPDATE turns SET parent = NULL WHERE conversation = ?", (conversation,))
             self.database.rows("DELETE FROM conversations WHERE id = ?", (conversation,))
 
@@ -178,8 +177,8 @@ class Store:
     def add_turn(
         self, conversation: ConversationId, parent: TurnId | None, turn: Turn, *, activate: bool = True
     ) -> TurnId:
-        """Keep what was said below `parent` (None: at the beginning). A second child of a parent is a new branch. A
-        deleted conversation that is gone on with, as in a terminal that had it open, is deleted no more."""
+        """Add a turn below `parent` (None: at the beginning). A second child of a parent starts a new branch. A deleted
+        conversation, still open in another terminal, is restored."""
         with self.database.writing() as now:
             self._update(CONVERSATIONS, conversation, deleted_ms=None)
             fields = {"role": turn.role, "state": "complete", "created_ms": now, **tree.parts_fields(turn.parts)}
@@ -188,8 +187,8 @@ class Store:
             return added
 
     def begin_answer(self, parent: TurnId, generation: GenerationRecord, *, activate: bool = True) -> TurnId:
-        """Keep a place for the answer to the turn `parent`; it is `running` until `end_answer`. Asked for a second time
-        with the same parent, it is a sibling of the first."""
+        """Add an answer to the turn `parent`; it is `running` until `end_answer`. A second answer to the same parent is
+        a sibling."""
         with self.database.writing() as now:
             row = self.database.row("SELECT conversation FROM turns WHERE id = ?", (parent,))
             if row is None:
@@ -201,21 +200,21 @@ class Store:
             return answer
 
     def leave_out(self, turn: TurnId, left_out: bool) -> None:
-        """Whether the attachments of a user's turn are left out of prompts from now on."""
+        """Set whether the attachments of a user turn are left out of prompts."""
         self._change(TURNS, turn, left_out=left_out)
 
     def set_generation(self, answer: TurnId, generation: GenerationRecord) -> None:
-        """What is known later than the answer's begin: the prompt text as the engine made it, for one."""
+        """Update facts that are only known after the answer's start, such as the rendered prompt."""
         self._change(TURNS, answer, generation=generation)
 
     def append_answer(self, answer: TurnId, text: str, tokens: int) -> None:
-        """The whole text so far and its tokens. One append that fails loses nothing when the next one succeeds."""
+        """Store the whole text so far and its token count. A failed call loses nothing if the next one succeeds."""
         with self.database.writing():
             self._require_open(answer)
             self._update(TURNS, answer, text=text, tokens=tokens)
 
     def end_answer(self, answer: TurnId, text: str, outcome: Outcome, *, tokens: int | None = None) -> None:
-        """The whole text, and how it ended. `tokens` is taken from the statistics where it is not given."""
+        """Store the whole text and how it ended. `tokens` defaults to the count in the statistics."""
         statistics, failure = outcome.statistics, outcome.failure
         if tokens is None and statistics is not None:
             tokens = statistics.usage.completion_tokens
@@ -233,8 +232,8 @@ class Store:
     def turns(
         self, conversation: ConversationId, before: TurnId | None = None, limit: int = 50, *, generations: bool = True
     ) -> list[StoredTurn]:
-        """The last `limit` turns of the branch that is shown, or those right above `before`; the oldest first.
-        Without `generations` those are left out, which hold a whole prompt each."""
+        """Return the last `limit` turns of the active branch, or those just above `before`; oldest first. Without
+        `generations`, generation records, which contain whole prompts, are not read."""
         with self.database.reading():
             end = listing.read_conversation(self.database, conversation).leaf
             if before is not None:
@@ -242,28 +241,28 @@ class Store:
             return tree.read_branch(self.database, end, limit, generations=generations)
 
     def path(self, conversation: ConversationId) -> list[StoredTurn]:
-        """The whole branch that is shown, the oldest turn first."""
+        """Return the active branch, oldest turn first."""
         return self.turns(conversation, limit=_WHOLE)
 
     def above(self, turn: TurnId) -> list[StoredTurn]:
-        """Every turn above `turn` on its branch, the oldest first, without how they were made."""
+        """Return the ancestors of `turn`, oldest first, without generation records."""
         return tree.read_branch(self.database, tree.read_turn(self.database, turn).parent, _WHOLE, generations=False)
 
     def tree(self, conversation: ConversationId) -> list[StoredTurn]:
-        """Every turn of every branch, parents before their children."""
+        """Return all turns of all branches, parents before children."""
         return tree.read_all(self.database, conversation)
 
     def siblings(self, turn: TurnId) -> list[TurnId]:
-        """All turns with the same parent, itself among them, the oldest first."""
+        """Return all turns with the same parent, including this one, oldest first."""
         return tree.sibling_ids(self.database, turn)
 
     def activate(self, turn: TurnId) -> None:
-        """Show the branch through `turn`; below it, the one that was last shown there."""
+        """Make the branch through `turn` active; below it, the branch that was active there last."""
         with self.database.writing():
             tree.show_branch(self.database, turn)
 
     def mark_interrupted(self) -> list[TurnId]:
-        """Mark the answers that still run though their writer is gone; what they have stays. Answers of other living
+        """Mark running answers whose writer has died as interrupted; their text stays. Answers of other living
         processes are left alone."""
         with self.database.writing() as now:
             rows = self.database.rows("SELECT id, writer FROM turns WHERE state = 'running' ORDER BY id")
@@ -274,7 +273,7 @@ class Store:
             return dead
 
     def interrupted(self, limit: int = 20) -> list[StoredTurn]:
-        """The newest answers whose writer has gone before their end, the newest first."""
+        """Return the newest interrupted answers, newest first."""
         sql = (
             "SELECT t.id FROM turns AS t JOIN conversations AS c ON c.id = t.conversation"
             " WHERE t.state = 'interrupted' AND c.deleted_ms IS NULL ORDER BY t.id DESC LIMIT ?"
@@ -291,23 +290,23 @@ class Store:
         return [row[0] for row in self.database.rows(sql, (msgspec.json.encode(request_ids).decode(),))]
 
     def is_answering(self, conversation: ConversationId) -> bool:
-        """Whether a living process writes an answer in it."""
+        """Whether a living process is writing an answer in it."""
         sql = "SELECT writer FROM turns WHERE conversation = ? AND state = 'running'"
         return any(self._lock.is_alive(row[0] or "") for row in self.database.rows(sql, (conversation,)))
 
     def take_over(self, answer: TurnId) -> bool:
-        """Go on with an interrupted answer as its writer; False where another process was quicker, or it has ended."""
+        """Become the writer of an interrupted answer; False if another process was faster, or it has ended."""
         with self.database.writing():
             sql = "UPDATE turns SET state = 'running', writer = ? WHERE id = ? AND state = 'interrupted' RETURNING id"
             return bool(self.database.rows(sql, (self._lock.id, answer)))
 
     def give_back(self, answer: TurnId) -> None:
-        """It is interrupted again: what was to be had of it is not there."""
+        """Mark an answer that was taken over as interrupted again."""
         with self.database.writing() as now:
             self._update(TURNS, answer, state="interrupted", ended_ms=now, writer=None)
 
     def deaths_below(self, turn: TurnId) -> int:
-        """How many answers to a turn ended with the death of their engine."""
+        """Return how many answers to a turn ended because the engine died."""
         sql = "SELECT failure FROM turns WHERE parent = ? AND state = 'failed'"
         failures = (from_json_text(row[0], Failure, otherwise=None) for row in self.database.rows(sql, (turn,)))
         return sum(failure is not None and failure.kind is ErrorKind.ENGINE_DIED for failure in failures)
@@ -315,13 +314,13 @@ class Store:
     # -- drafts, comparisons, media
 
     def save_draft(self, conversation: ConversationId, draft: StoredDraft) -> None:
-        """Keep what was typed; an empty draft is none."""
+        """Store a draft; an empty one is deleted."""
         with self.database.writing() as now:
             listing.read_conversation(self.database, conversation)
             listing.replace_draft(self.database, now, conversation, draft)
 
     def draft(self, conversation: ConversationId) -> StoredDraft:
-        """What was last saved; empty where nothing was."""
+        """Return the stored draft, or an empty one."""
         row = self.database.row(f"SELECT {DRAFTS.names} FROM drafts WHERE conversation = ?", (conversation,))
         if row is None:
             return StoredDraft()
@@ -329,7 +328,7 @@ class Store:
         return StoredDraft(text=fields["text"], attachments=fields["attachments"])
 
     def add_comparison(self, turn: TurnId, document: object, attachments: Iterable[Attachment] = ()) -> None:
-        """Keep a document (anything msgspec can write as JSON) with a turn, and the media that it needs."""
+        """Store a document (anything that msgspec can encode as JSON) and its media references with a turn."""
         with self.database.writing() as now:
             tree.read_turn(self.database, turn)
             tree.add_references(self.database, turn, (item.sha256 for item in attachments))
@@ -338,17 +337,17 @@ class Store:
             )
 
     def comparisons(self, turn: TurnId) -> list[StoredComparison]:
-        """The documents of a turn, the oldest first, as plain JSON values."""
+        """Return the documents of a turn, oldest first, as plain JSON values."""
         sql = f"SELECT {COMPARISONS.names} FROM comparisons WHERE turn = ? ORDER BY id"
         return [StoredComparison(**COMPARISONS.decode(row)) for row in self.database.rows(sql, (turn,))]
 
     def _require_open(self, answer: TurnId) -> ConversationId:
-        """An answer that was taken for interrupted may go on: its writer is alive after all."""
+        """Return the conversation of an answer that may be written. One marked interrupted may continue."""
         row = self.database.row("SELECT conversation, role, state FROM turns WHERE id = ?", (answer,))
         if row is None:
             raise tree.unknown_turn(answer)
         if row[1] != "assistant" or row[2] not in ("running", "interrupted"):
-            raise bad_input(f"The answer {answer} has ended already ({row[2]}).")
+            raise bad_input(f"The answer {answer} has already ended ({row[2]}).")
         return ConversationId(row[0])
 
     def _touch(self, conversation: ConversationId, now: int, shown: TurnId | None) -> None:

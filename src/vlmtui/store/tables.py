@@ -1,5 +1,5 @@
-"""What the columns of each table are. A field of a struct in `records` is a column of the same name; reading, writing,
-export, import and recovery take the columns from here, and a test holds them against the schema."""
+"""The columns of each table. A field of a struct in `records` is a column of the same name. Reading, writing, export,
+import and recovery all use these definitions, and a test compares them with the schema."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from vlmtui.store.json_text import from_json_text, storable, to_json_text
 from vlmtui.store.records import ConversationRecord, Milliseconds, StoredComparison, StoredDraft, StoredTurn
 
 Fields = dict[str, Any]
-"""A row's values by the names of its fields."""
+"""A row's values by field name."""
 
 
 class Column(NamedTuple):
-    """One column of a table."""
+    """A column of a table."""
 
     name: str
     """In the database, and in a document's JSON."""
@@ -42,7 +42,7 @@ class Column(NamedTuple):
         return "INTEGER" if self.kind in ("integer", "boolean") else "TEXT"
 
     def decode(self, value: Value) -> object:
-        """The field's value."""
+        """Convert a stored value to the field's value."""
         match self.kind:
             case "json":
                 text = None if value is None else upgrade_fields(str(value).encode(errors="surrogatepass"))
@@ -55,11 +55,11 @@ class Column(NamedTuple):
                 return value if value is None or isinstance(value, str) else str(value)
 
     def _bounded(self, value: Value) -> int:
-        """Whatever stands there, one odd row must not make the others unusable."""
+        """Clamp a stored integer, so that one odd row does not make the others unusable."""
         return min(max(value, self.least), self.most) if isinstance(value, int) else max(0, self.least)
 
     def encode(self, value: object) -> Value:
-        """What the database holds of the field's value."""
+        """Convert a field's value to the stored value."""
         if value is None:
             return None
         match self.kind:
@@ -72,8 +72,8 @@ class Column(NamedTuple):
                 return int(value)
 
     def checked(self, value: Value) -> Value:
-        """`value`, as a damaged database gave it; of a number out of bounds the nearest that is not. Raises
-        ValidationError where its type is not the column's."""
+        """Return a value read from a damaged database, clamped if it is an out-of-bounds number. Raises ValidationError
+        for a wrong type."""
         if self.kind == "integer" and isinstance(value, int):
             return self._bounded(value)
         stored: Any = {"json": str, "boolean": int, "integer": int}.get(self.kind, self.type)
@@ -107,13 +107,13 @@ def _default(field: msgspec.structs.FieldInfo) -> object:
 
 
 class Table:
-    """A table, by the struct whose fields its columns are.
+    """A table whose columns are the fields of a struct.
 
     Args:
-        name: in the database.
+        name: its name in the database.
         struct: the struct of a row.
-        own: columns that are no field of it, with their types.
-        computed: fields that are no column of it.
+        own: columns that are not fields, with their types.
+        computed: fields that are not columns.
     """
 
     def __init__(
@@ -138,27 +138,27 @@ class Table:
 
     @cached_property
     def names(self) -> str:
-        """The columns for an SQL statement."""
+        """The column names for an SQL statement."""
         return ", ".join(column.name for column in self.columns)
 
     def select(self, alias: str, *, without: str = "") -> str:
-        """The columns for a SELECT; the column `without` is not read."""
+        """Return the columns for a SELECT; NULL instead of the column `without`."""
         return ", ".join("NULL" if column.name == without else f"{alias}.{column.name}" for column in self.columns)
 
     def decode(self, row: Row) -> Fields:
-        """The fields of a row that `select` has read; further values of the row are left alone."""
+        """Return the fields of a row read with `select`; extra values in the row are ignored."""
         return {column.field: column.decode(value) for column, value in zip(self.columns, row, strict=False)}
 
     def encode(self, fields: Mapping[str, object]) -> dict[str, Value]:
-        """The columns' values of the fields that are given."""
+        """Return the column values of the given fields."""
         return {column.name: column.encode(fields[column.field]) for column in self.columns if column.field in fields}
 
     def filled(self, known: Mapping[str, Value]) -> dict[str, Any]:
-        """A row's columns, those that are not known with their defaults."""
+        """Return all columns of a row, with defaults for missing ones."""
         return {column.name: known.get(column.name, column.encode(column.default)) for column in self.columns}
 
     def checked(self, row: Row) -> dict[str, Any]:
-        """The columns of a row of a damaged database. Raises ValidationError where one has a wrong type."""
+        """Return the columns of a row from a damaged database. Raises ValidationError for a wrong type."""
         pairs = zip(self.columns, row, strict=True)
         return {column.name: column.checked(value) for column, value in pairs}
 
@@ -178,4 +178,4 @@ MEDIA_REFERENCES = Table(
     "media_references", msgspec.Struct, own={"sha256": str, "turn": int | None, "draft": str | None}
 )
 TABLES = (CONVERSATIONS, TURNS, DRAFTS, COMPARISONS, MEDIA_REFERENCES)
-"""In an order in which rows can be inserted."""
+"""In insertion order: referenced tables first."""

@@ -1,4 +1,4 @@
-"""The turns of a conversation as a tree: read a branch, add a turn, switch the branch that is shown."""
+"""The tree of a conversation's turns: reading a branch, adding a turn, switching the active branch."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _PLACE = """
     (SELECT count(*) FROM turns AS s WHERE s.conversation = t.conversation AND s.parent IS t.parent AND s.id <= t.id),
     (SELECT count(*) FROM turns AS s WHERE s.conversation = t.conversation AND s.parent IS t.parent)
 """
-# A parent's id is smaller than its child's. That it is asked for ends the walks in a damaged database, too.
+# A parent's id is smaller than its child's. Requiring this makes the walks end even in a damaged database.
 _UP = """
     WITH RECURSIVE up (id, parent, steps) AS (
         SELECT id, parent, 1 FROM turns WHERE id = ?
@@ -36,8 +36,8 @@ _DOWN = """
 
 
 def read_branch(database: Database, end: TurnId | None, limit: int, *, generations: bool = True) -> list[StoredTurn]:
-    """The last `limit` turns of the branch that ends with `end`, the oldest first. Reads no other turn. Without
-    `generations` those are left out, which hold a whole prompt each."""
+    """Return the last `limit` turns of the branch that ends with `end`, oldest first. Reads no other turn. Without
+    `generations`, generation records, which contain whole prompts, are not read."""
     if end is None or limit < 1:
         return []
     columns = _columns(generations=generations)
@@ -53,8 +53,8 @@ def read_turn(database: Database, turn: TurnId) -> StoredTurn:
 
 
 def read_all(database: Database, conversation: ConversationId) -> list[StoredTurn]:
-    """Every turn of every branch, parents before their children. Read from the table itself: a damaged index, which the
-    quick check of SQLite does not see, must leave no turn out of an export."""
+    """Return all turns of all branches, parents before children. Reads the table without indexes, as a damaged index,
+    which SQLite's quick check does not detect, must not drop turns from an export."""
     sql = f"SELECT {_columns()} FROM turns AS t NOT INDEXED WHERE t.conversation = ? ORDER BY t.id"
     return [_turn(row) for row in database.rows(sql, (conversation,))]
 
@@ -66,7 +66,7 @@ def insert_turn(
     values: dict[str, Value],
     attachments: Iterable[Attachment] = (),
 ) -> TurnId:
-    """Add a row, with `values` for its other columns, and what it refers to. Inside a transaction."""
+    """Insert a turn, with `values` for its other columns, and its media references. Inside a transaction."""
     depth = _depth_below(database, conversation, parent)
     columns = {"conversation": conversation, "parent": parent, "depth": depth, **values}
     marks = ", ".join("?" * len(columns))
@@ -79,14 +79,14 @@ def insert_turn(
 
 
 def show_branch(database: Database, turn: TurnId) -> None:
-    """Make the branch through `turn` the one that is shown, down to its end. Inside a transaction."""
+    """Make the branch through `turn` active, down to its end. Inside a transaction."""
     row = database.row("SELECT conversation, parent, depth FROM turns WHERE id = ?", (turn,))
     if row is None:
         raise unknown_turn(turn)
     conversation, parent, depth = row
     leaf = database.row("SELECT leaf FROM conversations WHERE id = ?", (conversation,))
     if parent is not None and leaf is not None and leaf[0] == parent:
-        # The branch that is shown grows: nothing above changes.
+        # The active branch grows; nothing above changes.
         database.rows("UPDATE turns SET active_child = ? WHERE id = ?", (turn, parent))
     else:
         above = database.rows(f"{_UP} SELECT id, parent FROM up", (turn, int(depth) + 1))
@@ -100,7 +100,7 @@ def show_branch(database: Database, turn: TurnId) -> None:
 
 
 def add_references(database: Database, turn: TurnId, hashes: Iterable[str]) -> None:
-    """Note that a turn needs these stored files."""
+    """Record that a turn uses these stored files."""
     for sha256 in dict.fromkeys(hashes):
         database.rows("INSERT INTO media_references (sha256, turn) VALUES (?, ?)", (sha256, turn))
 
@@ -118,7 +118,7 @@ def unknown_turn(turn: TurnId) -> VlmtuiError:
 
 
 def parts_fields(parts: Sequence[Part]) -> dict[str, object]:
-    """The fields that hold what was said. Where that is one text, it is held once."""
+    """Return the fields that store the parts; a single text is stored only once."""
     text = "".join(part.text for part in parts if isinstance(part, Text))
     only_text = len(parts) == 1 and isinstance(parts[0], Text)
     return {"text": text, "parts": None if only_text else tuple(parts)}

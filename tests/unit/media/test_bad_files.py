@@ -194,7 +194,7 @@ def test_video_cut_in_half(name: str, tmp_path: Path) -> None:
 def test_video_cut_in_half_after_its_index(tmp_path: Path) -> None:
     path = video(tmp_path / "a.mp4", frames=100, options={"movflags": "+faststart"})
     path.write_bytes(path.read_bytes()[: path.stat().st_size * 4 // 5])
-    _refused(path, "cut off: it says that it is 4.0 s long, but ends after")
+    _refused(path, "cut off: its header says 4.0 s, but it ends after")
 
 
 def test_video_of_noise(tmp_path: Path) -> None:
@@ -287,7 +287,7 @@ def test_nothing_is_printed(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -
 
 def test_an_animation_too_large_to_play(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("vlmtui.media.pages.PIXELS_MAX", 10_000)
-    _refused(gif(tmp_path / "long.gif"), "too large to play: 3 frames or more of 80 × 48 pixels")
+    _refused(gif(tmp_path / "long.gif"), "too many frames: at least 3 of 80 × 48 pixels")
 
 
 @pytest.fixture(scope="module")

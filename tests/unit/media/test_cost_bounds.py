@@ -83,7 +83,7 @@ def test_pages_are_counted_to_a_limit(tmp_path: Path) -> None:
     attachment = stage(path, tmp_path / "store")
     assert (attachment.page, attachment.pages) == (1, PAGES_MAX)
     assert stage(path, tmp_path / "store", page=PAGES_MAX).page == PAGES_MAX
-    with pytest.raises(VlmtuiError, match="only the first 1000 can be taken"):
+    with pytest.raises(VlmtuiError, match="only the first 1000 can be used"):
         stage(path, tmp_path / "store", page=PAGES_MAX + 1)
     assert preview_file(list_folder(tmp_path)[-1]).image is not None
 
@@ -139,7 +139,7 @@ def test_larger_files_may_hold_more() -> None:
 def test_videos_of_enormous_frames(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = video(tmp_path / "a.mp4")
     monkeypatch.setattr(container, "FRAME_PIXELS_MAX", 80 * 48 - 1)
-    with pytest.raises(VlmtuiError, match="far too large: 80 × 48 pixels"):
+    with pytest.raises(VlmtuiError, match="are too large: 80 × 48 pixels"):
         stage(path, tmp_path / "store")
 
 

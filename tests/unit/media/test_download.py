@@ -364,7 +364,7 @@ def test_a_server_that_is_silent(tmp_path: Path) -> None:
     with _serve(answer) as server:
         error = _refusal(server, tmp_path, DownloadLimits(total_s=30, wait_s=0.2))
         over.set()
-    assert "did not answer for 0.2 s" in error.message
+    assert "no answer for 0.2 s" in error.message
 
 
 async def test_cancelling(tmp_path: Path) -> None:

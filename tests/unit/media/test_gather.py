@@ -158,7 +158,7 @@ def test_the_search_is_bounded(base: Path) -> None:
     _make(base, *(f"{number}.png" for number in range(50)), *(f"deep/{number}/x.txt" for number in range(50)))
     found = gather("*.png", base=base, files_max=30)
     assert len(found.paths) == 30
-    assert _problems(found) == ["Only the first 30 files are taken."]
+    assert _problems(found) == ["Only the first 30 files are attached."]
     found = gather("**/*.mp4", base=base, entries_max=60)
     assert found.paths == () and len(found.problems) == 1 and "Too many files to search" in found.problems[0].message
     assert gather("**/*.png", base=base).problems == ()

@@ -45,11 +45,11 @@ def test_times_at_a_rate(sampling: VideoSampling, times: list[float]) -> None:
 @pytest.mark.parametrize(
     ("fps", "words"),
     [
-        (0.0, "0 frames a second of a.mp4 cannot be sampled"),
+        (0.0, "Can't sample 0 frames per second of a.mp4"),
         (-1.0, "above 0"),
-        (float("nan"), "nan frames a second"),
-        (float("inf"), "inf frames a second"),
-        (1000.0, "1000 frames a second of a.mp4 are too many: more than 4096 in 10.0 s"),
+        (float("nan"), "nan frames per second"),
+        (float("inf"), "inf frames per second"),
+        (1000.0, "1000 frames per second of a.mp4 is too many: more than 4096 in 10.0 s"),
         (1e308, "too many"),
     ],
 )
@@ -59,7 +59,7 @@ def test_a_rate_that_makes_no_sense(fps: float, words: str, tmp_path: Path) -> N
 
 
 def test_a_rate_is_refused_when_staging(tmp_path: Path) -> None:
-    with pytest.raises(VlmtuiError, match=r"clip\.mp4 are too many"):
+    with pytest.raises(VlmtuiError, match=r"clip\.mp4 is too many"):
         stage(video(tmp_path / "clip.mp4"), tmp_path / "store", sampling=VideoSampling(fps=5000))
 
 
@@ -73,7 +73,7 @@ def test_a_rate_above_the_videos_own_gives_every_frame_once(tmp_path: Path) -> N
 def test_facts_and_thumbnail_of_a_video_sampled_at_a_rate(tmp_path: Path) -> None:
     path = video(tmp_path / "a.mp4", frames=20, rate=10)
     attachment = stage(path, tmp_path / "store", sampling=VideoSampling(fps=0.5))
-    assert attachment_line(attachment) == "a.mp4 · 80 × 48 · 2.0 s · 0.5 frames a second"
+    assert attachment_line(attachment) == "a.mp4 · 80 × 48 · 2.0 s · 0.5 frames per second"
     assert thumbnail(attachment, tmp_path / "cache", (40, 40)).size == (40, 24)
 
 

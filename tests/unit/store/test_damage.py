@@ -143,7 +143,7 @@ def test_damage_that_shows_while_in_use_is_mended_at_the_next_start(tmp_path: Pa
         for _ in range(3):
             store.search("cat")
             store.add_turn(conversation, asked, user_turn("more"))
-    assert "again" in raised.value.hint
+    assert "Restart" in raised.value.hint
     store.close()
     found = Store.open(tmp_path)
     assert found.recovered is not None and found.recovered.turns_lost == 0

@@ -113,9 +113,9 @@ def test_a_missing_file_is_told(tmp_path: Path) -> None:
         Path(item.path).unlink(missing_ok=True)
     imported = add_document(store, read_document(to_json_document(document).text.encode()), tmp_path)
     assert imported.missing == (f"{EVIL}.png", "film.mp4")
-    assert "the file is gone" in to_markdown(document).text
-    assert "the file is gone" in to_html(document)
-    with pytest.raises(VlmtuiError, match="gone"):
+    assert "the file is missing" in to_markdown(document).text
+    assert "the file is missing" in to_html(document)
+    with pytest.raises(VlmtuiError, match="missing"):
         to_openai(document)
     store.close()
 
@@ -196,7 +196,7 @@ def test_a_stored_file_that_is_rotten_is_told_at_export_and_left_out(inline: boo
     exported = to_json_document(document, inline=inline)
     assert exported.damaged == (cat.name,)
     assert to_markdown(document).damaged == (cat.name,)
-    assert "gone or damaged" in to_markdown(document).text and "gone or damaged" in to_html(document)
+    assert "missing or damaged" in to_markdown(document).text and "missing or damaged" in to_html(document)
     with pytest.raises(VlmtuiError, match="damaged"):
         to_openai(document)
 

@@ -78,7 +78,7 @@ def test_failure_is_kept(store: Store) -> None:
     failure = Failure(kind=ErrorKind.OUT_OF_MEMORY, message="No memory.", hint="Buy some.")
     store.end_answer(answer, "Half an", Outcome(state="failed", failure=failure))
     assert (store.turn(answer).failure, store.turn(answer).text) == (failure, "Half an")
-    with pytest.raises(VlmtuiError, match="ended already"):
+    with pytest.raises(VlmtuiError, match="already ended"):
         store.append_answer(answer, "more", 2)
 
 
@@ -314,7 +314,7 @@ def test_a_full_disk_is_told_and_leaves_the_store_usable(store: Store) -> None:
     connection = store.database.connection
     pages = connection.execute("PRAGMA page_count").fetchone()[0]
     connection.execute(f"PRAGMA max_page_count = {pages}")
-    with pytest.raises(VlmtuiError, match="No room is left") as raised:
+    with pytest.raises(VlmtuiError, match="is full") as raised:
         store.add_turn(conversation, asked, user_turn("lost " * 20_000))
     assert raised.value.hint
     assert texts(store, conversation) == ["kept"]
