@@ -450,7 +450,7 @@ class ScriptedHost:
     async def unfetched_answer(self, request_id: str) -> list[EngineEvent] | None:
         return self.written.get(request_id)
 
-    async def kept_answers(self) -> list[str]:
+    async def unfetched_answers(self) -> list[str]:
         return list(self.written)
 
     async def forget(self, request_id: str) -> None:

@@ -232,10 +232,10 @@ async def test_a_worker_without_keep_alive_finishes_alone_and_leaves_the_answer_
     assert events is not None
     assert text_of(events) == "one hold two "
     assert isinstance(events[-1], Finished)
-    assert await host.kept_answers() == ["r"]
+    assert await host.unfetched_answers() == ["r"]
     await host.forget("r")
     assert await host.unfetched_answer("r") is None
-    assert await host.kept_answers() == []
+    assert await host.unfetched_answers() == []
 
 
 async def test_an_ended_answer_does_not_hold_the_worker(short_path: Path) -> None:

@@ -107,8 +107,8 @@ class EngineHost(Protocol):
         Finished, Failed or Cancelled. None if there are none. Ask `holder` first."""
         ...
 
-    async def kept_answers(self) -> list[str]:
-        """The ids of the requests of which `kept_answer` may have something. Raises VlmtuiError as `running` does."""
+    async def unfetched_answers(self) -> list[str]:
+        """Return the ids of the requests that may have an `unfetched_answer`. Raises VlmtuiError as `running` does."""
         ...
 
     async def forget(self, request_id: str) -> None:

@@ -59,7 +59,7 @@ class WorkerHost:
         message = "The worker was killed before it finished this answer."
         return [*events, Failed(request_id=request_id, failure=Failure(kind=ErrorKind.ENGINE_DIED, message=message))]
 
-    async def kept_answers(self) -> list[str]:
+    async def unfetched_answers(self) -> list[str]:
         return await asyncio.to_thread(spooled_requests, self._paths.runtime)
 
     async def forget(self, request_id: str) -> None:

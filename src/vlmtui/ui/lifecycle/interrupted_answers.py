@@ -56,7 +56,7 @@ class InterruptedAnswers:
         host = self._services.host
         if await self._services.store.run(_has_interrupted):
             await self._complete(host)
-        if kept := await host.kept_answers():
+        if kept := await host.unfetched_answers():
             from vlmtui.session.recovery import forget_ended
 
             await forget_ended(self._services.store, host, kept)
