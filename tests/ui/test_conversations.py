@@ -209,7 +209,7 @@ async def test_a_title_is_found_too_and_nothing_found_says_so(listing: ShowList)
         await shown.press("slash")
         shown.screen.query_one("#search", Input).value = '[/x] "OR \x1b'
         await shown.until(lambda: shown.titles == [])
-        await shown.until(lambda: "Nothing with" in shown.text())
+        await shown.until(lambda: "No message matches “" in shown.text())
         assert "\x1b" not in shown.text()
 
 

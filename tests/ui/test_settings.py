@@ -88,3 +88,10 @@ async def test_it_fits_a_small_terminal_with_everything_wrong() -> None:
             told = app.screen.query_one(f"#problem-{entered.id}")
             for widget in (entered, told):
                 assert app.screen.region.contains_region(widget.region), widget
+
+
+async def test_an_empty_field_says_what_holds_then() -> None:
+    app = Host()
+    async with app.run_test(size=(80, 24)):
+        hints = {name: app.screen.query_one(f"#{name}", Input).placeholder for name in ("seed", "top_p")}
+        assert hints == {"seed": "random (same seed, same answer)", "top_p": "model default (0–1, probability mass)"}

@@ -341,7 +341,7 @@ class Conversation:
     def require_rest(self) -> None:
         """Raises VlmtuiError while an answer is under way."""
         if self.running is not None:
-            raise VlmtuiError(ErrorKind.BAD_USAGE, "An answer is under way.", remedy=Remedy.STOP_ANSWER)
+            raise VlmtuiError(ErrorKind.BAD_USAGE, "Still answering.", remedy=Remedy.STOP_ANSWER)
 
     # -- how
 

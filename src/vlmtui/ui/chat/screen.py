@@ -358,7 +358,7 @@ class ChatScreen(Screen[None]):
     async def _new_chat(self) -> None:
         """Start over with the same model; what is staged and written stays."""
         if self.chat.running is not None:
-            self.tell("An answer is under way.", Remedy.STOP_ANSWER)
+            self.tell("Still answering.", Remedy.STOP_ANSWER)
             return
         self.chat.clear()
         await self.show_conversation()

@@ -40,7 +40,7 @@ _WIDE_TABS: tuple[tuple[View, str], ...] = (("chat", "Chat and raw"), ("differen
 class SidesScreen(Screen[None]):
     """Left the chat template, right the raw prompt. `view` is what is looked at."""
 
-    HINT = "{sides.next_view} turns"
+    HINT = "{sides.next_view} switches the view"
     """Keys that the footer has no room for."""
     CSS_PATH = "screen.tcss"
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (NARROW, "-wide")]

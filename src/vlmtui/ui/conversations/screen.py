@@ -132,7 +132,7 @@ class ConversationsScreen(Screen[None]):
         nothing.display = not found.entries
         self._view.display = bool(found.entries)
         clear = with_keys(self.app, "{conversation_list.back} clears the search.")
-        told = f"Nothing with “{one_line(found.query)}” was said. {clear}"
+        told = f"No message matches “{one_line(found.query)}”. {clear}"
         nothing.update(told if found.query else with_keys(self.app, _EMPTY))
         self.refresh_bindings()
         if self._open_found and found.query == self.query_one(SearchInput).value.strip():

@@ -173,7 +173,7 @@ class ModelLoading:
         keeps = await asyncio.to_thread(_fits_beside, model)
         loaded = controller.former if controller.keeps_former else controller.model
         name, former = one_line(model.spec.name), one_line(loaded.spec.name) if loaded is not None else ""
-        asked = ["An answer is under way."] if chat is not None and chat.running is not None else []
+        asked = ["Still answering."] if chat is not None and chat.running is not None else []
         if not keeps:
             asked.append(
                 f"There may not be enough memory for {former} and {name} together: {former} is unloaded first."
