@@ -167,8 +167,8 @@ def test_tokens_place_attachments_and_the_others_stand_before(
         "<a.png>", "Is ", "<circle.png>", " like ", "<film.mp4>", "? [Image #2] [Image #9]",
     ]  # fmt: skip
     errors = capsys.readouterr().err
-    assert "[Image #2] stands for none" in errors
-    assert "[Image #9] stands for none" in errors
+    assert "[Image #2] does not match any attachment" in errors
+    assert "[Image #9] does not match any attachment" in errors
     assert shown(user_turn_with_placed("[Image #1]", []).parts) == ["[Image #1]"]
     assert isinstance(user_turn_with_placed("q", items[:1]).parts[0], Media)
     assert capsys.readouterr().err == ""

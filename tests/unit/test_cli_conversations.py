@@ -52,9 +52,9 @@ def in_store(cli: CommandLine, conversation: str) -> Any:
 
 
 def test_nothing_is_kept_yet(cli: CommandLine) -> None:
-    assert cli("conversations") == (0, "", "Nothing is kept yet.\n")
+    assert cli("conversations") == (0, "", "No conversations yet.\n")
     assert cli.json("conversations") == []
-    assert cli("export", "--all", "-o", "x").err == "Nothing is kept yet.\n"
+    assert cli("export", "--all", "-o", "x").err == "No conversations yet.\n"
 
 
 def test_conversations_are_listed_and_found(cli: CommandLine, filled: ConversationId) -> None:

@@ -174,7 +174,7 @@ def test_nothing_hostile_reaches_the_terminal(run: Run, tmp_path: Path) -> None:
 
 def test_a_name_that_is_too_long_is_said(run: Run) -> None:
     code, _, err = run("models", "new", "x" * 300)
-    assert code == 2 and "is no name for a family" in err and len(err) < 300
+    assert code == 2 and "is not a valid family name" in err and len(err) < 300
 
 
 def test_a_new_record_is_told_as_json(run: Run, tmp_path: Path) -> None:

@@ -58,7 +58,7 @@ def test_the_table_shows_state_clients_idle_time_and_kept_answers(shown: list[st
         return line[columns[column] :].split("  ", maxsplit=1)[0].strip()
 
     assert [cell(busy, name) for name in columns] == ["busy", "2", "", "5 minutes", "2", "3.0 GiB"]
-    assert [cell(idle, name) for name in columns] == ["idle", "0", "12 s", "for ever", "", "3.0 GiB"]
+    assert [cell(idle, name) for name in columns] == ["idle", "0", "12 s", "forever", "", "3.0 GiB"]
     assert "not answering" in deaf
 
 

@@ -1,4 +1,4 @@
-"""The answers of lanes on stdout, one after the other."""
+"""Streams the answers of several lanes to stdout, one after another."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from vlmtui.session.lanes import Lane, Lanes
 
 
 class AnswerStream:
-    """Prints the first answer as it comes, then the others in their order, each below its label where it has one."""
+    """Streams the first answer, then prints the others in order, each below its label if it has one."""
 
     def __init__(self, lanes: Lanes) -> None:
         self._lanes = lanes
         self._at = 0
-        """The lane that is printed now; beyond the last one, all are."""
+        """Index of the lane being printed; past the last one when all are printed."""
         self._pieces = -1
-        """How many pieces of its answer are printed; -1: not even its label."""
+        """Number of pieces of its answer printed so far; -1: not even its label."""
 
     async def run(self) -> None:
-        """Ask all lanes, and print. What was printed of an answer that breaks off ends with a line break."""
+        """Run all lanes and print their answers. A partial answer ends with a line break."""
         try:
             self._print()
             await self._lanes.run(self._changed)
@@ -30,7 +30,7 @@ class AnswerStream:
             self._print()
 
     def _print(self) -> None:
-        """All that is there of the lane, and of those after it where it is at its end."""
+        """Print the rest of the current lane's answer so far, and go on with the next ones if it has ended."""
         while self._at < len(self._lanes):
             lane = self._lanes[self._at]
             if self._pieces < 0:

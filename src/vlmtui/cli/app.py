@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 
 
 def app(arguments: argparse.Namespace) -> int:
-    """Open the app. Raises VlmtuiError where there is no terminal."""
+    """Open the app. Raises VlmtuiError if there is no terminal."""
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise VlmtuiError(
             ErrorKind.BAD_USAGE,
-            "The app needs a terminal on stdin and stdout, and here is none.",
+            "The app needs a terminal on stdin and stdout.",
             hint="Use `vlmtui ask --image PATH QUESTION` in scripts; `vlmtui --help` lists the other commands.",
         )
     try:
@@ -52,7 +52,7 @@ def _open(arguments: argparse.Namespace) -> int:
 
 
 def _wanted_conversation(store: AsyncStore, arguments: argparse.Namespace) -> ResumePoint | None:
-    """The conversation that is wanted. Raises VlmtuiError where it is not there."""
+    """Return the conversation to resume, or None. Raises VlmtuiError if it does not exist."""
     if not arguments.app_continue and arguments.app_resume is None:
         return None
     from vlmtui.cli.conversations import find_conversation
@@ -61,7 +61,7 @@ def _wanted_conversation(store: AsyncStore, arguments: argparse.Namespace) -> Re
     def find(store: Store) -> ResumePoint:
         wanted = store.last() if arguments.app_continue else find_conversation(store, arguments.app_resume)
         if wanted is None:
-            raise bad_input("There is no conversation to go on with yet.")
+            raise bad_input("There is no conversation to continue yet.")
         return resume_point(store, wanted)
 
     return store.run_now(find)

@@ -1,4 +1,4 @@
-"""`vlmtui ask`: one question; its answer, or several of them beside each other."""
+"""`vlmtui ask`: asks one question and prints one or several answers."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from vlmtui.session.lane_plan import parse_plan, why_identical
 from vlmtui.session.lanes import Lane, Lanes, LaneSpec, lane_spec, planned_specs
 
 LOGPROBS_MAX = 20
-"""As many as vLLM gives unless its engine is told otherwise."""
+"""vLLM's default limit."""
 _TELL_TOKENS = ("mode", "raw_prompt", "logprobs", "fan_out")
 """Options of those who look at tokens; the JSON of others stays short."""
 _NOT_WITH_REPLAY = (
@@ -44,7 +44,7 @@ _NOT_WITH_REPLAY = (
 
 
 def ask(arguments: argparse.Namespace) -> int:
-    """Raises VlmtuiError before anything is loaded when the question or a file is not fit."""
+    """Run the command. Raises VlmtuiError, before anything is loaded, for an invalid question or file."""
     _check_usage(arguments)
     if arguments.replay is not None:
         from vlmtui.cli.replay import replay
@@ -107,7 +107,7 @@ def _as_json(
 
 
 def _planned(setup: AskSetup, arguments: argparse.Namespace) -> list[LaneSpec]:
-    """What is to be asked at the same time. Raises VlmtuiError where the question or a file is not fit."""
+    """Return the lanes to run at the same time. Raises VlmtuiError for an invalid question or file."""
     modes = _modes(arguments)
     raw_text = read_raw_prompt(arguments.raw_prompt) if arguments.raw_prompt is not None else None
     is_asked = raw_text is None or "chat" in modes
@@ -156,7 +156,7 @@ def _modes(arguments: argparse.Namespace) -> list[PromptMode]:
 
 
 def _check_usage(arguments: argparse.Namespace) -> None:
-    """Raise VlmtuiError(BAD_USAGE) for options that do not go together."""
+    """Raise VlmtuiError(BAD_USAGE) for options that cannot be combined."""
     problem = ""
     if arguments.replay is not None:
         given = [name for name in _NOT_WITH_REPLAY if not any(getattr(arguments, name) is no for no in (None, False))]
@@ -175,7 +175,7 @@ def _check_usage(arguments: argparse.Namespace) -> None:
     elif arguments.logprobs is not None and not 0 <= arguments.logprobs <= LOGPROBS_MAX:
         problem = f"--logprobs must lie between 0 and {LOGPROBS_MAX}, not {arguments.logprobs}."
     if problem:
-        raise VlmtuiError(ErrorKind.BAD_USAGE, problem, hint="`vlmtui ask --help` tells more.")
+        raise VlmtuiError(ErrorKind.BAD_USAGE, problem, hint="See `vlmtui ask --help`.")
     if arguments.fan_out is not None:
         parse_plan(arguments.fan_out)
     if arguments.export is not None:

@@ -1,4 +1,4 @@
-"""The engine of a command that asks: which model is meant, and the engine once it is ready."""
+"""Selects the model and the engine for `vlmtui ask`."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _SETTINGS = ("model", "keep_alive", "system_prompt", *PARAMETERS)
 
 
 class AskSetup(msgspec.Struct, frozen=True):
-    """All that is known before an engine is needed."""
+    """Everything that is determined before an engine is needed."""
 
     application: Application
     model: Model
@@ -33,9 +33,9 @@ class AskSetup(msgspec.Struct, frozen=True):
 
 
 def prepare(arguments: argparse.Namespace, model_name: str | None = None) -> AskSetup:
-    """What the command line, the environment and the settings ask for; `model_name` where none of them names a model.
+    """Combine command line, environment and settings; `model_name` is used if none of them names a model.
 
-    Raises VlmtuiError where the model cannot be used.
+    Raises VlmtuiError if the model cannot be used.
     """
     given = {name: getattr(arguments, name) for name in _SETTINGS}
     application = build({**given, "model": arguments.model or model_name})
@@ -47,17 +47,17 @@ def prepare(arguments: argparse.Namespace, model_name: str | None = None) -> Ask
 
 
 def with_consent(model: Model, *, trust: bool) -> Model:
-    """The model as it may be started.
+    """Return the model, with permission to run its own code if `trust` is set.
 
-    Raises VlmtuiError, before anything is downloaded, where the installed vLLM cannot run it, or where its repository's
-    own code would have to run and nobody said that it may.
+    Raises VlmtuiError, before anything is downloaded, if the installed vLLM cannot run it, or if it needs its
+    repository's own code and that is not allowed.
     """
     if error := why_closed(model.family):
         raise error
     if model.family.trust_remote_code and not trust:
         raise VlmtuiError(
             ErrorKind.REMOTE_CODE_REFUSED,
-            f"{model.spec.name} needs Python code of its own repository to run on this machine.",
+            f"{model.spec.name} needs to run Python code from its own repository on this machine.",
             hint="Read the code, then allow it with --trust-remote-code.",
         )
     return with_trust(model) if trust else model
@@ -65,9 +65,9 @@ def with_consent(model: Model, *, trust: bool) -> Model:
 
 @asynccontextmanager
 async def ready_engine(setup: AskSetup) -> AsyncIterator[tuple[Engine, EngineInfo, float]]:
-    """A ready engine, what it is, and the seconds until it was ready to be asked; next to nothing when it ran.
+    """Yield a ready engine, its facts, and the seconds until it was ready (near 0 if it was running).
 
-    One that was started here and is still loading when it ends (Ctrl+C) is ended with it.
+    An engine that was started here and is still loading on exit (Ctrl+C) is stopped.
     """
     started = time.monotonic()
     settings = setup.application.settings
@@ -81,7 +81,7 @@ async def ready_engine(setup: AskSetup) -> AsyncIterator[tuple[Engine, EngineInf
     finally:
         if engine.info is None and not engine.attached:
             if is_tty(sys.stderr):
-                note(f"Ending the load of {engine.spec.name}…")
+                note(f"Stopping the load of {engine.spec.name}…")
             await engine.shutdown()
         else:
             await _leave(engine, setup)
@@ -97,11 +97,11 @@ async def _load(engine: Engine) -> EngineInfo:
                     return info
                 case LoadFailed(failure=failure):
                     raise failure.error()
-    raise VlmtuiError(ErrorKind.INTERNAL, "The engine's load ended without a word.")
+    raise VlmtuiError(ErrorKind.INTERNAL, "The engine stopped loading without an error message.")
 
 
 async def _leave(engine: Engine, setup: AskSetup) -> None:
-    """Disconnect, and say how long the model stays. Where it is to go at once, wait until it has gone."""
+    """Disconnect, and print how long the model stays loaded. If it is to be unloaded at once, wait for that."""
     try:
         status = await engine.status()
     except VlmtuiError:

@@ -8,13 +8,13 @@ from collections.abc import Sequence
 from vlmtui.domain.parameters import PARAMETERS
 
 _DESCRIPTION = """\
-Ask one question. The answer is streamed to stdout. A worker of that model that already runs is used at once;
-otherwise one is started, and stays for --keep-alive.
+Ask one question and stream the answer to stdout. Uses a running worker of that model, or starts one, which stays for
+--keep-alive.
 """
 _EPILOG = """\
 P is a path (quoted in any style, file:// too), a pattern such as 'shots/*.png', a folder, or a web address. A page of
-a TIFF: scan.tiff#page=2. [Image #1] or [Video #2] in QUESTION places the attachment of that number there, counted in
-the order given; those that are not named stand before the text.
+a TIFF: scan.tiff#page=2. [Image #1] or [Video #2] in QUESTION puts that attachment there, numbered in the order given;
+the others are put before the text.
 
 exit codes: 0 fine, 1 failed (with --replay: another answer), 2 bad usage or bad input, 128 + n ended by signal n
 """
@@ -49,7 +49,7 @@ def fill_ask(ask: argparse.ArgumentParser) -> None:
 
 
 def add_media(parser: argparse.ArgumentParser) -> None:
-    """--image and --video: `media` is a list of (kind, what was named)."""
+    """Add --image and --video; `media` is a list of (kind, argument)."""
     for kind in ("image", "video"):
         parser.add_argument(
             f"--{kind}",
@@ -59,7 +59,7 @@ def add_media(parser: argparse.ArgumentParser) -> None:
             metavar="P",
             help=f"{'an' if kind == 'image' else 'a'} {kind}, or several; may be repeated, the order is kept",
         )
-    parser.add_argument("--many", action="store_true", help="take more than 20 files of one folder or pattern")
+    parser.add_argument("--many", action="store_true", help="allow more than 20 files from one folder or pattern")
 
 
 def _add_prompt(group: argparse._ArgumentGroup) -> None:
@@ -71,7 +71,7 @@ def _add_prompt(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--raw-prompt",
         metavar="TEXT|@FILE",
-        help="send this as the raw prompt, exactly as it is, instead of the one that the model's record makes; "
+        help="send this raw prompt verbatim, instead of the one built from the model's record; "
         "@FILE reads it from a file, @- from stdin",
     )
     group.add_argument(
@@ -92,7 +92,7 @@ def _add_sampling(group: argparse._ArgumentGroup) -> None:
         "--logprobs",
         type=int,
         metavar="N",
-        help="with --json and --export: the log-probability of every token, and the N likeliest at its place (0 to 20)",
+        help="with --json and --export: log-probabilities of every token and of the N most likely ones (0 to 20)",
     )
 
 
@@ -105,14 +105,14 @@ def _add_engine(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--trust-remote-code",
         action="store_true",
-        help="let the model's repository run its own Python code on this machine; never the default",
+        help="allow the model's repository to run its own Python code on this machine; off by default",
     )
     group.add_argument(
         "--engine-arg",
         action="append",
         default=[],
         metavar="NAME=VALUE",
-        help="a vLLM engine argument on top of the record's, for instance max_model_len=4096; may be repeated",
+        help="an additional vLLM engine argument, for example max_model_len=4096; may be repeated",
     )
 
 

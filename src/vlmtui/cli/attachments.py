@@ -26,9 +26,9 @@ _TOKEN = re.compile(r"\[(?:Image|Video) #[0-9]+\]")
 def stage_attachments(
     paths: Paths, given: Sequence[tuple[str, str]], *, num_frames: int, many: bool
 ) -> list[Attachment]:
-    """The attachments in the order given; each of `given` is `image` or `video`, and what was named.
+    """Stage the attachments in order; `given` are pairs of `image` or `video` and an argument.
 
-    `many` allows more than 20 files for one name. Raises VlmtuiError naming the file and the reason.
+    `many` allows more than 20 files for one argument. Raises VlmtuiError naming the file and the reason.
     """
     return [
         _stage(paths, kind, source, page, VideoSampling(num_frames=num_frames))
@@ -38,19 +38,19 @@ def stage_attachments(
 
 
 def user_turn_with_placed(question: str, attachments: Sequence[Attachment]) -> Turn:
-    """The user's turn: each attachment where its token stands in the text (`[Image #1]`), the others before it."""
+    """Return the user's turn, with each attachment at its token in the text (`[Image #1]`) and the others before it."""
     tokens = {token_text(number, item): item for number, item in enumerate(attachments, start=1)}
     pieces = re.split(f"({'|'.join(map(re.escape, tokens))})", question) if tokens else [question]
     parts: list[Part] = [Media(item) for token, item in tokens.items() if token not in pieces]
     parts += [Media(tokens[piece]) if piece in tokens else Text(piece) for piece in pieces if piece]
     for stray in dict.fromkeys(_TOKEN.findall(question)):
         if tokens and stray not in tokens:
-            note(f"warning: {stray} stands for none of the attachments, and is sent as text.")
+            note(f"warning: {stray} does not match any attachment and is sent as text.")
     return Turn("user", tuple(parts))
 
 
 def _sources(kind: str, text: str, *, many: bool) -> list[tuple[Path | str, int]]:
-    """The files and addresses that one name stands for, and which page of each."""
+    """Resolve one argument to files and addresses, each with its page."""
     from vlmtui.media.gather import ASK_ABOVE, gather
 
     page = 1
@@ -65,13 +65,13 @@ def _sources(kind: str, text: str, *, many: bool) -> list[tuple[Path | str, int]
     if not sources:
         raise bad_input(f"There is no {kind} in {one_line(text)}.")
     if len(sources) > ASK_ABOVE and not many:
-        message = f"{one_line(text)} stands for {len(sources)} files, more than {ASK_ABOVE}."
-        raise bad_input(message, hint="Allow it with --many, or name fewer.")
+        message = f"{one_line(text)} matches {len(sources)} files, more than {ASK_ABOVE}."
+        raise bad_input(message, hint="Allow it with --many, or choose fewer.")
     return [(source, page) for source in sources]
 
 
 def _may_be(kind: str, path: Path) -> bool:
-    """Whether a file of a folder is of that kind. What cannot be read is: staging says why."""
+    """Whether a file in a folder may be of this kind. Unreadable files count, so that staging reports why."""
     from vlmtui.media.sniff import Kind
     from vlmtui.media.stage import file_type
 
@@ -83,7 +83,7 @@ def _may_be(kind: str, path: Path) -> bool:
 
 
 def _stage(paths: Paths, kind: str, source: Path | str, page: int, sampling: VideoSampling) -> Attachment:
-    """Check and store a file of the kind that was said. A moving picture is a still one where an image was said."""
+    """Check and store a file as an image or video. As an image, an animation is reduced to a still picture."""
     file = source if isinstance(source, Path) else _fetched(paths, source)
     if kind == "image":
         from vlmtui.media.images import stage_image

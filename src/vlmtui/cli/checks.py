@@ -1,4 +1,4 @@
-"""What `vlmtui doctor` looks at before it loads a model. Each check costs a fraction of a second; none goes online."""
+"""The checks of `vlmtui doctor` before it loads a model. Each takes a fraction of a second; none uses the network."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ class Check(msgspec.Struct, frozen=True):
     status: CheckStatus
     message: str
     hint: str = ""
-    """What to do about it; empty when it is fine."""
+    """What to do about it; empty if all is well."""
 
 
 def machine_checks(paths: Paths) -> Iterator[Check]:
-    """Everything but the engine itself, one after the other."""
+    """Run all checks except those of the engine."""
     from vlmtui.cli.engine_checks import engine_checks
 
     yield check_python()
@@ -60,7 +60,7 @@ def check_python() -> Check:
 
 
 def check_terminal() -> Check:
-    """By the environment only; the app asks the terminal itself."""
+    """Check the terminal by its environment variables only; the app also queries the terminal."""
     environment = os.environ
     term = environment.get("TERM", "")
     facts = [f"TERM={term or 'not set'}", _colours(term), f"graphics: probably {guess_graphics()}"]
@@ -71,7 +71,7 @@ def check_terminal() -> Check:
             "terminal", "ok", ", ".join([*facts, "not on a terminal now: `vlmtui ask` works, the app does not"])
         )
     if not term or term == "dumb":
-        hint = "Set TERM to what your terminal is, for instance xterm-256color."
+        hint = "Set TERM to your terminal's type, for example xterm-256color."
         return Check("terminal", "warn", ", ".join(facts), hint)
     if "TMUX" in environment or term.startswith(("tmux", "screen")):
         hint = "Pictures are drawn with half cells in tmux unless it passes graphics on; VLMTUI_GRAPHICS forces a way."
@@ -80,7 +80,7 @@ def check_terminal() -> Check:
 
 
 def guess_graphics() -> str:
-    """kitty, sixel or halfcell, as the terminal's name tells."""
+    """Guess kitty, sixel or halfcell from the terminal's name."""
     environment = os.environ
     term, program = environment.get("TERM", ""), environment.get("TERM_PROGRAM", "").lower()
     if "TMUX" in environment or term.startswith(("tmux", "screen")):
@@ -107,9 +107,9 @@ def check_gpus() -> Check:
     if names:
         return Check("gpu", "ok", "; ".join(names))
     if shutil.which("nvidia-smi"):
-        hint = "`nvidia-smi` may tell why; the driver may be missing or this container may have no access."
+        hint = "Run `nvidia-smi`; the driver may be missing, or this container may have no access."
         return Check("gpu", "warn", "nvidia-smi is there, but no NVIDIA GPU can be reached", hint)
-    return Check("gpu", "ok", "no NVIDIA GPU: models run on the CPU, so small ones are what is practical")
+    return Check("gpu", "ok", "no NVIDIA GPU: models run on the CPU, which is practical for small ones only")
 
 
 def check_memory() -> Check:
@@ -117,7 +117,7 @@ def check_memory() -> Check:
     available = memory.available / _GIB
     text = f"{available:.1f} of {memory.total / _GIB:.1f} GiB available, {os.cpu_count()} CPU cores"
     if available < _MEMORY_WANTED_GIB:
-        hint = f"An engine wants about {_MEMORY_WANTED_GIB:g} GiB even for a small model: end other programs."
+        hint = f"Even a small model needs about {_MEMORY_WANTED_GIB:g} GiB: close other programs."
         return Check("memory", "warn", text, hint)
     return Check("memory", "ok", text)
 
@@ -147,7 +147,7 @@ def check_hub() -> Check:
     token = bool(environment.get("HF_TOKEN")) or (hub_cache_folder().parent / "token").is_file()
     facts.append("a token is set" if token else "no token (only gated models need one)")
     if environment.get("HF_HUB_OFFLINE", "").upper() in ("1", "ON", "YES", "TRUE"):
-        return Check("hub", "ok", ", ".join(["configured offline: only what is downloaded can be loaded", *facts]))
+        return Check("hub", "ok", ", ".join(["offline mode: only downloaded models can be loaded", *facts]))
     return Check("hub", "ok", ", ".join(facts))
 
 
@@ -160,7 +160,7 @@ def _colours(term: str) -> str:
 
 
 def _gpu_names() -> list[str]:
-    """Every GPU with its memory; empty where NVML does not work."""
+    """Return every GPU with its memory; [] if NVML does not work."""
     if importlib.util.find_spec("pynvml") is None:
         return []
     import pynvml

@@ -1,4 +1,4 @@
-"""`vlmtui config`: where files live, and which settings are in force."""
+"""`vlmtui config`: shows file locations and effective settings."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from vlmtui.store.opening import FILE
 
 
 def config(arguments: argparse.Namespace) -> int:
-    """Raises VlmtuiError where no action is named."""
+    """Run the command. Raises VlmtuiError if no action is given."""
     match arguments.action:
         case "paths":
             return _paths(as_json=arguments.json)
         case "show":
             return _show(as_json=arguments.json)
         case _:
-            raise VlmtuiError(ErrorKind.BAD_USAGE, "Say what to show: `vlmtui config paths` or `vlmtui config show`.")
+            raise VlmtuiError(ErrorKind.BAD_USAGE, "Use `vlmtui config paths` or `vlmtui config show`.")
 
 
 def _paths(*, as_json: bool) -> int:
@@ -71,7 +71,7 @@ def _show(*, as_json: bool) -> int:
 
 
 def key_warnings(settings: Settings) -> list[str]:
-    """What is wrong with the keys that the user has set."""
+    """Return the problems of the user's key bindings."""
     if not settings.keys:
         return []
     from vlmtui.ui.keys import KeyBindings
@@ -80,7 +80,7 @@ def key_warnings(settings: Settings) -> list[str]:
 
 
 def _lines(name: str, value: object) -> Iterator[tuple[str, str]]:
-    """A setting and its value; of a table (`[keys]`), each of its entries."""
+    """Yield a setting and its value; for a table (`[keys]`), each of its entries."""
     if isinstance(value, dict) and value:
         for entry, inner in value.items():
             yield from _lines(f"{name}.{entry}", inner)

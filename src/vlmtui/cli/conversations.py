@@ -1,4 +1,4 @@
-"""`vlmtui conversations`, `export` and `import`: the stored conversations, outside the app."""
+"""`vlmtui conversations`, `export` and `import`."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _JSON = frozenset({"json", "openai"})
 """Formats whose text is JSON."""
 _PAGE = 500
 _READABLE = frozenset({ErrorKind.DISK_FULL, ErrorKind.BAD_INPUT})
-"""Why a store may not be opened whose conversations can be read: of a full disk, SQLite says either."""
+"""Errors after which a store can still be opened for reading; a full disk causes either."""
 _NO_WORD = re.compile(r"[^\w]+")
 
 
@@ -41,7 +41,7 @@ def conversations(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print_json([_as_json(one) for one in found])
     elif not found:
-        note("Nothing is kept yet." if arguments.query is None else "No conversation has these words.")
+        note("No conversations yet." if arguments.query is None else "No conversation matches these words.")
     else:
         rows = [[one.id, _date(one.updated_ms), one.model, str(one.length), one.title] for one in found]
         print_table(["ID", "CHANGED", "MODEL", "TURNS", "TITLE"], rows)
@@ -76,12 +76,12 @@ def export(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print_json(written)
     if not found:
-        note("Nothing is kept yet.")
+        note("No conversations yet.")
     return 0
 
 
 def import_(arguments: argparse.Namespace) -> int:
-    """Add documents as new conversations, each whole or not at all. Raises VlmtuiError."""
+    """Import documents as new conversations, each completely or not at all. Raises VlmtuiError."""
     documents: list[tuple[Path, Document]] = []
     for name in arguments.files:
         path = Path(name)
@@ -105,19 +105,19 @@ def import_(arguments: argparse.Namespace) -> int:
 
 
 def find_conversation(store: Store, given: str) -> ConversationId:
-    """The conversation of that id, or the only one whose id begins so. Raises VlmtuiError."""
+    """Return the conversation with this id, or the only one whose id starts with it. Raises VlmtuiError."""
     every = [one.id for one in _listed(store, None, 0)]
     found = [one for one in every if one == given] or [one for one in every if given and one.startswith(given)]
     if len(found) == 1:
         return found[0]
     if found:
-        raise bad_input(f"{len(found)} conversations have ids that begin with {given!r}.", hint="Name more of it.")
+        raise bad_input(f"{len(found)} conversations have ids that begin with {given!r}.", hint="Give more characters.")
     raise bad_input(f"There is no conversation {given!r}.", hint="`vlmtui conversations` lists them.")
 
 
 @contextmanager
 def _opened(*, to_read: bool = False) -> Iterator[Store]:
-    """`to_read`: nothing will be changed, which works on a full disk, too."""
+    """Open the store. `to_read`: without changes, which also works on a full disk."""
     paths = Paths.default()
     try:
         opened = Store.open(paths.data, paths.media)
@@ -138,7 +138,7 @@ def _opened(*, to_read: bool = False) -> Iterator[Store]:
 
 
 def _listed(store: Store, query: str | None, limit: int) -> Iterator[ConversationRecord]:
-    """At most `limit`; 0: all."""
+    """Yield at most `limit` conversations; 0: all."""
     offset = 0
     while page := store.conversations(query, limit=_PAGE, offset=offset):
         for one in page:
@@ -149,7 +149,7 @@ def _listed(store: Store, query: str | None, limit: int) -> Iterator[Conversatio
 
 
 def _print(document: Document, kind: str, *, paths: bool) -> None:
-    """To stdout. JSON holds its media; Markdown names files that are not written."""
+    """Print an export to stdout. JSON embeds its media; Markdown refers to files that are not written."""
     exported = _exported(document, kind, Place("media", inline=True, paths=paths))
     text = exported.text
     if kind in _JSON and not is_utf8():
@@ -158,11 +158,11 @@ def _print(document: Document, kind: str, *, paths: bool) -> None:
         text = visible(text)
     sys.stdout.write(text if text.endswith("\n") else f"{text}\n")
     if exported.copies:
-        note("note: the media are not written to stdout; -o FILE puts them beside the file.")
+        note("note: media are not written to stdout; -o FILE writes them next to the file.")
 
 
 def _write(document: Document, kind: str, path: Path, *, paths: bool) -> None:
-    """To a file, its media into a folder beside it; what lies there already may be another content of that name."""
+    """Write an export to a file and its media to a folder next to it, without overwriting other files there."""
     exported = _exported(document, kind, Place(f"{path.stem}.media", paths=paths))
     for copy in exported.copies:
         write_output(path.parent / copy.name, copy.source)
@@ -170,7 +170,7 @@ def _write(document: Document, kind: str, path: Path, *, paths: bool) -> None:
 
 
 def _exported(document: Document, kind: str, place: Place) -> ExportText:
-    """The text. Warns of every stored file that is damaged, and left out."""
+    """Return the export. Warns of every stored file that is damaged and left out."""
     exported = FORMATS[kind].render(document, place)
     for name in exported.damaged:
         note(f"warning: the stored file of {name} is damaged, so the export is without it.")
@@ -178,7 +178,7 @@ def _exported(document: Document, kind: str, place: Place) -> ExportText:
 
 
 def _file_name(conversation: ConversationRecord, kind: str) -> str:
-    """`a-red-circle-01hx….md`: letters and digits of any script."""
+    """Return a file name such as `a-red-circle-01hx….md`, with letters and digits of any script."""
     words = _NO_WORD.sub("-", visible(conversation.title).lower()).strip("-_")
     title = words.encode()[:60].decode(errors="ignore").strip("-")
     return "-".join(part for part in (title, conversation.id) if part) + FORMATS[kind].suffixes[0]

@@ -1,4 +1,4 @@
-"""`vlmtui doctor`: is this machine fit? Ends with the proof: a real model that answers a real question."""
+"""`vlmtui doctor`: checks this machine, and finally has a real model answer a real question."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from vlmtui.text import visible
 
 _SAMPLE = "two-shapes.png"
 _SEEN = ("yellow star", "top left", "blue square", "right")
-"""What is in the sample, in the order that the model tells it."""
+"""What the sample shows, in the order in which the model mentions it."""
 _QUESTION = "What is in this image?"
 _COLOURS = {"ok": "32", "warn": "33", "fail": "31"}
 
@@ -54,7 +54,7 @@ async def _doctor(*, as_json: bool) -> int:
 
 
 async def check_engine(build_application: Callable[[], Application], *, as_json: bool) -> Check:
-    """Load the bundled model (or use a running one) and have it look at a picture whose content is known."""
+    """Load the bundled model, or use a running one, and ask it about a picture with known content."""
     try:
         application = build_application()
         model = resolve(application.registry, DEFAULT_MODEL)
@@ -85,7 +85,7 @@ def _judge(answer: Answer, load_s: float) -> Check:
 
 
 def tells_what_is_there(answer: str) -> bool:
-    """Whether the answer names both shapes of the sample with their places, in order."""
+    """Whether the answer names both shapes of the sample and their places, in order."""
     place = 0
     for words in _SEEN:
         place = answer.lower().find(words, place)

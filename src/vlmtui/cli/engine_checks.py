@@ -1,4 +1,4 @@
-"""What `vlmtui doctor` says of the engine before a load: which is used, from where, and what would be better."""
+"""The engine checks of `vlmtui doctor` before a load: which engine is used, and whether a better one exists."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _TO_CUDA = "Install the CUDA build: `vlmtui engines install cuda`."
 
 
 def engine_checks(paths: Paths) -> list[Check]:
-    """vLLM and PyTorch, as a load would find them."""
+    """Check vLLM and PyTorch as a load would find them."""
     chosen, hardware = choose_engine(Engines(paths)), find_hardware()
     if chosen is None:
         hint = f"Found: {hardware.describe()}. `vlmtui engines install` installs {VARIANTS[hardware.variant].title}."
@@ -37,7 +37,7 @@ def _check_installed(record: EngineRecord) -> Check:
 
 
 def _check_beside() -> Check:
-    """Whatever `import vllm` would find: the CUDA and the CPU build have different distribution names."""
+    """Check the vLLM in the app's environment. The CUDA and CPU builds have different distribution names."""
     names = sorted(set(packages_distributions().get("vllm", [])))
     found = ", ".join(f"{version(name)} ({name})" for name in names) or "of unknown version"
     if len(names) > 1:

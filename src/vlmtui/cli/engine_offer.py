@@ -1,4 +1,4 @@
-"""Installing an engine from a terminal: the progress as a line, and the question before a first load."""
+"""Installs an engine from a terminal: shows progress, and offers installation before a first load."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _HEARTBEAT_S = 30.0
 
 
 class ProgressLine:
-    """How far an installation is, on stderr: one updating line on a terminal, else a line a stage and now and then."""
+    """Installation progress on stderr: one updating line on a terminal; otherwise a line per stage and now and then."""
 
     def __init__(self) -> None:
         self._updates = is_tty(sys.stderr) and os.environ.get("TERM", "dumb") != "dumb"
@@ -28,7 +28,7 @@ class ProgressLine:
         self._stage = ""
 
     def show(self, stage: str, detail: str, fraction: float | None) -> None:
-        """Show it; may be called as often as one likes."""
+        """Show the progress; may be called often."""
         now = time.monotonic()
         share = "" if fraction is None else f" {fraction:.0%}"
         text = one_line(f"{stage}{share}{f' · {detail}' if detail else ''} · {now - self._started:.0f} s")
@@ -44,7 +44,7 @@ class ProgressLine:
         self._stage = stage
 
     def end(self) -> None:
-        """Take the line away."""
+        """Clear the line."""
         if self._updates:
             write_notice(sys.stderr, _CLEAR)
 
@@ -52,7 +52,7 @@ class ProgressLine:
 def install_with_progress(
     paths: Paths, variant: str, *, python: Path | None = None, as_json: bool = False
 ) -> EngineRecord:
-    """Install an engine and tell how far it is. Raises VlmtuiError; an interruption leaves what was downloaded."""
+    """Install an engine and show the progress. Raises VlmtuiError; an interruption keeps the downloads."""
     from vlmtui.engines.install import install_engine
     from vlmtui.engines.packages import InstallStep
     from vlmtui.engines.variants import VARIANTS
@@ -79,7 +79,7 @@ def _interrupt(signum: int, frame: object) -> None:
 
 
 def offer_engine(paths: Paths) -> bool:
-    """Where somebody sits at the terminal, offer to install an engine; whether one was. Raises VlmtuiError."""
+    """On an interactive terminal, offer to install an engine. Return whether one was installed. Raises VlmtuiError."""
     if not (is_tty(sys.stdin) and is_tty(sys.stderr)):
         return False
     from vlmtui.engines.hardware import find_hardware
@@ -87,7 +87,7 @@ def offer_engine(paths: Paths) -> bool:
 
     hardware = find_hardware()
     variant = VARIANTS[hardware.variant]
-    note(f"No engine here. Found: {hardware.describe()}; Python {sys.version_info[0]}.{sys.version_info[1]}.")
+    note(f"No engine is installed. Found: {hardware.describe()}; Python {sys.version_info[0]}.{sys.version_info[1]}.")
     note(f"Install {variant.title} in {Engines(paths).folder}? {variant.size_text}.")
     try:
         sys.stderr.write("[Y/n] ")

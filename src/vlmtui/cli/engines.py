@@ -45,7 +45,7 @@ def engines(arguments: argparse.Namespace) -> int:
                 record = add_engine(Engines(paths), Path(arguments.python), lambda progress: line.show(*progress))
             finally:
                 line.end()
-            note(f"{record.name} is used from now on, where no vLLM is installed beside vlmtui.")
+            note(f"{record.name} will be used, unless vLLM is installed in vlmtui's own environment.")
             if arguments.json:
                 print_json({"added": record.name})
         case "remove":
@@ -61,7 +61,7 @@ def engines(arguments: argparse.Namespace) -> int:
 
 
 def _variant(which: str | None) -> str:
-    """The name of the variant that is meant. Raises VlmtuiError."""
+    """Return the name of the requested variant. Raises VlmtuiError."""
     from vlmtui.engines.hardware import find_hardware
 
     if which in VARIANTS and which != "cuda":
@@ -74,8 +74,8 @@ def _variant(which: str | None) -> str:
         raise bad_input(message, hint="Update the driver, or `vlmtui engines install cpu`.")
     if which is not None and which not in {variant.version for variant in VARIANTS.values()}:
         known = ", ".join([*VARIANTS, *sorted({variant.version for variant in VARIANTS.values()})])
-        raise bad_input(f"There is no engine {which!r} to install.", hint=f"There are: {known}.")
-    note(f"Found: {hardware.describe()}. Taking {VARIANTS[hardware.variant].title}.")
+        raise bad_input(f"Unknown engine: {which!r}.", hint=f"Available: {known}.")
+    note(f"Found: {hardware.describe()}. Installing {VARIANTS[hardware.variant].title}.")
     return hardware.variant
 
 
@@ -95,7 +95,7 @@ def _list(paths: Paths, *, as_json: bool) -> None:
     else:
         note("No engine is installed. `vlmtui engines install` installs vLLM for this machine.")
     for name in incomplete:
-        note(f"{name} is half-made and not used: install it again to go on, or `vlmtui engines remove {name}`.")
+        note(f"{name} is incomplete and not used: install it again to continue, or `vlmtui engines remove {name}`.")
 
 
 def _row(record: EngineRecord, chosen: ChosenEngine | None) -> list[str]:
@@ -128,7 +128,7 @@ def _named(paths: Paths, name: str) -> ChosenEngine:
 
 
 def _run_check(engine: ChosenEngine) -> Check:
-    """Have the bundled model answer in that very engine, whatever runs meanwhile."""
+    """Have the bundled model answer in this engine, regardless of other running workers."""
     from vlmtui.cli.doctor import check_engine
 
     checks: list[Check] = []

@@ -8,19 +8,19 @@ import argparse
 def fill_engines(engines: argparse.ArgumentParser) -> None:
     """Add the actions."""
     engines.description = (
-        "An engine is a vLLM in an environment of its own, in the data folder. List those that are here; "
-        "the one with a star is used."
+        "List the installed engines. An engine is a vLLM in its own environment in the data folder; "
+        "the one marked with a star is used."
     )
     engines.add_argument("--json", action="store_true", help="print one JSON object")
     engines.set_defaults(action="list")
     actions = engines.add_subparsers(metavar="ACTION")
     install = actions.add_parser(
         "install",
-        help="install vLLM: for this machine, or the one named",
-        description="Install vLLM. An interrupted installation is taken up again.",
+        help="install vLLM for this machine, or a given variant",
+        description="Install vLLM. Continues an interrupted installation.",
     )
-    install.add_argument("which", metavar="WHICH", nargs="?", help="cpu, cuda, or a version; else what fits here")
-    install.add_argument("--python", metavar="PATH", help="the Python to make its environment with")
+    install.add_argument("which", metavar="WHICH", nargs="?", help="cpu, cuda, or a version (default: what fits)")
+    install.add_argument("--python", metavar="PATH", help="the Python for its environment")
     install.add_argument("--json", action="store_true", help="print the progress as a JSON object a line")
     install.set_defaults(action="install")
     verify = actions.add_parser(
@@ -28,7 +28,9 @@ def fill_engines(engines: argparse.ArgumentParser) -> None:
         help="load the bundled model in an engine, ask it, and check the answer",
         description="Load the bundled model in an engine, ask it about a bundled picture, and check the answer.",
     )
-    verify.add_argument("name", metavar="NAME", nargs="?", help="as `vlmtui engines` lists it; else the one in use")
+    verify.add_argument(
+        "name", metavar="NAME", nargs="?", help="as `vlmtui engines` lists it (default: the one in use)"
+    )
     verify.add_argument("--json", action="store_true", help="print one JSON object")
     verify.set_defaults(action="verify")
     add = actions.add_parser(

@@ -1,4 +1,4 @@
-"""What a person hands to a command: a file, a pipe, or standard input for `-`, read up to a size."""
+"""Reads a command's input, with a size limit: a file, a pipe, or standard input for `-`."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from vlmtui.errors import bad_input
 from vlmtui.text import human_bytes, one_line
 
 TEXT_BYTES_MAX = 16_000_000
-"""Bytes of a question or a raw prompt; no message to the engine may be larger."""
+"""Most bytes of a question or a raw prompt; the limit for messages to the engine."""
 DOCUMENT_BYTES_MAX = 1_000_000_000
-"""Bytes of an exported conversation or comparison, with the media in it."""
+"""Most bytes of an exported conversation or comparison, including its media."""
 _CHUNK = 1 << 20
 
 
 def read_input(name: str, *, bytes_max: int) -> bytes:
-    """All bytes of the file or pipe `name`, or of standard input for `-`. Raises VlmtuiError (BAD_INPUT) where it
+    """Return all bytes of the file or pipe `name`, or of standard input for `-`. Raises VlmtuiError (BAD_INPUT) if it
     cannot be read or is larger than `bytes_max`."""
     try:
         if name == "-":

@@ -1,4 +1,4 @@
-"""Ctrl+C, SIGTERM and SIGHUP as a cancellation, so that everything gets its time to clean up."""
+"""Turns Ctrl+C, SIGTERM and SIGHUP into a cancellation, so that everything can clean up."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def run_interruptible(work: Callable[[], Coroutine[None, None, int]]) -> int:
-    """Run `work`, a command's coroutine function; its exit code, or 128 + n when signal n ended it.
+    """Run `work`, a command's coroutine function. Return its exit code, or 128 + n if signal n ended it.
 
-    The first signal cancels it and waits for its cleaning up; a second one while that lasts has no effect.
+    The first signal cancels it and waits for its cleanup; further signals during the cleanup are ignored.
     """
     return asyncio.run(_run(work))
 

@@ -18,11 +18,11 @@ _COMMANDS = {
     "export": "conversations.export", "import": "conversations.import_", "config": "config.config",
     "engines": "engines.engines",
 }  # fmt: skip
-"""Where in this package a command's function lives."""
+"""The module and function of each command."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run a command; its exit code."""
+    """Run a command and return its exit code."""
     open_missing()
     words = sys.argv[1:] if argv is None else argv
     parser = parser_for(words)
@@ -56,7 +56,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print_error(error)
         return error.exit_code
     except BrokenPipeError:
-        # Who read our output has gone. Without this, flushing stdout at exit would complain once more.
+        # The reader of our output has gone. Without this, flushing stdout at exit would fail again.
         drop(1)
         return 128 + signal.SIGPIPE
     except OSError as error:
@@ -78,14 +78,14 @@ def _output_lost(error: OSError | None = None) -> int:
 
 
 def _internal_error(error: Exception) -> int:
-    """The last edge: whatever got here is a fault of vlmtui's, and its traceback goes to the log."""
+    """Report an unexpected exception, which is a bug in vlmtui; its traceback goes to the log."""
     import logging
 
     from vlmtui.cli.output import note
     from vlmtui.logs import log_to_file
     from vlmtui.paths import Paths
 
-    note(f"vlmtui: something went wrong inside vlmtui: {type(error).__name__}: {error}")
+    note(f"vlmtui: internal error: {type(error).__name__}: {error}")
     try:
         log = Paths.default().logs / "cli.log"
         log_to_file(log)

@@ -1,4 +1,4 @@
-"""`vlmtui models`: what is known, one family in full, and the skeleton of a new record."""
+"""`vlmtui models`: lists families, shows one, or creates a new record."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from vlmtui.registry.skeleton import skeleton
 from vlmtui.text import one_line, visible
 
 _NAME_MAX = 100
-"""Characters of a family's name, which is a file's name as well."""
+"""Most characters of a family's name, which is also a file name."""
 
 
 def models(arguments: argparse.Namespace) -> int:
-    """List the families, show one of them, or begin a new one."""
+    """List the families, show one, or create a new record."""
     application = build()
     print_warnings(application.registry.warnings)
     match arguments.action:
@@ -67,7 +67,7 @@ def _list(application: Application, arguments: argparse.Namespace) -> int:
 
 
 def _downloaded(registry: Registry) -> dict[str, list[str]]:
-    """The downloaded models, by family; those of no family are left out."""
+    """Return the downloaded models by family, without those of no family."""
     found: dict[str, list[str]] = {}
     for one in downloaded_models():
         try:
@@ -143,7 +143,7 @@ def _as_toml(record: dict[str, object], table: str = "") -> str:
 
 
 def _is_table(value: object) -> bool:
-    """Whether it is written as a table or several; an empty one is a plain value."""
+    """Whether a value is written as one or several tables; an empty one is a plain value."""
     return bool(value) and (isinstance(value, dict) or (isinstance(value, list | tuple) and isinstance(value[0], dict)))
 
 
@@ -162,7 +162,7 @@ def _value(value: object) -> str:
         case list() | tuple():
             return "[" + ", ".join(_value(one) for one in value) + "]"
         case _:
-            # JSON's strings are TOML's, but for characters that a terminal may act on: those are written as escapes.
+            # JSON strings are valid TOML; characters that a terminal may interpret are escaped.
             text = msgspec.json.encode(str(value)).decode()
             return "".join(char if visible(char) == char else f"\\U{ord(char):08X}" for char in text)
 
@@ -171,11 +171,11 @@ def _new(application: Application, arguments: argparse.Namespace) -> int:
     name: str = arguments.name
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", name) or len(name) > _NAME_MAX:
         hint = f"Use at most {_NAME_MAX} letters, digits, '.', '_' and '-'."
-        raise bad_input(f"{one_line(name)[: _NAME_MAX + 1]!r} is no name for a family.", hint=hint)
+        raise bad_input(f"{one_line(name)[: _NAME_MAX + 1]!r} is not a valid family name.", hint=hint)
     file = application.paths.families / f"{name}.toml"
     private_dir(file.parent)
     write_new(file, skeleton(name, application.registry.get(name)).encode())
-    note("Edit it, then look at `vlmtui models show` and `vlmtui prompt` of it.")
+    note("Edit it, then check it with `vlmtui models show` and `vlmtui prompt`.")
     if arguments.json:
         print_json({"family": name, "file": str(file)})
     else:

@@ -1,4 +1,4 @@
-"""Writing to stdout and stderr: hostile text made visible, one updating line, errors."""
+"""Writes to stdout and stderr: hostile text made visible, an updating line, errors."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from vlmtui.text import one_line, visible
 _TICK_S = 0.2
 _CLEAR = "\r\x1b[K"
 _NUMBERS = r"\[\n\s*\d+(?:,\n\s*\d+)*\n\s*\]"
-"""An indented list of whole numbers. No string of JSON holds a line break, so this is never within one."""
+"""An indented list of integers. JSON strings contain no line breaks, so this never matches inside one."""
 
 
 def is_tty(stream: TextIO) -> bool:
@@ -28,18 +28,18 @@ def is_tty(stream: TextIO) -> bool:
 
 
 def write_answer(text: str) -> None:
-    """Stream a piece of an answer: raw into a pipe; on a terminal with control characters made visible."""
+    """Stream a piece of an answer: raw to a pipe, with control characters made visible on a terminal."""
     sys.stdout.write(visible(text) if is_tty(sys.stdout) else text)
     sys.stdout.flush()
 
 
 def note(text: str) -> None:
-    """Write a line on stderr; where that fails, the command goes on without it."""
+    """Write a line to stderr, ignoring failures."""
     write_notice(sys.stderr, f"{visible(text)}\n")
 
 
 def write_notice(stream: TextIO, text: str) -> None:
-    """Write what no command depends on: a stream that does not take it is dropped."""
+    """Write text that no command depends on; a failing stream is dropped."""
     try:
         stream.write(text)
         stream.flush()
@@ -48,7 +48,7 @@ def write_notice(stream: TextIO, text: str) -> None:
 
 
 def print_error(error: VlmtuiError) -> None:
-    """Write an error on stderr: what happened, the detail, what to do."""
+    """Write an error to stderr: what happened, the detail, what to do."""
     note(f"vlmtui: {error.message}")
     if error.detail:
         note("".join(f"    {line}\n" for line in error.detail.splitlines()).rstrip())
@@ -57,22 +57,22 @@ def print_error(error: VlmtuiError) -> None:
 
 
 def print_json(value: object) -> None:
-    """One JSON value, token ids on one line; plain ASCII on a terminal, where other characters may be hostile, and
-    where stdout does not take every character."""
-    import json  # the app's start needs none
+    """Print a JSON value with token ids on one line. Plain ASCII on a terminal, where other characters may be hostile,
+    and if stdout cannot encode all characters."""
+    import json  # not needed for the app's start
 
     text = json.dumps(value, indent=2, ensure_ascii=is_tty(sys.stdout) or not is_utf8())
     print(re.sub(_NUMBERS, lambda match: " ".join(match[0].split()).replace("[ ", "[").replace(" ]", "]"), text))
 
 
 def print_warnings(warnings: Iterable[VlmtuiError]) -> None:
-    """What was left out, and why, on stderr."""
+    """Write warnings to stderr."""
     for warning in warnings:
         note(f"warning: {warning}")
 
 
 def stay_note(model: str, keep_alive_s: float | None) -> str:
-    """Write that a model stays loaded, and how to free it."""
+    """Return a note that a model stays loaded, and how to unload it."""
     stays = "until it is stopped" if keep_alive_s is None else f"for {describe_duration(keep_alive_s)}"
     return f"{model} stays loaded {stays}; `vlmtui stop {model}` frees it now."
 
@@ -86,7 +86,7 @@ def print_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
 
 
 class LoadLine:
-    """How far a load is, on stderr: one updating line on a terminal, else a line a stage."""
+    """Load progress on stderr: one updating line on a terminal, otherwise a line per stage."""
 
     def __init__(self, name: str, stream: TextIO) -> None:
         self._name = name
@@ -106,7 +106,7 @@ class LoadLine:
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[LoadLine]:
-        """Keeps the elapsed time going; takes the line away at the end."""
+        """Keep the elapsed time updated; clear the line on exit."""
         ticker = asyncio.create_task(self._tick())
         try:
             yield self

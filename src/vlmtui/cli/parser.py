@@ -28,7 +28,7 @@ Fill: TypeAlias = Callable[[argparse.ArgumentParser], None]
 
 
 class _Parser(argparse.ArgumentParser):
-    """With `--data-dir`, which the app and every command take; what a command makes of subcommands is one as well."""
+    """A parser with `--data-dir`, which the app, every command and their subcommands accept."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
@@ -36,11 +36,11 @@ class _Parser(argparse.ArgumentParser):
             "--data-dir",
             metavar="DIR",
             default=argparse.SUPPRESS,
-            help="keep everything below this folder, as VLMTUI_DATA_DIR says it",
+            help="keep everything below this folder, like VLMTUI_DATA_DIR",
         )
 
     def _print_message(self, message: str, file: Any = None) -> None:
-        """argparse passes over what stdout does not take; that is an error here."""
+        """Print a message. argparse ignores failures to write to stdout; here they are errors."""
         if file is sys.stdout:
             file.write(message)
         else:
@@ -48,8 +48,8 @@ class _Parser(argparse.ArgumentParser):
 
 
 class CommandParser(_Parser):
-    """The parser of a command. `fill` adds its arguments before they are needed: most of the time of `vlmtui --help`
-    would go into those of all commands."""
+    """The parser of a command. `fill` adds its arguments when they are needed; adding those of all commands would take
+    most of the time of `vlmtui --help`."""
 
     def __init__(self, *, fill: Fill | None = None, **options: Any) -> None:
         super().__init__(**options)
@@ -68,8 +68,8 @@ class CommandParser(_Parser):
 
 
 def parser_for(words: Sequence[str]) -> argparse.ArgumentParser:
-    """The parser of a command line. The commands take longer to make than all else of it, so that opening the app goes
-    without them; where something is wrong, they are there to be told of."""
+    """Return the parser for a command line. Opening the app skips the commands, which are slow to build, unless there
+    is an error to report."""
     if all(word in _APP_FLAGS for word in words[::2]) and len(words) % 2 == 0:
         parser = _make_app_parser()
         parser.set_defaults(command="app")
@@ -78,21 +78,21 @@ def parser_for(words: Sequence[str]) -> argparse.ArgumentParser:
 
 
 def make_parser() -> argparse.ArgumentParser:
-    """The parser with all commands, whose arguments are added once they are needed."""
+    """Return the parser with all commands; their arguments are added when needed."""
     parser = _make_app_parser()
     parser.set_defaults(command="app")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", parser_class=CommandParser)
     for name, told, fill in (
         ("ask", "ask one question and print the answer", _fill_ask),
-        ("models", "list the models that are known; show one; begin a record of your own", _fill_models),
-        ("prompt", "print what a model would be sent; no engine is needed", _fill_prompt),
-        ("conversations", "list the conversations that are kept", _fill_conversations),
+        ("models", "list the known models; show one; create a record of your own", _fill_models),
+        ("prompt", "print the prompt that a model would get; no engine is needed", _fill_prompt),
+        ("conversations", "list the stored conversations", _fill_conversations),
         ("export", "write conversations as Markdown, HTML, JSON or OpenAI messages", _fill_export),
         ("import", "read exported conversations", _fill_import),
-        ("config", "show where files live, and the settings in force", _fill_config),
+        ("config", "show file locations and effective settings", _fill_config),
         ("engines", "list the engines; install, verify, add or remove one", _fill_engines),
-        ("doctor", "find out whether this machine is fit", _fill_doctor),
-        ("ps", "list the models that are loaded", _fill_ps),
+        ("doctor", "check whether this machine is ready", _fill_doctor),
+        ("ps", "list the loaded models", _fill_ps),
         ("stop", "unload a model and free its memory", _fill_stop),
     ):
         commands.add_parser(name, help=told, fill=fill).set_defaults(command=name)
@@ -100,7 +100,7 @@ def make_parser() -> argparse.ArgumentParser:
 
 
 def misplaced_option(arguments: argparse.Namespace) -> str | None:
-    """What is wrong with an option of the app that stands before a command, where it would have no effect."""
+    """Return what is wrong with an option of the app before a command, where it would have no effect."""
     if arguments.command == "app":
         return None
     for name in _APP_ONLY:
@@ -118,8 +118,8 @@ def _make_app_parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"vlmtui {__version__}")
-    app = parser.add_argument_group("options of the app", "They cannot stand before a command, which has its own.")
-    app.add_argument("--model", metavar="M", dest="app_model", help="load this model at once")
+    app = parser.add_argument_group("options of the app", "They can't be used before a command, which has its own.")
+    app.add_argument("--model", metavar="M", dest="app_model", help="load this model at the start")
     app.add_argument(
         "--graphics",
         choices=("auto", "kitty", "sixel", "halfcell", "off"),
@@ -128,7 +128,7 @@ def _make_app_parser() -> argparse.ArgumentParser:
     )
     app.add_argument("--theme", metavar="NAME", dest="app_theme", help="a theme's name")
     app.add_argument(
-        "--keep-alive", metavar="DUR", dest="app_keep_alive", help="how long a model stays once the app has gone"
+        "--keep-alive", metavar="DUR", dest="app_keep_alive", help="how long a model stays loaded after the app quits"
     )
     which = app.add_mutually_exclusive_group()
     which.add_argument(
@@ -136,10 +136,13 @@ def _make_app_parser() -> argparse.ArgumentParser:
         action="store_const",
         const=True,
         dest="app_continue",
-        help="go on with the conversation that was changed last",
+        help="continue the most recently changed conversation",
     )
     which.add_argument(
-        "--resume", metavar="ID", dest="app_resume", help="go on with this one; `vlmtui conversations` lists them"
+        "--resume",
+        metavar="ID",
+        dest="app_resume",
+        help="continue this one; `vlmtui conversations` lists them",
     )
     return parser
 
@@ -157,10 +160,10 @@ def _fill_engines(engines: argparse.ArgumentParser) -> None:
 
 
 def _fill_models(models: argparse.ArgumentParser) -> None:
-    models.description = "List the families of models that are known, and whether they run here."
+    models.description = "List the known model families, and whether they run here."
     models.add_argument("--json", action="store_true", help="print a JSON array")
-    models.add_argument("--modality", choices=("image", "video"), help="only those that take it")
-    models.add_argument("--runnable", action="store_true", help="only those that the installed vLLM runs")
+    models.add_argument("--modality", choices=("image", "video"), help="only families that accept it")
+    models.add_argument("--runnable", action="store_true", help="only families that the installed vLLM runs")
     models.set_defaults(action="list")
     actions = models.add_subparsers(metavar="ACTION")
     show = actions.add_parser("show", help="the whole record of a family, resolved", description="Print a record.")
@@ -169,7 +172,7 @@ def _fill_models(models: argparse.ArgumentParser) -> None:
     show.set_defaults(action="show")
     new = actions.add_parser(
         "new",
-        help="write the commented skeleton of a record into the folder of your own",
+        help="write a commented record to your families folder",
         description="Write a commented record; for a known family, one that overrides parts of it.",
     )
     new.add_argument("name", metavar="FAMILY", help="the family's name")
@@ -182,7 +185,7 @@ def _fill_prompt(prompt: argparse.ArgumentParser) -> None:
 
     prompt.description = (
         "Print the raw prompt or the messages of one question, as `ask` and the app would send them. With "
-        "files, also about how many tokens each of them takes, estimated by the model's record."
+        "files, also print the estimated tokens of each, from the model's record."
     )
     prompt.add_argument("family", metavar="FAMILY", help="a family, a repository id or a local folder")
     prompt.add_argument("question", metavar="QUESTION", help="the question; - reads it from stdin")
@@ -202,7 +205,7 @@ def _count(text: str) -> int:
 
 
 def _item_count(text: str) -> int:
-    """As many as a prompt may have; each costs time and memory."""
+    """Parse a number of items, limited because each costs time and memory."""
     count = _count(text)
     if count > _ITEMS_MAX:
         raise argparse.ArgumentTypeError(f"{text}: at most {_ITEMS_MAX:,}")
@@ -210,8 +213,8 @@ def _item_count(text: str) -> int:
 
 
 def _fill_conversations(conversations: argparse.ArgumentParser) -> None:
-    conversations.description = "List the conversations: pinned ones first, then the last changed first."
-    conversations.add_argument("query", metavar="QUERY", nargs="?", help="only those that have these words")
+    conversations.description = "List the conversations: pinned ones first, then the most recently changed."
+    conversations.add_argument("query", metavar="QUERY", nargs="?", help="only those that contain these words")
     conversations.add_argument("--limit", type=_count, default=50, metavar="N", help="at most so many (50); 0: all")
     conversations.add_argument("--json", action="store_true", help="print a JSON array")
 
@@ -219,34 +222,36 @@ def _fill_conversations(conversations: argparse.ArgumentParser) -> None:
 def _fill_export(export: argparse.ArgumentParser) -> None:
     export.description = (
         "Write a conversation to stdout or to a file. JSON is complete, and `vlmtui import` reads it; "
-        "the others hold the branch that is shown. Beside a Markdown or JSON file stands a folder with its media."
+        "the other formats contain the active branch. Media go to a folder next to a Markdown or JSON file."
     )
     which = export.add_mutually_exclusive_group(required=True)
-    which.add_argument("id", metavar="ID", nargs="?", help="as `vlmtui conversations` shows it; its beginning will do")
+    which.add_argument(
+        "id", metavar="ID", nargs="?", help="as `vlmtui conversations` lists it; its beginning is enough"
+    )
     which.add_argument("--all", action="store_true", help="every conversation, a file each; needs -o FOLDER")
     export.add_argument(
         "--format", choices=("md", "html", "json", "openai"), help="(default: by the file's name, or md)"
     )
-    export.add_argument("-o", "--output", metavar="FILE|FOLDER", help="where to; an existing file is replaced")
+    export.add_argument("-o", "--output", metavar="FILE|FOLDER", help="the target; an existing file is replaced")
     export.add_argument(
         "--paths",
         action="store_true",
-        help="JSON and OpenAI: name files and local models with their folders",
+        help="JSON and OpenAI: include the folders of files and local models",
     )
     export.add_argument("--json", action="store_true", help="print a JSON array of what was written; needs -o")
 
 
 def _fill_import(reading: argparse.ArgumentParser) -> None:
     reading.description = (
-        "Add conversations that `vlmtui export --format json` has written, and print their new ids. "
+        "Import conversations written by `vlmtui export --format json`, and print their new ids. "
         "Nothing is overwritten."
     )
-    reading.add_argument("files", metavar="FILE", nargs="+", help="the JSON document; its media lie beside it or in it")
+    reading.add_argument("files", metavar="FILE", nargs="+", help="the JSON document, its media in it or next to it")
     reading.add_argument("--json", action="store_true", help="print a JSON array of the new conversations")
 
 
 def _fill_config(config: argparse.ArgumentParser) -> None:
-    config.description = "Show where files live, or the settings in force and where each comes from."
+    config.description = "Show file locations, or the effective settings and where each comes from."
     config.set_defaults(action=None, json=False)
     actions = config.add_subparsers(metavar="ACTION")
     for name, text in (
@@ -260,7 +265,7 @@ def _fill_config(config: argparse.ArgumentParser) -> None:
 
 def _fill_doctor(doctor: argparse.ArgumentParser) -> None:
     doctor.description = (
-        "Look at Python, terminal, vLLM, torch, GPUs, memory, disk and hub; then load the bundled model, "
+        "Check Python, terminal, vLLM, torch, GPUs, memory, disk and hub; then load the bundled model, "
         "ask it one question about a bundled picture, and check the answer. Exit code 1 when something fails."
     )
     doctor.add_argument("--json", action="store_true", help="print one JSON object")
@@ -272,8 +277,8 @@ def _fill_ps(ps: argparse.ArgumentParser) -> None:
 
 
 def _fill_stop(stop: argparse.ArgumentParser) -> None:
-    stop.description = "End the worker of a model, loading or not, with every process of it."
+    stop.description = "Stop the worker of a model and all its processes, even during a load."
     which = stop.add_mutually_exclusive_group()
-    which.add_argument("model", metavar="MODEL", nargs="?", help="its name or pid as `vlmtui ps` shows it")
+    which.add_argument("model", metavar="MODEL", nargs="?", help="its name or pid as listed by `vlmtui ps`")
     which.add_argument("--all", action="store_true", help="every model")
     stop.add_argument("--json", action="store_true", help="print a JSON array of what was stopped")

@@ -25,7 +25,7 @@ from vlmtui.text import visible
 
 
 def prompt(arguments: argparse.Namespace) -> int:
-    """Print the prompt. Raises VlmtuiError where the family cannot take what is asked for."""
+    """Print the prompt. Raises VlmtuiError if the family does not accept the inputs."""
     application = build({"system_prompt": arguments.system_prompt})
     print_warnings(application.registry.warnings)
     model = resolve(application.registry, arguments.family)
@@ -55,10 +55,10 @@ def prompt(arguments: argparse.Namespace) -> int:
         case RawPrompt(text=text):
             print(visible(text))
         case MessagesPrompt():
-            note(f"The {shown.by}'s chat template makes the prompt of these messages:")
+            note(f"The {shown.by}'s chat template renders the prompt from these messages:")
             print_json(_messages(shown))
         case ChatPrompt():
-            note("The chat template makes the prompt of these messages:")
+            note("The chat template renders the prompt from these messages:")
             print_json(_messages(shown))
     return 0
 
@@ -120,7 +120,7 @@ def _content(turn: Turn) -> object:
 
 
 def _stand_in(modality: Modality, number: int) -> Attachment:
-    """An attachment that is not there; prompts need no more than its kind."""
+    """Return a placeholder attachment; building a prompt only needs its modality."""
     return Attachment(
         modality=modality,
         name=f"{modality} {number}",

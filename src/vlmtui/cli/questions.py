@@ -1,4 +1,4 @@
-"""The question of the command line."""
+"""Reads the question of the command line."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from vlmtui.errors import ErrorKind, VlmtuiError, bad_input
 
 
 def read_question(given: str) -> str:
-    """The question, from stdin for `-`. Raises VlmtuiError where there is none."""
+    """Return the question, read from stdin for `-`. Raises VlmtuiError if it is empty or not valid text."""
     if given == "-":
         try:
             given = read_input("-", bytes_max=TEXT_BYTES_MAX).decode().rstrip("\n")

@@ -1,4 +1,4 @@
-"""A raw prompt that a person wrote: read, and checked before it is sent."""
+"""Reads a user's raw prompt and checks it before it is sent."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from vlmtui.inspection.raw_prompt_check import check_raw
 from vlmtui.registry.schema import Family
 
 _NEVER = frozenset({FindingKind.TOO_FEW, FindingKind.NOT_TAKEN})
-"""The engine may die of an attachment that has no place in the prompt."""
+"""Findings that --force does not override: an attachment without a placeholder may crash the engine."""
 
 
 def read_raw_prompt(given: str) -> str:
-    """The text exactly as it is, line break at its end included; of a file for `@FILE`, of stdin for `@-`."""
+    """Return the text verbatim, including a final line break; from a file for `@FILE`, from stdin for `@-`."""
     if not given.startswith("@"):
         text = given
     else:
@@ -35,9 +35,9 @@ def read_raw_prompt(given: str) -> str:
 def check(
     prompt: RawPrompt, family: Family, info: EngineInfo | None, families: Iterable[Family], *, force: bool
 ) -> None:
-    """Tell on stderr what is wrong with a raw prompt. Raises VlmtuiError(BAD_INPUT) where it is not to be sent.
+    """Print the findings about a raw prompt to stderr. Raises VlmtuiError(BAD_INPUT) if it must not be sent.
 
-    Without `info`, before anything is loaded, only what would be refused is told.
+    Without `info`, before anything is loaded, only findings that would block it are printed.
     """
     found = check_raw(
         prompt.text,

@@ -1,4 +1,4 @@
-"""`vlmtui ask --replay`: run a document again, and say whether the answers are the same."""
+"""`vlmtui ask --replay`: runs a document again and compares the answers."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _SUFFIXES = {"image/png": ".png", "image/jpeg": ".jpg"}
 
 
 def replay(arguments: argparse.Namespace) -> int:
-    """0: the answers are the same; 1: one is not. Raises VlmtuiError(BAD_INPUT) for a document that cannot be run."""
+    """Return 0 if all answers are the same, else 1. Raises VlmtuiError(BAD_INPUT) for a document that cannot be run."""
     comparison = _read(Path(arguments.replay))
     setup = prepare(arguments, comparison.model)
     media = setup.application.paths.media
@@ -88,7 +88,7 @@ def _read(path: Path) -> Comparison:
 
 
 def _stored(media: Path, item: MediaRecord) -> Path:
-    """The attachment's file: written from the document's own bytes, or found by its hash among the stored ones."""
+    """Return the attachment's file: written from the document's bytes, or found by its hash in the media store."""
     content = item.content
     if content is not None:
         return keep(media, item.sha256, _SUFFIXES.get(item.media_type, ""), content)
@@ -101,7 +101,7 @@ def _stored(media: Path, item: MediaRecord) -> Path:
 
 
 def _difference(side: Side, answer: Answer) -> AnswerDiff:
-    """By text; by tokens too, where both are known."""
+    """Compare by text, and by tokens if both are known."""
     known = bool(side.answer_token_ids) and bool(answer.token_ids)
     ids = (side.answer_token_ids, answer.token_ids) if known else (None, None)
     return answer_diff(side.answer, answer.text, *ids)
@@ -123,7 +123,7 @@ def _tell(side: Side, answer: Answer, difference: AnswerDiff, *, is_same: bool) 
 
 
 def _tell_other_engine(comparison: Comparison, info: EngineInfo) -> None:
-    """What was different about the engine."""
+    """Print how the engine differs from the document's."""
     pairs = (
         ("the engine", _engine_of(comparison), _engine_of(info)),
         ("the weights' revision", comparison.revision, info.revision),

@@ -1,4 +1,4 @@
-"""Answers as JSON, comparisons as documents."""
+"""Formats answers as JSON and writes comparison documents."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from vlmtui.session.comparison_export import ENDINGS, FORMATS
 from vlmtui.session.generation import Answer
 
 _INSIDE_MAX = 100_000_000
-"""Bytes of an attachment up to which a document holds it; of larger ones only the hash."""
+"""Most bytes of an attachment embedded in a document; of larger ones only the hash is written."""
 
 
 def answer_json(model: str, answer: Answer, load_s: float) -> dict[str, object]:
-    """What `ask --json` prints. `load_s`: seconds until the engine was ready to be asked."""
+    """Return the JSON of `ask --json`. `load_s`: seconds until the engine was ready."""
     outcome = answer.outcome
     timings = answer.timings
     return {
@@ -44,7 +44,7 @@ def answer_json(model: str, answer: Answer, load_s: float) -> dict[str, object]:
 
 
 def tokens_json(answer: Answer) -> dict[str, object]:
-    """What else there is to say where tokens are looked at."""
+    """Return the additional JSON about tokens."""
     found: dict[str, object] = {
         "prompt_token_ids": list(answer.prompt.token_ids) if answer.prompt else None,
         "answer_token_ids": answer.token_ids,
@@ -55,7 +55,7 @@ def tokens_json(answer: Answer) -> dict[str, object]:
 
 
 def difference_json(comparison: Comparison) -> dict[str, object]:
-    """How the second answer differs from the first. The answers are identical where every token is."""
+    """Return how the second answer differs from the first. Answers are identical if all their tokens are."""
     found = comparison.difference
     if found is None or any(side.failure for side in comparison.sides):
         empty = ("prompts_identical", "answers_identical", "first_divergence", "prompt_first_divergence")
@@ -69,7 +69,7 @@ def difference_json(comparison: Comparison) -> dict[str, object]:
 
 
 def export_suffix(name: str) -> str:
-    """Which document a file's name asks for. Raises VlmtuiError(BAD_USAGE) for others."""
+    """Return the format for a file name. Raises VlmtuiError(BAD_USAGE) for an unknown extension."""
     suffix = Path(name).suffix.lower()
     if suffix not in FORMATS:
         raise VlmtuiError(ErrorKind.BAD_USAGE, f"{name} does not say what to write: its name must end in {ENDINGS}.")
@@ -106,7 +106,7 @@ def _logprob_json(one: TokenLogprob, vocabulary: Vocabulary) -> dict[str, object
 
 
 def _milliseconds(seconds: float | None) -> float | None:
-    """The seconds, as exact as the clock is worth."""
+    """Round seconds to milliseconds."""
     return None if seconds is None else round(seconds, 3)
 
 

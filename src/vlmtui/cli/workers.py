@@ -1,4 +1,4 @@
-"""`vlmtui ps` and `vlmtui stop`: the workers that run, and ending them."""
+"""`vlmtui ps` and `vlmtui stop`: list and stop the running workers."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def ps(arguments: argparse.Namespace) -> int:
 
 def stop(arguments: argparse.Namespace) -> int:
     if not arguments.all and arguments.model is None:
-        message = "Say which model to stop."
+        message = "Choose which model to stop."
         raise VlmtuiError(ErrorKind.BAD_USAGE, message, hint="`vlmtui ps` lists them; `vlmtui stop --all` stops all.")
     return asyncio.run(_stop(arguments))
 
@@ -68,7 +68,7 @@ def _row(worker: WorkerInfo) -> list[str]:
         status.state,
         str(status.clients),
         f"{status.idle_s:.0f} s" if status.state == "idle" else "",
-        "for ever" if status.keep_alive_s is None else describe_duration(status.keep_alive_s),
+        "forever" if status.keep_alive_s is None else describe_duration(status.keep_alive_s),
         str(len(status.kept)) if status.kept else "",
         f"{status.rss_bytes / _GIB:.1f} GiB",
         f"{status.gpu_bytes / _GIB:.1f} GiB" if status.gpu_bytes is not None else "",
