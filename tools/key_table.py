@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from vlmtui.ui.actions import SCOPES, Scope
-from vlmtui.ui.keys import default_keys, spell_key
+from vlmtui.ui.actions import SCOPES, Action, Scope
+from vlmtui.ui.keys import LEADER, default_keys, spell_key
 
 PAGE = Path(__file__).parent.parent / "docs" / "keys.md"
 BEGIN, END = "<!-- keys: made by `make keys` -->", "<!-- keys end -->"
@@ -19,11 +19,17 @@ def tables() -> str:
 def _table(scope: Scope) -> str:
     lines = [f"## {scope.title}", "| id | key | command | does |", "| --- | --- | --- | --- |"]
     for action in scope.actions:
-        keys = ", ".join(map(_cell, map(spell_key, default_keys(action.id))))
+        keys = ", ".join(map(_cell, ways(action)))
         slash = f"`{action.slash} {action.argument}".strip() + "`" if action.slash else ""
         lines.append(f"| `{action.id}` | {keys} | {slash} | {action.help} |")
     lines += [f"| | {_cell(fixed.keys)} | | {fixed.help} |" for fixed in scope.fixed]
     return "\n".join(lines)
+
+
+def ways(action: Action) -> list[str]:
+    """Its own keys, then the one behind the leader."""
+    led = f"{spell_key(default_keys(LEADER)[0])} {spell_key(action.leader)}"
+    return [*map(spell_key, default_keys(action.id)), *([led] if action.leader else [])]
 
 
 def _cell(text: str) -> str:

@@ -35,6 +35,7 @@ from vlmtui.ui.app import ExitReport, VlmtuiApp
 from vlmtui.ui.chat.assistant_turn import AssistantTurn
 from vlmtui.ui.chat.composer import Composer
 from vlmtui.ui.chat.screen import ChatScreen
+from vlmtui.ui.help.leader_screen import LeaderScreen
 from vlmtui.ui.navigator import AppNavigator
 from vlmtui.ui.services import Delays, Services
 from vlmtui.ui.widgets.markdown_text import MarkdownText
@@ -108,6 +109,13 @@ class Chat:
         await self.until(
             lambda: any(facts.display for facts in self.screen.query(AssistantTurn).last().query(".facts"))
         )
+
+    async def lead(self, key: str) -> None:
+        """The leader, then a key, and wait until the strip is gone."""
+        await self.pilot.press("ctrl+x")
+        await self.until(lambda: isinstance(self.app.screen, LeaderScreen))
+        await self.pilot.press(key)
+        await self.until(lambda: not isinstance(self.app.screen, LeaderScreen))
 
     async def paste(self, text: str) -> None:
         self.app.post_message(events.Paste(text))

@@ -80,7 +80,7 @@ async def test_what_the_engine_lacks_is_switched_off_and_said(
         await until(pilot, lambda: isinstance(app.screen, InspectorScreen) and bool(app.screen.query("#nothing")))
         await pilot.press("2")
         await until(pilot, lambda: SAYS + "doesn't report prompt tokens" in texts())
-        await pilot.press("l")
+        await pilot.press("percent_sign")
         await until(pilot, lambda: SAYS + "report log-probabilities" in texts() + notes())
         await pilot.press("escape")
         await until(pilot, lambda: isinstance(app.screen, ChatScreen))

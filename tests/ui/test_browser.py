@@ -20,14 +20,17 @@ from tests.support.waiting import until
 from vlmtui.media.folder import FolderView, MediaFilter, Sort, list_folder
 from vlmtui.session.cost import EstimateTokens
 from vlmtui.session.recent_folders import RecentFolders
+from vlmtui.ui.actions import ACTIONS
 from vlmtui.ui.attachments.browser import BrowserScreen
 from vlmtui.ui.attachments.file_list import FileList, FilterInput
 from vlmtui.ui.attachments.file_preview import FilePreview, preview_file
+from vlmtui.ui.help.leader_screen import show_leader
 from vlmtui.ui.terminal.graphics import Graphics
 from vlmtui.ui.terminal.themes import DARK, VARIABLES
 
 
 class Host(App[None]):
+    BINDINGS = [ACTIONS["leader"].binding()]
     result: list[Path] | str | None = "open"
 
     def __init__(self, folder: Path) -> None:
@@ -46,6 +49,9 @@ class Host(App[None]):
         widths: EstimateTokens = lambda _modality, size, _frames: size[0]  # noqa: E731
         browser = BrowserScreen(self.folder, recent=self.recent, look=self.look, estimate=widths)
         self.push_screen(browser, self._done)
+
+    def action_leader(self) -> None:
+        show_leader(self)
 
     def _done(self, result: list[Path] | None) -> None:
         self.result = result
@@ -169,7 +175,7 @@ async def test_what_is_wrong_with_a_file_is_told_in_full(folder: Path) -> None:
         assert len(app.preview.told.splitlines()) > 1
 
 
-@pytest.mark.parametrize("key", ["ctrl+t", "ctrl+space", "ctrl+@"])
+@pytest.mark.parametrize("key", ["insert", "ctrl+space", "ctrl+@"])
 async def test_a_mark_is_seen_and_counted_before_a_long_path(folder: Path, key: str) -> None:
     deep = folder / ("long" * 30)
     deep.mkdir()
@@ -214,12 +220,12 @@ async def test_the_order_is_cycled_and_stays_for_the_next_time(tmp_path: Path) -
     async with app.run_test(size=(80, 24)) as pilot:
         await until(pilot, lambda: app.names() == ["A1.png", "b.png", "b2.png", "b10.png"])
         assert "by name" in app.state()
-        await pilot.press("down", "ctrl+s")
+        await pilot.press("down", "ctrl+x", "O")
         assert app.names() == ["b10.png", "b2.png", "A1.png", "b.png"]
         assert "newest first" in app.state()
         current = app.browser.query_one(FileList).current
         assert current is not None and current.path.name == "b.png", "the highlight stays on its file"
-        await pilot.press("ctrl+s")
+        await pilot.press("ctrl+x", "O")
         assert app.names() == ["b.png", "A1.png", "b2.png", "b10.png"]
         assert "largest first" in app.state()
         assert app.look.sort is Sort.LARGEST
@@ -234,13 +240,13 @@ async def test_images_and_videos_can_be_told_apart(tmp_path: Path) -> None:
     async with app.run_test(size=(80, 24)) as pilot:
         await until(pilot, lambda: app.names() == ["sub/", "a.png", "b.JPG", "c.MP4", "clip"])
         assert "4 files · 1 folder" in app.state()
-        await pilot.press("ctrl+k")
+        await pilot.press("ctrl+x", "k")
         assert app.names() == ["sub/", "a.png", "b.JPG"]
         assert "2 of 4 files" not in app.state() and "images only" in app.state()
-        await pilot.press("ctrl+k")
+        await pilot.press("ctrl+x", "k")
         assert app.names() == ["sub/", "c.MP4", "clip"]
         assert app.look.media is MediaFilter.VIDEOS
-        await pilot.press("ctrl+k")
+        await pilot.press("ctrl+x", "k")
         assert len(app.names()) == 5
 
 
@@ -248,12 +254,12 @@ async def test_all_that_is_shown_is_marked_and_unmarked(folder: Path) -> None:
     app = Host(folder)
     async with app.run_test(size=(80, 24)) as pilot:
         await until(pilot, lambda: len(app.names()) == 4)
-        await pilot.press("p", "n", "g", "ctrl+a")
+        await pilot.press("p", "n", "g", "ctrl+x", "a")
         assert [path.name for path in app.browser.marked] == ["[red]broken[.png", "a.png", "b.png"]
         assert "3 marked" in app.state()
-        await pilot.press("ctrl+a")
+        await pilot.press("ctrl+x", "a")
         assert app.browser.marked == []
-        await pilot.press("escape", "a", ".", "ctrl+a")
+        await pilot.press("escape", "a", ".", "ctrl+x", "a")
         assert "1 marked" in app.state() and "1 of 3 files" in app.state()
         await pilot.press("enter")
         assert app.result == [folder / "a.png"]
@@ -275,9 +281,9 @@ async def test_hidden_files_are_shown_and_not(folder: Path) -> None:
     app = Host(folder)
     async with app.run_test(size=(80, 24)) as pilot:
         await until(pilot, lambda: len(app.names()) == 4)
-        await pilot.press("ctrl+d")
+        await pilot.press("ctrl+x", "H")
         assert ".hidden.png" in app.names() and "hidden too" in app.state()
-        await pilot.press("ctrl+d")
+        await pilot.press("ctrl+x", "H")
         assert ".hidden.png" not in app.names()
 
 
@@ -323,14 +329,14 @@ async def test_recent_folders_are_offered_and_remembered(folder: Path) -> None:
     app.recent.remember([folder / "gone" / "x.png"])
     async with app.run_test(size=(120, 30)) as pilot:
         await until(pilot, lambda: len(app.names()) == 4)
-        await pilot.press("ctrl+r")
+        await pilot.press("ctrl+x", "h")
         await until(pilot, lambda: "Recent folders" in screen_text(app))
         shown = app.browser.query_one(FileList)
         assert [entry.path for entry in shown.entries] == [folder / "sub"], "what is gone is not offered"
         assert "/sub/ " in shown.text_of(0), "of a long path the end is seen"
         await pilot.press("escape")
         await until(pilot, lambda: len(app.names()) == 4)
-        await pilot.press("ctrl+r")
+        await pilot.press("ctrl+x", "h")
         await until(pilot, lambda: len(app.names()) == 1)
         await pilot.press("s", "u", "b", "enter")
         await until(pilot, lambda: app.names() == ["c.png"])
@@ -346,9 +352,9 @@ async def test_without_recent_folders_that_is_said(folder: Path) -> None:
     app = Host(folder)
     async with app.run_test(size=(120, 30)) as pilot:
         await until(pilot, lambda: len(app.names()) == 4)
-        await pilot.press("ctrl+r")
+        await pilot.press("ctrl+x", "h")
         await until(pilot, lambda: "once something was attached" in screen_text(app))
-        await pilot.press("enter", "space", "ctrl+a", "down")
+        await pilot.press("enter", "space", "ctrl+x", "a", "down")
         assert not app.is_done()
 
 
@@ -434,19 +440,20 @@ async def test_thousands_of_files(tmp_path: Path) -> None:
     async with app.run_test(size=(80, 24)) as pilot:
         await until(pilot, lambda: len(app.browser.query_one(FileList).entries) == 5000)
         assert "5,000 files" in app.state()
-        await pilot.press("4", "9", "9", "ctrl+a", "ctrl+s")
+        await pilot.press("4", "9", "9", "ctrl+x", "a", "ctrl+x", "O")
         assert "15 marked" in app.state() and "15 of 5,000 files" in app.state()
-        await pilot.press("escape", "ctrl+a", "end")
+        await pilot.press("escape", "ctrl+x", "a", "end")
         await until(pilot, lambda: "5,000 marked" in app.state())
 
 
 async def test_the_keys_are_told_as_they_are_bound(folder: Path) -> None:
     app = Host(folder)
-    app.set_keymap({"browser.sort": "f6"})
     async with app.run_test(size=(80, 24)) as pilot:
         await until(pilot, lambda: len(app.names()) == 4)
-        await until(pilot, lambda: "f6 order" in screen_text(app))
-        assert "^d hidden  ^r recent folders  ← above  ~ / path  esc cancels" in screen_text(app)
+        await until(
+            pilot, lambda: "Enter Open · Space Mark · ← Folder above · ~ / Path · Esc Cancel" in screen_text(app)
+        )
+        assert "Ctrl+X… a Mark all · O Order · k Kind · H Hidden · h Recent folders" in screen_text(app)
 
 
 @pytest.mark.parametrize("size", [(80, 24), (120, 40), (40, 12)])
@@ -458,7 +465,7 @@ async def test_a_name_cannot_act_on_the_terminal(tmp_path: Path, size: tuple[int
     async with app.run_test(size=size) as pilot:
         await until(pilot, lambda: len(app.browser.query_one(FileList).entries) == 2)
         await until(pilot, lambda: bool(app.preview.told))
-        await pilot.press("ctrl+r")
+        await pilot.press("ctrl+x", "h")
         await until(pilot, lambda: "Recent" in screen_text(app))
         text = screen_text(app)
         assert not any(char in text for char in "\x1b\x07\u202e")

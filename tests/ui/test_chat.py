@@ -115,7 +115,7 @@ async def test_later_turns_carry_the_earlier_ones_and_the_system_prompt(chatting
 async def test_new_chat_forgets_and_copy_copies(chatting: StartChat) -> None:
     async with chatting(["The answer."], ["Fresh."]) as chat:
         await chat.say("first")
-        await chat.pilot.press("ctrl+y")
+        await chat.lead("y")
         await chat.until(lambda: chat.app.clipboard == "The answer.")
         await chat.pilot.press("ctrl+n")
         await chat.until(lambda: chat.controller.exchanges == [])

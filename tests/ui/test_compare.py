@@ -85,7 +85,7 @@ class Comparing:
 
     async def send(self) -> None:
         """Ask both and wait for their ends."""
-        await self.press("f5")
+        await self.press("ctrl+r")
         await self.until(lambda: self.screen.controller.is_over)
         await self.until(lambda: all("…" not in self.facts(mode) for mode in ("chat", "raw")))
 
@@ -152,10 +152,10 @@ async def test_both_prompts_are_shown_with_chips_that_name_the_image(comparing: 
 async def test_both_are_asked_at_once_shown_beside_each_other_and_kept(comparing: StartComparing) -> None:
     go = asyncio.Event()
     async with comparing(["A ", Hold(go), "cat."], ["A ", Hold(go), "cat."], image=True) as compare:
-        await compare.press("f5")
+        await compare.press("ctrl+r")
         await compare.until(lambda: compare.answer("chat") == compare.answer("raw") == "A ")
-        assert "F9 stops" in compare.facts("chat")
-        assert "F10 stops" in compare.facts("raw")
+        assert "Ctrl+X 1 Stop" in compare.facts("chat")
+        assert "Ctrl+X 2 Stop" in compare.facts("raw")
         go.set()
         await compare.until(lambda: compare.answer("chat") == compare.answer("raw") == "A cat.")
         await compare.until(lambda: "stop <|im_end|>" in compare.facts("chat"))
@@ -214,9 +214,9 @@ async def test_a_message_is_asked_again_without_touching_its_answer(
 async def test_one_side_is_stopped_and_the_other_goes_on(comparing: StartComparing) -> None:
     go, never = asyncio.Event(), asyncio.Event()
     async with comparing(["Half ", Hold(never)], ["All ", Hold(go), "of it."]) as compare:
-        await compare.press("f5")
+        await compare.press("ctrl+r")
         await compare.until(lambda: compare.answer("chat") == "Half " and compare.answer("raw") == "All ")
-        await compare.press("f9")
+        await compare.chat.lead("1")
         await compare.until(lambda: "stopped by you" in compare.facts("chat"))
         assert compare.screen.controller.raw.is_running
         go.set()
@@ -231,7 +231,7 @@ async def test_one_side_is_stopped_and_the_other_goes_on(comparing: StartCompari
 async def test_escape_stops_both_and_then_goes_back(comparing: StartComparing) -> None:
     never = asyncio.Event()
     async with comparing(["Half ", Hold(never)], ["Half ", Hold(never)]) as compare:
-        await compare.press("f5")
+        await compare.press("ctrl+r")
         await compare.until(lambda: compare.answer("chat") == compare.answer("raw") == "Half ")
         controller = compare.screen.controller
         await compare.press("escape")
@@ -257,7 +257,7 @@ async def test_a_dead_engine_is_told_and_asked_again_once_it_is_back(comparing: 
     both, never = asyncio.Event(), asyncio.Event()
     answers = ["Half ", Hold(both), Die()], ["Half ", Hold(never)], ["Whole."], ["Whole."]
     async with comparing(*answers) as compare:
-        await compare.press("f5")
+        await compare.press("ctrl+r")
         await compare.until(lambda: compare.answer("chat") == compare.answer("raw") == "Half ")
         both.set()
         await compare.until(lambda: compare.screen.controller.is_over)
@@ -276,7 +276,7 @@ async def test_an_engine_that_stays_dead_is_loaded_again_by_the_send_key(compari
         controller._restarts = 0
         compare.chat.host.engine.die()
         await compare.until(lambda: controller.state is EngineState.DEAD)
-        await compare.press("f5")
+        await compare.press("ctrl+r")
         await compare.until(lambda: controller.state is EngineState.READY)
         await compare.send()
         assert compare.answer("chat") == compare.answer("raw") == "Whole."
@@ -289,7 +289,7 @@ async def test_the_guard_names_what_is_wrong_and_one_key_mends_it(comparing: Sta
         await compare.until(lambda: len(compare.findings.findings) == 1)
         (finding,) = compare.findings.findings
         assert finding.blocks
-        await compare.press("f5")
+        await compare.press("ctrl+r")
         await compare.until(lambda: "Not sent" in compare.chat.notes)
         assert compare.chat.host.engine.requests == []
         assert compare.chat.controller.draft.words == "What is this?"
@@ -366,7 +366,7 @@ async def test_a_side_is_looked_into(comparing: StartComparing) -> None:
 
 async def test_log_probabilities_stand_at_the_first_differing_token(comparing: StartComparing) -> None:
     async with comparing(["A", " red", " cat."], ["A", " blue", " cat."]) as compare:
-        await compare.press("alt+l")
+        await compare.chat.lead("percent_sign")
         await compare.until(lambda: "log-probabilities" in compare.text_of("#settings"))
         await compare.send()
         await compare.press("f6")
@@ -417,7 +417,7 @@ async def test_prompts_are_saved_and_filled_in(comparing: StartComparing) -> Non
         await compare.press("enter")
         await compare.until(lambda: "Saved as mine" in compare.chat.notes)
         for line, expected in ((1, template), (2, "my own prompt"), (0, template)):
-            await compare.press("ctrl+o")
+            await compare.chat.lead("P")
             await compare.until(
                 lambda: isinstance(compare.chat.app.screen, ChoiceScreen) and compare.chat.app.screen.is_mounted
             )
@@ -473,11 +473,11 @@ async def test_the_chat_opens_its_comparisons(comparing: StartComparing) -> None
 
 async def test_it_is_exported_where_the_user_says(comparing: StartComparing, tmp_path: Path) -> None:
     async with comparing(["Left."], ["Right."]) as compare:
-        await compare.press("f2")
+        await compare.chat.lead("w")
         await compare.until(lambda: "nothing to export" in compare.chat.notes)
         await compare.send()
         for name in ("a.json", "a.html", "a.md"):
-            await compare.press("f2")
+            await compare.chat.lead("w")
             await compare.until(
                 lambda: isinstance(compare.chat.app.screen, NameScreen) and compare.chat.app.screen.is_mounted
             )

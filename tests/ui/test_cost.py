@@ -78,13 +78,13 @@ async def test_a_message_that_fills_the_context_stays(chatting: StartChat) -> No
         assert chat.composer.text.startswith("word ")
 
 
-async def test_f6_halves_the_images(chatting: StartChat, tmp_path: Path) -> None:
+async def test_smaller_halves_the_images(chatting: StartChat, tmp_path: Path) -> None:
     path = tmp_path / "large.png"
     Image.linear_gradient("L").resize((400, 300)).save(path)
     async with chatting() as chat:
         chat.screen.sources.attach_files([path])
         await chat.until(lambda: len(chat.controller.staged) == 1)
-        await chat.pilot.press("f6")
+        await chat.send("/smaller")
         await chat.until(lambda: chat.controller.staged[0].width == 200)
         (smaller,) = chat.controller.staged
         assert (smaller.width, smaller.height) == (200, 150)
@@ -92,10 +92,10 @@ async def test_f6_halves_the_images(chatting: StartChat, tmp_path: Path) -> None
         with Image.open(smaller.path) as kept:
             assert kept.size == (200, 150)
         assert chat.composer.text == "[Image #1]"
-        await chat.pilot.press("f6")
+        await chat.send("/smaller")
         await chat.until(lambda: chat.controller.staged[0].width == 100)
         assert [note for note in chat.controller.staged[0].notes if "smaller" in note] == [smaller.notes[-1]]
-        await chat.pilot.press("f6")
+        await chat.send("/smaller")
         await chat.until(lambda: "smaller: it is only" in chat.notes)
 
 
@@ -115,7 +115,7 @@ async def test_what_is_left_out_is_struck_out_and_sent_again_by_one_key(chatting
         sent = [[item.name for item in turn.attachments] for turn in prompt.turns]  # type: ignore[union-attr]
         assert sent == [[], [], ["b.png"], [], []]
         assert [turn.text for turn in prompt.turns][:2] == ["a.png?", "One."]  # type: ignore[union-attr]
-        await chat.pilot.press("f8")
+        await chat.lead("u")
         await chat.until(lambda: "▣ 1 a.png" in chat.screen_text() and "▣ 2 b.png" in chat.screen_text())
         await chat.say("And again?")
         prompt = chat.host.engine.requests[-1].prompt

@@ -115,7 +115,7 @@ async def test_other_wordings_and_the_one_that_is_chosen_is_the_message(chatting
         await chat.until(lambda: form.query_one("#prompts").display)
         form.query_one("#prompts", TextArea).text = "Hello\nGood morning"
         await chat.pilot.pause()
-        await chat.pilot.press("ctrl+s")
+        await chat.pilot.press("ctrl+r")
         await chat.until(lambda: isinstance(chat.app.screen, FanOutScreen) and fanned(chat).differences is not None)
         await chat.pilot.press("right", "enter")
         await chat.until(lambda: isinstance(chat.app.screen, ChatScreen) and chat.last.user.text == "Good morning")
@@ -132,7 +132,7 @@ async def test_the_form_says_what_is_wrong_before_anything_is_asked(chatting: St
         form = chat.app.screen
         form.query_one("#values", Input).value = "1"
         await chat.until(lambda: "two to 8" in str(form.query_one("#problem", Static).render()))
-        await chat.pilot.press("ctrl+s")
+        await chat.pilot.press("ctrl+r")
         assert chat.app.screen is form
         form.query_one("#values", Input).value = "1, 2"
         form.query_one("#temperature", Input).value = "0"
@@ -161,7 +161,7 @@ async def test_escape_stops_all_then_leaves_and_the_answers_are_there_again(chat
         await chat.until(lambda: isinstance(chat.app.screen, FanOutScreen))
         assert [lane.answer.text for lane in fanned(chat).fan_out.lanes] == ["Half ", "Also "]
         assert len(chat.host.engine.requests) == 2
-        await chat.pilot.press("n")
+        await chat.pilot.press("N")
         await chat.until(lambda: isinstance(chat.app.screen, FanFormScreen))
 
 
@@ -172,7 +172,7 @@ async def test_another_base_the_inspector_and_the_export(
     async with chatting(RED, BLUE, BLUE) as chat:
         await chat.write("Hello")
         screen = await fan(chat, "seed=1,2,3 temperature=1")
-        await chat.pilot.press("right", "b")
+        await chat.pilot.press("right", "d")
         await chat.until(lambda: "same as the base" in of(list(screen.query(AnswerTile))[2], ".label"))
         await chat.pilot.press("i")
         await chat.until(lambda: isinstance(chat.app.screen, InspectorScreen))
@@ -180,7 +180,7 @@ async def test_another_base_the_inspector_and_the_export(
         await chat.pilot.press("escape")
         await chat.until(lambda: chat.app.screen is screen)
         for number, suffix in enumerate((".md", ".html", ".json")):
-            await chat.pilot.press("x")
+            await chat.pilot.press("w")
             await chat.until(lambda: isinstance(chat.app.screen, ChoiceScreen))
             await chat.pilot.press(*["down"] * number, "enter")
             target = tmp_path / f"vlmtui-fan-out{suffix}"

@@ -177,9 +177,9 @@ async def test_probabilities_are_asked_for_and_the_alternatives_are_seen(tmp_pat
     inspected = await asked(engine, user_turn("What is this?"))
     async with Host(inspected, engine, tmp_path).run_test(size=(80, 24)) as pilot:
         app = await opened(pilot)
-        await pilot.press("l")
+        await pilot.press("percent_sign")
         await until(pilot, lambda: "the first time may take some seconds" in app.text())
-        await pilot.press("l")
+        await pilot.press("percent_sign")
         held.set()
         text = app.inspector.query_one(LogprobText)
         await until(pilot, lambda: bool(text.tokens) and text.tokens[0].probability is not None)
@@ -201,7 +201,7 @@ async def test_another_answer_the_second_time_is_said(tmp_path: Path) -> None:
     engine = await engine_of(["One."], ["Two."])
     async with Host(await asked(engine, user_turn("Hi")), engine, tmp_path).run_test(size=(80, 24)) as pilot:
         app = await opened(pilot)
-        await pilot.press("6", "l")
+        await pilot.press("6", "percent_sign")
         await until(pilot, lambda: "differs this time" in app.text() and "Two." in app.text())
 
 
@@ -214,7 +214,7 @@ async def test_it_works_when_the_engine_is_gone(circle: Attachment, tmp_path: Pa
             await pilot.press(str(number))
             await until(pilot, lambda part=part: app.inspector.part == part)  # type: ignore[misc]
             assert app.inspector.query_one("#parts").display, part
-        await pilot.press("l")
+        await pilot.press("percent_sign")
         await pilot.pause()
         assert "Probabilities" not in app.text()
 
@@ -225,7 +225,7 @@ async def test_an_engine_that_dies_over_the_question_is_told(tmp_path: Path) -> 
     async with Host(inspected, engine, tmp_path).run_test(size=(80, 24)) as pilot:
         app = await opened(pilot)
         engine.die("The engine was killed.")
-        await pilot.press("l")
+        await pilot.press("percent_sign")
         await until(pilot, lambda: "killed" in app.notes)
         assert app.inspector.inspected.answer == "Red."
 
@@ -341,7 +341,7 @@ async def test_from_the_chat(chatting: StartChat, circle: Attachment) -> None:
         assert isinstance(screen, InspectorScreen)
         assert screen.inspected.title == "exchange 2"
         assert "One?" in screen.inspected.text
-        await chat.pilot.press("l")
+        await chat.pilot.press("percent_sign")
         await chat.until(lambda: bool(screen.inspected.logprobs))
         await chat.pilot.press("escape")
         await chat.until(lambda: isinstance(chat.app.screen, ChatScreen))
@@ -373,7 +373,7 @@ def test_how_it_looks(
         app = await opened(pilot)
         await pilot.press(str(PARTS.index(part) + 1))
         if part == "answer":
-            await pilot.press("l")
+            await pilot.press("percent_sign")
             await until(pilot, lambda: "99.00%" in app.text())
             await pilot.press("n")
             await until(pilot, lambda: "square" in app.text())

@@ -80,7 +80,7 @@ async def test_the_log_tail_is_live_and_hostile_text_is_visible(make_app: MakeAp
         host.engine.add_log("[/x] \x1b]0;title\x07 \x1b[31mred\x1b[0m")
         await until(pilot, lambda: tail.line_count == 3)
         assert tail.lines[-1] == "[/x] ␛]0;title␇ red"
-        await pilot.press("l")
+        await pilot.press("z")
         assert screen.has_class("-full-log")
 
 

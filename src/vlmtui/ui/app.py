@@ -16,10 +16,10 @@ from vlmtui import gc_policy
 from vlmtui.config.settings import config_file
 from vlmtui.engine.interface import Engine
 from vlmtui.errors import Remedy, VlmtuiError
-from vlmtui.session.engine_controller import EngineController
+from vlmtui.session.engine_controller import EngineController, EngineState
 from vlmtui.text import one_line, visible
 from vlmtui.ui.actions import ACTIONS, HasActions, bindings
-from vlmtui.ui.keys import KeyBindings, error_text, key_of, with_remedy
+from vlmtui.ui.keys import KeyBindings, error_text, key_of, spell_key, with_remedy
 from vlmtui.ui.lifecycle.conversation_holder import ConversationHolder
 from vlmtui.ui.lifecycle.departure import Departure, ExitReport
 from vlmtui.ui.lifecycle.interrupted_answers import InterruptedAnswers
@@ -37,6 +37,7 @@ from vlmtui.ui.terminal.themes import THEMES, VARIABLES, theme_name
 from vlmtui.ui.view import Steps
 
 if TYPE_CHECKING:
+    from textual.binding import Binding
     from textual.command import Provider
     from textual.notifications import SeverityLevel
 
@@ -201,6 +202,10 @@ class VlmtuiApp(App[ExitReport | None]):
         """The key of an action, as it is shown to people."""
         return key_of(self, id)
 
+    def get_key_display(self, binding: Binding) -> str:
+        """A key is called the same in the footer, in sentences and in the help."""
+        return spell_key(binding.key)
+
     @property
     def chat_controller(self) -> Conversation | None:
         """The conversation, once there is one."""
@@ -267,6 +272,17 @@ class VlmtuiApp(App[ExitReport | None]):
     def action_show_log(self) -> None:
         """Show the engine's log over whatever is there."""
         self.navigator.show_log()
+
+    def action_restart_engine(self) -> None:
+        """Load the same model again, where its engine does not answer any more."""
+        if self.engine_controller.state in (EngineState.DEAD, EngineState.HUNG, EngineState.NONE):
+            self.restart_engine()
+        else:
+            self.tell("The engine is running.")
+
+    def action_leader(self) -> None:
+        """Show what a letter does now; with it shown, close it."""
+        self.navigator.show_leader()
 
     def action_help(self) -> None:
         """Show every key and command, those of this screen first; close the help where it is open."""

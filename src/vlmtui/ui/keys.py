@@ -21,6 +21,10 @@ _ALIASES = {
     "return": "enter",
     "del": "delete",
     "ins": "insert",
+    "←": "left",
+    "→": "right",
+    "↑": "up",
+    "↓": "down",
     "pgup": "pageup",
     "pgdn": "pagedown",
     "pgdown": "pagedown",
@@ -29,7 +33,21 @@ _MODIFIERS = frozenset({"ctrl", "alt", "shift", "super", "hyper", "meta"})
 _NAMES = frozenset(name for key in Keys if (name := key.value.rpartition("+")[2]).isalnum() and len(name) > 1)
 ARRIVES_AS = {"ctrl+i": "tab", "ctrl+m": "enter", "alt+b": "ctrl+left", "alt+f": "ctrl+right"}
 """What most terminals send for a key."""
-_SPELLED = {"escape": "Esc", "pageup": "PgUp", "pagedown": "PgDn", "delete": "Del"}
+_SPELLED = {
+    "escape": "Esc",
+    "pageup": "PgUp",
+    "pagedown": "PgDn",
+    "delete": "Del",
+    "insert": "Ins",
+    "left": "←",
+    "right": "→",
+    "up": "↑",
+    "down": "↓",
+}
+LEADER = "leader"
+"""The id of the action whose key goes before the letter of another one."""
+FORMER_IDS = {"comparison.logprobs_too": "comparison.logprobs"}
+"""What actions were called in `[keys]` before, and what they are called now."""
 _NAMED_AT_MOST = 3
 _REMEDIES: dict[Remedy, str] = {
     Remedy.PICK_MODEL: "{models} picks a model.",
@@ -95,11 +113,14 @@ class KeyBindings:
         Textual takes its old key from those that share it, and puts it behind the others in the footer."""
         ids: set[str] = set()
         for scope in SCOPES.values():
-            on_node = {action.id for action in scope.actions} | set(scope.footer_too)
+            on_node = {action.id for action in scope.actions}
             ids |= on_node if on_node & self._keys.keys() else set()
         return {id: ",".join(self.of(id)) or UNBOUND for id in ACTIONS if id in ids}
 
     def _set(self, id: str, value: object) -> None:
+        if id in FORMER_IDS:
+            self._warn(id, f"it is called {FORMER_IDS[id]} now.")
+            id = FORMER_IDS[id]
         if id not in ACTIONS:
             self._warn(id, f"there is no such action. {_nearest(id)}")
             return
@@ -180,7 +201,7 @@ def parse_key(text: str) -> str | None:
     *modifiers, name = ["+"] if text == "+" else text.split("+")
     modifiers = [_ALIASES.get(one.strip().lower(), one.strip().lower()) for one in modifiers]
     name = name.strip()
-    if len(name) > 1 or modifiers:
+    if len(name) > 1 or modifiers or name in _ALIASES:
         name = _ALIASES.get(name.lower(), name.lower())
     is_key = name in _NAMES or (len(name) == 1 and name.isprintable()) or _character(name) is not None
     if not is_key or not _MODIFIERS.issuperset(modifiers) or (modifiers == ["shift"] and len(name) == 1):
@@ -197,32 +218,45 @@ def key_bindings(app: App[Any]) -> KeyBindings:
 
 
 def shown_keys(app: App[Any], action: Action, most: int = 1) -> str:
-    """The first keys of an action as the footer shows them (`^o`); empty where it has none."""
-    keys = key_bindings(app).of(action.id)[:most]
-    return " ".join(app.get_key_display(action.binding(key)) for key in keys)
+    """The first of the ways to run an action by keys (`Ctrl+O`, `Ctrl+X o`); empty where there is none."""
+    return ", ".join(ways(app, action)[:most])
+
+
+def ways(app: App[Any], action: Action) -> list[str]:
+    """The ways to run an action by keys: its own, then by the leader. A key that a text field of the screen would
+    write comes last."""
+    bound = key_bindings(app)
+    typed = [key for key in bound.of(action.id) if _is_typed(key) and _types(action)]
+    keys = [spell_key(key) for key in bound.of(action.id) if key not in typed]
+    return [*keys, *led(app, action), *map(spell_key, typed)]
+
+
+def led(app: App[Any], action: Action) -> list[str]:
+    """How to run an action by the leader (`Ctrl+X o`), where it can be."""
+    leaders = key_bindings(app).of(LEADER)
+    return [f"{spell_key(leaders[0])} {spell_key(action.leader)}"] if action.leader and leaders else []
 
 
 def key_of(app: App[Any], id: str) -> str:
     """How to run an action, for a sentence: its first key (`Ctrl+O`), else its slash command, else its title."""
-    keys = key_bindings(app).of(id)
-    return spell_key(keys[0]) if keys else ACTIONS[id].slash or f"“{ACTIONS[id].title}”"
+    found = ways(app, ACTIONS[id])
+    return found[0] if found else ACTIONS[id].slash or f"“{ACTIONS[id].title}”"
 
 
 def short_keys(app: App[Any], *ids: str, last: bool = False) -> str:
-    """The first key of each action, or the last, as the footer shows them (`← →`), without those that have none."""
+    """The first key of each action, or the last (`← →`), without those that have none."""
     bound = key_bindings(app)
-    keys = [(ACTIONS[id], bound.of(id)[-1 if last else 0]) for id in ids if bound.of(id)]
-    return " ".join(app.get_key_display(action.binding(key)) for action, key in keys)
+    return " ".join(spell_key(bound.of(id)[-1 if last else 0]) for id in ids if bound.of(id))
 
 
-def with_keys(app: App[Any], text: str, *, lower: bool = False) -> str:
-    """A sentence of ours in which `{id}` stands for how to run that action. `lower`: with its key in small letters."""
+def with_keys(app: App[Any], text: str) -> str:
+    """A sentence of ours in which `{id}` stands for how to run that action."""
+    return re.sub(r"\{([a-z_.]+)\}", lambda found: key_of(app, found[1]), text)
 
-    def how(found: re.Match[str]) -> str:
-        key = key_of(app, found[1])
-        return key.lower() if lower and len(key) > 1 else key
 
-    return re.sub(r"\{([a-z_.]+)\}", how, text)
+def hint(app: App[Any], *ids: str) -> str:
+    """What can be done, for a line of hints: `Ctrl+S Apply · Esc Cancel`."""
+    return " · ".join(f"{key_of(app, id)} {ACTIONS[id].title}" for id in ids)
 
 
 def remedy_text(app: App[Any], remedy: Remedy) -> str:
@@ -247,6 +281,11 @@ def spell_key(key: str) -> str:
     if modifiers or len(shown) > 1:
         shown = shown[:1].upper() + shown[1:]
     return "+".join([*(one.capitalize() for one in modifiers), shown])
+
+
+def _types(action: Action) -> bool:
+    """Whether text is written where the action can be run."""
+    return any(scope.types for scope in SCOPES.values() if action in scope.actions)
 
 
 def _flat(given: Mapping[str, object], prefix: str = "") -> Iterator[tuple[str, object]]:

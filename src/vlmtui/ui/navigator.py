@@ -237,11 +237,19 @@ class AppNavigator:
         self._app.push_screen(EngineOfferScreen(self._services.paths), go_on)
 
     def show_log(self) -> None:
-        """Show the engine's log over whatever is there."""
+        """Show the engine's log over whatever is there; where it is shown, close it."""
         from vlmtui.ui.models.log import LogScreen
 
-        if not isinstance(self._app.screen, LogScreen):
+        if isinstance(self._app.screen, LogScreen):
+            self._app.screen.dismiss()
+        else:
             self._app.push_screen(LogScreen(self._engine_controller))
+
+    def show_leader(self) -> None:
+        """Show what can be done on this screen, each by one key; where that is shown, close it."""
+        from vlmtui.ui.help.leader_screen import show_leader
+
+        show_leader(self._app)
 
     def show_help(self) -> None:
         """Show every key and command, those of this screen first; close the help where it is open."""

@@ -34,6 +34,12 @@ class Action(msgspec.Struct, frozen=True):
     """One sentence: tooltip, palette help and help screen."""
     keys: str = ""
     """Default keys as in a Textual binding (`ctrl+o`, or several separated by commas); empty: no key."""
+    leader: str = ""
+    """The key that runs it after the leader (`c`); empty: none."""
+    group: str = ""
+    """The heading it stands under after the leader; empty: the scope's title."""
+    verb: str = ""
+    """What its keys mean, on every screen: two actions with one key have one verb. Empty: the id without its scope."""
     slash: str = ""
     """`/name`; empty: no slash command."""
     argument: str = ""
@@ -41,6 +47,7 @@ class Action(msgspec.Struct, frozen=True):
     run: str = ""
     """The Textual action to run (`zoom(1)`); empty: the id without its scope."""
     footer: bool = False
+    """In the footer by its first key; by the leader where it has no key."""
     priority: bool = False
     """Acts before the widget that has the focus sees the key."""
     moves: bool = False
@@ -52,6 +59,11 @@ class Action(msgspec.Struct, frozen=True):
     def command(self) -> str:
         """The Textual action, with its arguments."""
         return self.run or self.id.rpartition(".")[2]
+
+    @property
+    def meaning(self) -> str:
+        """What its keys mean, in the whole app."""
+        return self.verb or self.id.rpartition(".")[2]
 
     def binding(self, keys: str = "", *, command: str = "", show: bool | None = None) -> Binding:
         """The Textual binding. `keys`, `command` and `show` stand in for what the action says itself."""
@@ -91,5 +103,5 @@ class Scope(msgspec.Struct, frozen=True):
     """A text field has the focus here: a plain letter is written, so it cannot be a key."""
     by_id: bool = False
     """The screen runs its actions by their ids (`HasActions`), through `action_run`."""
-    footer_too: tuple[str, ...] = ()
-    """Ids of app-wide actions that this screen's footer shows, though others do not."""
+    footer_leads: tuple[str, ...] = ()
+    """Ids of actions that this screen's footer shows behind the leader."""

@@ -4,30 +4,57 @@ from __future__ import annotations
 
 from vlmtui.ui.actions.action import Action, Scope
 
+_CHATS, _APP = "Chats and models", "App"
+
 APP = Scope(
     "app",
     "Everywhere",
     actions=(
-        Action("models", "Models", "Pick another model.", "f3", slash="/model"),
+        Action(
+            "leader",
+            "More",
+            "Show what can be done here; a letter then does it.",
+            "ctrl+x",
+            footer=True,
+            priority=True,
+            system=True,
+        ),
+        Action("models", "Models", "Pick another model.", "f3", leader="m", group=_CHATS, slash="/model"),
         Action(
             "conversations",
-            "Conversations",
+            "Chats",
             "Search, open, rename or delete what was said.",
             "ctrl+l",
+            leader="l",
+            group=_CHATS,
             slash="/conversations",
         ),
         Action("undelete", "Undelete", "Bring back the conversation that was deleted last.", slash="/undelete"),
-        Action("show_log", "Engine log", "The engine's own log, live.", "f4", slash="/log"),
+        Action("show_log", "Engine log", "The engine's own log, live.", "f4", leader="g", group=_APP, slash="/log"),
+        Action(
+            "restart_engine", "Restart engine", "Load the model again.", "f5", leader="R", group=_APP, slash="/restart"
+        ),
         Action("cleanup", "Clean up", "End workers of yours that cannot be used any more.", slash="/cleanup"),
-        Action("help", "Help", "Every key and command.", "f1", slash="/help", footer=True, priority=True),
+        Action(
+            "help",
+            "Help",
+            "Every key and command.",
+            "f1",
+            leader="question_mark",
+            group=_APP,
+            slash="/help",
+            footer=True,
+            priority=True,
+        ),
         Action("command_palette", "Commands", "Search every command.", "ctrl+p", footer=True),
         Action(
             "quit",
             "Quit",
             "Leave; a loaded model stays for its keep-alive time.",
             "ctrl+q",
+            leader="q",
+            group=_APP,
             slash="/quit",
-            footer=True,
             priority=True,
         ),
         Action(

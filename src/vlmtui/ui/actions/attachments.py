@@ -15,27 +15,33 @@ BROWSER = Scope(
             "browser.mark",
             "Mark",
             "Mark the file, to take several; so does Space.",
-            "ctrl+t,ctrl+space,ctrl+@",
+            "insert,ctrl+space,ctrl+@",
+            leader="space",
             priority=True,
         ),
         Action(
-            "browser.mark_all", "Mark all", "Mark every file that is shown, or none of them.", "ctrl+a", priority=True
+            "browser.mark_all", "Mark all", "Mark every file that is shown, or none of them.", leader="a", verb="all"
         ),
-        Action("browser.sort", "Order", "Order by name, newest first, or largest first.", "ctrl+s", priority=True),
-        Action(
-            "browser.media", "Kind", "Show images and videos, only images, or only videos.", "ctrl+k", priority=True
-        ),
-        Action("browser.hidden", "Hidden", "Show hidden files and folders, or hide them.", "ctrl+d", priority=True),
+        Action("browser.sort", "Order", "Order by name, newest first, or largest first.", leader="O"),
+        Action("browser.media", "Kind", "Show images and videos, only images, or only videos.", leader="k"),
+        Action("browser.hidden", "Hidden", "Show hidden files and folders, or hide them.", leader="H"),
         Action(
             "browser.recent",
             "Recent folders",
             "Show the folders that files were attached from.",
-            "ctrl+r",
-            priority=True,
+            leader="h",
+            verb="earlier",
         ),
-        Action("browser.complete", "Complete", "Complete a path that is being typed.", "tab", priority=True),
         Action(
-            "browser.leave", "Cancel", "Clear the filter, leave the recent folders, or cancel.", "escape", priority=True
+            "browser.complete", "Complete", "Complete a path that is being typed.", "tab", verb="next", priority=True
+        ),
+        Action(
+            "browser.leave",
+            "Cancel",
+            "Clear the filter, leave the recent folders, or cancel.",
+            "escape",
+            verb="back",
+            priority=True,
         ),
         Action("browser.up", "Up", "The file above.", "up", run="move('up')", priority=True, moves=True),
         Action("browser.down", "Down", "The file below.", "down", run="move('down')", priority=True, moves=True),
@@ -82,9 +88,9 @@ VIEWER = Scope(
     "In the viewer",
     modal=True,
     actions=(
-        Action("viewer.close", "Close", "Back to the conversation.", "escape,q", footer=True),
-        Action("viewer.next", "Next", "The next attachment.", "right,n", run="turn(1)", footer=True),
-        Action("viewer.previous", "Previous", "The previous attachment.", "left,p", run="turn(-1)", footer=True),
+        Action("viewer.close", "Close", "Back to the conversation.", "escape,q", verb="back", footer=True),
+        Action("viewer.next", "Next", "The next attachment.", "n,right", run="turn(1)", footer=True),
+        Action("viewer.previous", "Previous", "The previous attachment.", "p,left", run="turn(-1)", footer=True),
         Action("viewer.next_frame", "Frame on", "The video's next frame.", "full_stop", run="step(1)", footer=True),
         Action(
             "viewer.previous_frame", "Frame back", "The video's previous frame.", "comma", run="step(-1)", footer=True
@@ -97,6 +103,7 @@ VIEWER = Scope(
             "Move left",
             "Move left in an enlarged picture.",
             "shift+left,h",
+            verb="left",
             run="pan(-1, 0)",
             moves=True,
         ),
@@ -105,23 +112,41 @@ VIEWER = Scope(
             "Move down",
             "Move down in an enlarged picture.",
             "shift+down,j",
+            verb="down",
             run="pan(0, 1)",
             moves=True,
         ),
         Action(
-            "viewer.pan_up", "Move up", "Move up in an enlarged picture.", "shift+up,k", run="pan(0, -1)", moves=True
+            "viewer.pan_up",
+            "Move up",
+            "Move up in an enlarged picture.",
+            "shift+up,k",
+            verb="up",
+            run="pan(0, -1)",
+            moves=True,
         ),
         Action(
             "viewer.pan_right",
             "Move right",
             "Move right in an enlarged picture.",
             "shift+right,l",
+            verb="right",
             run="pan(1, 0)",
             moves=True,
         ),
-        Action("viewer.facts", "Facts", "Show or hide the facts.", "i", footer=True),
-        Action("viewer.facts_up", "Facts up", "Scroll the facts up.", "up", run="scroll_facts(-1)", moves=True),
-        Action("viewer.facts_down", "Facts down", "Scroll the facts down.", "down", run="scroll_facts(1)", moves=True),
+        Action("viewer.facts", "Facts", "Show or hide the facts.", "i", leader="i", verb="inspect", footer=True),
+        Action(
+            "viewer.facts_up", "Facts up", "Scroll the facts up.", "up", verb="up", run="scroll_facts(-1)", moves=True
+        ),
+        Action(
+            "viewer.facts_down",
+            "Facts down",
+            "Scroll the facts down.",
+            "down",
+            verb="down",
+            run="scroll_facts(1)",
+            moves=True,
+        ),
     ),
 )
 
@@ -131,11 +156,27 @@ FRAME_PICKER = Scope(
     modal=True,
     types=True,
     actions=(
-        Action("frame_picker.save", "Save", "Send these frames.", "enter,ctrl+s", footer=True, priority=True),
-        Action("frame_picker.cancel", "Cancel", "Change nothing.", "escape", footer=True, priority=True),
-        Action("frame_picker.up", "Scroll up", "Scroll the frames up.", "pageup", run="scroll('up')", moves=True),
         Action(
-            "frame_picker.down", "Scroll down", "Scroll the frames down.", "pagedown", run="scroll('down')", moves=True
+            "frame_picker.save", "Save", "Send these frames.", "enter,ctrl+s", leader="s", footer=True, priority=True
+        ),
+        Action("frame_picker.cancel", "Cancel", "Change nothing.", "escape", verb="back", footer=True, priority=True),
+        Action(
+            "frame_picker.up",
+            "Scroll up",
+            "Scroll the frames up.",
+            "pageup",
+            verb="page_up",
+            run="scroll('up')",
+            moves=True,
+        ),
+        Action(
+            "frame_picker.down",
+            "Scroll down",
+            "Scroll the frames down.",
+            "pagedown",
+            verb="page_down",
+            run="scroll('down')",
+            moves=True,
         ),
     ),
     fixed=(

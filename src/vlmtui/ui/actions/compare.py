@@ -4,71 +4,96 @@ from __future__ import annotations
 
 from vlmtui.ui.actions.action import Action, FixedKey, Scope
 
-_NEXT_VIEW = Action("sides.next_view", "Next view", "Show the other side.", "f6", footer=True, priority=True)
-_DIFFERENCE = Action("sides.difference", "Difference", "Show where they differ.", "d")
-_EXPORT = Action("sides.export", "Export", "Write a Markdown, HTML or JSON file.", "f2", footer=True, priority=True)
+_NEXT_VIEW = Action(
+    "sides.next_view", "Next view", "Show the other side.", "f6", leader="tab", footer=True, priority=True
+)
+_DIFFERENCE = Action("sides.difference", "Difference", "Show where they differ.", "d", leader="d")
+_EXPORT = Action("sides.export", "Export", "Write a Markdown, HTML or JSON file.", "w", leader="w", footer=True)
 
 COMPARISON = Scope(
     "comparison",
     "In a comparison",
     types=True,
     actions=(
-        Action("comparison.send", "Send both", "Ask both at once.", "ctrl+r,f5,ctrl+enter", footer=True, priority=True),
+        Action(
+            "comparison.send",
+            "Send both",
+            "Ask both at once.",
+            "ctrl+r,ctrl+enter",
+            leader="r",
+            verb="run",
+            footer=True,
+            priority=True,
+        ),
         _NEXT_VIEW,
         _DIFFERENCE,
         _EXPORT,
-        Action("comparison.next_finding", "Finding", "To the next finding.", "f7", footer=True, priority=True),
         Action(
-            "comparison.fix", "Fix", "Fix what the check of the raw prompt has found.", "f8", footer=True, priority=True
+            "comparison.next_finding", "Finding", "To the next finding.", "f7", leader="j", footer=True, priority=True
         ),
         Action(
-            "comparison.stop_chat",
-            "Stop chat",
-            "Stop the left answer.",
-            "f9",
-            run="stop('chat')",
+            "comparison.fix",
+            "Fix",
+            "Fix what the check of the raw prompt has found.",
+            "f8",
+            leader="full_stop",
             footer=True,
             priority=True,
         ),
         Action(
-            "comparison.stop_raw",
-            "Stop raw",
-            "Stop the right answer.",
-            "f10",
-            run="stop('raw')",
-            footer=True,
-            priority=True,
+            "comparison.stop_chat", "Stop chat", "Stop the left answer.", leader="1", run="stop('chat')", footer=True
         ),
+        Action("comparison.stop_raw", "Stop raw", "Stop the right answer.", leader="2", run="stop('raw')", footer=True),
         Action(
             "comparison.fill",
-            "Load",
+            "Load prompt",
             "Load the raw prompt from the template or a saved one.",
-            "ctrl+o",
+            leader="P",
+            footer=True,
+        ),
+        Action(
+            "comparison.save",
+            "Save",
+            "Save the raw prompt under a name.",
+            "ctrl+s",
+            leader="s",
             footer=True,
             priority=True,
         ),
-        Action("comparison.save", "Save", "Save the raw prompt under a name.", "ctrl+s", priority=True),
         Action(
             "comparison.logprobs",
             "Log-probabilities",
             "Ask for log-probabilities, or stop asking for them.",
-            "alt+l",
-            priority=True,
+            "percent_sign",
+            leader="percent_sign",
         ),
-        Action(
-            "comparison.logprobs_too", "Log-probabilities", "The same, where no text is written.", "l", run="logprobs"
-        ),
-        Action("comparison.inspect", "Inspect", "Inspect the prompt and answer of a side.", "f12,alt+x"),
+        Action("comparison.inspect", "Inspect", "Inspect the prompt and answer of a side.", "f12,alt+x", leader="i"),
         Action(
             "comparison.earlier",
             "Kept",
             "Show earlier comparisons of this message.",
             "alt+k",
+            leader="h",
             run="stored",
             priority=True,
         ),
-        Action("comparison.use", "Use answer", "Continue the conversation with this answer.", "alt+u", priority=True),
-        Action("comparison.leave", "Back", "Stop both; back to the chat.", "escape", footer=True, priority=True),
+        Action(
+            "comparison.use",
+            "Use answer",
+            "Continue the conversation with this answer.",
+            "alt+u",
+            leader="enter",
+            priority=True,
+        ),
+        Action(
+            "comparison.leave",
+            "Back",
+            "Stop both; back to the chat.",
+            "escape",
+            verb="back",
+            footer=True,
+            priority=True,
+        ),
     ),
 )
 
@@ -76,11 +101,19 @@ STORED_COMPARISON = Scope(
     "stored_comparison",
     "In a stored comparison",
     actions=(
-        Action("stored_comparison.run_again", "Run again", "Ask both once more.", "ctrl+r,f5,ctrl+enter", footer=True),
+        Action(
+            "stored_comparison.run_again",
+            "Run again",
+            "Ask both once more.",
+            "r,ctrl+r,ctrl+enter",
+            leader="r",
+            verb="run",
+            footer=True,
+        ),
         _NEXT_VIEW,
         _DIFFERENCE,
         _EXPORT,
-        Action("stored_comparison.leave", "Back", "Close the comparison.", "escape", footer=True),
+        Action("stored_comparison.leave", "Back", "Close the comparison.", "escape", verb="back", footer=True),
     ),
 )
 
@@ -90,8 +123,18 @@ FAN_FORM = Scope(
     modal=True,
     types=True,
     actions=(
-        Action("fan_form.ask", "Ask", "Ask all of them at once.", "ctrl+s", run="go", footer=True, priority=True),
-        Action("fan_form.cancel", "Cancel", "Ask nothing.", "escape", footer=True, priority=True),
+        Action(
+            "fan_form.ask",
+            "Ask",
+            "Ask all of them at once.",
+            "ctrl+r",
+            leader="r",
+            verb="run",
+            run="go",
+            footer=True,
+            priority=True,
+        ),
+        Action("fan_form.cancel", "Cancel", "Ask nothing.", "escape", verb="back", footer=True, priority=True),
     ),
     fixed=(
         FixedKey("enter", "Ask all of them at once."),
@@ -104,19 +147,29 @@ ANSWERS = Scope(
     "In the answers of a fan-out",
     actions=(
         Action("answers.choose", "Use this", "Go on with this answer.", "enter", footer=True),
-        Action("answers.base", "Base", "Compare the others with this answer.", "b", footer=True),
-        Action("answers.inspect", "Inspect", "Look into this prompt and answer.", "i", footer=True),
-        Action("answers.copy", "Copy", "Copy this answer to your clipboard.", "y", footer=True),
-        Action("answers.export", "Export", "Write all of them into a file.", "x", footer=True),
+        Action(
+            "answers.base",
+            "Base",
+            "Compare the others with this answer.",
+            "d",
+            leader="d",
+            verb="difference",
+            footer=True,
+        ),
+        Action("answers.inspect", "Inspect", "Look into this prompt and answer.", "i", leader="i", footer=True),
+        Action("answers.copy", "Copy", "Copy this answer to your clipboard.", "y", leader="y", footer=True),
+        Action("answers.export", "Export", "Write all of them into a file.", "w", leader="w", footer=True),
         Action(
             "answers.new_plan",
             "New",
             "Fan the same message out over different values.",
-            "n",
+            "N,ctrl+n",
+            leader="n",
+            verb="new",
             run="new_plan",
             footer=True,
         ),
-        Action("answers.leave", "Stop, back", "Stop all; then back to the chat.", "escape", footer=True),
+        Action("answers.leave", "Stop, back", "Stop all; then back to the chat.", "escape", verb="back", footer=True),
         Action("answers.left", "Left", "The answer on the left.", "left,h", run="move(-1, 0)", moves=True),
         Action("answers.right", "Right", "The answer on the right.", "right,l", run="move(1, 0)", moves=True),
         Action("answers.up", "Above", "The answer above.", "up,k", run="move(0, -1)", moves=True),

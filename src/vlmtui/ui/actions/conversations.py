@@ -9,13 +9,22 @@ CONVERSATION_LIST = Scope(
     "In the list of conversations",
     actions=(
         Action("conversation_list.open", "Open", "Open the highlighted conversation.", "enter", footer=True),
-        Action("conversation_list.search", "Search", "Search everything that was said.", "slash,ctrl+f"),
-        Action("conversation_list.rename", "Rename", "Write another title.", "f2,r", footer=True),
-        Action("conversation_list.pin", "Pin", "Pin it to the top, or unpin it.", "p", footer=True),
+        Action(
+            "conversation_list.search", "Search", "Search everything that was said.", "slash,ctrl+f", leader="slash"
+        ),
+        Action("conversation_list.rename", "Rename", "Write another title.", "e", leader="e", verb="edit", footer=True),
+        Action(
+            "conversation_list.pin",
+            "Pin",
+            "Pin it to the top, or unpin it.",
+            "asterisk",
+            leader="asterisk",
+            footer=True,
+        ),
         Action("conversation_list.delete", "Delete", "Delete it; Undo brings it back.", "delete", footer=True),
-        Action("conversation_list.undo", "Undo", "Bring back the last deleted.", "u"),
-        Action("conversation_list.new", "New chat", "Start a new conversation.", "n"),
-        Action("conversation_list.back", "Back", "Clear the search, or go back.", "escape", footer=True),
+        Action("conversation_list.undo", "Undo", "Bring back the last deleted.", "u", leader="u"),
+        Action("conversation_list.new", "New chat", "Start a new conversation.", "N,ctrl+n", leader="n"),
+        Action("conversation_list.back", "Back", "Clear the search, or go back.", "escape", verb="back", footer=True),
     ),
 )
 
@@ -72,6 +81,6 @@ CONVERSATION_TITLE = Scope(
     types=True,
     actions=(
         Action("conversation_title.save", "Rename", "Save the new title.", "enter", run="submit", footer=True),
-        Action("conversation_title.cancel", "Cancel", "Keep the old title.", "escape", footer=True),
+        Action("conversation_title.cancel", "Cancel", "Keep the old title.", "escape", verb="back", footer=True),
     ),
 )

@@ -10,8 +10,17 @@ SETTINGS_FORM = Scope(
     modal=True,
     types=True,
     actions=(
-        Action("settings_form.apply", "Apply", "Use these from now on.", "ctrl+s", footer=True, priority=True),
-        Action("settings_form.cancel", "Cancel", "Change nothing.", "escape", footer=True, priority=True),
+        Action(
+            "settings_form.apply",
+            "Apply",
+            "Use these from now on.",
+            "ctrl+s",
+            leader="s",
+            verb="save",
+            footer=True,
+            priority=True,
+        ),
+        Action("settings_form.cancel", "Cancel", "Change nothing.", "escape", verb="back", footer=True, priority=True),
     ),
     fixed=(FixedKey("tab", "The next field."),),
 )
@@ -20,7 +29,7 @@ CONFIRM = Scope(
     "confirm",
     "At a question",
     modal=True,
-    actions=(Action("confirm.no", "No", "Change nothing.", "escape", run="refuse", footer=True),),
+    actions=(Action("confirm.no", "No", "Change nothing.", "escape", verb="back", run="refuse", footer=True),),
     fixed=(
         FixedKey("↑ ↓", "The other answer."),
         FixedKey("enter", "Give this answer."),
@@ -52,8 +61,15 @@ HELP_SCREEN = Scope(
     "In this help",
     modal=True,
     actions=(
-        Action("help_screen.close", "Close", "Close the help.", "escape,f1,q", footer=True),
-        Action("help_screen.filter", "Filter", "Show only the lines that have a word.", "slash,ctrl+f"),
+        Action("help_screen.close", "Close", "Close the help.", "escape,q", verb="back", footer=True),
+        Action(
+            "help_screen.filter",
+            "Filter",
+            "Show only the lines that have a word.",
+            "slash,ctrl+f",
+            leader="slash",
+            verb="search",
+        ),
         Action("help_screen.up", "Up", "Scroll up.", "up,k", run="scroll('up')", moves=True),
         Action("help_screen.down", "Down", "Scroll down.", "down,j", run="scroll('down')", moves=True),
         Action("help_screen.page_up", "A page up", "A page up.", "pageup", run="scroll('page_up')", moves=True),
@@ -65,7 +81,15 @@ HELP_SCREEN = Scope(
             run="scroll('page_down')",
             moves=True,
         ),
-        Action("help_screen.home", "First", "To the top.", "home", run="scroll('home')", moves=True),
-        Action("help_screen.end", "Last", "To the end.", "end", run="scroll('end')", moves=True),
+        Action("help_screen.home", "First", "To the top.", "home,g", verb="first", run="scroll('home')", moves=True),
+        Action("help_screen.end", "Last", "To the end.", "end,G", verb="last", run="scroll('end')", moves=True),
     ),
+)
+
+LEADER_SCREEN = Scope(
+    "leader_screen",
+    "After the leader",
+    modal=True,
+    actions=(Action("leader_screen.close", "Close", "Do nothing.", "escape", verb="back"),),
+    fixed=(FixedKey("a key", "Do what the strip says; one that does nothing is told."),),
 )

@@ -8,7 +8,7 @@ INSPECTOR = Scope(
     "inspector",
     "In the inspector",
     actions=(
-        Action("inspector.close", "Back", "Back to the screen below.", "escape,f12,q", footer=True),
+        Action("inspector.close", "Back", "Back to the screen below.", "escape,q,f12,alt+x", verb="back", footer=True),
         Action("inspector.next", "Next part", "The next part.", "tab,right_square_bracket", run="turn(1)", footer=True),
         Action(
             "inspector.previous", "Previous part", "The previous part.", "shift+tab,left_square_bracket", run="turn(-1)"
@@ -19,13 +19,16 @@ INSPECTOR = Scope(
         Action("inspector.template", "Template", "The chat template.", "4", run="show('template')"),
         Action("inspector.request", "Request", "The request and its sampling.", "5", run="show('request')"),
         Action("inspector.answer", "Answer", "The answer's tokens and their probabilities.", "6", run="show('answer')"),
-        Action("inspector.copy", "Copy", "Copy this part to your clipboard.", "y", footer=True),
-        Action("inspector.save", "Save", "Save this part as a file in the folder you are in.", "s", footer=True),
+        Action("inspector.copy", "Copy", "Copy this part to your clipboard.", "y", leader="y", footer=True),
+        Action(
+            "inspector.save", "Save", "Save this part as a file in the folder you are in.", "s", leader="s", footer=True
+        ),
         Action(
             "inspector.logprobs",
             "Probabilities",
             "Ask the same again, and see how likely each token was.",
-            "l",
+            "percent_sign",
+            leader="percent_sign",
             footer=True,
         ),
         Action(
@@ -33,6 +36,8 @@ INSPECTOR = Scope(
             "Render again",
             "Render the prompt again with the loaded model.",
             "r",
+            leader="r",
+            verb="run",
             run="again",
             footer=True,
         ),
@@ -60,17 +65,25 @@ LOGPROB_TEXT = Scope(
     within="inspector",
     actions=(
         Action("logprob_text.left", "Left", "The token before.", "left,h", run="move(-1)", moves=True),
-        Action("logprob_text.right", "Right", "The next token.", "right", run="move(1)", moves=True),
+        Action("logprob_text.right", "Right", "The next token.", "right,l", run="move(1)", moves=True),
         Action("logprob_text.up", "Up", "The row above.", "up,k", run="row(-1)", moves=True),
         Action("logprob_text.down", "Down", "The row below.", "down,j", run="row(1)", moves=True),
         Action("logprob_text.first", "First", "The first token.", "home", run="to(0)", moves=True),
         Action("logprob_text.last", "Last", "The last token.", "end", run="to(-1)", moves=True),
-        Action("logprob_text.next_unlikely", "Next unlikely", "The next unlikely token.", "n", run="unlikely(1)"),
+        Action(
+            "logprob_text.next_unlikely",
+            "Next unlikely",
+            "The next unlikely token.",
+            "n",
+            verb="next",
+            run="unlikely(1)",
+        ),
         Action(
             "logprob_text.previous_unlikely",
             "Previous unlikely",
             "The previous unlikely token.",
             "p",
+            verb="previous",
             run="unlikely(-1)",
         ),
     ),

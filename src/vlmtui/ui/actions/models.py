@@ -9,7 +9,9 @@ MODEL_LIST = Scope(
     "In the list of models",
     types=True,
     actions=(
-        Action("model_list.back", "Back", "Clear the filter, or go back to the chat.", "escape", footer=True),
+        Action(
+            "model_list.back", "Back", "Clear the filter, or go back to the chat.", "escape", verb="back", footer=True
+        ),
         Action("model_list.up", "Up", "The model above.", "up", run="move('up')", moves=True),
         Action("model_list.down", "Down", "The model below.", "down", run="move('down')", moves=True),
         Action("model_list.page_up", "A page up", "A page up.", "pageup", run="move('page_up')", moves=True),
@@ -31,13 +33,21 @@ LOADING = Scope(
     "loading",
     "While a model loads",
     actions=(
-        Action("loading.retry", "Retry", "Load the same model again.", "r", footer=True),
-        Action("loading.former", "Former model", "Go back to the model that was loaded before.", "b", footer=True),
+        Action("loading.retry", "Retry", "Load the same model again.", "r", leader="r", verb="run", footer=True),
+        Action(
+            "loading.former",
+            "Former model",
+            "Go back to the model that was loaded before.",
+            "b",
+            leader="B",
+            footer=True,
+        ),
         Action(
             "loading.abort",
             "Abort",
             "End the load and go back to the former model, or to the list.",
             "escape",
+            verb="back",
             footer=True,
         ),
         Action("loading.back", "Back", "Go back to the models.", "escape", footer=True),
@@ -45,7 +55,8 @@ LOADING = Scope(
             "loading.log",
             "Full log",
             "Give the log the whole screen, or take it back.",
-            "l",
+            "z",
+            leader="z",
             run="full_log",
             footer=True,
         ),
@@ -56,10 +67,10 @@ LOG = Scope(
     "log",
     "In the engine log",
     actions=(
-        Action("log.close", "Back", "Close the log.", "escape,f4,q", footer=True),
-        Action("log.follow", "End", "Go to the newest line and follow.", "end,G", footer=True),
-        Action("log.oldest", "Top", "Go to the oldest line that is kept.", "home,g", footer=True),
-        Action("log.copy", "Copy", "Copy all lines to your clipboard.", "y", footer=True),
+        Action("log.close", "Back", "Close the log.", "escape,q", verb="back", footer=True),
+        Action("log.follow", "End", "Go to the newest line and follow.", "end,G", verb="last", footer=True),
+        Action("log.oldest", "Top", "Go to the oldest line that is kept.", "home,g", verb="first", footer=True),
+        Action("log.copy", "Copy", "Copy all lines to your clipboard.", "y", leader="y", footer=True),
     ),
 )
 
@@ -67,7 +78,7 @@ BEFORE_LOAD = Scope(
     "before_load",
     "Before a model is loaded",
     modal=True,
-    actions=(Action("before_load.back", "Back", "Load nothing.", "escape", footer=True),),
+    actions=(Action("before_load.back", "Back", "Load nothing.", "escape", verb="back", footer=True),),
     fixed=(
         FixedKey("↑ ↓", "The option above or below."),
         FixedKey("enter", "Choose this option."),
@@ -79,7 +90,14 @@ ENGINE_OFFER = Scope(
     "Installing an engine",
     modal=True,
     actions=(
-        Action("engine_offer.back", "Back", "Stop the installation, or go back without one.", "escape", footer=True),
+        Action(
+            "engine_offer.back",
+            "Back",
+            "Stop the installation, or go back without one.",
+            "escape",
+            verb="back",
+            footer=True,
+        ),
     ),
     fixed=(
         FixedKey("↑ ↓", "The option above or below."),

@@ -15,7 +15,7 @@ from vlmtui.ui.actions.conversations import (
     CONVERSATION_SEARCH,
     CONVERSATION_TITLE,
 )
-from vlmtui.ui.actions.dialogs import CHOICE, CONFIRM, HELP_SCREEN, NAME, SETTINGS_FORM
+from vlmtui.ui.actions.dialogs import CHOICE, CONFIRM, HELP_SCREEN, LEADER_SCREEN, NAME, SETTINGS_FORM
 from vlmtui.ui.actions.inspector import INSPECTOR, LOGPROB_TEXT, TOKEN_TABLE
 from vlmtui.ui.actions.models import BEFORE_LOAD, ENGINE_OFFER, LOADING, LOG, MODEL_FILTER, MODEL_LIST
 
@@ -49,6 +49,7 @@ _ALL: tuple[Scope, ...] = (
     CHOICE,
     NAME,
     HELP_SCREEN,
+    LEADER_SCREEN,
 )
 
 SCOPES: dict[str, Scope] = {scope.name: scope for scope in _ALL}
@@ -60,5 +61,4 @@ ACTIONS: dict[str, Action] = {action.id: action for scope in _ALL for action in 
 def bindings(scope: str) -> list[BindingType]:
     """The `BINDINGS` of the screen or widget of that scope."""
     found = SCOPES[scope]
-    own = [action.binding(command=f"run('{action.id}')" if found.by_id else "") for action in found.actions]
-    return [*own, *(ACTIONS[id].binding(show=True) for id in found.footer_too)]
+    return [action.binding(command=f"run('{action.id}')" if found.by_id else "") for action in found.actions]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,21 +21,14 @@ from textual.widgets import Input, Static
 
 from vlmtui.media.folder import FolderEntry, home_short
 from vlmtui.text import human_bytes, one_line
-from vlmtui.ui.keys import with_keys
+from vlmtui.ui.actions import ACTIONS
+from vlmtui.ui.keys import LEADER, hint, shown_keys, spell_key
 from vlmtui.ui.widgets.highlight import entry_at
 
 _SIZE = 9
 _NAME_MIN = 12
 _PAD = 1
 """Cells on each side of a line."""
-
-_HINTS = (
-    (("choose", "opens, attaches"), ("mark", "marks"), ("mark_all", "all"), ("sort", "order"), ("media", "kind")),
-    (("hidden", "hidden"), ("recent", "recent folders"), ("", "← above"), ("", "~ / path"), ("leave", "cancels")),
-)
-"""Bindings of the browser by their ids, and what they do; without an id, a key that is fixed."""
-_FIXED = {"mark": "space"}
-"""Keys that the field itself has for an action, which are told instead of the action's own."""
 
 
 class FileList(ScrollView):
@@ -208,16 +201,12 @@ class KeyHint(Static):
         super().__init__(id=id, markup=False)
 
     def on_mount(self) -> None:
-        keys: dict[str, str] = {}
-        for _, binding, _, _ in self.screen.active_bindings.values():
-            keys.setdefault((binding.id or "").removeprefix("browser."), self.app.get_key_display(binding))
-        keys["choose"] = with_keys(self.app, "{browser.choose}", lower=True)
-        lines = ("  ".join(_hint(keys, name, what) for name, what in line) for line in _HINTS)
-        self.update("\n".join(lines))
-
-
-def _hint(keys: Mapping[str, str], name: str, what: str) -> str:
-    return f"{_FIXED.get(name) or keys.get(name, '?')} {what}" if name else what
+        app, leader = self.app, ACTIONS[LEADER]
+        choose, leave = hint(app, "browser.choose"), hint(app, "browser.leave")
+        first = f"{choose} · Space Mark · ← Folder above · ~ / Path · {leave}"
+        by_letter = (ACTIONS[f"browser.{name}"] for name in ("mark_all", "sort", "media", "hidden", "recent"))
+        second = " · ".join(f"{spell_key(action.leader)} {action.title}" for action in by_letter)
+        self.update(f"{first}\n{shown_keys(app, leader)}… {second}")
 
 
 def _fitting(path: str, width: int) -> str:

@@ -24,7 +24,7 @@ from vlmtui.media.sampling import frames_asked
 from vlmtui.media.sampling_fields import FIELDS, read_fields, time_text
 from vlmtui.text import one_line
 from vlmtui.ui.actions import bindings
-from vlmtui.ui.keys import short_keys, with_keys
+from vlmtui.ui.keys import hint, short_keys
 from vlmtui.ui.navigation import FramesChoice
 from vlmtui.ui.terminal.graphics import Graphics
 
@@ -161,8 +161,8 @@ class FramesScreen(ModalScreen[FramesChoice | None]):
 
     @property
     def _keys(self) -> str:
-        keys = with_keys(self.app, "{frame_picker.save} saves · {frame_picker.cancel} cancels", lower=True)
-        return f"{keys} · tab moves on · space chooses · {short_keys(self.app, 'frame_picker.up', 'frame_picker.down')}"
+        scroll = short_keys(self.app, "frame_picker.up", "frame_picker.down")
+        return f"{hint(self.app, 'frame_picker.save', 'frame_picker.cancel')} · Tab Next field · {scroll} Scroll"
 
     @property
     def _title(self) -> str:

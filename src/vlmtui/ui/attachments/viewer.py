@@ -251,12 +251,12 @@ class ViewerScreen(ModalScreen[None]):
 
         moves = short("pan_left", "pan_down", "pan_up", "pan_right", last=True)
         parts = {
-            f"{short('previous', 'next')} others": len(self.attachments) > 1,
-            f"{short('previous_frame', 'next_frame')} frame": has_film,
-            f"{short('zoom_in', 'zoom_out', 'zoom_reset')} zoom": can_zoom,
-            f"{moves.replace(' ', '') if len(moves) < 8 else moves} moves": can_zoom,
-            f"{short('facts')} facts": can_zoom,
-            f"{short('close')} closes": True,
+            f"{short('previous', 'next')} Others": len(self.attachments) > 1,
+            f"{short('previous_frame', 'next_frame')} Frame": has_film,
+            f"{short('zoom_in', 'zoom_out', 'zoom_reset')} Zoom": can_zoom,
+            f"{moves.replace(' ', '') if len(moves) < 8 else moves} Move": can_zoom,
+            f"{short('facts')} Facts": can_zoom,
+            f"{short('close')} Close": True,
         }
         return " · ".join(part for part, is_possible in parts.items() if is_possible)
 

@@ -100,11 +100,10 @@ class ChatScreen(Screen[None]):
             **SettingsActions(self, navigator, chat).actions,
             **TranscriptActions(self, chat).actions,
             "new_chat": self._new_chat,
-            "restart_engine": navigator.restart_engine,
         }
         self._status: EngineStatus | None = None
-        self._impossible: frozenset[str] | None = None
-        """The actions that the footer leaves out."""
+        self._changing: object = None
+        """What decides what the footer leaves out."""
         self._unsubscribe: Callable[[], None] = lambda: None
         self._stands = asyncio.Event()
         """Set once the screen shows its conversation."""
@@ -232,6 +231,12 @@ class ChatScreen(Screen[None]):
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         return action != "run" or parameters[0] not in impossible_actions(self.chat, self.engine_controller)
+
+    @property
+    def not_in_footer(self) -> frozenset[str]:
+        """What there is nothing for before the first answer."""
+        has_answer = any(exchange.answer.text for exchange in self.chat.exchanges)
+        return frozenset() if has_answer else frozenset({"compare", "inspect", "fan_out"})
 
     async def action_run(self, id: str) -> None:
         """Run an action of the table."""
@@ -393,7 +398,7 @@ class ChatScreen(Screen[None]):
             settings=self.chat.settings.summary,
         )
         # Textual's footer never lets go of the keys that it showed before: only where they may be others.
-        impossible = impossible_actions(self.chat, controller)
-        if impossible != self._impossible:
-            self._impossible = impossible
+        changing = (impossible_actions(self.chat, controller), self.not_in_footer)
+        if changing != self._changing:
+            self._changing = changing
             self.refresh_bindings()

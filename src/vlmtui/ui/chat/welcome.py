@@ -13,8 +13,9 @@ from vlmtui.ui.keys import with_keys
 
 _KEYS = (
     ("{attach}", "attach images and videos; or paste or drop a path"),
-    ("enter", "send; ctrl+j breaks the line"),
+    ("Enter", "send; Ctrl+J breaks the line"),
     ("/", "commands"),
+    ("{leader}", "what can be done here"),
     ("{help}", "every key"),
 )
 _KEY = 9
@@ -30,7 +31,7 @@ class WelcomePanel(Static):
         self._model = model
 
     def on_mount(self) -> None:
-        keys = [(with_keys(self.app, key, lower=True), does) for key, does in _KEYS]
+        keys = [(with_keys(self.app, key), does) for key, does in _KEYS]
         self.update(_welcome(self._model, keys))
 
 

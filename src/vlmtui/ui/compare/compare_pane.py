@@ -141,7 +141,7 @@ class AnswerPane(Vertical):
             self.query_one(PlainText).show(self.shown + visible("".join(fresh)))
         facts = self.query_one(".facts", Static)
         if answer.outcome is None:
-            facts.update(f"{answer.tokens:,} tokens · {key_of(self.app, self._stop)} stops" if answer.tokens else "…")
+            facts.update(f"{answer.tokens:,} tokens · {key_of(self.app, self._stop)} Stop" if answer.tokens else "…")
             return
         facts.update(answer_line(answer))
         self._show_failure(answer)

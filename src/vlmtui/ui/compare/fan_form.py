@@ -14,7 +14,7 @@ from vlmtui.errors import VlmtuiError
 from vlmtui.session.lane_plan import MOST, PROMPT, Plan, plan_of, read_number, read_values, why_identical
 from vlmtui.text import one_line
 from vlmtui.ui.actions import bindings
-from vlmtui.ui.keys import with_keys
+from vlmtui.ui.keys import hint
 
 _CHOICES: tuple[tuple[str, str, str], ...] = (
     ("seed", "Seeds", "1, 2, 3, 4"),
@@ -56,8 +56,8 @@ class FanFormScreen(ModalScreen[Plan | None]):
             yield Static("Temperature of all of them", classes="label", id="temperature-label")
             yield Input(f"{own or _WARM:g}", id="temperature", compact=True)
             yield Static(id="problem", markup=False)
-            keys = "{fan_form.ask} or Enter Ask · {fan_form.cancel} Cancel · Tab Next field"
-            yield Static(with_keys(self.app, keys), id="keys", markup=False)
+            keys = hint(self.app, "fan_form.ask", "fan_form.cancel")
+            yield Static(f"Enter or {keys} · Tab Next field", id="keys", markup=False)
 
     def on_mount(self) -> None:
         self.query_one("#no-seeds").display = bool(self._no_seeds)

@@ -39,10 +39,7 @@ from vlmtui.ui.terminal.key_queue import ask_user, run_before_keys
 class CompareScreen(SidesScreen):
     """Left what the chat template makes of the conversation, right the raw prompt in an editor."""
 
-    HINT = (
-        "{comparison.logprobs} logprobs · {comparison.use} use answer · {comparison.inspect} inspect · "
-        "{comparison.earlier} kept · {comparison.save} save"
-    )
+    HINT = ("comparison.fix", "comparison.use", "comparison.inspect", "comparison.logprobs", "comparison.earlier")
     SCOPE = "comparison"
     BINDINGS = bindings(SCOPE)
 

@@ -24,7 +24,7 @@ from vlmtui.session.comparison_export import SUFFIXES, export_comparison
 from vlmtui.session.difference import Difference
 from vlmtui.text import one_line
 from vlmtui.ui.compare.diff_view import DiffView
-from vlmtui.ui.keys import error_text, with_keys, with_remedy
+from vlmtui.ui.keys import error_text, hint, with_remedy
 from vlmtui.ui.services import Services
 from vlmtui.ui.terminal.key_queue import ask_user, run_before_keys
 from vlmtui.ui.widgets.dialogs import NameScreen
@@ -40,8 +40,8 @@ _WIDE_TABS: tuple[tuple[View, str], ...] = (("chat", "Chat and raw"), ("differen
 class SidesScreen(Screen[None]):
     """Left the chat template, right the raw prompt. `view` is what is looked at."""
 
-    HINT = "{sides.next_view} switches the view"
-    """Keys that the footer has no room for."""
+    HINT: tuple[str, ...] = ("sides.next_view",)
+    """Actions that the footer has no room for."""
     CSS_PATH = "screen.tcss"
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (NARROW, "-wide")]
 
@@ -154,9 +154,7 @@ class SidesScreen(Screen[None]):
         current = self.view if self.view in views else views[0]
         for view, title in self.tabs:
             shown += [(f" {title} ", "bold $accent on $panel" if view == current else "$muted"), (" ", "")]
-        self.query_one("#tabs", Static).update(
-            Content.assemble(*shown, (f" {with_keys(self.app, self.HINT)}", "$faint"))
-        )
+        self.query_one("#tabs", Static).update(Content.assemble(*shown, (f" {hint(self.app, *self.HINT)}", "$faint")))
 
     async def _export(self) -> None:
         document = await asyncio.to_thread(self._document)

@@ -14,13 +14,13 @@ from textual.screen import ModalScreen
 from textual.widgets import Input, Static
 
 from vlmtui.ui.actions import SCOPES, Scope, bindings
-from vlmtui.ui.keys import key_of, shown_keys
+from vlmtui.ui.keys import hint, shown_keys
 from vlmtui.ui.widgets.footer_bar import FooterBar
 
 _GAP = 2
 _MIN_TEXT = 20
 _WIDTH = 73
-_KEYS_SHOWN = 2
+_KEYS_SHOWN = 3
 
 
 class Row(msgspec.Struct, frozen=True):
@@ -69,8 +69,7 @@ class HelpScreen(ModalScreen[None]):
         yield FooterBar()
 
     def on_mount(self) -> None:
-        keys = [key_of(self.app, f"help_screen.{name}").lower() for name in ("filter", "close")]
-        self.query_one("#hint", Static).update("{} filters · {} closes".format(*keys))
+        self.query_one("#hint", Static).update(hint(self.app, "help_screen.filter", "help_screen.close"))
         self.query_one(HelpFilter).cursor_blink = False
         self._show(_WIDTH)
 

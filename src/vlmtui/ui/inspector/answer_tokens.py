@@ -49,11 +49,11 @@ class AnswerTokensPanel(Vertical):
         (tokens if tokens.display else self.query_one("#answer-text")).focus()
 
     def _legend(self, tokens: Sequence[AnswerToken]) -> Content:
-        turn = f"{short_keys(self.app, 'logprob_text.left', 'logprob_text.right')} token · "
+        turn = f"{short_keys(self.app, 'logprob_text.left', 'logprob_text.right')} Token · "
         if not any(token.probability is not None for token in tokens):
-            return Content(turn + with_keys(self.app, "{inspector.logprobs} how likely each token was"))
+            return Content(turn + with_keys(self.app, "{inspector.logprobs} Probability of each token"))
         jump = short_keys(self.app, "logprob_text.next_unlikely", "logprob_text.previous_unlikely")
-        told: list[Content | tuple[str, str]] = [Content(f"{turn}{jump} next/previous unlikely token · ")]
+        told: list[Content | tuple[str, str]] = [Content(f"{turn}{jump} Next/previous unlikely token · ")]
         for _, style, name in LIKELY:
             told += [(name, style), Content("  ")]
         return Content.assemble(*told)

@@ -14,7 +14,7 @@ from vlmtui.domain.sampling import Sampling
 from vlmtui.errors import VlmtuiError
 from vlmtui.session.settings import ChatSettings
 from vlmtui.ui.actions import bindings
-from vlmtui.ui.keys import with_keys
+from vlmtui.ui.keys import hint
 
 
 class SettingsScreen(ModalScreen[ChatSettings | None]):
@@ -37,11 +37,11 @@ class SettingsScreen(ModalScreen[ChatSettings | None]):
                 for name, parameter in PARAMETERS.items():
                     yield Static(parameter.title, classes="label")
                     value = getattr(self._current.sampling, name)
-                    hint = f"{parameter.unset} ({parameter.help})"
-                    yield Input("" if value is None else f"{value}", placeholder=hint, id=name, compact=True)
+                    unset = f"{parameter.unset} ({parameter.help})"
+                    yield Input("" if value is None else f"{value}", placeholder=unset, id=name, compact=True)
                     yield Static(id=f"problem-{name}", classes="problem", markup=False)
-            keys = "{settings_form.apply} Apply · {settings_form.cancel} Cancel · Tab Next field"
-            yield Static(with_keys(self.app, keys), id="keys", markup=False)
+            keys = hint(self.app, "settings_form.apply", "settings_form.cancel")
+            yield Static(f"{keys} · Tab Next field", id="keys", markup=False)
 
     def on_mount(self) -> None:
         self.query_one("#temperature", Input).focus()

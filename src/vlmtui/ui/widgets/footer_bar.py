@@ -2,41 +2,58 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+import msgspec
+from textual import events
 from textual.app import ComposeResult
 from textual.screen import Screen
 from textual.widgets import Footer
 from textual.widgets._footer import FooterKey
 
-from vlmtui.ui.actions import UNBOUND
+from vlmtui.ui.actions import ACTIONS, SCOPES, UNBOUND
+from vlmtui.ui.keys import LEADER, key_bindings, spell_key
+from vlmtui.ui.leader import leader_entries
+
+_AROUND_KEY, _AROUND_TEXT = 2, 1
+"""Cells beside a key and behind its description."""
+_ALWAYS = ("help", "command_palette")
+"""Actions that stand at the end, at every width."""
+
+
+class FooterItem(msgspec.Struct, frozen=True):
+    """One of the things that the footer says."""
+
+    id: str
+    key: str
+    """As Textual names it; what a click presses."""
+    shown: str
+    title: str
+    tooltip: str = ""
+    enabled: bool = True
+
+    @property
+    def width(self) -> int:
+        return len(self.shown) + _AROUND_KEY + (len(self.title) + _AROUND_TEXT if self.title else 0)
 
 
 class FooterBar(Footer):
-    """Textual's footer, but made anew only when what it says is another: every key that is written asks for it."""
+    """Textual's footer, with what fits: what stops or leaves first, then what goes by the leader, then the rest. It is
+    made again only when what it says is another: every key that is written asks for it."""
 
     def __init__(self) -> None:
         super().__init__(show_command_palette=False)
         self._said: object = None
 
     def compose(self) -> ComposeResult:
-        """All but the actions that the user has left without a key.
+        """All that fits, but the actions that the user has left without a key.
 
         Textual's own footer binds each key to its `compact`, which computes the key's styles once more.
         """
         if not self._bindings_ready:
             return
-        said: set[str] = set()
-        for _, binding, enabled, tooltip in self.screen.active_bindings.values():
-            if not binding.show or binding.key == UNBOUND or binding.action in said:
-                continue
-            said.add(binding.action)
-            key = FooterKey(
-                binding.key,
-                self.app.get_key_display(binding),
-                binding.description,
-                binding.action,
-                disabled=not enabled,
-                tooltip=tooltip,
-            )
+        for item in self._items():
+            key = FooterKey(item.key, item.shown, item.title, item.id, disabled=not item.enabled, tooltip=item.tooltip)
             key.set_reactive(FooterKey.compact, False)
             yield key
 
@@ -45,14 +62,72 @@ class FooterBar(Footer):
         if screen.app.app_focus and self.is_attached and screen is self.screen:
             self.call_after_refresh(self._say)
 
+    async def on_resize(self, event: events.Resize) -> None:
+        await self._say()
+
     async def _say(self) -> None:
-        if not self.is_attached or self._pruning:  # the screen has been left since
+        if not self.is_attached or self._pruning or not self._bindings_ready:  # the screen has been left since
             return
-        says = [
-            (binding.action, self.app.get_key_display(binding), binding.description, enabled, tooltip)
-            for _, binding, enabled, tooltip in self.screen.active_bindings.values()
-            if binding.show
-        ]
+        says = self._items()
         if says != self._said:
             self._said = says
             await self.recompose()
+
+    def _items(self) -> list[FooterItem]:
+        """From left to right."""
+        keyed = self._keyed()
+        led = self._led()
+        last = [item for item in keyed if item.id in _ALWAYS]
+        leader = [item for item in keyed if item.id == LEADER]
+        first = [item for item in keyed if item not in last and item not in leader]
+        if led:
+            leader = [msgspec.structs.replace(item, title="") for item in leader]
+        room = self.app.size.width - sum(item.width for item in last)
+        urgent = [item for item in first if _leaves(item)]
+        rest = [item for item in first if item not in urgent]
+        fits = _fitting([*urgent, *(leader if led else ()), *led, *rest, *(() if led else leader)], room)
+        return [item for item in (*first, *leader, *led, *last) if item in fits or item in last]
+
+    def _keyed(self) -> list[FooterItem]:
+        """What has a key that acts now."""
+        found: dict[str, FooterItem] = {}
+        for _, binding, enabled, tooltip in self.screen.active_bindings.values():
+            if not binding.show or binding.key == UNBOUND or binding.action in found:
+                continue
+            shown = self.app.get_key_display(binding)
+            found[binding.action] = FooterItem(
+                binding.id or binding.action, binding.key, shown, binding.description, tooltip, enabled
+            )
+        return list(found.values())
+
+    def _led(self) -> list[FooterItem]:
+        """What goes by the leader: what the screen names, and what has no other key here."""
+        leaders = key_bindings(self.app).of(LEADER)
+        if not leaders:
+            return []
+        scope = SCOPES.get(getattr(self.screen, "SCOPE", ""))
+        named = scope.footer_leads if scope else ()
+        hidden = getattr(self.screen, "not_in_footer", ())
+        keyed = {item.id for item in self._keyed()}
+        found = [
+            FooterItem(entry.action.id, leaders[0], spell_key(key), entry.action.title, entry.action.help)
+            for key, entry in leader_entries(self.screen).items()
+            if entry.action.id in named or (entry.action.footer and entry.action.id not in keyed)
+        ]
+        order = [*named, *ACTIONS]
+        return sorted((item for item in found if item.id not in hidden), key=lambda item: order.index(item.id))
+
+
+def _leaves(item: FooterItem) -> bool:
+    action = ACTIONS.get(item.id)
+    return action is not None and action.meaning == "back"
+
+
+def _fitting(items: Sequence[FooterItem], room: int) -> list[FooterItem]:
+    """The first ones that fit into so many cells, each that still does."""
+    found: list[FooterItem] = []
+    for item in items:
+        if item.width <= room:
+            found.append(item)
+            room -= item.width
+    return found

@@ -1,0 +1,60 @@
+"""What can be run by the leader and one more key, on the screen that is shown."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+from textual.binding import Binding
+from textual.dom import DOMNode
+from textual.screen import Screen
+
+from vlmtui.ui.actions import ACTIONS, SCOPES, Action
+
+_APP_WIDE = frozenset(action.id for action in SCOPES["app"].actions)
+
+
+class LeaderEntry(msgspec.Struct, frozen=True):
+    """One of the keys that may follow the leader."""
+
+    action: Action
+    group: str
+    """The heading it stands under."""
+    command: str
+    """The Textual action."""
+    node: DOMNode
+    """The widget, screen or app that runs it."""
+
+
+def leader_entries(screen: Screen[Any]) -> dict[str, LeaderEntry]:
+    """What can be run now, by its key: what the focused widget has first, then its screen, then the app."""
+    found: dict[str, LeaderEntry] = {}
+    first: set[str] = set()
+    for node, binding in _bindings(screen):
+        action = ACTIONS.get(binding.id or "")
+        if action is None or not action.leader or action.leader in first:
+            continue
+        if action.leader in found and not binding.priority:
+            continue
+        if not screen.app._check_action_state(binding.action, node):
+            continue
+        if binding.priority:
+            first.add(action.leader)
+        found[action.leader] = LeaderEntry(action, action.group or _title(action), binding.action, node)
+    return found
+
+
+def _bindings(screen: Screen[Any]) -> Iterator[tuple[DOMNode, Binding]]:
+    """From the focused widget up, also those whose key the widget would write. Of what is below a dialog, only those
+    that act before it."""
+    below = False
+    for node in (screen.focused or screen).ancestors_with_self:
+        for _, binding in node._bindings:
+            if not below or (binding.priority and binding.id in _APP_WIDE):
+                yield node, binding
+        below = below or node.is_modal
+
+
+def _title(action: Action) -> str:
+    return next(scope.title for scope in SCOPES.values() if action in scope.actions)

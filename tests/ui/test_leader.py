@@ -1,0 +1,114 @@
+"""The leader: a strip that says what one more key does, on every screen, also while text is written."""
+
+from __future__ import annotations
+
+import pytest
+from textual.widgets import Static
+from textual.widgets._footer import FooterKey
+
+from tests.support.scripted_engine import ScriptedHost
+from tests.support.waiting import until, until_chat
+from tests.ui.conftest import Chat, MakeApp, StartChat
+from vlmtui.config.settings import Settings
+from vlmtui.ui.chat.screen import ChatScreen
+from vlmtui.ui.conversations.screen import ConversationsScreen
+from vlmtui.ui.help.leader_screen import LeaderScreen
+from vlmtui.ui.inspector.screen import InspectorScreen
+from vlmtui.ui.models.log import LogScreen
+from vlmtui.ui.models.screen import ModelsScreen
+from vlmtui.ui.settings.screen import SettingsScreen
+
+
+def strip(chat: Chat) -> str:
+    assert isinstance(chat.app.screen, LeaderScreen)
+    return str(chat.app.screen.query_one("#strip", Static).render())
+
+
+def footer(chat: Chat) -> str:
+    return " ".join(f"{key.key_display} {key.description}".strip() for key in chat.screen.query(FooterKey))
+
+
+async def test_it_shows_what_can_be_done_by_group_and_escape_leaves(chatting: StartChat) -> None:
+    async with chatting(["It is red."], size=(80, 24)) as chat:
+        await chat.say("What is it?")
+        await chat.write("half a sentence")
+        await chat.pilot.press("ctrl+x")
+        await chat.until(lambda: isinstance(chat.app.screen, LeaderScreen))
+        await chat.until(lambda: "c Compare" in strip(chat))
+        for line in ("Look closer", "i Inspect", "f Fan out", "l Chats", "m Models", "r Answer again", "? Help"):
+            assert line in strip(chat)
+        assert max(map(len, strip(chat).split("\n"))) <= 80
+        await chat.pilot.press("escape")
+        await chat.until(lambda: isinstance(chat.app.screen, ChatScreen))
+        assert chat.composer.text == "half a sentence" and chat.composer.has_focus
+
+
+async def test_a_letter_that_does_nothing_says_so_and_another_one_still_acts(chatting: StartChat) -> None:
+    async with chatting() as chat:
+        await chat.pilot.press("ctrl+x")
+        await chat.until(lambda: isinstance(chat.app.screen, LeaderScreen))
+        await chat.pilot.press("ö")
+        await chat.until(lambda: "ö does nothing here." in strip(chat))
+        await chat.pilot.press("comma")
+        await chat.until(lambda: isinstance(chat.app.screen, SettingsScreen))
+        assert chat.app.screen_stack[-2].query_one("#composer").text == ""  # type: ignore[attr-defined]
+
+
+async def test_keys_that_come_at_once_act_in_their_order(chatting: StartChat) -> None:
+    async with chatting(["It is red."]) as chat:
+        await chat.say("What is it?")
+        await chat.pilot.press("ctrl+x", "i")
+        await chat.until(lambda: isinstance(chat.app.screen, InspectorScreen))
+        await chat.pilot.press("ctrl+x", "g")
+        await chat.until(lambda: isinstance(chat.app.screen, LogScreen))
+        await chat.pilot.press("f4")
+        await chat.until(lambda: isinstance(chat.app.screen, InspectorScreen))
+        await chat.pilot.press("escape", "ctrl+x", "l")
+        await chat.until(lambda: isinstance(chat.app.screen, ConversationsScreen))
+        await chat.pilot.press("ctrl+x", "ctrl+x")
+        await chat.until(lambda: isinstance(chat.app.screen, ConversationsScreen))
+
+
+async def test_a_dialog_has_its_own_and_what_acts_everywhere(chatting: StartChat) -> None:
+    async with chatting() as chat:
+        await chat.pilot.press("f2")
+        await chat.until(lambda: isinstance(chat.app.screen, SettingsScreen))
+        await chat.pilot.press("ctrl+x")
+        await chat.until(lambda: isinstance(chat.app.screen, LeaderScreen))
+        await chat.until(lambda: "s Apply" in strip(chat))
+        assert "? Help" in strip(chat) and "q Quit" in strip(chat) and "Models" not in strip(chat)
+        await chat.pilot.press("s")
+        await chat.until(lambda: isinstance(chat.app.screen, ChatScreen))
+
+
+async def test_before_a_chat_there_is_one_too_and_another_key_can_lead(make_app: MakeApp) -> None:
+    app = make_app(ScriptedHost(load=[]), settings=Settings(graphics="off", keys={"leader": "ctrl+g"}))
+    async with app.run_test() as pilot:
+        await until(pilot, lambda: isinstance(app.screen, ModelsScreen))
+        await pilot.press("ctrl+g")
+        await until(pilot, lambda: isinstance(app.screen, LeaderScreen))
+        text = str(app.screen.query_one("#strip", Static).render())
+        assert text.startswith("Ctrl+G then a key") and "g Engine log" in text
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+async def test_the_footer_shows_the_features_once_there_is_an_answer_and_help_at_every_width(
+    chatting: StartChat, width: int
+) -> None:
+    async with chatting(["It is red."], size=(width, 24)) as chat:
+        await chat.until(lambda: "F1 Help Ctrl+P Commands" in footer(chat))
+        assert "Compare" not in footer(chat) and "l Chats" in footer(chat)
+        await chat.say("What is it?")
+        features = "Ctrl+X c Compare i Inspect" + (" f Fan out l Chats" if width >= 80 else "")
+        await chat.until(lambda: features in footer(chat))
+        assert footer(chat).endswith("F1 Help Ctrl+P Commands")
+        for key in chat.screen.query(FooterKey):
+            assert chat.screen.region.contains_region(key.region), key.description
+
+
+async def test_the_engine_is_restarted_only_where_it_is_gone(make_app: MakeApp) -> None:
+    app = make_app(ScriptedHost(load=[]), initial_model="shapes")
+    async with app.run_test() as pilot:
+        await until_chat(pilot)
+        await pilot.press("f5")
+        await until(pilot, lambda: any("The engine is running." in note.message for note in app._notifications))

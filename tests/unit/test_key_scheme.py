@@ -1,0 +1,76 @@
+"""One key scheme: what the action table says of all screens together."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+from vlmtui.ui.actions import ACTIONS, SCOPES, Action
+from vlmtui.ui.keys import default_keys
+
+OPENS = {"inspector.close": "inspect"}
+"""A key that opens a screen closes it there too: that is its one meaning."""
+FREE = {"enter", "space", "left", "right", "up", "down"}
+"""Enter does what a screen is for, Space chooses or unfolds what is highlighted, and arrows go that way."""
+
+
+def scopes_of(action: Action) -> list[str]:
+    return [scope.name for scope in SCOPES.values() if action in scope.actions]
+
+
+def meanings() -> dict[str, dict[str, list[str]]]:
+    """By key (`ctrl+x c` for those behind the leader), then by meaning: the actions."""
+    found: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
+    for action in ACTIONS.values():
+        for key in default_keys(action.id):
+            opener = OPENS.get(action.id)
+            opens = opener is not None and key in default_keys(opener)
+            found[key][opener if opens and opener else action.meaning].append(action.id)
+        if action.leader:
+            found[f"ctrl+x {action.leader}"][action.meaning].append(action.id)
+    return found
+
+
+def test_no_key_has_two_meanings_in_the_whole_app() -> None:
+    table = meanings()
+    assert len(table) > 100
+    assert {key: dict(by) for key, by in table.items() if len(by) > 1 and key not in FREE} == {}
+
+
+def test_nothing_is_reached_by_a_function_key_or_alt_alone() -> None:
+    """A terminal, a desktop or a Mac may take those: each has a twin by Ctrl, a letter, the leader or a command."""
+
+    def is_safe(key: str) -> bool:
+        return not (key.startswith("alt+") or (key[0] == "f" and key[1:].isdecimal()))
+
+    lonely = [
+        action.id
+        for action in ACTIONS.values()
+        if default_keys(action.id) and not any(map(is_safe, default_keys(action.id)))
+        # A command is typed in the chat alone.
+        if not action.leader and not (action.slash and scopes_of(action) == ["chat"])
+    ]
+    assert lonely == []
+
+
+def test_what_destroys_has_no_key_or_can_be_undone() -> None:
+    by_name = ("smaller", "fewer_frames", "leave_out_oldest", "drop_attachment", "cleanup")
+    assert [id for id in by_name if default_keys(id) or ACTIONS[id].leader or not ACTIONS[id].slash] == []
+    deletes = [id for id in ACTIONS if "delete" in default_keys(id)]
+    assert deletes == ["conversation_list.delete"] and "conversation_list.undo" in ACTIONS
+
+
+def test_every_action_can_be_reached_and_is_in_the_help() -> None:
+    unreachable = [action.id for action in ACTIONS.values() if not (action.keys or action.leader or action.slash)]
+    assert unreachable == []
+
+
+def test_a_leader_key_runs_one_action_of_a_screen() -> None:
+    app = {action.leader: action.id for action in SCOPES["app"].actions if action.leader}
+    for scope in SCOPES.values():
+        family = [one for one in SCOPES.values() if one.name == scope.name or one.within == scope.name]
+        found: dict[str, set[str]] = defaultdict(set)
+        for action in (action for one in family for action in one.actions if action.leader):
+            found[action.leader].add(action.id)
+        for key, id in app.items() if scope.name != "app" else ():
+            found[key].add(id)
+        assert {key: ids for key, ids in found.items() if len(ids) > 1} == {}, scope.name
