@@ -110,7 +110,7 @@ async def compare(app: VlmtuiApp, pilot: Pilot[ExitReport | None]) -> None:
     await until(pilot, lambda: screen.controller.chat.rendered is not None and bool(screen.controller.draft.text))
     image = screen.controller.input.family.takes["image"].placeholder
     screen.editor.fill(image + question)
-    await pilot.press("f5")
+    await pilot.press("ctrl+r")
     await until(pilot, lambda: screen.controller.is_over)
     await pilot.pause(0.5)
     save(app, "compare")
@@ -133,7 +133,7 @@ async def inspect(app: VlmtuiApp, pilot: Pilot[ExitReport | None]) -> None:
         await pilot.press(str(number))
         await pilot.pause(0.5)
         save(app, f"inspector-{name}")
-    await pilot.press("l")
+    await pilot.press("percent_sign")
     await until(pilot, lambda: bool(screen.inspected.logprobs))
     await pilot.pause(1)
     save(app, "inspector-answer")

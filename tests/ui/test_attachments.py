@@ -171,8 +171,7 @@ async def test_a_token_is_cut_and_pasted_elsewhere(chatting: StartChat, tmp_path
         await chat.write("before")
         await chat.pilot.press("home", "shift+right")
         chat.composer.action_cut()
-        await chat.until(lambda: chat.composer.text == "before")
-        assert chat.controller.staged == []
+        await chat.until(lambda: chat.composer.text == "before" and chat.controller.staged == [])
         await chat.pilot.press("end", "ctrl+v")
         await chat.until(lambda: len(chat.controller.staged) == 1)
         await chat.say(" after")

@@ -65,7 +65,7 @@ async def test_a_prompt_that_is_too_long_is_told_and_not_sent(chatting: StartCha
         chat.host.engine.render_failure = failure
         chat.screen.sources.attach_files([picture(tmp_path)])
         await chat.until(lambda: "9,000 tokens" in chat.screen_text())
-        assert "F6 smaller images" in chat.screen_text()
+        assert "/smaller smaller images" in chat.screen_text()
 
 
 async def test_a_message_that_fills_the_context_stays(chatting: StartChat) -> None:

@@ -62,6 +62,7 @@ CHAT = Scope(
             slash="/unsend",
             footer=True,
         ),
+        Action(
             "leave_edit",
             "Cancel editing",
             "Cancel editing; the message stays as it is.",
