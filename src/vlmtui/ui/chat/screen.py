@@ -37,7 +37,7 @@ from vlmtui.ui.chat.composer_panel import ComposerPanel
 from vlmtui.ui.chat.fan_outs import FanOuts
 from vlmtui.ui.chat.inspections import Inspections
 from vlmtui.ui.chat.message_attachments import MessageAttachments
-from vlmtui.ui.chat.possible_actions import impossible_actions
+from vlmtui.ui.chat.possible_actions import impossible_actions, left_out_of_footer
 from vlmtui.ui.chat.prompt_cost import PromptCost
 from vlmtui.ui.chat.queue_bar import QueueBar
 from vlmtui.ui.chat.settings_actions import SettingsActions
@@ -230,13 +230,11 @@ class ChatScreen(Screen[None]):
             self._ask_for_status()
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        return action != "run" or parameters[0] not in impossible_actions(self.chat, self.engine_controller)
+        return action != "run" or parameters[0] not in impossible_actions(self.chat)
 
     @property
     def not_in_footer(self) -> frozenset[str]:
-        """What there is nothing for before the first answer."""
-        has_answer = any(exchange.answer.text for exchange in self.chat.exchanges)
-        return frozenset() if has_answer else frozenset({"compare", "inspect", "fan_out"})
+        return left_out_of_footer(self.chat)
 
     async def action_run(self, id: str) -> None:
         """Run an action of the table."""
@@ -287,7 +285,6 @@ class ChatScreen(Screen[None]):
         run_before_keys(self, steps)
 
     def bell(self) -> None:
-        """Ring: that was not possible."""
         self.app.bell()
 
     def copy_text(self, text: str) -> None:
@@ -398,7 +395,6 @@ class ChatScreen(Screen[None]):
             settings=self.chat.settings.summary,
         )
         # Textual's footer never lets go of the keys that it showed before: only where they may be others.
-        changing = (impossible_actions(self.chat, controller), self.not_in_footer)
-        if changing != self._changing:
+        if (changing := (impossible_actions(self.chat), self.not_in_footer)) != self._changing:
             self._changing = changing
             self.refresh_bindings()
