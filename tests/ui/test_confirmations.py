@@ -60,7 +60,7 @@ async def test_halving_that_saves_nothing_says_so(chatting: StartChat, tmp_path:
         Image.new("RGB", (400, 300), "red").save(tmp_path / "big.png")
         chat.screen.sources.attach_files([tmp_path / "big.png"])
         await chat.until(lambda: "This prompt takes" in chat.screen_text())
-        await chat.pilot.press("f6")
+        await chat.send("/smaller")
         await chat.until(
             lambda: "big.png: 16 → 16 tokens. That saves nothing: the model resizes it anyway." in chat.notes
         )
@@ -75,7 +75,7 @@ async def test_halving_that_saves_tokens_says_how_many(chatting: StartChat, tmp_
         Image.new("RGB", (400, 300), "red").save(tmp_path / "big.png")
         chat.screen.sources.attach_files([tmp_path / "big.png"])
         await chat.until(lambda: "Attachments take ~" in chat.screen_text())
-        await chat.pilot.press("f6")
+        await chat.send("/smaller")
         await chat.until(lambda: re.search(r"big\.png: \d+ → \d+ tokens\.", chat.notes) is not None)
 
 
