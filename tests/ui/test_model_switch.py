@@ -146,7 +146,7 @@ async def test_an_answer_that_a_switch_would_stop_is_asked_about_and_says_why(ch
         await chat.until(lambda: not exchange.is_running)
         assert isinstance(exchange.answer.outcome, Failed)
         name = resolve(chat.app.services.registry, OTHER).spec.name
-        assert exchange.answer.outcome.failure.message == f"Stopped: {name} was loaded."
+        assert exchange.answer.outcome.failure.message == f"Stopped to load {name}."
         assert exchange.answer.text == "half"
         await chat.until(lambda: isinstance(chat.app.screen, ChatScreen))
-        await chat.until(lambda: f"Stopped: {name} was loaded." in top(chat))
+        await chat.until(lambda: f"Stopped to load {name}." in top(chat))

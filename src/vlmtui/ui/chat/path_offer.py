@@ -68,7 +68,8 @@ class PathOffer(Static):
 
 def offer_content(mentions: Sequence[Mention]) -> Content:
     """The lines of the question."""
-    lines = [_line(mention) for mention in mentions[:_SHOWN]]
+    shown = mentions if len(mentions) == _SHOWN + 1 else mentions[:_SHOWN]
+    lines = [_line(mention) for mention in shown]
     more = len(mentions) - len(lines)
     lines += [Content.styled(f"  … and {more} more", "$muted")] if more else []
     count = sum(len(mention.sources) for mention in mentions)

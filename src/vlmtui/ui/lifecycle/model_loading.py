@@ -178,7 +178,9 @@ class ModelLoading:
             asked.append(
                 f"There may not be enough memory for {former} and {name} together: {former} is unloaded first."
             )
-        stops = "Stop it and load" if chat is not None and chat.running is not None else "Unload it and load"
+        stops = (
+            "Stop the answer and load" if chat is not None and chat.running is not None else f"Unload {former} and load"
+        )
         if asked and not await self._navigator.confirm(" ".join(asked), yes=f"{stops} {name}", no=f"Keep {former}"):
             return
         self._start(model, keep_former=keeps)
@@ -190,9 +192,8 @@ class ModelLoading:
     async def _load(self, model: Model, *, keep_former: bool) -> None:
         controller, chat = self._engine_controller, self._holder.chat
         if chat is not None and controller.model is not None:
-            is_other = controller.model.spec != model.spec
-            name = one_line(model.spec.name)
-            await chat.cancel(controller.engine, f"Stopped: {name} was loaded{'' if is_other else ' again'}.")
+            again = " again" if controller.model.spec == model.spec else ""
+            await chat.cancel(controller.engine, f"Stopped to load {one_line(model.spec.name)}{again}.")
         await controller.start(model, keep_former=keep_former)
         await controller.watch()
 
