@@ -67,12 +67,17 @@ async def test_escape_goes_back_to_editing_and_the_next_enter_asks_again(chattin
         assert chat.controller.exchanges == []
 
 
-async def test_keys_typed_ahead_answer_the_question(chatting: StartChat, tmp_path: Path) -> None:
+async def test_what_is_left_in_the_text_is_asked_about_again(chatting: StartChat, tmp_path: Path) -> None:
     async with chatting() as chat:
-        await chat.write(f"{picture(tmp_path)} and {tmp_path}/none.png")
-        await chat.pilot.press("enter", "tab", "enter")
+        await chat.send(f"{picture(tmp_path)} and {tmp_path}/none.png")
+        await chat.until(lambda: offer(chat).is_open)
+        await chat.pilot.press("tab")
+        await chat.until(lambda: chat.composer.text == f"[Image #1] and {tmp_path}/none.png")
+        await chat.until(lambda: chat.controller.draft.text == chat.composer.text)
+        await chat.pilot.pause()
+        await chat.pilot.press("enter")
         await chat.until(lambda: "none.png  no such file" in offered(chat))
-        assert chat.composer.text == f"[Image #1] and {tmp_path}/none.png"
+        assert len(offer(chat).mentions) == 1
 
 
 async def test_what_cannot_be_attached_after_all_is_written_again(chatting: StartChat, tmp_path: Path) -> None:
