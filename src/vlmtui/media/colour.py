@@ -72,6 +72,20 @@ def _extrema(image: Image.Image) -> tuple[float, float]:
     return float(low), float(high)
 
 
+def is_recoloured(image: Image.Image) -> bool:
+    """Whether `to_rgb` would apply the image's colour profile, as far as its name says."""
+    profile = image.info.get("icc_profile")
+    if not isinstance(profile, bytes) or not profile:
+        return False
+    from PIL import ImageCms
+
+    try:
+        description = ImageCms.getProfileDescription(ImageCms.ImageCmsProfile(io.BytesIO(profile)))
+    except (ImageCms.PyCMSError, OSError, ValueError, TypeError):
+        return False
+    return "srgb" not in description.lower()
+
+
 def _to_srgb(image: Image.Image, profile: object) -> tuple[Image.Image, list[str]]:
     """Apply the embedded colour profile unless it is sRGB; an unusable profile is ignored."""
     if not isinstance(profile, bytes) or not profile:

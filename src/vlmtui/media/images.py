@@ -12,6 +12,7 @@ import struct
 import warnings
 import zlib
 from contextlib import suppress
+from itertools import count
 from pathlib import Path
 from typing import NamedTuple
 
@@ -19,7 +20,7 @@ from PIL import ExifTags, Image, ImageOps, UnidentifiedImageError
 
 from vlmtui.domain.attachment import Attachment
 from vlmtui.errors import VlmtuiError, bad_input
-from vlmtui.media.colour import to_rgb
+from vlmtui.media.colour import is_recoloured, to_rgb
 from vlmtui.media.content_store import require_intact, store_bytes
 from vlmtui.media.pages import page_name, page_note, turn_to
 from vlmtui.media.sniff import HEAD_BYTES, FileType, Kind, sniff
@@ -33,6 +34,9 @@ _PIXELS_OF_SMALL_FILES = 50_000_000
 _PIXELS_PER_BYTE = 200
 """Larger files may have more, up to PIXELS_MAX. Photographs have fewer than 20 pixels per byte; more than this is a
 nearly blank page or a decompression bomb."""
+RECODED_PIXELS_MAX = 50_000_000
+"""Pixels of an image whose file cannot be kept as it is. Writing, hashing and reading 200 million as PNG takes half a
+minute, and no processor of a model takes a tenth of that: a larger one is made smaller by a whole number."""
 BYTES_MAX = 256_000_000
 """Most bytes of an image file."""
 
@@ -56,6 +60,7 @@ DECODER_ERRORS = (
 )
 """Exceptions that Pillow's decoders raise for damaged files."""
 
+_AVERAGED = frozenset({"L", "LA", "RGB", "RGBA", "CMYK"})
 _SAME_WHEN_RGB = frozenset({("JPEG", "RGB"), ("PNG", "RGB"), ("JPEG", "L"), ("PNG", "L")})
 
 # Untrusted text must not reach the terminal through Pillow's warnings and log. The pixel limit is checked here.
@@ -71,6 +76,8 @@ class _Prepared(NamedTuple):
     pages: int
     keep_bytes: bool
     """The file already contains exactly these pixels."""
+    scaled_from: tuple[int, int] | None
+    """Width and height of the file's image, upright, where these pixels are fewer."""
 
 
 def stage_image(path: Path, store: Path, *, page: int = 1) -> Attachment:
@@ -99,6 +106,7 @@ def stage_image(path: Path, store: Path, *, page: int = 1) -> Attachment:
         source=source_text(path),
         page=page,
         pages=prepared.pages,
+        scaled_from=prepared.scaled_from,
     )
 
 
@@ -185,20 +193,49 @@ def _prepare(data: bytes, path: Path, page: int) -> _Prepared:
             _require_fitting(image, path, len(data))
             # Read before loading: Pillow's TIFF decoder rotates the picture itself and then drops the tag.
             orientation = _orientation(image)
+            whole, is_same = image.size, _is_plain(image, kind, pages) and orientation == 1
+            factor = 1 if is_same and not is_recoloured(image) else _factor(whole)
+            if factor > 1:  # a JPEG is decoded at a half, a quarter or an eighth in a fraction of the time
+                image.draft(None, (-(-whole[0] // factor), -(-whole[1] // factor)))
             image.load()
-            mode = image.mode
-            upright = ImageOps.exif_transpose(image) if _orientation(image) != 1 else image
-            plain = to_rgb(upright)
+            is_to_turn = _orientation(image) != 1
+            decoded = _smaller(image) if factor > 1 else image
+            plain = to_rgb(ImageOps.exif_transpose(decoded) if is_to_turn else decoded)
+            pixels = _smaller(plain.pixels) if factor > 1 else plain.pixels
         except DECODER_ERRORS as error:
             raise _damaged(path, what, error) from error
-        transparent = "transparency" in image.info
+    original = whole if (whole[0] > whole[1]) == (pixels.width > pixels.height) else whole[::-1]
+    scaled_from = original if pixels.width * pixels.height < whole[0] * whole[1] else None
     notes = (
         *((page_note(kind, page, pages),) if pages > 1 else ()),
         *(("turned upright by EXIF",) if orientation != 1 else ()),
         *plain.notes,
+        *((smaller_note(original),) if scaled_from else ()),
     )
-    same = (kind, mode) in _SAME_WHEN_RGB and orientation == 1 and not transparent and pages == 1
-    return _Prepared(plain.pixels, kind, notes, pages, same and not plain.is_recoloured and image.format != "MPO")
+    is_kept = is_same and not plain.is_recoloured and scaled_from is None
+    return _Prepared(pixels, kind, notes, pages, is_kept, scaled_from)
+
+
+def smaller_note(original: tuple[int, int]) -> str:
+    """What is said of an image of fewer pixels than its file has."""
+    return f"made smaller from {original[0]} × {original[1]}"
+
+
+def _is_plain(image: Image.Image, kind: str, pages: int) -> bool:
+    """Whether an image's file can be kept as it is, if it is upright."""
+    is_one = pages == 1 and image.format != "MPO" and "transparency" not in image.info
+    return is_one and (kind, image.mode) in _SAME_WHEN_RGB
+
+
+def _factor(size: tuple[int, int]) -> int:
+    """The whole number by which the sides of an image are divided that is to be stored anew."""
+    return next(n for n in count(1) if -(-size[0] // n) * -(-size[1] // n) <= RECODED_PIXELS_MAX)
+
+
+def _smaller(image: Image.Image) -> Image.Image:
+    """The image with as many pixels as are stored, where its mode can be averaged."""
+    factor = _factor(image.size)
+    return image.reduce(factor) if factor > 1 and image.mode in _AVERAGED else image
 
 
 def _orientation(image: Image.Image) -> int:

@@ -10,7 +10,7 @@ from PIL import Image
 from vlmtui.domain.attachment import Attachment, VideoSampling
 from vlmtui.errors import bad_input
 from vlmtui.media.content_store import store_bytes
-from vlmtui.media.images import as_png, open_prepared
+from vlmtui.media.images import as_png, open_prepared, smaller_note
 
 SIDE_MIN = 56
 """Minimum side in pixels after halving."""
@@ -28,7 +28,7 @@ def smaller_image(attachment: Attachment, store: Path) -> Attachment:
     data = as_png(open_prepared(attachment.path).resize((width, height), Image.Resampling.LANCZOS))
     stored = store_bytes(data, store, ".png", name=attachment.name)
     original = attachment.scaled_from or (attachment.width, attachment.height)
-    note = f"made smaller from {original[0]} × {original[1]}"
+    note = smaller_note(original)
     return msgspec.structs.replace(
         attachment,
         path=str(stored.path),

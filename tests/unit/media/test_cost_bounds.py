@@ -10,6 +10,7 @@ from pathlib import Path
 import pillow_heif
 import pytest
 from PIL import Image
+from PIL.JpegImagePlugin import JpegImageFile
 
 from tests.unit.media.made import video
 from vlmtui.errors import VlmtuiError
@@ -170,6 +171,75 @@ def test_transparency_holds_no_second_copy_of_white(tmp_path: Path, monkeypatch:
     Image.new("RGBA", (2, 1), (0, 0, 0, 51)).save(tmp_path / "a.png")
     attachment = stage(tmp_path / "a.png", tmp_path / "store")
     assert images.open_prepared(attachment.path).getpixel((1, 0)) == (204, 204, 204)
+
+
+LARGE = {
+    "a.webp": ("RGB", 1),
+    "turned.jpg": ("RGB", 6),
+    "turned.png": ("RGB", 8),
+    "clear.png": ("RGBA", 1),
+    "palette.png": ("P", 1),
+    "deep.png": ("I;16", 1),
+    "cmyk.jpg": ("CMYK", 1),
+    "turned.tif": ("RGB", 6),
+    "a.heic": ("RGB", 1),
+}
+"""Mode and EXIF orientation."""
+
+
+@pytest.mark.parametrize("name", LARGE)
+def test_what_cannot_be_kept_as_it_is_has_pixels_to_a_limit(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """200 million pixels of a photograph that was turned took 28 seconds to attach, and 11 for its thumbnail."""
+    monkeypatch.setattr(images, "RECODED_PIXELS_MAX", 6_000)
+    mode, turned = LARGE[name]
+    path, exif = tmp_path / name, Image.Exif()
+    exif[0x0112] = turned
+    picture = Image.new("L", (300, 200))
+    picture.paste(255, (0, 0, 150, 200))  # the left half is white
+    picture = picture.convert(mode)
+    if name == "a.heic":
+        pillow_heif.from_pillow(picture).save(path)
+    else:
+        picture.save(path, exif=exif if turned != 1 else Image.Exif())
+    attachment = stage(path, tmp_path / "store")
+    sizes = ((75, 50), (300, 200)) if turned == 1 else ((50, 75), (200, 300))
+    assert ((attachment.width, attachment.height), attachment.scaled_from) == sizes
+    assert attachment.notes[-1] == "made smaller from {} × {}".format(*sizes[1])
+    pixels = images.open_prepared(attachment.path)
+    assert pixels.size == sizes[0]
+    white = {1: (5, 25), 6: (25, 5), 8: (25, 70)}[turned]
+    black = (pixels.width - 1 - white[0], pixels.height - 1 - white[1])
+    if name != "deep.png":  # its 255 of 65,535 is nearly black
+        assert (pixels.getpixel(white) > (200, 200, 200), pixels.getpixel(black) < (50, 50, 50)) == (True, True)  # type: ignore[operator]
+
+
+def test_a_large_jpeg_is_not_decoded_whole_where_it_is_made_smaller(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    Image.new("RGB", (1600, 800)).save(tmp_path / "a.jpg", exif=exif)
+    decoded, load = list[tuple[int, int]](), JpegImageFile.load
+
+    def loaded(self: JpegImageFile) -> object:
+        decoded.append(self.size)
+        return load(self)
+
+    monkeypatch.setattr(JpegImageFile, "load", loaded)
+    monkeypatch.setattr(images, "RECODED_PIXELS_MAX", 800 * 400)
+    assert stage(tmp_path / "a.jpg", tmp_path / "store").width == 400
+    assert set(decoded) == {(800, 400)}
+
+
+def test_a_large_picture_that_can_be_kept_keeps_its_pixels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(images, "RECODED_PIXELS_MAX", 100)
+    for name in ("a.jpg", "a.png"):
+        Image.new("RGB", (100, 80)).save(tmp_path / name)
+        attachment = stage(tmp_path / name, tmp_path / "store")
+        assert (attachment.width, attachment.scaled_from, attachment.notes) == (100, None, ())
+        assert Path(attachment.path).read_bytes() == (tmp_path / name).read_bytes()
 
 
 def box(kind: bytes, *inside: bytes, size: int | None = None) -> bytes:
