@@ -19,6 +19,7 @@ from tests.support.scripted_engine import Die, Hold, KeptAnswer, ScriptedEngine,
 from tests.support.waiting import until_chat
 from tests.ui.conftest import Chat, MakeApp, StartChat, picture
 from tests.unit.store.made import COMPLETE, opened
+from vlmtui.domain.attachment import Attachment, VideoSampling
 from vlmtui.domain.conversation import user_turn
 from vlmtui.domain.engine import LoadSpec
 from vlmtui.domain.generation import Cancelled, EngineEvent, Finished, GenerateRequest, Timings, Usage
@@ -26,6 +27,7 @@ from vlmtui.domain.prompt import ChatPrompt
 from vlmtui.domain.sampling import Sampling
 from vlmtui.engine.interface import Leftover
 from vlmtui.errors import ErrorKind, VlmtuiError
+from vlmtui.media import stage as stage_module
 from vlmtui.paths import Paths
 from vlmtui.registry.loader import Registry
 from vlmtui.registry.match import resolve
@@ -187,6 +189,38 @@ async def test_drafts_are_kept_with_their_attachments_and_come_back(
         assert [item.name for item in turns(store)[0].turn.attachments] == ["cat.png"]
         assert store.last() == conversation
         assert store.draft(conversation).text == ""
+
+
+async def test_a_file_that_is_still_looked_at_comes_back_by_its_name(
+    make_app: MakeApp, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A large picture or a slow web server, and the app is killed or left meanwhile."""
+
+    async def slow(source: Path | str, *_: object) -> Attachment:
+        if str(source).endswith("slow.png"):
+            await asyncio.Event().wait()
+        return await stage_source(source, Paths.below(tmp_path).media, tmp_path, VideoSampling())
+
+    stage_source = stage_module.stage_source
+    path = picture(tmp_path)
+    shutil.copy(path, tmp_path / "slow.png")
+    monkeypatch.setattr(stage_module, "stage_source", slow)
+    async with started(make_app, ScriptedHost(answers=[["One."]])) as chat:
+        await chat.paste(str(path))
+        await chat.until(lambda: len(chat.controller.staged) == 1)
+        await chat.paste(str(tmp_path / "slow.png"))
+        await chat.write("Which is larger?")
+        await chat.until(lambda: chat.composer.text == "[Image #1][File #2]Which is larger?")
+        written = f"[Image #1] {tmp_path / 'slow.png'} Which is larger?"
+        await chat.until(lambda: (last := store.last()) is not None and store.draft(last).text == written)
+    monkeypatch.setattr(stage_module, "stage_source", stage_source)
+    async with started(make_app, ScriptedHost(answers=[["One."]]), resume=store.last()) as chat:
+        await chat.until(lambda: chat.composer.text == written)
+        await chat.pilot.press("enter")
+        await chat.until(lambda: "slow.png" in chat.screen_text() and chat.composer.menu_is_open)
+        await chat.pilot.press("tab")
+        await chat.until(lambda: len(chat.controller.staged) == 2)
+        assert chat.composer.text == "[Image #1] [Image #2] Which is larger?"
 
 
 async def test_a_draft_that_is_wiped_leaves_no_conversation(chatting: StartChat, store: Store) -> None:

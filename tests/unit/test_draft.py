@@ -130,3 +130,20 @@ def test_the_token_before_the_cursor_is_meant_else_the_one_behind() -> None:
     draft.text = "x [Image #1][Image #2]"
     numbers = [token.number if token else None for token in map(draft.token_at, (0, 2, 12, 22))]
     assert numbers == [None, 1, 1, 2]
+
+
+def test_what_is_still_looked_at_is_kept_by_its_name() -> None:
+    """Who takes the text up later knows nothing of a number that nothing stands behind yet."""
+    draft = Draft()
+    draft.fill(draft.reserve(written="/a.png"), image())
+    draft.text = "[Image #1]"
+    second, third = draft.reserve(written="'/b c.png'"), 3
+    draft.text = "[Image #1][File #2]"
+    assert draft.reserve(written="https://x/c.png") == third
+    draft.text = "See [Image #1][File #2][File #3]and [File #4]"
+    assert draft.text_to_keep == "See [Image #1] '/b c.png' https://x/c.png and [File #4]"
+    draft.fill(second, image())
+    draft.drop(third)
+    assert draft.text_to_keep == draft.text
+    draft.text = f"[File #{draft.reserve()}]"
+    assert draft.text_to_keep == draft.text, "what has no name keeps its token"

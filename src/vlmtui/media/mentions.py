@@ -13,7 +13,8 @@ import msgspec
 
 from vlmtui.media.paths import has_media_name, path_of_file_url, split_words
 from vlmtui.media.sniff import HEAD_BYTES, FileType, Kind, sniff
-from vlmtui.media.web_address import is_url
+from vlmtui.media.web_address import is_url, public_address
+from vlmtui.reading import source_text
 
 TEXT_MAX = 50_000
 """Characters of a message that are searched: its beginning and its end."""
@@ -74,6 +75,17 @@ class _Spelling(msgspec.Struct, frozen=True):
 def may_name_files(text: str) -> bool:
     """Whether `find_mentions` has anything to look up. Asks nobody but the text."""
     return any(True for _ in _places(text))
+
+
+def as_written(source: Path | str) -> str:
+    """A file or web address as a message names it, so that `find_mentions` finds it there; without what may be a
+    secret, as such a message is stored."""
+    if isinstance(source, str):
+        return public_address(source) if is_url(source) else ""
+    text = source_text(source)
+    if "'" in text:
+        return re.sub(r"[^\w/.-]", r"\\\g<0>", text)
+    return text if re.fullmatch(r"[\w/.-]+", text) else f"'{text}'"
 
 
 def find_mentions(text: str, base: Path) -> list[Mention]:

@@ -51,7 +51,8 @@ class Draft:
     def __init__(self) -> None:
         self.text = ""
         self._known: dict[int, Attachment] = {}
-        self._pending: set[int] = set()
+        self._pending: dict[int, str] = {}
+        """What is written for a file that is still being looked at, where its token means nothing."""
 
     @property
     def tokens(self) -> list[DraftToken]:
@@ -85,6 +86,18 @@ class Draft:
     def words(self) -> str:
         """The text without the tokens."""
         return self.without_tokens(self.text)
+
+    @property
+    def text_to_keep(self) -> str:
+        """The text as somebody else can go on with it: with the names of the files that are still being looked at."""
+        text = self.text
+        for token in reversed(self.tokens):
+            if token.attachment is None and (written := self._pending.get(token.number)):
+                before, behind = text[: token.start], text[token.end :]
+                left = " " if before and not before[-1].isspace() else ""
+                right = " " if behind and not behind[0].isspace() else ""
+                text = f"{before}{left}{written}{right}{behind}"
+        return text
 
     @property
     def blanked(self) -> str:
@@ -153,11 +166,12 @@ class Draft:
         """The number that `reserve` would give."""
         return 1 + max([above, *(token.number for token in self.tokens), *self._pending])
 
-    def reserve(self, above: int = 0) -> int:
-        """The next number after those in the text, and above `above`, for a file that is still to be looked at. What it
-        stood for before, and was taken out of the text, is not known any more."""
+    def reserve(self, above: int = 0, *, written: str = "") -> int:
+        """The next number after those in the text, and above `above`, for a file that is still to be looked at, and is
+        kept as `written` until then. What the number stood for before, and was taken out of the text, is not known any
+        more."""
         number = self.next_number(above)
-        self._pending.add(number)
+        self._pending[number] = written
         self._known.pop(number, None)
         return number
 
@@ -187,12 +201,12 @@ class Draft:
 
     def fill(self, number: int, attachment: Attachment) -> None:
         """What the number stands for, or stands for from now on."""
-        self._pending.discard(number)
+        self._pending.pop(number, None)
         self._known[number] = attachment
 
     def drop(self, number: int) -> None:
         """There is no such attachment after all."""
-        self._pending.discard(number)
+        self._pending.pop(number, None)
         self._known.pop(number, None)
 
     def put(self, text: str, attachments: Mapping[int, Attachment]) -> None:

@@ -54,14 +54,17 @@ class MessageQueue:
 
     def take_all(self, draft: Draft) -> Exchange | None:
         """Put all of them before what a draft holds, and forget them. Returns what the first one takes the place of."""
-        editing, merged = self.editing, self.with_draft(draft)
+        editing, merged = self.editing, self._with(draft, draft.text)
         self.messages.clear()
         draft.put(merged.text, merged.attachments)
         return editing
 
     def with_draft(self, draft: Draft) -> StoredDraft:
-        """All of them and the draft as one, a blank line between two."""
+        """All of them and the draft as one, a blank line between two, as it is stored."""
+        return self._with(draft, draft.text_to_keep)
+
+    def _with(self, draft: Draft, text: str) -> StoredDraft:
         waiting = [message.written for message in self.messages]
-        drafts = [*waiting, StoredDraft(text=draft.text, attachments=draft.numbered)]
+        drafts = [*waiting, StoredDraft(text=text, attachments=draft.numbered)]
         attachments = {number: item for one in drafts for number, item in one.attachments.items()}
         return StoredDraft(text="\n\n".join(one.text for one in drafts if one.text), attachments=attachments)

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from vlmtui.media.mentions import FOUND_MAX, Mention, MentionKind, find_mentions, may_name_files
+from vlmtui.media.mentions import FOUND_MAX, Mention, MentionKind, as_written, find_mentions, may_name_files
 
 
 @pytest.fixture
@@ -108,3 +108,20 @@ def test_whatever_is_written_nothing_is_raised_and_places_do_not_overlap(text: s
     edges = [edge for one in mentions for edge in (one.start, one.end)]
     assert edges == sorted(edges)
     assert all(one.start < one.end <= len(text) for one in mentions)
+
+
+@pytest.mark.parametrize(
+    "name", ["a.png", "two words.png", "it's.png", 'a "b".png', "ü – 😀.png", "$x`y`.png", "a\\b.png"]
+)
+def test_what_is_named_in_a_message_is_found_again(name: str, tmp_path: Path) -> None:
+    path = tmp_path / name
+    path.write_bytes(b"\x89PNG\r\n\x1a\n" + bytes(20))
+    (found,) = find_mentions(f"What is in {as_written(path)} ?", tmp_path)
+    assert found.sources == (path,)
+
+
+def test_an_address_is_named_without_its_secrets(tmp_path: Path) -> None:
+    text = as_written("https://u:secret@host/a.png?token=secret")
+    assert text == "https://host/a.png"
+    assert [one.sources for one in find_mentions(text, tmp_path)] == [("https://host/a.png",)]
+    assert as_written("no address") == ""

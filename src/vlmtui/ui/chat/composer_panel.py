@@ -17,7 +17,7 @@ from textual.widgets import OptionList
 
 from vlmtui.domain.attachment import Attachment, VideoSampling
 from vlmtui.errors import VlmtuiError, bad_input
-from vlmtui.media.mentions import Mention
+from vlmtui.media.mentions import Mention, as_written
 from vlmtui.paths import Paths
 from vlmtui.session.draft import Draft, token_text
 from vlmtui.session.prompt_history import PromptHistory
@@ -170,7 +170,7 @@ class ComposerPanel(Vertical):
     def _attach_mentions(self, mentions: list[Mention]) -> None:
         """Let tokens take the places of the paths that can be attached."""
         text = self._draft.text
-        places = [(one, [(self._reserve(), source) for source in one.sources]) for one in mentions]
+        places = [(one, [(self._reserve(source), source) for source in one.sources]) for one in mentions]
         for one, staged in reversed(places):
             tokens = "".join(token_text(number) for number, _ in staged)
             self._composer.replace_span(one.start, one.end, tokens)
@@ -253,7 +253,7 @@ class ComposerPanel(Vertical):
     def attach(self, sources: Iterable[Path | str]) -> None:
         """Put a token for each at the cursor, and look at the files; a text is a web address."""
         for source in sources:
-            number = self._reserve()
+            number = self._reserve(source)
             self._composer.insert_token(token_text(number))
             self._look_at(number, source)
 
@@ -351,11 +351,11 @@ class ComposerPanel(Vertical):
     def _path_offer(self) -> PathOffer:
         return self.query_one(PathOffer)
 
-    def _reserve(self) -> int:
+    def _reserve(self, source: Path | str = "") -> int:
         """A number for another attachment. An undone edit would bring its former one back under another's name."""
         if self._draft.knows(self._draft.next_number(self._numbers_above)):
             self._composer.forget_edits()
-        return self._draft.reserve(self._numbers_above)
+        return self._draft.reserve(self._numbers_above, written=as_written(source))
 
     def _renumber(self) -> None:
         """Let the attachments have the numbers that they will have in the prompt."""
