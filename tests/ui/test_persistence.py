@@ -32,6 +32,7 @@ from vlmtui.paths import Paths
 from vlmtui.registry.loader import Registry
 from vlmtui.registry.match import resolve
 from vlmtui.session import stored_conversation
+from vlmtui.session.conversation import Conversation
 from vlmtui.store.database import Database, explained
 from vlmtui.store.records import ConversationId, GenerationRecord, StoredTurn, TurnId
 from vlmtui.store.store import Store
@@ -372,6 +373,31 @@ async def test_what_is_kept_of_an_answer_that_has_ended_is_let_go(
     async with started(make_app, host) as chat:
         await chat.until(lambda: list(host.written) == ["of another store"])
         assert store.turn(answer).text == "One two"
+
+
+async def test_what_is_typed_while_an_answer_is_fetched_stays(
+    make_app: MakeApp, tmp_path: Path, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A draft that was read from the store took the place of what was typed meanwhile."""
+    conversation, answer = left_behind(tmp_path)
+    host, fetching, may_read = holding(SPEC), asyncio.Event(), asyncio.Event()
+    read = Conversation._read
+
+    async def slow(self: Conversation, wanted: ConversationId) -> object:
+        loaded = await read(self, wanted)
+        if self.id == wanted:
+            fetching.set()
+            await may_read.wait()
+        return loaded
+
+    monkeypatch.setattr(Conversation, "_read", slow)
+    async with started(make_app, host, resume=conversation) as chat:
+        await fetching.wait()
+        await chat.write("meanwhile")
+        may_read.set()
+        await chat.until(lambda: store.turn(answer).state == "complete" and "three." in chat.screen_text())
+        assert chat.composer.text == chat.controller.draft.text == "meanwhile"
+        await chat.until(lambda: store.draft(conversation).text == "meanwhile")
 
 
 async def test_an_answer_of_another_model_is_completed_without_being_shown(

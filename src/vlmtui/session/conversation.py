@@ -259,17 +259,18 @@ class Conversation:
         self.draft_changed()
 
     async def open(self, conversation: ConversationId) -> None:
-        """Go on with a stored conversation: its newest turns, settings and draft. Raises VlmtuiError where there is
-        none, or an answer is under way."""
+        """Go on with a stored conversation: its newest turns, settings and draft. Of the one that is open already, what
+        is written stays. Raises VlmtuiError where there is none, or an answer is under way."""
         self.require_rest()
         self.draft_changed()
         await self.recorder.flush()
         loaded = await self._read(conversation)
+        if self.live.id != conversation:
+            self.queue.messages.clear()
+            self.draft.put(loaded.draft.text, loaded.draft.attachments)
+            self._draft_saver.note(loaded.draft)
         self.live = LiveConversation(conversation, loaded.model)
         self._put_branch(loaded.branch)
-        self.queue.messages.clear()
-        self.draft.put(loaded.draft.text, loaded.draft.attachments)
-        self._draft_saver.note(loaded.draft)
         if loaded.settings is not None:
             self.settings = loaded.settings
 

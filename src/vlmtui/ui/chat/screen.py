@@ -297,9 +297,9 @@ class ChatScreen(Screen[None]):
 
     # -- what is shown
 
-    async def show_conversation(self) -> None:
+    async def show_conversation(self, *, is_open: bool = False) -> None:
         """Show what the conversation is now. May be called before the screen stands, and waits for that; one that was
-        left while the store was asked has nothing to show."""
+        left while the store was asked has nothing to show. `is_open`: what is written stays, newer than its draft."""
         await self._stands.wait()
         if not self.is_attached:
             return
@@ -307,7 +307,7 @@ class ChatScreen(Screen[None]):
         if self.chat.exchanges:
             await self.transcript.add(*self.chat.exchanges, media_above=self.chat.attachments_above)
         await self._show_hint()
-        if self.query_one(Composer).text != self.chat.draft.text:
+        if not is_open and self.query_one(Composer).text != self.chat.draft.text:
             self.show_draft()
         self.show_editing()
         self._cost.count_soon()

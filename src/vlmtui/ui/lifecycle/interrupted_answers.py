@@ -99,6 +99,7 @@ class InterruptedAnswers:
 
         chat = self._holder.require_chat()
         await self._services.store.run(lambda store: store.activate(unfetched.turn.id))
+        is_open = chat.id == unfetched.turn.conversation
         await chat.open(unfetched.turn.conversation)
         exchange = chat.find(unfetched.turn.id)
         if exchange is None:
@@ -106,10 +107,10 @@ class InterruptedAnswers:
         if unfetched.spec is None:
             if await chat.take_over(exchange):
                 chat.answers.restore(self._services.host, exchange, unfetched.events)
-            await self._stored.show()
+            await self._stored.show(is_open=is_open)
             return True
         self._load(running_model(self._services.registry, unfetched.spec))
-        await self._stored.show()
+        await self._stored.show(is_open=is_open)
         engine = await self._engine_of(unfetched.spec)
         if engine is None:
             return False

@@ -61,12 +61,13 @@ class StoredConversations:
             await self._holder.require_chat().open(self._services.resume)
             await self.show()
 
-    async def show(self) -> None:
-        """Show the conversation that was opened, as soon as there is a model."""
+    async def show(self, *, is_open: bool = False) -> None:
+        """Show the conversation that was opened, as soon as there is a model. `is_open`: it was open before, and what
+        is written stays."""
         screen = self._navigator.chat_screen()
         if screen is not None:
             self._navigator.go_back_to(screen)
-            await screen.show_conversation()
+            await screen.show_conversation(is_open=is_open)
             screen.tell_limits()
         elif self._engine_controller.is_loaded:
             self._navigator.show_chat()
