@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shutil
 import sys
 import tempfile
 from pathlib import Path
@@ -16,11 +17,17 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--engine", choices=("scripted", "vllm"), default="scripted")
     options = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="vlmtui-") as folder:
-        rounds = Rounds(Path(folder), seed=options.seed, engine=options.engine)
+    folder = Path(tempfile.mkdtemp(prefix="vlmtui-"))
+    rounds = Rounds(folder, seed=options.seed, engine=options.engine)
+    try:
         rounds.play(options.rounds)
         print(rounds.table())
         print("\n".join(rounds.losses))
+    finally:
+        if rounds.losses:
+            print(f"What was there is kept in {folder}.")
+        else:
+            shutil.rmtree(folder)
     return 1 if rounds.losses else 0
 
 

@@ -105,8 +105,8 @@ class Campaign:
         for path in files_left(self.paths, self.temporary, at_rest=False):
             self.losses.add(number, blow, f"left: {path}")
 
-    def open_app(self) -> Terminal:
-        begun = bool(self.asked) or bool(self._draft)
+    def open_app(self, *, resume: bool = False) -> Terminal:
+        begun = resume or bool(self.asked) or bool(self._draft)
         options = ["--continue"] if begun else ["--model", "shapes"]
         command = [sys.executable, "-m", "tests.torture.app", self.engine, str(self.full), *options]
         environment = {
