@@ -21,6 +21,7 @@ from tests.worker.hosted import SPEC, EchoEngine
 from tests.worker.stage import Stage, answer, ready, request, serving
 from vlmtui.domain.engine import LoadSpec
 from vlmtui.domain.generation import Delta, Finished
+from vlmtui.engine.local.process_tree import worker_processes
 from vlmtui.errors import ErrorKind, VlmtuiError
 from vlmtui.paths import Paths
 from vlmtui.protocol.codec import decode_worker_message, encode
@@ -53,6 +54,11 @@ def mode(path: Path) -> int:
     return stat.S_IMODE(path.stat().st_mode)
 
 
+def umask(pid: int) -> str:
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return next(line.split()[1] for line in lines if line.startswith("Umask:"))
+
+
 @pytest.mark.usefixtures("loose_umask")
 async def test_a_loose_umask_opens_nothing_to_others(short_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every file and folder that a real worker and its client make, with an answer left behind."""
@@ -64,6 +70,9 @@ async def test_a_loose_umask_opens_nothing_to_others(short_path: Path, monkeypat
     await engine.close()
     await host.workers.stop(engine.endpoint)
     again = await host.open(SPEC, client="test", keep_alive_s=60)
+    assert {umask(process.pid) for process in worker_processes(engine.endpoint)} == {"0077"}, (
+        "what an engine makes is private"
+    )
     made = [path for path in paths.runtime.parent.rglob("*") if not path.is_symlink()]
     assert spool_path(paths.runtime, "r") in made
     assert engine.endpoint.socket in made

@@ -279,8 +279,7 @@ class Conversation:
         return self._branch.load_older(limit)
 
     async def step(self, by: int) -> bool:
-        """Show the next branch (-1: the one before) of the last exchange that has several: first of its answers, then
-        of its message. False where there is none."""
+        """Show the next branch (-1: previous) of the last exchange that has several, answers first. False: none has."""
         sibling = self._branch.sibling_beside(by)
         if sibling is not None:
             await self._show(sibling)
