@@ -1,4 +1,4 @@
-"""The conversations on disk, from the app's event loop: every call of the store runs on one thread of its own."""
+"""Runs the conversation store on a dedicated thread, for use from the app's event loop."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _T = TypeVar("_T")
 
 
 class AsyncStore:
-    """Opens the store when it is first needed; calls run one after the other, in the order they are made."""
+    """Opens the store on first use; calls run one at a time, in order."""
 
     def __init__(self, paths: Paths) -> None:
         self._paths = paths
@@ -28,7 +28,7 @@ class AsyncStore:
         self._recovered: Recovery | None = None
 
     async def run(self, work: Callable[[Store], _T]) -> _T:
-        """What `work` returns; it runs on the store's thread. Raises VlmtuiError as the store does.
+        """Run `work` on the store's thread and return its result. Raises VlmtuiError as the store does.
 
         A caller that is cancelled meanwhile does not stop the work.
         """
@@ -41,12 +41,12 @@ class AsyncStore:
         return self._thread.submit(self._work, work).result()
 
     def take_recovery(self) -> Recovery | None:
-        """What was lost, once, after a damaged database was set aside: for the user to be told."""
+        """Return once what was lost when a damaged database was set aside, to show it to the user."""
         recovered, self._recovered = self._recovered, None
         return recovered
 
     async def close(self) -> None:
-        """Finish all that was asked for, and close the store. May be called twice."""
+        """Finish all pending calls, then close the store. May be called twice."""
         await asyncio.to_thread(self.close_now)
 
     def close_now(self) -> None:

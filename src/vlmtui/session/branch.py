@@ -1,4 +1,4 @@
-"""The branch of a conversation that is shown."""
+"""The active branch of a conversation."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from vlmtui.store.records import TurnId
 
 
 class Sibling(msgspec.Struct, frozen=True):
-    """A turn by its place: number `number`, from 1, of the turns that have the same parent as `of`."""
+    """A turn by its position: number `number` (from 1) among the siblings of `of`."""
 
     of: TurnId
     number: int
@@ -45,7 +45,7 @@ class Branch:
 
     @property
     def branching(self) -> Exchange | None:
-        """The last exchange that has siblings, of its message or of its answer."""
+        """Return the last exchange whose message or answer has siblings."""
         return next((exchange for exchange in reversed(self.all) if exchange.branches()), None)
 
     def sibling_beside(self, by: int) -> Sibling | None:
@@ -69,7 +69,7 @@ class Branch:
 
     @property
     def attachments_above(self) -> int:
-        """How many attachments above the newest are sent."""
+        """Number of attachments sent from exchanges above the newest."""
         return count_attachments(self._older)
 
     def load_older(self, limit: int) -> list[Exchange]:
@@ -80,7 +80,7 @@ class Branch:
         return loaded
 
     def load(self, exchange: Exchange) -> None:
-        """Have this exchange, which stands in the branch, among the newest."""
+        """Load this exchange of the branch, and all below it, into the newest."""
         if exchange in self._older:
             self.load_older(len(self._older) - self._older.index(exchange))
 
@@ -90,11 +90,11 @@ class Branch:
         return everything[: everything.index(exchange)] if exchange in everything else everything
 
     def find(self, answer: TurnId) -> Exchange | None:
-        """The exchange of a stored answer."""
+        """Return the exchange of a stored answer."""
         return next((exchange for exchange in self.all if exchange.answer_id == answer), None)
 
     def end_with(self, exchange: Exchange, *, instead_of: Exchange | None = None) -> None:
-        """Put an exchange at the end; in the place of another one, that one and all below it leave the branch."""
+        """Append an exchange. If it replaces another one, that one and all below it leave the branch."""
         if instead_of is not None:
             self._newest = self._newest[: self._newest.index(instead_of)]
         self._newest = [*self._newest, exchange]
@@ -129,7 +129,7 @@ def turns_as_sent(exchange: Exchange, system_prompt: str, sent: Sequence[str]) -
 
 
 def _turns(above: Exchange | None, asked: Turn, system_prompt: str, user_of: Callable[[Exchange], Turn]) -> list[Turn]:
-    """From the last to the first; `user_of` gives the user's turn of an exchange."""
+    """Yield turns from last to first; `user_of` returns the user's turn of an exchange."""
     turns = [asked]
     while above is not None:
         if above.is_remembered:
@@ -139,5 +139,5 @@ def _turns(above: Exchange | None, asked: Turn, system_prompt: str, user_of: Cal
 
 
 def count_attachments(exchanges: Sequence[Exchange]) -> int:
-    """How many attachments of their messages later prompts have."""
+    """Count the attachments of these exchanges that later prompts include."""
     return sum(len(exchange.sent_attachments) for exchange in exchanges)

@@ -19,7 +19,7 @@ from vlmtui.session.stored_comparisons import LoadedComparison, read_comparisons
 
 @dataclass(eq=False, slots=True)
 class ComparedMessage:
-    """The draft, or the conversation's last message once more."""
+    """The message to compare: the draft, or the conversation's last message."""
 
     conversation: Conversation
     exchange: Exchange | None = None
@@ -42,7 +42,7 @@ class ComparedMessage:
 
     @property
     def turns(self) -> tuple[Turn, ...]:
-        """What is sent: the system prompt, what was said before, and the message itself."""
+        """Return the turns to send: system prompt, history, and the message."""
         return tuple(self.conversation.turns_until(self.exchange))
 
     def sent(self, exchange: Exchange) -> InFlightRequest:

@@ -1,4 +1,4 @@
-"""The chat template against a raw prompt: the two prompts, the raw one's draft, and what both are answered."""
+"""Compares the chat template with a raw prompt: both prompts, the raw prompt's draft, and both answers."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from vlmtui.session.prompt_report import PromptReport
 from vlmtui.session.raw_draft import RawDraft
 
 ALTERNATIVES = 5
-"""How many of the likeliest tokens are asked for with log-probabilities."""
+"""How many of the most likely tokens to request with log-probabilities."""
 TEMPLATE = "raw template"
 RENDERED = "chat template's text"
 _SEEDS = 2**31
@@ -144,7 +144,7 @@ class CompareController:
         return chat_prompt(self.input.family, self.input.turns)
 
     def template_prompt(self) -> Prompt:
-        """The raw prompt as the registry writes it. Raises VlmtuiError when it cannot."""
+        """Return the raw prompt built from the family's record. Raises VlmtuiError if that is not possible."""
         return raw_prompt(self.input.family, self.input.turns)
 
     def raw_prompt(self) -> RawPrompt:
@@ -193,7 +193,7 @@ class CompareController:
         return raw_text_of(ready, self.input.family, bos=info.bos_token, adds_bos=info.adds_bos)
 
     def check(self, text: str) -> list[Finding]:
-        """What is wrong with a raw prompt; what blocks comes first."""
+        """Return the findings about a raw prompt, blocking ones first."""
         info = self.input.info
         return check_raw(
             text,
@@ -262,7 +262,7 @@ class CompareController:
                 await side.lane.stop()
 
     def difference(self) -> Difference:
-        """Slow for long prompts."""
+        """Compute the difference. Slow for long prompts."""
         sent = self.raw.request.prompt if self.raw.request else None
         return difference_of(
             [self._side(side) for side in self.sides],
@@ -291,7 +291,7 @@ class CompareController:
 
 
 def with_seed(sampling: Sampling) -> Sampling:
-    """With a seed drawn where it is open and tokens are drawn at all."""
+    """Return the sampling with a random seed if none is set and tokens are sampled."""
     if sampling.seed is not None or sampling.temperature == 0:
         return sampling
     return msgspec.structs.replace(sampling, seed=random.randrange(_SEEDS))

@@ -55,7 +55,7 @@ def export_comparison(comparison: Comparison, target: Path, media: Path) -> Path
 
 
 def with_media(comparison: Comparison, read: ReadMedia) -> Comparison:
-    """The document with the bytes of its images and videos in it, as far as `read` finds them."""
+    """Return the document with its media embedded, as far as `read` finds them."""
 
     def filled(record: MediaRecord) -> MediaRecord:
         content = read(record) if record.data is None else None
@@ -65,7 +65,7 @@ def with_media(comparison: Comparison, read: ReadMedia) -> Comparison:
 
 
 def stored_bytes(media: Path, sha256: str) -> bytes | None:
-    """The stored file of that hash; None when it is gone."""
+    """Return the stored file with this hash, or None."""
     for path in sorted((media / sha256[:2]).glob(f"{sha256}*")):
         try:
             return path.read_bytes()

@@ -1,4 +1,4 @@
-"""The conversation that a person is having: what was said, what is written, what is being answered."""
+"""The current conversation: its exchanges, the draft, and the running answer."""
 
 from __future__ import annotations
 
@@ -37,7 +37,8 @@ if TYPE_CHECKING:
 
 
 class Conversation:
-    """Owns its exchanges and alone changes them; `subscribe` tells of it. `open` makes it another conversation."""
+    """Owns its exchanges and is the only one to change them; `subscribe` reports changes. `open` switches to another
+    stored conversation."""
 
     def __init__(self, settings: ChatSettings, recorder: Recorder) -> None:
         self.settings = settings
@@ -82,12 +83,12 @@ class Conversation:
 
     @property
     def editing(self) -> Exchange | None:
-        """The exchange that the next message takes the place of, on a branch of its own."""
+        """The exchange that the next message replaces, on a new branch."""
         return self._editing
 
     @property
     def staged(self) -> list[Attachment]:
-        """What would be sent with the next message, in order."""
+        """The attachments of the next message, in order."""
         return self.draft.attachments
 
     @property
@@ -111,15 +112,15 @@ class Conversation:
         return self._branch.all
 
     def find(self, answer: TurnId) -> Exchange | None:
-        """The exchange of a stored answer, on the branch that is shown."""
+        """Return the exchange of a stored answer on the active branch."""
         return self._branch.find(answer)
 
     def number_of(self, exchange: Exchange) -> int:
-        """Which one of the conversation's messages it has, from 1."""
+        """Return the number of its message in the conversation, from 1."""
         return self._branch.all.index(exchange) + 1
 
     def subscribe(self, subscriber: Subscriber) -> Callable[[], None]:
-        """Call `subscriber` with what happens from now on. Returns the function that ends it."""
+        """Call `subscriber` with every event from now on. Return a function that unsubscribes."""
         return self._subscribers.add(subscriber)
 
     def turns_until(self, exchange: Exchange | None = None, *, system_prompt: str | None = None) -> list[Turn]:
@@ -131,11 +132,11 @@ class Conversation:
         return self._turns_to(self.draft, self._editing, system)
 
     def preview(self, family: Family) -> Prompt:
-        """The prompt that `begin` would send now. Raises VlmtuiError when the family cannot take it."""
+        """Return the prompt that `begin` would send now. Raises VlmtuiError if the family does not accept it."""
         return make_request(family, self.turns_until(), self.settings.sampling).prompt
 
     def suspect(self, turn: Turn) -> Suspect | None:
-        """Why a turn is not to be sent without a question: the engine has died of it before, more than once."""
+        """Return why sending a turn needs confirmation (the engine died of it more than once), or None."""
         return self._deaths.suspect(turn)
 
     async def suspect_again(self) -> Suspect | None:
@@ -180,13 +181,13 @@ class Conversation:
         return exchange
 
     def queue_draft(self) -> None:
-        """Let the draft wait until `begin_queued`; it is stored meanwhile."""
+        """Queue the draft until `begin_queued`; it is stored meanwhile."""
         self.queue.add(self.draft, self._editing)
         self.leave_edit()
         self.draft_changed()
 
     def take_back_queue(self) -> None:
-        """Make the queued messages a part of the draft again, before what is written."""
+        """Move the queued messages back to the beginning of the draft."""
         self._editing = self.queue.take_all(self.draft) or self._editing
         self.draft_changed()
 
@@ -229,7 +230,7 @@ class Conversation:
         return exchange
 
     async def record(self) -> bool:
-        """Store what is not stored yet. False where that is not possible now; it is tried again until it is."""
+        """Store everything that is not stored yet. Return False if that fails now; it is retried until it succeeds."""
         return await self.recorder.flush()
 
     async def cancel(self, engine: Engine | None, why: str = "") -> None:
@@ -250,7 +251,7 @@ class Conversation:
     # -- which one it is, and which branch
 
     def clear(self) -> None:
-        """Begin a new conversation; what is staged, queued and written goes along."""
+        """Start a new conversation, keeping the draft, its attachments and the queue."""
         self.queue.take_all(self.draft)
         if self._branch.last is not None:
             self._draft_saver.delete(self.live)
@@ -307,7 +308,7 @@ class Conversation:
         return exchange
 
     def attachments_by_number(self) -> dict[int, Attachment]:
-        """Every attachment that the next prompt has, by the number that it has there."""
+        """Return the attachments of the next prompt by their number in it."""
         exchanges = self._branch.until(self._editing)
         sent = [attachment for exchange in exchanges for attachment in exchange.sent_attachments]
         return dict(enumerate(sent, 1)) | self.draft.numbered
@@ -334,12 +335,12 @@ class Conversation:
         return exchange
 
     def leave_edit(self) -> None:
-        """Cancel editing: the message stays as it is, and the draft is empty."""
+        """Cancel editing: the message is unchanged, and the draft is empty."""
         self._editing = None
         self.draft.clear()
 
     def require_rest(self) -> None:
-        """Raises VlmtuiError while an answer is under way."""
+        """Raise VlmtuiError while an answer is running."""
         if self.running is not None:
             raise VlmtuiError(ErrorKind.BAD_USAGE, "Still answering.", remedy=Remedy.STOP_ANSWER)
 
@@ -356,7 +357,7 @@ class Conversation:
             raise VlmtuiError(ErrorKind.BAD_USAGE, message, remedy=Remedy.EDIT_EARLIER)
 
     def _add(self, turn: Turn, made: Generation, *, instead_of: Exchange | None) -> Exchange:
-        """A new last exchange; in the place of another one, as a branch beside it."""
+        """Append a new exchange; if it replaces another one, on a new branch."""
         if instead_of is None:
             exchange = Exchange(turn, made.answer, above=self.last)
         else:
@@ -367,18 +368,18 @@ class Conversation:
         return exchange
 
     def _put_branch(self, branch: Branch) -> None:
-        """Show this one; no message of another one is being edited."""
+        """Show this conversation, and end any editing."""
         self._branch, self._editing, self.live.branch = branch, None, branch
 
     def _put(self, exchange: Exchange, made: Generation) -> GenerationRecord:
-        """Let the exchange have this answer. Returns what it was made with."""
+        """Set the exchange's answer. Return its generation record."""
         self.live.model = made.model.spec.name
         record = made.record(self.settings)
         exchange.put_answer(made.answer, made.request, made.info, record)
         return record
 
     def _draft_taken(self) -> None:
-        """The draft is a turn now, and stored as one."""
+        """Clear the draft, which has become a stored turn."""
         self._editing = None
         self.draft.clear()
         self._draft_saver.note()

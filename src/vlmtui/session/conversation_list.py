@@ -1,4 +1,4 @@
-"""The stored conversations as a list that grows while one scrolls, and what can be done with them."""
+"""The list of stored conversations, loaded in pages, and the actions on them."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from vlmtui.store.records import ConversationId, ConversationRecord, ListEntry, 
 from vlmtui.store.store import Store
 
 PAGE = 100
-"""Conversations that are read at once."""
+"""Conversations per page."""
 PREVIEW_TURNS = 8
 _MINUTE, _HOUR, _DAY = 60, 3600, 86400
 
 
 class Entry(msgspec.Struct, frozen=True):
-    """A conversation of the list."""
+    """A conversation in the list."""
 
     listed: ListEntry
     pictures: Pictures = msgspec.field(default_factory=Pictures)
@@ -37,7 +37,7 @@ class Entry(msgspec.Struct, frozen=True):
 
 
 class Page(msgspec.Struct, frozen=True):
-    """A part of the list, and whether it ends there."""
+    """A page of the list, and whether it is the last."""
 
     entries: list[Entry]
     is_last: bool
@@ -47,26 +47,26 @@ class ConversationList:
     """What is listed. Every call that talks to the store raises VlmtuiError as it does, and then changes nothing."""
 
     def __init__(self, store: AsyncStore, open_id: ConversationId | None = None) -> None:
-        """`open_id` is the conversation that one comes from: it is not deleted under one's feet."""
+        """`open_id`: the conversation that is open in the chat, which cannot be deleted here."""
         self._store = store
         self.open_id = open_id
         self.query = ""
         self.entries: list[Entry] = []
         self.is_whole = False
-        """Whether `entries` are all there are."""
+        """Whether `entries` is the whole list."""
         self.deleted: list[ConversationRecord] = []
-        """Those that were deleted here and can be brought back, the last one last."""
+        """Conversations deleted here that can be restored, most recent last."""
 
     async def find(self, query: str) -> None:
         """List those that have all words of `query`; empty: all."""
         await self._load(query, PAGE)
 
     async def reload(self) -> None:
-        """List the same again, as it is now."""
+        """Reload the list."""
         await self._load(self.query, max(PAGE, len(self.entries)))
 
     async def more(self) -> None:
-        """List the next ones, too."""
+        """Load the next page."""
         if self.is_whole:
             return
         query, start = self.query, len(self.entries)
@@ -89,7 +89,7 @@ class ConversationList:
         await self.reload()
 
     async def delete(self, entry: Entry) -> None:
-        """Out of the list; `undo` brings it back. Raises VlmtuiError for the one that is open."""
+        """Delete a conversation; `undo` restores it. Raises VlmtuiError for the open one."""
         if entry.id == self.open_id:
             raise bad_input("This conversation is open.", remedy=Remedy.START_CHAT)
         await self._store.run(lambda store: store.delete(entry.id))
@@ -143,7 +143,7 @@ def _page(store: Store, *, query: str, limit: int, offset: int) -> Page:
 
 
 def _pictures(store: Store, conversations: Sequence[ConversationId]) -> dict[ConversationId, Pictures]:
-    """What cannot be read of the pictures costs the pictures, not the list."""
+    """Return the pictures; if they cannot be read, the list is shown without them."""
     found: dict[ConversationId, Pictures] = {}
     for start in range(0, len(conversations), PAGE):
         try:

@@ -1,4 +1,4 @@
-"""What a message costs before it is sent: the tokens of its attachments and of the whole prompt."""
+"""The cost of a message before it is sent: the tokens of its attachments and of the whole prompt."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ where it cannot be told."""
 
 
 class Cost(msgspec.Struct, frozen=True):
-    """As the engine itself counted it."""
+    """Tokens as counted by the engine."""
 
     prompt_tokens: int
     context: int
@@ -41,12 +41,12 @@ class Cost(msgspec.Struct, frozen=True):
 
 
 class CostEstimate(msgspec.Struct, frozen=True):
-    """As the model's record foretells it, while there is no engine to count."""
+    """Tokens estimated from the model's record, while no engine is loaded."""
 
     tokens: Mapping[int, int]
     """About how many tokens the attachments of the message take, by number; those of which it is known."""
     unknown: int
-    """Attachments of which it is not."""
+    """Number of attachments without an estimate."""
     context: int | None
     """The context length that the engine will have, in tokens, where the record says it."""
 
@@ -65,7 +65,7 @@ class CostEstimate(msgspec.Struct, frozen=True):
 
 
 class Uncounted(msgspec.Struct, frozen=True):
-    """Why the engine cannot count, and what the record foretells instead."""
+    """Why the engine cannot count, and the estimate to show instead."""
 
     why: str
     estimate: CostEstimate | None

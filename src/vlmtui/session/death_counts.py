@@ -14,11 +14,11 @@ from vlmtui.session.async_store import AsyncStore
 from vlmtui.session.exchange import Exchange
 
 DEATHS_MAX = 2
-"""A turn that ended the engine so often is not sent again without a question."""
+"""Number of deaths after which a turn is only sent again after confirmation."""
 
 
 class Suspect(msgspec.Struct, frozen=True):
-    """A turn that the engine died of, more than once."""
+    """A turn that killed the engine more than once."""
 
     deaths: int
     attachment: Attachment | None
@@ -32,7 +32,7 @@ class DeathCounts:
         self._deaths: Counter[tuple[object, ...]] = Counter()
 
     def add(self, turn: Turn) -> None:
-        """An engine died of it."""
+        """Record that an engine died while answering this turn."""
         self._deaths[_content(turn)] += 1
 
     async def look_up(self, exchange: Exchange, store: AsyncStore) -> None:
@@ -44,7 +44,7 @@ class DeathCounts:
                 self._deaths[content] = max(deaths, self._deaths[content])
 
     def suspect(self, turn: Turn) -> Suspect | None:
-        """Why a turn is not to be sent without a question: the engine has died of it before, more than once."""
+        """Return why sending a turn needs confirmation (the engine died of it more than once), or None."""
         deaths = self._deaths[_content(turn)]
         if deaths < DEATHS_MAX:
             return None
@@ -52,5 +52,5 @@ class DeathCounts:
 
 
 def _content(turn: Turn) -> tuple[object, ...]:
-    """What makes two turns the same to an engine."""
+    """Return a key that is equal for turns with the same content."""
     return tuple(part.text if isinstance(part, Text) else part.attachment.sha256 for part in turn.parts)

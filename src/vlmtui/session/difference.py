@@ -16,12 +16,12 @@ from vlmtui.session.generation import PromptMode
 
 
 class TokenAt(msgspec.Struct, frozen=True):
-    """The token of an answer at a place. Hostile text."""
+    """The token of an answer at a position. Hostile text."""
 
     text: str
     logprob: float | None = None
     top: tuple[tuple[str, float], ...] = ()
-    """The likeliest at this place with their log-probabilities, the likeliest first."""
+    """The most likely tokens at this position with their log-probabilities, most likely first."""
 
 
 class Divergence(msgspec.Struct, frozen=True):
@@ -29,18 +29,18 @@ class Divergence(msgspec.Struct, frozen=True):
 
     index: int
     left: TokenAt | None
-    """None: that answer is over there."""
+    """None: that answer has already ended."""
     right: TokenAt | None
 
 
 class Difference(msgspec.Struct, frozen=True):
-    """What the two sides differ in, as far as they are there."""
+    """The difference of the two sides, as far as they exist."""
 
     prompts: PromptDiff | None = None
     answers: AnswerDiff | None = None
     divergence: Divergence | None = None
     failed: tuple[PromptMode, ...] = ()
-    """Sides whose answer did not come, or not to its end."""
+    """Sides without a complete answer."""
     is_stale: bool = False
     """The raw prompt was changed since."""
     problem: VlmtuiError | None = None
@@ -55,7 +55,7 @@ def difference_of(
     has_answers: bool = True,
     is_stale: bool = False,
 ) -> Difference:
-    """What the first two sides of a comparison differ in. Slow for long prompts."""
+    """Compute the difference of the first two sides of a comparison. Slow for long prompts."""
     left, right = sides[:2]
     prompts = None
     if left.prompt_token_texts and right.prompt_token_texts:

@@ -1,4 +1,4 @@
-"""Storing the message that is being written."""
+"""Stores the draft."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ _EMPTY = StoredDraft()
 
 
 class DraftSaver:
-    """Has the recorder write a draft where it is another one than the store has, or will have soon."""
+    """Has the recorder store a draft when it differs from the stored or scheduled one."""
 
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
         self._saved = _EMPTY
 
     def save(self, conversation: LiveConversation, draft: StoredDraft) -> None:
-        """Write it within a second; an empty one deletes the stored one."""
+        """Store the draft within a second; an empty one deletes the stored one."""
         self._write(conversation, draft)
 
     def delete(self, conversation: LiveConversation) -> None:
-        """The conversation has no draft any more."""
+        """Delete the conversation's stored draft."""
         self._write(conversation, _EMPTY)
 
     def note(self, stored: StoredDraft = _EMPTY) -> None:
-        """The store has this one: that of a conversation that was opened, or none once it was sent."""
+        """Note which draft is stored: that of an opened conversation, or none after sending."""
         self._saved = stored
 
     def _write(self, conversation: LiveConversation, draft: StoredDraft) -> None:

@@ -1,4 +1,4 @@
-"""The engine of the app: which model is loaded, how far a load is, what became of it."""
+"""The app's engine: the loaded model, load progress, and failures."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from vlmtui.session.health import HealthMonitor
 _log = logging.getLogger(__name__)
 
 LOG_LINES = 5000
-"""Lines of the engine's log that are held; the worker's log file has them all."""
+"""Log lines kept in memory; the worker's log file has all of them."""
 
 
 class EngineState(StrEnum):
-    """Where the engine is in its life."""
+    """The engine's lifecycle state."""
 
     NONE = "none"
     LOADING = "loading"
@@ -61,7 +61,7 @@ class EngineController:
         self._attempt = 0
         self._opening: asyncio.Task[Engine] | None = None
         self._endings: list[asyncio.Task[None]] = []
-        """Engines that are being ended."""
+        """Engines that are being stopped."""
         self._kept: Engine | None = None
         """The engine of `former`, as long as it stays loaded beside the one that is being loaded."""
         self.former: Model | None = None
@@ -79,9 +79,9 @@ class EngineController:
         self.started_at = 0.0
         """`time.monotonic()` of the load's start."""
         self.deaths = 0
-        """How often in a row the engine has died by itself: since it last finished an answer, or for ten minutes."""
+        """Consecutive deaths of the engine since it last finished an answer, within ten minutes."""
         self.log = LogRing(LOG_LINES)
-        """What the engine of the newest load said; stays after its death."""
+        """Facts of the most recently loaded engine; kept after its death."""
 
     @property
     def info(self) -> EngineInfo | None:
@@ -201,11 +201,11 @@ class EngineController:
                 return
 
     def answered(self) -> None:
-        """An answer was finished: whatever the engine died of before, it is over it."""
+        """Reset the death count after a finished answer."""
         self.deaths = 0
 
     async def abort(self) -> None:
-        """End a load, or the engine; returns when no process of it is left."""
+        """Stop a load or the engine; returns when all its processes have ended."""
         self._attempt += 1
         opening, self._opening = self._opening, None
         engine, self.engine = self.engine, None
@@ -266,7 +266,7 @@ class EngineController:
         self._end_current(keep_same=model)
 
     def _end_former(self) -> None:
-        """The way back is not wanted any more."""
+        """Stop keeping the former engine."""
         kept, self._kept, self.former = self._kept, None, None
         if kept is not None:
             self._endings.append(asyncio.ensure_future(_let_go(kept, hung=False)))
@@ -281,7 +281,7 @@ class EngineController:
         self._endings.append(asyncio.ensure_future(ending))
 
     async def _ended(self) -> None:
-        """Wait until the engines before this one are gone."""
+        """Wait until the previous engines have stopped."""
         endings, self._endings = self._endings, []
         if endings:
             await asyncio.wait(endings)
@@ -300,7 +300,7 @@ class EngineController:
         self._died_at = now
 
     def _silent(self, engine: Engine, error: VlmtuiError | None) -> None:
-        """The engine has hung, or (None) answers again."""
+        """Record that the engine hangs, or (None) answers again."""
         if engine is self.engine and self.is_loaded:
             self.error = error
             self._become(EngineState.READY if error is None else EngineState.HUNG)
@@ -325,6 +325,6 @@ async def _let_go(engine: Engine, *, hung: bool) -> None:
 
 
 def engine_died(detail: str = "") -> VlmtuiError:
-    """The error for a turn whose engine is not there."""
+    """Return the error for a turn without an engine."""
     message = "The engine is not running."
     return VlmtuiError(ErrorKind.ENGINE_DIED, message, detail=detail, remedy=Remedy.RESTART_ENGINE)

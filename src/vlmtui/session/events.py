@@ -1,4 +1,4 @@
-"""The events of a conversation, for whoever shows it."""
+"""The events of a conversation."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from vlmtui.session.exchange import Exchange
 
 
 class RequestSent(msgspec.Struct, frozen=True):
-    """The turn is stored, where that is possible, and its request goes out now."""
+    """The turn is stored if possible, and its request is being sent."""
 
     exchange: Exchange
 
 
 class AnswerReplaced(msgspec.Struct, frozen=True):
-    """The exchange shows another answer than before, which may still be coming."""
+    """The exchange shows another answer, which may still be running."""
 
     exchange: Exchange
 
@@ -44,7 +44,7 @@ class Subscribers:
         self._subscribers: dict[object, Subscriber] = {}
 
     def add(self, subscriber: Subscriber) -> Callable[[], None]:
-        """Call `subscriber` with every event from now on, in the event loop. Returns the function that ends it."""
+        """Call `subscriber` with every event from now on, in the event loop. Return a function that unsubscribes."""
         key = object()
         self._subscribers[key] = subscriber
 
@@ -54,6 +54,6 @@ class Subscribers:
         return remove
 
     def tell(self, event: ConversationEvent) -> None:
-        """Call all of them, in the order in which they came."""
+        """Call all subscribers, in the order of subscription."""
         for subscriber in list(self._subscribers.values()):
             subscriber(event)

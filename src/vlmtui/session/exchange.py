@@ -1,4 +1,4 @@
-"""A user's turn and its answer, live or out of the store."""
+"""An exchange: a user's turn and its answer, live or from the store."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Siblings(msgspec.Struct, frozen=True):
-    """Which one of the turns with the same parent it is, from 1, and how many there are."""
+    """A turn's position among its siblings, from 1, and their number."""
 
     position: int = 1
     count: int = 1
@@ -42,9 +42,9 @@ class Exchange:
     above: Exchange | None = None
     """The exchange that it follows."""
     request: GenerateRequest | None = None
-    """What was sent; None where that was in an earlier session."""
+    """The request; None if it was sent in an earlier session."""
     info: EngineInfo | None = None
-    """The engine that was asked, as it said of itself; None where that was in an earlier session."""
+    """Facts of the engine that answered; None if that was in an earlier session."""
     record: GenerationRecord | None = None
     """What made the answer; None above the newest turns of a stored conversation."""
     user_id: TurnId | None = None
@@ -90,26 +90,26 @@ class Exchange:
     def put_answer(
         self, answer: Answer, request: GenerateRequest, info: EngineInfo | None, record: GenerationRecord
     ) -> None:
-        """Another answer, not stored yet, beside those that it had; or the first one."""
+        """Start another answer, not stored yet, as a sibling of the existing ones; or the first one."""
         if answer is not self.answer and (self.answer_id is not None or self.answer.request_id):
             count = self.answer_siblings.count + 1
             self._set(answer_siblings=Siblings(count, count))
         self._set(answer=answer, answer_id=None, request=request, info=info, record=record)
 
     def show_answer(self, answer: Answer) -> None:
-        """The stored answer as it comes anew, or as it was before."""
+        """Set the stored answer, resumed or restored."""
         self._set(answer=answer)
 
     def note_stored(self, user_id: TurnId, siblings: Siblings | None) -> None:
-        """The user's turn is stored; `siblings` where they may be others than before."""
+        """Note that the user's turn is stored; pass `siblings` if they may have changed."""
         self._set(user_id=user_id, user_siblings=siblings or self.user_siblings)
 
     def note_answer_stored(self, answer_id: TurnId, record: GenerationRecord, siblings: Siblings | None) -> None:
-        """The answer is stored, in part or whole."""
+        """Note that the answer is stored, partly or completely."""
         self._set(answer_id=answer_id, record=record, answer_siblings=siblings or self.answer_siblings)
 
     def note_gone(self) -> None:
-        """The store does not have it any more."""
+        """Note that it is no longer in the store."""
         self._set(user_id=None)
 
     def leave_out(self, left_out: bool) -> None:
@@ -154,7 +154,7 @@ def _exchange(user: StoredTurn | None, answer: StoredTurn | None, above: Exchang
 
 
 def stored_answer(turn: StoredTurn) -> Answer:
-    """An answer out of the store, as if it had just ended."""
+    """Return a stored answer as if it had just ended."""
     request_id = turn.generation.request_id if turn.generation else ""
     usage = turn.statistics.usage if turn.statistics else Usage(completion_tokens=turn.tokens)
     timings = turn.statistics.timings if turn.statistics else Timings()

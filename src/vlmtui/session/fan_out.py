@@ -32,7 +32,7 @@ class FanOut:
         self.plan = plan
         self.sampling = sampling
         self.base = 0
-        """Which lane the others are held against."""
+        """The lane that the others are compared with."""
         self.question = turns[-1].text
         self.lanes = Lanes([Lane(spec, engine) for spec in planned_specs(plan, family, turns, sampling)])
 
@@ -42,7 +42,7 @@ class FanOut:
 
     @property
     def attachments(self) -> tuple[Attachment, ...]:
-        """What every request gives the model, in the order of the placeholders."""
+        """The attachments of every request, in the order of the placeholders."""
         return attachments_of(self.lanes[0].request.prompt)
 
     def difference(self, number: int) -> AnswerDiff | None:
@@ -55,11 +55,11 @@ class FanOut:
         return answer_diff(base.answer.text, other.answer.text, *ids)
 
     def document(self) -> Comparison:
-        """All answers as a document, the base first. Slow for long prompts."""
+        """Return all answers as a document, the base first. Slow for long prompts."""
         return self.lanes.document(first=self.base)
 
     def report(self, number: int) -> PromptReport:
-        """One lane, for the inspector."""
+        """Return one lane for the inspector."""
         lane = self.lanes[number]
         return PromptReport.of_answer(lane.spec.label, lane.answer, request=lane.request, info=lane.engine.info)
 

@@ -51,7 +51,7 @@ class Answer:
     vocabulary: Vocabulary = field(default_factory=dict)
     """Every token of the prompt and the answer."""
     logprobs: list[TokenLogprob] = field(default_factory=list)
-    """One a token of the answer, where they were asked for."""
+    """One per token of the answer, if requested."""
     began_s: float = field(default_factory=time.monotonic)
     """`time.monotonic()` when it was asked for; of a stored one, when it was read."""
 
@@ -123,7 +123,7 @@ def request_for(
     logprobs: int | None = None,
     keep: bool = False,
 ) -> GenerateRequest:
-    """The request for the answer to a prompt, with a new id where none is given."""
+    """Return the request for a prompt, with a new id if none is given."""
     return GenerateRequest(
         request_id=request_id or new_request_id(),
         prompt=prompt,
@@ -134,7 +134,7 @@ def request_for(
 
 
 def with_family_stops(family: Family, sampling: Sampling) -> Sampling:
-    """The sampling with the family's stop tokens added."""
+    """Return the sampling with the family's stop tokens added."""
     return msgspec.structs.replace(
         sampling,
         stop_tokens=(*sampling.stop_tokens, *family.stop_tokens),
@@ -145,7 +145,7 @@ def with_family_stops(family: Family, sampling: Sampling) -> Sampling:
 async def run_turn(
     engine: Engine, request: GenerateRequest, answer: Answer | None = None
 ) -> AsyncGenerator[tuple[EngineEvent, Answer], None]:
-    """Generate, yielding each event with the answer (`answer`, or a new one) as it stands after it."""
+    """Generate, yielding each event with the answer (`answer`, or a new one) updated by it."""
     answer = answer or Answer(request.request_id)
     async with aclosing(engine.generate(request)) as events:
         async for event in events:
@@ -154,7 +154,7 @@ async def run_turn(
 
 
 def broken_off(request_id: str) -> Failed:
-    """The outcome of an answer whose events broke off without one."""
+    """Return the outcome of an answer whose events stopped without a terminal one."""
     failure = Failure(kind=ErrorKind.ENGINE_DIED, message="The answer was interrupted.")
     return Failed(request_id=request_id, failure=failure)
 

@@ -1,4 +1,4 @@
-"""Whether a loaded engine still answers."""
+"""Checks that a loaded engine still answers."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from vlmtui.engine.interface import Engine
 from vlmtui.errors import ErrorKind, Remedy, VlmtuiError
 
 _LONGEST_PING_S = 7.0
-"""What a ping without an answer counts at most: when this process itself was stopped, nobody was silent meanwhile."""
+"""Most seconds that an unanswered ping counts, as this process itself may have been suspended."""
 
 OnSilence = Callable[[VlmtuiError | None], None]
 """Called with an error when an engine has been silent for too long, and with None when it answers again."""
 
 
 class HealthMonitor:
-    """Pings an engine once a second, and asks its worker now and then whether the engine itself shows signs of life."""
+    """Pings an engine once a second, and regularly asks its worker whether the engine shows signs of life."""
 
     def __init__(self, hang_s: float, *, ping_every_s: float = 1.0) -> None:
         """`hang_s`: an engine that is silent for so many seconds is said to hang; 0: never."""

@@ -13,16 +13,16 @@ from vlmtui.domain.sampling import Sampling
 from vlmtui.errors import bad_input
 
 PROMPT = "prompt"
-"""What a plan varies where it is no sampling parameter: the turn's text."""
+"""The pseudo-parameter for plans that vary the turn's text."""
 MOST = 8
-"""Answers at once."""
+"""Most answers at the same time."""
 _COMMA = re.compile(r"\s*,\s*")
 _PART = re.compile(r"([A-Za-z_-]+)\s*=\s*([^\s=]+)")
 _EXAMPLE = "For instance seed=1,2,3 or temperature=0,0.5,1; further parameters take one value each."
 
 
 class Plan(msgspec.Struct, frozen=True):
-    """One parameter in several values, the others fixed."""
+    """One parameter with several values; the others are fixed."""
 
     parameter: str
     """The name of a sampling parameter, or `PROMPT`."""
@@ -50,7 +50,7 @@ class LaneVariant(msgspec.Struct, frozen=True):
 
 
 def parse_plan(text: str) -> Plan:
-    """The plan that `seed=1,2,3 temperature=0.8` asks for. Raises VlmtuiError saying what is wrong."""
+    """Parse a plan such as `seed=1,2,3 temperature=0.8`. Raises VlmtuiError saying what is wrong."""
     text = _COMMA.sub(",", text)
     given: dict[str, str] = {}
     for name, values in _PART.findall(text):
@@ -120,7 +120,7 @@ def with_text(turn: Turn, text: str) -> Turn:
 
 
 def why_identical(plan: Plan, sampling: Sampling) -> str:
-    """Why the answers will all be the same, in a sentence; empty where they need not be."""
+    """Return a sentence on why all answers will be the same; empty if they may differ."""
     temperature = plan.fixed.get("temperature", sampling.temperature)
     if plan.parameter in ("seed", "top_p") and temperature == 0:
         return "At temperature 0 they will all be the same: set a temperature."
@@ -128,5 +128,5 @@ def why_identical(plan: Plan, sampling: Sampling) -> str:
 
 
 def read_number(name: str, text: str) -> Number:
-    """The value of a sampling parameter as it was typed. Raises VlmtuiError."""
+    """Parse a typed value of a sampling parameter. Raises VlmtuiError."""
     return PARAMETERS[name].read(text)

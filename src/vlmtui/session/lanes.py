@@ -1,4 +1,4 @@
-"""One turn asked several ways at the same time. Each lane has its prompt, its sampling, its engine and its answer."""
+"""Lanes: one turn answered in several ways at the same time, each with its own prompt, sampling, engine and answer."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from vlmtui.session.generation import (
 from vlmtui.session.lane_plan import Plan, variants
 
 OnChange = Callable[["Lane"], None]
-"""Called after each event of a lane's answer, and at its end."""
+"""Called after each event of a lane's answer, and when it ends."""
 
 
 class LaneSpec(msgspec.Struct, frozen=True, kw_only=True):
