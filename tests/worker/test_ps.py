@@ -35,7 +35,7 @@ class Host:
         reports = [None if status is None else StatusReport(pid=7, status=status) for status in statuses]
         self._found = [WorkerInfo(Endpoint.of(Paths.below(root), SPEC), None, report) for report in reports]
 
-    async def found(self) -> list[WorkerInfo]:
+    async def find_all(self) -> list[WorkerInfo]:
         return self._found
 
 
