@@ -37,8 +37,7 @@ if TYPE_CHECKING:
 
 
 class Conversation:
-    """Owns its exchanges and is the only one to change them; `subscribe` reports changes. `open` switches to another
-    stored conversation."""
+    """Owns its exchanges and alone changes them; `subscribe` reports changes. `open` switches to a stored one."""
 
     def __init__(self, settings: ChatSettings, recorder: Recorder) -> None:
         self.settings = settings
