@@ -195,6 +195,22 @@ async def test_a_doubled_first_token_is_named_and_found_in_the_difference(
     assert any("twice begins with" in finding for finding in found.findings)
 
 
+async def test_every_value_that_the_engine_samples_with_is_told_and_gives_the_same_answer_again(
+    ask: Asker, easel: Easel, info: EngineInfo
+) -> None:
+    turn = user_turn(QUESTION, [easel.picture(("red", "circle", "top left")).attachment])
+    drawn = await ask(turn, sampling=Sampling(temperature=1.5, max_tokens=None))
+    assert drawn.used is not None and drawn.prompt is not None
+    assert (drawn.used.temperature, drawn.used.top_p, drawn.used.top_k) == (1.5, 1.0, 0)
+    assert drawn.used.seed is not None
+    assert drawn.used.max_tokens == info.max_model_len - len(drawn.prompt.token_ids)
+    again = await ask(turn, sampling=Sampling(temperature=1.5, seed=drawn.used.seed))
+    assert again.token_ids == drawn.token_ids
+    greedy = await ask(turn)
+    assert greedy.used is not None
+    assert (greedy.used.temperature, greedy.used.seed) == (0, None)
+
+
 async def test_another_prompt_gives_another_answer_and_the_first_difference_is_right(ask: Asker, easel: Easel) -> None:
     red, blue = easel.picture(("red", "circle", "top left")), easel.picture(("red", "star", "top left"))
     one = await ask(user_turn(QUESTION, [red.attachment]))

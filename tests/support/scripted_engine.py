@@ -15,6 +15,8 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, 
 from contextlib import suppress
 from dataclasses import dataclass, field
 
+import msgspec
+
 from tests.support.scripted_tokens import SPECIAL_TOKENS, cut, scripted_logprob, token_id, vocabulary_of, with_media
 from vlmtui.domain.attachment import Modality
 from vlmtui.domain.capabilities import ALL
@@ -45,6 +47,7 @@ from vlmtui.domain.generation import (
     usage_of,
 )
 from vlmtui.domain.prompt import ChatPrompt, MessagesPrompt, Prompt, RawPrompt
+from vlmtui.domain.sampling import Sampling
 from vlmtui.engine.interface import Leftover
 from vlmtui.errors import ErrorKind, VlmtuiError
 
@@ -486,7 +489,17 @@ def scripted_prompt(request: GenerateRequest) -> PromptReady:
         token_ids=tuple(map(token_id, tokens)),
         media=media,
         vocabulary=vocabulary_of(tokens),
+        used=scripted_sampling(request),
     )
+
+
+def scripted_sampling(request: GenerateRequest) -> Sampling | None:
+    """Every value, those that were left open from a model's own defaults; of greedy requests it tells nothing."""
+    asked = request.sampling
+    if asked.temperature == 0:
+        return None
+    defaults = Sampling(temperature=0.6, top_p=0.9, top_k=20, min_p=0.0, max_tokens=4000, seed=12345)
+    return msgspec.structs.replace(defaults, **asked.numbers())
 
 
 def scripted_delta(request: GenerateRequest, step: Say) -> Delta:

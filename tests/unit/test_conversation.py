@@ -33,6 +33,8 @@ from vlmtui.session.provenance import Generation
 from vlmtui.session.saving_again import past_of, write_past
 from vlmtui.session.settings import ChatSettings
 from vlmtui.store.records import StoredTurn
+from vlmtui.ui.inspector.prompt_lines import request_lines
+from vlmtui.ui.widgets.answer_line import answer_line
 
 MODEL = resolve(Registry.bundled(), "shapes")
 PICTURE = Attachment(
@@ -312,6 +314,54 @@ async def test_what_is_left_out_stays_so_where_a_lost_conversation_is_written_ag
         saved = await conversation.recorder.store.run(lambda store: write_past(store, past, "m"))
         turns = await conversation.recorder.store.run(lambda store: store.path(saved.conversation))
         assert [turn.left_out for turn in turns] == [True, False]
+
+
+async def test_what_the_engine_sampled_with_is_stored_with_the_answer_and_told_later(tmp_path: Path) -> None:
+    async with having(tmp_path) as conversation:
+        conversation.settings = ChatSettings("", Sampling(temperature=None, top_p=0.8))
+        await say(conversation, "Hi", "Hello")
+        used = conversation.exchanges[0].answer.used
+        assert used is not None
+        assert (used.temperature, used.top_p, used.top_k, used.seed) == (0.6, 0.8, 20, 12345)
+        assert [turn.used for turn in await stored(conversation)] == [None, used]
+        assert conversation.id is not None
+        await conversation.open(conversation.id)
+        (exchange,) = conversation.exchanges
+        assert answer_line(exchange.answer).endswith("temperature 0.6 · top-p 0.8 · top-k 20 · seed 12345")
+        report = await report_of(conversation, exchange, None)
+        assert report.used == used
+        shown = "\n".join(line.plain for line in request_lines(report))
+        assert "temperature       0.6 (model default)" in shown
+        assert "seed              12345 (drawn)" in shown
+
+        past = past_of(conversation.exchanges, "m")
+        saved = await conversation.recorder.store.run(lambda store: write_past(store, past, "m"))
+        again = await conversation.recorder.store.run(lambda store: store.path(saved.conversation))
+        assert [turn.used for turn in again] == [None, used]
+
+
+async def test_an_answer_of_which_nothing_was_recorded_says_so(tmp_path: Path) -> None:
+    async with having(tmp_path) as conversation:
+        await say(conversation, "Hi", "Hello")
+        report = await report_of(conversation, conversation.exchanges[0], None)
+        assert report.used is None
+        assert any("not recorded" in line.plain for line in request_lines(report))
+
+
+async def test_a_raw_answer_is_marked_now_and_when_it_is_opened_again(tmp_path: Path) -> None:
+    async with having(tmp_path) as conversation:
+        await say(conversation, "Hi", "Hello")
+        exchange = conversation.exchanges[0]
+        assert exchange.marks() == ""
+        made = finished("Hallo", exchange.user)
+        await conversation.adopt(exchange, Generation(made.request, made.answer, MODEL, None, "raw"))
+        assert exchange.marks() == "raw · answer 2/2"
+        await stored(conversation)
+        assert conversation.id is not None
+        await conversation.open(conversation.id)
+        assert conversation.exchanges[0].marks() == "raw · answer 2/2"
+        await conversation.step(-1)
+        assert conversation.exchanges[0].marks() == "answer 1/2"
 
 
 async def test_an_earlier_prompt_is_told_as_it_was(tmp_path: Path) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+import msgspec
+
 from vlmtui.cli.output import note
 from vlmtui.domain.attachment import Attachment
 from vlmtui.domain.generation import Cancelled, Failed, Finished, TokenLogprob, Vocabulary
@@ -38,6 +40,7 @@ def answer_json(model: str, answer: Answer, load_s: float) -> dict[str, object]:
             "ttft_s": _milliseconds(timings.ttft_s if timings else None),
             "total_s": _milliseconds(timings.total_s if timings else None),
         },
+        "sampling": msgspec.to_builtins(answer.used) if answer.used else None,
         "prompt": answer.prompt.prompt if answer.prompt else None,
         "stop": outcome.stop if isinstance(outcome, Finished) else None,
     }

@@ -109,6 +109,9 @@ class PromptReady(msgspec.Struct, frozen=True, kw_only=True, tag="prompt_ready")
     media: tuple[MediaSpan, ...]
     vocabulary: Vocabulary = msgspec.field(default_factory=dict)
     """Every distinct token of the prompt."""
+    used: Sampling | None = None
+    """The sampling as the engine uses it: the model's own defaults filled in, the seed drawn. None where nothing is
+    generated, or where the engine does not tell."""
 
 
 def usage_of(prompt: PromptReady | None, completion_tokens: int = 0) -> Usage:

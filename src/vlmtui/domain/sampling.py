@@ -1,8 +1,13 @@
 """Sampling parameters, with vLLM's names."""
 
+from collections.abc import Mapping
+
 import msgspec
 
 from vlmtui.domain.parameters import PARAMETERS, Number
+
+NEUTRAL: Mapping[str, Number] = {"top_p": 1, "top_k": 0, "min_p": 0}
+"""Values that leave every token in."""
 
 
 class Sampling(msgspec.Struct, frozen=True, kw_only=True):
@@ -36,6 +41,22 @@ class Sampling(msgspec.Struct, frozen=True, kw_only=True):
     def numbers(self) -> dict[str, Number]:
         """Return the parameters that are set, by name."""
         return {name: value for name in PARAMETERS if (value := getattr(self, name)) is not None}
+
+    @property
+    def is_greedy(self) -> bool:
+        return self.temperature == 0
+
+    def drawn(self) -> list[str]:
+        """What decided the tokens besides the prompt, with its values; `greedy` where the likeliest was taken."""
+        if self.is_greedy:
+            return ["greedy"]
+        numbers = self.numbers()
+        names = ("temperature", "top_p", "top_k", "min_p", "seed")
+        return [
+            PARAMETERS[name].describe(numbers[name])
+            for name in names
+            if name in numbers and numbers[name] != NEUTRAL.get(name)
+        ]
 
     def described(self) -> list[str]:
         """Return a description of each parameter that is set, and always of the temperature."""

@@ -88,6 +88,7 @@ def side_of(
     return Side(
         mode=mode,
         label=label,
+        used=prompt.used if prompt else None,
         request=without_paths(request) if request is not None else None,
         prompt=prompt.prompt if prompt else "",
         prompt_token_ids=ids,

@@ -39,7 +39,10 @@ def run_facts(comparison: Comparison) -> list[tuple[str, str]]:
 def side_facts(side: Side) -> str:
     """How the answer ended, tokens and times, in one line; hostile only in the text of a stop token."""
     usage, timings = side.usage, side.timings
-    parts = [PARAMETERS[name].describe(value) for name, value in side.sampling.items()]
+    if side.used is not None:
+        parts = side.used.drawn()
+    else:
+        parts = [PARAMETERS[name].describe(value) for name, value in side.sampling.items()]
     parts += [f"{usage.prompt_tokens or len(side.prompt_token_ids):,} prompt tokens"]
     if usage.media_text:
         parts.append(f"of them {usage.media_text}")

@@ -81,6 +81,8 @@ class Side(Record, frozen=True, kw_only=True):
     """What people call it, where the mode does not say it: `seed 2`. Hostile text."""
     sampling: dict[ParameterName, Number | None] = msgspec.field(default_factory=dict)
     """The parameters in which it differs from the comparison's, by their names."""
+    used: Sampling | None = None
+    """What the engine sampled the answer with, every value resolved; None: not recorded."""
     request: Prompt | None = None
     """What was asked for, to run it again; its attachments have no paths, their hashes name them."""
     prompt: str

@@ -14,7 +14,7 @@ from vlmtui.domain.engine import EngineInfo
 from vlmtui.domain.failure import Failure
 from vlmtui.domain.generation import Cancelled, Failed, Finished, GenerateRequest, Timings, Usage
 from vlmtui.errors import ErrorKind
-from vlmtui.session.generation import Answer
+from vlmtui.session.generation import Answer, PromptMode
 
 if TYPE_CHECKING:
     from vlmtui.store.records import GenerationRecord, StoredTurn, TurnId
@@ -47,6 +47,8 @@ class Exchange:
     """Facts of the engine that answered; None if that was in an earlier session."""
     record: GenerationRecord | None = None
     """What made the answer; None above the newest turns of a stored conversation."""
+    mode: PromptMode = "chat"
+    """By what the answer's prompt was written."""
     user_id: TurnId | None = None
     """None until it is stored."""
     answer_id: TurnId | None = None
@@ -87,6 +89,10 @@ class Exchange:
         told = (("message", self.user_siblings), ("answer", self.answer_siblings))
         return " · ".join(f"{what} {place.position}/{place.count}" for what, place in told if place.count > 1)
 
+    def marks(self) -> str:
+        """`raw · answer 2/2`: that a raw prompt made the answer, and its branches."""
+        return " · ".join(filter(None, ("raw" if self.mode == "raw" else "", self.branches())))
+
     def put_answer(
         self, answer: Answer, request: GenerateRequest, info: EngineInfo | None, record: GenerationRecord
     ) -> None:
@@ -94,7 +100,7 @@ class Exchange:
         if answer is not self.answer and (self.answer_id is not None or self.answer.request_id):
             count = self.answer_siblings.count + 1
             self._set(answer_siblings=Siblings(count, count))
-        self._set(answer=answer, answer_id=None, request=request, info=info, record=record)
+        self._set(answer=answer, answer_id=None, request=request, info=info, record=record, mode=record.mode)
 
     def show_answer(self, answer: Answer) -> None:
         """Set the stored answer, resumed or restored."""
@@ -146,6 +152,7 @@ def _exchange(user: StoredTurn | None, answer: StoredTurn | None, above: Exchang
         is_left_out=user is not None and user.left_out,
         above=above,
         record=None if answer is None else answer.generation,
+        mode="chat" if answer is None else answer.mode,
         user_id=None if user is None else user.id,
         answer_id=None if answer is None else answer.id,
         user_siblings=Siblings() if user is None else Siblings(user.position, user.siblings),
@@ -158,7 +165,7 @@ def stored_answer(turn: StoredTurn) -> Answer:
     request_id = turn.generation.request_id if turn.generation else ""
     usage = turn.statistics.usage if turn.statistics else Usage(completion_tokens=turn.tokens)
     timings = turn.statistics.timings if turn.statistics else Timings()
-    answer = Answer(request_id, [turn.text] if turn.text else [], tokens=turn.tokens)
+    answer = Answer(request_id, [turn.text] if turn.text else [], tokens=turn.tokens, used=turn.used)
     match turn.state:
         case "complete":
             statistics = turn.statistics

@@ -54,6 +54,8 @@ class Answer:
     """One per token of the answer, if requested."""
     began_s: float = field(default_factory=time.monotonic)
     """`time.monotonic()` when it was asked for; of a stored one, when it was read."""
+    used: Sampling | None = None
+    """What the engine sampled it with, every value resolved; None where that is not recorded."""
 
     @property
     def text(self) -> str:
@@ -83,7 +85,7 @@ class Answer:
         """Record an event of this request."""
         match event:
             case PromptReady():
-                self.prompt = event
+                self.prompt, self.used = event, event.used
                 self.vocabulary.update(event.vocabulary)
             case Delta():
                 self.pieces.append(event.text)

@@ -52,6 +52,8 @@ class PromptReport(msgspec.Struct, frozen=True, kw_only=True):
     logprobs: tuple[TokenLogprob, ...] = ()
     attachments: tuple[Attachment, ...] = ()
     """In the order of their placeholders."""
+    used: Sampling | None = None
+    """What the engine sampled the answer with, every value resolved; None: not recorded, or no answer yet."""
     request: GenerateRequest | None = None
     info: EngineInfo | None = None
     recipe: GenerationRecord | None = None
@@ -86,7 +88,7 @@ class PromptReport(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def sampling(self) -> Sampling | None:
-        """As it was sent."""
+        """As it was sent: what was left open is not filled in."""
         return self.request.sampling if self.request else self.recipe.sampling if self.recipe else None
 
     @property
@@ -100,6 +102,7 @@ class PromptReport(msgspec.Struct, frozen=True, kw_only=True):
             self,
             prompt=answer.prompt or self.prompt,
             answer=answer.text,
+            used=answer.used,
             answer_ids=tuple(answer.token_ids),
             vocabulary={**self.vocabulary, **answer.vocabulary},
             logprobs=tuple(answer.logprobs),
@@ -157,7 +160,8 @@ def part_text(inspected: PromptReport, part: Part) -> str:
         case "template":
             return template_of(inspected)
         case "request":
-            return _json({"request": inspected.request, "engine": inspected.info, "recipe": inspected.recipe})
+            known = {"request": inspected.request, "engine": inspected.info, "recipe": inspected.recipe}
+            return _json({**known, "sampling_used": inspected.used})
         case "answer":
             return _json(_answer(inspected)) if inspected.answer or inspected.answer_ids else ""
 
@@ -179,7 +183,8 @@ def template_of(inspected: PromptReport) -> str:
 
 
 async def with_logprobs(engine: Engine, inspected: PromptReport) -> PromptReport:
-    """The same request once more, the probabilities told; the conversation does not know of it.
+    """The same request once more, with the seed that was used and the probabilities told; the conversation does not
+    know of it.
 
     Raises VlmtuiError where the request is not known, another model is loaded, the engine does not tell them, or the
     request fails.
@@ -188,8 +193,16 @@ async def with_logprobs(engine: Engine, inspected: PromptReport) -> PromptReport
         raise bad_input("The request of this answer was not kept.", hint="Render it again first (r).")
     require_same(engine, inspected)
     require_capability(engine.info, "logprobs")
+    sampling = inspected.request.sampling
+    if inspected.used is not None:
+        sampling = msgspec.structs.replace(sampling, seed=inspected.used.seed)
     request = msgspec.structs.replace(
-        inspected.request, request_id=new_request_id(), logprobs=ALTERNATIVES, keep=False, only_render=False
+        inspected.request,
+        sampling=sampling,
+        request_id=new_request_id(),
+        logprobs=ALTERNATIVES,
+        keep=False,
+        only_render=False,
     )
     answer = Answer(request.request_id)
     async with aclosing(run_turn(engine, request, answer)) as events:

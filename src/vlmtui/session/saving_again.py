@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from vlmtui.domain.conversation import Turn
+from vlmtui.domain.sampling import Sampling
 from vlmtui.session.exchange import Exchange
 from vlmtui.session.stored_answer import outcome_of, title_from_turn
 from vlmtui.store.records import ConversationId, GenerationRecord, Outcome, TurnId
@@ -25,6 +26,7 @@ class PastExchange(msgspec.Struct, frozen=True):
     record: GenerationRecord
     outcome: Outcome | None
     left_out: bool
+    used: Sampling | None
 
 
 class SavedAgain(msgspec.Struct, frozen=True):
@@ -41,9 +43,10 @@ def past_of(exchanges: Iterable[Exchange], model: str) -> tuple[PastExchange, ..
             exchange.user,
             exchange.answer.text,
             exchange.answer.tokens,
-            exchange.record or GenerationRecord(model=model),
+            exchange.record or GenerationRecord(model=model, mode=exchange.mode),
             outcome_of(exchange.answer) if exchange.answer_id is not None else None,
             exchange.is_left_out,
+            exchange.answer.used,
         )
         for exchange in exchanges
     )
@@ -62,6 +65,7 @@ def write_past(store: Store, past: Sequence[PastExchange], model: str) -> SavedA
             answer: TurnId | None = None
             if one.outcome is not None:
                 parent = answer = store.begin_answer(user, one.record)
+                store.set_generation(answer, one.record, one.used)
                 store.end_answer(answer, one.text, one.outcome, tokens=one.tokens)
             turns.append((user, answer))
         return SavedAgain(conversation, tuple(turns))

@@ -12,6 +12,7 @@ import msgspec
 
 from vlmtui.domain.conversation import Turn
 from vlmtui.domain.generation import Cancelled, Failed, Finished
+from vlmtui.domain.sampling import Sampling
 from vlmtui.session.branch import Branch
 from vlmtui.session.exchange import Exchange, Siblings
 from vlmtui.session.generation import Answer
@@ -83,6 +84,8 @@ class AnswerWrite(msgspec.Struct, frozen=True):
     answer_id: TurnId | None
     record: GenerationRecord
     record_is_new: bool
+    """The engine has told since how the answer is made."""
+    used: Sampling | None
     pieces: int
     text: str
     tokens: int
@@ -105,8 +108,8 @@ class AnswerWrite(msgspec.Struct, frozen=True):
             if answer is None:
                 self._name(store, conversation, title)
                 answer = store.begin_answer(user, self.record)
-            elif self.record_is_new:
-                store.set_generation(answer, self.record)
+            if self.record_is_new:
+                store.set_generation(answer, self.record, self.used)
             if self.outcome is not None:
                 store.end_answer(answer, self.text, self.outcome, tokens=self.tokens)
             elif self.pieces:
@@ -181,6 +184,7 @@ def write_of(pending: PendingAnswer) -> AnswerWrite:
         answer_id=pending.id,
         record=record,
         record_is_new=record_is_new,
+        used=answer.used,
         pieces=len(answer.pieces),
         text=answer.text,
         tokens=answer.tokens,

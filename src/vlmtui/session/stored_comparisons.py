@@ -48,8 +48,11 @@ def answer_of(side: Side) -> Answer:
         token_ids=side.prompt_token_ids,
         media=side.media,
         vocabulary=vocabulary,
+        used=side.used,
     )
-    answer = Answer("", [side.answer], ready if side.prompt_token_ids else None, tokens=len(side.answer_token_ids))
+    answer = Answer(
+        "", [side.answer], ready if side.prompt_token_ids else None, tokens=len(side.answer_token_ids), used=side.used
+    )
     answer.vocabulary = vocabulary
     answer.token_ids = list(side.answer_token_ids)
     answer.outcome = _outcome(side)

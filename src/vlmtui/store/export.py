@@ -157,6 +157,8 @@ def notes_of(turn: DocumentTurn) -> list[str]:
         # The model's display name, as local paths should not appear in a shared page.
         model = turn.generation.spec.name if turn.generation.spec is not None else turn.generation.model
         facts = [without_folders(model), turn.generation.mode]
+        if turn.used is not None:
+            facts += turn.used.drawn()
         if turn.statistics is not None:
             usage = turn.statistics.usage
             facts.append(f"{usage.prompt_tokens} + {usage.completion_tokens} tokens")

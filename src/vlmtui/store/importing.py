@@ -94,6 +94,7 @@ def _add(store: Store, document: Document) -> ConversationId:
 
 def _add_turn(store: Store, conversation: ConversationId, turn: DocumentTurn, ids: Mapping[int, TurnId]) -> TurnId:
     fields = fields_of(TurnData, turn)
+    fields["mode"] = turn.generation.mode if turn.generation else "chat"
     values = TURNS.encode({**fields, **tree.parts_fields(fields.pop("parts"))})
     parent = None if turn.parent is None else ids[turn.parent]
     added = tree.insert_turn(store.database, conversation, parent, values, turn.attachments)

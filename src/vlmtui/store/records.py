@@ -112,6 +112,8 @@ class TurnData(msgspec.Struct, frozen=True, kw_only=True):
     """Number of tokens of the answer so far."""
     left_out: bool = False
     """Whether this user turn is sent without its attachments."""
+    used: Sampling | None = None
+    """What the engine sampled the answer with, every value resolved; None: not recorded."""
     statistics: Statistics | None = None
     failure: Failure | None = None
     generation: GenerationRecord | None = msgspec.field(default=None, name="recipe")
@@ -127,6 +129,8 @@ class StoredTurn(TurnData, frozen=True, kw_only=True):
     depth: Natural
     """Number of ancestors."""
     active_child: TurnId | None = None
+    mode: Literal["chat", "raw"] = "chat"
+    """By what the answer's prompt was written, as `generation` has it."""
     position: int = 1
     """Its position among its siblings, from 1."""
     siblings: int = 1

@@ -12,6 +12,7 @@ import msgspec
 from vlmtui.domain.attachment import Attachment
 from vlmtui.domain.conversation import Turn
 from vlmtui.domain.failure import Failure
+from vlmtui.domain.sampling import Sampling
 from vlmtui.errors import ErrorKind, bad_input
 from vlmtui.store import listing, tree
 from vlmtui.store.database import Database
@@ -194,7 +195,7 @@ class Store:
             if row is None:
                 raise tree.unknown_turn(parent)
             fields = {"role": "assistant", "state": "running", "created_ms": now, "text": ""}
-            fields |= {"writer": self._lock.id, "generation": generation}
+            fields |= {"writer": self._lock.id, "generation": generation, "mode": generation.mode}
             answer = tree.insert_turn(self.database, ConversationId(row[0]), parent, TURNS.encode(fields))
             self._touch(ConversationId(row[0]), now, answer if activate else None)
             return answer
@@ -203,9 +204,9 @@ class Store:
         """Set whether the attachments of a user turn are left out of prompts."""
         self._change(TURNS, turn, left_out=left_out)
 
-    def set_generation(self, answer: TurnId, generation: GenerationRecord) -> None:
-        """Update facts that are only known after the answer's start, such as the rendered prompt."""
-        self._change(TURNS, answer, generation=generation)
+    def set_generation(self, answer: TurnId, generation: GenerationRecord, used: Sampling | None = None) -> None:
+        """Update facts that are only known after the answer's start: the rendered prompt, the sampling that is used."""
+        self._change(TURNS, answer, generation=generation, mode=generation.mode, used=used)
 
     def append_answer(self, answer: TurnId, text: str, tokens: int) -> None:
         """Store the whole text so far and its token count. A failed call loses nothing if the next one succeeds."""
@@ -250,7 +251,9 @@ class Store:
 
     def tree(self, conversation: ConversationId) -> list[StoredTurn]:
         """Return all turns of all branches, parents before children."""
-        return tree.read_all(self.database, conversation)
+        with self.database.reading():
+            leaf = listing.read_conversation(self.database, conversation).leaf
+            return tree.read_all(self.database, conversation, leaf)
 
     def siblings(self, turn: TurnId) -> list[TurnId]:
         """Return all turns with the same parent, including this one, oldest first."""

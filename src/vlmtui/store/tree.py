@@ -15,6 +15,7 @@ _PLACE = """
     (SELECT count(*) FROM turns AS s WHERE s.conversation = t.conversation AND s.parent IS t.parent AND s.id <= t.id),
     (SELECT count(*) FROM turns AS s WHERE s.conversation = t.conversation AND s.parent IS t.parent)
 """
+_EVERY = 2**62
 # A parent's id is smaller than its child's. Requiring this makes the walks end even in a damaged database.
 _UP = """
     WITH RECURSIVE up (id, parent, steps) AS (
@@ -52,11 +53,15 @@ def read_turn(database: Database, turn: TurnId) -> StoredTurn:
     return _turn(row)
 
 
-def read_all(database: Database, conversation: ConversationId) -> list[StoredTurn]:
-    """Return all turns of all branches, parents before children. Reads the table without indexes, as a damaged index,
-    which SQLite's quick check does not detect, must not drop turns from an export."""
+def read_all(database: Database, conversation: ConversationId, end: TurnId | None) -> list[StoredTurn]:
+    """Return all turns of all branches, parents before children. `end` is the last turn of the shown branch. Reads the
+    table without indexes, and the shown turns by their ids, as a damaged index or row, which SQLite's quick check does
+    not detect, must not drop turns from an export."""
     sql = f"SELECT {_columns()} FROM turns AS t NOT INDEXED WHERE t.conversation = ? ORDER BY t.id"
-    return [_turn(row) for row in database.rows(sql, (conversation,))]
+    found = {turn.id: turn for turn in (_turn(row) for row in database.rows(sql, (conversation,)))}
+    shown = database.rows(f"{_UP} SELECT id FROM up", (end, _EVERY)) if end is not None else []
+    lost = [read_turn(database, TurnId(row[0])) for row in shown if row[0] not in found]
+    return sorted([*found.values(), *lost], key=lambda turn: turn.id) if lost else list(found.values())
 
 
 def insert_turn(

@@ -122,6 +122,17 @@ def test_flipped_bits(seed: int, sound: bytes, tmp_path: Path) -> None:
     works_or_is_mended(found.store)
 
 
+def test_a_shown_turn_that_lost_its_conversation_is_exported_all_the_same(tmp_path: Path) -> None:
+    store = opened(tmp_path)
+    conversation = store.new_conversation(title="Cats")
+    asked = store.add_turn(conversation, None, user_turn("Is it a cat?"))
+    store.add_turn(conversation, asked, user_turn("Sure?"))
+    store.database.rows("PRAGMA foreign_keys = OFF")
+    store.database.rows("UPDATE turns SET conversation = 'x' WHERE id = ?", (asked,))
+    assert [turn.text for turn in store.tree(conversation)] == ["Is it a cat?", "Sure?"]
+    store.close()
+
+
 @pytest.mark.parametrize("page", [1, 2, 3, 17, 18, 19, 20, 21, 22, 23, 24, 25, 30, 40, 50])
 def test_a_lost_page_costs_its_own_rows(page: int, sound: bytes, tmp_path: Path) -> None:
     data = sound[: page * 4096] + b"\xff" * 4096 + sound[(page + 1) * 4096 :]

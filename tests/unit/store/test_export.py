@@ -19,6 +19,7 @@ from vlmtui import files
 from vlmtui.domain.conversation import Media, Text, Turn, assistant_turn, system_turn, user_turn
 from vlmtui.domain.engine import LoadSpec
 from vlmtui.domain.failure import Failure
+from vlmtui.domain.sampling import Sampling
 from vlmtui.errors import ErrorKind, VlmtuiError
 from vlmtui.store.document import Document, document_of
 from vlmtui.store.export import ExportText, to_json_document, to_markdown, to_openai, with_attachments
@@ -324,6 +325,23 @@ class Elements(HTMLParser):
 
     def handle_data(self, data: str) -> None:
         self.text += data
+
+
+def test_a_raw_answer_and_what_it_was_sampled_with_are_exported_and_imported(tmp_path: Path) -> None:
+    store = opened(tmp_path)
+    conversation = store.new_conversation(title="Cats")
+    answer = store.begin_answer(store.add_turn(conversation, None, user_turn("A cat?")), RECIPE)
+    raw = msgspec.structs.replace(RECIPE, mode="raw")
+    used = Sampling(temperature=0.5, top_p=1.0, top_k=0, seed=7)
+    store.set_generation(answer, raw, used)
+    store.end_answer(answer, "Yes.", COMPLETE)
+    document = document_of(store, conversation)
+    assert ", raw, temperature 0.5, seed 7, " in to_markdown(document).text
+    exported = write(to_json_document(document), tmp_path)
+    added = add_document(store, read_document(exported), tmp_path).conversation
+    again = store.path(added)[-1]
+    assert (again.mode, again.used) == ("raw", used)
+    store.close()
 
 
 def test_html_is_one_page_that_runs_nothing(tmp_path: Path) -> None:

@@ -72,6 +72,15 @@ def test_every_older_schema_comes_up(version: int, tmp_path: Path) -> None:
     assert not backup.exists()
 
 
+def test_an_older_answer_of_a_raw_prompt_is_marked_and_its_sampling_is_not_known(tmp_path: Path) -> None:
+    old_database(tmp_path, 3)
+    store = opened(tmp_path)
+    (listed,) = store.conversations("dog")
+    asked, answer = store.turns(listed.conversation.id, generations=False)
+    assert (asked.mode, answer.mode, answer.used) == ("chat", "raw", None)
+    store.close()
+
+
 def test_a_step_that_fails_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = old_database(tmp_path, 1)
     broken = {**known_steps(), 2: known_steps()[2] + "INSERT INTO nowhere VALUES (1);\n"}

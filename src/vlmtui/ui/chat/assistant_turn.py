@@ -37,11 +37,11 @@ class AssistantTurn(Vertical):
     }
     """
 
-    def __init__(self, answer: Answer, branches: Callable[[], str] = str) -> None:
-        """`branches` tells which of its siblings it is, where it has some."""
+    def __init__(self, answer: Answer, marks: Callable[[], str] = str) -> None:
+        """`marks` tells that a raw prompt made it, and which of its siblings it is."""
         super().__init__()
         self.answer = answer
-        self._branches = branches
+        self._marks = marks
         self._pieces = 0
         """How many of the answer's pieces `_text` holds."""
         self._text = ""
@@ -128,7 +128,7 @@ class AssistantTurn(Vertical):
     def _show_end(self) -> None:
         if self._timer is not None:
             self._timer.stop()
-        facts, line = self.query_one(".facts", Static), answer_line(self.answer, self._branches())
+        facts, line = self.query_one(".facts", Static), answer_line(self.answer, self._marks())
         facts.update(line)
         facts.display = bool(line)
         note = failure_note(self.app, self.answer)

@@ -22,11 +22,11 @@ class PastAnswer(LineWidget):
 
     DEFAULT_CSS = "PastAnswer { margin: 1 0 0 0; padding: 0 1 0 2; }"
 
-    def __init__(self, answer: Answer, branches: Callable[[], str] = str, *, thinking_open: bool | None = None) -> None:
-        """`branches` tells which of its siblings it is, where it has some. `thinking_open` None: as a finished answer
-        starts, folded where something follows."""
+    def __init__(self, answer: Answer, marks: Callable[[], str] = str, *, thinking_open: bool | None = None) -> None:
+        """`marks` tells that a raw prompt made it, and which of its siblings it is.
+        `thinking_open` None: as a finished answer starts, folded where something follows."""
         super().__init__()
-        self._branches = branches
+        self._marks = marks
         self.answer = answer
         self._parts = split_thinking(visible(answer.text), over=True)
         self._is_open = not self._parts.answer if thinking_open is None else thinking_open
@@ -52,7 +52,7 @@ class PastAnswer(LineWidget):
         return [
             *self._thinking_lines(width),
             *markdown_lines(self._parts.answer, width),
-            *_wrapped(Content.styled(answer_line(self.answer, self._branches()), "$muted 80%"), width),
+            *_wrapped(Content.styled(answer_line(self.answer, self._marks()), "$muted 80%"), width),
             *self._failure_lines(width),
         ]
 

@@ -166,7 +166,7 @@ class Transcript(AnchoredScroll):
             if shown is not None and isinstance(shown.answer, AssistantTurn):
                 await shown.answer.restart(exchange.answer)
             elif shown is not None:
-                await self._replace(shown, AssistantTurn(exchange.answer, exchange.branches))
+                await self._replace(shown, AssistantTurn(exchange.answer, exchange.marks))
         self.show_end()
 
     def toggle_thinking(self) -> bool:
@@ -262,9 +262,9 @@ class Transcript(AnchoredScroll):
             is_live = live or exchange.is_running or exchange is self._exchanges[-1]
             is_open = self._thinking_open.pop(exchange, None)
             answer: AssistantTurn | PastAnswer = (
-                AssistantTurn(exchange.answer, exchange.branches)
+                AssistantTurn(exchange.answer, exchange.marks)
                 if is_live
-                else PastAnswer(exchange.answer, exchange.branches, thinking_open=is_open)
+                else PastAnswer(exchange.answer, exchange.marks, thinking_open=is_open)
             )
             user = user_turn_widget(exchange.user, first_number=number, cache=self._cache)
             made.append(_ShownExchange(exchange, number, user, answer))
@@ -289,7 +289,7 @@ class Transcript(AnchoredScroll):
         for shown in self._shown[:-LIVE_MAX]:
             turn = shown.answer
             if isinstance(turn, AssistantTurn) and not shown.exchange.is_running:
-                past = PastAnswer(turn.answer, shown.exchange.branches, thinking_open=turn.is_thinking_open)
+                past = PastAnswer(turn.answer, shown.exchange.marks, thinking_open=turn.is_thinking_open)
                 await self._replace(shown, past)
 
     async def _replace(self, shown: _ShownExchange, answer: AssistantTurn | PastAnswer) -> None:

@@ -141,8 +141,11 @@ def _sections(inspected: PromptReport) -> Iterator[tuple[str, list[tuple[str, st
     info, request, recipe = inspected.info, inspected.request, inspected.recipe
     yield "Model", _model(inspected)
     yield "Prompt", _prompt(inspected)
-    yield "Ends at", _stops(inspected.sampling, info)
-    yield "Sampling", _sampling(inspected.sampling, request)
+    yield "Ends at", _stops(inspected.sampling, inspected.used, info)
+    if inspected.used is not None:
+        yield "Sampling, as the engine used it", _used(inspected.used, inspected.sampling, request)
+    else:
+        yield "Sampling, as set (what the engine used is not recorded)", _sampling(inspected.sampling, request)
     if info is not None:
         yield "Engine", _engine(info)
     arguments = info.engine_args if info else recipe.engine_args if recipe else {}
@@ -194,7 +197,7 @@ def _made_by(request: GenerateRequest) -> str:
             return f"a raw prompt, written by the {by}'s template"
 
 
-def _stops(sampling: Sampling | None, info: EngineInfo | None) -> list[tuple[str, str]]:
+def _stops(sampling: Sampling | None, used: Sampling | None, info: EngineInfo | None) -> list[tuple[str, str]]:
     own = " ".join(info.stop_tokens) if info else ""
     if sampling is None:
         return [("model's tokens", own)]
@@ -203,8 +206,29 @@ def _stops(sampling: Sampling | None, info: EngineInfo | None) -> list[tuple[str
         ("tokens", " ".join(sampling.stop_tokens)),
         ("token ids", " ".join(map(str, sampling.stop_token_ids))),
         ("strings", " ".join(repr(text) for text in sampling.stop)),
-        ("tokens at most", f"{sampling.max_tokens:,}" if sampling.max_tokens is not None else "what the context holds"),
+        ("tokens at most", _most_tokens(sampling, used)),
     ]
+
+
+def _most_tokens(sampling: Sampling, used: Sampling | None) -> str:
+    if sampling.max_tokens is not None:
+        return f"{sampling.max_tokens:,}"
+    room = "what the context holds"
+    return room if used is None or used.max_tokens is None else f"{used.max_tokens:,} ({room})"
+
+
+def _used(used: Sampling, sent: Sampling | None, request: GenerateRequest | None) -> list[tuple[str, str]]:
+    rows: list[tuple[str, str]] = []
+    for name, parameter in PARAMETERS.items():
+        value = used.numbers().get(name)
+        if name == "max_tokens" or value is None:
+            continue
+        is_open = sent is not None and sent.numbers().get(name) is None
+        opened = "" if not is_open else " (drawn)" if name == "seed" else " (model default)"
+        rows.append((parameter.label, _value_of(parameter, used) + opened))
+    if used.is_greedy:
+        rows.append(("seed", "none: greedy"))
+    return [*rows, *_pairs(used.extra), *_treatment(used, request)]
 
 
 def _sampling(sampling: Sampling | None, request: GenerateRequest | None) -> list[tuple[str, str]]:
@@ -213,6 +237,12 @@ def _sampling(sampling: Sampling | None, request: GenerateRequest | None) -> lis
     return [
         *((each.label, _value_of(each, sampling)) for name, each in PARAMETERS.items() if name != "max_tokens"),
         *_pairs(sampling.extra),
+        *_treatment(sampling, request),
+    ]
+
+
+def _treatment(sampling: Sampling, request: GenerateRequest | None) -> list[tuple[str, str]]:
+    return [
         ("special tokens", "left out of the answer" if sampling.skip_special_tokens else "kept in the answer"),
         ("logprobs", str(request.logprobs) if request and request.logprobs is not None else ""),
     ]

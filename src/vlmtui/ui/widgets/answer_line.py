@@ -9,9 +9,9 @@ from vlmtui.session.generation import Answer
 from vlmtui.text import one_line
 
 
-def answer_line(answer: Answer, branches: str = "") -> str:
-    """`42 tokens · 310 tok/s · TTFT 12 ms · stop <|im_end|> · prompt 29 (16 image)`, and the branches that there are;
-    empty while it runs."""
+def answer_line(answer: Answer, marks: str = "") -> str:
+    """`42 tokens · 310 tok/s · TTFT 12 ms · stop <|im_end|> · prompt 29 (16 image)`, what was sampled
+    where it was not greedy, and its marks; empty while it runs."""
     tokens = answer.usage.completion_tokens
     parts = [f"{tokens:,} token{'s' if tokens != 1 else ''}"] if tokens else []
     timings = answer.timings
@@ -36,7 +36,9 @@ def answer_line(answer: Answer, branches: str = "") -> str:
     if answer.usage.prompt_tokens:
         media = f" ({answer.usage.media_text})" if answer.usage.media_text else ""
         parts.append(f"prompt {answer.usage.prompt_tokens:,}{media}")
-    return " · ".join(part for part in [*parts, branches] if part)
+    if answer.used is not None and not answer.used.is_greedy:
+        parts += answer.used.drawn()
+    return " · ".join(part for part in [*parts, marks] if part)
 
 
 def seconds(value: float) -> str:

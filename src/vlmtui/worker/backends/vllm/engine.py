@@ -38,7 +38,7 @@ from vlmtui.worker.backends.vllm.media_spans import MODALITIES, MediaSpans, patc
 from vlmtui.worker.backends.vllm.placeholders import check_placeholders
 from vlmtui.worker.backends.vllm.remote_code import pin_remote_code
 from vlmtui.worker.backends.vllm.rendering import chat_message, render_messages
-from vlmtui.worker.backends.vllm.sampling_parameters import sampling_parameters
+from vlmtui.worker.backends.vllm.sampling_parameters import sampling_parameters, used_sampling
 from vlmtui.worker.backends.vllm.template_limits import within_limits
 from vlmtui.worker.backends.vllm.vocabulary import VocabularyReader
 from vlmtui.worker.backends.vllm.worker_extension import CLOSE_LISTENERS, WORKER_EXTENSION
@@ -151,7 +151,8 @@ class VllmEngine:
             logprobs_max=self._llm.model_config.max_logprobs,
         )
         rendered = await self._render(request.prompt, items)
-        ready = self._prompt_ready(request, rendered)
+        room = self.info.max_model_len - len(rendered["prompt_token_ids"])
+        ready = self._prompt_ready(request, rendered, used_sampling(parameters, room=room))
         yield ready
         buffer = DeltaBuffer(request.request_id, self._vocabulary, ready.vocabulary, request.logprobs)
         sent_at = 0.0
@@ -251,7 +252,7 @@ class VllmEngine:
                 parsed.setdefault("multi_modal_uuids", {})[modality] = [item.uuid for item in wanted]
         return parsed
 
-    def _prompt_ready(self, request: GenerateRequest, rendered: Any) -> PromptReady:
+    def _prompt_ready(self, request: GenerateRequest, rendered: Any, used: Sampling | None = None) -> PromptReady:
         ids = tuple(rendered["prompt_token_ids"])
         return PromptReady(
             request_id=request.request_id,
@@ -259,6 +260,7 @@ class VllmEngine:
             token_ids=ids,
             media=self._media_spans.of(rendered),
             vocabulary=self._vocabulary.entries(ids),
+            used=used,
         )
 
     def _processor(self) -> Any:

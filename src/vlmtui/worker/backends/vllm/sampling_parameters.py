@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Mapping
 from typing import Any
 
+from vlmtui.domain.parameters import PARAMETERS
 from vlmtui.domain.sampling import Sampling
 from vlmtui.errors import bad_input
 
 EOS_TOKEN = "@eos_token"
 """In a record's stop tokens, stands for the tokenizer's EOS token."""
 
+_SEEDS = 2**31
+_FURTHER = ("min_tokens", "ignore_eos", "bad_words", "logit_bias", "allowed_token_ids")
+"""Fields of SamplingParams that change the answer and are no `PARAMETERS`."""
+
 
 def sampling_parameters(
     sampling: Sampling, logprobs: int | None, *, defaults: Mapping[str, Any], tokenizer: Any, logprobs_max: int
 ) -> Any:
     """Return SamplingParams: the model's defaults, overridden by the request. `logprobs_max` is the engine's limit
-    (-1: no limit). Raises VlmtuiError(BAD_INPUT)."""
+    (-1: no limit). A seed that is left open is drawn, so that it is known. Raises VlmtuiError(BAD_INPUT)."""
     from vllm import SamplingParams
     from vllm.exceptions import VLLMError
     from vllm.sampling_params import RequestOutputKind
@@ -37,11 +43,32 @@ def sampling_parameters(
         "skip_special_tokens": sampling.skip_special_tokens,
         "output_kind": RequestOutputKind.DELTA,
     }
+    if arguments.get("seed") is None:
+        arguments["seed"] = random.randrange(_SEEDS)
     try:
         return SamplingParams(**arguments)
     except (TypeError, ValueError, VLLMError) as error:
         message = "The engine rejects the sampling parameters."
         raise bad_input(message, detail=str(error), hint="Correct them in the settings.") from error
+
+
+def used_sampling(parameters: Any, *, room: int) -> Sampling:
+    """Return what vLLM samples with, every value resolved. `room`: how many tokens the context still holds."""
+    is_greedy = parameters.temperature == 0
+    numbers = {name: getattr(parameters, name) for name in PARAMETERS}
+    if is_greedy:
+        numbers["seed"] = None
+    elif numbers["top_k"] == -1:
+        numbers["top_k"] = 0
+    if numbers["max_tokens"] is None:
+        numbers["max_tokens"] = room
+    return Sampling(
+        **numbers,
+        stop=tuple(parameters.stop or ()),
+        stop_token_ids=tuple(parameters.stop_token_ids or ()),
+        skip_special_tokens=parameters.skip_special_tokens,
+        extra={name: value for name in _FURTHER if (value := getattr(parameters, name, None))},
+    )
 
 
 def _check_logprobs(wanted: int | None, most: int) -> None:
