@@ -18,9 +18,11 @@ from tests.ui.conftest import Chat, StartChat, picture
 from vlmtui.domain.failure import Failure
 from vlmtui.domain.generation import Cancelled
 from vlmtui.domain.prompt import ChatPrompt, RawPrompt
+from vlmtui.domain.sampling import Sampling
 from vlmtui.errors import ErrorKind
-from vlmtui.inspection.replay import from_json
+from vlmtui.inspection.replay import Comparison, Side, from_json
 from vlmtui.session.engine_controller import EngineState
+from vlmtui.session.stored_comparisons import LoadedComparison
 from vlmtui.store.records import StoredComparison
 from vlmtui.ui.chat.screen import ChatScreen
 from vlmtui.ui.compare.compare_pane import AnswerPane, PromptPane
@@ -28,7 +30,7 @@ from vlmtui.ui.compare.diff_view import DiffText, DiffView
 from vlmtui.ui.compare.findings_list import FindingsList
 from vlmtui.ui.compare.raw_editor import RawEditor
 from vlmtui.ui.compare.screen import CompareScreen
-from vlmtui.ui.compare.stored_comparison import StoredComparisonScreen
+from vlmtui.ui.compare.stored_comparison import StoredComparisonScreen, kept_line
 from vlmtui.ui.inspector.screen import InspectorScreen
 from vlmtui.ui.widgets.dialogs import ChoiceScreen, NameScreen
 
@@ -346,6 +348,35 @@ async def test_a_change_after_the_answers_is_told(comparing: StartComparing) -> 
         await compare.press("f6")
         await compare.until(lambda: "The raw prompt was changed since" in compare.difference)
         assert "Prompts: identical" in compare.difference
+
+
+async def test_an_answer_is_stale_until_the_raw_prompt_is_as_it_was_or_is_asked_again(
+    comparing: StartComparing,
+) -> None:
+    async with comparing(["A."], ["A."], ["B."], ["B."]) as compare:
+        await compare.send()
+        sent = compare.editor.text
+        assert "Stale" not in compare.text_of("#raw-answer .mark")
+        await compare.write(sent + "x")
+        await compare.until(lambda: "Stale: the raw prompt was edited" in compare.text_of("#raw-answer .mark"))
+        await compare.write(sent)
+        await compare.until(lambda: "Stale" not in compare.text_of("#raw-answer .mark"))
+        await compare.write(sent + "x")
+        await compare.until(lambda: "Stale" in compare.text_of("#raw-answer .mark"))
+        await compare.send()
+        assert "Stale" not in compare.text_of("#raw-answer .mark")
+
+
+def test_no_two_lines_of_the_kept_comparisons_are_the_same() -> None:
+    sides = (
+        Side(mode="chat", prompt="", prompt_token_ids=(), answer="A." * 30),
+        Side(mode="raw", prompt="", prompt_token_ids=(), answer="A." * 30),
+    )
+    document = Comparison(model="m", engine="e", engine_version="1", sampling=Sampling(), sides=sides)
+    kept = LoadedComparison(1_700_000_000_000, document)
+    lines = [kept_line(number, kept).plain for number in (2, 1)]
+    assert lines[0] != lines[1]
+    assert lines[0].startswith("2  2023-11-1") and lines[0].endswith("…")
 
 
 async def test_a_side_is_looked_into(comparing: StartComparing) -> None:

@@ -139,6 +139,12 @@ class CompareController:
         """Whether both sides were asked and have their outcome."""
         return all(side.is_over for side in self.sides)
 
+    @property
+    def is_stale(self) -> bool:
+        """Whether the raw prompt is another one than the raw answer was asked with."""
+        sent = self.raw.request.prompt if self.raw.request else None
+        return isinstance(sent, RawPrompt) and sent.text != self.draft.text
+
     def chat_prompt(self) -> Prompt:
         """Raises VlmtuiError when the family cannot take the conversation."""
         return chat_prompt(self.input.family, self.input.turns)
@@ -263,13 +269,12 @@ class CompareController:
 
     def difference(self) -> Difference:
         """Compute the difference. Slow for long prompts."""
-        sent = self.raw.request.prompt if self.raw.request else None
         return difference_of(
             [self._side(side) for side in self.sides],
             generation_prompt=self.input.family.raw.generation_prompt,
             failed=[side.mode for side in self.sides if side.has_failed],
             has_answers=self.is_over,
-            is_stale=isinstance(sent, RawPrompt) and sent.text != self.draft.text,
+            is_stale=self.is_stale,
         )
 
     def document(self) -> Comparison:

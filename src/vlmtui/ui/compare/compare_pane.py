@@ -98,6 +98,7 @@ class AnswerPane(Vertical):
         super().__init__(id=id)
         self.answer: Answer | None = None
         self._stop = stop
+        self._mark = ""
         self._pieces = 0
         self._timer: Timer | None = None
 
@@ -119,13 +120,19 @@ class AnswerPane(Vertical):
         self.display = True
         self.query_one(PlainText).show("")
         self.query_one(".failure").display = False
-        told = self.query_one(".mark", Static)
-        told.update(mark)
-        told.display = bool(mark)
+        self._mark = mark
+        self.tell_stale("")
         if self._timer is not None:
             self._timer.stop()
         self._timer = self.set_interval(REFRESH_S, self.update_answer)
         self.update_answer()
+
+    def tell_stale(self, text: str) -> None:
+        """Say that what it was asked with is another one now; nothing where it is the same again."""
+        said = "\n".join(filter(None, (text, self._mark)))
+        told = self.query_one(".mark", Static)
+        told.update(said)
+        told.display = bool(said)
 
     def update_answer(self) -> None:
         """Show all that there is, and at the end how it ended."""

@@ -30,7 +30,7 @@ from vlmtui.ui.compare.prompts import Prompts, Result
 from vlmtui.ui.compare.raw_editor import RawEditor
 from vlmtui.ui.compare.raw_pane import RawPane
 from vlmtui.ui.compare.sides import SidesScreen, View
-from vlmtui.ui.keys import error_text
+from vlmtui.ui.keys import error_text, with_keys
 from vlmtui.ui.messages import EngineChanged
 from vlmtui.ui.services import Services
 from vlmtui.ui.terminal.key_queue import ask_user, run_before_keys
@@ -120,6 +120,9 @@ class CompareScreen(SidesScreen):
         self.query_one("#raw-head", Static).update(
             Content.assemble("Raw prompt", (f" · {one_line(origin)}" if origin else "", "not bold $muted"))
         )
+        stale = "Stale: the raw prompt was edited after this answer. {comparison.send} asks again."
+        told = with_keys(self.app, stale) if self.controller.is_stale else ""
+        self.query_one("#raw-answer", AnswerPane).tell_stale(told)
         self._on_edit()
 
     @on(RawPane.Checked)

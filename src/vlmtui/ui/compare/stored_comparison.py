@@ -28,6 +28,9 @@ from vlmtui.ui.services import Services
 from vlmtui.ui.terminal.key_queue import ask_user
 from vlmtui.ui.widgets.dialogs import ChoiceScreen
 
+_ANSWER_MAX = 24
+"""Characters of an answer in the list."""
+
 
 class StoredComparisonScreen(SidesScreen):
     """Read only. Dismissed by `run_again`, it gives the raw prompt's text; else None."""
@@ -109,7 +112,12 @@ async def choose_stored_comparison(app: App[Any], services: Services, message: C
     if not found:
         app.notify("This message has no comparison yet.", markup=False)
         return None
-    at = await ask_user(app, ChoiceScreen("Comparisons of this message", [_line(one) for one in found]))
+    at = await ask_user(
+        app,
+        ChoiceScreen(
+            "Comparisons of this message", [kept_line(len(found) - number, one) for number, one in enumerate(found)]
+        ),
+    )
     if at is None:
         return None
     shown = StoredComparisonScreen(services, found[at], message.turns[-1].text)
@@ -126,11 +134,14 @@ def _is_pair(document: Comparison) -> bool:
     return [side.mode for side in document.sides] == ["chat", "raw"]
 
 
-def _line(stored: LoadedComparison) -> Content:
+def kept_line(number: int, stored: LoadedComparison) -> Content:
+    """One of a message's comparisons; `number` counts from the oldest, so that no two lines are the same."""
     found = stored.document.difference
     said = "not compared"
     if found is not None:
         prompts = "prompts identical" if found.prompts_identical else "prompts differ"
         said = f"{prompts}, {'answers identical' if found.answers_identical else 'answers differ'}"
-    answer = " ".join(one_line(stored.document.sides[1].answer).split())[:24]
-    return Content.assemble((local_date_time(stored.created_ms), "bold"), (f"  {said}  ", "$muted"), answer)
+    answer = " ".join(one_line(stored.document.sides[1].answer).split())
+    answer = answer if len(answer) <= _ANSWER_MAX else f"{answer[: _ANSWER_MAX - 1]}…"
+    when = local_time(stored.created_ms).strftime("%Y-%m-%d %H:%M:%S")
+    return Content.assemble((f"{number}  {when}", "bold"), (f"  {said}  ", "$muted"), answer)
