@@ -137,7 +137,7 @@ def test_json_has_every_field_and_media_keep_their_order(shell: Shell) -> None:
     assert code == 0
     image, video = "<image>" * IMAGE_TOKENS, "<video>" * IMAGE_TOKENS
     assert answer["prompt"] == f"system: Be brief.\nuser: {image}{video}{image}from stdin"
-    assert set(answer) == {"model", "answer", "finish_reason", "usage", "timings", "prompt", "stop"}
+    assert set(answer) == {"model", "answer", "finish_reason", "usage", "timings", "sampling", "prompt", "stop"}
     assert set(answer["usage"]) == {"prompt_tokens", "completion_tokens", "image_tokens", "video_tokens"}
     assert set(answer["timings"]) == {"load_s", "ttft_s", "total_s"}
     assert (answer["model"], answer["finish_reason"], answer["stop"]) == ("shapes", "stop", "<|im_end|>")
