@@ -49,14 +49,14 @@ def test_attach_ask_and_read_the_answer(loaded_worker: Paths, tmp_path: Path, co
         terminal.type("What is in this image?")
         terminal.press("enter")
         terminal.wait_for(first.answer)
-        terminal.wait_for("stop <|im_end|>")
+        terminal.wait_for("<|im_end|>")
         terminal.type(f"/attach {second.path}")
         terminal.press("enter")
         terminal.wait_for(lambda text: "[Image #2]" in text and second.path.name in text)
         terminal.type("What is in this image?")
         terminal.press("enter")
         terminal.wait_for(second.answer)
-        terminal.wait_for("stop <|im_end|>")
+        terminal.wait_for("<|im_end|>")
         terminal.press("ctrl+q")
         assert terminal.wait_for_end() == 0
         assert "stays loaded" in terminal.raw.decode(errors="replace")
@@ -88,7 +88,7 @@ def test_a_terminal_without_colours_still_works(loaded_worker: Paths) -> None:
         open_chat(terminal)
         terminal.type("hello")
         terminal.press("enter")
-        terminal.wait_for("stop <|im_end|>")
+        terminal.wait_for("<|im_end|>")
 
 
 def test_nothing_a_model_or_a_file_says_reaches_the_terminal_raw(loaded_worker: Paths, tmp_path: Path) -> None:

@@ -111,7 +111,7 @@ def test_in_the_chat_the_log_and_the_file_browser(paths: Paths, files: Path) -> 
         terminal.type("hello")
         terminal.press("enter")
         terminal.wait_for(seen("answer"))
-        terminal.wait_for("stop <|im_end|>")
+        terminal.wait_for("<|im_end|>")
         terminal.press("f4")
         terminal.wait_for(seen("log"))
         back_to_chat(terminal)

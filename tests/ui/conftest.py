@@ -106,9 +106,7 @@ class Chat:
         count = len(self.controller.exchanges)
         await self.send(text)
         await self.until(lambda: len(self.controller.exchanges) > count and not self.last.is_running)
-        await self.until(
-            lambda: any(facts.display for facts in self.screen.query(AssistantTurn).last().query(".facts"))
-        )
+        await self.until(lambda: self.screen.query(AssistantTurn).last().is_finished)
 
     async def lead(self, key: str) -> None:
         """The leader, then a key, and wait until the strip is gone."""

@@ -15,6 +15,7 @@ from vlmtui.domain.prompt import ChatPrompt
 from vlmtui.errors import ErrorKind
 from vlmtui.session.engine_controller import EngineState
 from vlmtui.ui.chat.assistant_turn import AssistantTurn
+from vlmtui.ui.chat.side_pane import FactsLine
 from vlmtui.ui.chat.status_bar import StatusBar
 from vlmtui.ui.widgets.confirm import ConfirmScreen
 
@@ -26,7 +27,7 @@ async def test_a_message_is_sent_and_its_answer_shown(chatting: StartChat) -> No
         await chat.until(lambda: chat.shown() == "A **red** circle.")
         assert isinstance(chat.last.answer.outcome, Finished)
         assert chat.composer.text == ""
-        facts = str(chat.screen.query_one(".facts", Static).render())
+        facts = str(chat.screen.query_one(FactsLine).render())
         assert "2 tokens" in facts
         assert "TTFT 50 ms" in facts
         assert "stop <|im_end|>" in facts

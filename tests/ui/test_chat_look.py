@@ -40,7 +40,7 @@ def test_a_conversation(snap_compare: SnapCompare, make_app: MakeApp, tmp_path: 
             await pilot.press(*(char if char != " " else "space" for char in text), "enter")
             await until(pilot, lambda number=number: len(app.screen.query(AssistantTurn)) == number)  # type: ignore[misc]
             last = app.screen.query(AssistantTurn).last()
-            await until(pilot, lambda last=last: any(facts.display for facts in last.query(".facts")))  # type: ignore[misc]
+            await until(pilot, lambda last=last: last.is_finished)  # type: ignore[misc]
         await until(pilot, lambda: bool(app.screen.query(".failure")))
         await pilot.pause()
 

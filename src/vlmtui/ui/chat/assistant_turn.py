@@ -16,7 +16,7 @@ from vlmtui.session.generation import Answer
 from vlmtui.text import visible
 from vlmtui.ui.chat.failure_note import failure_note
 from vlmtui.ui.chat.thinking_block import ThinkingBlock
-from vlmtui.ui.widgets.answer_line import answer_line
+from vlmtui.ui.widgets.answer_line import answer_marks
 from vlmtui.ui.widgets.markdown_text import MarkdownText
 
 REFRESH_S = 0.1
@@ -47,6 +47,7 @@ class AssistantTurn(Vertical):
         self._text = ""
         self._timer: Timer | None = None
         self._waits_for = "…"
+        self._shows_end = False
 
     def compose(self) -> ComposeResult:
         yield Static("…", classes="waiting")
@@ -68,12 +69,18 @@ class AssistantTurn(Vertical):
         """Show another answer from its beginning; what is not mounted yet shows it once it is."""
         self.answer = answer
         self._pieces, self._text = 0, ""
+        self._shows_end = False
         if self._timer is None:
             return
         self._timer.stop()
         self.query_one(".facts").display = False
         await self.query("ThinkingBlock, .failure").remove()
         self.on_mount()
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether it shows the whole answer."""
+        return self._shows_end
 
     @property
     def is_thinking_open(self) -> bool:
@@ -126,9 +133,10 @@ class AssistantTurn(Vertical):
             self.mount(ThinkingBlock(parts), before=0)
 
     def _show_end(self) -> None:
+        self._shows_end = True
         if self._timer is not None:
             self._timer.stop()
-        facts, line = self.query_one(".facts", Static), answer_line(self.answer, self._marks())
+        facts, line = self.query_one(".facts", Static), answer_marks(self.answer, self._marks())
         facts.update(line)
         facts.display = bool(line)
         note = failure_note(self.app, self.answer)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from textual.containers import ItemGrid
 
-COLUMN = 34
-"""Cells of a column with the space beside it."""
-
 PICTURE = 32
 """Cells of the widest picture."""
+GUTTER = 2
+COLUMN = PICTURE + GUTTER
+"""Cells of a column with the space beside it."""
 
 
 class AttachmentGrid(ItemGrid):
@@ -16,7 +16,8 @@ class AttachmentGrid(ItemGrid):
 
     DEFAULT_CSS = "AttachmentGrid { height: auto; grid-gutter: 0 2; }"
 
-    def __init__(self, *, id: str | None = None, classes: str | None = None) -> None:
+    def __init__(self, *, picture: int = PICTURE, id: str | None = None, classes: str | None = None) -> None:
+        """`picture`: cells of the widest picture."""
         super().__init__(
-            id=id, classes=classes, min_column_width=PICTURE, max_column_width=COLUMN, stretch_height=False
+            id=id, classes=classes, min_column_width=picture, max_column_width=picture + GUTTER, stretch_height=False
         )

@@ -12,7 +12,7 @@ from vlmtui.session.generation import Answer
 from vlmtui.text import visible
 from vlmtui.ui.chat.failure_note import failure_note
 from vlmtui.ui.chat.thinking_block import thinking_title
-from vlmtui.ui.widgets.answer_line import answer_line
+from vlmtui.ui.widgets.answer_line import answer_marks
 from vlmtui.ui.widgets.line_widget import LineWidget
 from vlmtui.ui.widgets.markdown_lines import Lines, markdown_lines
 
@@ -52,7 +52,7 @@ class PastAnswer(LineWidget):
         return [
             *self._thinking_lines(width),
             *markdown_lines(self._parts.answer, width),
-            *_wrapped(Content.styled(answer_line(self.answer, self._marks()), "$muted 80%"), width),
+            *_wrapped(Content.styled(answer_marks(self.answer, self._marks()), "$muted 80%"), width),
             *self._failure_lines(width),
         ]
 

@@ -35,6 +35,7 @@ from vlmtui.ui.chat.comparisons import Comparisons
 from vlmtui.ui.chat.composer import Composer
 from vlmtui.ui.chat.composer_panel import ComposerPanel
 from vlmtui.ui.chat.fan_outs import FanOuts
+from vlmtui.ui.chat.frame import ChatFrame
 from vlmtui.ui.chat.inspections import Inspections
 from vlmtui.ui.chat.message_attachments import MessageAttachments
 from vlmtui.ui.chat.possible_actions import impossible_actions, left_out_of_footer
@@ -45,7 +46,6 @@ from vlmtui.ui.chat.status_bar import StatusBar
 from vlmtui.ui.chat.transcript import Transcript
 from vlmtui.ui.chat.transcript_actions import TranscriptActions
 from vlmtui.ui.chat.turn_sender import TurnSender
-from vlmtui.ui.chat.welcome import WelcomePanel
 from vlmtui.ui.keys import error_text, with_keys, with_remedy
 from vlmtui.ui.messages import EngineChanged
 from vlmtui.ui.navigation import Navigator
@@ -55,12 +55,15 @@ from vlmtui.ui.view import Steps
 from vlmtui.ui.widgets.footer_bar import FooterBar
 
 _STATUS_EVERY_S = 3.0
+_WIDE = 110
+"""Columns from which the side pane is shown."""
 
 
 class ChatScreen(Screen[None]):
     """Transcript, what is staged, composer, status. What a person does here is done by its parts."""
 
     CSS_PATH = "screen.tcss"
+    HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (_WIDE, "-wide")]
     SCOPE = "chat"
     BINDINGS = bindings(SCOPE)
 
@@ -110,8 +113,7 @@ class ChatScreen(Screen[None]):
 
     def compose(self) -> ComposeResult:
         paths = self.services.paths
-        yield Transcript(cache=paths.thumbnails, id="transcript")
-        yield Static(with_keys(self.app, "↓ more below · {jump_end}"), id="more", markup=False)
+        yield ChatFrame(self.chat, self.engine_controller, cache=paths.thumbnails)
         yield Static(id="editing", markup=False)
         yield QueueBar()
         yield ComposerPanel(PromptHistory(paths.state / "prompts.jsonl"), self.chat.draft, paths)
@@ -123,13 +125,17 @@ class ChatScreen(Screen[None]):
         self.query_one(Composer).focus()
         if self.chat.exchanges:
             await self.transcript.add(*self.chat.exchanges, media_above=self.chat.attachments_above)
-        await self._show_hint()
+        await self.query_one(ChatFrame).show_head()
         self.show_editing()
         self.tell_limits()
         self._sender.send_queued()
         self._ask_for_status()
         self.set_interval(_STATUS_EVERY_S, self._ask_for_status)
         self._stands.set()
+
+    def on_screen_resume(self) -> None:
+        """Settings and title may be others than before the screen that was left."""
+        self.query_one(ChatFrame).show_title_soon()
 
     def on_unmount(self) -> None:
         self._unsubscribe()
@@ -185,10 +191,6 @@ class ChatScreen(Screen[None]):
         else:
             self._navigator.interrupt()
 
-    @on(Transcript.EndSeen)
-    def _end_seen(self, event: Transcript.EndSeen) -> None:
-        self.query_one("#more").set_class(not event.is_seen, "-shown")
-
     @on(Transcript.OlderWanted)
     async def _older_wanted(self, event: Transcript.OlderWanted) -> None:
         await self.chat.load_older(event.limit)
@@ -215,6 +217,7 @@ class ChatScreen(Screen[None]):
         await self.transcript.renumber(self.chat.attachments_above)
         self.panel.number_above(self.chat.attachments_sent)
         self._cost.count_soon()
+        self.query_one(ChatFrame).show_title_soon()
         self.show_status()
 
     @on(StatusKnown)
@@ -306,7 +309,7 @@ class ChatScreen(Screen[None]):
         await self.transcript.clear()
         if self.chat.exchanges:
             await self.transcript.add(*self.chat.exchanges, media_above=self.chat.attachments_above)
-        await self._show_hint()
+        await self.query_one(ChatFrame).show_head()
         if not is_open and self.query_one(Composer).text != self.chat.draft.text:
             self.show_draft()
         self.show_editing()
@@ -315,7 +318,7 @@ class ChatScreen(Screen[None]):
 
     async def show_exchange(self, exchange: Exchange, *, rebuild: bool) -> None:
         """Show an exchange that was begun. `rebuild`: what was said after the message that was edited is gone."""
-        await self._show_hint()
+        await self.query_one(ChatFrame).show_head()
         if rebuild:
             await self.transcript.clear()
         await self.transcript.add(
@@ -372,15 +375,6 @@ class ChatScreen(Screen[None]):
         if self.engine_controller.state is EngineState.READY:
             self.post_message(self.StatusKnown(await self.engine_controller.read_status()))
 
-    async def _show_hint(self) -> None:
-        """What one can do, while nothing was said yet."""
-        model, transcript = self.engine_controller.model, self.transcript
-        transcript.show_empty(not self.chat.exchanges)
-        if self.chat.exchanges:
-            await transcript.query(WelcomePanel).remove()
-        elif model is not None and not transcript.query(WelcomePanel):
-            await transcript.mount(WelcomePanel(model))
-
     def show_status(self) -> None:
         controller, answering = self.engine_controller, self.chat.running is not None
         self.panel.set_class(answering, "-busy")
@@ -391,9 +385,10 @@ class ChatScreen(Screen[None]):
             answering=answering,
             info=controller.info,
             status=self._status,
-            context_used=self.chat.context_used,
+            context_used=None if self.has_class("-wide") else self.chat.context_used or 0,
             settings=self.chat.settings.summary,
         )
+        self.query_one(ChatFrame).show_facts()
         # Textual's footer never lets go of the keys that it showed before: only where they may be others.
         if (changing := (impossible_actions(self.chat), self.not_in_footer)) != self._changing:
             self._changing = changing

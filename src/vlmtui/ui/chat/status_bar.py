@@ -40,7 +40,7 @@ class StatusBar(Static):
         context_used: int | None,
         settings: str,
     ) -> None:
-        """Show the engine as it is now."""
+        """Show the engine as it is now. `context_used` None: the context is not shown."""
         glyph, colour, word = _LOOKS[state]
         word = with_keys(self.app, word)
         if state is EngineState.READY and answering:
@@ -53,9 +53,9 @@ class StatusBar(Static):
             memory = status.gpu_bytes if status.gpu_bytes else status.rss_bytes
             parts.append(Content.styled(f"{memory / 1e9:.1f} GB {'GPU' if status.gpu_bytes else 'RAM'}", "$muted"))
         parts.append(Content.styled(settings, "$muted"))
+        if info is not None and context_used is not None:
+            full = "$text-warning" if context_used >= _NEARLY_FULL * info.max_model_len else "$muted"
+            parts.append(Content.styled(f"context {context_used:,} / {info.max_model_len:,}", full))
         if info is not None:
-            used = context_used or 0
-            full = "$text-warning" if used >= _NEARLY_FULL * info.max_model_len else "$muted"
-            parts.append(Content.styled(f"context {used:,} / {info.max_model_len:,}", full))
             parts.append(Content.styled(f"{info.device} {info.dtype}", "$muted"))
         self.update(Content.styled("  ·  ", "$faint").join(parts))

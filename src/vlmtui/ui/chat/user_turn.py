@@ -7,6 +7,7 @@ from pathlib import Path
 from textual.app import ComposeResult
 from textual.containers import Vertical
 from textual.content import Content
+from textual.geometry import Size
 from textual.widget import Widget
 from textual.widgets import Static
 
@@ -16,10 +17,8 @@ from vlmtui.text import visible
 from vlmtui.ui.chat.attachment_grid import PICTURE, AttachmentGrid
 from vlmtui.ui.widgets.attachment_view import AttachmentView
 
-_TALL = 36
-"""Rows of the terminal from which pictures are drawn larger."""
-
-_ROWS, _ROWS_TALL = 6, 10
+_ROOMS = ((50, 150, 60, 20), (36, 0, PICTURE, 10), (0, 0, PICTURE, 6))
+"""Rows and columns of a terminal from which pictures get so many columns and rows."""
 
 
 def user_turn_widget(turn: Turn, *, first_number: int | None, cache: Path) -> Widget:
@@ -84,9 +83,16 @@ class IllustratedTurn(Vertical):
         self._cache = cache
 
     def compose(self) -> ComposeResult:
-        rows = _ROWS_TALL if self.app.size.height >= _TALL else _ROWS
-        with AttachmentGrid(classes="media"):
+        columns, rows = _room(self.app.size)
+        with AttachmentGrid(picture=columns, classes="media"):
             for offset, attachment in enumerate(self._turn.attachments):
                 number = None if self._first_number is None else self._first_number + offset
-                yield AttachmentView(attachment, number, cache=self._cache, columns=PICTURE, rows=rows)
+                yield AttachmentView(attachment, number, cache=self._cache, columns=columns, rows=rows)
         yield UserText(self._turn, first_number=self._first_number)
+
+
+def _room(terminal: Size) -> tuple[int, int]:
+    """Columns and rows of a picture."""
+    fits = (room for height, width, *room in _ROOMS if terminal.height >= height and terminal.width >= width)
+    columns, rows = next(fits)
+    return columns, rows

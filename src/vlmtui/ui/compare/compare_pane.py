@@ -65,9 +65,11 @@ class PromptPane(Vertical):
         return "\n".join(line.plain for line in self.query_one(PromptText).lines)
 
     def show(self, runs: Sequence[Run]) -> None:
-        """The prompt."""
+        """The prompt, its end in view: that is the turn that is asked."""
         self.query_one(".note").display = False
-        self.query_one(PromptText).show(runs_content(runs).split("\n", allow_blank=True))
+        text = self.query_one(PromptText)
+        text.show(runs_content(runs).split("\n", allow_blank=True))
+        text.call_after_refresh(text.scroll_end, animate=False)
 
     def tell(self, text: str) -> None:
         """Why there is none."""
@@ -83,10 +85,9 @@ class AnswerPane(Vertical):
     DEFAULT_CSS = """
     AnswerPane {
         display: none;
-        height: 1fr;
-        min-height: 4;
+        height: auto;
         border-top: solid $border-blurred;
-        & > VerticalScroll { height: 1fr; padding: 0 1; scrollbar-size-vertical: 1; }
+        & > VerticalScroll { height: auto; max-height: 40vh; padding: 0 1; scrollbar-size-vertical: 1; }
         & > .facts { height: auto; padding: 0 1; color: $muted; }
         & > .mark { display: none; height: auto; padding: 0 1; color: $text-warning; }
         .failure { display: none; height: auto; border-left: outer $error; padding: 0 1; }

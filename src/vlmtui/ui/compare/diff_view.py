@@ -17,19 +17,18 @@ from vlmtui.inspection.prompt_spans import PromptSpan
 from vlmtui.inspection.tokens import Piece
 from vlmtui.session.difference import Difference, TokenAt
 from vlmtui.text import one_line, visible
+from vlmtui.ui.compare.divergence_line import LEFT, RIGHT, shown_token
 from vlmtui.ui.keys import error_text, with_keys
 from vlmtui.ui.widgets.line_widget import LineWidget
 from vlmtui.ui.widgets.markdown_lines import Lines
 
 _NAMES = {"chat": "the chat template", "raw": "the raw prompt"}
 _COLUMN = 15
-_LEFT, _RIGHT = "$text-error", "$text-success"
 _CONTEXT = 6
 """Equal tokens that are shown beside a difference; an image counts as one."""
 _WORDS = 400
 """Characters of an equal stretch of the answers up to which it is shown whole."""
 _SPANS_MAX = 200
-_SPACES = str.maketrans({"\n": "↵", "\t": "⇥", "\r": "␍", " ": "·"})
 
 
 class DiffRow(msgspec.Struct, frozen=True):
@@ -130,9 +129,9 @@ def _spans(spans: Sequence[PromptSpan]) -> Iterator[DiffRow]:
             return
         shown += 1
         if span.left:
-            yield _tokens("− chat template", span.left, _LEFT)
+            yield _tokens("− chat template", span.left, LEFT)
         if span.right:
-            yield _tokens("+ raw prompt", span.right, _RIGHT)
+            yield _tokens("+ raw prompt", span.right, RIGHT)
 
 
 def _equal(pieces: Sequence[Piece], *, is_first: bool, is_last: bool) -> DiffRow:
@@ -162,7 +161,7 @@ def _joined(pieces: Sequence[Piece], colour: str) -> Content:
     parts: list[tuple[str, str]] = []
     for number, piece in enumerate(pieces):
         ground = "$panel" if number % 2 else "$surface"
-        text = f"[{one_line(piece.label)}]" if piece.kind == "media" else _shown(piece.text)
+        text = f"[{one_line(piece.label)}]" if piece.kind == "media" else shown_token(piece.text)
         bold = "" if piece.kind == "text" else "bold "
         parts.append((text, f"{bold}{colour} on {ground}"))
     return Content.assemble(*parts)
@@ -183,7 +182,7 @@ def _answers(app: App[Any], difference: Difference) -> Iterator[DiffRow]:
     else:
         at = found.first_divergence
         yield _verdict("Answers", "different" if at is None else f"different from token {at:,} on", good=False)
-        legend = Content.assemble(("chat only", f"strike {_LEFT}"), "  ", ("raw only", f"underline {_RIGHT}"))
+        legend = Content.assemble(("chat only", f"strike {LEFT}"), "  ", ("raw only", f"underline {RIGHT}"))
         yield DiffRow(legend)
         yield DiffRow(Content())
         yield DiffRow(_words(found))
@@ -202,9 +201,9 @@ def _words(found: AnswerDiff) -> Content:
 
 
 def _changed(span: AnswerSpan) -> Iterator[Content]:
-    for text, style in ((span.left, f"strike {_LEFT}"), (span.right, f"underline {_RIGHT}")):
+    for text, style in ((span.left, f"strike {LEFT}"), (span.right, f"underline {RIGHT}")):
         if text:
-            shown = visible(text) if text.strip() else _shown(text).replace("↵", "↵\n")
+            shown = visible(text) if text.strip() else shown_token(text).replace("↵", "↵\n")
             yield Content.styled(shown, style)
 
 
@@ -221,10 +220,10 @@ def _divergence(app: App[Any], difference: Difference) -> Iterator[DiffRow]:
         return
     yield DiffRow(Content())
     yield _heading(f"First differing token: {found.index:,}")
-    for label, colour, token in (("chat template", _LEFT, found.left), ("raw prompt", _RIGHT, found.right)):
+    for label, colour, token in (("chat template", LEFT, found.left), ("raw prompt", RIGHT, found.right)):
         yield DiffRow(Content.assemble(*_token(token)), _label(label, colour))
         if token is not None and token.top:
-            likely = "  ".join(f"{_shown(text)} {math.exp(logprob):.1%}" for text, logprob in token.top)
+            likely = "  ".join(f"{shown_token(text)} {math.exp(logprob):.1%}" for text, logprob in token.top)
             yield DiffRow(Content(likely), Content.styled(f"{'likeliest':>{_COLUMN}} ", "$muted"))
     if not any(token is not None and token.logprob is not None for token in (found.left, found.right)):
         hint = with_keys(app, "Turn on log-probabilities ({comparison.logprobs}) and send again to compare them here.")
@@ -235,7 +234,7 @@ def _token(token: TokenAt | None) -> Iterator[str | tuple[str, str]]:
     if token is None:
         yield ("the answer is over", "$muted")
         return
-    yield (_shown(token.text), "bold on $panel")
+    yield (shown_token(token.text), "bold on $panel")
     if token.logprob is not None:
         yield (f"  log-probability {token.logprob:.3f} ({math.exp(token.logprob):.1%})", "$muted")
 
@@ -251,8 +250,3 @@ def _muted(text: str) -> DiffRow:
 def _verdict(what: str, verdict: str, *, good: bool) -> DiffRow:
     shown = (verdict, f"bold {'$text-success' if good else '$text-warning'}")
     return DiffRow(Content.assemble((f"{what}: ", "bold $accent"), shown))
-
-
-def _shown(text: str) -> str:
-    """A token on one line, its white space visible; an empty one too."""
-    return one_line(text.translate(_SPACES)) or "∅"

@@ -150,8 +150,7 @@ class CompareScreen(SidesScreen):
             if side.mode == "chat" and side.answer is not None and side.answer.prompt is not None:
                 self.query_one("#chat-prompt", PromptPane).show(self._prompts.runs(side.answer.prompt))
         self._show_state()
-        if self.view == "difference":
-            self._find_difference()
+        self._find_difference()
         if any(side.answer and side.answer.text for side in self.controller.sides):
             self._store()
 
@@ -281,6 +280,7 @@ class CompareScreen(SidesScreen):
             if side.answer is not None:
                 told = mark if side.mode == "raw" else ""
                 self.query_one(f"#{side.mode}-answer", AnswerPane).begin(side.answer, mark=told)
+        self.query_one("#divergence").remove_class("-filled")
         self._show_state()
 
     def _show_state(self) -> None:

@@ -24,6 +24,7 @@ from vlmtui.session.comparison_export import SUFFIXES, export_comparison
 from vlmtui.session.difference import Difference
 from vlmtui.text import one_line
 from vlmtui.ui.compare.diff_view import DiffView
+from vlmtui.ui.compare.divergence_line import divergence_line
 from vlmtui.ui.keys import error_text, hint, with_remedy
 from vlmtui.ui.services import Services
 from vlmtui.ui.terminal.key_queue import ask_user, run_before_keys
@@ -90,6 +91,7 @@ class SidesScreen(Screen[None]):
             with Vertical(id="raw-side", classes="side"):
                 yield Static("Raw prompt", id="raw-head", classes="head", markup=False)
                 yield from self._raw
+        yield Static(id="divergence", markup=False)
         yield DiffView(id="difference")
         yield FooterBar()
 
@@ -108,6 +110,9 @@ class SidesScreen(Screen[None]):
     @on(DifferenceKnown)
     def _difference_known(self, event: DifferenceKnown) -> None:
         self.query_one(DiffView).show(event.difference)
+        line, found = self.query_one("#divergence", Static), divergence_line(event.difference)
+        line.update(found)
+        line.set_class(bool(found), "-filled")
 
     def turn_to(self, view: View) -> None:
         """Show a view and give it the focus."""

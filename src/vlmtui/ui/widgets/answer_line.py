@@ -1,4 +1,4 @@
-"""One line of facts below an answer."""
+"""The facts of an answer, in words."""
 
 from __future__ import annotations
 
@@ -12,33 +12,50 @@ from vlmtui.text import one_line
 def answer_line(answer: Answer, marks: str = "") -> str:
     """`42 tokens · 310 tok/s · TTFT 12 ms · stop <|im_end|> · prompt 29 (16 image)`, what was sampled
     where it was not greedy, and its marks; empty while it runs."""
+    if answer.outcome is None:
+        return ""
     tokens = answer.usage.completion_tokens
     parts = [f"{tokens:,} token{'s' if tokens != 1 else ''}"] if tokens else []
-    timings = answer.timings
-    if timings is not None and timings.ttft_s is not None:
-        streaming = timings.total_s - timings.ttft_s
-        if tokens > 1 and streaming > 0:
-            parts.append(f"{(tokens - 1) / streaming:,.0f} tok/s")
-        parts.append(f"TTFT {seconds(timings.ttft_s)}")
-    match answer.outcome:
-        case None:
-            return ""
-        case Finished(finish_reason="length"):
-            parts.append("ended by the token limit")
-        case Finished(stop=stop):
-            parts.append(f"stop {one_line(stop)}" if stop else "stop")
-        case Cancelled():
-            parts.append("stopped by you")
-        case Failed():
-            parts.append("incomplete" if tokens else "")
-        case _:
-            assert_never(answer.outcome)
+    for name, value in answer_speed(answer):
+        parts.append(value if name == "speed" else f"{name} {value}".strip())
+    parts.append(answer_marks(answer))
+    if isinstance(answer.outcome, Finished) and answer.outcome.finish_reason != "length" and not answer.outcome.stop:
+        parts.append("stop")
     if answer.usage.prompt_tokens:
         media = f" ({answer.usage.media_text})" if answer.usage.media_text else ""
         parts.append(f"prompt {answer.usage.prompt_tokens:,}{media}")
     if answer.used is not None and not answer.used.is_greedy:
         parts += answer.used.drawn()
     return " · ".join(part for part in [*parts, marks] if part)
+
+
+def answer_speed(answer: Answer) -> list[tuple[str, str]]:
+    """Its speed, the time to its first token and what stopped it, each with a name; what is not known is missing."""
+    found, tokens, timings = [], answer.usage.completion_tokens, answer.timings
+    if timings is not None and timings.ttft_s is not None:
+        streaming = timings.total_s - timings.ttft_s
+        if tokens > 1 and streaming > 0:
+            found.append(("speed", f"{(tokens - 1) / streaming:,.0f} tok/s"))
+        found.append(("TTFT", seconds(timings.ttft_s)))
+    if isinstance(answer.outcome, Finished) and answer.outcome.finish_reason != "length" and answer.outcome.stop:
+        found.append(("stop", one_line(answer.outcome.stop)))
+    return found
+
+
+def answer_marks(answer: Answer, marks: str = "") -> str:
+    """What sets the answer apart: that it is not whole, and why, and its other marks; empty for most."""
+    match answer.outcome:
+        case Finished(finish_reason="length"):
+            mark = "ended by the token limit"
+        case Cancelled():
+            mark = "stopped by you"
+        case Failed():
+            mark = "incomplete" if answer.usage.completion_tokens else ""
+        case None | Finished():
+            mark = ""
+        case _:
+            assert_never(answer.outcome)
+    return " · ".join(part for part in (mark, marks) if part)
 
 
 def seconds(value: float) -> str:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
-from rich.cells import chop_cells
+from rich.cells import cell_len, chop_cells
 from textual import events, on
 from textual.content import Content
 from textual.geometry import Size
@@ -16,7 +16,8 @@ _NARROWEST = 8
 
 
 class PromptText(ScrollView, can_focus=True):
-    """Broken where the width ends and nowhere else, so that every space is seen. Only the lines in view are made."""
+    """Broken where the width ends, so that every space is seen; a run that has a style of its own (a special token, an
+    image) goes into the next row whole where it fits there. Only the lines in view are made."""
 
     DEFAULT_CSS = """
     PromptText {
@@ -66,16 +67,58 @@ class PromptText(ScrollView, can_focus=True):
         self._rows = []
         for number, line in enumerate(self._lines):
             start = 0
-            for part in _parts(line.plain, max(width, _NARROWEST)):
+            for part in parts_of(line, max(width, _NARROWEST)):
                 self._rows.append((number, start, start + part))
                 start += part
         self.virtual_size = Size(width, len(self._rows))
         self.refresh()
 
 
-def _parts(text: str, width: int) -> list[int]:
-    """How many characters of the text go into each row."""
+def parts_of(line: Content, width: int) -> list[int]:
+    """How many characters of the line go into each row of so many cells."""
+    rows, used, taken = [], 0, 0
+    """The rows before this one; cells and characters of this one."""
+    for text, is_whole in _stretches(line):
+        cells = cell_len(text)
+        if is_whole and used and used + cells > width >= cells:
+            rows.append(taken)
+            used = taken = 0
+        for count, size in _chopped(text, width - used, width):
+            if used + size > width:
+                rows.append(taken)
+                used = taken = 0
+            used, taken = used + size, taken + count
+    return [*rows, taken]
+
+
+def _stretches(line: Content) -> Iterator[tuple[str, bool]]:
+    """The line's text in order: stretches that may be broken, and those of a style of their own, that may not."""
+    text, position = line.plain, 0
+    for span in sorted(line.spans, key=lambda one: one.start):
+        start = max(span.start, position)
+        if span.end <= start:
+            continue
+        if start > position:
+            yield text[position:start], False
+        yield text[start : span.end], True
+        position = span.end
+    if position < len(text):
+        yield text[position:], False
+
+
+def _chopped(text: str, room: int, width: int) -> Iterator[tuple[int, int]]:
+    """Characters and cells of the pieces of a text: the first fits into `room` cells, or into `width` where nothing
+    does, all others into `width`."""
     if text.isascii():
-        full, rest = divmod(len(text), width)
-        return [width] * full + ([rest] if rest or not full else [])
-    return [len(part) for part in chop_cells(text, width)]
+        first = min(room, len(text))
+        yield first, first
+        for start in range(first, len(text), width):
+            size = min(width, len(text) - start)
+            yield size, size
+        return
+    head = next(iter(chop_cells(text, room)), "") if room > 1 else ""
+    if cell_len(head) > room:
+        head = ""
+    yield len(head), cell_len(head)
+    for part in chop_cells(text[len(head) :], width) if len(head) < len(text) else ():
+        yield len(part), cell_len(part)

@@ -1,0 +1,77 @@
+"""The framed conversation with what is known of it at its side."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from textual import on
+from textual.app import ComposeResult
+from textual.containers import Horizontal, Vertical
+from textual.content import Content
+from textual.widgets import Static
+
+from vlmtui.session.conversation import Conversation
+from vlmtui.session.engine_controller import EngineController
+from vlmtui.session.title import title_of
+from vlmtui.text import one_line
+from vlmtui.ui.chat.side_pane import ChatFacts, FactsLine, SidePane
+from vlmtui.ui.chat.transcript import Transcript
+from vlmtui.ui.chat.welcome import WelcomePanel
+from vlmtui.ui.keys import with_keys
+
+
+class ChatFrame(Vertical):
+    """The transcript in a panel with the conversation's title. On a wide screen the side pane is beside it, on a narrow
+    one its facts are one line below: the screen's style says which."""
+
+    DEFAULT_CSS = """
+    ChatFrame {
+        height: 1fr;
+        #body { height: 1fr; }
+        #conversation { width: 1fr; }
+        #more { display: none; height: 1; width: 100%; content-align: center middle; color: $accent; }
+        #more.-shown { display: block; }
+        SidePane { display: none; margin: 0 0 0 1; }
+    }
+    """
+
+    def __init__(self, chat: Conversation, engine_controller: EngineController, *, cache: Path) -> None:
+        super().__init__()
+        self._chat = chat
+        self._engine_controller = engine_controller
+        self._cache = cache
+
+    def compose(self) -> ComposeResult:
+        with Horizontal(id="body"):
+            with Vertical(id="conversation"):
+                yield Transcript(cache=self._cache, id="transcript")
+                yield Static(with_keys(self.app, "↓ more below · {jump_end}"), id="more", markup=False)
+            yield SidePane()
+        yield FactsLine(markup=False)
+
+    async def show_head(self) -> None:
+        """Show what the conversation is called, and what one can do while nothing was said yet."""
+        self.show_title_soon()
+        model, transcript = self._engine_controller.model, self.query_one(Transcript)
+        transcript.show_empty(not self._chat.exchanges)
+        if self._chat.exchanges:
+            await transcript.query(WelcomePanel).remove()
+        elif model is not None and not transcript.query(WelcomePanel):
+            await transcript.mount(WelcomePanel(model))
+
+    def show_facts(self) -> None:
+        """Show what the conversation's newest prompt and answer cost."""
+        facts = ChatFacts(self._chat.last, self._engine_controller.info, self._chat.context_used)
+        self.query_one(SidePane).show(facts)
+        self.query_one(FactsLine).show(facts)
+
+    def show_title_soon(self) -> None:
+        """Show what the conversation is called."""
+        self.run_worker(self._show_title(), group="title", exclusive=True)
+
+    async def _show_title(self) -> None:
+        self.query_one("#conversation").border_title = Content(one_line(await title_of(self._chat)))
+
+    @on(Transcript.EndSeen)
+    def _end_seen(self, event: Transcript.EndSeen) -> None:
+        self.query_one("#more").set_class(not event.is_seen, "-shown")

@@ -1,0 +1,174 @@
+"""What the conversation costs and how its newest answer was made: panels at the right of a wide screen, one line below
+the transcript of a narrow one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from rich.cells import cell_len, set_cell_size
+from textual.app import ComposeResult
+from textual.containers import Vertical
+from textual.content import Content
+from textual.widgets import Static
+
+from vlmtui.domain.engine import EngineInfo
+from vlmtui.domain.parameters import PARAMETERS
+from vlmtui.domain.sampling import Sampling
+from vlmtui.session.exchange import Exchange
+from vlmtui.session.prompt_shares import PromptShare, prompt_shares
+from vlmtui.text import one_line
+from vlmtui.ui.widgets.answer_line import answer_line, answer_speed
+from vlmtui.ui.widgets.attachment_view import name_line
+
+WIDTH = 32
+"""Columns of the pane, its borders counted."""
+_ROW = WIDTH - 4
+_LABEL = 12
+_MOST_SHARES = 12
+_FULL, _EMPTY = "━", "─"
+_NEARLY_FULL = 0.9
+"""Share of the context from which it has another colour."""
+
+
+@dataclass(frozen=True)
+class ChatFacts:
+    """What the pane shows."""
+
+    exchange: Exchange | None
+    """The one whose answer is described; None before the first."""
+    info: EngineInfo | None
+    context_used: int | None
+
+
+class SidePane(Vertical):
+    """Three panels with a title each. Only what has changed is drawn again."""
+
+    can_focus = False
+    DEFAULT_CSS = f"""
+    SidePane {{
+        width: {WIDTH};
+        height: 1fr;
+        background: $background;
+        Static {{
+            height: auto;
+            padding: 0 1;
+            border: round $border-blurred;
+            border-title-color: $muted;
+            background: $background;
+        }}
+    }}
+    """
+
+    def compose(self) -> ComposeResult:
+        yield Static(id="context-panel", markup=False)
+        yield Static(id="prompt-panel", markup=False)
+        yield Static(id="answer-panel", markup=False)
+
+    def on_mount(self) -> None:
+        self.query_one("#context-panel").border_title = "context"
+        self.query_one("#prompt-panel").border_title = "last prompt"
+        self.query_one("#answer-panel").border_title = "last answer"
+
+    def show(self, facts: ChatFacts) -> None:
+        """Show these facts; a panel that would be empty is not shown."""
+        self._fill("#context-panel", context_rows(facts))
+        self._fill("#prompt-panel", prompt_rows(facts.exchange) if facts.exchange else [])
+        self._fill("#answer-panel", answer_rows(facts.exchange) if facts.exchange else [])
+
+    def _fill(self, selector: str, rows: list[Content]) -> None:
+        panel, content = self.query_one(selector, Static), Content("\n").join(rows)
+        if panel.content != content:
+            panel.update(content)
+        panel.display = bool(rows)
+
+
+class FactsLine(Static):
+    """The newest answer's facts in one line."""
+
+    DEFAULT_CSS = """
+    FactsLine {
+        display: none; height: 1; padding: 0 3; color: $muted; text-wrap: nowrap; text-overflow: ellipsis;
+    }
+    """
+
+    def show(self, facts: ChatFacts) -> None:
+        """Show these facts."""
+        line = answer_line(facts.exchange.answer) if facts.exchange else ""
+        if self.content != line:
+            self.update(line)
+        self.set_class(bool(line), "-filled")
+
+
+def context_rows(facts: ChatFacts) -> list[Content]:
+    """How full the context is."""
+    if facts.info is None:
+        return []
+    used, most = facts.context_used or 0, facts.info.max_model_len
+    share = min(1.0, used / most) if most else 0.0
+    style = "$text-warning" if share >= _NEARLY_FULL else "$accent"
+    filled = round(share * _ROW)
+    gauge = Content.assemble((_FULL * filled, style), (_EMPTY * (_ROW - filled), "$faint"))
+    return [gauge, _row(f"{used:,} of {most:,}", f"{share:.0%}", style if share >= _NEARLY_FULL else "")]
+
+
+def prompt_rows(exchange: Exchange) -> list[Content]:
+    """What each attachment takes of the prompt, and the text."""
+    usage, shares = exchange.answer.usage, prompt_shares(exchange)
+    shown = shares if len(shares) <= _MOST_SHARES else shares[: _MOST_SHARES - 1]
+    rows = [_row(name_line(share.attachment, share.number), _tokens(share.tokens)) for share in shown]
+    if len(shown) < len(shares):
+        rest = shares[len(shown) :]
+        rows.append(_row(f"… and {len(rest)} more", _sum(rest)))
+    if usage.prompt_tokens:
+        media = usage.image_tokens + usage.video_tokens
+        rows += [_row("text", f"{usage.prompt_tokens - media:,}")] if media else []
+        rows.append(_row("tokens", f"{usage.prompt_tokens:,}"))
+    return rows
+
+
+def answer_rows(exchange: Exchange) -> list[Content]:
+    """How fast it came, why it ended, and what it was sampled with."""
+    answer = exchange.answer
+    labelled: list[tuple[str, str]] = []
+    if answer.usage.completion_tokens:
+        labelled.append(("tokens", f"{answer.usage.completion_tokens:,}"))
+    labelled += answer_speed(answer)
+    sampling = _sampling(exchange)
+    if sampling is not None:
+        labelled += [(name, PARAMETERS[name].format(value)) for name, value in sampling.numbers().items()]
+    if marks := exchange.marks():
+        labelled.append(("", marks))
+    return [_labelled(name.replace("_", " "), value) for name, value in labelled]
+
+
+def _sampling(exchange: Exchange) -> Sampling | None:
+    """What the engine used; where it has not said so, what was sent."""
+    if exchange.answer.used is not None:
+        return exchange.answer.used
+    if exchange.request is not None:
+        return exchange.request.sampling
+    return exchange.record.sampling if exchange.record is not None else None
+
+
+def _tokens(count: int | None) -> str:
+    return "?" if count is None else f"{count:,}"
+
+
+def _sum(shares: Iterable[PromptShare]) -> str:
+    counts = [share.tokens for share in shares]
+    return _tokens(None if None in counts else sum(count or 0 for count in counts))
+
+
+def _row(left: str, right: str, style: str = "") -> Content:
+    """`left` at the left, cut off where it is too long, `right` at the right."""
+    room = _ROW - cell_len(right) - 1
+    left = one_line(left)
+    left = left if cell_len(left) <= room else set_cell_size(left, room - 1) + "…"
+    return Content.assemble((set_cell_size(left, room), style or "$muted"), " ", (right, style))
+
+
+def _labelled(name: str, value: str) -> Content:
+    room = _ROW - _LABEL
+    value = value if cell_len(value) <= room else set_cell_size(value, room - 1) + "…"
+    return Content.assemble((set_cell_size(name, _LABEL), "$muted"), value)

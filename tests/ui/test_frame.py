@@ -1,0 +1,129 @@
+"""The frame of the chat: title, and what the newest prompt and answer cost."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from textual.widgets import Static
+
+from tests.support.scripted_engine import Hold
+from tests.support.waiting import until_chat
+from tests.ui.conftest import Chat, MakeApp, StartChat, picture
+from tests.unit.store.made import opened
+from vlmtui.paths import Paths
+from vlmtui.store.records import ConversationId
+from vlmtui.store.store import Store
+from vlmtui.ui.chat.side_pane import FactsLine, SidePane
+
+WIDE, NARROW = (120, 40), (80, 24)
+
+
+def panel(chat: Chat, name: str) -> list[str]:
+    """The rows of a panel of the side pane."""
+    found = chat.screen.query_one(f"#{name}-panel", Static)
+    return [" ".join(row.split()) for row in str(found.render()).splitlines()] if found.display else []
+
+
+def title(chat: Chat) -> str:
+    """What the first row of the screen says before the side pane."""
+    return chat.screen_text().splitlines()[0].strip(" ╭─").partition(" ─")[0]
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    """Another process's look at what the app keeps."""
+    found = opened(Paths.below(tmp_path).data)
+    yield found
+    found.close()
+
+
+async def test_a_wide_screen_tells_what_prompt_and_answer_cost(chatting: StartChat, tmp_path: Path) -> None:
+    async with chatting(["A ", "cat."], size=WIDE) as chat:
+        chat.app.run_action_id("attach", str(picture(tmp_path)))
+        await chat.until(lambda: len(chat.controller.staged) == 1)
+        await chat.say("What is this?")
+        usage = chat.last.answer.usage
+        await chat.until(lambda: "tokens 2" in panel(chat, "answer"))
+        assert chat.screen.query_one(SidePane).region.width > 0
+        assert not chat.screen.query_one(FactsLine).region
+        assert panel(chat, "prompt") == [
+            f"▣ 1 cat.png {usage.image_tokens}",
+            f"text {usage.prompt_tokens - usage.image_tokens}",
+            f"tokens {usage.prompt_tokens}",
+        ]
+        assert {"TTFT 50 ms", "stop <|im_end|>", "temperature 0"} <= set(panel(chat, "answer"))
+        assert panel(chat, "context")[1].startswith(f"{usage.prompt_tokens + 2} of ")
+
+
+async def test_a_narrow_screen_tells_it_in_one_line(chatting: StartChat) -> None:
+    async with chatting(["A ", "cat."], size=NARROW) as chat:
+        assert not chat.screen.query_one(FactsLine).region, "there is nothing to tell yet"
+        await chat.say("What is this?")
+        await chat.until(lambda: "2 tokens" in str(chat.screen.query_one(FactsLine).render()))
+        assert chat.screen.query_one(FactsLine).region.height == 1
+        assert not chat.screen.query_one(SidePane).region
+        assert chat.screen_text().count("TTFT") == 1
+
+
+async def test_the_pane_comes_and_goes_with_the_width(chatting: StartChat) -> None:
+    async with chatting(["A ", "cat."], size=NARROW) as chat:
+        await chat.say("What is this?")
+        await chat.pilot.resize_terminal(*WIDE)
+        await chat.until(lambda: bool(chat.screen.query_one(SidePane).region))
+        assert "A cat." in chat.screen_text()
+        await chat.pilot.resize_terminal(*NARROW)
+        await chat.until(lambda: not chat.screen.query_one(SidePane).region)
+        assert "A cat." in chat.screen_text()
+
+
+async def test_the_title_is_the_conversations(chatting: StartChat, store: Store) -> None:
+    async with chatting(["A ", "cat."], size=WIDE) as chat:
+        await chat.until(lambda: title(chat) == "New chat")
+        await chat.say("What is [b]this?")
+        await chat.until(lambda: title(chat) == "What is [b]this?")
+        last = store.last()
+        assert last is not None
+        store.rename(last, "Cats")
+        await chat.pilot.press("f2")
+        await chat.until(lambda: chat.app.screen is not chat.app.screen_stack[1])
+        await chat.pilot.press("escape")
+        await chat.until(lambda: chat.app.screen is chat.app.screen_stack[1])
+        await chat.until(lambda: title(chat) == "Cats")
+
+
+async def test_an_answer_of_an_earlier_session_has_its_facts(
+    chatting: StartChat, make_app: MakeApp, tmp_path: Path
+) -> None:
+    async with chatting(["A ", "cat."], size=WIDE) as chat:
+        chat.app.run_action_id("attach", str(picture(tmp_path)))
+        await chat.until(lambda: len(chat.controller.staged) == 1)
+        await chat.say("What is this?")
+        identity = chat.controller.id
+        usage = chat.last.answer.usage
+    assert isinstance(identity, str)
+    app = make_app(initial_model="shapes", resume=ConversationId(identity))
+    async with app.run_test(size=WIDE) as pilot:
+        await until_chat(pilot)
+        again = Chat(app, chat.host, pilot)
+        await again.until(lambda: "tokens 2" in panel(again, "answer"))
+        assert panel(again, "prompt") == [
+            "▣ 1 cat.png ?",
+            f"text {usage.prompt_tokens - usage.image_tokens}",
+            f"tokens {usage.prompt_tokens}",
+        ], "how its tokens are divided is not stored"
+
+
+@pytest.mark.parametrize("size", [WIDE, NARROW])
+async def test_what_the_last_answer_cost_is_gone_once_another_is_asked(
+    chatting: StartChat, size: tuple[int, int]
+) -> None:
+    never = asyncio.Event()
+    async with chatting(["One ", "two."], ["Three ", Hold(never)], size=size) as chat:
+        await chat.say("Count")
+        await chat.until(lambda: "TTFT" in chat.screen_text())
+        await chat.send("On")
+        await chat.until(lambda: chat.shown() == "Three ")
+        await chat.until(lambda: "TTFT" not in chat.screen_text())
