@@ -104,7 +104,7 @@ async def test_what_is_left_out_is_struck_out_and_sent_again_by_one_key(chatting
         for name in ("a.png", "b.png"):
             chat.screen.sources.attach_files([picture(tmp_path, name)])
             await chat.until(lambda: len(chat.controller.staged) == 1)
-            await chat.say(f"{name}?")
+            await chat.say(f"What is {name[0]}?")
         assert "▣ 1 a.png" in chat.screen_text() and "▣ 2 b.png" in chat.screen_text()
         await chat.send("/forget")
         await chat.until(lambda: "a.png is now left out of prompts" in chat.notes)
@@ -114,7 +114,7 @@ async def test_what_is_left_out_is_struck_out_and_sent_again_by_one_key(chatting
         prompt = chat.host.engine.requests[-1].prompt
         sent = [[item.name for item in turn.attachments] for turn in prompt.turns]  # type: ignore[union-attr]
         assert sent == [[], [], ["b.png"], [], []]
-        assert [turn.text for turn in prompt.turns][:2] == ["a.png?", "One."]  # type: ignore[union-attr]
+        assert [turn.text for turn in prompt.turns][:2] == ["What is a?", "One."]  # type: ignore[union-attr]
         await chat.lead("u")
         await chat.until(lambda: "▣ 1 a.png" in chat.screen_text() and "▣ 2 b.png" in chat.screen_text())
         await chat.say("And again?")

@@ -39,20 +39,22 @@ class ChatFrame(Vertical):
         super().__init__()
         self._chat = chat
         self._engine_controller = engine_controller
-        self._cache = cache
+        self.transcript = Transcript(cache=cache, id="transcript")
+        self._panel = Vertical(id="conversation")
+        self._pane, self._line = SidePane(), FactsLine(markup=False)
 
     def compose(self) -> ComposeResult:
         with Horizontal(id="body"):
-            with Vertical(id="conversation"):
-                yield Transcript(cache=self._cache, id="transcript")
+            with self._panel:
+                yield self.transcript
                 yield Static(with_keys(self.app, "↓ more below · {jump_end}"), id="more", markup=False)
-            yield SidePane()
-        yield FactsLine(markup=False)
+            yield self._pane
+        yield self._line
 
     async def show_head(self) -> None:
         """Show what the conversation is called, and what one can do while nothing was said yet."""
         self.show_title_soon()
-        model, transcript = self._engine_controller.model, self.query_one(Transcript)
+        model, transcript = self._engine_controller.model, self.transcript
         transcript.show_empty(not self._chat.exchanges)
         if self._chat.exchanges:
             await transcript.query(WelcomePanel).remove()
@@ -62,15 +64,15 @@ class ChatFrame(Vertical):
     def show_facts(self) -> None:
         """Show what the conversation's newest prompt and answer cost."""
         facts = ChatFacts(self._chat.last, self._engine_controller.info, self._chat.context_used)
-        self.query_one(SidePane).show(facts)
-        self.query_one(FactsLine).show(facts)
+        self._pane.show(facts)
+        self._line.show(facts)
 
     def show_title_soon(self) -> None:
         """Show what the conversation is called."""
         self.run_worker(self._show_title(), group="title", exclusive=True)
 
     async def _show_title(self) -> None:
-        self.query_one("#conversation").border_title = Content(one_line(await title_of(self._chat)))
+        self._panel.border_title = Content(one_line(await title_of(self._chat)))
 
     @on(Transcript.EndSeen)
     def _end_seen(self, event: Transcript.EndSeen) -> None:

@@ -60,27 +60,23 @@ class SidePane(Vertical):
     }}
     """
 
-    def compose(self) -> ComposeResult:
-        yield Static(id="context-panel", markup=False)
-        yield Static(id="prompt-panel", markup=False)
-        yield Static(id="answer-panel", markup=False)
+    def __init__(self) -> None:
+        super().__init__()
+        self._context_panel, self._prompt_panel, self._answer_panel = (
+            Static(id=f"{name}-panel", markup=False) for name in ("context", "prompt", "answer")
+        )
+        self._context_panel.border_title = "context"
+        self._prompt_panel.border_title = "last prompt"
+        self._answer_panel.border_title = "last answer"
 
-    def on_mount(self) -> None:
-        self.query_one("#context-panel").border_title = "context"
-        self.query_one("#prompt-panel").border_title = "last prompt"
-        self.query_one("#answer-panel").border_title = "last answer"
+    def compose(self) -> ComposeResult:
+        yield from (self._context_panel, self._prompt_panel, self._answer_panel)
 
     def show(self, facts: ChatFacts) -> None:
         """Show these facts; a panel that would be empty is not shown."""
-        self._fill("#context-panel", context_rows(facts))
-        self._fill("#prompt-panel", prompt_rows(facts.exchange) if facts.exchange else [])
-        self._fill("#answer-panel", answer_rows(facts.exchange) if facts.exchange else [])
-
-    def _fill(self, selector: str, rows: list[Content]) -> None:
-        panel, content = self.query_one(selector, Static), Content("\n").join(rows)
-        if panel.content != content:
-            panel.update(content)
-        panel.display = bool(rows)
+        _fill(self._context_panel, context_rows(facts))
+        _fill(self._prompt_panel, prompt_rows(facts.exchange) if facts.exchange else [])
+        _fill(self._answer_panel, answer_rows(facts.exchange) if facts.exchange else [])
 
 
 class FactsLine(Static):
@@ -98,6 +94,13 @@ class FactsLine(Static):
         if self.content != line:
             self.update(line)
         self.set_class(bool(line), "-filled")
+
+
+def _fill(panel: Static, rows: list[Content]) -> None:
+    content = Content("\n").join(rows)
+    if panel.content != content:
+        panel.update(content)
+    panel.display = bool(rows)
 
 
 def context_rows(facts: ChatFacts) -> list[Content]:
