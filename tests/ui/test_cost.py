@@ -18,7 +18,7 @@ async def test_tokens_of_each_attachment_and_of_the_whole_prompt(chatting: Start
     async with chatting(["A cat."]) as chat:
         chat.screen.sources.attach_files([picture(tmp_path), picture(tmp_path, "dog.png")])
         await chat.until(lambda: "This prompt takes" in chat.screen_text())
-        assert chat.screen_text().count("16 tokens") == 2
+        await chat.until(lambda: chat.screen_text().count("16 tokens") == 2)
         assert chat.host.engine.requests == []
         await chat.say("What is this?")
         assert "This prompt takes" not in chat.screen_text()
