@@ -81,7 +81,7 @@ async def test_what_the_engine_lacks_is_switched_off_and_said(
         await pilot.press("2")
         await until(pilot, lambda: SAYS + "doesn't report prompt tokens" in texts())
         await pilot.press("percent_sign")
-        await until(pilot, lambda: SAYS + "report log-probabilities" in texts() + notes())
+        await until(pilot, lambda: SAYS + "doesn't report log-probabilities" in texts() + notes())
         await pilot.press("escape")
         await until(pilot, lambda: isinstance(app.screen, ChatScreen))
 
@@ -91,7 +91,7 @@ async def test_what_the_engine_lacks_is_switched_off_and_said(
         await until(pilot, lambda: len(controller.staged) == 1)
         await until(pilot, lambda: SAYS + "can't count tokens before sending" in texts())
         await pilot.press("f10")
-        await until(pilot, lambda: SAYS + "accept images or videos in raw prompts" in notes())
+        await until(pilot, lambda: SAYS + "doesn't accept images or videos in raw prompts" in notes())
 
         # Seeds cannot be chosen for a fan-out.
         await type_in("/fan")

@@ -236,7 +236,7 @@ async def test_an_action_without_a_key_can_be_given_one(make_app: MakeApp) -> No
         await pilot.press("alt+u")
         await until(pilot, lambda: any("No conversation was deleted" in note.message for note in app._notifications))
         await pilot.press("alt+m")
-        await until(pilot, lambda: any("system prompt" in note.message for note in app._notifications))
+        await until(pilot, lambda: any("No setting has changed" in note.message for note in app._notifications))
 
 
 async def test_a_chosen_key_is_taken_from_the_text_field(chatting: StartChat) -> None:
