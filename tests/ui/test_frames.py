@@ -329,7 +329,7 @@ async def test_a_stored_file_that_is_gone_says_so(film: Attachment) -> None:
     app = Host(film)
     async with app.run_test(size=(80, 24)) as pilot:
         await until(pilot, lambda: app.dialog.query_one("#state").has_class("-failed"))
-        assert "gone" in app.said("#state") or "not exist" in app.said("#state")
+        assert "is missing or damaged" in app.said("#state")
         assert not app.dialog.query(".picture")
         await pilot.press("enter")
         assert app.is_open

@@ -18,6 +18,7 @@ from vlmtui.session.generation import Answer
 from vlmtui.ui.chat.assistant_turn import AssistantTurn
 from vlmtui.ui.chat.past_answer import PastAnswer
 from vlmtui.ui.chat.screen import ChatScreen
+from vlmtui.ui.chat.side_pane import FactsLine
 from vlmtui.ui.chat.status_bar import StatusBar
 from vlmtui.ui.chat.thinking_block import ThinkingBlock
 from vlmtui.ui.chat.transcript import LIVE_MAX, Transcript
@@ -128,7 +129,8 @@ async def test_thinking_stays_open_when_no_answer_came(chatting: StartChat) -> N
 async def test_an_old_answer_looks_as_it_did(chatting: StartChat, answer: list[Step]) -> None:
     async with chatting(answer, size=(80, 60)) as chat:
         await chat.say("Show me")
-        await chat.pilot.pause()
+        await chat.until(lambda: chat.screen.query_one(FactsLine).has_class("-filled"))
+        await chat.until(lambda: "Inspect" in chat.screen_text().splitlines()[-1])
         before = chat.screen_text()
         turn = chat.screen.query_one(AssistantTurn)
         await chat.screen.query_one(Transcript).mount(

@@ -44,7 +44,7 @@ def test_a_parameter_can_be_set_everywhere(name: str) -> None:
         ({"top_p": 0.0}, "top-p must be above 0 and at most 1, not 0"),
         ({"repetition_penalty": math.inf}, "repetition penalty must be above 0, not inf"),
         ({"max_tokens": 0}, "max tokens must be at least 1, not 0"),
-        ({"seed": 2**63}, f"seed must fit 64 bits, not {2**63}"),
+        ({"seed": 2**63}, f"seed must fit in 64 bits, not {2**63}"),
         ({"top_k": -1}, "top-k must be at least 0, not -1"),
         ({"seed": -(2**63), "top_p": 1.0, "top_k": 0, "presence_penalty": -2.0}, None),
     ],

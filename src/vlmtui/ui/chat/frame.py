@@ -69,7 +69,7 @@ class ChatFrame(Vertical):
 
     def show_title_soon(self) -> None:
         """Show what the conversation is called."""
-        self.run_worker(self._show_title(), group="title", exclusive=True)
+        self.run_worker(self._show_title, group="title", exclusive=True)
 
     async def _show_title(self) -> None:
         self._panel.border_title = Content(one_line(await title_of(self._chat)))

@@ -262,5 +262,5 @@ class ConversationListView(ScrollView):
     def _tell_view(self) -> None:
         top = round(self.scroll_y) // LINES
         bottom = min(len(self.entries), top + self._page + 1)
-        is_near_end = bottom + self._page >= len(self.entries)
+        is_near_end = bool(self.entries) and bottom + self._page >= len(self.entries)
         self.post_message(self.InView(self.entries[top:bottom], is_near_end))
