@@ -89,7 +89,7 @@ def test_every_screen_names_its_scope() -> None:
                 assert kind.__dict__["BINDINGS"] == bindings(scope)
             else:
                 assert "BINDINGS" not in kind.__dict__, f"{kind.__name__} has keys and no scope"
-    of_screens = {scope.name for scope in SCOPES.values() if scope.name != "app" and not scope.within}
+    of_screens = {scope.name for scope in SCOPES.values() if scope.name not in ("app", "editor") and not scope.within}
     assert of_screens == named.keys() - {""}
     assert {scope.within for scope in SCOPES.values()} - {""} <= of_screens
     assert all(count == 1 for name, count in named.items() if name)
@@ -100,7 +100,7 @@ def test_every_key_has_a_method_that_it_runs() -> None:
     for kind in every_class():
         for binding in kind.__dict__.get("BINDINGS", ()):
             namespace, name, _ = parse(binding.action)
-            app_wide = binding.id in {action.id for action in SCOPES["app"].actions}
+            app_wide = namespace == "app" or binding.id in {action.id for action in SCOPES["app"].actions}
             places = [VlmtuiApp] if app_wide else screens if namespace == "screen" else [kind]
             assert any(hasattr(place, f"action_{name}") for place in places), f"{kind.__name__}: {binding.action}"
 

@@ -10,6 +10,7 @@ from textual import events, on
 from textual.actions import parse
 from textual.app import App
 from textual.driver import Driver
+from textual.widgets import TextArea
 from textual.worker import WorkerFailed, WorkType
 
 from vlmtui import gc_policy
@@ -35,6 +36,7 @@ from vlmtui.ui.terminal.key_queue import KeyQueue, run_before_keys
 from vlmtui.ui.terminal.query import TerminalQuestion
 from vlmtui.ui.terminal.themes import THEMES, VARIABLES, theme_name
 from vlmtui.ui.view import Steps
+from vlmtui.ui.widgets.line_editing import EDITS
 
 if TYPE_CHECKING:
     from textual.binding import Binding
@@ -279,6 +281,11 @@ class VlmtuiApp(App[ExitReport | None]):
             self.restart_engine()
         else:
             self.tell("The engine is running.")
+
+    def action_edit(self, name: str) -> None:
+        """Change the text field that has the focus, or move in it."""
+        if isinstance(self.focused, TextArea):
+            EDITS[name](self.focused)
 
     def action_leader(self) -> None:
         """Show what a letter does now; with it shown, close it."""

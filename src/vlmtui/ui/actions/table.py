@@ -16,12 +16,14 @@ from vlmtui.ui.actions.conversations import (
     CONVERSATION_TITLE,
 )
 from vlmtui.ui.actions.dialogs import CHOICE, CONFIRM, HELP_SCREEN, LEADER_SCREEN, NAME, SETTINGS_FORM
+from vlmtui.ui.actions.editor import EDITOR
 from vlmtui.ui.actions.inspector import INSPECTOR, LOGPROB_TEXT, TOKEN_TABLE
 from vlmtui.ui.actions.models import BEFORE_LOAD, ENGINE_OFFER, LOADING, LOG, MODEL_FILTER, MODEL_LIST
 
 _ALL: tuple[Scope, ...] = (
     CHAT,
     COMPOSER,
+    EDITOR,
     APP,
     BROWSER,
     VIEWER,

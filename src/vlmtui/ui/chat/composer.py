@@ -16,6 +16,7 @@ from textual.widgets import TextArea
 
 from vlmtui.session.draft import Draft
 from vlmtui.session.prompt_history import PromptHistory
+from vlmtui.ui.actions import bindings
 from vlmtui.ui.chat.path_completion import Span, path_at
 from vlmtui.ui.keys import key_bindings
 
@@ -26,6 +27,7 @@ class Composer(TextArea):
     The tokens of the draft's attachments are one piece: the cursor jumps over them, and they are deleted whole.
     """
 
+    BINDINGS = bindings("editor")
     DEFAULT_CSS = """
     Composer {
         height: auto;
@@ -83,8 +85,9 @@ class Composer(TextArea):
         """Set by the screen: then the arrow keys are the menu's."""
 
     def on_mount(self) -> None:
-        """A key that the user chose for an action of the chat is no key of Textual's text field any more."""
-        for key in key_bindings(self.app).chosen("chat", "app"):
+        """A key that the user chose for an action of the chat is no key of Textual's text field any more, and the
+        function keys of that mean nothing here."""
+        for key in key_bindings(self.app).chosen("chat", "app") | {"f6", "f7"}:
             self._bindings.key_to_bindings.pop(key, None)
 
     async def _on_key(self, event: events.Key) -> None:

@@ -15,6 +15,7 @@ from textual.document._document import Document
 from textual.widgets import TextArea
 
 from vlmtui.inspection.folded_prompt import PlaceholderSlot
+from vlmtui.ui.actions import bindings
 
 _CONTROL = {code: 0x2400 + code for code in range(0x20) if code != 0x09}
 _ONE_CELL = re.compile("[\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff]")
@@ -30,8 +31,10 @@ class Mark(msgspec.Struct, frozen=True):
 
 
 class RawEditor(TextArea):
-    """Special tokens and placeholders stand out. Enter breaks the line; Tab moves on."""
+    """Special tokens and placeholders stand out. Enter breaks the line; Tab moves on. The cursor stays in view, also
+    where what is found wrong takes rows away."""
 
+    BINDINGS = bindings("editor")
     DEFAULT_CSS = """
     RawEditor {
         height: 1fr;
@@ -51,12 +54,15 @@ class RawEditor(TextArea):
             compact=True,
             soft_wrap=True,
             tab_behavior="focus",
-            show_line_numbers=False,
+            show_line_numbers=True,
             highlight_cursor_line=False,
             placeholder="…",
         )
         self._marks: dict[int, list[tuple[int, int, str]]] = {}
         """By line: start and end in it, and the kind."""
+
+    def on_resize(self) -> None:
+        self.call_after_refresh(self.scroll_cursor_visible)
 
     async def _on_key(self, event: events.Key) -> None:
         # Textual calls the text area's own handler after this one, unless its default is prevented.

@@ -1,0 +1,80 @@
+"""The keys of a text field, as readline has them: by lines as they are written, not as they are wrapped."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from textual.widgets import TextArea
+
+Place = tuple[int, int]
+
+
+class KillRing:
+    """The text that was cut last in any text field."""
+
+    def __init__(self) -> None:
+        self.text = ""
+
+
+KILLED = KillRing()
+
+
+def go(area: TextArea, column: int | None, *, select: bool = False) -> None:
+    """Move within the line; None is its end."""
+    row = area.cursor_location[0]
+    area.move_cursor((row, len(area.document.get_line(row)) if column is None else column), select=select)
+
+
+def go_to_edge(area: TextArea, *, end: bool) -> None:
+    """Move to the beginning or the end of the text, and show it."""
+    area.move_cursor(area.document.end if end else (0, 0))
+
+
+def kill_to_line_end(area: TextArea) -> None:
+    """Cut to the end of the line; there, the line break."""
+    row, column = area.cursor_location
+    length = len(area.document.get_line(row))
+    if column < length or area.selected_text:
+        _kill(area, (row, length))
+    elif row + 1 < area.document.line_count:
+        _kill(area, (row + 1, 0))
+
+
+def kill_to_line_start(area: TextArea) -> None:
+    """Cut from the beginning of the line."""
+    _kill(area, (area.cursor_location[0], 0))
+
+
+def kill_word(area: TextArea, *, left: bool) -> None:
+    """Cut the word beside the cursor."""
+    _kill(area, area.get_cursor_word_left_location() if left else area.get_cursor_word_right_location())
+
+
+def yank(area: TextArea) -> None:
+    """Put in what was cut last."""
+    if KILLED.text:
+        area.replace(KILLED.text, *area.selection, maintain_selection_offset=False)
+
+
+def _kill(area: TextArea, to: Place) -> None:
+    """Cut from the cursor up to a place; with something selected, that."""
+    start, end = area.selection if area.selected_text else (area.cursor_location, to)
+    if start != end:
+        KILLED.text = area.delete(start, end, maintain_selection_offset=False).replaced_text
+
+
+EDITS: dict[str, Callable[[TextArea], object]] = {
+    "line_start": lambda area: go(area, 0),
+    "line_end": lambda area: go(area, None),
+    "first": lambda area: go_to_edge(area, end=False),
+    "last": lambda area: go_to_edge(area, end=True),
+    "kill_line_end": kill_to_line_end,
+    "kill_line_start": kill_to_line_start,
+    "kill_word_left": lambda area: kill_word(area, left=True),
+    "kill_word_right": lambda area: kill_word(area, left=False),
+    "yank": yank,
+    "undo": lambda area: area.undo(),
+    "redo": lambda area: area.redo(),
+    "select_all": lambda area: area.select_all(),
+}
+"""By the name of the action, without its scope."""
