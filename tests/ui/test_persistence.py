@@ -13,7 +13,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from textual.widgets import Static
+from textual.widgets import OptionList, Static
 
 from tests.support.scripted_engine import Die, Hold, KeptAnswer, ScriptedEngine, ScriptedHost
 from tests.support.waiting import until_chat
@@ -154,15 +154,17 @@ async def test_a_full_disk_is_told_once_and_everything_is_written_when_there_is_
         assert store.draft(last).text == "a draft"
 
 
+@pytest.mark.parametrize("stays", ["enter", "escape"])
 async def test_leaving_with_a_full_disk_is_asked_about(
-    chatting: StartChat, store: Store, monkeypatch: pytest.MonkeyPatch
+    chatting: StartChat, store: Store, monkeypatch: pytest.MonkeyPatch, stays: str
 ) -> None:
     async with chatting(["One."]) as chat:
         with full_disk(monkeypatch):
             await chat.say("first")
             await chat.pilot.press("ctrl+q")
             await chat.until(lambda: isinstance(chat.app.screen, ConfirmScreen))
-            await chat.pilot.press("enter")
+            await chat.until(lambda: bool(chat.app.screen.query(OptionList)))
+            await chat.pilot.press(stays)
             await chat.until(lambda: isinstance(chat.app.screen, ChatScreen))
         await chat.pilot.press("ctrl+q")
         await chat.until(lambda: chat.app.return_value is not None)

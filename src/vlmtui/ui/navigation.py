@@ -40,8 +40,8 @@ class FramesChoice(msgspec.Struct, frozen=True):
 class Navigator(Protocol):
     """Shows screens. What waits for a result is awaited in a dialog's steps (`View.start_dialog`)."""
 
-    async def confirm(self, question: str, *, yes: str, no: str = "No") -> bool:
-        """Ask a question; False where it was left."""
+    async def confirm(self, question: str, *, yes: str, no: str = "No", careful: bool = False) -> bool:
+        """Ask a question; False where it was left. `careful`: Enter alone says no."""
 
     # -- attachments
 

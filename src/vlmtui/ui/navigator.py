@@ -82,10 +82,10 @@ class AppNavigator:
     def run_action(self, id: str, argument: str = "") -> None:
         self._controls.run_action_id(id, argument)
 
-    async def confirm(self, question: str, *, yes: str, no: str = "No") -> bool:
+    async def confirm(self, question: str, *, yes: str, no: str = "No", careful: bool = False) -> bool:
         from vlmtui.ui.widgets.confirm import ConfirmScreen
 
-        is_sure = await ask_user(self._app, ConfirmScreen(question, yes=yes, no=no))
+        is_sure = await ask_user(self._app, ConfirmScreen(question, yes=yes, no=no, careful=careful))
         return is_sure is True
 
     async def choose_files(

@@ -9,6 +9,7 @@ from textual.app import ComposeResult
 from textual.containers import Horizontal, Vertical
 from textual.content import Content
 from textual.widgets import Static
+from textual.worker import WorkType
 
 from vlmtui.session.conversation import Conversation
 from vlmtui.session.engine_controller import EngineController
@@ -69,7 +70,8 @@ class ChatFrame(Vertical):
 
     def show_title_soon(self) -> None:
         """Show what the conversation is called."""
-        self.run_worker(self._show_title, group="title", exclusive=True)
+        work: WorkType[None] = self._show_title
+        self.run_worker(work, group="title", exclusive=True)
 
     async def _show_title(self) -> None:
         self._panel.border_title = Content(one_line(await title_of(self._chat)))

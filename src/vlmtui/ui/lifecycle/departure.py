@@ -113,7 +113,7 @@ class Departure:
         """Whether the user wants to leave though something could not be written."""
         why = self._holder.trouble.message if self._holder.trouble else ""
         question = f"{one_line(why)} What was said since then is lost when you leave now."
-        return not await self._navigator.confirm(question, yes="Stay", no="Leave, and lose it")
+        return await self._navigator.confirm(question, yes="Leave, and lose it", no="Stay", careful=True)
 
     def _on_signal(self, number: int) -> None:
         _log.info("leaving on %s", signal.Signals(number).name)

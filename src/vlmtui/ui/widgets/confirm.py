@@ -24,10 +24,12 @@ class ConfirmScreen(ModalScreen[bool]):
     SCOPE = "confirm"
     BINDINGS = bindings(SCOPE)
 
-    def __init__(self, question: str, *, yes: str, no: str = "No") -> None:
+    def __init__(self, question: str, *, yes: str, no: str = "No", careful: bool = False) -> None:
+        """`careful`: `no` comes first, so that Enter alone does no harm."""
         super().__init__()
         self._question = question
-        self._labels = (yes, no)
+        self._labels = (no, yes) if careful else (yes, no)
+        self._yes_index = 1 if careful else 0
 
     def compose(self) -> ComposeResult:
         with DialogPanel():
@@ -41,7 +43,7 @@ class ConfirmScreen(ModalScreen[bool]):
 
     @on(OptionList.OptionSelected)
     def _chosen(self, event: OptionList.OptionSelected) -> None:
-        self.dismiss(event.option_index == 0)
+        self.dismiss(event.option_index == self._yes_index)
 
     def action_refuse(self) -> None:
         self.dismiss(False)
