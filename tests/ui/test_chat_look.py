@@ -12,7 +12,9 @@ from tests.support.scripted_engine import Die, ScriptedHost
 from tests.support.waiting import until, until_chat
 from tests.ui.conftest import AppPilot, MakeApp
 from tests.ui.test_screens_look import SIZES, SnapCompare, of, still
+from vlmtui.ui.app import VlmtuiApp
 from vlmtui.ui.chat.assistant_turn import AssistantTurn
+from vlmtui.ui.chat.side_pane import FactsLine
 from vlmtui.ui.settings.screen import SettingsScreen
 
 MARKDOWN = "A **red** circle:\n\n- round\n- red\n\n```python\ndef area(r):\n    return 3.14 * r * r\n```\n"
@@ -22,6 +24,10 @@ MARKDOWN = "A **red** circle:\n\n- round\n- red\n\n```python\ndef area(r):\n    
 def still_cursor(monkeypatch: pytest.MonkeyPatch) -> None:
     for widget in (Input, TextArea):
         monkeypatch.setattr(widget, "_restart_blink", lambda self: None)
+
+
+def last_row(app: VlmtuiApp) -> str:
+    return app.screen._compositor.render_strips()[-1].text
 
 
 @SIZES
@@ -42,6 +48,8 @@ def test_a_conversation(snap_compare: SnapCompare, make_app: MakeApp, tmp_path: 
             last = app.screen.query(AssistantTurn).last()
             await until(pilot, lambda last=last: last.is_finished)  # type: ignore[misc]
         await until(pilot, lambda: bool(app.screen.query(".failure")))
+        await until(pilot, lambda: "Stop" not in last_row(app) and "Compare" in last_row(app))
+        await until(pilot, lambda: app.screen.query_one(FactsLine).has_class("-filled"))
         await pilot.pause()
 
     assert snap_compare(still(make_app(host, initial_model="shapes")), run_before=before, terminal_size=size)

@@ -218,6 +218,7 @@ class ChatScreen(Screen[None]):
         self.panel.number_above(self.chat.attachments_sent)
         self._cost.count_soon()
         self.query_one(ChatFrame).show_title_soon()
+        self._changing = None  # a key may have let the footer look meanwhile
         self.show_status()
 
     @on(StatusKnown)
