@@ -33,9 +33,10 @@ TALK = 1500
 
 
 def open_app(paths: Paths, *options: str) -> Terminal:
+    """In a terminal that has no room for the side pane, so that an answer's rows have nothing beside them."""
     folder = str(paths.config.parent)
-    places = {"HOME": folder, "VLMTUI_DATA_DIR": folder}
-    return Terminal([*APP, *options], env={**places, "PATH": os.environ["PATH"], "VLMTUI_GRAPHICS": "halfcell"})
+    env = {"HOME": folder, "VLMTUI_DATA_DIR": folder, "PATH": os.environ["PATH"], "VLMTUI_GRAPHICS": "halfcell"}
+    return Terminal([*APP, *options], env=env, columns=100)
 
 
 @contextmanager
