@@ -28,6 +28,8 @@ EngineKind = Literal["scripted", "vllm"]
 Role = Literal["server", "guardian", "core"]
 Blow = Literal["app", "server", "guardian", "core", "hang-up", "disk full", "draft", "none"]
 BLOWS: tuple[Blow, ...] = ("app", "server", "guardian", "core", "hang-up", "disk full", "draft", "none")
+_COLUMNS = 100
+"""Too few for the side pane: an answer's rows have nothing beside them."""
 _ROOT = Path(__file__).parents[2]
 _WORDS = 150
 _START_S, _END_S, _REST_S = 120.0, 60.0, 120.0
@@ -118,7 +120,9 @@ class Campaign:
             "VLMTUI_GRAPHICS": "off",
             "VLMTUI_KEEP_ALIVE": f"{self.keep_alive_s:g}s",
         }
-        return Terminal([*command, "--keep-alive", f"{self.keep_alive_s:g}s"], env=environment, cwd=str(_ROOT))
+        return Terminal(
+            [*command, "--keep-alive", f"{self.keep_alive_s:g}s"], env=environment, cwd=str(_ROOT), columns=_COLUMNS
+        )
 
     def _check_resumed(self, terminal: Terminal, number: int, blow: Blow) -> None:
         """The chat stands, and shows what was there before."""

@@ -184,7 +184,7 @@ def test_a_failure_keeps_what_was_printed_and_exits_with_1(shell: Shell) -> None
     assert "too long" in error
     code, out, error = shell.run("ask", "half die")
     assert (code, out) == (1, "user: half \n")
-    assert "ended unexpectedly" in error
+    assert "stopped unexpectedly" in error
     assert "stays" not in error
 
 
