@@ -310,7 +310,7 @@ async def test_what_harms_nothing_is_sent_with_a_mark(comparing: StartComparing)
         await compare.until(lambda: len(compare.findings.findings) == 1)
         assert not compare.findings.findings[0].blocks
         await compare.send()
-        assert "Sent with a warning: The user's turn is not closed" in compare.text_of("#raw-answer .mark")
+        assert "Sent with a warning: The user turn is not closed" in compare.text_of("#raw-answer .mark")
         await compare.press("f6")
         await compare.until(lambda: "Prompts: different" in compare.difference)
         assert "− chat template" in compare.difference

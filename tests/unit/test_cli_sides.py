@@ -271,8 +271,8 @@ def test_an_unusable_document_is_refused_before_anything_is_loaded(cli: CommandL
     for file in cli.paths.media.rglob("*.png"):
         file.unlink()
     for content, words in (
-        (document.read_text()[:-40], "no comparison"),
-        (json.dumps({**whole, "more": 1}), "no comparison"),
+        (document.read_text()[:-40], "Not a vlmtui comparison"),
+        (json.dumps({**whole, "more": 1}), "Not a vlmtui comparison"),
         (json.dumps(without_request), "cannot be run again"),
         (json.dumps(without_bytes), "neither in the document"),
         (json.dumps(unlisted), "does not list"),

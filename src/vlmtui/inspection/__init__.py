@@ -1,1 +1,1 @@
-"""What a model is given and what it answers, taken apart and compared. Pure: no files, no engine, no screen."""
+"""Analyse and compare what a model is given and what it answers. Pure: no files, no engine, no screen."""

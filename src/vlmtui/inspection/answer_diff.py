@@ -14,7 +14,7 @@ _WORDS = re.compile(rf"\s+|[{_CJK}]|[^\W{_CJK}]+|[^\w\s]")
 
 
 class AnswerSpan(msgspec.Struct, frozen=True):
-    """A text that both answers share, or texts that stand for each other."""
+    """A text that both answers share, or two texts at the same place that differ."""
 
     operation: Operation
     left: str
@@ -25,13 +25,13 @@ class AnswerDiff(msgspec.Struct, frozen=True):
     """The difference of two answers."""
 
     spans: tuple[AnswerSpan, ...]
-    """In order; their left sides together are the left answer, their right sides the right one."""
+    """In order; the left sides joined are the left answer, the right sides joined the right one."""
     identical: bool
-    """The same text. The tokens may differ all the same: then `first_divergence` is not None."""
+    """Whether the texts are equal. The tokens may still differ: then `first_divergence` is not None."""
     first_difference: int | None
     """Offset in characters of the first differing word, in both answers; None when the texts are the same."""
     first_divergence: int | None
-    """Index of the first differing token of both answers; None when they are the same, or not given."""
+    """Index of the first differing token of both answers; None when the ids are equal or not given."""
 
 
 def answer_diff(
@@ -63,7 +63,7 @@ def answer_diff(
 
 
 def words_of(text: str) -> list[str]:
-    """Words, marks and runs of white space; together they are `text`."""
+    """Split into words, marks and runs of white space; joined they are `text`."""
     return _WORDS.findall(text)
 
 

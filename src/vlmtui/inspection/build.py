@@ -1,4 +1,4 @@
-"""Build what the inspector shows and exports from the engine's events: pieces, prompts to compare, a document."""
+"""Turn the engine's events into what the inspector shows and exports: pieces, prompts to compare, a document."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _NO_BYTES: Mapping[str, bytes] = {}
 
 
 def prompt_tokens(prompt: PromptReady, attachments: Sequence[Attachment], *, name: str = "") -> PromptTokens:
-    """The prompt, ready for `prompt_diff`; `name` is how findings call it (`the chat template`).
+    """Return the prompt, ready for `prompt_diff`; `name` is how findings call it (`the chat template`).
 
     `attachments` are those of the request, in the order of their placeholders.
     """
@@ -59,12 +59,12 @@ def prompt_tokens(prompt: PromptReady, attachments: Sequence[Attachment], *, nam
 
 
 def pieces(prompt: PromptReady, attachments: Sequence[Attachment]) -> list[Piece]:
-    """The prompt's pieces in order: one a token, one a whole image or video."""
+    """Return the prompt's pieces in order: one for each token, one for a whole image or video."""
     return prompt_tokens(prompt, attachments).pieces()
 
 
 def texts_of(token_ids: Iterable[int], vocabulary: Vocabulary) -> tuple[str, ...]:
-    """The tokens' texts; of one that is not in the vocabulary its number, `⟨1234⟩`. Hostile."""
+    """Return the tokens' texts; for a token missing from the vocabulary its number, `⟨1234⟩`. Hostile."""
     return tuple(vocabulary[token].text if token in vocabulary else f"⟨{token}⟩" for token in token_ids)
 
 
@@ -80,8 +80,11 @@ def side_of(
     label: str = "",
     request: Prompt | None = None,
 ) -> Side:
-    """One side of a comparison. `text`, `token_ids` and `logprobs` are the answer's, `vocabulary` holds the tokens of
-    both; `prompt` is None where none was made. With `request`, what was asked for, the side can be run again."""
+    """Return one side of a comparison.
+
+    `text`, `token_ids` and `logprobs` belong to the answer; `vocabulary` covers prompt and answer. `prompt` is None
+    where the engine built none. With `request`, the side can be run again.
+    """
     known = {**(prompt.vocabulary if prompt else {}), **vocabulary}
     ids = prompt.token_ids if prompt else ()
     used = {*ids, *token_ids}
@@ -117,8 +120,8 @@ def comparison_of(
     content: Mapping[str, bytes] | None = None,
     generation_prompt: str = "",
 ) -> Comparison:
-    """The document. `content` maps the SHA-256 of attachments to the bytes that are put into it; `generation_prompt` is
-    the family's, which helps to notice that it is missing."""
+    """Return the comparison document. `content` maps the SHA-256 of an attachment to the bytes to embed;
+    `generation_prompt` is the family's, to detect that it is missing."""
     found = _NO_BYTES if content is None else content
     return Comparison(
         model=info.spec.name,
@@ -134,7 +137,8 @@ def comparison_of(
 
 
 def tokens_of(side: Side, attachments: Sequence[Attachment]) -> PromptTokens:
-    """A kept side's prompt, ready for `prompt_diff`. Needs its token texts."""
+    """Return an exported side's prompt, ready for `prompt_diff`. Raises ValueError later if its token texts are
+    missing."""
     return PromptTokens(
         ids=side.prompt_token_ids,
         texts=side.prompt_token_texts,
@@ -147,7 +151,7 @@ def tokens_of(side: Side, attachments: Sequence[Attachment]) -> PromptTokens:
 
 
 def without_paths(prompt: Prompt) -> Prompt:
-    """The prompt without the places of its files, fit to be given away; `with_paths` puts them back."""
+    """Return the prompt without the paths of its files, safe to share; `with_paths` puts them back."""
     return _with_attachments(
         prompt,
         lambda item: msgspec.structs.replace(
@@ -157,7 +161,7 @@ def without_paths(prompt: Prompt) -> Prompt:
 
 
 def with_paths(prompt: Prompt, paths: Mapping[str, str]) -> Prompt:
-    """The prompt with its files found by their SHA-256. Raises KeyError where one has no place."""
+    """Return the prompt with the path of each file, looked up by SHA-256. Raises KeyError where one is missing."""
     return _with_attachments(prompt, lambda item: msgspec.structs.replace(item, path=paths[item.sha256]))
 
 
@@ -187,9 +191,9 @@ def _failure(outcome: Outcome | None) -> str:
         case Failed(failure=failure):
             return failure.message
         case Cancelled():
-            return "Stopped before its end."
+            return "Stopped before it was complete."
         case None:
-            return "It was not at its end yet."
+            return "Not complete yet."
         case Finished():
             return ""
 

@@ -1,4 +1,4 @@
-"""Find out what the differences of two prompts mean. Nothing is said that the tokens of both do not bear out."""
+"""Find out what the differences of two prompts mean. Claims only what the tokens of both show."""
 
 from __future__ import annotations
 
@@ -8,35 +8,37 @@ from collections.abc import Iterator, Sequence
 
 from vlmtui.inspection.media_changes import media_changes
 from vlmtui.inspection.prompt_changes import (
-    Added,
-    Begins,
+    AddedText,
     Change,
-    NoGenerationPrompt,
-    OtherPlaceholder,
-    OtherTokens,
-    Replaced,
-    SystemPrompt,
-    WhiteSpace,
+    ExtraStartToken,
+    MissingGenerationPrompt,
+    PlaceholderChange,
+    ReplacedText,
+    SystemPromptChange,
+    TokenizationChange,
+    WhiteSpaceChange,
 )
 from vlmtui.inspection.prompt_outline import PLACEHOLDER, Block, Outline, Sides, TurnMark, ranges_of
 from vlmtui.inspection.sequence_diff import DiffBlock, common_start
 from vlmtui.inspection.text_moves import text_moves
 
 _CONTEXT = 12
-"""Characters of what stands before or behind a difference; more, to the end of a token."""
+"""Characters of context shown before or after a difference; more, to reach the end of a token."""
 _HEAD_END = re.compile(r"<[^<>\s]*(?:header|middle|role)[^<>\s]*>")
 """A token that ends the name of a role: `<|end_header_id|>`."""
 
-_Told = tuple[Change, list[Block]]
-"""A change, and the blocks of which nothing more is to be said."""
+_ExplainedChange = tuple[Change, list[Block]]
+"""A change, and the blocks that it explains completely."""
 
 
 def changes_of(left: Outline, right: Outline, parts: Sequence[DiffBlock], generation_prompt: str) -> list[Change]:
-    """What every stretch that differs means, in the order of the left prompt. `parts` are the two prompts' difference;
-    `generation_prompt` is the family's, where it is known."""
+    """Return the meaning of every differing block, in the order of the left prompt.
+
+    `parts` is the diff of the two prompts; `generation_prompt` is the family's, empty where unknown.
+    """
     sides = (left, right)
     blocks = _blocks(sides, parts)
-    told: list[_Told] = [
+    told: list[_ExplainedChange] = [
         *_beginnings(sides, blocks),
         *_system_prompts(sides, blocks),
         *media_changes(sides, blocks),
@@ -50,14 +52,14 @@ def changes_of(left: Outline, right: Outline, parts: Sequence[DiffBlock], genera
     return sorted(changes, key=lambda change: (change.left.start, change.right.start))
 
 
-def _without(blocks: Sequence[Block], told: Sequence[_Told]) -> list[Block]:
+def _without(blocks: Sequence[Block], told: Sequence[_ExplainedChange]) -> list[Block]:
     known = {block for _, blocks in told for block in blocks}
     return [block for block in blocks if block not in known]
 
 
 def _blocks(sides: Sides, parts: Sequence[DiffBlock]) -> list[Block]:
-    """The stretches that differ. One that only one side has stands where a turn begins, or as late as it can stand:
-    of what is repeated, either may be called the added one."""
+    """Return the differing blocks. A block that only one side has is moved to the start of a turn, or as late as
+    possible: when text repeats, any of the copies may count as the added one."""
     found: list[Block] = []
     for number, part in enumerate(parts):
         if part.operation == "equal":
@@ -89,8 +91,8 @@ def _settled(sides: Sides, block: Block, room: Sequence[int]) -> Block:
     return Block(own, other) if side == 0 else Block(other, own)
 
 
-def _beginnings(sides: Sides, blocks: Sequence[Block]) -> Iterator[_Told]:
-    """A special token that one side begins with more often, all that follows at once being equal."""
+def _beginnings(sides: Sides, blocks: Sequence[Block]) -> Iterator[_ExplainedChange]:
+    """Find a special token that one side begins with more often than the other."""
     firsts = {one.key(0): one.pieces[0] for one in sides if one.pieces and one.pieces[0].kind == "special"}
     for key, piece in firsts.items():
         counts = (sides[0].leading(key), sides[1].leading(key))
@@ -98,10 +100,10 @@ def _beginnings(sides: Sides, blocks: Sequence[Block]) -> Iterator[_Told]:
         if counts[0] != counts[1] and follow[0] == follow[1]:
             spans = ranges_of(sides, Block((0, counts[0]), (0, counts[1])))
             told = [one for one in blocks if one.left[1] <= counts[0] and one.right[1] <= counts[1]]
-            yield Begins(left=spans[0], right=spans[1], text=piece.text, counts=counts), told
+            yield ExtraStartToken(left=spans[0], right=spans[1], text=piece.text, counts=counts), told
 
 
-def _system_prompts(sides: Sides, blocks: Sequence[Block]) -> Iterator[_Told]:
+def _system_prompts(sides: Sides, blocks: Sequence[Block]) -> Iterator[_ExplainedChange]:
     if not (sides[0].turns and sides[1].turns):
         return
     turns = [next((turn for turn in one.turns if turn.role == "system"), None) for one in sides]
@@ -114,11 +116,11 @@ def _system_prompts(sides: Sides, blocks: Sequence[Block]) -> Iterator[_Told]:
     ]
     block = Block(*(one or (0, 0) for one in ranges))
     left, right = ranges_of(sides, block)
-    yield SystemPrompt(left=left, right=right, texts=(texts[0], texts[1])), told
+    yield SystemPromptChange(left=left, right=right, texts=(texts[0], texts[1])), told
 
 
 def _content(side: Outline, turn: TurnMark) -> str:
-    """What the turn says, without the tokens that end its role's name and itself."""
+    """Return the turn's text without the tokens that end its role's name and the turn itself."""
     pieces = side.pieces[turn.content : side.end_of(turn)]
     text = "".join(piece.text for piece in pieces).strip()
     if pieces and pieces[0].kind == "special" and _HEAD_END.fullmatch(pieces[0].text):
@@ -135,7 +137,7 @@ def _is_inside(side: Outline, part: tuple[int, int], inside: tuple[int, int] | N
     return part[0] == part[1] or inside[0] <= part[0] <= part[1] <= inside[1]
 
 
-def _generation_prompts(sides: Sides, blocks: Sequence[Block], known: str) -> Iterator[_Told]:
+def _generation_prompts(sides: Sides, blocks: Sequence[Block], known: str) -> Iterator[_ExplainedChange]:
     last = blocks[-1]
     is_end = not any(
         one.text_of(part[1], len(one.pieces)).strip() for one, part in zip(sides, last.ranges, strict=True)
@@ -149,12 +151,12 @@ def _generation_prompts(sides: Sides, blocks: Sequence[Block], known: str) -> It
             continue
         told = is_end and not inside[lacks] and ending.endswith(inside[1 - lacks])
         ends = ranges_of(sides, Block(*((len(one.pieces), len(one.pieces)) for one in sides)))
-        change = NoGenerationPrompt(left=ends[0], right=ends[1], lacks=lacks, text=ending)
+        change = MissingGenerationPrompt(left=ends[0], right=ends[1], lacks=lacks, text=ending)
         yield change, [last] if told else []
 
 
 def _ending(side: Outline, text: str, known: str) -> str:
-    """The beginning of an answer that the prompt ends with; empty where it does not."""
+    """Return the generation prompt that this side ends with; empty if it does not."""
     if known and text.endswith(known):
         return known
     turn = side.marks[-1] if side.marks else None
@@ -173,22 +175,22 @@ def _plain(sides: Sides, block: Block) -> Iterator[Change]:
         return
     if texts[0] == texts[1]:
         if texts[0]:
-            yield OtherTokens(left=left, right=right, text=texts[0], after=after)
+            yield TokenizationChange(left=left, right=right, text=texts[0], after=after)
         return
     if texts[0].strip() == texts[1].strip() and (spaces := list(_white_space(sides, block, texts))):
         yield from spaces
     elif all(PLACEHOLDER.fullmatch(text.strip()) for text in texts):
-        yield OtherPlaceholder(left=left, right=right, texts=(texts[0].strip(), texts[1].strip()))
+        yield PlaceholderChange(left=left, right=right, texts=(texts[0].strip(), texts[1].strip()))
     elif texts[0] and texts[1]:
-        yield Replaced(left=left, right=right, texts=texts, after=after)
+        yield ReplacedText(left=left, right=right, texts=texts, after=after)
     else:
         side = 0 if texts[0] else 1
         is_end = all(part[1] == len(one.pieces) for one, part in _each(sides, block))
-        yield Added(left=left, right=right, side=side, text=texts[side], after=after, is_end=is_end)
+        yield AddedText(left=left, right=right, side=side, text=texts[side], after=after, is_end=is_end)
 
 
 def _before(sides: Sides, block: Block) -> str | None:
-    """What both have before the block; empty at the start, None where it cannot be shown."""
+    """Return what both sides have before the block; empty at the start, None where it cannot be shown."""
     if block.left[0] == block.right[0] == 0:
         return ""
     places = [one.starts[part[0]] for one, part in _each(sides, block)]
@@ -202,7 +204,7 @@ def _before(sides: Sides, block: Block) -> str | None:
 
 
 def _white_space(sides: Sides, block: Block, texts: Sequence[str]) -> Iterator[Change]:
-    """What stands before the block's words, and behind them; each with all the white space around it."""
+    """Yield the differences in white space before and after the block's words."""
     core = texts[0].strip()
     firsts = [
         one.starts[part[0]] + (len(text) - len(text.lstrip()) if core else 0)
@@ -217,11 +219,11 @@ def _white_space(sides: Sides, block: Block, texts: Sequence[str]) -> Iterator[C
         following = behind[0][: common_start(*behind)]
         is_end = all(end == len(one.text) for one, (_, end) in zip(sides, runs, strict=True))
         if spaces[0] != spaces[1] and (following or is_end):
-            yield WhiteSpace(left=left, right=right, texts=(spaces[0], spaces[1]), before=following)
+            yield WhiteSpaceChange(left=left, right=right, texts=(spaces[0], spaces[1]), before=following)
 
 
 def _run(text: str, at: int) -> tuple[int, int]:
-    """The white space around this place."""
+    """Return the run of white space around `at`."""
     behind = text[at:]
     return len(text[:at].rstrip()), at + len(behind) - len(behind.lstrip())
 

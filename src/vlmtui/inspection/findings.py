@@ -8,7 +8,7 @@ import msgspec
 
 
 class FindingKind(StrEnum):
-    """What sort of thing is wrong."""
+    """What is wrong."""
 
     TOO_FEW = "too_few"
     """Fewer placeholders than attachments of a modality."""
@@ -16,19 +16,19 @@ class FindingKind(StrEnum):
     NUMBERING = "numbering"
     """Numbered placeholders that do not count from 1 without repeats and gaps."""
     NOT_TAKEN = "not_taken"
-    """The family takes nothing of this modality."""
+    """The family accepts nothing of this modality."""
     FOREIGN = "foreign"
     """A placeholder of another family."""
     UNWRAPPED = "unwrapped"
     """A placeholder without the tokens that belong around it."""
     UNKNOWN_TOKEN = "unknown_token"
-    """It looks like a special token, but the tokenizer has none of that name."""
+    """A text that looks like a special token but is not one of the tokenizer's."""
     STOP_AT_END = "stop_at_end"
     """The prompt ends with a token that ends the answer."""
     END_OF_TURN = "end_of_turn"
     """A user's turn is not closed."""
     GENERATION_PROMPT = "generation_prompt"
-    """Nothing, or not all, stands there to begin the answer."""
+    """The generation prompt is missing or incomplete."""
     BOS_MISSING = "bos_missing"
     BOS_DOUBLED = "bos_doubled"
 
@@ -48,16 +48,16 @@ class Finding(msgspec.Struct, frozen=True):
 
     kind: FindingKind
     message: str
-    """One plain sentence; may quote the prompt, so hostile."""
+    """One sentence; may quote the prompt, so hostile."""
     start: int
-    """Offset in the text; with `end`, what to mark. Equal where something is missing."""
+    """Offset in the text; with `end`, the range to mark. Both are equal where something is missing."""
     end: int
     fix: Fix | None = None
-    """Made for the text as it was checked: after any other edit, check again."""
+    """Valid for the checked text only: after any other edit, check again."""
     blocks: bool = False
-    """The engine would refuse the prompt or be harmed by it."""
+    """The engine would reject the prompt or be harmed by it."""
 
 
 def apply_fix(text: str, fix: Fix) -> str:
-    """The text with the edit made."""
+    """Return the text with the edit applied."""
     return text[: fix.start] + fix.replacement + text[fix.end :]

@@ -1,4 +1,4 @@
-"""A prompt's text with the tokens of each image and video folded into one, as chips or as placeholders. No widgets."""
+"""A prompt's text with the tokens of each image and video folded into a chip or a placeholder. No widgets."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _TITLES = {"image": "Image", "video": "Video"}
 
 
 class Fold(msgspec.Struct, frozen=True):
-    """Where the tokens of one image or video stand in `PromptReady.prompt`, in characters."""
+    """The characters of `PromptReady.prompt` that hold the tokens of one image or video."""
 
     start: int
     end: int
@@ -28,7 +28,8 @@ class Fold(msgspec.Struct, frozen=True):
 
 
 class PlaceholderSlot(msgspec.Struct, frozen=True):
-    """A placeholder in a raw prompt, without the tokens around it, and what stands for it; None: it is one too many."""
+    """A placeholder in a raw prompt, without the tokens around it, and its attachment; None: there is no attachment
+    for it."""
 
     start: int
     end: int
@@ -36,7 +37,7 @@ class PlaceholderSlot(msgspec.Struct, frozen=True):
 
 
 def chip(attachment: Attachment | None, conversation: Sequence[Attachment], tokens: int | None = None) -> str:
-    """`Image #1 cat.jpg · 64 tokens`, counted over the conversation's attachments. Hostile text."""
+    """Return `Image #1 cat.jpg · 64 tokens`, numbered over the conversation's attachments. Hostile text."""
     if attachment is None:
         return "no attachment"
     number = conversation.index(attachment) + 1 if attachment in conversation else 0
@@ -45,7 +46,7 @@ def chip(attachment: Attachment | None, conversation: Sequence[Attachment], toke
 
 
 def folds(ready: PromptReady) -> list[Fold]:
-    """The runs in order. One whose tokens are not found in the text is left out."""
+    """Return the folds in order. Media whose tokens are not found in the text are left out."""
     found: list[Fold] = []
     position = 0
     for span in valid_spans(ready.media, len(ready.token_ids)):
@@ -62,7 +63,7 @@ def folds(ready: PromptReady) -> list[Fold]:
 def folded_runs(
     ready: PromptReady, attachments: Sequence[Attachment], conversation: Sequence[Attachment], special: AbstractSet[str]
 ) -> list[Run]:
-    """The prompt to be looked at: text, special tokens and chips. Hostile, as it was."""
+    """Return the prompt as styled runs: text, special tokens and chips. Hostile text."""
     known = special | {token.text for token in ready.vocabulary.values() if token.special}
     runs: list[Run] = []
     position = 0
@@ -75,9 +76,10 @@ def folded_runs(
 
 
 def raw_text_of(ready: PromptReady, family: Family, *, bos: str | None = None, adds_bos: bool = False) -> str:
-    """The text that, sent as a raw prompt, gives this prompt again: each item's tokens as its placeholder.
+    """Return the text that reproduces this prompt when sent raw: the tokens of each image or video become a
+    placeholder.
 
-    A BOS token that the tokenizer `adds_bos` is left out.
+    A BOS token is left out where the tokenizer adds it (`adds_bos`).
     """
     several = max(Counter(span.modality for span in ready.media).values(), default=0) > 1
     parts: list[str] = []
@@ -95,7 +97,7 @@ def raw_text_of(ready: PromptReady, family: Family, *, bos: str | None = None, a
 
 
 def placeholders(text: str, family: Family, attachments: Sequence[Attachment]) -> list[PlaceholderSlot]:
-    """The placeholders of a raw prompt in order, each with the attachment that the engine would put there."""
+    """Return the placeholders of a raw prompt in order, each with the attachment that the engine would put there."""
     several = max(Counter(item.modality for item in attachments).values(), default=0) > 1
     stops = frozenset(family.stop_tokens)
     found: list[PlaceholderSlot] = []
@@ -113,13 +115,13 @@ def placeholders(text: str, family: Family, attachments: Sequence[Attachment]) -
 
 
 def special_pattern(tokens: Iterable[str]) -> re.Pattern[str] | None:
-    """Any of the tokens, the longest first; None where there are none."""
+    """Return a pattern that matches any of the tokens, longest first; None without tokens."""
     longest = sorted({token for token in tokens if token.strip()}, key=lambda one: (-len(one), one))
     return re.compile("|".join(map(re.escape, longest))) if longest else None
 
 
 def _place(prompt: str, position: int, texts: Sequence[str]) -> tuple[int, int] | None:
-    """Where the tokens stand: as they are decoded one by one, or else as a run of the commonest of them."""
+    """Find the tokens' characters: as decoded one by one, or else as a run of the most common of them."""
     joined = "".join(texts)
     start = prompt.find(joined, position) if joined.strip() else -1
     if start >= 0:

@@ -15,14 +15,14 @@ from vlmtui.registry.schema import Family
 
 
 class ForeignPlaceholder(msgspec.Struct, frozen=True):
-    """A placeholder that another family would be given."""
+    """A placeholder that belongs to other families."""
 
     start: int
     end: int
     text: str
     modality: Modality
     titles: tuple[str, ...]
-    """Of the families that use it."""
+    """The families that use it."""
 
 
 def foreign_placeholders(
@@ -32,8 +32,10 @@ def foreign_placeholders(
     own: AbstractSet[str],
     taken: Sequence[tuple[int, int]],
 ) -> list[ForeignPlaceholder]:
-    """Those in the text that do not overlap a span in `taken`. `own` are tokens that mean something to the family, or
-    that no family's placeholder is by itself."""
+    """Return those in the text that overlap no span in `taken`.
+
+    `own`: tokens that mean something to the family, or are no family's placeholder by themselves.
+    """
     known: dict[str, tuple[Modality, list[str]]] = {}
     for other, form in all_forms(families):
         if other.family == family.family:
@@ -52,13 +54,13 @@ def foreign_placeholders(
 
 
 def foreign_finding(foreign: ForeignPlaceholder, family: Family, form: Form | None, *, number: int | None) -> Finding:
-    """`number`: which item of the modality still lacks its placeholder, if one does."""
+    """Return the finding. `number`: the item of the modality that still lacks its placeholder, if any."""
     others = len(foreign.titles) - 1
     more = f" and {others} more" if others else ""
-    message = f"{foreign.text} is the placeholder of {foreign.titles[0]}{more}; to {family.title} it is only text."
+    message = f"{foreign.text} is the placeholder of {foreign.titles[0]}{more}; {family.title} reads it as plain text."
     if form is not None and number is not None:
         new = form.numbered_as(number)
-        fix = Fix(foreign.start, foreign.end, new, f"replace {foreign.text} by {new}")
+        fix = Fix(foreign.start, foreign.end, new, f"replace {foreign.text} with {new}")
     else:
         fix = Fix(foreign.start, foreign.end, "", f"remove {foreign.text}")
     return Finding(FindingKind.FOREIGN, message, foreign.start, foreign.end, fix)

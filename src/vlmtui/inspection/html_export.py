@@ -13,14 +13,14 @@ from vlmtui.inspection.replay import Comparison, MediaRecord
 from vlmtui.web_page import render_page
 
 _SHOWN_TYPES = frozenset({"image/png", "image/jpeg", "image/webp", "image/gif"})
-"""Nothing that could hold a script."""
+"""Image types that cannot contain a script."""
 
 
 def export_html(comparison: Comparison, read_media: Callable[[MediaRecord], bytes | None]) -> str:
-    """The page: the images, the sides beside each other, and with what they were run.
+    """Return the page: the images, the sides beside each other, and the settings of the run.
 
-    `read_media` gives an attachment's bytes, or None where they are gone; it is asked where the document itself does
-    not hold them. Only PNG, JPEG, WebP and GIF are shown, everything else is named.
+    `read_media` returns an attachment's bytes, or None if they are gone; it is called where the document does not embed
+    them. Only PNG, JPEG, WebP and GIF are shown, everything else is named.
     """
     given = [
         _figure(item, item.content if item.data is not None else read_media(item)) for item in comparison.attachments
@@ -49,7 +49,7 @@ def export_html(comparison: Comparison, read_media: Callable[[MediaRecord], byte
 def _figure(item: MediaRecord, content: bytes | None) -> dict[str, str]:
     figure = {"name": item.name, "modality": item.modality, "url": "", "missing": ""}
     if content is None:
-        figure["missing"] = "not here any more"
+        figure["missing"] = "no longer available"
     elif item.modality != "image" or item.media_type not in _SHOWN_TYPES:
         figure["missing"] = f"{len(content):,} bytes"
     else:
@@ -58,7 +58,7 @@ def _figure(item: MediaRecord, content: bytes | None) -> dict[str, str]:
 
 
 def _spaced(runs: Iterable[Run]) -> list[Run]:
-    """The runs; white space that differs is made visible."""
+    """Make white space visible in runs that differ."""
     return [
         msgspec.structs.replace(run, text=run.text.replace("\n", "↵\n").replace(" ", "·").replace("\t", "⇥"))
         if run.differs and not run.text.strip()

@@ -1,4 +1,4 @@
-"""Where a missing placeholder is to be inserted into a raw prompt."""
+"""Choose where to insert a missing placeholder into a raw prompt."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from vlmtui.registry.schema import Family, Layout, RawTemplate
 
 
 class InsertionPoint(msgspec.Struct, frozen=True):
-    """Finds where to insert a missing placeholder in the last user turn of a raw prompt."""
+    """Chooses where to insert a missing placeholder in the last user turn of a raw prompt."""
 
     text: str
     raw: RawTemplate | None
-    """How the turns are written; None where that is not known."""
+    """How turns are written; None where unknown."""
 
     def of(
         self, form: Form, layout: Layout, found: Sequence[Occurrence], numbers: Sequence[int]
     ) -> tuple[int, str, str]:
-        """Offset, text to insert, and the place in words, for the items of these numbers."""
+        """Return offset, text to insert, and the place in words, for the items with these numbers."""
         if found:
             new = "".join(layout.separator + form.written(number) for number in numbers)
             return found[-1].outer_end, new, "after the last one"
@@ -58,7 +58,7 @@ class InsertionPoint(msgspec.Struct, frozen=True):
 
 
 def template_in_text(text: str, families: Iterable[Family]) -> RawTemplate | None:
-    """Another family's template whose user's turns stand in the text, marked by a special token; the longest mark."""
+    """Find another family's template by its marker of a user turn, a special token; the longest marker wins."""
     best: RawTemplate | None = None
     for family in families:
         head = head_of(family.raw.user)

@@ -14,19 +14,19 @@ from vlmtui.text import visible
 
 
 def export_markdown(comparison: Comparison) -> str:
-    """The comparison for people. What a model or a file name says stands in code, so that it cannot become markup;
-    control characters are made visible."""
+    """Return the comparison as a page to read. Hostile text stands in code spans and blocks, so that it cannot
+    become markup; control characters are made visible."""
     return "\n".join(_lines(comparison)) + "\n"
 
 
 def run_facts(comparison: Comparison) -> list[tuple[str, str]]:
-    """What was run, as names and values; values hostile."""
+    """Return model, engine and settings as names and values; values hostile."""
     sampling = {
         key: value for key, value in msgspec.to_builtins(comparison.sampling).items() if value not in (None, [], {})
     }
     rows = [
         ("model", comparison.model),
-        ("revision", comparison.revision or "not known"),
+        ("revision", comparison.revision or "unknown"),
         (comparison.engine, comparison.engine_version),
         ("sampling", _json(sampling)),
         ("engine arguments", _json(comparison.engine_args)),
@@ -37,7 +37,7 @@ def run_facts(comparison: Comparison) -> list[tuple[str, str]]:
 
 
 def side_facts(side: Side) -> str:
-    """How the answer ended, tokens and times, in one line; hostile only in the text of a stop token."""
+    """Return how the answer ended, tokens and times, in one line; hostile only in the text of a stop token."""
     usage, timings = side.usage, side.timings
     if side.used is not None:
         parts = side.used.drawn()
@@ -45,23 +45,22 @@ def side_facts(side: Side) -> str:
         parts = [PARAMETERS[name].describe(value) for name, value in side.sampling.items()]
     parts += [f"{usage.prompt_tokens or len(side.prompt_token_ids):,} prompt tokens"]
     if usage.media_text:
-        parts.append(f"of them {usage.media_text}")
+        parts.append(f"including {usage.media_text}")
     parts.append(f"{usage.completion_tokens or len(side.answer_token_ids):,} answer tokens")
     if timings.ttft_s is not None:
         parts.append(f"first token after {timings.ttft_s:.2f} s")
-    parts.append(f"{timings.total_s:.2f} s in all")
-    ended = side.finish_reason or "no end"
-    return ", ".join(parts) + f"; ended by {ended}" + (f" ({side.stop})" if side.stop else "")
+    parts.append(f"{timings.total_s:.2f} s total")
+    ended = f"ended by {side.finish_reason}" if side.finish_reason else "incomplete"
+    return ", ".join(parts) + f"; {ended}" + (f" ({side.stop})" if side.stop else "")
 
 
 def side_title(side: Side) -> str:
-    """Hostile where the side has a label."""
     return side.label or side.mode.capitalize()
 
 
 def difference_lines(comparison: Comparison) -> list[str]:
-    """The summary in plain sentences; hostile only in what they quote. Of more than two sides: which of them are not
-    as the first."""
+    """Return the summary in sentences; hostile only in what they quote. With more than two sides: which of them
+    differ from the first."""
     if len(comparison.sides) > 2:
         return [
             _unlike_first(comparison.sides, "prompt", lambda side: side.prompt_token_ids or side.prompt),
@@ -86,8 +85,8 @@ def _unlike_first(sides: Sequence[Side], what: str, shown: Callable[[Side], obje
         return f"The {what}s of all {len(sides)} are identical."
     same = len(sides) - len(numbers)
     rest = f"{same} of {len(sides)} are identical; " if same > 1 else ""
-    which = "number" if len(numbers) == 1 else "numbers"
-    return f"{what.capitalize()}s: {rest}{which} {', '.join(numbers)} not as the first."
+    which, differ = ("number", "differs") if len(numbers) == 1 else ("numbers", "differ")
+    return f"{what.capitalize()}s: {rest}{which} {', '.join(numbers)} {differ} from the first."
 
 
 def _lines(comparison: Comparison) -> Iterator[str]:
@@ -110,7 +109,7 @@ def _heading(side: Side) -> str:
 
 
 def _text(runs: Iterable[Run]) -> str:
-    """Images as one: `[<|image_pad|> × 1,280 from cat.jpg]`."""
+    """Write each image once: `[<|image_pad|> × 1,280 from cat.jpg]`."""
     return "".join(f"[{run.text}]" if run.style == "media" else run.text for run in runs)
 
 
@@ -119,7 +118,7 @@ def _json(value: object) -> str:
 
 
 def _code(text: str) -> str:
-    """A code span that the text cannot leave."""
+    """Return a code span that the text cannot close."""
     text = visible(text, keep="")
     fence = "`" * (_longest_run(text) + 1)
     pad = " " if text.startswith("`") or text.endswith("`") or not text.strip() else ""
@@ -127,7 +126,7 @@ def _code(text: str) -> str:
 
 
 def _block(text: str) -> str:
-    """A fenced block that the text cannot leave."""
+    """Return a fenced block that the text cannot close."""
     text = visible(text)
     fence = "`" * max(3, _longest_run(text) + 1)
     return f"{fence}text\n{text}\n{fence}"

@@ -24,7 +24,7 @@ _SPECIAL = re.compile(r"<\|[^\s<>|]{1,80}\|>|<｜[^\s<>｜]{1,80}｜>|</?s>|\[/?
 
 
 class Run(msgspec.Struct, frozen=True):
-    """Text of one style. Hostile, as it was."""
+    """Text of one style. Hostile."""
 
     text: str
     style: Style = "text"
@@ -32,7 +32,7 @@ class Run(msgspec.Struct, frozen=True):
 
 
 class _Span(Protocol[T_co]):
-    """A span of a prompt's difference or of an answer's."""
+    """A span of a prompt diff or an answer diff."""
 
     @property
     def operation(self) -> Operation: ...
@@ -45,7 +45,7 @@ class _Span(Protocol[T_co]):
 
 
 def prompt_runs(comparison: Comparison) -> list[list[Run]]:
-    """Every side's prompt: by tokens, images as one, where all sides have their token texts; else by words.
+    """Return every side's prompt: by tokens, each image as one, if all sides have token texts; otherwise by words.
 
     Of two sides, both are marked where they differ; of more, each but the first where it differs from the first.
     """
@@ -61,7 +61,7 @@ def prompt_runs(comparison: Comparison) -> list[list[Run]]:
 
 
 def answer_runs(comparison: Comparison) -> list[list[Run]]:
-    """Every side's answer, by words; marked as `prompt_runs` marks."""
+    """Return every side's answer, by words; marked as in `prompt_runs`."""
     return _by_words([side.answer for side in comparison.sides])
 
 
@@ -75,7 +75,7 @@ def _held_against_first(
 
 
 def _attachments(comparison: Comparison) -> tuple[Attachment, ...]:
-    """As much of the attachments as names and compares their tokens."""
+    """Rebuild the attachments, with just what names and compares their tokens."""
     return tuple(
         Attachment(
             modality=item.modality, name=item.name, path="", sha256=item.sha256, width=0, height=0, size_bytes=0,
@@ -115,7 +115,7 @@ def _of_text(text: str, differs: bool) -> Iterator[Run]:
 
 
 def _joined(runs: Sequence[Run]) -> list[Run]:
-    """Neighbours of one style as one, special tokens and images alone; without empty ones."""
+    """Merge neighbours of one style, keeping special tokens and images apart; drop empty runs."""
     joined: list[Run] = []
     for run in runs:
         last = joined[-1] if joined else None

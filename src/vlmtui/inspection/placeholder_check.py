@@ -1,4 +1,4 @@
-"""Check that a raw prompt has as many placeholders as attachments, the family's own, numbered as they must be."""
+"""Check a raw prompt's placeholders: one for each attachment, the family's own, numbered correctly."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Edit = tuple[int, int, str]
 
 
 class PlaceholderCount(msgspec.Struct, frozen=True):
-    """The placeholders of one modality: how many are wanted, and which are there."""
+    """The placeholders of one modality: how many are needed, and which were found."""
 
     text: str
     form: Form
@@ -29,7 +29,8 @@ class PlaceholderCount(msgspec.Struct, frozen=True):
 
 
 def placeholder_findings(count: PlaceholderCount, insertion: InsertionPoint) -> Iterator[Finding]:
-    """At most one finding about the number of placeholders; where it is right, those about how they are written."""
+    """Yield at most one finding about the number of placeholders; if that is right, those about how they are
+    written."""
     found = count.found
     if len(found) < count.wanted:
         yield _too_few(count, insertion)
@@ -42,7 +43,7 @@ def placeholder_findings(count: PlaceholderCount, insertion: InsertionPoint) -> 
 
 
 def one_edit(text: str, edits: Sequence[Edit], label: str) -> Fix:
-    """Several edits, which do not overlap, as one that reaches from the first to the last."""
+    """Merge several edits, which must not overlap, into one from the first to the last."""
     ordered = sorted(edits)
     start, end = ordered[0][0], max(edit[1] for edit in ordered)
     position, parts = start, []
@@ -59,7 +60,7 @@ def _too_few(count: PlaceholderCount, insertion: InsertionPoint) -> Finding:
     if len(count.foreign) >= missing:
         replaced = count.foreign[:missing]
         edits += [(one.start, one.end, count.form.numbered_as(numbers[at])) for at, one in enumerate(replaced)]
-        label = f"replace {replaced[0].text} by {count.form.core}"
+        label = f"replace {replaced[0].text} with {count.form.core}"
         start, end = replaced[0].start, replaced[0].end
     elif len(hollows := count.form.hollows(count.text)) >= missing:
         cores = [count.form.core.replace("{i}", str(number)) for number in numbers]
@@ -77,7 +78,7 @@ def _too_few(count: PlaceholderCount, insertion: InsertionPoint) -> Finding:
 
 
 def _free_numbers(count: PlaceholderCount) -> tuple[list[int], list[Edit]]:
-    """The numbers for what is missing, and the edits that put the existing ones in order."""
+    """Return the numbers of the missing placeholders, and the edits that renumber the existing ones."""
     have = [one.number for one in count.found]
     valid = set(range(1, count.wanted + 1))
     if not count.form.numbered or (len(set(have)) == len(have) and set(have) <= valid):
@@ -93,7 +94,7 @@ def _too_many(count: PlaceholderCount) -> Finding:
     if 0 < len(groups) == count.wanted and not count.form.numbered:
         edits: list[Edit] = [(group[0].end, group[-1].end, "") for group in groups if len(group) > 1]
         longest = max(len(group) for group in groups)
-        message = f"{_in_words(count)}: write {mark} once for each, the engine repeats it."
+        message = f"{_in_words(count)}: write {mark} once for each; the engine repeats it."
         fix = one_edit(count.text, edits, f"write {mark} once instead of {longest:,} times")
         return Finding(FindingKind.TOO_MANY, message, groups[0][0].start, groups[0][-1].end, fix, blocks=True)
     kept = _kept(count)
@@ -109,7 +110,7 @@ def _too_many(count: PlaceholderCount) -> Finding:
 
 
 def _kept(count: PlaceholderCount) -> list[Occurrence]:
-    """As many as are wanted: of numbered ones the first of each right number, before any other."""
+    """Return the placeholders to keep, as many as needed; of numbered ones first those with a valid, new number."""
     if not count.form.numbered:
         return list(count.found[: count.wanted])
     seen: set[int | None] = set()
@@ -123,7 +124,7 @@ def _kept(count: PlaceholderCount) -> list[Occurrence]:
 
 
 def _runs(found: Sequence[Occurrence]) -> list[list[Occurrence]]:
-    """Placeholders that touch each other, together: an image as the model is given it, copied from the inspector."""
+    """Group adjacent placeholders: an image as the model is given it, copied from the inspector."""
     groups: list[list[Occurrence]] = []
     for one in found:
         if groups and groups[-1][-1].end == one.start and one.is_full == groups[-1][-1].is_full:
@@ -142,9 +143,9 @@ def _misnumbered(count: PlaceholderCount) -> Finding:
     )
     said = count.text[wrong.start : wrong.end]
     if wrong.number in numbers[: count.found.index(wrong)]:
-        what = f"{said} stands there twice"
+        what = f"{said} appears twice"
     else:
-        what = f"{said} has a wrong number"
+        what = f"{said} has the wrong number"
     message = f"{what}: {_things(count.form.modality, count.wanted)} are numbered 1 to {count.wanted}."
     fix = one_edit(count.text, _renumbered(count, count.found), "number the placeholders in order")
     return Finding(FindingKind.NUMBERING, message, wrong.start, wrong.end, fix, blocks=True)
@@ -159,7 +160,7 @@ def _unwrapped(count: PlaceholderCount, bare: Occurrence) -> Finding:
     before, _, behind = form.full.partition(form.core)
     start = bare.start - len(before) if text.endswith(before, 0, bare.start) else bare.start
     end = bare.end + len(behind) if text.startswith(behind, bare.end) else bare.end
-    message = f"{form.core} stands without {before} and {behind} around it, as the model was trained on."
+    message = f"{form.core} lacks {before} and {behind} around it; the model was trained with them."
     fix = Fix(start, end, form.full, f"write {form.full}")
     return Finding(FindingKind.UNWRAPPED, message, bare.start, bare.end, fix)
 

@@ -1,4 +1,4 @@
-"""A family's placeholders as patterns, and where they stand in a text."""
+"""A family's placeholders as patterns, and where they appear in a text."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from vlmtui.registry.schema import Family, Layout
 MODALITIES: tuple[Modality, ...] = get_args(Modality)
 
 _LABEL = re.compile(r"^\s*\w[\w -]*\{i\}\s*:\s*")
-"""Words before the placeholder itself: `Picture {i}: `."""
+"""A label before the placeholder itself: `Picture {i}: `."""
 _TOKEN = re.compile(r"<[^<>]+>|\[[^\[\]]+\]")
 
 
@@ -24,16 +24,16 @@ class Form(msgspec.Struct, frozen=True):
 
     modality: Modality
     full: str
-    """With the tokens around it, without words and white space: `<|vision_start|><|image_pad|><|vision_end|>`."""
+    """With the tokens around it, but without label and white space: `<|vision_start|><|image_pad|><|vision_end|>`."""
     core: str
-    """What the engine replaces: `<|image_pad|>`. `full` itself where that is one token, or a pair."""
+    """What the engine replaces: `<|image_pad|>`. Equal to `full` where that is one token, or a pair."""
     prefix: str
-    """Words and white space that the record writes before `full`; `{i}` for the number."""
+    """Label and white space that the record writes before `full`; `{i}` for the number."""
     suffix: str
 
     @property
     def numbered(self) -> bool:
-        """Whether the engine itself looks at the number, not only the model."""
+        """Whether the engine reads the number, not only the model."""
         return "{i}" in self.core
 
     @property
@@ -41,11 +41,11 @@ class Form(msgspec.Struct, frozen=True):
         return self.core != self.full
 
     def written(self, number: int) -> str:
-        """The whole placeholder as the record writes it."""
+        """Return the whole placeholder as the record writes it."""
         return (self.prefix + self.full + self.suffix).replace("{i}", str(number))
 
     def hollows(self, text: str) -> list[int]:
-        """Offsets at which the tokens around the placeholder stand with nothing between them."""
+        """Return the offsets where the surrounding tokens have nothing between them."""
         opening, _, closing = self.full.partition(self.core)
         if not (opening and closing):
             return []
@@ -56,7 +56,7 @@ class Form(msgspec.Struct, frozen=True):
 
 
 class Occurrence(msgspec.Struct, frozen=True):
-    """A placeholder in a text. `outer_start:outer_end` includes the words and line breaks that belong to it."""
+    """A placeholder in a text. `outer_start:outer_end` includes its label and line breaks."""
 
     start: int
     end: int
@@ -64,11 +64,11 @@ class Occurrence(msgspec.Struct, frozen=True):
     outer_end: int
     is_full: bool
     number: int | None = None
-    """Of a placeholder whose number the engine looks at."""
+    """Its number, if the engine reads that."""
 
 
 def form_of(layout: Layout, modality: Modality) -> Form | None:
-    """None where the engine puts the item's tokens into the prompt by itself."""
+    """Return the form; None where the engine inserts the item's tokens by itself."""
     label = _LABEL.match(layout.placeholder)
     start = label.end() if label else 0
     rest = layout.placeholder[start:]
@@ -82,7 +82,7 @@ def form_of(layout: Layout, modality: Modality) -> Form | None:
 
 
 def forms_of(family: Family, modality: Modality, *, several: bool = False) -> tuple[Layout, Form] | None:
-    """The layout of the modality and its form; None where it is not taken or has no placeholder."""
+    """Return the modality's layout and form; None where the family does not accept it or uses no placeholder."""
     takes = family.takes.get(modality)
     if takes is None:
         return None
@@ -92,7 +92,7 @@ def forms_of(family: Family, modality: Modality, *, several: bool = False) -> tu
 
 
 def all_forms(families: Iterable[Family]) -> Iterator[tuple[Family, Form]]:
-    """Every form of every family, those for several items included."""
+    """Yield every form of every family, those for several items included."""
     for family in families:
         for modality, takes in family.takes.items():
             for layout in (takes, takes.several):
@@ -102,13 +102,14 @@ def all_forms(families: Iterable[Family]) -> Iterator[tuple[Family, Form]]:
 
 
 def occurrences(text: str, form: Form, no_core: AbstractSet[str] = frozenset()) -> list[Occurrence]:
-    """Where the form stands, with or without the tokens around it. A core in `no_core` does not count by itself."""
+    """Find the form in the text, with or without the surrounding tokens. A core in `no_core` does not count by
+    itself."""
     choices = [form.full] if form.core in no_core else [form.full, form.core]
     return [_occurrence(text, match, form) for match in re.finditer(pattern_of(choices), text)]
 
 
 def pattern_of(choices: Iterable[str]) -> str:
-    """Any of the forms, the longest first, with any number for `{i}`."""
+    """Return a pattern for any of the forms, longest first, with any number for `{i}`."""
     longest = sorted(set(choices), key=lambda one: (-len(one), one))
     return "|".join(re.escape(one).replace(r"\{i\}", r"\d+") for one in longest)
 

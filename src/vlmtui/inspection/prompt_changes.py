@@ -1,15 +1,15 @@
-"""What one prompt has that the other has not: as data, each with its place in both, and true of both token by token."""
+"""The differences of two prompts as data, each with its place in both."""
 
 from __future__ import annotations
 
 import msgspec
 
 SideNumber = int
-"""0: the left prompt, 1: the right one."""
+"""0: left prompt, 1: right prompt."""
 
 
 class TokenRange(msgspec.Struct, frozen=True):
-    """Tokens `start:end` of a prompt; where nothing stands there, both are the place."""
+    """Tokens `start:end` of a prompt; equal where that side has nothing."""
 
     start: int
     end: int
@@ -22,103 +22,104 @@ class PromptChange(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     right: TokenRange
 
 
-class Begins(PromptChange, frozen=True, kw_only=True):
-    """A special token at the very start stands there more often on one side: BOS, mostly."""
+class ExtraStartToken(PromptChange, frozen=True, kw_only=True):
+    """One side begins with a special token (usually BOS) more often than the other."""
 
     text: str
     counts: tuple[int, int]
 
 
-class SystemPrompt(PromptChange, frozen=True, kw_only=True):
+class SystemPromptChange(PromptChange, frozen=True, kw_only=True):
     """The system turns differ."""
 
     texts: tuple[str | None, str | None]
     """None: that side has no system turn."""
 
 
-class NoGenerationPrompt(PromptChange, frozen=True, kw_only=True):
-    """Only one side ends with the beginning of an answer."""
+class MissingGenerationPrompt(PromptChange, frozen=True, kw_only=True):
+    """Only one side ends with the generation prompt."""
 
     lacks: SideNumber
     text: str
 
 
-class WhiteSpace(PromptChange, frozen=True, kw_only=True):
-    """The white space between two equal texts."""
+class WhiteSpaceChange(PromptChange, frozen=True, kw_only=True):
+    """Different white space between equal texts."""
 
     texts: tuple[str, str]
     before: str
-    """What follows it on both sides; empty: it is the end of both."""
+    """The text after it on both sides; empty at the end of both."""
 
 
-class Added(PromptChange, frozen=True, kw_only=True):
-    """Only one side has this text between what both have."""
+class AddedText(PromptChange, frozen=True, kw_only=True):
+    """Only one side has this text."""
 
     side: SideNumber
     text: str
     after: str
-    """What stands before it on both sides; empty at the start."""
+    """The text before it on both sides; empty at the start."""
     is_end: bool
 
 
-class Replaced(PromptChange, frozen=True, kw_only=True):
-    """Another text at the same place."""
+class ReplacedText(PromptChange, frozen=True, kw_only=True):
+    """Different texts at the same place."""
 
     texts: tuple[str, str]
     after: str
-    """What stands before it on both sides; empty at the start."""
+    """The text before it on both sides; empty at the start."""
 
 
-class OtherTokens(PromptChange, frozen=True, kw_only=True):
-    """The same text, taken apart into other tokens."""
+class TokenizationChange(PromptChange, frozen=True, kw_only=True):
+    """The same text, tokenized differently."""
 
     text: str
     after: str
 
 
-class OtherPlaceholder(PromptChange, frozen=True, kw_only=True):
-    """Each side has its own placeholder at the same place."""
+class PlaceholderChange(PromptChange, frozen=True, kw_only=True):
+    """Different placeholders at the same place."""
 
     texts: tuple[str, str]
 
 
-class OtherMedia(PromptChange, frozen=True, kw_only=True):
-    """Another picture or video at the same place, or a text that only looks like a placeholder."""
+class MediaChange(PromptChange, frozen=True, kw_only=True):
+    """Different pictures or videos at the same place, or one side has text that only looks like a placeholder."""
 
     names: tuple[str, str]
     is_text: tuple[bool, bool] = (False, False)
 
 
-class MediaSize(PromptChange, frozen=True, kw_only=True):
-    """The same picture or video takes another number of tokens."""
+class MediaSizeChange(PromptChange, frozen=True, kw_only=True):
+    """The same picture or video takes a different number of tokens."""
 
     name: str
     tokens: tuple[int, int]
 
 
-class MediaCount(PromptChange, frozen=True, kw_only=True):
-    """A picture or video stands there more often on one side."""
+class MediaCountChange(PromptChange, frozen=True, kw_only=True):
+    """One side has a picture or video more often."""
 
     name: str
     counts: tuple[int, int]
 
 
-class Moved(PromptChange, frozen=True, kw_only=True):
-    """Something stands as often in both, but elsewhere."""
+class MovedContent(PromptChange, frozen=True, kw_only=True):
+    """Both sides have it equally often, at different places."""
 
     text: str
     is_media: bool
     turns: tuple[str, str] | None
-    """`user turn 1`; None where the turns are not known: then the tokens' numbers tell."""
+    """`user turn 1`; None where the turns are unknown: then `left` and `right` say the tokens."""
 
 
-class Swapped(PromptChange, frozen=True, kw_only=True):
-    """Two pictures or videos stand in each other's place."""
+class SwappedMedia(PromptChange, frozen=True, kw_only=True):
+    """Two pictures or videos changed places."""
 
     names: tuple[str, str]
 
 
 Change = (
-    Begins | SystemPrompt | NoGenerationPrompt | WhiteSpace | Added | Replaced | OtherTokens | OtherPlaceholder
-    | OtherMedia | MediaSize | MediaCount | Moved | Swapped
+    ExtraStartToken | SystemPromptChange | MissingGenerationPrompt | WhiteSpaceChange | AddedText | ReplacedText
+    | TokenizationChange | PlaceholderChange | MediaChange | MediaSizeChange | MediaCountChange | MovedContent
+    | SwappedMedia
 )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Where two prompts differ, token by token; an image or video counts as one."""
+"""Compare two prompts token by token; an image or video counts as one."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ from vlmtui.inspection.tokens import Piece, pieces_of
 
 
 class PromptTokens(msgspec.Struct, frozen=True):
-    """A prompt as the model is given it, with what is needed to read it."""
+    """A prompt as the model is given it, with what is needed to display it."""
 
     ids: tuple[int, ...]
     texts: tuple[str, ...]
-    """The tokens decoded one by one."""
+    """The tokens, decoded one by one."""
     special_ids: AbstractSet[int] = frozenset()
     media: tuple[MediaSpan, ...] = ()
     attachments: tuple[Attachment, ...] = ()
-    """In the order of their placeholders; they tell whether two images are the same picture."""
+    """In the order of their placeholders; used to tell whether two images are the same picture."""
     name: str = ""
-    """How findings call it: `the chat template`; empty: `the left`, `the right`."""
+    """What findings call it: `the chat template`; empty: `the left`, `the right`."""
     raw_bytes: Mapping[int, bytes] = msgspec.field(default_factory=dict)
-    """Of the tokens that are not whole characters, by their id."""
+    """The bytes of tokens that are not whole characters, by token id."""
 
     def pieces(self) -> list[Piece]:
-        """Raises ValueError where ids and texts are not equally many."""
+        """Raise ValueError where the numbers of ids and texts differ."""
         return pieces_of(self.ids, self.texts, self.special_ids, self.media, self.attachments, self.raw_bytes)
 
 
@@ -42,21 +42,21 @@ class PromptDiff(msgspec.Struct, frozen=True):
     """The difference of two prompts."""
 
     spans: tuple[PromptSpan, ...]
-    """In order; together they are both prompts."""
+    """In order; joined they are both prompts."""
     identical: bool
-    """The same token ids, and the same images and videos at the same places."""
+    """Whether token ids, images, videos and their places are equal."""
     first_divergence: int | None
-    """Index into the token ids of both sides, which are equal before it; an image counts from its first token."""
+    """Index of the first differing token, the same in both; an image counts from its first token."""
     changes: tuple[Change, ...] = ()
     """What the differences mean."""
     findings: tuple[str, ...] = ()
-    """The same in plain words. Quotes are cut and fit to be shown."""
+    """`changes` in words. Quotes are shortened and safe to show."""
 
 
 def prompt_diff(left: PromptTokens, right: PromptTokens, *, generation_prompt: str = "") -> PromptDiff:
-    """Compare two prompts. `generation_prompt` is the family's, which helps to notice that it is missing.
+    """Compare two prompts. `generation_prompt` is the family's, to detect that it is missing.
 
-    Raises ValueError where ids and texts of a side are not equally many.
+    Raises ValueError where the numbers of ids and texts of a side differ.
     """
     one, other = (Outline(side.pieces(), side.attachments) for side in (left, right))
     keys = [[side.key(at) for at in range(len(side.pieces))] for side in (one, other)]

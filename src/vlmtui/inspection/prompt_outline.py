@@ -1,4 +1,4 @@
-"""A prompt's pieces, its text, and the turns that its tokens mark."""
+"""A prompt's pieces, its text, and the turns marked by its tokens."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PLACEHOLDER = re.compile(
     r"<(?![^<>]*(?:/|end|begin|_start))\|?[^<>\s]*(?:image|img|video|vision|media|patch)[^<>\s]*>|\[IMG\]",
     re.IGNORECASE,
 )
-"""A text that looks like the placeholder of some family."""
+"""A text that looks like some family's placeholder."""
 _ROLES = {"system": "system", "developer": "system", "user": "user", "human": "user", "assistant": "assistant",
           "model": "assistant", "tool": "tool"}  # fmt: skip
 _ROLE_TOKEN = re.compile(r"<[|｜](system|user|assistant)[|｜]>", re.IGNORECASE)
@@ -30,10 +30,10 @@ class TurnMark(msgspec.Struct, frozen=True):
 
     role: str
     number: int
-    """Among the turns of its role, from 1."""
+    """Number among the turns of its role, from 1."""
     start: int
     content: int
-    """Behind the role's name."""
+    """The first piece after the role's name."""
 
     @property
     def title(self) -> str:
@@ -42,7 +42,7 @@ class TurnMark(msgspec.Struct, frozen=True):
 
 
 class Block(msgspec.Struct, frozen=True):
-    """A stretch that differs, in pieces of both sides."""
+    """A differing range of pieces, on both sides."""
 
     left: tuple[int, int]
     right: tuple[int, int]
@@ -53,7 +53,7 @@ class Block(msgspec.Struct, frozen=True):
 
 
 class Outline:
-    """One side of a comparison, as it is searched for what the differences mean. Indices count pieces."""
+    """One prompt of a comparison, with text and turns to search. Indices count pieces."""
 
     def __init__(self, pieces: Sequence[Piece], attachments: Sequence[Attachment]) -> None:
         self.pieces = pieces
@@ -61,17 +61,17 @@ class Outline:
 
     @cached_property
     def text(self) -> str:
-        """The pieces' texts, an image's token once."""
+        """The pieces' texts; an image's token once."""
         return "".join(piece.text for piece in self.pieces)
 
     @cached_property
     def starts(self) -> list[int]:
-        """Where each piece begins in `text`; its length at the end."""
+        """Offset of each piece in `text`, then the length of `text`."""
         return [0, *accumulate(len(piece.text) for piece in self.pieces)]
 
     @cached_property
     def marks(self) -> list[TurnMark]:
-        """Where special tokens name a role, in order."""
+        """The special tokens that name a role, in order."""
         found: list[TurnMark] = []
         counts: dict[str, int] = {}
         for at, piece in enumerate(self.pieces):
@@ -84,49 +84,48 @@ class Outline:
 
     @property
     def turns(self) -> list[TurnMark]:
-        """The marks; none where no user's turn is marked: then nobody knows where turns begin."""
+        """The turns; empty where no user turn is marked, because the other turns cannot be told apart then."""
         return self.marks if any(turn.role == "user" for turn in self.marks) else []
 
     def turn_at(self, at: int) -> TurnMark | None:
-        """The turn that the piece belongs to; None before the first."""
+        """Return the turn that contains the piece; None before the first."""
         number = bisect_right([turn.start for turn in self.turns], at) - 1
         return self.turns[number] if number >= 0 else None
 
     def end_of(self, turn: TurnMark) -> int:
-        """Where the next turn begins."""
+        """Return the first piece of the next turn."""
         return next((one.start for one in self.turns if one.start > turn.start), len(self.pieces))
 
     def text_of(self, start: int, end: int) -> str:
-        """The text of these pieces."""
         return self.text[self.starts[start] : self.starts[end]]
 
     def has_media(self, start: int, end: int) -> bool:
         return any(piece.kind == "media" for piece in self.pieces[start:end])
 
     def leading(self, key: Hashable) -> int:
-        """How often this piece stands at the very start."""
+        """Return how often this piece is repeated at the very start."""
         return next((at for at in range(len(self.pieces)) if self.key(at) != key), len(self.pieces))
 
     def text_of_turn(self, title: str) -> str:
-        """The text of the turn of this title; empty where there is none."""
+        """Return the text of the turn with this title; empty without one."""
         turn = next((one for one in self.turns if one.title == title), None)
         return self.text_of(turn.start, self.end_of(turn)) if turn else ""
 
     def key(self, at: int) -> Hashable:
-        """What makes two pieces equal: the token's id; an image's content, its tokens and their number."""
+        """Return what makes two pieces equal: a token's id; an image's content and token count."""
         piece = self.pieces[at]
         if piece.media is None:
             return piece.ids[0]
         return (self.content_of(piece), piece.media.tokens, piece.media.length, piece.text)
 
     def content_of(self, piece: Piece) -> Hashable:
-        """Which picture or video it is: its hash, or its number where that is not known."""
+        """Return what identifies the picture or video: its hash, or its number where the hash is unknown."""
         assert piece.media is not None
         item = attachment_of(piece.media, self._attachments)
         return (piece.media.modality, item.sha256 if item is not None else piece.media.index)
 
     def name_of(self, piece: Piece) -> str:
-        """The picture's name; with the beginning of its hash where another one has the same. Hostile."""
+        """Return the picture's name, with the start of its hash where another picture has the same name. Hostile."""
         assert piece.media is not None
         item = attachment_of(piece.media, self._attachments)
         if item is None:
@@ -135,11 +134,11 @@ class Outline:
         return f"{item.name} ({item.sha256[:8]})" if len(twins) > 1 else item.name
 
     def place(self, at: int) -> int:
-        """The piece's first token; behind the last piece, the number of tokens."""
+        """Return the index of the piece's first token; after the last piece, the number of tokens."""
         return self.pieces[at].offset if at < len(self.pieces) else sum(len(piece.ids) for piece in self.pieces)
 
     def _head(self, at: int) -> tuple[str, int] | None:
-        """The role of the turn that begins with this special token, and where its name is over."""
+        """Return the role of the turn that begins with this special token, and where the role's name ends."""
         named = _ROLE_TOKEN.fullmatch(self.pieces[at].text)
         said, end = "", at + 1
         while end < len(self.pieces) and self.pieces[end].kind == "text" and len(said) <= _LONGEST_ROLE:
@@ -160,7 +159,7 @@ Sides = tuple[Outline, Outline]
 
 
 def ranges_of(sides: Sides, block: Block) -> tuple[TokenRange, TokenRange]:
-    """A block in tokens."""
+    """Return a block's ranges in tokens."""
     (left, right), (here, there) = sides, block.ranges
     return TokenRange(left.place(here[0]), left.place(here[1])), TokenRange(
         right.place(there[0]), right.place(there[1])

@@ -11,7 +11,7 @@ from vlmtui.inspection.tokens import Piece
 
 
 class PromptSpan(msgspec.Struct, frozen=True):
-    """A run of pieces that both sides share, or that stand for each other."""
+    """A run of pieces that both sides share, or two runs at the same place that differ."""
 
     operation: Operation
     left: tuple[Piece, ...]
@@ -27,5 +27,5 @@ class PromptSpan(msgspec.Struct, frozen=True):
 
 
 def text_of(pieces: Sequence[Piece]) -> str:
-    """The pieces' texts, an image's token once."""
+    """Join the pieces' texts; an image's token once."""
     return "".join(piece.text for piece in pieces)

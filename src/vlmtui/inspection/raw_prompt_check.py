@@ -34,11 +34,11 @@ def check_raw(
     adds_bos: bool,
     families: Iterable[Family] = (),
 ) -> list[Finding]:
-    """Return everything that is wrong with the text as a raw prompt for these attachments; what blocks comes first.
+    """Return everything wrong with the text as a raw prompt for these attachments; blocking findings first.
 
-    `special_tokens` are the tokenizer's, by text; with none given, no token is called unknown. `stop_tokens` are those
-    that end an answer, `bos` the tokenizer's BOS token, `adds_bos` whether it puts that before a raw prompt by itself.
-    `families` are the registry's, whose placeholders are noticed.
+    `special_tokens` are the tokenizer's, by text; if empty, no token is reported as unknown. `stop_tokens` end an
+    answer, `bos` is the tokenizer's BOS token, `adds_bos` says whether the tokenizer adds it to a raw prompt.
+    `families` is the registry, whose placeholders are recognized.
     """
     every = tuple(families)
     wanted = Counter(item.modality for item in attachments)
@@ -77,7 +77,7 @@ def _found(text: str, family: Family, no_core: AbstractSet[str], *, several: boo
 def _not_taken(wanted: Counter[Modality], family: Family) -> Iterator[Finding]:
     for modality in wanted:
         if modality not in family.takes:
-            message = f"{family.title} takes no {modality}: remove the attachment, or choose another model."
+            message = f"{family.title} does not accept {modality}s: remove the attachment, or choose another model."
             yield Finding(FindingKind.NOT_TAKEN, message, 0, 0, blocks=True)
 
 
@@ -98,7 +98,7 @@ def _counted(
 def _foreign(
     foreign: Iterable[ForeignPlaceholder], family: Family, found: _Found, wanted: Counter[Modality]
 ) -> Iterator[Finding]:
-    """Each with the offer to become one of the family's own where those are too few, or else to be removed."""
+    """Yield each with a fix: replace it with a missing placeholder of the family, or else remove it."""
     lacking: dict[Modality, list[int]] = {}
     for modality, (_, form, places) in found.items():
         taken = {one.number for one in places} if form.numbered else set(range(1, len(places) + 1))
@@ -111,7 +111,7 @@ def _foreign(
 
 
 def _lead(text: str, found: _Found) -> int:
-    """Where the text goes on behind the placeholders that it begins with."""
+    """Return the offset after the placeholders at the start of the text."""
     pattern = pattern_of({form.full for _, form, _ in found.values()})
     match = re.match(rf"(?:\s*(?:{pattern}))*", text) if pattern else None
     return match.end() if match else 0

@@ -12,20 +12,20 @@ _SPECIAL = re.compile(r"<[^<>\s]+>|\[[^\[\]\s]+\]")
 
 
 class Segment(msgspec.Struct, frozen=True):
-    """What stands between one turn's head and the next."""
+    """One turn: its head and its content."""
 
     role: str
     head: int
-    """Where the head begins."""
+    """Offset of the head."""
     start: int
-    """Where the content begins."""
+    """Offset of the content."""
     end: int
 
 
 def template_for(family: Family, *, several: bool) -> tuple[RawTemplate, bool] | None:
-    """The raw template that the record writes text by, and whether it is the very one for this number of items.
+    """Return the raw template for this number of items, and whether it matches that number exactly.
 
-    None where the model's own template always writes the prompt: then its turns are not known here.
+    None where the model's own template always writes the prompt: then its turns are unknown here.
     """
     raw = family.raw_several if several and family.raw_several else family.raw
     if raw.by == "text":
@@ -34,8 +34,8 @@ def template_for(family: Family, *, several: bool) -> tuple[RawTemplate, bool] |
 
 
 def segments(text: str, raw: RawTemplate) -> list[Segment]:
-    """The turns in order; the whole text is a user's turn where the template has no head for one. A user's content
-    begins behind the white space that the template has after the head."""
+    """Return the turns in order; the whole text is one user turn where the template has no head for it. A user's
+    content begins after the white space that follows the head."""
     heads = {role: head for role, layout in _layouts(raw) if (head := head_of(layout))}
     if "user" not in heads:
         return [Segment("user", 0, len(raw.bos) if text.startswith(raw.bos) else 0, len(text))]
@@ -56,17 +56,17 @@ def segments(text: str, raw: RawTemplate) -> list[Segment]:
 
 
 def head_of(layout: str | None) -> str:
-    """What stands before a turn's content, without the white space around it."""
+    """Return the text before a turn's content, without the white space around it."""
     return layout.partition("{content}")[0].strip() if layout else ""
 
 
 def tail_of(layout: str) -> str:
-    """What stands behind a turn's content."""
+    """Return the text after a turn's content."""
     return layout.partition("{content}")[2]
 
 
 def own_tokens(family: Family) -> set[str]:
-    """Everything in the record's templates and placeholders that looks like a special token."""
+    """Return everything in the record's templates and placeholders that looks like a special token."""
     texts = [layout.placeholder for takes in family.takes.values() for layout in (takes, takes.several) if layout]
     for raw in (family.raw, family.raw_several):
         if raw is not None:
@@ -79,5 +79,5 @@ def _layouts(raw: RawTemplate) -> list[tuple[str, str | None]]:
 
 
 def _head_pattern(head: str) -> str:
-    """Heads that are plain words (`User:`) begin where a word may begin."""
+    """Return a pattern for the head; a plain word (`User:`) must begin at a word boundary."""
     return (r"(?<!\w)" if head[0].isalnum() else "") + re.escape(head)

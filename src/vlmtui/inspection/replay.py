@@ -1,4 +1,4 @@
-"""A comparison as a document: all that is needed to look at it again, or to run it again."""
+"""A comparison as a document: all that is needed to view it or to run it again."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from vlmtui.inspection.prompt_diff import PromptDiff
 SIDES_MAX = 8
 _TYPES = {"jpeg": "image/jpeg", "png": "image/png", "webp": "image/webp", "gif": "image/gif"}
 _STORED = {".png": "image/png", ".jpg": "image/jpeg"}
-"""By the stored copy's ending: of most formats that is a PNG of the prepared pixels."""
+"""Media type by the suffix of the stored copy, which is a PNG of the prepared pixels for most formats."""
 _BASE64 = re.compile(r"[A-Za-z0-9+/]*={0,2}")
 
 Natural = Annotated[int, msgspec.Meta(ge=0)]
@@ -34,30 +34,30 @@ Digest = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A part of the document. Unknown fields are refused."""
+    """A part of the document. Unknown fields are errors."""
 
 
 class MediaRecord(Record, frozen=True, kw_only=True):
-    """An attachment. Without `data`, whoever opens the document needs the file of this hash."""
+    """An attachment. Without `data`, the reader needs the file with this hash."""
 
     sha256: Digest
-    """Of the bytes that the model was given."""
+    """SHA-256 of the bytes that the model was given."""
     name: str
     """Hostile text."""
     modality: Modality
     media_type: str
-    """`image/png`; `application/octet-stream` where it is not known."""
+    """`image/png`; `application/octet-stream` where unknown."""
     data: str | None = None
-    """The bytes in base64, where they were asked for."""
+    """The bytes in base64, if embedded."""
 
     @property
     def content(self) -> bytes | None:
-        """The bytes that the document itself holds."""
+        """Return the embedded bytes, or None."""
         return None if self.data is None else base64.b64decode(self.data, validate=True)
 
 
 class CandidateRecord(Record, frozen=True, kw_only=True):
-    """A token that might have come, and the logarithm of its probability."""
+    """An alternative token and its log-probability."""
 
     token_id: Natural
     text: str
@@ -65,7 +65,7 @@ class CandidateRecord(Record, frozen=True, kw_only=True):
 
 
 class LogprobRecord(Record, frozen=True, kw_only=True):
-    """A token of the answer, and the likeliest at its place, the likeliest first."""
+    """A token of the answer, and the most likely tokens at its position, most likely first."""
 
     token_id: Natural
     text: str
@@ -74,26 +74,26 @@ class LogprobRecord(Record, frozen=True, kw_only=True):
 
 
 class Side(Record, frozen=True, kw_only=True):
-    """One of the prompts and what the model answered."""
+    """One of the prompts, and the model's answer."""
 
     mode: Literal["chat", "raw"]
     label: str = ""
-    """What people call it, where the mode does not say it: `seed 2`. Hostile text."""
+    """What people call it, where the mode does not say: `seed 2`. Hostile text."""
     sampling: dict[ParameterName, Number | None] = msgspec.field(default_factory=dict)
-    """The parameters in which it differs from the comparison's, by their names."""
+    """The parameters that differ from the comparison's, by name."""
     used: Sampling | None = None
-    """What the engine sampled the answer with, every value resolved; None: not recorded."""
+    """The sampling values that the engine used, every one resolved; None: not recorded."""
     request: Prompt | None = None
-    """What was asked for, to run it again; its attachments have no paths, their hashes name them."""
+    """The request, to run it again; its attachments have hashes instead of paths."""
     prompt: str
-    """As the model was given it, decoded; each image's run of tokens as it stands."""
+    """As the model was given it, decoded; with every token of an image."""
     prompt_token_ids: tuple[Natural, ...]
     prompt_token_texts: tuple[str, ...] = ()
-    """The prompt's tokens one by one; as many as the ids, or none."""
+    """The prompt's tokens, decoded one by one; as many as the ids, or none."""
     special_token_ids: tuple[Natural, ...] = ()
     """Which tokens of the prompt and the answer are special."""
     token_bytes: dict[Natural, bytes] = msgspec.field(default_factory=dict)
-    """Of the tokens that are not whole characters, by their id; base64."""
+    """The bytes of tokens that are not whole characters, by token id; base64."""
     media: tuple[MediaSpan, ...] = ()
     answer: str = ""
     answer_token_ids: tuple[Natural, ...] = ()
@@ -102,22 +102,22 @@ class Side(Record, frozen=True, kw_only=True):
     usage: Usage = Usage()
     timings: Timings = Timings()
     finish_reason: FinishReason | None = None
-    """None where it failed or was stopped."""
+    """None if it failed or was stopped."""
     stop: str | None = None
     failure: str = ""
-    """Why there is no answer, or not all of it."""
+    """Why the answer is missing or incomplete."""
     logprobs: tuple[LogprobRecord, ...] | None = None
 
 
 class DiffSummary(Record, frozen=True, kw_only=True):
-    """What the comparison of the first two sides showed."""
+    """The result of comparing the first two sides."""
 
     prompts_identical: bool
     answers_identical: bool
     prompt_first_divergence: Natural | None = None
-    """Index of a token, as `PromptDiff` has it."""
+    """Index of the first differing token, as in `PromptDiff`."""
     answer_first_divergence: Natural | None = None
-    """Index of a token."""
+    """Index of the first differing token."""
     answer_first_difference: Natural | None = None
     """Offset in characters."""
     findings: tuple[str, ...] = ()
@@ -131,20 +131,20 @@ class Comparison(Record, frozen=True, kw_only=True):
     revision: str | None = None
     """The commit of the weights."""
     engine: str
-    """What the engine is called, `vLLM`."""
+    """The engine's name, `vLLM`."""
     engine_version: str
     engine_args: dict[str, object] = msgspec.field(default_factory=dict)
-    """As finally used."""
+    """As the engine finally used them."""
     sampling: Sampling
     attachments: tuple[MediaRecord, ...] = ()
     sides: tuple[Side, ...]
-    """One to eight; the others are held against the first."""
+    """One to eight; the others are compared with the first."""
     difference: DiffSummary | None = None
-    """None with one side, or where the first or the second has no prompt."""
+    """None with one side, or if the first or the second has no prompt."""
 
 
 def media_record(attachment: Attachment, content: bytes | None = None) -> MediaRecord:
-    """The record of an attachment; with its bytes, the document holds all that is needed."""
+    """Return the record of an attachment; with `content`, the document embeds its bytes."""
     known = _STORED.get(Path(attachment.path).suffix) or _TYPES.get(attachment.format.lower())
     if attachment.modality != "image":
         known = None
@@ -158,7 +158,7 @@ def media_record(attachment: Attachment, content: bytes | None = None) -> MediaR
 
 
 def summary_of(prompts: PromptDiff, answers: AnswerDiff) -> DiffSummary:
-    """The two differences in short."""
+    """Summarize the two differences."""
     return DiffSummary(
         prompts_identical=prompts.identical,
         answers_identical=answers.identical,
@@ -170,15 +170,15 @@ def summary_of(prompts: PromptDiff, answers: AnswerDiff) -> DiffSummary:
 
 
 def to_json(comparison: Comparison) -> bytes:
-    """The document, indented, with a line break at its end."""
+    """Return the document, indented, with a line break at its end."""
     return msgspec.json.format(msgspec.json.encode(comparison), indent=2) + b"\n"
 
 
 def from_json(data: bytes) -> Comparison:
-    """The document that `to_json` wrote.
+    """Return the document that `to_json` wrote.
 
-    Raises VlmtuiError saying what is wrong: not JSON, an unknown or missing field, media that do not have their hash,
-    token texts that are not as many as the ids.
+    Raises VlmtuiError with what is wrong: not JSON, an unknown or missing field, media with another hash, token texts
+    and ids of different numbers.
     """
     data = upgrade_fields(data)
     try:
@@ -193,7 +193,8 @@ def from_json(data: bytes) -> Comparison:
 
 
 def _unknown(given: object, read: object, path: str) -> str:
-    """The first field of the JSON text that was not read; the structs of the domain take any."""
+    """Return the first field of the JSON text that was not read; needed because the domain's structs ignore unknown
+    ones."""
     if isinstance(given, dict) and isinstance(read, dict):
         inside = ((f"{path}.{key}", value, read[key]) for key, value in given.items() if key in read)
         lost = next((f"{path}.{key}" for key in given if key not in read), "")
@@ -206,12 +207,12 @@ def _unknown(given: object, read: object, path: str) -> str:
 
 def _problem(comparison: Comparison) -> str:
     if not 1 <= len(comparison.sides) <= SIDES_MAX:
-        return f"there must be one to {SIDES_MAX} sides, not {len(comparison.sides)}"
+        return f"{len(comparison.sides)} sides; the limit is 1 to {SIDES_MAX}"
     for side in comparison.sides:
         if side.prompt_token_texts and len(side.prompt_token_texts) != len(side.prompt_token_ids):
-            return "a prompt's token texts are not as many as its token ids"
+            return "a prompt has different numbers of token texts and token ids"
         if side.answer_token_texts and len(side.answer_token_texts) != len(side.answer_token_ids):
-            return "an answer's token texts are not as many as its token ids"
+            return "an answer has different numbers of token texts and token ids"
     for item in comparison.attachments:
         if item.data is None:
             continue
@@ -220,9 +221,9 @@ def _problem(comparison: Comparison) -> str:
         except (binascii.Error, ValueError):
             content = None
         if content is None or hashlib.sha256(content).hexdigest() != item.sha256:
-            return f"the bytes of {item.name!r} do not have the hash that is given"
+            return f"the bytes of {item.name!r} do not match their hash"
     return ""
 
 
 def _wrong(detail: str) -> VlmtuiError:
-    return bad_input("This is no comparison of vlmtui, or it was changed.", detail=detail)
+    return bad_input("Not a vlmtui comparison, or it was changed.", detail=detail)

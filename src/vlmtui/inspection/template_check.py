@@ -1,4 +1,4 @@
-"""Check that a raw prompt begins, closes its turns and ends as the family's raw template does."""
+"""Check a raw prompt's beginning, ends of turns and end against the family's raw template."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ _BREAK = re.compile(r"\n|<[^<>\s]+>|\[[^\[\]\s]+\]")
 
 
 class CheckedPrompt(msgspec.Struct, frozen=True):
-    """A raw prompt and the template that it is held against."""
+    """A raw prompt, and the template to check it against."""
 
     text: str
     raw: RawTemplate | None
-    """None where the model's own template writes it."""
+    """None where the model's own template writes the prompt."""
     exact: bool
-    """Whether `raw` is the very template for this number of items, white space included."""
+    """Whether `raw` matches this number of items exactly, white space included."""
     lead: int
-    """Offset behind the placeholders that stand at the front."""
+    """Offset after the placeholders at the front."""
 
 
 def template_findings(
     shape: CheckedPrompt, stops: AbstractSet[str], bos: str | None, *, adds_bos: bool
 ) -> Iterator[Finding]:
-    """What is wrong with the prompt's beginning, turns and end."""
+    """Yield what is wrong with the prompt's beginning, turns and end."""
     yield from _beginning(shape, bos, adds_bos=adds_bos)
     yield from _open_turns(shape)
     ending = _generation_prompt(shape)
@@ -48,15 +48,15 @@ def _beginning(shape: CheckedPrompt, bos: str | None, *, adds_bos: bool) -> Iter
         count = 0
         while text.startswith(bos, start + count * len(bos)):
             count += 1
-        why = "the tokenizer adds it as well" if adds_bos else f"it stands there {count} times"
+        why = "the tokenizer adds one, too" if adds_bos else f"it appears {count} times"
         surplus = start + (count if adds_bos else count - 1) * len(bos)
         fix = Fix(start, surplus, "", f"remove {bos}")
-        yield Finding(FindingKind.BOS_DOUBLED, f"The BOS token {bos} is doubled: {why}.", start, surplus, fix)
+        yield Finding(FindingKind.BOS_DOUBLED, f"The BOS token {bos} is duplicated: {why}.", start, surplus, fix)
     elif shape.raw is not None and shape.raw.bos.strip():
         wanted = shape.raw.bos.removeprefix(bos or "") if adds_bos else shape.raw.bos
         known = not (adds_bos and bos is None)
         if known and wanted.strip() and not text.startswith(wanted.strip(), start):
-            message = f"The prompt does not begin with {quoted(wanted.strip())}, as the template does."
+            message = f"The prompt does not begin with {quoted(wanted.strip())} like the template."
             fix = Fix(shape.lead, shape.lead, wanted, f"insert {wanted.strip()} at the beginning")
             yield Finding(FindingKind.BOS_MISSING, message, shape.lead, shape.lead, fix)
 
@@ -78,7 +78,7 @@ def _open_turns(shape: CheckedPrompt) -> Iterator[Finding]:
             continue
         end = start + len(content.rstrip())
         fix = Fix(end, segment.end, tail, f"close the turn with {tail.strip()}")
-        message = f"The user's turn is not closed: {tail.strip()} is missing."
+        message = f"The user turn is not closed: {tail.strip()} is missing."
         yield Finding(FindingKind.END_OF_TURN, message, end, end, fix)
 
 
@@ -93,19 +93,19 @@ def _generation_prompt(shape: CheckedPrompt) -> Finding | None:
     at = text.rfind(mark, start)
     if at < 0:
         fix = _completed(text, raw)
-        message = f"The generation prompt is missing: {quoted(wanted)} begins the answer."
+        message = f"The generation prompt {quoted(wanted)} is missing at the end."
         return Finding(FindingKind.GENERATION_PROMPT, message, len(text.rstrip()), len(text), fix)
     end = at + len(mark)
     space = wanted[len(wanted.rstrip()) :]
     if not shape.exact or text[end:].strip() or text[end:] == space:
         return None
     fix = Fix(end, len(text), space, "end with the white space of the template")
-    message = f"White space differs behind the generation prompt: the template ends with {quoted(wanted)}."
+    message = f"White space differs after the generation prompt: the template ends with {quoted(wanted)}."
     return Finding(FindingKind.GENERATION_PROMPT, message, end, len(text), fix)
 
 
 def _completed(text: str, raw: RawTemplate) -> Fix:
-    """The edit that puts the generation prompt at the end, or what of it is not there yet."""
+    """Return the edit that appends the generation prompt, or the missing rest of it."""
     wanted, said = raw.generation_prompt, text.rstrip()
     label = f"insert {quoted(wanted)} at the end"
     begun = [wanted[: match.end()].rstrip() for match in _BREAK.finditer(wanted)] + [head_of(raw.assistant)]
@@ -130,7 +130,7 @@ def _stop_at_end(shape: CheckedPrompt, stops: AbstractSet[str]) -> Iterator[Find
         end = len(said[: end - len(stop)].rstrip())
     if not first:
         return
-    message = f"The prompt ends with the stop token {first}: the model may have nothing to say."
+    message = f"The prompt ends with the stop token {first}: the answer may be empty."
     start = len(said) - len(first)
     fix = Fix(end, len(shape.text), "", f"remove {first}") if raw is not None else None
     yield Finding(FindingKind.STOP_AT_END, message, start, len(said), fix)

@@ -1,4 +1,4 @@
-"""Split a model's text into its thinking and its answer."""
+"""Split a model's text into reasoning and answer."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ class ThinkingParts(NamedTuple):
     """An answer's text, split into reasoning and answer."""
 
     thinking: str
-    """Without its tags; empty where there is none."""
+    """The reasoning, without its tags; empty without any."""
     answer: str
     is_thinking: bool
-    """Whether the thinking is still going on."""
+    """Whether the reasoning is still being generated."""
 
 
 def split_thinking(text: str, *, over: bool) -> ThinkingParts:
-    """Split what has come so far; `over` says that nothing more will.
+    """Split the text so far; `over` says that it is complete.
 
-    A chat template may have opened the block already, so that only its end is in the text. That is known once the end
-    has come. A text that is nothing but tags is an answer: there would be nothing to show.
+    A chat template may have opened the reasoning block, so that the text contains only the closing tag; this is known
+    once the tag arrives. A text that is nothing but tags counts as the answer, so that something is shown.
     """
     parts = _split(text, over=over)
     return ThinkingParts("", text, False) if over and not parts.thinking.strip() and not parts.answer.strip() else parts

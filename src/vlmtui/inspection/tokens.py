@@ -25,15 +25,15 @@ class Piece(msgspec.Struct, frozen=True):
     """One token, or all tokens of one image or video."""
 
     text: str
-    """As decoded, fit to be shown in place; hostile all the same. Bytes that are no character by themselves: `⟨e2 82⟩`.
-    Of an image or video the text of its token, once."""
+    """As decoded, displayable; hostile. Bytes that are not a character: `⟨e2 82⟩`. For an image or video the text of
+    its token, once."""
     ids: tuple[int, ...]
     kind: Kind
     offset: int
     """Index of the first token in the prompt's token ids."""
     media: MediaSpan | None = None
     label: str = ""
-    """For people: `<|image_pad|> × 1,280 from cat.jpg`, or what a part of a character belongs to; else empty."""
+    """For people: `<|image_pad|> × 1,280 from cat.jpg`, or the character that this is a part of; otherwise empty."""
 
     @property
     def end(self) -> int:
@@ -48,11 +48,11 @@ def pieces_of(
     attachments: Sequence[Attachment] = (),
     raw_bytes: Mapping[int, bytes] = _NO_BYTES,
 ) -> list[Piece]:
-    """The prompt's pieces in order; together their ids are `token_ids`.
+    """Return the prompt's pieces in order; joined, their ids are `token_ids`.
 
-    `token_texts` are the tokens decoded one by one, as many as the ids. `raw_bytes` are the bytes behind a token, by
-    its id, where it is known to be no whole character (see `bytes_of_entry`). Spans that overlap or reach beyond
-    the prompt are left out. Raises ValueError when ids and texts are not equally many.
+    `token_texts` are the tokens decoded one by one. `raw_bytes` maps a token id to its bytes if it is not a whole
+    character (see `bytes_of_entry`). Spans that overlap or exceed the prompt are left out. Raises ValueError when the
+    numbers of ids and texts differ.
     """
     if len(token_ids) != len(token_texts):
         raise ValueError(f"{len(token_ids)} token ids, but {len(token_texts)} texts")
@@ -73,7 +73,7 @@ def pieces_of(
 
 
 def valid_spans(media: Sequence[MediaSpan], tokens: int) -> list[MediaSpan]:
-    """The spans in order, without those that are empty, overlap an earlier one or reach beyond the prompt."""
+    """Return the spans in order, without those that are empty, overlap an earlier one or exceed the prompt."""
     valid: list[MediaSpan] = []
     end = 0
     for span in sorted(media, key=lambda one: one.offset):
@@ -84,13 +84,13 @@ def valid_spans(media: Sequence[MediaSpan], tokens: int) -> list[MediaSpan]:
 
 
 def attachment_of(span: MediaSpan, attachments: Sequence[Attachment]) -> Attachment | None:
-    """The attachment whose tokens the span holds, or None where it is not known."""
+    """Return the attachment behind the span's tokens, or None if unknown."""
     same = [item for item in attachments if item.modality == span.modality]
     return same[span.index] if 0 <= span.index < len(same) else None
 
 
 def shown_bytes(data: bytes) -> str:
-    """The characters in `data`; bytes that are none as `⟨e2 82⟩`."""
+    """Return the characters in `data`; invalid bytes as `⟨e2 82⟩`."""
     text = data.decode("utf-8", "surrogateescape")
     return _INVALID.sub(lambda match: _hex(match[0].encode("utf-8", "surrogateescape")), text)
 
@@ -107,7 +107,7 @@ def _shown(token: int, text: str, raw_bytes: Mapping[int, bytes]) -> str:
 
 
 def _broken(token: int, text: str, raw_bytes: Mapping[int, bytes]) -> bytes | None:
-    """The bytes of a token that is not made of whole characters; None for every other token."""
+    """Return the bytes of a token that is not made of whole characters; None for every other token."""
     data = raw_bytes.get(token)
     if data is None and _BYTE.fullmatch(text):
         data = bytes_of_entry(text)
@@ -123,12 +123,12 @@ def _of_media(span: MediaSpan, ids: Sequence[int], texts: Sequence[str], attachm
     text = Counter(texts[inside]).most_common(1)[0][0]
     item = attachment_of(span, attachments)
     name = item.name if item is not None else f"{span.modality} {span.index + 1}"
-    beside = f" ({span.length:,} tokens in all)" if span.length != span.tokens else ""
+    beside = f" ({span.length:,} tokens in total)" if span.length != span.tokens else ""
     return Piece(text, tuple(ids[inside]), "media", span.offset, span, f"{text} × {span.tokens:,}{beside} from {name}")
 
 
 def _with_characters(pieces: list[Piece], texts: Sequence[str], raw_bytes: Mapping[int, bytes]) -> list[Piece]:
-    """Parts of a character are labelled with what they are together."""
+    """Label the parts of a character with the whole character."""
     runs: list[list[int]] = []
     parts: dict[int, bytes] = {}
     is_open = False

@@ -1,4 +1,4 @@
-"""Find texts that look like special tokens but are none of the tokenizer's."""
+"""Find texts that look like special tokens but are not in the tokenizer."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from vlmtui.inspection.findings import Finding, FindingKind, Fix
 
 _SURE = r"<\|[^\s<>|]{1,80}\|>|<｜[^\s<>｜]{1,80}｜>"
 _NEAR = r"\[/?[A-Z][A-Z_]+\]|<\|[^\s<>|]{1,80}>|<[^\s<>|]{1,80}\|>|</?[a-z]+(?:_[a-z]+)+>"
-"""Only where a known token is near: these shapes are common in text and code, too."""
+"""Reported only if a known token is similar: these shapes are common in text and code."""
 _TOKEN = re.compile(f"(?P<sure>{_SURE})|{_NEAR}")
 
 
 def unknown_tokens(text: str, known: AbstractSet[str], taken: Sequence[tuple[int, int]]) -> Iterator[Finding]:
-    """Findings for those that do not overlap a span in `taken`; the nearest of `known` is offered."""
+    """Yield findings for those that overlap no span in `taken`, with the most similar of `known` as the fix."""
     spans = sorted(taken)
     choices = sorted(known)
     for match in _TOKEN.finditer(text):
@@ -26,7 +26,7 @@ def unknown_tokens(text: str, known: AbstractSet[str], taken: Sequence[tuple[int
         near = difflib.get_close_matches(match[0], choices, n=1, cutoff=cutoff)
         if not near and not match["sure"]:
             continue
-        fix = Fix(match.start(), match.end(), near[0], f"replace {match[0]} by {near[0]}") if near else None
+        fix = Fix(match.start(), match.end(), near[0], f"replace {match[0]} with {near[0]}") if near else None
         ask = f" Did you mean {near[0]}?" if near else ""
-        message = f"{match[0]} is no special token of this model: it is read letter by letter.{ask}"
+        message = f"{match[0]} is not a special token here; it is tokenized as plain text.{ask}"
         yield Finding(FindingKind.UNKNOWN_TOKEN, message, match.start(), match.end(), fix)

@@ -118,7 +118,7 @@ async def test_a_kept_side_is_the_prompt_and_the_answer() -> None:
     ("outcome", "said"),
     [
         (Failed(request_id="r", failure=Failure(kind=ErrorKind.INTERNAL, message="It broke.")), "It broke."),
-        (None, "It was not at its end yet."),
+        (None, "Not complete yet."),
     ],
 )
 async def test_what_did_not_end_well_says_so_and_counts_its_tokens(outcome: Any, said: str) -> None:
@@ -132,7 +132,7 @@ async def test_what_did_not_end_well_says_so_and_counts_its_tokens(outcome: Any,
 async def test_a_stopped_answer_says_so() -> None:
     answer = await asked(CHAT, "half ")
     answer.outcome = Cancelled(request_id="r", usage=answer.usage, timings=answer.timings or pytest.fail("no times"))
-    assert side(answer).failure == "Stopped before its end."
+    assert side(answer).failure == "Stopped before it was complete."
 
 
 async def test_a_comparison_of_chat_and_raw() -> None:
@@ -162,7 +162,7 @@ async def test_more_sides_are_held_against_the_first() -> None:
     document = await compared(*answers)
     assert difference_lines(document) == [
         "The prompts of all 4 are identical.",
-        "Answers: 2 of 4 are identical; numbers 2, 4 not as the first.",
+        "Answers: 2 of 4 are identical; numbers 2, 4 differ from the first.",
     ]
     assert [[run.text for run in runs if run.differs] for runs in answer_runs(document)] == [
         [],

@@ -12,7 +12,7 @@ import pytest
 
 from vlmtui.domain.attachment import Attachment
 from vlmtui.domain.generation import MediaSpan
-from vlmtui.inspection.prompt_changes import Moved
+from vlmtui.inspection.prompt_changes import MovedContent
 from vlmtui.inspection.prompt_diff import PromptDiff, PromptTokens, prompt_diff
 from vlmtui.inspection.prompt_findings import MOST
 from vlmtui.inspection.sequence_diff import common_start, diff_blocks
@@ -113,7 +113,7 @@ def test_any_two_prompts_are_taken_apart_without_loss() -> None:
             f"{USER}q",
             "the left adds a system prompt: “Be brief.”",
         ),
-        (f"{USER}<image>q", f"{USER}{PAD}q", f"another placeholder: <image> in the left, {PAD} in the right"),
+        (f"{USER}<image>q", f"{USER}{PAD}q", f"different placeholders: <image> in the left, {PAD} in the right"),
     ],
 )
 def test_known_differences_are_said_in_words(left: str, right: str, finding: str) -> None:
@@ -164,7 +164,7 @@ def test_an_image_that_one_side_only_names_is_another_placeholder() -> None:
     left, right = prompt(f"{USER}<image>q"), prompt(f"{USER}{PAD}q", pictures="a")
     diff = prompt_diff(left, right)
     holds(diff, left, right)
-    assert diff.findings == ("the right has a.png where the left has “<image>” without a picture",)
+    assert diff.findings == ("the right has a.png where the left has “<image>” that is not a picture",)
     assert prompt_diff(prompt(f"{USER}q"), right).findings == ("the left lacks a.png",)
 
 
@@ -180,7 +180,7 @@ def test_a_picture_that_moved_to_another_turn_is_said_to_have_moved() -> None:
     holds(diff, left, right)
     assert diff.findings == ("a.png moved from user turn 1 to user turn 2",)
     (moved,) = diff.changes
-    assert isinstance(moved, Moved)
+    assert isinstance(moved, MovedContent)
     assert left.ids[moved.left.start : moved.left.end] == right.ids[moved.right.start : moved.right.end]
 
 
@@ -198,7 +198,9 @@ def test_the_word_system_in_a_question_is_no_system_prompt() -> None:
 def test_the_same_text_in_other_tokens_is_said_to_be_so() -> None:
     left, right = prompt("ab cd"), prompt("abcd")
     right = PromptTokens((left.ids[0], 9_001, 9_002), ("ab", " c", "d"), left.special_ids)
-    assert prompt_diff(left, right).findings == ("after “ab”: “ cd” in other tokens, 1 in the left, 2 in the right",)
+    assert prompt_diff(left, right).findings == (
+        "after “ab”: “ cd” tokenized differently, 1 token in the left, 2 in the right",
+    )
 
 
 def test_many_differences_are_counted_after_the_first() -> None:

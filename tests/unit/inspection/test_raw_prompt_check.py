@@ -19,10 +19,10 @@ def phi(text: str, count: int) -> list[Finding]:
 @pytest.mark.parametrize(
     ("text", "count", "kind", "said", "mended"),
     [
-        ("<|image_2|>\n", 1, "numbering", "<|image_2|> has a wrong number", "<|image_1|>\n"),
+        ("<|image_2|>\n", 1, "numbering", "<|image_2|> has the wrong number", "<|image_1|>\n"),
         ("<|image_0|>\n", 1, "numbering", "wrong number", "<|image_1|>\n"),
-        ("<|image_1|><|image_1|>\n", 2, "numbering", "<|image_1|> stands there twice", "<|image_1|><|image_2|>\n"),
-        ("<|image_1|><|image_3|>\n", 2, "numbering", "<|image_3|> has a wrong", "<|image_1|><|image_2|>\n"),
+        ("<|image_1|><|image_1|>\n", 2, "numbering", "<|image_1|> appears twice", "<|image_1|><|image_2|>\n"),
+        ("<|image_1|><|image_3|>\n", 2, "numbering", "<|image_3|> has the wrong", "<|image_1|><|image_2|>\n"),
         ("<|image_2|>\n", 2, "too_few", "1 image placeholder for 2 images: 1 too few", "<|image_2|>\n<|image_1|>\n"),
         ("<|image_1|><|image_7|>\n", 1, "too_many", "2 image placeholders for 1 image", "<|image_1|>\n"),
         ("<|image_7|><|image_1|>\n", 1, "too_many", "1 too many", "<|image_1|>\n"),
@@ -106,6 +106,7 @@ def test_where_only_the_model_knows_its_template_the_turn_is_found_by_anothers()
 def test_an_unknown_special_token(text: str, nearest: str | None) -> None:
     (finding,) = check(text, [], QWEN)
     assert finding.kind is FindingKind.UNKNOWN_TOKEN
+    assert " is not a special token here; it is tokenized as plain text." in finding.message
     assert (finding.fix.replacement if finding.fix else None) == nearest
     if finding.fix:
         assert check(apply_fix(text, finding.fix), [], QWEN) == [] or nearest != "<|im_start|>"

@@ -118,9 +118,9 @@ Change = Callable[[dict[str, Any]], object]
         (lambda data: data["sides"][0]["usage"].update(extra=1), "$.sides[0].usage.extra"),
         (lambda data: data["sides"][1]["media"][0].update(extra=1), "$.sides[1].media[0].extra"),
         (lambda data: data["sampling"].update(extra_field=1), "$.sampling.extra_field"),
-        (lambda data: data["sides"].clear(), "one to 8 sides, not 0"),
-        (lambda data: data.update(sides=data["sides"][:1] * 9), "one to 8 sides, not 9"),
-        (lambda data: data["sides"][0]["prompt_token_texts"].pop(), "as many"),
+        (lambda data: data["sides"].clear(), "0 sides; the limit is 1 to 8"),
+        (lambda data: data.update(sides=data["sides"][:1] * 9), "9 sides; the limit is 1 to 8"),
+        (lambda data: data["sides"][0]["prompt_token_texts"].pop(), "different numbers"),
         (lambda data: data["sides"][0]["prompt_token_ids"].append(-1), "Expected `int` >= 0"),
         (lambda data: data["sides"][0].update(mode="other"), "mode"),
         (lambda data: data.update(format="vlmtui-comparison-2"), "format"),
@@ -239,7 +239,7 @@ def test_an_answer_is_kept_to_the_letter() -> None:
 def test_media_that_cannot_be_shown_are_named() -> None:
     bare = comparison(attachments=(media_record(attachment(name=HOSTILE)),))
     gone = page(bare, None)
-    assert "not here any more" in gone.text
+    assert "no longer available" in gone.text
     assert not [tag for tag, _ in gone.seen if tag == "img"]
     record = MediaRecord(sha256=SHA, name="x.svg", modality="image", media_type='image/svg+xml"onload="x')
     assert not [tag for tag, _ in page(comparison(attachments=(record,))).seen if tag == "img"]
@@ -284,4 +284,4 @@ def test_markdown_keeps_hostile_text_inside_code() -> None:
     assert [line for line in outside if line.startswith("## ")] == ["## Difference", "## Chat", "## Raw"]
     assert not [line for line in outside if "<script>" in line and "`" not in line.partition("<script>")[0]]
     assert f"[{PAD} × 1,280 from cat.png]" in text
-    assert "of them 1,280 image" in text
+    assert "including 1,280 image" in text

@@ -39,7 +39,7 @@ def test_an_image_is_one_piece_with_its_file() -> None:
 
 def test_separators_in_an_image_are_said_and_a_missing_file_is_counted() -> None:
     (piece,) = pieces_of((9, 9, 3, 9), ("<i>", "<i>", "\n", "<i>"), SPECIAL, (span(0, 4, index=2, tokens=3),))
-    assert piece.label == "<i> × 3 (4 tokens in all) from image 3"
+    assert piece.label == "<i> × 3 (4 tokens in total) from image 3"
 
 
 def test_spans_that_overlap_or_leave_the_prompt_are_left_out() -> None:

@@ -235,9 +235,9 @@ def _has_where(sides: Sides, one: str, name: str, other: str, instead: str) -> b
     rich, poor = sides[one], sides[other]
     if rich.count(name) <= poor.count(name):
         return False
-    if instead.endswith("” without a picture"):
+    if instead.endswith("” that is not a picture"):
         return _has(
-            instead.removeprefix("“").removesuffix("” without a picture"),
+            instead.removeprefix("“").removesuffix("” that is not a picture"),
             "".join(text for text, picture in zip(poor.texts, poor.pictures, strict=True) if not picture),
         )
     return poor.count(instead) > rich.count(instead)
@@ -315,12 +315,12 @@ _CHECKS: dict[str, Callable[..., bool]] = {
     r"white space (at the end|before “.*”): (none|“[↵⇥ ]*”) in the left, (none|“[↵⇥ ]*”) in the right": _white_space,
     r"SIDE adds “(.*)” (at the end|at the start|after “.*”)": _adds,
     _WHERE + r": “(.*)” in the left, “(.*)” in the right": _replaced,
-    _WHERE + r": “(.*)” in other tokens, ([\d,]+) in the left, ([\d,]+) in the right": _other_tokens,
-    r"another placeholder: (.*) in the left, (.*) in the right": _other_placeholder,
+    _WHERE + r": “(.*)” tokenized differently, ([\d,]+) tokens? in the left, ([\d,]+) in the right": _other_tokens,
+    r"different placeholders: (.*) in the left, (.*) in the right": _other_placeholder,
     r"SIDE has (.*) where SIDE has (.*)": _has_where,
     r"(.*) takes ([\d,]+) tokens in the left, ([\d,]+) in the right": _takes,
     r"SIDE lacks (.*)": _lacks,
-    r"(.*) stands (\S+(?: times)?) in SIDE, (\S+(?: times)?) in SIDE": _stands,
+    r"(.*) appears (\S+(?: times)?) in SIDE, (\S+(?: times)?) in SIDE": _stands,
     r"(.*) moved from token ([\d,]+) to token ([\d,]+)": _moved_tokens,
     r"(.*) moved within (.*)": _moved_within,
     r"(.*) moved from (\w+ turn \d+) to (\w+ turn \d+)": _moved,

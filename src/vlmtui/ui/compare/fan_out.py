@@ -129,7 +129,7 @@ class FanOutScreen(Screen[int | Literal["new_plan"] | None]):
         """Go on with this answer."""
         lane = self.fan_out.lanes[self._grid.current]
         if lane.is_running:
-            self._tell_error(bad_input("This answer is not at its end yet.", remedy=Remedy.STOP_FAN_OUT))
+            self._tell_error(bad_input("This answer is not complete yet.", remedy=Remedy.STOP_FAN_OUT))
         elif not lane.answer.text:
             self._tell_error(bad_input("There is no answer here to go on with."))
         else:
