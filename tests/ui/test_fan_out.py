@@ -131,12 +131,12 @@ async def test_the_form_says_what_is_wrong_before_anything_is_asked(chatting: St
         await chat.until(lambda: isinstance(chat.app.screen, FanFormScreen))
         form = chat.app.screen
         form.query_one("#values", Input).value = "1"
-        await chat.until(lambda: "two to 8" in str(form.query_one("#problem", Static).render()))
+        await chat.until(lambda: "2 to 8" in str(form.query_one("#problem", Static).render()))
         await chat.pilot.press("ctrl+r")
         assert chat.app.screen is form
         form.query_one("#values", Input).value = "1, 2"
         form.query_one("#temperature", Input).value = "0"
-        await chat.until(lambda: "all be the same" in str(form.query_one("#problem", Static).render()))
+        await chat.until(lambda: "all answers will be the same" in str(form.query_one("#problem", Static).render()))
         await chat.pilot.press("escape")
         await chat.until(lambda: isinstance(chat.app.screen, ChatScreen))
         assert not chat.host.engine.requests
@@ -194,7 +194,7 @@ async def test_another_base_the_inspector_and_the_export(
     ("text", "said"),
     [
         ("seed=1", "several values"),
-        ("hue=1,2", "cannot be fanned out over"),
+        ("hue=1,2", "Can't fan out over"),
         ("seed", "not a list"),
         ("seed=1,x", "whole number"),
     ],

@@ -283,7 +283,7 @@ async def test_another_model_cannot_render_it_again(tmp_path: Path) -> None:
     async with Host(stored, engine, tmp_path, again=lambda: request).run_test(size=(80, 24)) as pilot:
         app = await opened(pilot)
         await pilot.press("r")
-        await until(pilot, lambda: "org/other gave this answer" in app.notes)
+        await until(pilot, lambda: "org/other generated this answer" in app.notes)
         assert app.inspector.inspected is stored
 
 
@@ -332,7 +332,7 @@ async def test_a_file_that_is_gone_is_said(circle: Attachment, tmp_path: Path) -
 async def test_from_the_chat(chatting: StartChat, circle: Attachment) -> None:
     async with chatting(["First."], ["Second."]) as chat:
         chat.app.run_action_id("inspect")
-        await chat.until(lambda: "no prompt to look into" in chat.notes)
+        await chat.until(lambda: "no prompt to inspect" in chat.notes)
         await chat.say("One?")
         await chat.say("Two?")
         await chat.pilot.press("f12")

@@ -561,7 +561,7 @@ async def test_what_a_model_does_not_take_is_said_when_it_is_chosen(
         await chat.until(lambda: len(chat.controller.staged) == 2)
         await chat.say("which")
         app.run_action_id("models", "one")
-        await chat.until(lambda: "2 images so far; this model takes 1" in chat.notes)
+        await chat.until(lambda: "2 images so far; the limit is 1" in chat.notes)
         await chat.until(lambda: isinstance(app.screen, ChatScreen))
         await chat.send("and now")
         await chat.until(lambda: chat.composer.text == "and now")

@@ -230,12 +230,12 @@ async def test_a_stored_conversation_of_any_shape_becomes_exchanges(tmp_path: Pa
 async def test_a_draft_alone_makes_a_conversation_and_its_end_takes_it_away(tmp_path: Path) -> None:
     async with chatting(tmp_path) as chat:
         live, recorder = LiveConversation(model="shapes"), chat.recorder
-        recorder.keep_draft(live, StoredDraft(text="half a thought"))
+        recorder.save_draft(live, StoredDraft(text="half a thought"))
         assert await recorder.flush()
         made = live.id
         assert made is not None
         assert (await recorder.store.run(lambda store: store.draft(made))).text == "half a thought"
-        recorder.keep_draft(live, StoredDraft())
+        recorder.save_draft(live, StoredDraft())
         assert await recorder.flush()
         assert live.id is None
         assert await recorder.store.run(Store.last) is None

@@ -141,9 +141,9 @@ def test_what_is_still_looked_at_is_kept_by_its_name() -> None:
     draft.text = "[Image #1][File #2]"
     assert draft.reserve(written="https://x/c.png") == third
     draft.text = "See [Image #1][File #2][File #3]and [File #4]"
-    assert draft.text_to_keep == "See [Image #1] '/b c.png' https://x/c.png and [File #4]"
+    assert draft.text_to_store == "See [Image #1] '/b c.png' https://x/c.png and [File #4]"
     draft.fill(second, image())
     draft.drop(third)
-    assert draft.text_to_keep == draft.text
+    assert draft.text_to_store == draft.text
     draft.text = f"[File #{draft.reserve()}]"
-    assert draft.text_to_keep == draft.text, "what has no name keeps its token"
+    assert draft.text_to_store == draft.text, "what has no name keeps its token"

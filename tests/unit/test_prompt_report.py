@@ -188,10 +188,10 @@ async def test_what_goes_wrong_is_told_with_its_reason() -> None:
     known = await asked(engine, "Hello")
     with pytest.raises(VlmtuiError, match="Too busy"):
         await with_logprobs(engine, known)
-    with pytest.raises(VlmtuiError, match="was not kept"):
+    with pytest.raises(VlmtuiError, match="was not stored"):
         await with_logprobs(engine, replace(known, request=None))
     other = replace(known, info=None, recipe=GenerationRecord(model="org/other"))
-    with pytest.raises(VlmtuiError, match="org/other gave this answer"):
+    with pytest.raises(VlmtuiError, match="org/other generated this answer"):
         await with_logprobs(engine, other)
     assert len(engine.requests) == 2
 

@@ -36,7 +36,7 @@ class AsyncStore:
         return await asyncio.shield(asyncio.wrap_future(self._thread.submit(self._work, work)))
 
     def run_now(self, work: Callable[[Store], _T]) -> _T:
-        """The same, for a caller without an event loop: returns when it is done."""
+        """As `run`, for a caller without an event loop; blocks until done."""
         self._require_open()
         return self._thread.submit(self._work, work).result()
 
@@ -50,7 +50,7 @@ class AsyncStore:
         await asyncio.to_thread(self.close_now)
 
     def close_now(self) -> None:
-        """The same, for a caller without an event loop."""
+        """As `close`, for a caller without an event loop."""
         self._closed = True
         self._thread.shutdown(wait=True)
         store, self._store = self._store, None
@@ -59,7 +59,7 @@ class AsyncStore:
 
     def _require_open(self) -> None:
         if self._closed:
-            raise VlmtuiError(ErrorKind.INTERNAL, "The conversations are closed, as vlmtui is being left.")
+            raise VlmtuiError(ErrorKind.INTERNAL, "The conversation store is closed: vlmtui is exiting.")
 
     def _work(self, work: Callable[[Store], _T]) -> _T:
         if self._store is not None and self._store.is_stale:
@@ -70,14 +70,14 @@ class AsyncStore:
         return work(self._store)
 
     def _opened(self) -> Store:
-        # sqlite3 comes in here, so that the app's first paint does not wait for it.
+        # Imported here, so that the app's first paint does not wait for sqlite3.
         from vlmtui.store.database import StoreError
         from vlmtui.store.store import Store
 
         try:
             opened = Store.open(self._paths.data, self._paths.media)
         except VlmtuiError as error:
-            # Whatever is in the way may be gone the next time.
+            # The next attempt may succeed.
             raise StoreError(error.kind, error.message, detail=error.detail, hint=error.hint) from error
         self._recovered = opened.recovered or self._recovered
         return opened.store

@@ -13,14 +13,14 @@ from vlmtui.store.records import TurnId
 
 
 class Sibling(msgspec.Struct, frozen=True):
-    """A turn by its position: number `number` (from 1) among the siblings of `of`."""
+    """Names a turn among the siblings of `of`, by `number` from 1."""
 
     of: TurnId
     number: int
 
 
 class Branch:
-    """Its exchanges, from the first to the last. `newest` are those that are shown; `load_older` adds to them."""
+    """The exchanges of a branch, first to last. `newest` are shown; `load_older` adds older ones to them."""
 
     def __init__(self, older: Iterable[Exchange] = (), newest: Iterable[Exchange] = ()) -> None:
         self._older = list(older)
@@ -32,7 +32,7 @@ class Branch:
 
     @property
     def older(self) -> int:
-        """How many exchanges there are above the newest."""
+        """How many exchanges precede the newest."""
         return len(self._older)
 
     @property
@@ -49,43 +49,43 @@ class Branch:
         return next((exchange for exchange in reversed(self.all) if exchange.branches()), None)
 
     def sibling_beside(self, by: int) -> Sibling | None:
-        """The sibling so many places further, of the last exchange that has some: first of its answer, then of its
-        message. None where there is none on that side."""
+        """Return the sibling `by` places further, of the last exchange that has siblings: first of its answer, then
+        of its message. None if there is none on that side."""
         exchange = self.branching
         places = _places(exchange) if exchange is not None else []
         found = ((turn, place.position + by, place.count) for turn, place in places)
         return next((Sibling(turn, at) for turn, at, count in found if turn is not None and 1 <= at <= count), None)
 
     def sibling(self, number: int) -> Sibling:
-        """The answer of that number, of the last exchange that has siblings; where it has one answer, the message of
-        that number. Raises VlmtuiError where there is none."""
+        """Return answer `number` of the last exchange that has siblings; if it has only one answer, message
+        `number`. Raises VlmtuiError if there is none."""
         exchange = self.branching
         if exchange is None:
             raise bad_input("The conversation has no branches.", remedy=Remedy.MAKE_BRANCH)
         turn, place = next((turn, place) for turn, place in _places(exchange) if place.count > 1)
         if turn is None or not 1 <= number <= place.count:
-            raise bad_input(f"There are {place.count} branches here, and no number {number}.")
+            raise bad_input(f"There are {place.count} branches here; there is no branch {number}.")
         return Sibling(turn, number)
 
     @property
     def attachments_above(self) -> int:
-        """Number of attachments sent from exchanges above the newest."""
+        """How many attachments later prompts include from exchanges before the newest."""
         return count_attachments(self._older)
 
     def load_older(self, limit: int) -> list[Exchange]:
-        """Add up to `limit` older exchanges to the newest; these, the oldest first."""
+        """Add up to `limit` older exchanges to the newest; return those added, oldest first."""
         at = max(0, len(self._older) - limit)
         self._older, loaded = self._older[:at], self._older[at:]
         self._newest = [*loaded, *self._newest]
         return loaded
 
     def load(self, exchange: Exchange) -> None:
-        """Load this exchange of the branch, and all below it, into the newest."""
+        """Add this exchange of the branch, and all after it, to the newest."""
         if exchange in self._older:
             self.load_older(len(self._older) - self._older.index(exchange))
 
     def until(self, exchange: Exchange | None) -> list[Exchange]:
-        """All that stand before this exchange; the whole branch where it is None."""
+        """Return all exchanges before this one; the whole branch for None."""
         everything = self.all
         return everything[: everything.index(exchange)] if exchange in everything else everything
 
@@ -94,26 +94,28 @@ class Branch:
         return next((exchange for exchange in self.all if exchange.answer_id == answer), None)
 
     def end_with(self, exchange: Exchange, *, instead_of: Exchange | None = None) -> None:
-        """Append an exchange. If it replaces another one, that one and all below it leave the branch."""
+        """Append an exchange. If it replaces another, remove that one and all after it from the branch."""
         if instead_of is not None:
             self._newest = self._newest[: self._newest.index(instead_of)]
         self._newest = [*self._newest, exchange]
 
 
 def _places(exchange: Exchange) -> list[tuple[TurnId | None, Siblings]]:
-    """The turns of an exchange, and where they stand among their siblings."""
+    """Yield the turns of an exchange with their positions among their siblings."""
     return [(exchange.answer_id, exchange.answer_siblings), (exchange.user_id, exchange.user_siblings)]
 
 
 def turns_until(above: Exchange | None, asked: Turn, system_prompt: str = "") -> list[Turn]:
-    """All that is sent now for an answer to `asked`: the system prompt, what was said above, and `asked` itself.
-    Exchanges of which nothing came are left out, and the attachments that a person left out."""
+    """Return the turns of a request that answers `asked`: system prompt, history, `asked`.
+
+    Leaves out exchanges without an answer, and attachments that the user left out.
+    """
     return _turns(above, asked, system_prompt, lambda exchange: exchange.sent_user)
 
 
 def turns_as_sent(exchange: Exchange, system_prompt: str, sent: Sequence[str]) -> list[Turn]:
-    """The same for an answer that the exchange has already, whose prompt had the attachments of these SHA-256, in this
-    order: what was left out then is left out here, whatever was said since."""
+    """Return the turns of an answer that already exists, whose prompt had the attachments with these SHA-256, in
+    this order. Attachments left out then are left out here, whatever changed since."""
     waiting = list(sent)
 
     def user_of(one: Exchange) -> Turn:
@@ -139,5 +141,4 @@ def _turns(above: Exchange | None, asked: Turn, system_prompt: str, user_of: Cal
 
 
 def count_attachments(exchanges: Sequence[Exchange]) -> int:
-    """Count the attachments of these exchanges that later prompts include."""
     return sum(len(exchange.sent_attachments) for exchange in exchanges)

@@ -23,20 +23,20 @@ class ComparedMessage:
 
     conversation: Conversation
     exchange: Exchange | None = None
-    """None: the draft, as long as it is not sent."""
+    """None: the draft, not sent yet."""
 
     @classmethod
     def of(cls, conversation: Conversation) -> ComparedMessage:
-        """The draft; with none, the last message. Raises VlmtuiError when there is neither, or an answer is under
-        way."""
+        """Return the draft; if it is empty, the last message. Raises VlmtuiError when there is neither, or while an
+        answer is running."""
         conversation.require_rest()
         draft = conversation.draft
         if draft.pending:
-            raise VlmtuiError(ErrorKind.BAD_USAGE, "A file is still being looked at.")
+            raise VlmtuiError(ErrorKind.BAD_USAGE, "A file is still loading.")
         if draft.words.strip() or draft.attachments:
             return cls(conversation)
         if conversation.last is None:
-            hint = "Write a message first: it is asked with the chat template and with a raw prompt."
+            hint = "Write a message first. Compare sends it with the chat template and with a raw prompt."
             raise VlmtuiError(ErrorKind.BAD_USAGE, "There is nothing to compare yet.", hint=hint)
         return cls(conversation, conversation.last)
 
@@ -46,7 +46,7 @@ class ComparedMessage:
         return tuple(self.conversation.turns_until(self.exchange))
 
     def sent(self, exchange: Exchange) -> InFlightRequest:
-        """The draft was sent as this exchange: its request, for a lane that follows it."""
+        """Note that the draft was sent as this exchange; return its request, for a lane that follows it."""
         assert exchange.request is not None
         self.exchange = exchange
         answers = self.conversation.answers
@@ -58,23 +58,23 @@ class ComparedMessage:
         )
 
     async def adopt(self, lane: Lane, model: Model) -> None:
-        """Make a lane's answer the message's own, beside those that it had. Raises VlmtuiError where there is none, or
+        """Add a lane's answer to the message's answers and show it. Raises VlmtuiError if there is no answer, or
         another message follows."""
         if self.exchange is None or lane.is_running or not lane.answer.text:
-            raise bad_input("There is no answer to go on with yet.")
+            raise bad_input("There is no answer to use yet.")
         made = Generation(lane.request, lane.answer, model, lane.engine.info, lane.spec.mode)
         await self.conversation.adopt(self.exchange, made)
 
     async def store(self, document: Comparison, attachments: Iterable[Attachment]) -> None:
-        """Store a comparison with the message. Raises VlmtuiError where that is not possible now."""
+        """Store a comparison with the message. Raises VlmtuiError if that is impossible now."""
         exchange, items = self.exchange, tuple(attachments)
         await self.conversation.record()
         turn = exchange.user_id if exchange is not None else None
         if turn is None:
-            raise VlmtuiError(ErrorKind.INTERNAL, "The comparison was not stored: its message is not stored yet.")
+            raise VlmtuiError(ErrorKind.INTERNAL, "Can't store the comparison: its message is not stored yet.")
         await self.conversation.recorder.store.run(lambda store: store.add_comparison(turn, document, items))
 
     async def stored(self) -> list[LoadedComparison]:
-        """The comparisons that were stored with the message, the newest first. Raises VlmtuiError."""
+        """Return the comparisons stored with the message, newest first. Raises VlmtuiError."""
         turn = self.exchange.user_id if self.exchange is not None else None
         return [] if turn is None else await read_comparisons(self.conversation.recorder.store, turn)

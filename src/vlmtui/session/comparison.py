@@ -36,18 +36,18 @@ _SEEDS = 2**31
 
 
 class ComparisonInput(msgspec.Struct, frozen=True):
-    """What both sides are asked."""
+    """What both sides share: model, turns, sampling."""
 
     turns: tuple[Turn, ...]
     family: Family
     info: EngineInfo
     sampling: Sampling
     families: tuple[Family, ...] = ()
-    """Of the registry, whose placeholders the guard knows."""
+    """The registry's families, whose placeholders the guard recognizes."""
 
     @property
     def attachments(self) -> tuple[Attachment, ...]:
-        """Of the conversation, in its order; their places give them their numbers."""
+        """The conversation's attachments, in order; the position is the number."""
         return all_attachments(self.turns)
 
     @property
@@ -57,13 +57,13 @@ class ComparisonInput(msgspec.Struct, frozen=True):
 
 @dataclass(eq=False, slots=True)
 class ComparedSide:
-    """One of the two: its prompt as it would be sent, and once it is asked, its lane."""
+    """One side: its prompt as it would be sent, and its lane once it was sent."""
 
     mode: PromptMode
     lane: Lane | None = None
-    """None before it is asked."""
+    """None before the first request."""
     rendered: PromptReady | None = None
-    """The prompt as the model would be given it, made without an answer."""
+    """The prompt as the model would be given it, rendered without generating."""
     rendered_from: Prompt | None = None
 
     @property
@@ -84,16 +84,16 @@ class ComparedSide:
 
     @property
     def has_failed(self) -> bool:
-        """Whether its answer did not come, or not to its end."""
+        """Whether its answer failed or was stopped."""
         return self.lane is not None and self.lane.has_failed
 
     @property
     def prompt(self) -> PromptReady | None:
-        """The newest that is known."""
+        """The newest prompt, from the request or rendered."""
         return (self.answer.prompt if self.answer else None) or self.rendered
 
     def report(self, info: EngineInfo) -> PromptReport | None:
-        """The side for the inspector; None where no prompt was made yet."""
+        """Return the side for the inspector; None before its prompt is rendered."""
         title = "chat template" if self.mode == "chat" else "raw prompt"
         if self.lane is not None:
             return PromptReport.of_answer(title, self.lane.answer, request=self.lane.request, info=info)
@@ -115,9 +115,9 @@ class CompareController:
     input: ComparisonInput
     draft: RawDraft
     logprobs: bool = False
-    """Whether the next answers are asked for with log-probabilities."""
+    """Whether to request log-probabilities with the next answers."""
     sampling: Sampling = field(init=False)
-    """Of the answers that were asked for last: the seed is set where one is used."""
+    """Sampling of the last request, including the seed that was drawn for it."""
     chat: ComparedSide = field(init=False)
     raw: ComparedSide = field(init=False)
 
@@ -136,17 +136,17 @@ class CompareController:
 
     @property
     def is_over(self) -> bool:
-        """Whether both sides were asked and have their outcome."""
+        """Whether both sides were sent and have an outcome."""
         return all(side.is_over for side in self.sides)
 
     @property
     def is_stale(self) -> bool:
-        """Whether the raw prompt is another one than the raw answer was asked with."""
+        """Whether the raw prompt changed since the raw answer was requested."""
         sent = self.raw.request.prompt if self.raw.request else None
         return isinstance(sent, RawPrompt) and sent.text != self.draft.text
 
     def chat_prompt(self) -> Prompt:
-        """Raises VlmtuiError when the family cannot take the conversation."""
+        """Return the left prompt. Raises VlmtuiError when the family does not accept the conversation."""
         return chat_prompt(self.input.family, self.input.turns)
 
     def template_prompt(self) -> Prompt:
@@ -154,35 +154,35 @@ class CompareController:
         return raw_prompt(self.input.family, self.input.turns)
 
     def raw_prompt(self) -> RawPrompt:
-        """The raw prompt as it is written now."""
+        """Return the raw prompt as currently written."""
         return RawPrompt(text=self.draft.text, attachments=self.raw_attachments())
 
     def raw_attachments(self) -> tuple[Attachment, ...]:
-        """In the order in which a raw prompt's placeholders stand for them."""
+        """Attachments in the order of the raw prompt's placeholders."""
         try:
             return attachments_of(self.template_prompt())
         except VlmtuiError:
             return self.input.attachments
 
     def special_tokens(self) -> frozenset[str]:
-        """Texts that are one token each, as far as they are known."""
+        """The known texts that are one special token each."""
         given = self.input
         known = {*given.info.special_tokens, *given.info.stop_tokens, *given.family.stop_tokens}
         return frozenset(known if given.info.special_tokens else known | own_tokens(given.family)) - {"@eos_token"}
 
     async def render_chat(self, engine: Engine) -> PromptReady:
-        """Make the left prompt. Raises VlmtuiError when it cannot be made."""
+        """Render the left prompt. Raises VlmtuiError if that fails."""
         return await self._render(engine, self.chat, self.chat_prompt())
 
     async def render_raw(self, engine: Engine) -> PromptReady:
-        """Make the prompt of the raw text as it is now. Raises VlmtuiError when it cannot be made."""
+        """Render the raw text as it is now. Raises VlmtuiError if that fails."""
         return await self._render(engine, self.raw, self.raw_prompt())
 
     async def template_text(self, engine: Callable[[], Engine]) -> tuple[str, str]:
-        """What the editor is filled with first, and what that is; for people.
+        """Return the text to start the editor with, and its origin in words.
 
-        The registry's own text; where the model's template writes it, what that wrote: `engine` gives the engine for
-        it. Raises VlmtuiError.
+        The text comes from the registry; where the model's own template writes the prompt, `engine` returns the engine
+        that renders it. Raises VlmtuiError.
         """
         prompt = self.template_prompt()
         if isinstance(prompt, RawPrompt):
@@ -190,11 +190,11 @@ class CompareController:
         return self.text_of(await render(engine(), prompt)), TEMPLATE
 
     async def rendered_text(self, engine: Engine) -> tuple[str, str]:
-        """The left prompt as a raw prompt, and what that is. Raises VlmtuiError when it cannot be made."""
+        """Return the left prompt as a raw prompt, and its origin in words. Raises VlmtuiError if rendering fails."""
         return self.text_of(self.chat.rendered or await self.render_chat(engine)), RENDERED
 
     def text_of(self, ready: PromptReady) -> str:
-        """The raw text of a prompt that was made."""
+        """Return the raw text of a rendered prompt."""
         info = self.input.info
         return raw_text_of(ready, self.input.family, bos=info.bos_token, adds_bos=info.adds_bos)
 
@@ -213,9 +213,9 @@ class CompareController:
         )
 
     def require_sendable(self) -> list[Finding]:
-        """What is wrong with the raw prompt and does not keep it from being sent.
+        """Return the findings about the raw prompt that do not block it.
 
-        Raises VlmtuiError where the engine would refuse it or be harmed by it, or where it is empty.
+        Raises VlmtuiError if the engine would reject it or be harmed by it, or if it is empty.
         """
         if not self.draft.text:
             raise VlmtuiError(ErrorKind.BAD_USAGE, "The raw prompt is empty.", remedy=Remedy.FILL_RAW_PROMPT)
@@ -228,13 +228,12 @@ class CompareController:
         return findings
 
     def prepare(self) -> list[Finding]:
-        """Make ready to ask: where the seed is open and matters, one is drawn for both. Gives what is wrong with the
-        raw prompt all the same.
+        """Prepare to send: draw a seed for both sides if sampling needs one. Return the findings that do not block.
 
         Raises VlmtuiError as `require_sendable` and `chat_prompt` do; then nothing has changed.
         """
         if self.is_running:
-            raise VlmtuiError(ErrorKind.BAD_USAGE, "Both are being answered.", remedy=Remedy.STOP_COMPARISON)
+            raise VlmtuiError(ErrorKind.BAD_USAGE, "Both answers are still running.", remedy=Remedy.STOP_COMPARISON)
         findings = self.require_sendable()
         self.chat_prompt()
         self.sampling = with_seed(self.input.sampling)
@@ -242,11 +241,12 @@ class CompareController:
 
     @property
     def alternatives(self) -> int | None:
-        """How many of the likeliest tokens the next answers are asked for with; None: no log-probabilities."""
+        """Number of alternatives to request for each token; None: no log-probabilities."""
         return ALTERNATIVES if self.logprobs else None
 
     def begin(self, engine: Engine, in_flight: InFlightRequest | None = None) -> None:
-        """Both sides begin anew, after `prepare`. `in_flight`: the conversation itself asks the left one."""
+        """Create new lanes for both sides, after `prepare`. `in_flight`: the conversation itself sends the left
+        request."""
         raw = self._spec(
             "raw", request_for(self.raw_prompt(), self.input.family, self.sampling, logprobs=self.alternatives)
         )
@@ -258,7 +258,7 @@ class CompareController:
         self._lanes = Lanes([self.chat.lane, self.raw.lane])
 
     async def answer(self) -> None:
-        """Take in what both sides are answered, after `begin`. Each has an outcome afterwards, whatever happens."""
+        """Run both lanes, after `begin`. Each has an outcome afterwards."""
         await self._lanes.run()
 
     async def stop(self, *modes: PromptMode) -> None:
@@ -278,7 +278,7 @@ class CompareController:
         )
 
     def document(self) -> Comparison:
-        """All of it, after `answer`, to be stored, exported and run again; without the bytes of the attachments."""
+        """Return the comparison as a document, to be stored, exported and run again; attachments are not embedded."""
         return self._lanes.document(generation_prompt=self.input.family.raw.generation_prompt)
 
     def _spec(self, mode: PromptMode, request: GenerateRequest) -> LaneSpec:

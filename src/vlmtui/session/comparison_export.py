@@ -15,11 +15,11 @@ from vlmtui.inspection.replay import Comparison, MediaRecord, to_json
 from vlmtui.reading import shown_name
 
 ReadMedia = Callable[[MediaRecord], bytes | None]
-"""The bytes of an image or a video; None where they are not to be had."""
+"""Returns the bytes of an image or video; None where they are unavailable."""
 
 
 def _to_html(comparison: Comparison, read: ReadMedia) -> bytes:
-    from vlmtui.inspection.html_export import export_html  # the templates are not needed for the others
+    from vlmtui.inspection.html_export import export_html  # only this format needs the templates
 
     return export_html(comparison, read).encode("utf-8", "replace")
 
@@ -29,33 +29,32 @@ FORMATS: dict[str, Callable[[Comparison, ReadMedia], bytes]] = {
     ".html": _to_html,
     ".json": lambda comparison, read: to_json(with_media(comparison, read)),
 }
-"""What can be written, by the ending of the file's name."""
+"""Writers by file suffix."""
 SUFFIXES = tuple(FORMATS)
 ENDINGS = f"{', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]}"
 
 
 def export_comparison(comparison: Comparison, target: Path, media: Path) -> Path:
-    """Write the comparison; the name's ending says as what. Gives the file's absolute path: where one of that name is
-    there already, the new one is numbered. Blocking.
+    """Write the comparison in the format of the name's suffix. Return the absolute path: if the file exists, a number
+    is added to the name. Blocking.
 
-    Args:
-        media: the folder of the stored images and videos, from which they are put into the file.
+    `media` is the folder of the stored images and videos to embed.
 
-    Raises VlmtuiError for another ending, and where the file cannot be written.
+    Raises VlmtuiError for an unknown suffix, and if the file cannot be written.
     """
     try:
         target = target.expanduser().absolute()
     except (RuntimeError, ValueError) as error:
-        raise bad_input(f"{shown_name(target)} is no path.", detail=str(error)) from error
+        raise bad_input(f"{shown_name(target)} is not a path.", detail=str(error)) from error
     encode = FORMATS.get(target.suffix.lower())
     if encode is None:
-        raise bad_input(f"{shown_name(target)} does not say what to write.", hint=f"The name must end in {ENDINGS}.")
+        raise bad_input(f"{shown_name(target)} has no known ending.", hint=f"The name must end in {ENDINGS}.")
     data = encode(comparison, lambda record: stored_bytes(media, record.sha256))
     return write_numbered(target.parent, target.name, data)
 
 
 def with_media(comparison: Comparison, read: ReadMedia) -> Comparison:
-    """Return the document with its media embedded, as far as `read` finds them."""
+    """Return the document with embedded media, as far as `read` finds them."""
 
     def filled(record: MediaRecord) -> MediaRecord:
         content = read(record) if record.data is None else None

@@ -37,11 +37,12 @@ if TYPE_CHECKING:
 
 
 class Conversation:
-    """Owns its exchanges and alone changes them; `subscribe` reports changes. `open` switches to a stored one."""
+    """Owns its exchanges and alone changes them; `subscribe` reports changes. `open` switches to a stored
+    conversation."""
 
     def __init__(self, settings: ChatSettings, recorder: Recorder) -> None:
         self.settings = settings
-        """Of the next turn on."""
+        """Apply from the next turn on."""
         self.recorder = recorder
         self.draft = Draft()
         self.queue = MessageQueue()
@@ -50,25 +51,25 @@ class Conversation:
         self._editing: Exchange | None = None
         self._subscribers = Subscribers()
         self._deaths = DeathCounts()
-        self.answers = LiveAnswers(recorder, self._deaths, self._subscribers.tell)
-        """What is being answered: waited for, taken in again, left to the engine."""
+        self.answers = LiveAnswers(recorder, self._deaths, self._subscribers.notify)
+        """The running answers."""
         self._draft_saver = DraftSaver(recorder)
 
     # -- what it is
 
     @property
     def id(self) -> ConversationId | None:
-        """None until something of it is stored."""
+        """None until it is stored."""
         return self.live.id
 
     @property
     def exchanges(self) -> list[Exchange]:
-        """The newest ones; `load_older` puts older ones before them."""
+        """The newest exchanges; `load_older` adds older ones in front."""
         return self._branch.newest
 
     @property
     def older(self) -> int:
-        """How many exchanges there are above `exchanges`."""
+        """How many exchanges precede `exchanges`."""
         return self._branch.older
 
     @property
@@ -77,7 +78,7 @@ class Conversation:
 
     @property
     def running(self) -> Exchange | None:
-        """The exchange that is being answered."""
+        """The exchange whose answer is running."""
         return self.last if self.last is not None and self.last.is_running else None
 
     @property
@@ -92,12 +93,12 @@ class Conversation:
 
     @property
     def attachments_above(self) -> int:
-        """How many attachments there are above `exchanges`."""
+        """How many attachments precede `exchanges`."""
         return self._branch.attachments_above
 
     @property
     def attachments_sent(self) -> int:
-        """How many attachments the conversation has before the message that is written."""
+        """How many attachments prompts include before the message being written."""
         return count_attachments(self._branch.until(self.queue.editing or self._editing)) + self.queue.attachments
 
     @property
@@ -107,7 +108,7 @@ class Conversation:
         return next((one.prompt_tokens + one.completion_tokens for one in usages if one.prompt_tokens), None)
 
     def all_exchanges(self) -> list[Exchange]:
-        """Those of the branch that is shown, older ones too."""
+        """Return all exchanges of the active branch, older ones too."""
         return self._branch.all
 
     def find(self, answer: TurnId) -> Exchange | None:
@@ -115,7 +116,7 @@ class Conversation:
         return self._branch.find(answer)
 
     def number_of(self, exchange: Exchange) -> int:
-        """Return the number of its message in the conversation, from 1."""
+        """Return the number of the exchange's message in the conversation, from 1."""
         return self._branch.all.index(exchange) + 1
 
     def subscribe(self, subscriber: Subscriber) -> Callable[[], None]:
@@ -123,8 +124,7 @@ class Conversation:
         return self._subscribers.add(subscriber)
 
     def turns_until(self, exchange: Exchange | None = None, *, system_prompt: str | None = None) -> list[Turn]:
-        """All that is sent for an answer to this exchange; None: to the draft. `system_prompt`: where it is not that of
-        the settings."""
+        """Return the turns of a request for an answer to `exchange`, or to the draft (None)."""
         system = self.settings.system_prompt if system_prompt is None else system_prompt
         if exchange is not None:
             return turns_until(exchange.above, exchange.sent_user, system)
@@ -139,21 +139,21 @@ class Conversation:
         return self._deaths.suspect(turn)
 
     async def suspect_again(self) -> Suspect | None:
-        """The same of the last turn, in earlier sessions too."""
+        """As `suspect`, for the last turn, with deaths from earlier sessions."""
         if self.last is None:
             return None
         await self._deaths.look_up(self.last, self.recorder.store)
         return self.suspect(self.last.user)
 
-    # -- asking
+    # -- sending
 
     def begin(
         self, model: Model, info: EngineInfo | None = None, *, seed: int | None = None, logprobs: int | None = None
     ) -> Exchange:
-        """Take the draft as the user's turn, and make its request; `answer` stores and sends it. `seed` and `logprobs`
-        are of this request alone.
+        """Turn the draft into the user's turn with a request; `answer` stores and sends it. `seed` and `logprobs` apply
+        to this request only.
 
-        Raises VlmtuiError when the family cannot take it; then nothing has changed, and the draft stays.
+        Raises VlmtuiError when the family does not accept it; then nothing has changed, and the draft stays.
         """
         sampling = self.settings.sampling
         if seed is not None:
@@ -167,7 +167,7 @@ class Conversation:
         return exchange
 
     def begin_queued(self, model: Model, info: EngineInfo | None = None) -> Exchange:
-        """The same for the first message of the queue; it stays there where VlmtuiError is raised."""
+        """As `begin`, for the first message of the queue; it stays queued if VlmtuiError is raised."""
         message = self.queue.messages[0]
         turns = self._turns_to(message.draft, message.editing, self.settings.system_prompt)
         request = make_request(model.family, turns, self.settings.sampling, keep=True)
@@ -180,43 +180,42 @@ class Conversation:
         return exchange
 
     def queue_draft(self) -> None:
-        """Queue the draft until `begin_queued`; it is stored meanwhile."""
+        """Queue the draft until `begin_queued`; the queue is stored, too."""
         self.queue.add(self.draft, self._editing)
         self.leave_edit()
         self.draft_changed()
 
     def take_back_queue(self) -> None:
-        """Move the queued messages back to the beginning of the draft."""
+        """Move the queued messages back to the start of the draft."""
         self._editing = self.queue.take_all(self.draft) or self._editing
         self.draft_changed()
 
     def answer_again(self, model: Model, info: EngineInfo | None = None) -> Exchange:
-        """Make the request for another answer to the last turn. Raises VlmtuiError when there is none to ask for."""
+        """Request another answer to the last turn. Raises VlmtuiError if that is impossible now."""
         exchange = self.last
         if exchange is None or self.running is not None:
             raise VlmtuiError(ErrorKind.BAD_USAGE, "There is no finished answer to replace.")
         request = make_request(model.family, self.turns_until(exchange), self.settings.sampling, keep=True)
         made = Generation(request, Answer(request.request_id), model, info)
         self.answers.begin(self.live, exchange, self._put(exchange, made))
-        self._subscribers.tell(AnswerReplaced(exchange))
+        self._subscribers.notify(AnswerReplaced(exchange))
         return exchange
 
     async def answer(self, engine: Engine, exchange: Exchange) -> None:
-        """Store what was begun, send its request, and take the answer in, event by event. Whatever happens, the
-        exchange has an outcome afterwards. A caller that is cancelled does not stop it: `stop` does."""
+        """Store the turn, send its request and receive the answer. The exchange has an outcome afterwards.
+        Cancelling the caller does not stop the answer; `stop` does."""
         await self.answers.answer(engine, exchange)
 
     async def adopt(self, exchange: Exchange, made: Generation) -> None:
-        """Make an answer that is at its end the exchange's own, beside those that it had. Raises VlmtuiError where
-        another turn follows, or one is being answered."""
+        """Add a finished answer and show it. Raises VlmtuiError if another turn follows, or an answer is running."""
         self._require_last(exchange)
         self.recorder.begin(self.live, exchange, self._put(exchange, made))
-        self._subscribers.tell(AnswerReplaced(exchange))
+        self._subscribers.notify(AnswerReplaced(exchange))
         await self.recorder.flush()
 
     async def fork(self, turn: Turn, made: Generation, *, instead_of: Exchange | None = None) -> Exchange:
-        """End the conversation with a turn that has its answer already: the draft, or (`instead_of`) another wording of
-        the last message, beside it. Raises VlmtuiError as `adopt` does."""
+        """End the conversation with a turn that already has its answer: the draft, or (`instead_of`) another wording
+        of the last message, as its sibling. Raises VlmtuiError as `adopt` does."""
         if instead_of is None:
             self.require_rest()
             exchange = self._add(turn, made, instead_of=self._editing)
@@ -233,18 +232,18 @@ class Conversation:
         return await self.recorder.flush()
 
     async def cancel(self, engine: Engine | None, why: str = "") -> None:
-        """Ask the engine to stop the running answer; keep the part that came. `why`: where the user did not ask."""
+        """Ask the engine to stop the running answer; keep the partial answer. `why`: the cause, if not the user."""
         if self.running is not None:
             await self.answers.cancel(engine, self.running, why)
 
     async def stop(self, engine: Engine | None) -> None:
-        """The same, and wait a while for it."""
+        """As `cancel`, and wait a limited time for the end."""
         if self.running is not None:
             await self.answers.stop(engine, self.running)
 
     async def take_over(self, exchange: Exchange) -> bool:
-        """Begin to go on with an answer that was interrupted, by `answers.resume` or `answers.restore`. False where
-        somebody else was quicker."""
+        """Start continuing an interrupted answer with `answers.resume` or `answers.restore`. False if another
+        process was first."""
         return await self.answers.take_over(self.live, exchange)
 
     # -- which one it is, and which branch
@@ -259,8 +258,8 @@ class Conversation:
         self.draft_changed()
 
     async def open(self, conversation: ConversationId) -> None:
-        """Go on with a stored conversation: its newest turns, settings and draft. Of the one that is open already, what
-        is written stays. Raises VlmtuiError where there is none, or an answer is under way."""
+        """Open a stored conversation: its newest turns, settings and draft. If it is open already, the current draft
+        stays. Raises VlmtuiError if it does not exist, or while an answer is running."""
         self.require_rest()
         self.draft_changed()
         await self.recorder.flush()
@@ -275,7 +274,7 @@ class Conversation:
             self.settings = loaded.settings
 
     async def load_older(self, limit: int) -> list[Exchange]:
-        """Put up to `limit` older exchanges before those that are here; these, the oldest first."""
+        """Load up to `limit` older exchanges in front of `exchanges`; return them, oldest first."""
         return self._branch.load_older(limit)
 
     async def step(self, by: int) -> bool:
@@ -286,24 +285,24 @@ class Conversation:
         return sibling is not None
 
     async def show_branch(self, number: int) -> None:
-        """Show the answer of that number, of the last exchange that has several; where it has one answer, the message
-        of that number. Raises VlmtuiError where there is none."""
+        """Show answer `number` of the last exchange that has several; if it has only one answer, message `number`.
+        Raises VlmtuiError if there is none."""
         await self._show(self._branch.sibling(number))
 
     def leave_out_oldest(self) -> Exchange | None:
-        """Leave the oldest attachments that are still sent out of prompts from now on; None where there are none."""
+        """Leave the oldest attachments that are still sent out of later prompts. Return their exchange, or None."""
         found = next((exchange for exchange in self._branch.all if exchange.sent_attachments), None)
         return None if found is None else self._leave_out(found, True)
 
     def take_in_again(self) -> Exchange | None:
-        """Send the newest attachments that were left out with prompts again; None where there are none."""
+        """Send the attachments that were left out last again. Return their exchange; None if there are none."""
         found = next((exchange for exchange in reversed(self._branch.all) if exchange.is_left_out), None)
         return None if found is None else self._leave_out(found, False)
 
     def _leave_out(self, exchange: Exchange, left_out: bool) -> Exchange:
         exchange.leave_out(left_out)
-        self.recorder.keep_left_out(exchange)
-        self._subscribers.tell(AttachmentsLeftOut(exchange))
+        self.recorder.save_left_out(exchange)
+        self._subscribers.notify(AttachmentsLeftOut(exchange))
         return exchange
 
     def attachments_by_number(self) -> dict[int, Attachment]:
@@ -312,21 +311,21 @@ class Conversation:
         sent = [attachment for exchange in exchanges for attachment in exchange.sent_attachments]
         return dict(enumerate(sent, 1)) | self.draft.numbered
 
-    # -- what is written
+    # -- draft
 
     def draft_changed(self, model: str = "") -> None:
-        """Store what is written, within a second. `model`: which one it is written to, where none was asked yet."""
+        """Store the draft within a second. `model`: the model it is written to, if none answered yet."""
         self.live.model = self.live.model or model
         self._draft_saver.save(self.live, self.queue.with_draft(self.draft))
 
     def begin_edit(self, number: int | None = None) -> Exchange:
-        """Take the message of that number (from 1; None: the last) into the draft; sending it makes a new branch.
-        Raises VlmtuiError where there is none, or an answer is under way."""
+        """Put message `number` (from 1; None: the last) into the draft; sending it creates a branch. Raises
+        VlmtuiError if there is none, or while an answer is running."""
         self.require_rest()
         everything = self._branch.all
         number = len(everything) if number is None else number
         if not 1 <= number <= len(everything):
-            raise bad_input(f"There is no message {number} to edit." if everything else "Nothing was said yet.")
+            raise bad_input(f"There is no message {number} to edit." if everything else "There is no message yet.")
         exchange = everything[number - 1]
         self._branch.load(exchange)
         self._editing = exchange
@@ -343,7 +342,7 @@ class Conversation:
         if self.running is not None:
             raise VlmtuiError(ErrorKind.BAD_USAGE, "Still answering.", remedy=Remedy.STOP_ANSWER)
 
-    # -- how
+    # -- internals
 
     def _turns_to(self, draft: Draft, editing: Exchange | None, system: str) -> list[Turn]:
         above = editing.above if editing is not None else self.last
@@ -371,14 +370,14 @@ class Conversation:
         self._branch, self._editing, self.live.branch = branch, None, branch
 
     def _put(self, exchange: Exchange, made: Generation) -> GenerationRecord:
-        """Set the exchange's answer. Return its generation record."""
+        """Set the exchange's answer and return its generation record."""
         self.live.model = made.model.spec.name
         record = made.record(self.settings)
         exchange.put_answer(made.answer, made.request, made.info, record)
         return record
 
     def _draft_taken(self) -> None:
-        """Clear the draft, which has become a stored turn."""
+        """Clear the draft: it is a stored turn now."""
         self._editing = None
         self.draft.clear()
         self._draft_saver.note()
@@ -386,7 +385,7 @@ class Conversation:
     async def _show(self, sibling: Sibling) -> None:
         self.require_rest()
         if not await self.recorder.flush() and self.recorder.is_waiting(self.live):
-            raise bad_input("The newest turns could not be saved yet, so no other branch can be shown.")
+            raise bad_input("Can't switch branches: the newest turns are not saved yet.")
 
         def activate(store: Store) -> ConversationId:
             siblings = store.siblings(sibling.of)

@@ -44,21 +44,21 @@ class Page(msgspec.Struct, frozen=True):
 
 
 class ConversationList:
-    """What is listed. Every call that talks to the store raises VlmtuiError as it does, and then changes nothing."""
+    """The list. Every method that uses the store raises its VlmtuiError, and then changes nothing."""
 
     def __init__(self, store: AsyncStore, open_id: ConversationId | None = None) -> None:
-        """`open_id`: the conversation that is open in the chat, which cannot be deleted here."""
+        """`open_id`: the conversation open in the chat, which cannot be deleted here."""
         self._store = store
         self.open_id = open_id
         self.query = ""
         self.entries: list[Entry] = []
         self.is_whole = False
-        """Whether `entries` is the whole list."""
+        """Whether `entries` is the complete list."""
         self.deleted: list[ConversationRecord] = []
         """Conversations deleted here that can be restored, most recent last."""
 
     async def find(self, query: str) -> None:
-        """List those that have all words of `query`; empty: all."""
+        """List the conversations that contain all words of `query`; empty: all."""
         await self._load(query, PAGE)
 
     async def reload(self) -> None:
@@ -84,7 +84,7 @@ class ConversationList:
         await self.reload()
 
     async def toggle_pin(self, entry: Entry) -> None:
-        """Pin a conversation, or unpin it, as it is in the store now. Pinned ones stand first."""
+        """Pin a conversation, or unpin it, according to the store. Pinned ones come first."""
         await self._store.run(lambda store: store.pin(entry.id, not store.conversation(entry.id).pinned))
         await self.reload()
 
@@ -97,8 +97,7 @@ class ConversationList:
         await self.reload()
 
     async def undo(self) -> ConversationRecord:
-        """Bring back the last one that was deleted here; where none was, the last one of all. Raises VlmtuiError where
-        there is none."""
+        """Restore the conversation deleted last, preferably one deleted here. Raises VlmtuiError if there is none."""
         if not self.deleted:
             last = await undelete_last(self._store)
         else:
@@ -109,7 +108,7 @@ class ConversationList:
         return last
 
     async def preview(self, entry: Entry) -> list[StoredTurn]:
-        """The turn that was found; without a search, the last ones."""
+        """Return the turn that matched the search; without a search, the newest turns."""
         turn = entry.listed.turn
         if turn is not None:
             return [await self._store.run(lambda store: store.turn(turn))]
@@ -121,7 +120,7 @@ class ConversationList:
 
 
 async def undelete_last(store: AsyncStore) -> ConversationRecord:
-    """Bring back the conversation that was deleted last, whenever that was. Raises VlmtuiError where there is none."""
+    """Restore the conversation deleted last, whenever that was. Raises VlmtuiError if there is none."""
 
     def bring_back(store: Store) -> ConversationRecord:
         deleted = store.deleted()
@@ -134,7 +133,7 @@ async def undelete_last(store: AsyncStore) -> ConversationRecord:
 
 
 def _page(store: Store, *, query: str, limit: int, offset: int) -> Page:
-    """One more than `limit` is asked for, so that it is known whether there are more."""
+    """Read one more than `limit`, to know whether there are more."""
     listed = store.conversations(query, limit=limit + 1, offset=offset)
     shown = listed[:limit]
     pictures = _pictures(store, [one.conversation.id for one in shown])
@@ -154,7 +153,7 @@ def _pictures(store: Store, conversations: Sequence[ConversationId]) -> dict[Con
 
 
 def ago(then_ms: int, now_s: float | None = None) -> str:
-    """A time for people: `just now`, `5 min ago`, `3 h ago`, `yesterday`, `Tuesday`, `3 Mar`, `3 Mar 2024`."""
+    """Format a time for people: `just now`, `5 min ago`, `3 h ago`, `yesterday`, `Tuesday`, `3 Mar`, `3 Mar 2024`."""
     now_s = time.time() if now_s is None else now_s
     then, now = local_time(then_ms), datetime.fromtimestamp(now_s)
     seconds, days = now_s - then_ms / 1000, (now.date() - then.date()).days

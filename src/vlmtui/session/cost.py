@@ -13,8 +13,8 @@ from vlmtui.registry.match import Model
 from vlmtui.session.draft import DraftToken
 
 EstimateTokens = Callable[[Modality, tuple[int, int], int | None], int | None]
-"""About how many tokens something of that width and height, and of so many frames (None: not known), would take; None
-where it cannot be told."""
+"""Returns an estimate of the tokens for width and height in pixels and the number of frames (None: unknown); None if
+it cannot be estimated."""
 
 
 class Cost(msgspec.Struct, frozen=True):
@@ -28,40 +28,40 @@ class Cost(msgspec.Struct, frozen=True):
 
     @property
     def is_too_much(self) -> bool:
-        """Whether not even one token of an answer would fit."""
+        """Whether not even one token of an answer fits."""
         return self.prompt_tokens >= self.context
 
     @property
     def text(self) -> str:
-        """For people, in one line."""
-        told = f"{self.prompt_tokens:,} of {self.context:,} tokens"
+        """One line for people."""
+        used = f"{self.prompt_tokens:,} of {self.context:,} tokens"
         if self.is_too_much:
-            return f"Too long for the model: {told}."
-        return f"This prompt takes {told} ({self.prompt_tokens / self.context:.0%})."
+            return f"Too long for the model: {used}."
+        return f"This prompt takes {used} ({self.prompt_tokens / self.context:.0%})."
 
 
 class CostEstimate(msgspec.Struct, frozen=True):
-    """Tokens estimated from the model's record, while no engine is loaded."""
+    """Tokens estimated from the model's record before an engine is loaded."""
 
     tokens: Mapping[int, int]
-    """About how many tokens the attachments of the message take, by number; those of which it is known."""
+    """Estimated tokens of the message's attachments, by number; only those with an estimate."""
     unknown: int
     """Number of attachments without an estimate."""
     context: int | None
-    """The context length that the engine will have, in tokens, where the record says it."""
+    """The context length that the engine will have, in tokens, if the record says it."""
 
     @property
     def text(self) -> str:
-        """For people, in one line."""
-        return f"{self.told}: an estimate until the model is loaded."
+        """One line for people."""
+        return f"{self.summary} (an estimate until the model is loaded)."
 
     @property
-    def told(self) -> str:
+    def summary(self) -> str:
         """The beginning of a sentence."""
         total = f"~{sum(self.tokens.values()):,}"
-        told = f"{total} of {self.context:,}" if self.context else total
+        used = f"{total} of {self.context:,}" if self.context else total
         more = f", and {self.unknown} unknown" if self.unknown else ""
-        return f"Attachments take {told} tokens{more}"
+        return f"Attachments take {used} tokens{more}"
 
 
 class Uncounted(msgspec.Struct, frozen=True):
@@ -72,32 +72,33 @@ class Uncounted(msgspec.Struct, frozen=True):
 
     @property
     def text(self) -> str:
-        """For people, in one line."""
-        return self.why if self.estimate is None else f"{self.estimate.told}: an estimate. {self.why}"
+        """One line for people."""
+        return self.why if self.estimate is None else f"{self.estimate.summary} (an estimate). {self.why}"
 
 
 def estimate_of(model: Model, message: list[DraftToken]) -> CostEstimate | None:
-    """What is known before the model is loaded of the draft's attachments; None: nothing."""
+    """Estimate the draft's attachments before the model is loaded; None: no estimate."""
     items = {token.number: token.attachment for token in message if token.attachment is not None}
-    told = {number: estimated_tokens(model.family, item) for number, item in items.items()}
-    tokens = {number: count for number, count in told.items() if count is not None}
+    summary = {number: estimated_tokens(model.family, item) for number, item in items.items()}
+    tokens = {number: count for number, count in summary.items() if count is not None}
     if not tokens:
         return None
     context = model.spec.engine_args.get("max_model_len", model.family.context)
-    return CostEstimate(tokens, len(told) - len(tokens), context if isinstance(context, int) else None)
+    return CostEstimate(tokens, len(summary) - len(tokens), context if isinstance(context, int) else None)
 
 
 def tokens_before_attaching(
     model: Model, modality: Modality, size: tuple[int, int], frames: int | None = None
 ) -> int | None:
-    """About how many tokens a file would take, by its width and height in pixels, and by how many frames it has where
-    that is known; None where it cannot be told."""
+    """Estimate the tokens of a file from its width and height in pixels and its number of frames, if known; None if
+    it cannot be estimated."""
     sampled = model.spec.num_frames
     return tokens_of_size(model.family, modality, size, frames=min(sampled, frames or sampled))
 
 
 def cost_of(ready: PromptReady, message: list[DraftToken], context: int) -> Cost:
-    """`message` are the tokens of the draft, whose attachments are the newest of the prompt."""
+    """Count the tokens of a rendered prompt. `message`: the tokens of the draft, whose attachments are the prompt's
+    last."""
     tokens: dict[int, int] = {}
     for modality in ("image", "video"):
         numbers = [token.number for token in message if token.attachment and token.attachment.modality == modality]
@@ -108,6 +109,7 @@ def cost_of(ready: PromptReady, message: list[DraftToken], context: int) -> Cost
 
 
 def _counts(ready: PromptReady, modality: Modality) -> list[int]:
-    """Tokens of each attachment of a modality, in the prompt's order. A video may have a span for every frame."""
+    """Return the tokens of each attachment of a modality, in the prompt's order. A video may have a span for every
+    frame."""
     spans = sorted((span for span in ready.media if span.modality == modality), key=lambda span: span.index)
     return [span.tokens for span in spans]

@@ -14,7 +14,7 @@ from vlmtui.session.async_store import AsyncStore
 from vlmtui.session.exchange import Exchange
 
 DEATHS_MAX = 2
-"""Number of deaths after which a turn is only sent again after confirmation."""
+"""Deaths after which a turn is only sent again after confirmation."""
 
 
 class Suspect(msgspec.Struct, frozen=True):
@@ -22,11 +22,11 @@ class Suspect(msgspec.Struct, frozen=True):
 
     deaths: int
     attachment: Attachment | None
-    """Its newest one."""
+    """Its newest attachment."""
 
 
 class DeathCounts:
-    """How often an engine died while it answered a turn. Turns of the same content are the same."""
+    """How often an engine died while answering a turn. Turns with equal content count as one."""
 
     def __init__(self) -> None:
         self._deaths: Counter[tuple[object, ...]] = Counter()
@@ -36,7 +36,7 @@ class DeathCounts:
         self._deaths[_content(turn)] += 1
 
     async def look_up(self, exchange: Exchange, store: AsyncStore) -> None:
-        """Count what the store has of an exchange's turn; nothing where the store cannot be read."""
+        """Add the deaths that the store has recorded for an exchange's turn; none if the store cannot be read."""
         user_id, content = exchange.user_id, _content(exchange.user)
         if user_id is not None:
             with suppress(VlmtuiError):

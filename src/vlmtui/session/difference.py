@@ -42,7 +42,7 @@ class Difference(msgspec.Struct, frozen=True):
     failed: tuple[PromptMode, ...] = ()
     """Sides without a complete answer."""
     is_stale: bool = False
-    """The raw prompt was changed since."""
+    """The raw prompt changed since."""
     problem: VlmtuiError | None = None
     """Why nothing can be compared."""
 

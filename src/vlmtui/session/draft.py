@@ -1,8 +1,7 @@
-"""A message that is being written: a text in which tokens such as `[Image #2]` stand for attachments.
+"""A message being written: a text in which tokens such as `[Image #2]` stand for attachments.
 
-The text alone says which attachments are sent, and where; their numbers are those that they will have in the prompt.
-What was taken out of the text stays known until its number is given to another one, so that undoing the removal of a
-token, or pasting it elsewhere, brings the attachment back.
+Only the text decides which attachments are sent, and where; their numbers are those in the prompt. An attachment whose
+token was deleted is remembered until its number is reused, so that undo, or pasting the token elsewhere, restores it.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ _WORDS = {"image": "Image", "video": "Video"}
 
 
 class DraftToken(msgspec.Struct, frozen=True):
-    """A token in the text: where it stands (offsets), its number, and what it stands for (None: still looked at)."""
+    """A token in the text: its range (offsets), its number, and its attachment (None: the file is still loading)."""
 
     start: int
     end: int
@@ -31,7 +30,7 @@ class DraftToken(msgspec.Struct, frozen=True):
 
 
 class Edit(msgspec.Struct, frozen=True):
-    """What stands from `start` to `end` becomes `text`, and the cursor stands at `cursor` (offsets)."""
+    """Replace `start:end` with `text`, then move the cursor to `cursor` (offsets)."""
 
     start: int
     end: int
@@ -40,23 +39,23 @@ class Edit(msgspec.Struct, frozen=True):
 
 
 def token_text(number: int | None, attachment: Attachment | None = None) -> str:
-    """`[Image #1]`; `[File #1]` as long as nobody knows what it is; `[Image]` of one that no prompt has."""
+    """Return `[Image #1]`; `[File #1]` while its type is unknown; `[Image]` if it is in no prompt."""
     what = _WORDS[attachment.modality] if attachment else "File"
     return f"[{what}]" if number is None else f"[{what} #{number}]"
 
 
 class Draft:
-    """The text and the attachments it speaks of. `text` is set by whoever shows it."""
+    """The text and its attachments. The widget that shows it sets `text`."""
 
     def __init__(self) -> None:
         self.text = ""
         self._known: dict[int, Attachment] = {}
         self._pending: dict[int, str] = {}
-        """What is written for a file that is still being looked at, where its token means nothing."""
+        """What to write instead of a token whose file is still loading, by number."""
 
     @property
     def tokens(self) -> list[DraftToken]:
-        """In the order of the text. A text that only looks like a token is none."""
+        """Tokens in order. Text that only looks like a token is not included."""
         return self.tokens_in(self.text)
 
     def tokens_in(self, text: str) -> list[DraftToken]:
@@ -69,17 +68,17 @@ class Draft:
 
     @property
     def attachments(self) -> list[Attachment]:
-        """Those that would be sent, in order."""
+        """The attachments to be sent, in order."""
         return [token.attachment for token in self.tokens if token.attachment is not None]
 
     @property
     def numbered(self) -> dict[int, Attachment]:
-        """Those that would be sent, by their numbers."""
+        """The attachments to be sent, by number."""
         return {token.number: token.attachment for token in self.tokens if token.attachment is not None}
 
     @property
     def pending(self) -> list[int]:
-        """The numbers of files in the text that are still being looked at."""
+        """The numbers of files in the text that are still loading."""
         return [token.number for token in self.tokens if token.attachment is None]
 
     @property
@@ -88,8 +87,8 @@ class Draft:
         return self.without_tokens(self.text)
 
     @property
-    def text_to_keep(self) -> str:
-        """The text as somebody else can go on with it: with the names of the files that are still being looked at."""
+    def text_to_store(self) -> str:
+        """The text to store: files that are still loading are written as their names."""
         text = self.text
         for token in reversed(self.tokens):
             if token.attachment is None and (written := self._pending.get(token.number)):
@@ -101,7 +100,7 @@ class Draft:
 
     @property
     def blanked(self) -> str:
-        """The text with spaces in the places of the tokens: what stands elsewhere keeps its offsets."""
+        """The text with tokens replaced by spaces, so that offsets stay the same."""
         text = self.text
         for token in self.tokens:
             text = text[: token.start] + " " * (token.end - token.start) + text[token.end :]
@@ -109,7 +108,7 @@ class Draft:
 
     @property
     def parts(self) -> tuple[Part, ...]:
-        """Texts and attachments in order, as they are sent. Two slashes begin a text that starts with one."""
+        """Texts and attachments in order, as they are sent. A leading `//` becomes `/`."""
         parts: list[Part] = []
         at = 0
         for token in self.tokens:
@@ -132,14 +131,14 @@ class Draft:
         return text
 
     def token_at(self, cursor: int) -> DraftToken | None:
-        """The token before the cursor, else the one behind it."""
+        """Return the token before the cursor, else the one after it."""
         tokens = self.tokens
         before = next((token for token in tokens if token.end == cursor), None)
         return before or next((token for token in tokens if token.start <= cursor < token.end), None)
 
     def moved(self, token: DraftToken, step: Literal[-1, 1]) -> Edit | None:
-        """The edit by which a token changes places with the word or token before it (-1) or behind it (1), the space
-        between them staying; None where nothing stands there."""
+        """Return the edit that swaps a token with the word or token before (-1) or after (1) it, keeping the space
+        between them; None if there is nothing."""
         units = self._units()
         at = units.index((token.start, token.end))
         if not 0 <= at + step < len(units):
@@ -150,7 +149,7 @@ class Draft:
         return Edit(start, end, f"{second}{gap}{first}", cursor)
 
     def _units(self) -> list[tuple[int, int]]:
-        """Where the words and tokens of the text begin and end."""
+        """Return the ranges of the words and tokens of the text."""
         units, at = [], 0
         for start, end in [*((token.start, token.end) for token in self.tokens), (len(self.text), len(self.text))]:
             words = _WORD.finditer(self.text, at, start)
@@ -159,29 +158,28 @@ class Draft:
         return units
 
     def only_tokens(self) -> str:
-        """The tokens alone."""
+        """The tokens without the text."""
         return "".join(self.text[token.start : token.end] for token in self.tokens)
 
     def next_number(self, above: int = 0) -> int:
-        """The number that `reserve` would give."""
+        """The number that `reserve` would return."""
         return 1 + max([above, *(token.number for token in self.tokens), *self._pending])
 
     def reserve(self, above: int = 0, *, written: str = "") -> int:
-        """The next number after those in the text, and above `above`, for a file that is still to be looked at, and is
-        kept as `written` until then. What the number stood for before, and was taken out of the text, is not known any
-        more."""
+        """Return the next number after those in the text, and above `above`, for a file that is still loading; until
+        then it is stored as `written`. The attachment that had this number before is forgotten."""
         number = self.next_number(above)
         self._pending[number] = written
         self._known.pop(number, None)
         return number
 
     def knows(self, number: int) -> bool:
-        """Whether an attachment has or had that number."""
+        """Whether an attachment has or had this number."""
         return number in self._known
 
     def renumber(self, above: int, cursor: int) -> int | None:
-        """Number the attachments as the prompt will: in the order of the text, from `above` + 1. Returns where the
-        cursor stands then (offset); None where they are numbered so, or files are still being looked at."""
+        """Number the attachments as in the prompt: in text order, from `above` + 1. Return the new cursor offset;
+        None if nothing changed, or while files are loading."""
         tokens = self.tokens
         if any(token.attachment is None for token in tokens):
             return None
@@ -200,22 +198,22 @@ class Draft:
         return moved_cursor
 
     def fill(self, number: int, attachment: Attachment) -> None:
-        """What the number stands for, or stands for from now on."""
+        """Set the attachment for a number."""
         self._pending.pop(number, None)
         self._known[number] = attachment
 
     def drop(self, number: int) -> None:
-        """There is no such attachment after all."""
+        """Forget a number: its file could not be attached."""
         self._pending.pop(number, None)
         self._known.pop(number, None)
 
     def put(self, text: str, attachments: Mapping[int, Attachment]) -> None:
-        """Another message, with what its tokens stand for."""
+        """Replace the message and its attachments."""
         self.text = text
         self._known = dict(attachments)
 
     def put_turn(self, turn: Turn, *, above: int) -> None:
-        """A message that was sent, as it is written: tokens for the attachments, with numbers above `above`."""
+        """Show a sent message for editing: tokens for its attachments, with numbers above `above`."""
         pieces: list[str] = []
         attachments: dict[int, Attachment] = {}
         for part in turn.parts:
@@ -232,12 +230,12 @@ class Draft:
         self.put(text, attachments)
 
     def clear(self) -> None:
-        """A new message. Files that are still being looked at belong to it."""
+        """Start a new message. Files that are still loading belong to it."""
         self.text = ""
         self._known = {}
 
     def _texts_of(self, number: int) -> tuple[str, ...]:
-        """How a token of that number may read: an undone edit may bring back the one from before it was known."""
+        """The token texts of this number: undo may restore the one written before the type was known."""
         if number in self._known:
             return token_text(number, self._known[number]), token_text(number)
         return (token_text(number),) if number in self._pending else ()

@@ -10,7 +10,7 @@ _EMPTY = StoredDraft()
 
 
 class DraftSaver:
-    """Has the recorder store a draft when it differs from the stored or scheduled one."""
+    """Stores a draft when it differs from the one stored or scheduled."""
 
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
@@ -31,4 +31,4 @@ class DraftSaver:
     def _write(self, conversation: LiveConversation, draft: StoredDraft) -> None:
         if draft != self._saved:
             self._saved = draft
-            self._recorder.keep_draft(conversation, draft)
+            self._recorder.save_draft(conversation, draft)

@@ -30,7 +30,7 @@ class EngineState(StrEnum):
     LOADING = "loading"
     READY = "ready"
     HUNG = "hung"
-    """It is there and does not answer; it may yet."""
+    """Running but not answering; it may recover."""
     DEAD = "dead"
 
 
@@ -48,9 +48,8 @@ class EngineController:
         ping_every_s: float = 1.0,
         forget_death_s: float = 600.0,
     ) -> None:
-        """`hang_s`: an engine that is silent for so many seconds is HUNG; 0: never. `restarts`: how often in a row an
-        engine that died by itself is started again without being asked. `forget_death_s`: a death that many seconds
-        ago is not counted any more."""
+        """`hang_s`: seconds of silence after which an engine is HUNG; 0: never. `restarts`: automatic restarts in a
+        row after the engine died by itself. `forget_death_s`: seconds after which a death no longer counts."""
         self._host = host
         self._keep_alive_s = keep_alive_s
         self._on_change = on_change
@@ -63,21 +62,21 @@ class EngineController:
         self._endings: list[asyncio.Task[None]] = []
         """Engines that are being stopped."""
         self._kept: Engine | None = None
-        """The engine of `former`, as long as it stays loaded beside the one that is being loaded."""
+        """The engine of `former`, while it stays loaded beside the one being loaded."""
         self.former: Model | None = None
-        """The model before this one, until this one has loaded: the way back."""
+        """The previous model, until this one has loaded: `go_back` returns to it."""
         self.on_death: Callable[[VlmtuiError, bool], None] = lambda error, loads_again: None
-        """Called when the loaded engine has died by itself, with whether it is loaded again now."""
+        """Called when the loaded engine has died by itself; the flag says whether it is being restarted."""
         self.state = EngineState.NONE
         self.model: Model | None = None
         self.engine: Engine | None = None
         self.progress: LoadProgress | None = None
         self.began: dict[LoadStage, float] = {}
-        """When each stage of the load began, in seconds from its start."""
+        """When each stage of the load began, in seconds since the start of the load."""
         self.error: VlmtuiError | None = None
         """Why the load failed or the engine died."""
         self.started_at = 0.0
-        """`time.monotonic()` of the load's start."""
+        """`time.monotonic()` at the start of the load."""
         self.deaths = 0
         """Consecutive deaths of the engine since it last finished an answer, within ten minutes."""
         self.log = LogRing(LOG_LINES)
@@ -89,7 +88,7 @@ class EngineController:
 
     @property
     def is_loaded(self) -> bool:
-        """Whether a loaded engine is there, answering or not."""
+        """Whether an engine is loaded, answering or not."""
         return self.state in (EngineState.READY, EngineState.HUNG)
 
     def require_model(self) -> Model:
@@ -99,7 +98,7 @@ class EngineController:
         return self.model
 
     def require_engine(self) -> Engine:
-        """Return the engine that is ready. Raises VlmtuiError when none is."""
+        """Return the engine if it is ready. Raises VlmtuiError otherwise."""
         if self.state is EngineState.LOADING:
             raise self._still_loading()
         if self.state is not EngineState.READY or self.engine is None:
@@ -107,7 +106,7 @@ class EngineController:
         return self.engine
 
     def require_info(self) -> EngineInfo:
-        """Return what the engine says of itself, answering or not. Raises VlmtuiError when there is none."""
+        """Return the facts of the loaded engine, answering or not. Raises VlmtuiError if there is none."""
         if self.state is EngineState.LOADING:
             raise self._still_loading()
         if self.info is None:
@@ -115,7 +114,7 @@ class EngineController:
         return self.info
 
     async def read_status(self) -> EngineStatus | None:
-        """Return what the engine does now and what it costs; None where there is none, or it does not answer."""
+        """Return the engine's current status and costs; None without an engine, or if it does not answer."""
         try:
             return await self.engine.status() if self.engine is not None else None
         except VlmtuiError:
@@ -123,12 +122,12 @@ class EngineController:
 
     @property
     def keeps_former(self) -> bool:
-        """Whether the model before this one is still loaded."""
+        """Whether the previous model is still loaded."""
         return self._kept is not None
 
     async def start(self, model: Model, *, keep_former: bool = False) -> None:
-        """Load `model` and return once it is READY or DEAD. Run it in a task. `keep_former`: another one that is loaded
-        stays until then, for `go_back`; else it is ended first."""
+        """Load `model` and return once it is READY or DEAD. Run it in a task. `keep_former`: keep the loaded model
+        until then, for `go_back`; otherwise stop it first."""
         if self._opening is not None:
             await self.abort()
         self._attempt += 1
@@ -138,7 +137,7 @@ class EngineController:
         self.began = {}
         self.started_at = time.monotonic()
         self.log.clear()
-        self._become(EngineState.LOADING)
+        self._set_state(EngineState.LOADING)
         await self._ended()
         if attempt != self._attempt:
             return
@@ -157,13 +156,13 @@ class EngineController:
                     self._on_change()
                 case EngineReady():
                     self._end_former()
-                    self._become(EngineState.READY)
+                    self._set_state(EngineState.READY)
                 case LoadFailed(failure=failure):
                     self._fail(failure.error())
 
     async def go_back(self) -> bool:
-        """Let the former model be the loaded one again, as `start` kept it; what was being loaded is ended. False where
-        it was not kept. Run `watch` afterwards."""
+        """Return to the former model that `start` kept, and stop the one being loaded. False if none was kept. Run
+        `watch` afterwards."""
         model, engine = self.former, self._kept
         if model is None or engine is None:
             return False
@@ -172,11 +171,11 @@ class EngineController:
         self.model, self.engine, self.former = model, engine, None
         self.error = self.progress = None
         self.log.clear()
-        self._become(EngineState.READY)
+        self._set_state(EngineState.READY)
         return True
 
     async def follow_log(self, engine: Engine, on_line: Callable[[], None]) -> None:
-        """Put the engine's log into `self.log` until it ends; `on_line` is called after each line. Run it in a task."""
+        """Copy the engine's log into `self.log` until it ends, calling `on_line` after each line. Run it in a task."""
         async for line in engine.log():
             if engine is not self.engine:
                 return
@@ -184,8 +183,8 @@ class EngineController:
             on_line()
 
     async def watch(self) -> None:
-        """Watch over the loaded engine: report its death or that it hangs, when that was not our doing, and start it
-        again once after a death. Run it in a task after READY."""
+        """Watch the loaded engine: report unexpected death or a hang, and restart it after a death. Run it in a task
+        after READY."""
         while (engine := self.engine) is not None and self.is_loaded:
             error = await self._health.watch(engine, partial(self._silent, engine))
             if error is None or engine is not self.engine or not self.is_loaded or self.model is None:
@@ -205,12 +204,12 @@ class EngineController:
         self.deaths = 0
 
     async def abort(self) -> None:
-        """Stop a load or the engine; returns when all its processes have ended."""
+        """Stop a load or the engine; return when all its processes have ended."""
         self._attempt += 1
         opening, self._opening = self._opening, None
         engine, self.engine = self.engine, None
         hung = self.state is EngineState.HUNG
-        self._become(EngineState.NONE)
+        self._set_state(EngineState.NONE)
         if opening is not None:
             opening.cancel()
             await asyncio.wait([opening])
@@ -218,10 +217,11 @@ class EngineController:
                 engine = opening.result()
         await self._ended()
         if engine is not None:
-            await _let_go(engine, hung=hung)
+            await _release(engine, hung=hung)
 
     async def leave(self) -> bool:
-        """The app goes: a loading engine is ended, a ready one stays for its keep-alive time. True when one stays."""
+        """Release the engine at exit: a loading one is stopped, a ready one stays for its keep-alive time. True if
+        one stays."""
         kept, self._kept = self._kept, None
         if kept is not None:
             await kept.close()
@@ -233,7 +233,8 @@ class EngineController:
         return False
 
     async def _open(self, model: Model, attempt: int) -> Engine | None:
-        """The engine; None when it could not be opened, or is no longer wanted. The task lets `abort` wait for it."""
+        """Open the engine; None if that failed, or if it is no longer wanted. Stores the task so that `abort` can
+        wait for it."""
         opening = asyncio.ensure_future(self._host.open(model.spec, client="app", keep_alive_s=self._keep_alive_s))
         self._opening = opening
         try:
@@ -251,7 +252,7 @@ class EngineController:
             return None
 
     def _leave_current(self, model: Model, *, keep_former: bool) -> None:
-        """Keep the engine that is there for the way back, or begin to end it."""
+        """Keep the current engine for `go_back`, or start stopping it."""
         if self.model is None or self.model.spec == model.spec:
             self._end_current(keep_same=model)
             return
@@ -269,15 +270,15 @@ class EngineController:
         """Stop keeping the former engine."""
         kept, self._kept, self.former = self._kept, None, None
         if kept is not None:
-            self._endings.append(asyncio.ensure_future(_let_go(kept, hung=False)))
+            self._endings.append(asyncio.ensure_future(_release(kept, hung=False)))
 
     def _end_current(self, *, keep_same: Model) -> None:
-        """Begin to end the engine that is there; in a task of its own, so that nothing can interrupt it."""
+        """Start stopping the current engine, in a task that nothing interrupts."""
         engine, self.engine = self.engine, None
         if engine is None:
             return
         stays = self.state is EngineState.READY and engine.spec == keep_same.spec
-        ending = engine.close() if stays else _let_go(engine, hung=self.state is EngineState.HUNG)
+        ending = engine.close() if stays else _release(engine, hung=self.state is EngineState.HUNG)
         self._endings.append(asyncio.ensure_future(ending))
 
     async def _ended(self) -> None:
@@ -303,20 +304,20 @@ class EngineController:
         """Record that the engine hangs, or (None) answers again."""
         if engine is self.engine and self.is_loaded:
             self.error = error
-            self._become(EngineState.READY if error is None else EngineState.HUNG)
+            self._set_state(EngineState.READY if error is None else EngineState.HUNG)
 
     def _fail(self, error: VlmtuiError) -> None:
         _log.warning("engine: %s (%s)", error.message, error.detail)
         self.error = error
-        self._become(EngineState.DEAD)
+        self._set_state(EngineState.DEAD)
 
-    def _become(self, state: EngineState) -> None:
+    def _set_state(self, state: EngineState) -> None:
         self.state = state
         self._on_change()
 
 
-async def _let_go(engine: Engine, *, hung: bool) -> None:
-    """End an engine; only disconnect from one that others use too, unless it hangs."""
+async def _release(engine: Engine, *, hung: bool) -> None:
+    """Stop an engine, unless others use it and it does not hang: then only disconnect."""
     shared = False
     if not hung:
         with suppress(VlmtuiError):

@@ -28,7 +28,7 @@ class AnswerEnded(msgspec.Struct, frozen=True):
 
 
 class AttachmentsLeftOut(msgspec.Struct, frozen=True):
-    """The exchange's attachments are left out of prompts from now on, or are sent again."""
+    """The exchange's attachments are left out of later prompts, or included again."""
 
     exchange: Exchange
 
@@ -53,7 +53,7 @@ class Subscribers:
 
         return remove
 
-    def tell(self, event: ConversationEvent) -> None:
+    def notify(self, event: ConversationEvent) -> None:
         """Call all subscribers, in the order of subscription."""
         for subscriber in list(self._subscribers.values()):
             subscriber(event)

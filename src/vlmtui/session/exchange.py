@@ -32,23 +32,23 @@ _ALONE = Siblings()
 
 @dataclass(eq=False, slots=True, frozen=True)
 class Exchange:
-    """A user's turn and its answer. Its fields are read only; what changes it are the methods below `branches`, which
-    only the conversation and its parts call."""
+    """A user's turn and its answer. Read its fields; only the conversation and its parts call the methods below
+    `branches`, which change it."""
 
     user: Turn
     answer: Answer
     is_left_out: bool = False
-    """Its attachments are left out of prompts from now on."""
+    """Whether its attachments are left out of later prompts."""
     above: Exchange | None = None
-    """The exchange that it follows."""
+    """The exchange before it."""
     request: GenerateRequest | None = None
     """The request; None if it was sent in an earlier session."""
     info: EngineInfo | None = None
     """Facts of the engine that answered; None if that was in an earlier session."""
     record: GenerationRecord | None = None
-    """What made the answer; None above the newest turns of a stored conversation."""
+    """How the answer was generated; None for exchanges loaded with less detail."""
     mode: PromptMode = "chat"
-    """By what the answer's prompt was written."""
+    """How the answer's prompt was built."""
     user_id: TurnId | None = None
     """None until it is stored."""
     answer_id: TurnId | None = None
@@ -60,43 +60,43 @@ class Exchange:
         return self.answer.outcome is None
 
     def needed(self, info: EngineInfo | None) -> bool:
-        """Whether its answer was being made by the engine that says this of itself until now, or until that died."""
+        """Whether its answer needs this engine: it is running there, or the engine died while generating it."""
         failure = self.answer.failure
         return self.is_running or (self.info is info and failure is not None and failure.kind is ErrorKind.ENGINE_DIED)
 
     @property
     def is_remembered(self) -> bool:
-        """Whether later turns are sent with it: not when nothing came of it."""
+        """Whether later prompts include it: only if it has an answer."""
         return bool(self.answer.text)
 
     @property
     def sent_user(self) -> Turn:
-        """The user's turn as requests have it from now on."""
+        """The user's turn as later requests include it."""
         return self.user_without_attachments if self.is_left_out else self.user
 
     @property
     def sent_attachments(self) -> tuple[Attachment, ...]:
-        """What later prompts have of its attachments."""
+        """The attachments that later prompts include."""
         return () if self.is_left_out or not (self.is_remembered or self.is_running) else self.user.attachments
 
     @property
     def user_without_attachments(self) -> Turn:
-        """The text of the user's turn."""
+        """The user's turn without attachments."""
         return Turn("user", tuple(part for part in self.user.parts if isinstance(part, Text)) or (Text(""),))
 
     def branches(self) -> str:
-        """`message 2/3 · answer 1/2`; empty where it has no siblings."""
+        """`message 2/3 · answer 1/2`; empty without siblings."""
         told = (("message", self.user_siblings), ("answer", self.answer_siblings))
         return " · ".join(f"{what} {place.position}/{place.count}" for what, place in told if place.count > 1)
 
     def marks(self) -> str:
-        """`raw · answer 2/2`: that a raw prompt made the answer, and its branches."""
+        """`raw · answer 2/2`: whether a raw prompt made the answer, and its branches."""
         return " · ".join(filter(None, ("raw" if self.mode == "raw" else "", self.branches())))
 
     def put_answer(
         self, answer: Answer, request: GenerateRequest, info: EngineInfo | None, record: GenerationRecord
     ) -> None:
-        """Start another answer, not stored yet, as a sibling of the existing ones; or the first one."""
+        """Start a new answer, not stored yet, as a sibling of the existing ones or as the first."""
         if answer is not self.answer and (self.answer_id is not None or self.answer.request_id):
             count = self.answer_siblings.count + 1
             self._set(answer_siblings=Siblings(count, count))
@@ -119,7 +119,7 @@ class Exchange:
         self._set(user_id=None)
 
     def leave_out(self, left_out: bool) -> None:
-        """Whether its attachments are left out of prompts from now on."""
+        """Set whether later prompts leave its attachments out."""
         self._set(is_left_out=left_out)
 
     def _set(self, **values: object) -> None:
@@ -128,7 +128,7 @@ class Exchange:
 
 
 def exchanges_of(turns: Iterable[StoredTurn], above: Exchange | None = None) -> Iterator[Exchange]:
-    """Stored turns as exchanges, the first of them below `above`. System turns are left out; an answer that follows no
+    """Convert stored turns to exchanges, the first one after `above`. System turns are skipped; an answer without a
     question, as in an imported conversation, gets an empty one."""
     waiting: StoredTurn | None = None
     for turn in turns:
@@ -177,16 +177,16 @@ def stored_answer(turn: StoredTurn) -> Answer:
         case "stopped":
             answer.outcome = Cancelled(request_id=request_id, usage=usage, timings=timings)
         case "running":
-            failure = Failure(kind=ErrorKind.ENGINE_BUSY, message="Another vlmtui is still getting this answer.")
+            failure = Failure(kind=ErrorKind.ENGINE_BUSY, message="Another vlmtui is still receiving this answer.")
             answer.outcome = Failed(request_id=request_id, failure=failure)
         case "failed" | "interrupted":
-            failure = turn.failure or _interrupted("The answer was interrupted: vlmtui ended before it did.")
+            failure = turn.failure or _interrupted("The answer was interrupted: vlmtui exited first.")
             answer.outcome = Failed(request_id=request_id, failure=failure)
     return answer
 
 
 def _unanswered() -> Answer:
-    return Answer("", outcome=Failed(request_id="", failure=_interrupted("No answer was asked for, or none came.")))
+    return Answer("", outcome=Failed(request_id="", failure=_interrupted("There is no answer.")))
 
 
 def _interrupted(message: str) -> Failure:

@@ -23,9 +23,9 @@ from vlmtui.session.provenance import Generation
 
 
 class FanOut:
-    """The lanes of a plan. `turns` are all that is sent, the turn that is fanned out the last of them.
+    """The lanes of a plan. `turns` are the turns to send; the last one is fanned out.
 
-    Raises VlmtuiError where the family cannot take a variant.
+    Raises VlmtuiError if the family does not accept a variant.
     """
 
     def __init__(self, plan: Plan, family: Family, turns: Sequence[Turn], sampling: Sampling, engine: Engine) -> None:
@@ -46,8 +46,8 @@ class FanOut:
         return attachments_of(self.lanes[0].request.prompt)
 
     def difference(self, number: int) -> AnswerDiff | None:
-        """Lane `number` (right) held against the base (left); None where that is itself, or one has not ended. Slow for
-        long answers that have little in common."""
+        """Compare lane `number` (right) with the base (left); None if it is the base, or if one has not ended. Slow
+        for long answers with little in common."""
         base, other = self.lanes[self.base], self.lanes[number]
         if base is other or base.is_running or other.is_running:
             return None
@@ -65,14 +65,13 @@ class FanOut:
 
 
 async def choose_lane(fan_out: FanOut, chosen: int, message: ComparedMessage, model: Model) -> Exchange:
-    """Let the conversation go on with lane `chosen`, and store it; lanes that asked the same message stay as its other
-    answers.
+    """Continue the conversation with lane `chosen`, and store it; lanes with the same message become its other answers.
 
-    Raises VlmtuiError where the answer is not there, another is under way, or another message follows by now.
+    Raises VlmtuiError if the lane has no answer, an answer is running, or another message follows.
     """
     lane = fan_out.lanes[chosen]
     if lane.is_running or not lane.answer.text:
-        raise bad_input("There is no answer to go on with.")
+        raise bad_input("There is no answer to use.")
     same = [other for other in fan_out.lanes if other.spec.turn == lane.spec.turn and other is not lane]
     first, *rest = [*(other for other in same if not other.is_running and other.answer.text), lane]
     exchange = await _first_answer(first, message, model)
@@ -82,7 +81,7 @@ async def choose_lane(fan_out: FanOut, chosen: int, message: ComparedMessage, mo
 
 
 async def _first_answer(lane: Lane, message: ComparedMessage, model: Model) -> Exchange:
-    """Give the answer to the exchange that asked it, or to a new one for a draft or another wording."""
+    """Add the answer to its exchange, or to a new one for a draft or another wording."""
     conversation, exchange, turn = message.conversation, message.exchange, lane.spec.turn
     assert turn is not None
     made = _generation(lane, model)

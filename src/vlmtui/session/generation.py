@@ -39,7 +39,7 @@ PromptMode = Literal["chat", "raw"]
 
 @dataclass(slots=True)
 class Answer:
-    """The answer to a request, so far. `outcome` is None while it is being generated."""
+    """The answer to a request, so far. `outcome` is None while it is running."""
 
     request_id: str
     pieces: list[str] = field(default_factory=list)
@@ -47,15 +47,15 @@ class Answer:
     outcome: Finished | Failed | Cancelled | None = None
     tokens: int = 0
     token_ids: list[int] = field(default_factory=list)
-    """Of the answer."""
+    """Token ids of the answer."""
     vocabulary: Vocabulary = field(default_factory=dict)
-    """Every token of the prompt and the answer."""
+    """All tokens of the prompt and the answer."""
     logprobs: list[TokenLogprob] = field(default_factory=list)
     """One per token of the answer, if requested."""
     began_s: float = field(default_factory=time.monotonic)
-    """`time.monotonic()` when it was asked for; of a stored one, when it was read."""
+    """`time.monotonic()` when it was requested; for a stored answer, when it was read."""
     used: Sampling | None = None
-    """What the engine sampled it with, every value resolved; None where that is not recorded."""
+    """The sampling values that the engine used, every one resolved; None: not recorded."""
 
     @property
     def text(self) -> str:
@@ -111,7 +111,8 @@ def make_request(
     logprobs: int | None = None,
     keep: bool = False,
 ) -> GenerateRequest:
-    """The request for the answer to the last turn. Raises VlmtuiError when the family cannot take the conversation."""
+    """Return the request for an answer to the last turn. Raises VlmtuiError if the family does not accept the
+    conversation."""
     build = chat_prompt if mode == "chat" else raw_prompt
     return request_for(build(family, turns), family, sampling, request_id=request_id, logprobs=logprobs, keep=keep)
 
@@ -162,7 +163,7 @@ def broken_off(request_id: str) -> Failed:
 
 
 async def render(engine: Engine, prompt: Prompt) -> PromptReady:
-    """The prompt as the model would be given it; nothing is generated. Raises VlmtuiError when it cannot be made."""
+    """Return the prompt as the model would be given it, without generating. Raises VlmtuiError if that fails."""
     request = GenerateRequest(request_id=new_request_id(), prompt=prompt, sampling=Sampling(), only_render=True)
     async with aclosing(engine.generate(request)) as events:
         async for event in events:
@@ -171,4 +172,4 @@ async def render(engine: Engine, prompt: Prompt) -> PromptReady:
                     return event
                 case Failed(failure=failure):
                     raise failure.error()
-    raise VlmtuiError(ErrorKind.INTERNAL, "The engine ended the request without a word.")
+    raise VlmtuiError(ErrorKind.INTERNAL, "The engine ended the request without an error message.")

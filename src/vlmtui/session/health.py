@@ -10,7 +10,7 @@ from vlmtui.engine.interface import Engine
 from vlmtui.errors import ErrorKind, Remedy, VlmtuiError
 
 _LONGEST_PING_S = 7.0
-"""Most seconds that an unanswered ping counts, as this process itself may have been suspended."""
+"""Longest time that one unanswered ping counts, as this process itself may have been suspended."""
 
 OnSilence = Callable[[VlmtuiError | None], None]
 """Called with an error when an engine has been silent for too long, and with None when it answers again."""
@@ -20,7 +20,7 @@ class HealthMonitor:
     """Pings an engine once a second, and regularly asks its worker whether the engine shows signs of life."""
 
     def __init__(self, hang_s: float, *, ping_every_s: float = 1.0) -> None:
-        """`hang_s`: an engine that is silent for so many seconds is said to hang; 0: never."""
+        """`hang_s`: seconds of silence after which an engine counts as hung; 0: never."""
         self._hang_s = hang_s
         self._ping_every_s = ping_every_s
 
@@ -57,6 +57,6 @@ def _silent(engine: Engine, seconds: float) -> VlmtuiError:
     return VlmtuiError(
         ErrorKind.ENGINE_DIED,
         f"The engine of {engine.spec.name} has not answered for {seconds:.0f} s.",
-        hint="It may be stuck. What has come of the answer stays.",
+        hint="It may be stuck. The partial answer stays.",
         remedy=Remedy.RESTART_ENGINE,
     )

@@ -15,7 +15,7 @@ from vlmtui.errors import bad_input
 PROMPT = "prompt"
 """The pseudo-parameter for plans that vary the turn's text."""
 MOST = 8
-"""Most answers at the same time."""
+"""Most answers at a time."""
 _COMMA = re.compile(r"\s*,\s*")
 _PART = re.compile(r"([A-Za-z_-]+)\s*=\s*([^\s=]+)")
 _EXAMPLE = "For instance seed=1,2,3 or temperature=0,0.5,1; further parameters take one value each."
@@ -27,9 +27,9 @@ class Plan(msgspec.Struct, frozen=True):
     parameter: str
     """The name of a sampling parameter, or `PROMPT`."""
     values: tuple[Number | str, ...]
-    """Numbers, or the texts of a prompt's variants; at least two, at most `MOST`, all different."""
+    """Numbers, or the texts of the prompt variants; 2 to `MOST`, all different."""
     fixed: Mapping[str, Number] = msgspec.field(default_factory=dict)
-    """Sampling parameters that are the same for all, and not the conversation's."""
+    """Sampling parameters with one value for all, overriding the conversation's."""
 
     @property
     def title(self) -> str:
@@ -41,7 +41,7 @@ class Plan(msgspec.Struct, frozen=True):
 
 
 class LaneVariant(msgspec.Struct, frozen=True):
-    """One of the requests that a plan makes."""
+    """One request of a plan."""
 
     label: str
     """`seed 1`, `prompt 2`."""
@@ -50,14 +50,14 @@ class LaneVariant(msgspec.Struct, frozen=True):
 
 
 def parse_plan(text: str) -> Plan:
-    """Parse a plan such as `seed=1,2,3 temperature=0.8`. Raises VlmtuiError saying what is wrong."""
+    """Parse a plan such as `seed=1,2,3 temperature=0.8`. Raises VlmtuiError with what is wrong."""
     text = _COMMA.sub(",", text)
     given: dict[str, str] = {}
     for name, values in _PART.findall(text):
         parameter = find_parameter(name)
         if parameter is None:
             known = ", ".join(PARAMETERS)
-            raise bad_input(f"Answers cannot be fanned out over {name}. There are: {known}.", hint=_EXAMPLE)
+            raise bad_input(f"Can't fan out over {name}. Parameters: {known}.", hint=_EXAMPLE)
         if parameter.name in given:
             raise bad_input(f"{parameter.name} is given twice.", hint=_EXAMPLE)
         given[parameter.name] = values
@@ -72,17 +72,17 @@ def parse_plan(text: str) -> Plan:
 
 
 def read_values(parameter: str, text: str) -> tuple[Number | str, ...]:
-    """What was typed as values: numbers with commas or spaces between them, prompts one a line. Raises VlmtuiError."""
+    """Parse typed values: numbers separated by commas or spaces, prompts one on each line. Raises VlmtuiError."""
     if parameter == PROMPT:
         return tuple(line.strip() for line in text.splitlines() if line.strip())
     return tuple(read_number(parameter, part) for part in re.split(r"[,\s]+", text.strip()) if part)
 
 
 def plan_of(parameter: str, values: Sequence[Number | str], fixed: Mapping[str, Number] | None = None) -> Plan:
-    """A plan, checked. Raises VlmtuiError."""
+    """Return a validated plan. Raises VlmtuiError."""
     what = "prompts" if parameter == PROMPT else f"values of {parameter}"
     if not 2 <= len(values) <= MOST:
-        raise bad_input(f"A fan-out takes two to {MOST} {what}, not {len(values)}.")
+        raise bad_input(f"A fan-out needs 2 to {MOST} {what}, not {len(values)}.")
     if len(set(values)) != len(values):
         raise bad_input(f"The {what} must all be different.")
     others = dict(fixed or {})
@@ -93,7 +93,7 @@ def plan_of(parameter: str, values: Sequence[Number | str], fixed: Mapping[str, 
 
 
 def variants(plan: Plan, turn: Turn, sampling: Sampling) -> list[LaneVariant]:
-    """The turn as each of the plan's requests has it."""
+    """Return the turn for each request of the plan."""
     base = msgspec.structs.replace(sampling, **plan.fixed)
     if plan.parameter == PROMPT:
         return [
@@ -112,7 +112,7 @@ def variants(plan: Plan, turn: Turn, sampling: Sampling) -> list[LaneVariant]:
 
 
 def with_text(turn: Turn, text: str) -> Turn:
-    """The turn with another text. Attachments stay where they are; those that stand between texts come first."""
+    """Replace the text of a turn. Attachments keep their places; those between texts move to the front."""
     texts = [part for part in turn.parts if isinstance(part, Text)]
     if len(texts) == 1:
         return Turn(turn.role, tuple(Text(text) if isinstance(part, Text) else part for part in turn.parts))
@@ -123,7 +123,7 @@ def why_identical(plan: Plan, sampling: Sampling) -> str:
     """Return a sentence on why all answers will be the same; empty if they may differ."""
     temperature = plan.fixed.get("temperature", sampling.temperature)
     if plan.parameter in ("seed", "top_p") and temperature == 0:
-        return "At temperature 0 they will all be the same: set a temperature."
+        return "At temperature 0 all answers will be the same: set a temperature."
     return ""
 
 

@@ -35,32 +35,32 @@ OnChange = Callable[["Lane"], None]
 
 
 class LaneSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """What a lane asks. Known before any engine is needed."""
+    """A lane's request. Needs no engine."""
 
     request: GenerateRequest
     sampling: Sampling
-    """As it was set: that of the request has the family's stop tokens besides."""
+    """As set by the user, without the family's stop tokens that the request adds."""
     mode: PromptMode = "chat"
     label: str = ""
-    """How people tell it from the others, `seed 2`; empty where it is alone."""
+    """Label shown to people, `seed 2`; empty for a single lane."""
     turn: Turn | None = None
-    """The user's turn that it asks, where more than the request is known."""
+    """The user's turn behind the request, if known."""
 
 
 class InFlightRequest(msgspec.Struct, frozen=True):
-    """A request that the conversation itself sends: a lane only follows it, and the lanes beside it go out with it."""
+    """A request sent by the conversation itself: a lane only follows it, and other lanes start together with it."""
 
     request: GenerateRequest
     answer: Answer
     sent: Callable[[], Awaitable[object]]
-    """Waits until the turn is stored and its request goes out."""
+    """Returns when the turn is stored and its request is being sent."""
     over: Callable[[], Awaitable[object]]
-    """Waits until the answer has its outcome."""
+    """Returns when the answer has its outcome."""
 
 
 @dataclass(eq=False, slots=True)
 class Lane:
-    """One of the requests, the engine that it is for, and its answer."""
+    """A request, its engine, and its answer."""
 
     spec: LaneSpec
     engine: Engine
@@ -80,7 +80,7 @@ class Lane:
 
     @property
     def has_failed(self) -> bool:
-        """Whether its answer ended before its end: it failed, or was stopped."""
+        """Whether its answer failed or was stopped."""
         return not self.is_running and not isinstance(self.answer.outcome, Finished)
 
     async def stop(self) -> None:
@@ -90,7 +90,7 @@ class Lane:
 
 
 class Lanes:
-    """The lanes of one turn. They are asked together."""
+    """The lanes of one turn, sent together."""
 
     def __init__(self, lanes: Sequence[Lane]) -> None:
         self._lanes = tuple(lanes)
@@ -109,8 +109,8 @@ class Lanes:
         return any(lane.is_running for lane in self._lanes)
 
     async def run(self, on_change: OnChange = lambda lane: None) -> None:
-        """Ask all of them at once, and take in what comes. Each has an outcome afterwards, whatever happens; a caller
-        that is cancelled cancels the requests."""
+        """Send all requests at once and receive the answers. Each lane has an outcome afterwards; cancelling the
+        caller cancels the requests."""
         results = await asyncio.gather(*(self._run(lane, on_change) for lane in self._lanes), return_exceptions=True)
         for result in results:
             if isinstance(result, BaseException):
@@ -122,12 +122,12 @@ class Lanes:
             await lane.stop()
 
     def document(self, *, first: int = 0, generation_prompt: str = "") -> Comparison:
-        """All that was asked and answered, without the attachments' bytes; the others are held against lane `first`.
-        Slow for long prompts. `generation_prompt` is the family's, which helps to notice that it is missing."""
+        """Return requests and answers as a document, without the attachments' bytes; lane `first` is the base of the
+        differences. Slow for long prompts. `generation_prompt` is the family's, to detect that it is missing."""
         order = [self._lanes[first], *(lane for at, lane in enumerate(self._lanes) if at != first)]
         info = order[0].engine.info
         if info is None:
-            raise VlmtuiError(ErrorKind.INTERNAL, "Nothing was asked: the engine was not ready.")
+            raise VlmtuiError(ErrorKind.INTERNAL, "No request was sent: the engine was not ready.")
         request = order[0].request
         sides = [_side(lane, own) for lane, own in zip(order, _own_values(order), strict=True)]
         attachments = attachments_of(request.prompt)
@@ -161,9 +161,9 @@ def lane_spec(
     label: str = "",
     logprobs: int | None = None,
 ) -> LaneSpec:
-    """The turns, asked one way. `raw` is sent as it is instead of the prompt that the family's record writes.
+    """Return the spec for the turns. `raw` replaces the prompt from the family's record.
 
-    Raises VlmtuiError where the family cannot take the conversation.
+    Raises VlmtuiError if the family does not accept the conversation.
     """
     if raw is not None:
         request = request_for(raw, family, sampling, logprobs=logprobs)
@@ -182,7 +182,7 @@ def planned_specs(
     raw: RawPrompt | None = None,
     logprobs: int | None = None,
 ) -> list[LaneSpec]:
-    """The turns, asked in all ways of a plan. Raises VlmtuiError where the family cannot take one of them."""
+    """Return a spec for each variant of a plan. Raises VlmtuiError if the family does not accept one."""
     return [
         lane_spec(
             family,
@@ -198,9 +198,9 @@ def planned_specs(
 
 
 def recorded_specs(comparison: Comparison, paths: Mapping[str, str]) -> list[LaneSpec]:
-    """A document's sides, to be asked again. `paths` says where the attachments are, by their SHA-256.
+    """Return specs that repeat a document's sides. `paths` maps the SHA-256 of the attachments to files.
 
-    Raises KeyError where one is missing, and ValueError for a side of which nobody knows what was asked.
+    Raises KeyError if one is missing, and ValueError for a side without a recorded request.
     """
     return [_recorded(comparison, side, paths) for side in comparison.sides]
 
@@ -213,7 +213,7 @@ def recorded_side(
     request: Prompt | None = None,
     label: str = "",
 ) -> Side:
-    """A prompt and what was answered to it, as a document has them; `answer` None: it was not asked yet."""
+    """Return a prompt and its answer as a side of a document; `answer` None: not requested yet."""
     return side_of(
         mode,
         prompt,
@@ -229,7 +229,7 @@ def recorded_side(
 
 def _recorded(comparison: Comparison, side: Side, paths: Mapping[str, str]) -> LaneSpec:
     if side.request is None:
-        raise ValueError("A side without its request cannot be asked again.")
+        raise ValueError("A side without its request cannot be run again.")
     sampling = msgspec.structs.replace(comparison.sampling, **side.sampling)
     top = max((len(one.top) for one in side.logprobs), default=0) if side.logprobs else None
     request = GenerateRequest(
@@ -239,7 +239,7 @@ def _recorded(comparison: Comparison, side: Side, paths: Mapping[str, str]) -> L
 
 
 def _own_values(lanes: Sequence[Lane]) -> list[dict[str, Number | None]]:
-    """For each lane the sampling parameters in which the lanes differ."""
+    """Return for each lane the sampling parameters that differ between lanes."""
     values = [{name: getattr(lane.request.sampling, name) for name in PARAMETERS} for lane in lanes]
     differing = [name for name in PARAMETERS if any(one[name] != values[0][name] for one in values)]
     return [{name: one[name] for name in differing} for one in values]

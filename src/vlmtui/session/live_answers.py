@@ -1,4 +1,4 @@
-"""Answers that are under way: taken in, stored as they come, stopped, taken over."""
+"""Running answers: received, stored while they arrive, stopped, taken over."""
 
 from __future__ import annotations
 
@@ -25,61 +25,61 @@ _STOP_WITHIN_S = 3.0
 
 @dataclass(eq=False, slots=True)
 class _RunningAnswer:
-    """An answer that has no outcome yet."""
+    """An answer without an outcome."""
 
     pending: PendingAnswer
     before: Answer | None = None
-    """What was there before it was taken over; it stays where the engine has less of it."""
+    """The partial answer before the takeover; it stays if the engine has less."""
     sent: asyncio.Event = field(default_factory=asyncio.Event)
     over: asyncio.Event = field(default_factory=asyncio.Event)
 
 
 class LiveAnswers:
-    """What is being answered. Every change is told; each exchange that was begun has an outcome in the end."""
+    """The running answers. Reports every change; each exchange that was begun gets an outcome."""
 
     def __init__(
-        self, recorder: Recorder, deaths: DeathCounts, tell: Callable[[ConversationEvent], None] = lambda event: None
+        self, recorder: Recorder, deaths: DeathCounts, notify: Callable[[ConversationEvent], None] = lambda event: None
     ) -> None:
         self._recorder = recorder
         self._deaths = deaths
-        self._tell = tell
-        self._under_way: dict[Exchange, _RunningAnswer] = {}
+        self._notify = notify
+        self._running_answers: dict[Exchange, _RunningAnswer] = {}
         self._stopped: dict[str, str] = {}
-        """Requests that were stopped, by their ids, maybe before they were sent; and why, where the user did not ask
-        for that."""
+        """Requests that were stopped, maybe before they were sent: request id → reason, empty if the user asked for
+        it."""
         self._is_detached = False
 
     def begin(self, conversation: LiveConversation, exchange: Exchange, record: GenerationRecord) -> None:
-        """The exchange has a new answer, which is still to be asked for."""
-        self._under_way[exchange] = _RunningAnswer(self._recorder.begin(conversation, exchange, record))
+        """Start a new answer for the exchange; `answer` requests it."""
+        self._running_answers[exchange] = _RunningAnswer(self._recorder.begin(conversation, exchange, record))
 
     async def answer(self, engine: Engine, exchange: Exchange) -> None:
-        """Store the turn, where that is possible now, send its request, and take the answer in. A caller that is
-        cancelled does not stop it: `stop` does."""
+        """Store the turn, if possible now, send its request, and receive the answer. Cancelling the caller does not
+        stop it; `stop` does."""
         await self._run(self._send(engine, exchange))
 
     async def take_over(self, conversation: LiveConversation, exchange: Exchange) -> bool:
-        """Begin to go on with an answer that was interrupted: the exchange has a new one, that comes anew from its
-        beginning by `resume` or `restore`. False where somebody else was quicker. Raises VlmtuiError."""
+        """Start continuing an interrupted answer: the exchange gets a new one, which `resume` or `restore` receives
+        from the beginning. False if another process was first. Raises VlmtuiError."""
         turn, record = exchange.answer_id, exchange.record
         if turn is None or record is None or not await self._recorder.store.run(lambda store: store.take_over(turn)):
             return False
         before = exchange.answer
         exchange.show_answer(Answer(record.request_id))
-        pending = self._recorder.go_on(conversation, exchange, record)
-        self._under_way[exchange] = _RunningAnswer(pending, before)
-        self._tell(AnswerReplaced(exchange))
+        pending = self._recorder.rewrite(conversation, exchange, record)
+        self._running_answers[exchange] = _RunningAnswer(pending, before)
+        self._notify(AnswerReplaced(exchange))
         return True
 
     async def resume(self, engine: Engine, exchange: Exchange) -> bool:
-        """Take in what the engine has kept of an answer that was taken over. False where that is less than was there
-        before, which is then back."""
+        """Receive what the engine has kept of a taken-over answer. False, with the previous answer restored, if the
+        engine has less of it."""
         answer = exchange.answer
         await self._run(self._follow(engine, exchange, engine.resume(answer.request_id)))
         return exchange.answer is answer
 
     def restore(self, host: EngineHost, exchange: Exchange, events: Iterable[EngineEvent]) -> None:
-        """Take in what an engine that has ended wrote down of an answer that was taken over."""
+        """Receive what an engine that has ended spooled of a taken-over answer."""
         for event in events:
             exchange.answer.take(event)
         if exchange.is_running:
@@ -87,34 +87,34 @@ class LiveAnswers:
         self._end(host, exchange)
 
     async def cancel(self, engine: Engine | None, exchange: Exchange, why: str = "") -> None:
-        """Ask for the end of an answer; what has come stays. `why`: the cause where it is not the user's wish."""
+        """Request the end of an answer; keep the partial answer. `why`: the cause if the user did not ask for it."""
         self._stopped.setdefault(exchange.answer.request_id, why)
         if engine is not None:
             await engine.cancel(exchange.answer.request_id)
 
     async def stop(self, engine: Engine | None, exchange: Exchange) -> None:
-        """The same, and wait a while for it."""
+        """As `cancel`, and wait a limited time for the end."""
         await self.cancel(engine, exchange)
         with suppress(TimeoutError):
             async with asyncio.timeout(_STOP_WITHIN_S):
                 await self.wait_until_over(exchange)
 
     def detach(self) -> None:
-        """The app goes, the engine goes on: what comes from now on is fetched another time."""
+        """Stop receiving because the app exits while the engine continues; the rest is fetched later."""
         self._is_detached = True
 
     async def wait_until_sent(self, exchange: Exchange) -> None:
-        """Wait until its turn is stored, where that is possible, and its request goes out."""
-        if exchange in self._under_way:
-            await self._under_way[exchange].sent.wait()
+        """Wait until its turn is stored, if possible, and its request is being sent."""
+        if exchange in self._running_answers:
+            await self._running_answers[exchange].sent.wait()
 
     async def wait_until_over(self, exchange: Exchange) -> None:
         """Wait until its answer has an outcome."""
-        if exchange in self._under_way:
-            await self._under_way[exchange].over.wait()
+        if exchange in self._running_answers:
+            await self._running_answers[exchange].over.wait()
 
     async def _run(self, work: Coroutine[Any, Any, None]) -> None:
-        """Run to the end, whatever becomes of the caller; the recorder waits for it when it settles."""
+        """Run to completion even if the caller is cancelled; the recorder's `settle` waits for it."""
         task = asyncio.ensure_future(work)
         self._recorder.spawn(_wait(task))
         await asyncio.shield(task)
@@ -122,28 +122,28 @@ class LiveAnswers:
     async def _send(self, engine: Engine, exchange: Exchange) -> None:
         assert exchange.request is not None
         await self._recorder.flush()
-        under_way = self._under_way.get(exchange)
-        if under_way is not None:
-            under_way.sent.set()
+        running = self._running_answers.get(exchange)
+        if running is not None:
+            running.sent.set()
         if exchange.request.request_id in self._stopped:
-            exchange.answer.take(self._as_caused(_stopped(exchange.answer)))
+            exchange.answer.take(self._with_cause(_stopped(exchange.answer)))
             self._end(engine, exchange)
             return
-        self._tell(RequestSent(exchange))
+        self._notify(RequestSent(exchange))
         await self._follow(engine, exchange, engine.generate(exchange.request))
 
     async def _follow(self, engine: Engine, exchange: Exchange, events: AsyncGenerator[EngineEvent, None]) -> None:
-        answer, before = exchange.answer, self._under_way[exchange].before
+        answer, before = exchange.answer, self._running_answers[exchange].before
         try:
             async with aclosing(events):
                 async for event in events:
                     if self._is_detached:
-                        # Whoever stops listening before the connection is closed cancels the request.
+                        # Leaving this loop before the connection is closed would cancel the request.
                         continue
-                    if before is not None and _is_less(event, answer, before):
-                        self._leave_as_it_was(exchange, before)
+                    if before is not None and _has_less(event, answer, before):
+                        self._restore_previous(exchange, before)
                         return
-                    answer.take(await self._as_meant(engine, exchange, event))
+                    answer.take(await self._interpret(engine, exchange, event))
                     self._recorder.touch()
         finally:
             if exchange.is_running and not self._is_detached:
@@ -151,42 +151,42 @@ class LiveAnswers:
             if not exchange.is_running:
                 self._end(engine, exchange)
 
-    async def _as_meant(self, engine: Engine, exchange: Exchange, event: EngineEvent) -> EngineEvent:
-        """The end of an engine that we ended ourselves is a stop; its death is counted."""
+    async def _interpret(self, engine: Engine, exchange: Exchange, event: EngineEvent) -> EngineEvent:
+        """Turn the end of an engine that we stopped ourselves into Cancelled; count any other death."""
         if isinstance(event, Cancelled):
-            return self._as_caused(event)
+            return self._with_cause(event)
         if not isinstance(event, Failed) or event.failure.kind is not ErrorKind.ENGINE_DIED:
             return event
         with suppress(TimeoutError):
             async with asyncio.timeout(_STOP_WITHIN_S):
                 if await engine.closed() is None:
-                    return self._as_caused(_stopped(exchange.answer))
+                    return self._with_cause(_stopped(exchange.answer))
         self._deaths.add(exchange.user)
         return event
 
-    def _as_caused(self, event: Cancelled) -> Cancelled | Failed:
-        """A stop that the user did not ask for says why it came."""
+    def _with_cause(self, event: Cancelled) -> Cancelled | Failed:
+        """Turn a stop that the user did not ask for into Failed with its cause."""
         why = self._stopped.get(event.request_id)
         if not why:
             return event
         return Failed(request_id=event.request_id, failure=Failure(kind=ErrorKind.INTERNAL, message=why))
 
-    def _leave_as_it_was(self, exchange: Exchange, before: Answer) -> None:
-        """The answer that was taken over stays as it is stored."""
+    def _restore_previous(self, exchange: Exchange, before: Answer) -> None:
+        """Restore the answer that was taken over, as stored."""
         exchange.show_answer(before)
-        under_way, turn = self._under_way.pop(exchange), exchange.answer_id
-        self._recorder.give_up(under_way.pending)
-        under_way.over.set()
+        running, turn = self._running_answers.pop(exchange), exchange.answer_id
+        self._recorder.abandon(running.pending)
+        running.over.set()
         if turn is not None:
             self._recorder.spawn(self._recorder.store.run(lambda store: store.give_back(turn)))
-        self._tell(AnswerReplaced(exchange))
+        self._notify(AnswerReplaced(exchange))
 
     def _end(self, holder: Engine | EngineHost, exchange: Exchange) -> None:
-        """Store the end, then let whoever keeps the answer forget it."""
-        under_way = self._under_way.pop(exchange, None)
-        if under_way is None:
+        """Store the outcome, then let the engine drop its copy of the answer."""
+        running = self._running_answers.pop(exchange, None)
+        if running is None:
             return
-        pending = under_way.pending
+        pending = running.pending
 
         async def store() -> None:
             await self._recorder.flush()
@@ -194,13 +194,13 @@ class LiveAnswers:
                 await holder.forget(pending.answer.request_id)
 
         self._recorder.spawn(store())
-        under_way.sent.set()
-        under_way.over.set()
-        self._tell(AnswerEnded(exchange))
+        running.sent.set()
+        running.over.set()
+        self._notify(AnswerEnded(exchange))
 
 
-def _is_less(event: EngineEvent, answer: Answer, before: Answer) -> bool:
-    """Whether an engine's last word on an answer that it had kept leaves less of it than was there before."""
+def _has_less(event: EngineEvent, answer: Answer, before: Answer) -> bool:
+    """Whether a kept answer ended with less than there was before."""
     if not isinstance(event, Failed):
         return False
     kind = event.failure.kind

@@ -1,4 +1,4 @@
-"""What is checked before a model is loaded: whether it runs here, whether it fits, and whether its own code may run."""
+"""Checks before a model is loaded: whether it runs here, whether it fits, and whether its own code may run."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from vlmtui.registry.routes import why_closed
 
 
 class LoadOption(msgspec.Struct, frozen=True):
-    """What a person may choose. `model` is what to load then; None: nothing."""
+    """A choice. `model` is loaded then; None: nothing."""
 
     label: str
     model: Model | None = None
     trusts_code: bool = False
-    """Whether taking it means a yes to the repository's own code."""
+    """Whether choosing it permits the repository's own code."""
 
 
 class LoadCheck(msgspec.Struct, frozen=True):
-    """A check that a person has to decide about. The first option is the careful one."""
+    """A check that needs a decision. The first option is the safe one."""
 
     title: str
     text: str
@@ -41,7 +41,7 @@ _NAMES_SHOWN = 8
 
 
 def lacks_engine(paths: Paths, model: Model) -> bool:
-    """Whether vLLM is needed, and is neither beside the app nor installed by it."""
+    """Return whether vLLM is needed but neither installed beside the app nor by it."""
     if model.spec.backend != DEFAULT_BACKEND or find_spec("vllm") is not None:
         return False
     from vlmtui.engines.records import Engines, choose_engine
@@ -50,13 +50,13 @@ def lacks_engine(paths: Paths, model: Model) -> bool:
 
 
 class LoadChecks:
-    """Finds what has to be decided before a load. Reads a few small files."""
+    """Finds decisions to be made before a load. Reads a few small files."""
 
     def __init__(self, store: TrustStore) -> None:
         self._store = store
 
     def first(self, model: Model, machine: Machine | None, *, size_accepted: bool = False) -> LoadCheck | None:
-        """The next thing to decide; None where the model may be loaded. Without a machine, its size is no question."""
+        """Return the next decision; None if the model may be loaded. Without a machine, the size is not checked."""
         if error := why_closed(model.family):
             said = "\n\n".join(text for text in (error.message, error.detail, error.hint) if text)
             return LoadCheck("This model does not run here", said, (_BACK,))
@@ -65,21 +65,21 @@ class LoadChecks:
         return self._foreign_code(model)
 
     def allowed(self, model: Model) -> Model:
-        """The model with leave to run its own code, where it needs it and the user has said yes before."""
+        """Return the model with permission to run its own code if it needs that and the user gave it before."""
         if not model.family.trust_remote_code or model.spec.trust_remote_code:
             return model
         try:
             code = remote_code_of(model.spec.model)
         except VlmtuiError:
-            return model  # the question says why
+            return model  # the dialog says why
         return with_trust(model, code) if self._store.is_trusted(code) else model
 
     def remember(self, model: Model) -> None:
-        """The user said yes to the code that this model is pinned to. Raises VlmtuiError where it has changed
-        meanwhile, or where the yes cannot be stored."""
+        """Store the permission for the code at this revision. Raises VlmtuiError if the code has changed meanwhile,
+        or if the permission cannot be stored."""
         code = remote_code_of(model.spec.model)
         if with_trust(model, code) != model:
-            raise bad_input(f"The code of {model.spec.name} has changed just now.", hint="Choose the model again.")
+            raise bad_input(f"The code of {model.spec.name} has just changed.", hint="Choose the model again.")
         self._store.trust(code)
 
     def _foreign_code(self, model: Model) -> LoadCheck | None:
@@ -89,12 +89,12 @@ class LoadChecks:
             code = remote_code_of(model.spec.model)
         except VlmtuiError as error:
             said = "\n\n".join(text for text in (error.message, error.detail, error.hint) if text)
-            return LoadCheck("This model's own code cannot be run", said, (_BACK,))
+            return LoadCheck("Can't run this model's own code", said, (_BACK,))
         changes = self._store.changes(code)
         changed = f"You allowed it before, but these have changed: {_names(changes)}.\n\n" if changes else ""
         text = (
-            f"{changed}{code.model} brings Python code of its own ({_which(code)}), and does not load without it. It "
-            "runs with all your rights on this machine. Say yes only if you have read it or trust who wrote it.\n\n"
+            f"{changed}{code.model} comes with its own Python code ({_which(code)}), and does not load without it. It "
+            "runs with all your rights on this machine. Say yes only if you have read it or trust its author.\n\n"
             "The answer is remembered for this code; when it changes, you are asked again."
         )
         yes = LoadOption("Let it run", with_trust(model, code), True)
@@ -109,7 +109,7 @@ class LoadChecks:
         if verdict.settings:
             options.append(LoadOption(f"Load with {verdict.advice}", with_engine_args(model, verdict.settings)))
         options.append(LoadOption("Load it as it is", model))
-        return LoadCheck("This model is likely not to fit", fit_text(verdict, machine), tuple(options))
+        return LoadCheck("This model probably does not fit", fit_text(verdict, machine), tuple(options))
 
 
 def _which(code: RemoteCode) -> str:

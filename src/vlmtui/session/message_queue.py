@@ -1,4 +1,4 @@
-"""Messages that were sent before the engine could take them: they wait, in their order."""
+"""Messages sent before the engine was ready, in order."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from vlmtui.store.records import StoredDraft
 
 
 class QueuedMessage(msgspec.Struct, frozen=True):
-    """A message that waits."""
+    """A queued message."""
 
     written: StoredDraft
     editing: Exchange | None = None
-    """The exchange that it takes the place of, on a branch of its own."""
+    """The exchange that it replaces, on a new branch."""
 
     @property
     def draft(self) -> Draft:
-        """The message as a draft of its own."""
+        """The message as a new draft."""
         draft = Draft()
         draft.put(self.written.text, self.written.attachments)
         return draft
 
 
 class MessageQueue:
-    """The messages of a conversation that wait, the first one first. Until they are sent they are stored as a part of
-    the draft."""
+    """The queued messages of a conversation, first to be sent first. Until then they are stored as part of the
+    draft."""
 
     def __init__(self) -> None:
         self.messages: list[QueuedMessage] = []
@@ -36,32 +36,32 @@ class MessageQueue:
 
     @property
     def attachments(self) -> int:
-        """How many attachments they have together."""
+        """How many attachments all messages have together."""
         return sum(len(message.written.attachments) for message in self.messages)
 
     @property
     def editing(self) -> Exchange | None:
-        """The exchange that the first one takes the place of."""
+        """The exchange that the first message replaces."""
         return self.messages[0].editing if self.messages else None
 
     def add(self, draft: Draft, editing: Exchange | None) -> None:
-        """Let a draft wait behind the others."""
+        """Append a draft."""
         self.messages.append(QueuedMessage(StoredDraft(text=draft.text, attachments=draft.numbered), editing))
 
     def take_first(self) -> None:
-        """The first one was sent."""
+        """Remove the first message: it was sent."""
         del self.messages[0]
 
     def take_all(self, draft: Draft) -> Exchange | None:
-        """Put all of them before what a draft holds, and forget them. Returns what the first one takes the place of."""
+        """Move all messages to the start of a draft. Return the exchange that the first one replaces."""
         editing, merged = self.editing, self._with(draft, draft.text)
         self.messages.clear()
         draft.put(merged.text, merged.attachments)
         return editing
 
     def with_draft(self, draft: Draft) -> StoredDraft:
-        """All of them and the draft as one, a blank line between two, as it is stored."""
-        return self._with(draft, draft.text_to_keep)
+        """Return all messages and the draft joined by blank lines, as stored."""
+        return self._with(draft, draft.text_to_store)
 
     def _with(self, draft: Draft, text: str) -> StoredDraft:
         waiting = [message.written for message in self.messages]

@@ -1,4 +1,4 @@
-"""Checks whether a conversation holds more images or videos than the model takes."""
+"""Checks whether a conversation has more images or videos than the model accepts."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from vlmtui.session.exchange import Exchange
 
 
 def excess_media(exchanges: Iterable[Exchange], family: Family) -> str:
-    """Which images and videos that are still sent are too many for a family, in a sentence; empty where none are."""
+    """Return a sentence about images and videos that later prompts include and the family does not accept; empty if
+    none."""
     if not family.takes:
         return ""
     turns = [exchange.sent_user for exchange in exchanges if exchange.is_remembered]
@@ -20,9 +21,9 @@ def excess_media(exchanges: Iterable[Exchange], family: Family) -> str:
     for modality, count in sorted(counts.items()):
         takes = family.takes.get(modality)
         if takes is None:
-            problems.append(f"{_so_many(count, modality)} so far; this model takes no {modality}s")
+            problems.append(f"{_so_many(count, modality)} so far; this model does not accept {modality}s")
         elif count > takes.max_items:
-            problems.append(f"{_so_many(count, modality)} so far; this model takes {takes.max_items}")
+            problems.append(f"{_so_many(count, modality)} so far; the limit is {takes.max_items}")
     return " ".join(f"{problem}." for problem in problems)
 
 

@@ -16,19 +16,19 @@ from vlmtui.store.records import GenerationRecord
 
 
 def exchange_numbered(conversation: Conversation, number: str) -> Exchange:
-    """The exchange of that number, from 1 over the whole conversation; without one, the newest. Raises VlmtuiError."""
+    """Return exchange `number`, from 1 over the whole conversation; the newest if empty. Raises VlmtuiError."""
     everything = conversation.all_exchanges()
     if not everything:
-        raise bad_input("There is no prompt to look into yet.", hint="Send a message first.")
+        raise bad_input("There is no prompt to inspect yet.", hint="Send a message first.")
     wanted = len(everything) if not number else int(number) if number.isdecimal() else 0
     if not 1 <= wanted <= len(everything):
-        raise bad_input(f"There is no message {number}.", hint=f"They are 1 to {len(everything)}.")
+        raise bad_input(f"There is no message {number}.", hint=f"Messages: 1 to {len(everything)}.")
     return everything[wanted - 1]
 
 
 async def report_of(conversation: Conversation, exchange: Exchange, now: EngineInfo | None) -> PromptReport:
-    """All that is known of it. `now` is the engine that is loaded: it tells what an earlier session has forgotten.
-    Raises VlmtuiError where the store cannot be read."""
+    """Return everything known of it. `now` is the loaded engine: it supplies what was not recorded in an earlier
+    session. Raises VlmtuiError if the store cannot be read."""
     record, turn = exchange.record, exchange.answer_id
     if record is None and turn is not None:
         record = (await conversation.recorder.store.run(lambda store: store.turn(turn))).generation
@@ -48,15 +48,15 @@ async def report_of(conversation: Conversation, exchange: Exchange, now: EngineI
 def request_again(
     conversation: Conversation, exchange: Exchange, known: PromptReport, family: Family
 ) -> GenerateRequest:
-    """The request that the exchange would be made with now. Raises VlmtuiError where the family cannot take it."""
+    """Return the request that would reproduce the exchange now. Raises VlmtuiError if the family does not accept it."""
     record, sampling = known.recipe, known.sampling
     if record is None or sampling is None:
-        raise bad_input("Nothing is known of how this answer was made.")
+        raise bad_input("How this answer was generated is unknown.")
     return make_request(family, _turns(conversation, exchange, record), sampling, mode=record.mode)
 
 
 def _turns(conversation: Conversation, exchange: Exchange, record: GenerationRecord | None) -> list[Turn]:
-    """What was sent for the exchange's answer."""
+    """Return the turns sent for the exchange's answer."""
     if record is None:
         return conversation.turns_until(exchange)
     return turns_as_sent(exchange, record.system_prompt, record.attachments)

@@ -1,7 +1,6 @@
-"""Writing answers and drafts into the store.
+"""Writes answers and drafts to the store.
 
-Nothing waits for the disk but a message before it is sent. What cannot be written stays here, in its order, and is
-tried again until it can.
+Only a message waits for the disk, before it is sent. Failed writes are queued in order and retried until they succeed.
 """
 
 from __future__ import annotations
@@ -31,13 +30,13 @@ from vlmtui.store.records import GenerationRecord, StoredDraft
 _log = logging.getLogger(__name__)
 
 WRITE_EVERY_S = 0.8
-"""How old a streamed text or a draft becomes before it is written."""
+"""Most seconds that streamed text or a draft stays unwritten."""
 
 
 class Recorder:
     """Writes answers and drafts as they change. `on_trouble` is called with the error when writing first fails, and
-    with None when all is written again; `on_saved_again` when the store had lost a conversation, which is stored anew
-    from what is shown of it."""
+    with None when everything is written; `on_saved_again` when the store had lost a conversation, which was stored
+    again from the screen's copy."""
 
     def __init__(
         self,
@@ -47,7 +46,7 @@ class Recorder:
         on_saved_again: Callable[[], None] = lambda: None,
         retry_s: float = 3.0,
     ) -> None:
-        """`retry_s`: seconds from one attempt to write to the next, while the store cannot be written."""
+        """`retry_s`: seconds between attempts while the store cannot be written."""
         self._on_saved_again = on_saved_again
         self.store = store
         self._retry_s = retry_s
@@ -55,53 +54,53 @@ class Recorder:
         self._pending: list[PendingAnswer] = []
         self._drafts: dict[LiveConversation, StoredDraft] = {}
         self._left_out: list[Exchange] = []
-        """Exchanges of which it changed whether their attachments are left out."""
+        """Exchanges whose `is_left_out` is not written yet."""
         self._lock = asyncio.Lock()
         self._timer: asyncio.TimerHandle | None = None
         self._tasks: set[asyncio.Task[Any]] = set()
         self._is_closed = False
         self.trouble: VlmtuiError | None = None
-        """Why what waits could not be written."""
+        """Why the pending writes failed."""
 
     @property
     def waiting(self) -> int:
-        """How many answers, drafts and other changes are not wholly written."""
+        """How many answers, drafts and other changes are not completely written."""
         return sum(pending.is_dirty for pending in self._pending) + len(self._drafts) + len(self._left_out)
 
     def is_waiting(self, conversation: LiveConversation) -> bool:
-        """Whether something of this conversation is not written."""
+        """Whether something of this conversation is not written yet."""
         return any(pending.conversation is conversation and pending.is_dirty for pending in self._pending)
 
     def begin(self, conversation: LiveConversation, exchange: Exchange, record: GenerationRecord) -> PendingAnswer:
-        """Write an exchange with a new answer, from the next `flush` on. Until now its turn was stored as a draft."""
+        """Write an exchange with a new answer from the next `flush` on. It replaces the stored draft."""
         self._drafts.pop(conversation, None)
         pending = PendingAnswer(conversation, exchange, exchange.answer, record)
         self._pending.append(pending)
         return pending
 
-    def go_on(self, conversation: LiveConversation, exchange: Exchange, record: GenerationRecord) -> PendingAnswer:
-        """Write an answer that is stored in part, and comes anew from its beginning."""
+    def rewrite(self, conversation: LiveConversation, exchange: Exchange, record: GenerationRecord) -> PendingAnswer:
+        """Rewrite an answer that is stored in part and is received again from its beginning."""
         pending = self.begin(conversation, exchange, record)
         pending.id, pending.has_prompt = exchange.answer_id, bool(record.prompt)
         return pending
 
-    def give_up(self, pending: PendingAnswer) -> None:
-        """Write no more of an answer: it stays as it is stored."""
+    def abandon(self, pending: PendingAnswer) -> None:
+        """Stop writing an answer: it stays as it is stored."""
         self._pending = [other for other in self._pending if other is not pending]
 
     def touch(self) -> None:
-        """Write what has changed within a second."""
+        """Write all changes within a second."""
         if self._timer is None and not self._is_closed:
             delay = WRITE_EVERY_S if self.trouble is None else self._retry_s
             self._timer = asyncio.get_running_loop().call_later(delay, self._write_soon)
 
-    def keep_draft(self, conversation: LiveConversation, draft: StoredDraft) -> None:
+    def save_draft(self, conversation: LiveConversation, draft: StoredDraft) -> None:
         """Write a draft within a second; an empty one deletes it."""
         self._drafts[conversation] = draft
         self.touch()
 
-    def keep_left_out(self, exchange: Exchange) -> None:
-        """Write within a second whether the exchange's attachments are left out of prompts."""
+    def save_left_out(self, exchange: Exchange) -> None:
+        """Write within a second whether later prompts leave the exchange's attachments out."""
         self._left_out = [*(other for other in self._left_out if other is not exchange), exchange]
         self.touch()
 
@@ -112,13 +111,13 @@ class Recorder:
         task.add_done_callback(self._tasks.discard)
 
     async def settle(self, timeout_s: float) -> None:
-        """Wait for what was begun, and write all that waits."""
+        """Wait for tasks of `spawn`, then write everything pending."""
         if self._tasks:
             await asyncio.wait(set(self._tasks), timeout=timeout_s)
         await self.flush()
 
     async def close(self, timeout_s: float = 0.0) -> None:
-        """Write what waits, for the last time."""
+        """Write everything pending, for the last time."""
         await self.settle(timeout_s)
         self._is_closed = True
         if self._timer is not None:
@@ -126,7 +125,7 @@ class Recorder:
             self._timer = None
 
     async def flush(self) -> bool:
-        """Write all there is, in its order. False where something could not be written; it is tried again later."""
+        """Write everything pending, in order. False if something could not be written; it is retried later."""
         async with self._lock:
             try:
                 for pending in list(self._pending):
@@ -147,7 +146,7 @@ class Recorder:
         self.spawn(self.flush())
 
     def _note_trouble(self, error: VlmtuiError | None) -> None:
-        """Tell the first failure, and the end of it."""
+        """Report the first failure, and recovery."""
         was, self.trouble = self.trouble, error
         if (was is None) != (error is None):
             _log.warning("the store: %s", error.message if error else "all is written again")
@@ -165,16 +164,16 @@ class Recorder:
             _log.warning("an answer could not be stored where it belongs: %s", error.message)
             if await self._ended_elsewhere(pending):
                 pending.is_over = True
-                self.give_up(pending)
+                self.abandon(pending)
                 return
-            # The conversation is not there any more: what is said now goes into a new one, below what was said before.
+            # The conversation is gone: store it again as a new one, with the answer at its end.
             await self._save_again(pending.conversation)
             write = write_of(pending)
             written = await self.store.run(write.write_to)
         self._note(pending, write, written)
 
     async def _save_again(self, conversation: LiveConversation) -> None:
-        """Store a conversation anew, up to what waits to be written anyway, and have that written below it."""
+        """Store a lost conversation again, except for the pending answers, which are then written into it."""
         waiting = [pending for pending in self._pending if pending.conversation is conversation]
         shown = conversation.branch.all if conversation.branch is not None else []
         exchanges = list(takewhile(lambda exchange: all(exchange is not one.exchange for one in waiting), shown))
@@ -204,7 +203,7 @@ class Recorder:
             return False
 
     def _note(self, pending: PendingAnswer, write: AnswerWrite, written: WriteResult) -> None:
-        """Note what the store has now."""
+        """Update the pending answer with what was stored."""
         pending.conversation.id, pending.id = written.conversation, written.answer
         pending.pieces, pending.has_prompt = write.pieces, bool(write.record.prompt)
         pending.record = write.record
@@ -214,10 +213,10 @@ class Recorder:
             exchange.note_answer_stored(written.answer, write.record, written.answer_siblings)
         if write.outcome is not None:
             pending.is_over = True
-            self.give_up(pending)
+            self.abandon(pending)
 
     async def _write_left_out(self, exchange: Exchange) -> None:
-        """A turn that is not stored yet is stored with it."""
+        """Store the flag; a turn that is not stored yet carries it with it."""
         turn, left_out = exchange.user_id, exchange.is_left_out
         if turn is not None:
             try:

@@ -1,4 +1,4 @@
-"""The messages typed before, across sessions."""
+"""The messages typed earlier, across sessions."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ _BYTES_MAX = 20_000_000
 
 
 class PromptHistory:
-    """Newest last. One JSON string a line, in a file readable by its owner only; a damaged line is passed over."""
+    """Newest last. One JSON string a line, in a file readable by its owner only; damaged lines are skipped."""
 
     def __init__(self, file: Path) -> None:
         self._file = file
         self._is_open = False
-        """Whether the last line was cut off: what follows must not become a part of it."""
+        """Whether the last line is incomplete: the next entry must not be appended to it."""
         self._entries = self._read()
         self._place = len(self._entries)
         self._draft = ""
 
     def add(self, text: str) -> None:
-        """Remember a prompt that was sent. A full or read-only disk loses the memory, not the prompt."""
+        """Remember a sent message. If the disk is full or read-only, it is only remembered in this session."""
         self._place = len(self._entries)
         if not text.strip() or (self._entries and self._entries[-1] == text):
             return
@@ -51,7 +51,7 @@ class PromptHistory:
         return self._entries[self._place]
 
     def newer(self) -> str | None:
-        """The entry after the one shown, at last the draft; None when the draft is shown already."""
+        """The entry after the one shown, finally the draft; None if the draft is shown."""
         if self._place >= len(self._entries):
             return None
         self._place += 1

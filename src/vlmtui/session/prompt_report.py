@@ -1,4 +1,4 @@
-"""What is known of a prompt and its answer: taken apart for the inspector."""
+"""Everything known of a prompt and its answer, for the inspector."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Part = Literal["prompt", "tokens", "media", "template", "request", "answer"]
 PARTS: tuple[Part, ...] = ("prompt", "tokens", "media", "template", "request", "answer")
 
 ALTERNATIVES = 5
-"""Tokens that are asked for at each place of an answer."""
+"""Alternatives requested for each token of an answer."""
 _EXTENSIONS: dict[Part, str] = {
     "prompt": "prompt.txt",
     "tokens": "tokens.tsv",
@@ -39,13 +39,13 @@ _EXTENSIONS: dict[Part, str] = {
 
 
 class PromptReport(msgspec.Struct, frozen=True, kw_only=True):
-    """A prompt, its answer and what they were made with. It needs no engine and no conversation any more."""
+    """A prompt, its answer and how they were generated. Independent of engine and conversation."""
 
     title: str
     """`exchange 2`, `raw prompt`."""
     prompt: PromptReady | None = None
     prompt_text: str = ""
-    """The prompt where nothing more of it was kept."""
+    """The prompt's text, if nothing more was stored."""
     answer: str = ""
     answer_ids: tuple[int, ...] = ()
     vocabulary: Vocabulary = msgspec.field(default_factory=dict)
@@ -57,7 +57,7 @@ class PromptReport(msgspec.Struct, frozen=True, kw_only=True):
     request: GenerateRequest | None = None
     info: EngineInfo | None = None
     recipe: GenerationRecord | None = None
-    """Of a stored answer: what is left where `request` and `info` are not known any more."""
+    """How a stored answer was generated, for when `request` and `info` are unknown."""
 
     @classmethod
     def of_answer(
@@ -70,7 +70,7 @@ class PromptReport(msgspec.Struct, frozen=True, kw_only=True):
         recipe: GenerationRecord | None = None,
         attachments: Sequence[Attachment] = (),
     ) -> PromptReport:
-        """What came of a request; `attachments` where the request is not known."""
+        """Return the report for an answer; `attachments` if the request is unknown."""
         inspected = cls(
             title=title,
             prompt_text=recipe.prompt if recipe else "",
@@ -83,21 +83,21 @@ class PromptReport(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def text(self) -> str:
-        """The whole prompt, every token of an image as it stands."""
+        """The whole prompt, with every token of an image."""
         return self.prompt.prompt if self.prompt else self.prompt_text
 
     @property
     def sampling(self) -> Sampling | None:
-        """As it was sent: what was left open is not filled in."""
+        """The sampling as it was sent: open values are not resolved."""
         return self.request.sampling if self.request else self.recipe.sampling if self.recipe else None
 
     @property
     def model(self) -> str:
-        """A repository id or a folder; empty where it is not known."""
+        """A repository id or a folder; empty if unknown."""
         return self.info.spec.model if self.info else self.recipe.model if self.recipe else ""
 
     def with_answer(self, answer: Answer) -> PromptReport:
-        """The same with another answer to it; the prompt is the answer's own, where that has one."""
+        """Return a copy with another answer and, if it has one, its prompt."""
         return msgspec.structs.replace(
             self,
             prompt=answer.prompt or self.prompt,
@@ -109,7 +109,7 @@ class PromptReport(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def with_prompt(self, prompt: PromptReady, request: GenerateRequest, info: EngineInfo | None) -> PromptReport:
-        """The same with a prompt that was rendered again."""
+        """Return a copy with a newly rendered prompt."""
         return msgspec.structs.replace(
             self,
             prompt=prompt,
@@ -128,18 +128,18 @@ class AnswerToken(msgspec.Struct, frozen=True):
     label: str = ""
     """`part of “é”`; empty for whole characters."""
     probability: float | None = None
-    """0 to 1; None where it was not asked for."""
+    """0 to 1; None if it was not requested."""
     alternatives: tuple[tuple[str, int, float], ...] = ()
-    """Text, id and probability of the likeliest tokens at its place, the likeliest first."""
+    """Text, id and probability of the most likely tokens at this position, most likely first."""
 
 
 def prompt_pieces(inspected: PromptReport) -> list[Piece]:
-    """The prompt's tokens, every image as one piece; none where its tokens are not known. Slow for long prompts."""
+    """Return the prompt's tokens, each image as one piece; empty if its tokens are unknown. Slow for long prompts."""
     return pieces(inspected.prompt, inspected.attachments) if inspected.prompt else []
 
 
 def answer_tokens(inspected: PromptReport) -> list[AnswerToken]:
-    """The answer's tokens with what is known of their probabilities; none where they were not told."""
+    """Return the answer's tokens with their probabilities as far as known; empty if the tokens are unknown."""
     found = _pieces(inspected.answer_ids, inspected.vocabulary)
     logprobs: Sequence[TokenLogprob | None] = inspected.logprobs
     if len(logprobs) != len(found):
@@ -148,8 +148,8 @@ def answer_tokens(inspected: PromptReport) -> list[AnswerToken]:
 
 
 def part_text(inspected: PromptReport, part: Part) -> str:
-    """One part of the inspector as a text to be copied or saved, exactly as it is: hostile; empty where there is
-    nothing of it. JSON and tab-separated values escape what is no plain character."""
+    """Return one part of the inspector as text to copy or save, unescaped: hostile; empty if there is none. JSON and
+    tab-separated values escape special characters."""
     match part:
         case "prompt":
             return inspected.text
@@ -167,13 +167,13 @@ def part_text(inspected: PromptReport, part: Part) -> str:
 
 
 def part_file(inspected: PromptReport, part: Part) -> str:
-    """The name a part is saved by: `vlmtui-exchange-2-prompt.txt`."""
+    """Return the file name for a part: `vlmtui-exchange-2-prompt.txt`."""
     plain = "-".join("".join(char if char.isascii() and char.isalnum() else " " for char in inspected.title).split())
     return f"vlmtui-{plain.lower() or 'prompt'}-{_EXTENSIONS[part]}"
 
 
 def template_of(inspected: PromptReport) -> str:
-    """The source of the chat template that wrote the prompt; empty where none did, or where it is not known."""
+    """Return the source of the chat template behind the prompt; empty if none was used, or if it is unknown."""
     prompt = inspected.request.prompt if inspected.request else None
     own = inspected.info.chat_template if inspected.info else ""
     if isinstance(prompt, ChatPrompt):
@@ -183,14 +183,13 @@ def template_of(inspected: PromptReport) -> str:
 
 
 async def with_logprobs(engine: Engine, inspected: PromptReport) -> PromptReport:
-    """The same request once more, with the seed that was used and the probabilities told; the conversation does not
-    know of it.
+    """Repeat the request with its seed and with log-probabilities, outside the conversation.
 
-    Raises VlmtuiError where the request is not known, another model is loaded, the engine does not tell them, or the
+    Raises VlmtuiError if the request is unknown, another model is loaded, the engine has no log-probabilities, or the
     request fails.
     """
     if inspected.request is None:
-        raise bad_input("The request of this answer was not kept.", hint="Render it again first (r).")
+        raise bad_input("The request of this answer was not stored.", hint="Render it again first (r).")
     require_same(engine, inspected)
     require_capability(engine.info, "logprobs")
     sampling = inspected.request.sampling
@@ -214,21 +213,21 @@ async def with_logprobs(engine: Engine, inspected: PromptReport) -> PromptReport
 
 
 async def rendered_again(engine: Engine, inspected: PromptReport, request: GenerateRequest) -> PromptReport:
-    """What `request` makes of the prompt now. Raises VlmtuiError as `with_logprobs` does."""
+    """Return the report with the prompt that `request` renders to now. Raises VlmtuiError as `with_logprobs` does."""
     require_same(engine, inspected)
     prompt = await render(engine, request.prompt)
     return inspected.with_prompt(prompt, request, engine.info)
 
 
 def require_same(engine: Engine, inspected: PromptReport) -> None:
-    """Raises VlmtuiError when another model is loaded than the one that answered."""
+    """Raise VlmtuiError unless the loaded model is the one that answered."""
     if inspected.model and engine.spec.model != inspected.model:
         name = inspected.info.spec.name if inspected.info else inspected.model
-        raise bad_input(f"{name} gave this answer, but {engine.spec.name} is loaded.", remedy=Remedy.PICK_MODEL)
+        raise bad_input(f"{name} generated this answer, but {engine.spec.name} is loaded.", remedy=Remedy.PICK_MODEL)
 
 
 def _pieces(ids: Sequence[int], vocabulary: Vocabulary) -> list[Piece]:
-    """Tokens that are in no prompt."""
+    """Return pieces for tokens outside a prompt."""
     special = frozenset(token for token in ids if token in vocabulary and vocabulary[token].special)
     data = {token: found for token in ids if token in vocabulary and (found := vocabulary[token].data) is not None}
     return PromptTokens(ids=tuple(ids), texts=texts_of(ids, vocabulary), special_ids=special, raw_bytes=data).pieces()

@@ -1,4 +1,4 @@
-"""What each attachment takes of a prompt."""
+"""The tokens of each attachment in a prompt."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from vlmtui.session.exchange import Exchange
 
 
 class PromptShare(msgspec.Struct, frozen=True):
-    """An attachment of a prompt."""
+    """An attachment of a prompt, and its tokens."""
 
     number: int
-    """In the prompt, from 1."""
+    """Number in the prompt, from 1."""
     attachment: Attachment
     tokens: int | None
-    """None where the engine has not said."""
+    """None if unknown."""
 
 
 def prompt_shares(exchange: Exchange) -> list[PromptShare]:
-    """The attachments of an exchange's prompt, in the order of the prompt, with the tokens of each."""
+    """Return the attachments of an exchange's prompt, in order, with their tokens."""
     attachments = prompt_attachments(exchange)
     spans = exchange.answer.prompt.media if exchange.answer.prompt else ()
     tokens = {id(item): span.tokens for span in spans if (item := attachment_of(span, attachments))}
@@ -31,7 +31,7 @@ def prompt_shares(exchange: Exchange) -> list[PromptShare]:
 
 
 def prompt_attachments(exchange: Exchange) -> tuple[Attachment, ...]:
-    """What the exchange's prompt had, in its order; empty where that is not known."""
+    """Return the attachments of the exchange's prompt, in order; empty if unknown."""
     if exchange.request is not None:
         return attachments_of(exchange.request.prompt)
     if exchange.record is not None:

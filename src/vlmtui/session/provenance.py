@@ -1,4 +1,4 @@
-"""What an answer was made with (model, engine, sampling, prompt), as it is stored."""
+"""How an answer was generated (model, engine, sampling, prompt), as it is stored."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from vlmtui.store.records import GenerationRecord
 
 
 class Generation(msgspec.Struct, frozen=True):
-    """A request with its answer, and what it was made with."""
+    """A request with its answer, and how it was generated."""
 
     request: GenerateRequest
     answer: Answer
     model: Model
     info: EngineInfo | None = None
-    """The engine, as it said of itself."""
+    """The facts of the engine."""
     mode: PromptMode = "chat"
     sampling: Sampling | None = None
-    """As it was set, where that is not the conversation's own; without the family's stop tokens."""
+    """As set, if it is not the conversation's; without the family's stop tokens."""
 
     def record(self, settings: ChatSettings) -> GenerationRecord:
-        """All but the prompt's text, which the engine tells. `settings` are the conversation's."""
+        """Return everything but the prompt's text, which the engine reports. `settings` are the conversation's."""
         model, info, prompt = self.model, self.info, self.request.prompt
         return GenerationRecord(
             model=model.spec.model,
@@ -51,5 +51,5 @@ class Generation(msgspec.Struct, frozen=True):
 
 
 def record_sha256(family: Family) -> str:
-    """Hex digest of a family's record, by its content."""
+    """Return the hex digest of a family's record."""
     return hashlib.sha256(msgspec.json.encode(family, order="deterministic")).hexdigest()

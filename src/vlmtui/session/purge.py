@@ -1,4 +1,4 @@
-"""Deleted conversations leave the disk, with all that was stored for them alone."""
+"""Removes deleted conversations from the disk, with everything stored only for them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 
 
 async def purge(conversations: AsyncStore, paths: Paths, *, older_than_s: float) -> list[ConversationId]:
-    """Purge what was deleted so long ago, and say which. Raises VlmtuiError as the store does."""
+    """Purge conversations deleted more than `older_than_s` seconds ago, and return their ids. Raises VlmtuiError as
+    the store does."""
     from vlmtui.store.purging import purge_deleted
 
     def work(store: Store) -> list[ConversationId]:

@@ -1,4 +1,4 @@
-"""The raw prompt that is being written in a conversation, and those that were saved by name."""
+"""The raw prompt being written in a conversation, and raw prompts saved by name."""
 
 from __future__ import annotations
 
@@ -22,40 +22,40 @@ _BYTES_MAX = 10_000_000
 
 @dataclass(eq=False, slots=True)
 class RawDraft:
-    """What stands in the raw prompt's editor. It outlives the screen, so that nothing typed is lost."""
+    """The text of the raw prompt's editor. It outlives the screen, so that nothing typed is lost."""
 
     text: str = ""
     filled: str = ""
-    """What it was filled with last."""
+    """The text that the editor was last filled with."""
     origin: str = ""
-    """What that was, for people: `raw template`, `chat template`; empty: nothing yet, or a saved prompt."""
+    """Where that came from, for people: `raw template`, `chat template`; empty: nowhere yet, or a saved prompt."""
     saved_as: str = ""
-    """The name of the saved prompt that it was filled with, or saved as; empty: none."""
+    """The name of the saved prompt that it was loaded from, or saved as; empty: none."""
 
     @property
     def is_edited(self) -> bool:
         return self.text != self.filled
 
     def fill(self, text: str, origin: str = "", *, saved_as: str = "") -> None:
-        """Begin anew with this text."""
+        """Replace the text."""
         self.text = self.filled = text
         self.origin, self.saved_as = origin, saved_as
 
 
 def draft_file(paths: Paths, conversation: str) -> Path:
-    """Where the raw prompt of a stored conversation lies."""
+    """Return the file of a stored conversation's raw prompt."""
     return paths.state / "raw" / f"{conversation}.json"
 
 
 class RawDrafts:
-    """The raw prompts' drafts of the conversations, each in a file named by its conversation."""
+    """The raw prompt drafts of the conversations, one file each."""
 
     def __init__(self, paths: Paths) -> None:
         self._paths = paths
         self._known: dict[LiveConversation, RawDraft] = {}
 
     async def of(self, conversation: LiveConversation) -> RawDraft:
-        """The draft as it was left, here or in an earlier session; an empty one where there was none."""
+        """Return the draft from this or an earlier session; otherwise an empty one."""
         draft = self._known.get(conversation)
         if draft is None:
             draft = await asyncio.to_thread(_read_of, self._paths, conversation.id) or RawDraft()
@@ -63,7 +63,7 @@ class RawDrafts:
         return draft
 
     async def write(self, conversation: LiveConversation) -> None:
-        """Keep the draft, where the conversation is one that is stored. Raises VlmtuiError where that fails."""
+        """Store the draft, if its conversation is stored. Raises VlmtuiError if that fails."""
         draft, id = self._known.get(conversation), conversation.id
         if draft is not None and id is not None:
             kept = _DraftFile(draft.text, draft.filled, draft.origin, draft.saved_as)
@@ -71,7 +71,7 @@ class RawDrafts:
 
 
 def read_draft(paths: Paths, conversation: str) -> RawDraft | None:
-    """The draft of a stored conversation; None where there is none that can be read. Blocking."""
+    """Return the draft of a stored conversation; None if there is none or it cannot be read. Blocking."""
     try:
         kept = read_struct(draft_file(paths, conversation), _DraftFile, bytes_max=_BYTES_MAX)
     except VlmtuiError:
@@ -97,7 +97,7 @@ class SavedPrompts:
         self._folder = paths.config / "prompts" / (family if _NAME.fullmatch(family) else "unlisted")
 
     def names(self) -> list[str]:
-        """Those that there are, by name."""
+        """Return the names of all saved prompts, sorted."""
         try:
             found = [file.stem for file in self._folder.iterdir() if file.suffix == ".txt" and file.is_file()]
         except OSError:
@@ -105,23 +105,25 @@ class SavedPrompts:
         return sorted((name for name in found if _NAME.fullmatch(name)), key=str.casefold)
 
     def save(self, name: str, text: str) -> str:
-        """Keep the text, whole or not at all; an older one of that name is replaced. Gives the name as it was taken.
+        """Save the text atomically, replacing an older prompt with this name. Return the name as saved.
 
-        Raises VlmtuiError for a name that is none, and where the file cannot be written.
+        Raises VlmtuiError for an invalid name, and if the file cannot be written.
         """
         name = name.strip()
         if not _NAME.fullmatch(name) or len(os.fsencode(name)) > 200:
             hint = "A name has up to 80 characters, no slashes, and does not begin with a dot."
-            raise bad_input("That is no name for a prompt.", hint=hint)
+            raise bad_input("Not a valid name for a prompt.", hint=hint)
         try:
             data = text.encode()
         except UnicodeEncodeError as error:
-            raise bad_input("The prompt holds characters that are no text.", detail=str(error)) from error
+            raise bad_input(
+                "Can't save the prompt: it contains characters that are not text.", detail=str(error)
+            ) from error
         write_private(self._file(name), data, durable=True)
         return name
 
     def load(self, name: str) -> str:
-        """The text as it was saved. Raises VlmtuiError when it is gone or no text."""
+        """Return the saved text. Raises VlmtuiError if it is gone or not text."""
         data = read_whole(self._file(name), bytes_max=_BYTES_MAX)
         try:
             return data.decode()

@@ -18,12 +18,12 @@ class RecentFolders:
     """A JSON list of paths, newest first, in a file readable by its owner only. A damaged file is an empty list."""
 
     def __init__(self, file: Path) -> None:
-        """`file` is `folders.json` in the state folder; it is read when it is asked for."""
+        """`file` is `folders.json` in the state folder; it is read on demand."""
         self._file = file
 
     @property
     def folders(self) -> list[Path]:
-        """Newest first; some may be gone by now. Reads a small file."""
+        """Newest first; some may not exist any more. Reads a small file."""
         try:
             found = read_json(self._file, bytes_max=_BYTES_MAX, keep_surrogates=True)
         except VlmtuiError:
@@ -34,7 +34,7 @@ class RecentFolders:
         return [Path(name) for name in dict.fromkeys(kept)][:KEPT_MAX]
 
     def remember(self, files: Iterable[Path]) -> None:
-        """These files were attached. A full or read-only disk loses the memory, nothing else."""
+        """Remember the folders of attached files. Ignores a full or read-only disk."""
         new = dict.fromkeys(file.absolute().parent for file in files)
         if not new:
             return

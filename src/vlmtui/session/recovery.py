@@ -1,4 +1,4 @@
-"""Answers that an engine finished while the app was closed: found, fetched, and completed in the store."""
+"""Finds answers that an engine finished while the app was closed, and completes them in the store."""
 
 from __future__ import annotations
 
@@ -25,29 +25,29 @@ if TYPE_CHECKING:
 
 _ANSWERS_MAX = 5
 _ANSWERED_WITHIN_S = 7 * 24 * 3600.0
-"""An older answer is not looked for: no engine keeps one so long."""
+"""Older answers are not looked up: no engine keeps them that long."""
 _SETTLE_S = 2.0
 
 
 class UnfetchedAnswer(msgspec.Struct, frozen=True):
-    """An answer of which an engine or its spool has more than the store."""
+    """An answer that an engine or its spool has more of than the store."""
 
     turn: StoredTurn
     title: str
     spec: LoadSpec | None
-    """Of the running engine that keeps it."""
+    """The running engine that keeps it."""
     events: tuple[EngineEvent, ...] = ()
-    """What an engine that has ended wrote down of it."""
+    """Events from the spool of an engine that has ended."""
 
 
 async def interrupted_answers(store: AsyncStore) -> list[tuple[StoredTurn, str]]:
-    """The newest answers that were interrupted and can be asked for, the newest first, and the titles of their
+    """Return the newest interrupted answers that can be fetched, newest first, with the titles of their
     conversations. Raises VlmtuiError."""
     return await store.run(_interrupted)
 
 
 async def find_unfetched(turn: StoredTurn, title: str, host: EngineHost) -> UnfetchedAnswer | None:
-    """An interrupted answer as somebody has kept it; None where nobody has."""
+    """Return an interrupted answer that an engine or a spool has kept; None if none has."""
     assert turn.generation is not None
     request_id = turn.generation.request_id
     spec = await host.holder(request_id)
@@ -56,14 +56,14 @@ async def find_unfetched(turn: StoredTurn, title: str, host: EngineHost) -> Unfe
 
 
 async def forget_ended(store: AsyncStore, host: EngineHost, kept: Sequence[str]) -> None:
-    """Let go those of the kept answers that have ended in the store: who put them there was killed before that. Raises
+    """Drop the kept answers that are complete in the store: the app was killed before it could do so. Raises
     VlmtuiError."""
     for request_id in await store.run(lambda store: store.ended_among(kept)):
         await host.forget(request_id)
 
 
 async def fetch_answer(unfetched: UnfetchedAnswer, host: EngineHost, recorder: Recorder) -> bool:
-    """Complete an answer in the store, without a screen. False where that did not succeed."""
+    """Complete an answer in the store, without a screen. False if that failed."""
     parent = unfetched.turn.parent
     if parent is None:
         return False

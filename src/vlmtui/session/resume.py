@@ -1,4 +1,4 @@
-"""Going on with a stored conversation: which model it was led with."""
+"""Finds the model for continuing a stored conversation."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ if TYPE_CHECKING:
 
 
 class ResumePoint(msgspec.Struct, frozen=True):
-    """A conversation to go on with, and the model that was asked last in it."""
+    """A conversation to continue, and the model that answered last in it."""
 
     conversation: ConversationId
     model: str
-    """What the user called it; may be empty."""
+    """The model as named by the user; may be empty."""
     spec: LoadSpec | None
 
 
 def resume_point(store: Store, conversation: ConversationId) -> ResumePoint:
-    """Read what is needed to go on with a conversation. Raises VlmtuiError where there is none of that id."""
+    """Read what is needed to continue a conversation. Raises VlmtuiError if it does not exist."""
     found = store.conversation(conversation)
     records = [turn.generation for turn in store.turns(conversation, limit=4) if turn.generation is not None]
     return ResumePoint(conversation, found.model, records[-1].spec if records else None)
 
 
 def stored_model(registry: Registry, spec: LoadSpec | None, name: str) -> Model:
-    """The model that a conversation was led with, as it was loaded then; what it may do on this machine is decided
-    anew. Raises VlmtuiError where it is not known any more."""
+    """Return the conversation's model as it was loaded then; permissions are checked again. Raises VlmtuiError if it
+    is not known any more."""
     path = Path(spec.model if spec else "")
     is_gone = path.is_absolute() and not is_folder(path)
     if spec is None or spec.family is None or spec.family not in registry or is_gone:
@@ -44,5 +44,5 @@ def stored_model(registry: Registry, spec: LoadSpec | None, name: str) -> Model:
 
 
 def running_model(registry: Registry, spec: LoadSpec) -> Model:
-    """The model of an engine that runs. Raises VlmtuiError where its family is not known any more."""
+    """Return the model of a running engine. Raises VlmtuiError if its family is not known any more."""
     return Model(stored_model(registry, spec, spec.name).family, spec)

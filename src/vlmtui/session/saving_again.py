@@ -1,4 +1,5 @@
-"""A conversation that the store has lost (its files were deleted or replaced), written again from what is shown."""
+"""Stores a conversation again from the screen's copy, after the store has lost it (its files were deleted or
+replaced)."""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class PastExchange(msgspec.Struct, frozen=True):
-    """A message and its answer as they are shown; no outcome: it was never answered."""
+    """A message and its answer as shown; no outcome: it was never answered."""
 
     user: Turn
     text: str
@@ -37,7 +38,7 @@ class SavedAgain(msgspec.Struct, frozen=True):
 
 
 def past_of(exchanges: Iterable[Exchange], model: str) -> tuple[PastExchange, ...]:
-    """Copies, for the store's thread to look at."""
+    """Return copies that the store's thread can read."""
     return tuple(
         PastExchange(
             exchange.user,
@@ -53,7 +54,7 @@ def past_of(exchanges: Iterable[Exchange], model: str) -> tuple[PastExchange, ..
 
 
 def write_past(store: Store, past: Sequence[PastExchange], model: str) -> SavedAgain:
-    """Store the exchanges (at least one) as a new conversation, all of them or nothing."""
+    """Store the exchanges (at least one) as a new conversation, in one transaction."""
     with store.together():
         conversation = store.new_conversation(title=title_from_turn(past[0].user), model=model)
         parent: TurnId | None = None

@@ -15,7 +15,7 @@ class ChatSettings(msgspec.Struct, frozen=True):
     sampling: Sampling = msgspec.field(default_factory=Sampling)
 
     def changed_to(self, other: ChatSettings) -> str:
-        """What another set of them has different, for people: `temperature 0.7 → 0.5 · system prompt set`."""
+        """Describe what differs in `other`, for people: `temperature 0.7 → 0.5 · system prompt set`."""
         told = []
         for name, parameter in PARAMETERS.items():
             before, after = getattr(self.sampling, name), getattr(other.sampling, name)
@@ -29,7 +29,7 @@ class ChatSettings(msgspec.Struct, frozen=True):
 
     @property
     def summary(self) -> str:
-        """What a person wants to keep in view: `T 0.7 · system prompt`."""
+        """A short summary to keep in view: `T 0.7 · system prompt`."""
         temperature = self.sampling.temperature
         shown = "default" if temperature is None else PARAMETERS["temperature"].format(temperature)
         return f"T {shown}{' · system prompt' if self.system_prompt else ''}"

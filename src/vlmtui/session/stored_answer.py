@@ -1,6 +1,6 @@
-"""An answer on its way into the store: how much of it is written, and each write as one transaction.
+"""Writes answers into the store: how much of each is written, and one transaction for each write.
 
-What is written is copied from what changes first: the store's thread looks at the copy.
+Mutable state is copied first: the store's thread reads the copy.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ class LiveConversation:
 
     id: ConversationId | None = None
     model: str = ""
-    """What the user calls the model that was asked last."""
+    """What the user calls the model that answered last."""
     branch: Branch | None = None
-    """What is shown of it, for the store to have again where that has lost it."""
+    """The branch on screen, to store it again if the store has lost it."""
 
 
 @dataclass(eq=False, slots=True)
 class PendingAnswer:
-    """An answer with the user's turn above it, and how much of it is stored."""
+    """An answer with the user's turn before it, and how much of it is stored."""
 
     conversation: LiveConversation
     exchange: Exchange
@@ -50,12 +50,12 @@ class PendingAnswer:
     has_prompt: bool = False
     is_over: bool = False
     was_gone: bool = False
-    """It was stored before, and the store has lost it."""
+    """It was stored, but the store has lost it."""
     is_parentless: bool = False
-    """The turn above it is not in the store any more: this one begins a conversation."""
+    """The turn before it is gone from the store: this one begins a conversation."""
 
     def note_gone(self, *, is_parentless: bool) -> None:
-        """Nothing of it is in the store any more."""
+        """Note that nothing of it is in the store any more."""
         self.id, self.pieces, self.has_prompt = None, 0, False
         self.was_gone, self.is_parentless = True, is_parentless
         self.exchange.note_gone()
@@ -73,7 +73,7 @@ class PendingAnswer:
 
 
 class AnswerWrite(msgspec.Struct, frozen=True):
-    """A pending answer as it was when its writing began."""
+    """A snapshot of a pending answer, to be written."""
 
     conversation: ConversationId | None
     model: str
@@ -84,17 +84,17 @@ class AnswerWrite(msgspec.Struct, frozen=True):
     answer_id: TurnId | None
     record: GenerationRecord
     record_is_new: bool
-    """The engine has told since how the answer is made."""
+    """Whether the engine has reported how the answer is generated since the last write."""
     used: Sampling | None
     pieces: int
     text: str
     tokens: int
     outcome: Outcome | None
     keeps_draft: bool = False
-    """What is stored as a draft is not this message, but what was written after it."""
+    """The stored draft is not this message, but a later one."""
 
     def write_to(self, store: Store) -> WriteResult:
-        """One transaction: all of it, or nothing."""
+        """Write everything in one transaction."""
         with store.together():
             title = title_from_turn(self.user)
             conversation = self.conversation or store.new_conversation(title=title, model=self.model)
@@ -126,7 +126,7 @@ class AnswerWrite(msgspec.Struct, frozen=True):
             )
 
     def _name(self, store: Store, conversation: ConversationId, title: str) -> None:
-        """A conversation that was only a draft has no title yet; the model may be another one now."""
+        """Set the title, if it was only a draft so far, and the model."""
         found = store.conversation(conversation)
         if not found.title:
             store.rename(conversation, title)
@@ -135,7 +135,7 @@ class AnswerWrite(msgspec.Struct, frozen=True):
 
 
 class WriteResult(msgspec.Struct, frozen=True):
-    """The ids that the store has given, and the siblings where they may be others than before."""
+    """The ids from the store, and the siblings if they may have changed."""
 
     conversation: ConversationId
     user: TurnId
@@ -145,7 +145,7 @@ class WriteResult(msgspec.Struct, frozen=True):
 
 
 def title_from_turn(turn: Turn) -> str:
-    """The first words of a message, in one line; of one without words the names of its attachments."""
+    """Return the first words of a message as one line; without words, the names of its attachments."""
     text = " ".join(map(one_line, turn.text.split())) or ", ".join(one_line(item.name) for item in turn.attachments)
     return text if len(text) <= TITLE_MAX else text[: TITLE_MAX - 1].rstrip() + "…"
 
@@ -153,7 +153,7 @@ def title_from_turn(turn: Turn) -> str:
 def write_draft(
     store: Store, *, conversation: ConversationId | None, model: str, draft: StoredDraft
 ) -> ConversationId | None:
-    """Store a draft, an empty one by deleting it. Returns the conversation that has it; None where none is needed."""
+    """Store a draft, or delete it if empty. Return its conversation; None if none is needed."""
     is_empty = not draft.text and not draft.attachments
     with store.together():
         if conversation is None:
@@ -168,7 +168,7 @@ def write_draft(
 
 
 def write_of(pending: PendingAnswer) -> AnswerWrite:
-    """What is to be written of a pending answer now."""
+    """Return a snapshot of what is to be written of a pending answer."""
     answer, exchange, above = pending.answer, pending.exchange, pending.exchange.above
     record = pending.record
     record_is_new = answer.prompt is not None and not pending.has_prompt
@@ -194,7 +194,7 @@ def write_of(pending: PendingAnswer) -> AnswerWrite:
 
 
 def outcome_of(answer: Answer) -> Outcome | None:
-    """How it ended, for the store."""
+    """Return how it ended, for the store."""
     state: EndState
     match answer.outcome:
         case None:

@@ -1,4 +1,4 @@
-"""Comparisons out of the store, and their answers as if they had just ended."""
+"""Reads comparisons from the store, with their answers as if they had just ended."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from vlmtui.store.records import TurnId
 
 
 class LoadedComparison(msgspec.Struct, frozen=True):
-    """A comparison out of the store."""
+    """A comparison from the store."""
 
     created_ms: int
     """Milliseconds since 1970, UTC."""
@@ -22,8 +22,7 @@ class LoadedComparison(msgspec.Struct, frozen=True):
 
 
 async def read_comparisons(store: AsyncStore, turn: TurnId) -> list[LoadedComparison]:
-    """The comparisons of a user's turn, the newest first; those that cannot be read are left out. Raises
-    VlmtuiError."""
+    """Return the comparisons of a user's turn, newest first; unreadable ones are left out. Raises VlmtuiError."""
     found: list[LoadedComparison] = []
     for one in reversed(await store.run(lambda store: store.comparisons(turn))):
         try:
@@ -35,7 +34,7 @@ async def read_comparisons(store: AsyncStore, turn: TurnId) -> list[LoadedCompar
 
 
 def answer_of(side: Side) -> Answer:
-    """The answer of a document's side, with its prompt where that has its tokens."""
+    """Return the answer of a document's side, with its prompt if that has its tokens."""
     special = frozenset(side.special_token_ids)
     pairs = (
         *zip(side.prompt_token_ids, side.prompt_token_texts, strict=False),

@@ -1,4 +1,4 @@
-"""Reading a stored conversation, to go on with it. Runs on the store's thread."""
+"""Reads a stored conversation, to continue it. Runs on the store's thread."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ if TYPE_CHECKING:
     from vlmtui.store.store import Store
 
 WINDOW = 40
-"""Turns that are read with all that is known of them."""
+"""Turns that are read in full detail."""
 
 
 class LoadedConversation(msgspec.Struct, frozen=True):
-    """A conversation to go on with."""
+    """A conversation to continue."""
 
     model: str
     branch: Branch
     draft: StoredDraft
     settings: ChatSettings | None
-    """Of its newest answer; None where nothing is known."""
+    """Settings of its newest answer; None if unknown."""
 
 
 def load_conversation(store: Store, *, conversation: ConversationId) -> LoadedConversation:
-    """Read the branch that is shown, the draft and the settings. Raises VlmtuiError where there is none of that id."""
+    """Read the active branch, the draft and the settings. Raises VlmtuiError if the conversation does not exist."""
     found = store.conversation(conversation)
     newest = store.turns(conversation, limit=WINDOW)
     above = store.above(newest[0].id) if newest else []
     if newest and newest[0].role == "assistant" and above:
-        # A question stays with its answer.
+        # Keep a message together with its answer.
         newest = [above.pop(), *newest]
     older = list(exchanges_of(above))
     return LoadedConversation(
@@ -48,7 +48,7 @@ def load_conversation(store: Store, *, conversation: ConversationId) -> LoadedCo
 
 
 def _settings(turns: Sequence[StoredTurn]) -> ChatSettings | None:
-    """Those of the newest answer; of an imported conversation, what stands in it."""
+    """Return the settings of the newest answer; for an imported conversation, what it says itself."""
     for turn in reversed(turns):
         if turn.generation is not None and turn.generation.mode == "chat":
             return ChatSettings(turn.generation.system_prompt, turn.generation.sampling)

@@ -10,7 +10,7 @@ NEW = "New chat"
 
 
 async def title_of(conversation: Conversation) -> str:
-    """As it is stored; where it is not, the first words of the first message."""
+    """Return the stored title; if there is none, the first words of the first message."""
     exchanges = conversation.all_exchanges()
     known = title_from_turn(exchanges[0].user) if exchanges else NEW
     identity = conversation.id
