@@ -40,9 +40,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.xdist_group("long" if is_long and not alone else "engine"))
 
 
-def pytest_collection_finish() -> None:
+def pytest_collection_finish(session: pytest.Session) -> None:
     """Keep the thousands of tests and all that is imported out of the garbage collector's sight, which each app that a
-    test starts would have look through them again."""
+    test starts would have look through them again. Refuses versions of pytest and xdist that lose the groups."""
+    grouped = [item for item in session.items if item.get_closest_marker("xdist_group")]
+    if getattr(session.config.option, "loadgroup", False) and not all("@" in item.nodeid for item in grouped):
+        raise pytest.UsageError("This xdist does not group tests with this pytest: each process would load an engine.")
     gc.collect()
     gc.freeze()
     gc.set_threshold(20_000, 20, 50)

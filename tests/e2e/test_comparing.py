@@ -118,7 +118,7 @@ def test_a_changed_raw_prompt_differs_and_is_looked_into_from_the_editor(compari
     comparing.press("down")
     comparing.type(RIGHT * len(f"{BEFORE}{PLACEHOLDER}<|vision_end|>What is"))
     comparing.type(" not")
-    comparing.wait_for("What is not")
+    comparing.wait_for("not in this image?")
     comparing.press("ctrl+r")
     comparing.wait_for(lambda text: text.count("stop <|im_end|>") == 2)
     comparing.type(ALT_X)

@@ -77,7 +77,7 @@ def hunt(reader: Reader, *, examples: int, number: int = 1, keep: Path | None = 
     try:
         _run(one, seeds, examples, number)
     except Exception as error:  # whatever a reader lets out is what is looked for
-        finding = "".join(traceback.format_exception(error)[-12:])
+        finding = "".join(traceback.format_exception(error)[-30:])
         if keep is not None:
             keep.mkdir(parents=True, exist_ok=True)
             (keep / reader.name.replace(" ", "-")).write_bytes(failing)
