@@ -73,8 +73,8 @@ async def test_a_failed_switch_goes_back_with_one_key_and_without_a_load(chattin
         await chat.say("first")
         choose(chat, *DEFAULT_LOAD[:3], NO_MEMORY)
         await failed(chat)
-        await chat.until(lambda: "shapes is still loaded: b goes back to it." in top(chat))
-        await chat.pilot.press("b")
+        await chat.until(lambda: "shapes is still loaded: o goes back to it." in top(chat))
+        await chat.pilot.press("o")
         await chat.until(lambda: isinstance(chat.app.screen, ChatScreen))
         assert chat.app.engine_controller.state is EngineState.READY
         assert chat.host.engines[0].alive
@@ -127,9 +127,9 @@ async def test_a_former_model_that_was_unloaded_is_loaded_again_with_one_key(cha
         await chat.until(lambda: bool(asked(chat)))
         await chat.pilot.press("enter")
         await failed(chat)
-        await chat.until(lambda: "shapes was unloaded: b loads it again." in top(chat))
+        await chat.until(lambda: "shapes was unloaded: o loads it again." in top(chat))
         chat.host.load_steps = list(DEFAULT_LOAD)
-        await chat.pilot.press("b")
+        await chat.pilot.press("o")
         await chat.until(lambda: isinstance(chat.app.screen, ChatScreen))
         assert chat.app.engine_controller.require_model().spec.name == "shapes"
 

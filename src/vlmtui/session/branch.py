@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 
 import msgspec
 
@@ -92,6 +93,18 @@ class Branch:
     def find(self, answer: TurnId) -> Exchange | None:
         """Return the exchange of a stored answer."""
         return next((exchange for exchange in self.all if exchange.answer_id == answer), None)
+
+    def end_at(self, exchange: Exchange) -> Exchange:
+        """Let what is below an exchange leave the branch. Return the exchange that is the last now: another one where
+        something was below, as what has left keeps its own. Raises VlmtuiError where it is not stored."""
+        if exchange is self.last:
+            return exchange
+        if exchange.user_id is None:
+            raise bad_input("The newest turns could not be saved yet, so no branch can be made.")
+        self.load(exchange)
+        last = replace(exchange)
+        self.end_with(last, instead_of=exchange)
+        return last
 
     def end_with(self, exchange: Exchange, *, instead_of: Exchange | None = None) -> None:
         """Append an exchange. If it replaces another, remove that one and all after it from the branch."""

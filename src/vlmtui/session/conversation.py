@@ -138,12 +138,13 @@ class Conversation:
         """Return why sending a turn needs confirmation (the engine died of it more than once), or None."""
         return self._deaths.suspect(turn)
 
-    async def suspect_again(self) -> Suspect | None:
-        """As `suspect`, for the last turn, with deaths from earlier sessions."""
-        if self.last is None:
+    async def suspect_again(self, of: Exchange | None = None) -> Suspect | None:
+        """As `suspect`, for the last turn or that of `of`, with deaths from earlier sessions."""
+        exchange = of or self.last
+        if exchange is None:
             return None
-        await self._deaths.look_up(self.last, self.recorder.store)
-        return self.suspect(self.last.user)
+        await self._deaths.look_up(exchange, self.recorder.store)
+        return self.suspect(exchange.user)
 
     # -- sending
 
@@ -190,11 +191,14 @@ class Conversation:
         self._editing = self.queue.take_all(self.draft) or self._editing
         self.draft_changed()
 
-    def answer_again(self, model: Model, info: EngineInfo | None = None) -> Exchange:
-        """Request another answer to the last turn. Raises VlmtuiError if that is impossible now."""
-        exchange = self.last
-        if exchange is None or self.running is not None:
+    def answer_again(self, model: Model, info: EngineInfo | None = None, of: Exchange | None = None) -> Exchange:
+        """Request another answer to the last turn, or to a stored one: what follows that leaves the branch. Raises
+        VlmtuiError if that is impossible now."""
+        exchange = of or self.last
+        if exchange is None or self.running is not None or exchange not in self._branch.all:
             raise VlmtuiError(ErrorKind.BAD_USAGE, "There is no finished answer to replace.")
+        if exchange is not self.last:
+            exchange, self._editing = self._branch.end_at(exchange), None
         request = make_request(model.family, self.turns_until(exchange), self.settings.sampling, keep=True)
         made = Generation(request, Answer(request.request_id), model, info)
         self.answers.begin(self.live, exchange, self._put(exchange, made))
@@ -281,13 +285,13 @@ class Conversation:
         """Show the next branch (-1: previous) of the last exchange that has several, answers first. False: none has."""
         sibling = self._branch.sibling_beside(by)
         if sibling is not None:
-            await self._show(sibling)
+            await self.show_sibling(sibling)
         return sibling is not None
 
     async def show_branch(self, number: int) -> None:
         """Show answer `number` of the last exchange that has several; if it has only one answer, message `number`.
         Raises VlmtuiError if there is none."""
-        await self._show(self._branch.sibling(number))
+        await self.show_sibling(self._branch.sibling(number))
 
     def leave_out_oldest(self) -> Exchange | None:
         """Leave the oldest attachments that are still sent out of later prompts. Return their exchange, or None."""
@@ -307,11 +311,8 @@ class Conversation:
 
     def attachments_by_number(self) -> dict[int, Attachment]:
         """Return the attachments of the next prompt by their number in it."""
-        exchanges = self._branch.until(self._editing)
-        sent = [attachment for exchange in exchanges for attachment in exchange.sent_attachments]
+        sent = [one for exchange in self._branch.until(self._editing) for one in exchange.sent_attachments]
         return dict(enumerate(sent, 1)) | self.draft.numbered
-
-    # -- draft
 
     def draft_changed(self, model: str = "") -> None:
         """Store the draft within a second. `model`: the model it is written to, if none answered yet."""
@@ -341,8 +342,6 @@ class Conversation:
         """Raise VlmtuiError while an answer is running."""
         if self.running is not None:
             raise VlmtuiError(ErrorKind.BAD_USAGE, "Still answering.", remedy=Remedy.STOP_ANSWER)
-
-    # -- internals
 
     def _turns_to(self, draft: Draft, editing: Exchange | None, system: str) -> list[Turn]:
         above = editing.above if editing is not None else self.last
@@ -382,7 +381,8 @@ class Conversation:
         self.draft.clear()
         self._draft_saver.note()
 
-    async def _show(self, sibling: Sibling) -> None:
+    async def show_sibling(self, sibling: Sibling) -> None:
+        """Show the branch of this turn. Raises VlmtuiError while an answer is running."""
         self.require_rest()
         if not await self.recorder.flush() and self.recorder.is_waiting(self.live):
             raise bad_input("Can't switch branches: the newest turns are not saved yet.")

@@ -259,7 +259,8 @@ class AppNavigator:
         if isinstance(screen, HelpScreen):
             screen.dismiss()
         elif not isinstance(screen, SystemModalScreen):
-            self._app.push_screen(HelpScreen(getattr(screen, "SCOPE", "")))
+            first = getattr(screen.focused, "SCOPE", "")
+            self._app.push_screen(HelpScreen(getattr(screen, "SCOPE", ""), first=first))
 
     def show_conversations(self, *, open_id: ConversationId | None) -> None:
         """Show what is stored, unless a model is being loaded. `open_id`: the conversation of the chat."""

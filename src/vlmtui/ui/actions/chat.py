@@ -44,6 +44,21 @@ CHAT = Scope(
             slash="/retry",
         ),
         Action(
+            "select_message",
+            "Select a message",
+            "Put a cursor on the newest message; letters then act on it.",
+            leader="up",
+            group=_MESSAGE,
+        ),
+        Action(
+            "recall",
+            "Earlier text",
+            "Write what you sent before once more.",
+            "ctrl+up",
+            leader="T",
+            group=_MESSAGE,
+        ),
+        Action(
             "edit",
             "Edit message",
             "Edit your last message, or message N; sending creates a branch.",
@@ -282,9 +297,51 @@ COMPOSER = Scope(
     fixed=(
         FixedKey("enter", "Send the message."),
         FixedKey("^j", "Break the line; so does Shift+Enter where the terminal tells it apart."),
-        FixedKey("↑ ↓", "Earlier and later messages, from the first and the last line."),
+        FixedKey("↑", "In an empty composer: select a message above. Letters then act on it."),
+        FixedKey("↑ ↓", "What was sent before, from the first and the last line of what is written."),
         FixedKey("pgup pgdn", "Scroll the conversation."),
         FixedKey("tab", "Take what the menu of commands or paths offers; attach the files that a message names."),
         FixedKey("paste", "A path that is pasted or dropped is attached."),
+    ),
+)
+
+
+def _move(where: str, title: str, help: str, keys: str) -> Action:
+    return Action(f"message_cursor.{where}", title, help, keys, run=f"move('{where}')", moves=True)
+
+
+def _does(id: str, title: str, help: str, key: str, *, verb: str = "", footer: bool = True) -> Action:
+    """What the chat's own action of that id does with what is marked."""
+    return Action(f"message_cursor.{id}", title, help, key, verb=verb, run=f"screen.run('{id}')", footer=footer)
+
+
+MESSAGE_CURSOR = Scope(
+    "message_cursor",
+    "On a selected message",
+    within="chat",
+    actions=(
+        Action("message_cursor.leave", "Back", "Go back to the composer.", "escape", verb="back", footer=True),
+        _does("edit", "Edit", "Edit the message; sending creates a branch.", "e"),
+        _does("regenerate", "Answer again", "Ask for another answer to the message.", "r", verb="run"),
+        _does("inspect", "Inspect", "Look into the prompt and the answer.", "i"),
+        _does("compare", "Compare", "Compare the message's prompt with a raw prompt.", "c"),
+        _does("copy_answer", "Copy", "Copy the message or the answer.", "y", verb="copy"),
+        _does("branch_here", "Branch", "Write another message that follows here, on a new branch.", "b"),
+        _does("fan_out", "Fan out", "Ask the message several ways at once.", "f"),
+        Action(
+            "message_cursor.open",
+            "Open",
+            "Show the message's pictures; fold or unfold the answer's reasoning.",
+            "space,enter",
+            footer=True,
+        ),
+        _does("branch_before", "Previous branch", "Show the branch before, at the message.", "left", footer=False),
+        _does("branch_after", "Next branch", "Show the branch after, at the message.", "right", footer=False),
+        _move("up", "Up", "The message or answer above.", "up,k"),
+        _move("down", "Down", "The one below; below the last is the composer.", "down,j"),
+        _move("page_up", "A page up", "A page up.", "pageup"),
+        _move("page_down", "A page down", "A page down.", "pagedown"),
+        _move("first", "First", "The first message of the conversation.", "home,g"),
+        _move("last", "Last", "The newest message.", "end,G"),
     ),
 )

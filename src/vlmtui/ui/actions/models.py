@@ -38,7 +38,7 @@ LOADING = Scope(
             "loading.former",
             "Former model",
             "Go back to the model that was loaded before.",
-            "b",
+            "o",
             leader="B",
             footer=True,
         ),

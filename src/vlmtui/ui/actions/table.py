@@ -7,7 +7,7 @@ from textual.binding import BindingType
 from vlmtui.ui.actions.action import Action, Scope
 from vlmtui.ui.actions.app import APP
 from vlmtui.ui.actions.attachments import BROWSER, FRAME_PICKER, VIEWER
-from vlmtui.ui.actions.chat import CHAT, COMPOSER
+from vlmtui.ui.actions.chat import CHAT, COMPOSER, MESSAGE_CURSOR
 from vlmtui.ui.actions.compare import ANSWER_TILE, ANSWERS, COMPARISON, FAN_FORM, STORED_COMPARISON
 from vlmtui.ui.actions.conversations import (
     CONVERSATION_LIST,
@@ -23,6 +23,7 @@ from vlmtui.ui.actions.models import BEFORE_LOAD, ENGINE_OFFER, LOADING, LOG, MO
 _ALL: tuple[Scope, ...] = (
     CHAT,
     COMPOSER,
+    MESSAGE_CURSOR,
     EDITOR,
     APP,
     BROWSER,

@@ -28,8 +28,31 @@ class AnchoredScroll(VerticalScroll):
         self._arranged: DockArrangeResult | None = None
         self._held: tuple[Widget, float] | None = None
         """A child, and how many rows below the top of the view it is."""
+        self._kept: Widget | None = None
+        """A child of which some is to be in view."""
+        self._goes_to_kept = False
+        """Whether all of it is to be, or its beginning."""
+        self._is_going = False
+        """While it is gone to."""
         self._moved = 0.0
         """Rows by which everything was moved so far to stay in place."""
+
+    def keep_in_view(self, child: Widget | None, *, go: bool = True) -> None:
+        """Have some of a child in view whatever changes; None: of none. `go`: all of it, or its beginning, until one
+        scrolls, also where it is laid out only later."""
+        self._kept, self._goes_to_kept = child, child is not None and (go or self._goes_to_kept)
+        if child is not None and go:
+            self.release_anchor()
+            y = self._y_of_kept(self.scroll_y, self.max_scroll_y, self.scrollable_content_region.height)
+            self._is_going = True
+            self.scroll_to(y=y, immediate=True)
+            self._is_going = False
+
+    def is_in_view(self, child: Widget) -> bool:
+        """Whether some of a child is in view; so is one that is not laid out yet."""
+        region = self._regions.get(child)
+        height = self.scrollable_content_region.height
+        return region is None or (region.bottom > self.scroll_y and region.y < self.scroll_y + height)
 
     @property
     def is_following(self) -> bool:
@@ -45,9 +68,15 @@ class AnchoredScroll(VerticalScroll):
     def watch_scroll_y(self, old: float, new: float) -> None:
         was_following = self.is_following
         super().watch_scroll_y(old, new)
-        if self.is_following and not was_following and not self.ends_here:
+        if self.is_following and not was_following and (self._kept is not None or not self.ends_here):
             self.release_anchor()
+        self._goes_to_kept = self._goes_to_kept and self._is_going
         self._hold()
+        if not self._is_going:
+            self.scrolled(new - old)
+
+    def scrolled(self, by: float) -> None:
+        """Called once somebody has scrolled."""
 
     def release_anchor(self) -> None:
         super().release_anchor()
@@ -76,7 +105,7 @@ class AnchoredScroll(VerticalScroll):
         if not optimal and result is not self._arranged:
             self._arranged = result
             self._regions = {placement.widget: placement.region for placement in result.placements}
-            self._put_back(result.total_region.bottom - size.height)
+            self._put_back(result.total_region.bottom - size.height, size.height)
             self.laid_out()
         return result
 
@@ -96,14 +125,26 @@ class AnchoredScroll(VerticalScroll):
         child = next((child for child in seen if self._regions[child].y >= self.scroll_y), seen[0] if seen else None)
         self._held = None if child is None else (child, self._regions[child].y - self.scroll_y)
 
-    def _put_back(self, y_max: int) -> None:
-        if self._held is None or self.is_following:
-            return
-        child, below_top = self._held
-        region = self._regions.get(child)
+    def _y_of_kept(self, y: float, y_max: float, height: int) -> float:
+        """The place nearest to `y` at which the child that is kept is in view."""
+        region = self._regions.get(self._kept) if self._kept is not None else None
         if region is None:
+            return y
+        if self._goes_to_kept:
+            y = min(max(y, region.bottom - height), region.y)
+        elif region.y >= y + height or region.bottom <= y:
+            y = region.y
+        return min(max(0.0, y), float(max(0, y_max)))
+
+    def _put_back(self, y_max: int, height: int) -> None:
+        if self.is_following:
             return
-        y = min(max(0.0, region.y - below_top), float(max(0, y_max)))
+        y = self.scroll_y
+        child, below_top = self._held or (None, 0.0)
+        region = self._regions.get(child) if child is not None else None
+        if region is not None:
+            y = min(max(0.0, region.y - below_top), float(max(0, y_max)))
+        y = self._y_of_kept(y, y_max, height)
         if y != self.scroll_y:
             self._moved += y - self.scroll_y
             self.set_reactive(Widget.scroll_y, y)

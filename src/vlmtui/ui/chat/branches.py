@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from vlmtui.errors import Remedy, VlmtuiError, bad_input
+from vlmtui.session.branch import Sibling
 from vlmtui.session.conversation import Conversation
 from vlmtui.ui.actions import ActionMethods
 from vlmtui.ui.chat.view import ChatView
@@ -21,7 +22,7 @@ class BranchesView(ChatView, Protocol):
 
 
 class Branches:
-    """Edits messages and goes from branch to branch."""
+    """Edits messages, goes from branch to branch, and starts over."""
 
     def __init__(self, view: BranchesView, chat: Conversation) -> None:
         self._view = view
@@ -30,18 +31,30 @@ class Branches:
     @property
     def actions(self) -> ActionMethods:
         return {
+            "new_chat": self.new_chat,
             "edit": self.edit,
             "leave_edit": self.leave_edit,
             "branch_before": self.show_before,
             "branch_after": self.show_after,
             "branch": self.show,
+            "branch_here": self.branch_here,
         }
 
+    async def new_chat(self) -> None:
+        """Start over with the same model; what is staged and written stays."""
+        if self._chat.running is not None:
+            self._view.tell("Still answering.", Remedy.STOP_ANSWER)
+            return
+        self._chat.clear()
+        await self._view.show_conversation()
+
     async def edit(self, number: str = "") -> None:
-        """Edit the message of that number, or the last. Sending it creates a branch."""
+        """Edit the message of that number, else the one that is marked, or the last. Sending it creates a branch."""
         if number and not number.isdecimal():
             self._view.tell_error(bad_input("/edit takes the number of a message."))
             return
+        if not number and self._view.marked is not None:
+            number = str(self._chat.number_of(self._view.marked.exchange))
         before, was_editing = self._chat.draft.text, self._chat.editing is not None
         try:
             self._chat.begin_edit(int(number) if number else None)
@@ -51,6 +64,22 @@ class Branches:
         if before.strip() and not was_editing:
             self._view.panel.take_text(before)
             self._view.tell("What was written here is the newest of the earlier messages: the Up key brings it back.")
+        self._view.show_draft()
+
+    def branch_here(self) -> None:
+        """Write another message that follows what is marked; sending it creates a branch."""
+        marked = self._view.marked
+        if marked is None:
+            return
+        try:
+            self._chat.require_rest()
+            self._chat.leave_edit()
+            if marked.exchange is not self._chat.last:
+                self._chat.begin_edit(self._chat.number_of(marked.exchange) + 1)
+                self._chat.draft.clear()
+        except VlmtuiError as error:
+            self._view.tell_error(error)
+            return
         self._view.show_draft()
 
     def leave_edit(self) -> None:
@@ -78,8 +107,14 @@ class Branches:
         await self._view.show_conversation()
 
     async def _step(self, by: int) -> None:
+        marked = self._view.marked
         try:
-            moved = await self._chat.step(by)
+            if marked is None:
+                moved = await self._chat.step(by)
+            else:
+                moved = marked.turn is not None and 1 <= marked.siblings.position + by <= marked.siblings.count
+                if marked.turn is not None and moved:
+                    await self._chat.show_sibling(Sibling(marked.turn, marked.siblings.position + by))
         except VlmtuiError as error:
             self._view.tell_error(error)
             return

@@ -21,7 +21,7 @@ from vlmtui.session.raw_draft import RawDraft, RawDrafts
 from vlmtui.ui.actions import ActionMethods
 from vlmtui.ui.chat.prompt_cost import PromptCost
 from vlmtui.ui.chat.turn_sender import TurnSender
-from vlmtui.ui.chat.view import ChatView
+from vlmtui.ui.chat.view import ChatView, compared
 from vlmtui.ui.navigation import Navigator
 from vlmtui.ui.services import Services
 
@@ -118,7 +118,7 @@ class Comparisons:
 
     async def _compare(self, raw: str | None = None) -> None:
         try:
-            message = ComparedMessage.of(self._chat)
+            message = compared(self._view, self._chat)
             draft = await self._raw_drafts.of(self._chat.live)
             controller = self._controller(message, draft)
         except VlmtuiError as error:
@@ -133,7 +133,7 @@ class Comparisons:
         self._view.post_message(self.ComparisonLeft())
 
     async def _look_at_stored(self) -> None:
-        last = self._chat.last
+        last = self._view.marked.exchange if self._view.marked is not None else self._chat.last
         if last is None:
             self._view.tell("There is no comparison yet.")
             return

@@ -66,6 +66,9 @@ class Composer(TextArea):
 
         key: str
 
+    class SelectionWanted(Message):
+        """↑ where nothing is written: a message above is to be selected."""
+
     class Interrupted(Message):
         """Ctrl+C with nothing selected."""
 
@@ -122,8 +125,10 @@ class Composer(TextArea):
                 self.post_message(self.Interrupted())
             case "pageup" | "pagedown":
                 self.post_message(self.ScrollWanted(-1 if key == "pageup" else 1))
+            case "up" if not self.text:
+                self.post_message(self.SelectionWanted())
             case "up" if self.cursor_at_first_line:
-                return self._recall(self.prompts.older(self.text))
+                return self.recall()
             case "down" if self.cursor_at_last_line:
                 return self._recall(self.prompts.newer())
             case _:
@@ -211,6 +216,10 @@ class Composer(TextArea):
     def _location_of(self, index: int) -> Location:
         assert isinstance(self.document, Document)
         return self.document.get_location_from_index(index)
+
+    def recall(self) -> bool:
+        """Write what was sent before once more; False where there is nothing."""
+        return self._recall(self.prompts.older(self.text))
 
     def _recall(self, text: str | None) -> bool:
         """Show another prompt. What is attached stays, before it."""

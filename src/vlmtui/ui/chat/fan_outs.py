@@ -14,7 +14,7 @@ from vlmtui.session.fan_out import FanOut, choose_lane
 from vlmtui.session.lane_plan import Plan, parse_plan
 from vlmtui.ui.actions import ActionMethods
 from vlmtui.ui.chat.prompt_cost import PromptCost
-from vlmtui.ui.chat.view import ChatView
+from vlmtui.ui.chat.view import ChatView, compared
 from vlmtui.ui.navigation import Navigator
 
 
@@ -58,7 +58,7 @@ class FanOuts:
 
     async def _fan_out(self, text: str) -> None:
         try:
-            message = ComparedMessage.of(self._chat)
+            message = compared(self._view, self._chat)
             fan_out = self._earlier(message) if not text else None
             if fan_out is None:
                 plan = await self._plan(text, message)

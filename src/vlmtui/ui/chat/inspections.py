@@ -9,15 +9,15 @@ from vlmtui.session.conversation import Conversation
 from vlmtui.session.engine_controller import EngineController
 from vlmtui.session.past_prompt import exchange_numbered, report_of, request_again
 from vlmtui.ui.actions import ActionMethods
+from vlmtui.ui.chat.view import ChatView
 from vlmtui.ui.navigation import Navigator
-from vlmtui.ui.view import View
 
 
 class Inspections:
     """Opens the inspector."""
 
     def __init__(
-        self, view: View, navigator: Navigator, engine_controller: EngineController, chat: Conversation
+        self, view: ChatView, navigator: Navigator, engine_controller: EngineController, chat: Conversation
     ) -> None:
         self._view = view
         self._navigator = navigator
@@ -29,7 +29,10 @@ class Inspections:
         return {"inspect": self.inspect}
 
     def inspect(self, number: str = "") -> None:
-        """Look into the prompt and the answer of a message, by its number; without one, of the last."""
+        """Look into the prompt and the answer of a message, by its number; without one, of what is marked, or the
+        last."""
+        if not number and self._view.marked is not None:
+            number = str(self._chat.number_of(self._view.marked.exchange))
         self._view.start_dialog(partial(self._inspect, number))
 
     async def _inspect(self, number: str) -> None:

@@ -79,8 +79,15 @@ class MessageAttachments:
             self._view.tell(f"{name} moves: it is attached as a video. /still takes its first frame.")
 
     def view(self, number: str = "") -> None:
-        """Show an attachment as large as the screen, by its number; without one, the newest."""
+        """Show an attachment as large as the screen, by its number; without one, the first of what is marked, or the
+        newest."""
         numbered = self._chat.attachments_by_number()
+        marked = self._view.marked
+        if marked is not None and marked.exchange.user.attachments and not number:
+            attachments = marked.exchange.user.attachments
+            first = next((at for at, item in numbered.items() if item is attachments[0]), 1)
+            self._navigator.show_viewer(attachments, numbers=range(first, first + len(attachments)))
+            return
         wanted = int(number) if number.isdecimal() else max(numbered, default=0) if not number else 0
         if wanted not in numbered:
             problem = f"There is no attachment {one_line(number)}." if number else "Nothing is attached yet."

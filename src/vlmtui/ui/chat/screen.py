@@ -37,7 +37,9 @@ from vlmtui.ui.chat.composer_panel import ComposerPanel
 from vlmtui.ui.chat.fan_outs import FanOuts
 from vlmtui.ui.chat.frame import ChatFrame
 from vlmtui.ui.chat.inspections import Inspections
+from vlmtui.ui.chat.marked import Marked
 from vlmtui.ui.chat.message_attachments import MessageAttachments
+from vlmtui.ui.chat.message_cursor import MessageCursor
 from vlmtui.ui.chat.possible_actions import impossible_actions, left_out_of_footer
 from vlmtui.ui.chat.prompt_cost import PromptCost
 from vlmtui.ui.chat.queue_bar import QueueBar
@@ -73,12 +75,6 @@ class ChatScreen(Screen[None]):
 
         event: ConversationEvent
 
-    @dataclass
-    class StatusKnown(Message):
-        """What the engine says of itself; None when it does not answer."""
-
-        status: EngineStatus | None
-
     def __init__(
         self, services: Services, navigator: Navigator, engine_controller: EngineController, chat: Conversation
     ) -> None:
@@ -102,7 +98,8 @@ class ChatScreen(Screen[None]):
             **Inspections(self, navigator, engine_controller, chat).actions,
             **SettingsActions(self, navigator, chat).actions,
             **TranscriptActions(self, chat).actions,
-            "new_chat": self._new_chat,
+            "select_message": self._select_message,
+            "recall": lambda: self.query_one(Composer).recall(),
         }
         self._status: EngineStatus | None = None
         self._changing: object = None
@@ -113,7 +110,9 @@ class ChatScreen(Screen[None]):
 
     def compose(self) -> ComposeResult:
         paths = self.services.paths
-        yield ChatFrame(self.chat, self.engine_controller, cache=paths.thumbnails)
+        frame = ChatFrame(self.chat, self.engine_controller, cache=paths.thumbnails)
+        yield frame
+        yield MessageCursor(self.chat, frame.transcript)
         yield Static(id="editing", markup=False)
         yield QueueBar()
         yield ComposerPanel(PromptHistory(paths.state / "prompts.jsonl"), self.chat.draft, paths)
@@ -123,9 +122,7 @@ class ChatScreen(Screen[None]):
     async def on_mount(self) -> None:
         self._unsubscribe = self.chat.subscribe(self._told)
         self.query_one(Composer).focus()
-        if self.chat.exchanges:
-            await self.transcript.add(*self.chat.exchanges, media_above=self.chat.attachments_above)
-        await self.query_one(ChatFrame).show_head()
+        await self._fill_transcript()
         self.show_editing()
         self.tell_limits()
         self._sender.send_queued()
@@ -184,6 +181,12 @@ class ChatScreen(Screen[None]):
         else:
             self.transcript.scroll_page_down()
 
+    @on(Composer.SelectionWanted)
+    async def _select_message(self) -> None:
+        """Put the cursor on a message; where there is none, ↑ writes what was sent before."""
+        if not await self._cursor.begin():
+            self.query_one(Composer).recall()
+
     @on(Composer.Interrupted)
     def _interrupted(self) -> None:
         if self.chat.running is not None:
@@ -221,11 +224,6 @@ class ChatScreen(Screen[None]):
         self._changing = None  # a key may have let the footer look meanwhile
         self.show_status()
 
-    @on(StatusKnown)
-    def _status_known(self, event: StatusKnown) -> None:
-        self._status = event.status
-        self.show_status()
-
     @on(EngineChanged)
     def _engine_changed(self) -> None:
         self._cost.count_soon()  # an estimate becomes a count, or the other way round
@@ -250,6 +248,14 @@ class ChatScreen(Screen[None]):
         self.post_message(self.ConversationChanged(event))
 
     # -- what the parts use
+
+    @property
+    def _cursor(self) -> MessageCursor:
+        return self.query_one(MessageCursor)
+
+    @property
+    def marked(self) -> Marked | None:
+        return self._cursor.marked
 
     @property
     def panel(self) -> ComposerPanel:
@@ -308,9 +314,7 @@ class ChatScreen(Screen[None]):
         if not self.is_attached:
             return
         await self.transcript.clear()
-        if self.chat.exchanges:
-            await self.transcript.add(*self.chat.exchanges, media_above=self.chat.attachments_above)
-        await self.query_one(ChatFrame).show_head()
+        await self._fill_transcript()
         if not is_open and self.query_one(Composer).text != self.chat.draft.text:
             self.show_draft()
         self.show_editing()
@@ -319,13 +323,19 @@ class ChatScreen(Screen[None]):
 
     async def show_exchange(self, exchange: Exchange, *, rebuild: bool) -> None:
         """Show an exchange that was begun. `rebuild`: what was said after the message that was edited is gone."""
-        await self.query_one(ChatFrame).show_head()
         if rebuild:
             await self.transcript.clear()
-        await self.transcript.add(
-            *self.chat.exchanges if rebuild else [exchange], media_above=self.chat.attachments_above
-        )
+            await self._fill_transcript()
+        else:
+            await self.query_one(ChatFrame).show_head()
+            await self.transcript.add(exchange, media_above=self.chat.attachments_above)
         self.show_status()
+
+    async def _fill_transcript(self) -> None:
+        await self.query_one(ChatFrame).show_head()
+        if self.chat.exchanges:
+            await self.transcript.add(*self.chat.exchanges, media_above=self.chat.attachments_above)
+        await self._cursor.conversation_shown()
 
     def show_draft(self) -> None:
         """Show the draft, and whether it takes an earlier message's place."""
@@ -361,20 +371,13 @@ class ChatScreen(Screen[None]):
 
     # -- actions
 
-    async def _new_chat(self) -> None:
-        """Start over with the same model; what is staged and written stays."""
-        if self.chat.running is not None:
-            self.tell("Still answering.", Remedy.STOP_ANSWER)
-            return
-        self.chat.clear()
-        await self.show_conversation()
-
     def _ask_for_status(self) -> None:
         self.start(self._ask_status, "status", exclusive=True)
 
     async def _ask_status(self) -> None:
         if self.engine_controller.state is EngineState.READY:
-            self.post_message(self.StatusKnown(await self.engine_controller.read_status()))
+            self._status = await self.engine_controller.read_status()
+            self.call_later(self.show_status)
 
     def show_status(self) -> None:
         controller, answering = self.engine_controller, self.chat.running is not None

@@ -9,6 +9,7 @@ from itertools import takewhile
 from pathlib import Path
 
 from textual.message import Message
+from textual.reactive import var
 from textual.timer import Timer
 from textual.widget import Widget
 
@@ -16,6 +17,7 @@ from vlmtui.session.exchange import Exchange
 from vlmtui.ui.chat import windowing
 from vlmtui.ui.chat.anchored_scroll import AnchoredScroll
 from vlmtui.ui.chat.assistant_turn import AssistantTurn
+from vlmtui.ui.chat.marked import Marked, Part
 from vlmtui.ui.chat.past_answer import PastAnswer
 from vlmtui.ui.chat.user_turn import user_turn_widget
 from vlmtui.ui.chat.windowing import Window
@@ -40,6 +42,9 @@ class _ShownExchange:
     user: Widget
     answer: AssistantTurn | PastAnswer
 
+    def part(self, part: Part) -> Widget:
+        return self.user if part is Part.MESSAGE else self.answer
+
 
 class Transcript(AnchoredScroll):
     """Follows the newest text until the user scrolls up, and again once the end is back in view.
@@ -55,8 +60,12 @@ class Transcript(AnchoredScroll):
         scrollbar-size-vertical: 1;
         background: $background;
         &.-empty { align: center middle; }
+        & > .-marked { border-left: thick $accent; background: $boost; }
+        & > AssistantTurn.-marked, & > PastAnswer.-marked { padding: 0 1; }
     }
     """
+    marked: var[Marked | None] = var(None)
+    """What the message cursor is on; some of it is always in view."""
 
     @dataclass
     class EndSeen(Message):
@@ -115,12 +124,18 @@ class Transcript(AnchoredScroll):
         async with self._changing:
             if not self._exchanges:
                 self._media_above = media_above
-            is_new = len(exchanges) == 1
+            is_new, before = len(exchanges) == 1, len(self._exchanges)
             self._exchanges += exchanges
             self._weights += map(_weight, exchanges)
-            await self._show(windowing.window_after_adding(self._window, self._weights), live=is_new)
+            shows_end, window = self._window.last == before, self._window
+            if self.marked is None:
+                window = windowing.window_after_adding(window, self._weights)
+            elif shows_end:
+                window = Window(window.first, len(self._weights))
+            await self._show(window, live=is_new)
             await self._freeze_old()
-        self.show_end()
+        if self.marked is None:
+            self._follow_end()
         self._look_soon()
 
     async def add_older(self, exchanges: Sequence[Exchange]) -> None:
@@ -152,12 +167,63 @@ class Transcript(AnchoredScroll):
                     with self.app.batch_update():
                         await self.mount(shown.user, before=before)
                         await before.remove()
+            self._show_mark(go=False)
 
     def finish(self, exchange: Exchange) -> None:
         """The exchange's answer is over."""
         shown = self._find(exchange)
         if shown is not None and isinstance(shown.answer, AssistantTurn):
             shown.answer.finish()
+
+    def has(self, exchange: Exchange) -> bool:
+        """Whether the exchange is here, with widgets or without."""
+        return exchange in self._exchanges
+
+    async def mark(self, marked: Marked) -> None:
+        """Put the message cursor there, and go there. The exchange is here already."""
+        async with self._changing:
+            if not self.has(marked.exchange):
+                return
+            self.marked = marked
+            place = self._exchanges.index(marked.exchange)
+            await self._show(windowing.window_at(self._window, self._weights, place))
+            self._show_mark()
+        self._look_soon()
+
+    def unmark(self) -> None:
+        """Take the message cursor away; the end is followed again where it is in view."""
+        if self.marked is not None:
+            self.marked = None
+            self._show_mark()
+            if self.ends_here and self.is_vertical_scroll_end:
+                self._go_to_end()
+
+    def page(self, pages: int) -> bool:
+        """Scroll by so many pages; False at the end."""
+        before = self.scroll_y
+        self.scroll_to(y=before + pages * max(1, self.scrollable_content_region.height - 1), immediate=True)
+        return self.scroll_y != before
+
+    def scrolled(self, by: float) -> None:
+        """The message cursor stays in view: it goes to the nearest message that is."""
+        shown = self._find(self.marked.exchange) if self.marked is not None else None
+        if self.marked is None or shown is None or self.is_in_view(shown.part(self.marked.part)):
+            return
+        seen = self.in_view()
+        found = [Marked(one.exchange, part) for one in self._shown for part in Part if one.part(part) in seen]
+        if found:
+            self.marked = found[0 if by > 0 else -1]
+            self._show_mark(go=False)
+
+    def _show_mark(self, *, go: bool = True) -> None:
+        """Mark the widget that stands for what is marked, and no other."""
+        on: Widget | None = None
+        for shown in self._shown:
+            for part in Part:
+                is_marked = self.marked == Marked(shown.exchange, part)
+                shown.part(part).set_class(is_marked, "-marked")
+                on = shown.part(part) if is_marked else on
+        self.keep_in_view(on, go=go)
 
     async def restart(self, exchange: Exchange) -> None:
         """The exchange gets another answer."""
@@ -167,10 +233,14 @@ class Transcript(AnchoredScroll):
                 await shown.answer.restart(exchange.answer)
             elif shown is not None:
                 await self._replace(shown, AssistantTurn(exchange.answer, exchange.marks))
-        self.show_end()
+        if self.marked is None:
+            self._follow_end()
 
     def toggle_thinking(self) -> bool:
-        """Show or hide the latest reasoning; False when there is none."""
+        """Show or hide the reasoning of what is marked, else the latest; False when there is none."""
+        if self.marked is not None:
+            marked = self._find(self.marked.exchange)
+            return marked is not None and marked.answer.toggle_thinking()
         return any(shown.answer.toggle_thinking() for shown in reversed(self._shown))
 
     async def clear(self) -> None:
@@ -192,7 +262,11 @@ class Transcript(AnchoredScroll):
             self.scroll_home(animate=False, force=True)
 
     def show_end(self) -> None:
-        """Go to the end and follow it."""
+        """Go to the end and follow it; no message is marked then."""
+        self.unmark()
+        self._follow_end()
+
+    def _follow_end(self) -> None:
         if self.ends_here:
             self._go_to_end()
         else:
@@ -221,6 +295,9 @@ class Transcript(AnchoredScroll):
             view = self._view()
             if view is None:
                 return
+            if self.marked is not None and self.has(self.marked.exchange):
+                place = self._exchanges.index(self.marked.exchange)
+                view = Window(min(view.first, place), max(view.last, place + 1))
             await self._show(windowing.window_around(self._window, self._weights, view))
             is_near = windowing.is_near_top(self._weights, view)
         if is_near and self._has_older and not self._waits_for_older:
@@ -253,6 +330,8 @@ class Transcript(AnchoredScroll):
             await self._remove(gone)
             await self.mount_all(_widgets(above), before=kept[0].user if kept else None)
             await self.mount_all(_widgets(below), after=kept[-1].answer if kept else None)
+        if self.marked is not None:
+            self._show_mark(go=False)
 
     def _made(self, window: Window, *, live: bool) -> list[_ShownExchange]:
         """Widgets for these exchanges."""
@@ -297,6 +376,8 @@ class Transcript(AnchoredScroll):
         with self.app.batch_update():
             await self.mount(answer, before=before)
             await before.remove()
+        if self.marked is not None:
+            self._show_mark(go=False)
 
     def _find(self, exchange: Exchange) -> _ShownExchange | None:
         return next((shown for shown in reversed(self._shown) if shown.exchange is exchange), None)

@@ -37,13 +37,17 @@ class TranscriptActions:
         }
 
     def copy_answer(self) -> None:
-        """Copy the last answer, through the terminal (OSC 52)."""
-        text = next((item.answer.text for item in reversed(self._chat.exchanges) if item.answer.text), "")
+        """Copy what is marked, else the last answer, through the terminal (OSC 52)."""
+        marked = self._view.marked
+        text = marked.text if marked is not None else self._newest()
         if not text:
-            self._view.tell("There is no answer to copy yet.")
+            self._view.tell("There is no answer to copy yet." if marked is None else "There is no text to copy here.")
             return
         self._view.copy_text(text)
         self._view.tell(f"Copied {len(text):,} characters.")
+
+    def _newest(self) -> str:
+        return next((item.answer.text for item in reversed(self._chat.exchanges) if item.answer.text), "")
 
     def toggle_thinking(self) -> None:
         """Show or hide the latest reasoning."""

@@ -126,21 +126,22 @@ class TurnSender:
         self._view.start(partial(self._open_exchange, exchange, rebuild=rebuild), "exchange")
 
     async def regenerate(self) -> None:
-        """Ask for another answer to the last turn."""
-        suspect = await self._chat.suspect_again()
+        """Ask for another answer to what is marked, else to the last turn."""
+        of = self._view.marked.exchange if self._view.marked is not None else None
+        suspect = await self._chat.suspect_again(of)
         if not self._view.is_attached:  # left while the store was asked
             return
         if suspect is not None and self._chat.running is None:
-            self._view.start_dialog(partial(self._ask_first, suspect, self._begin_regenerate))
+            self._view.start_dialog(partial(self._ask_first, suspect, partial(self._begin_regenerate, of)))
         else:
-            self._begin_regenerate()
+            self._begin_regenerate(of)
 
     def stop(self) -> None:
         """Stop the running answer; what has come stays."""
         self._view.start(self._stop, "stop")
 
-    def _begin_regenerate(self) -> None:
-        self._view.start(self._regenerate, "exchange")
+    def _begin_regenerate(self, of: Exchange | None) -> None:
+        self._view.start(partial(self._regenerate, of), "exchange")
 
     async def _stop(self) -> None:
         await self._chat.cancel(self._engine_controller.engine)
@@ -152,15 +153,21 @@ class TurnSender:
         if await self._navigator.confirm(question, yes="Send it", no="Leave it"):
             go_on()
 
-    async def _regenerate(self) -> None:
+    async def _regenerate(self, of: Exchange | None) -> None:
         controller = self._engine_controller
+        is_earlier = of is not None and of is not self._chat.last
         try:
             controller.require_engine()
-            exchange = self._chat.answer_again(controller.require_model(), controller.info)
+            if is_earlier:
+                await self._chat.record()
+            exchange = self._chat.answer_again(controller.require_model(), controller.info, of)
         except VlmtuiError as error:
             self._view.tell_error(error)
             return
-        self._view.start(partial(self._answer, exchange), "answer")
+        if is_earlier:
+            await self._open_exchange(exchange, rebuild=True)
+        else:
+            self._view.start(partial(self._answer, exchange), "answer")
 
     async def _open_exchange(self, exchange: Exchange, *, rebuild: bool) -> None:
         self._view.start(partial(self._answer, exchange), "answer")

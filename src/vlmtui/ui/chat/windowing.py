@@ -37,6 +37,13 @@ def window_after_adding(window: Window, weights: Sequence[int]) -> Window:
     return whole if is_near and sum(weights[whole.first :]) <= 2 * _FAR * NEWEST else newest_window(weights)
 
 
+def window_at(window: Window, weights: Sequence[int], place: int) -> Window:
+    """The window that has the exchange at `place`, and some beside it; `window` itself where it has that."""
+    if window.first <= place < window.last:
+        return window
+    return Window(_above(weights, place, _REACH * NEAR), _below(weights, place + 1, _REACH * NEAR))
+
+
 def window_around(window: Window, weights: Sequence[int], view: Window) -> Window:
     """The window for what is in view, which lies inside `window`; `window` itself as long as it will do."""
     near = max(NEAR, sum(weights[view.first : view.last]))

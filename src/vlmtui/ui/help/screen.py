@@ -48,16 +48,17 @@ class HelpFilter(Input):
 
 
 class HelpScreen(ModalScreen[None]):
-    """A sheet over the screen; scrolls where it does not fit. `scope` is that of the screen below."""
+    """A sheet over the screen; scrolls where it does not fit. `scope` is that of the screen below, `first` that of the
+    widget there that has the focus."""
 
     AUTO_FOCUS = ""
     CSS_PATH = "screen.tcss"
     SCOPE = "help_screen"
     BINDINGS = bindings(SCOPE)
 
-    def __init__(self, scope: str = "") -> None:
+    def __init__(self, scope: str = "", *, first: str = "") -> None:
         super().__init__()
-        self._scope = scope
+        self._scope, self._first = scope, first
 
     def compose(self) -> ComposeResult:
         with VerticalScroll(id="sheet", can_focus=False):
@@ -115,7 +116,7 @@ class HelpScreen(ModalScreen[None]):
     def _scopes(self) -> Iterator[Scope]:
         """The screen's and its widgets', the app's, then all others."""
         own = [scope for scope in SCOPES.values() if self._scope and self._scope in (scope.name, scope.within)]
-        yield from own
+        yield from sorted(own, key=lambda scope: scope.name != self._first)
         yield SCOPES["app"]
         yield from (scope for scope in SCOPES.values() if scope not in own and scope.name != "app")
 

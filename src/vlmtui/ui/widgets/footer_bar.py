@@ -38,8 +38,9 @@ class FooterItem(msgspec.Struct, frozen=True):
 
 
 class FooterBar(Footer):
-    """Textual's footer, with what fits: what stops or leaves first, then what goes by the leader, then the rest. It is
-    made again only when what it says is another: every key that is written asks for it."""
+    """Textual's footer, with what fits: what stops or leaves first, then what the focused widget does by letters,
+    then what goes by the leader, then the rest. It is made again only when what it says is another: every key that is
+    written asks for it."""
 
     def __init__(self) -> None:
         super().__init__(show_command_palette=False)
@@ -84,9 +85,15 @@ class FooterBar(Footer):
             leader = [msgspec.structs.replace(item, title="") for item in leader]
         room = self.app.size.width - sum(item.width for item in last)
         urgent = [item for item in first if _leaves(item)]
-        rest = [item for item in first if item not in urgent]
-        fits = _fitting([*urgent, *(leader if led else ()), *led, *rest, *(() if led else leader)], room)
+        own = [item for item in first if item not in urgent and item.id in self._own_ids()]
+        rest = [item for item in first if item not in urgent and item not in own]
+        fits = _fitting([*urgent, *own, *(leader if led else ()), *led, *rest, *(() if led else leader)], room)
         return [item for item in (*first, *leader, *led, *last) if item in fits or item in last]
+
+    def _own_ids(self) -> set[str]:
+        """Of the actions of the widget that has the focus, where its keys are letters."""
+        scope = SCOPES.get(getattr(self.screen.focused, "SCOPE", ""))
+        return {action.id for action in scope.actions} if scope and not scope.types else set()
 
     def _keyed(self) -> list[FooterItem]:
         """What has a key that acts now."""
@@ -109,10 +116,12 @@ class FooterBar(Footer):
         named = scope.footer_leads if scope else ()
         hidden = getattr(self.screen, "not_in_footer", ())
         keyed = {item.id for item in self._keyed()}
+        meant = {ACTIONS[id].meaning for id in keyed & self._own_ids()}
         found = [
             FooterItem(entry.action.id, leaders[0], spell_key(key), entry.action.title, entry.action.help)
             for key, entry in leader_entries(self.screen).items()
-            if entry.action.id in named or (entry.action.footer and entry.action.id not in keyed)
+            if (entry.action.id in named or (entry.action.footer and entry.action.id not in keyed))
+            and entry.action.meaning not in meant
         ]
         order = [*named, *ACTIONS]
         return sorted((item for item in found if item.id not in hidden), key=lambda item: order.index(item.id))

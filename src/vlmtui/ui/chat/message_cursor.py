@@ -1,0 +1,156 @@
+"""The cursor on a message or an answer: its line above the composer, which has the focus as long as there is one."""
+
+from __future__ import annotations
+
+from textual import events
+from textual.content import Content
+from textual.widgets import Static
+
+from vlmtui.inspection.thinking import split_thinking
+from vlmtui.session.conversation import Conversation
+from vlmtui.ui.actions import bindings
+from vlmtui.ui.chat.composer import Composer
+from vlmtui.ui.chat.marked import Marked, Part
+from vlmtui.ui.chat.transcript import Transcript
+from vlmtui.ui.keys import short_keys
+
+_PAGES = {"page_up": -1, "page_down": 1}
+
+
+class MessageCursor(Static):
+    """Moves the mark of the transcript. What the keys do with what is marked, the chat's own actions do."""
+
+    can_focus = True
+    SCOPE = "message_cursor"
+    BINDINGS = bindings(SCOPE)
+    DEFAULT_CSS = """
+    MessageCursor {
+        display: none; height: 1; margin: 1 2 0 2; padding: 0 1; color: $accent;
+        text-wrap: nowrap; text-overflow: ellipsis;
+        &.-shown { display: block; }
+    }
+    """
+
+    def __init__(self, chat: Conversation, transcript: Transcript) -> None:
+        super().__init__(markup=False)
+        self._chat = chat
+        self._transcript = transcript
+        self._live: object = None
+        """The conversation that the cursor is in."""
+        self._number = 0
+        """Of the exchange that is marked, from 1."""
+
+    def on_mount(self) -> None:
+        self.watch(self._transcript, "marked", self._show, init=False)
+
+    @property
+    def marked(self) -> Marked | None:
+        """What it is on; None where that has just left the branch."""
+        marked = self._transcript.marked
+        return marked if marked is not None and marked.exchange in self._chat.all_exchanges() else None
+
+    async def begin(self) -> bool:
+        """Put the cursor on the newest message or answer; False where there is none."""
+        places = self._places()
+        if places:
+            self._live = self._chat.live
+            await self._go_to(places[-1])
+            self.add_class("-shown")
+            self.focus(scroll_visible=False)
+        return bool(places)
+
+    def leave(self) -> None:
+        """Go back to the composer."""
+        self._transcript.unmark()
+
+    async def conversation_shown(self) -> None:
+        """The conversation was shown again. On another branch of it the cursor stays at its place."""
+        marked = self._transcript.marked
+        if marked is None:
+            return
+        everything = self._chat.all_exchanges()
+        if marked.exchange in everything:
+            await self._go_to(marked)
+        elif self._live is self._chat.live and 1 <= self._number <= len(everything):
+            await self._go_to(Marked(everything[self._number - 1], marked.part))
+        else:
+            self.leave()
+
+    def on_blur(self) -> None:
+        """The composer was clicked, or something is to be written there."""
+        if self.screen.focused is not None and self.screen.focused is not self:
+            self.leave()
+
+    async def _on_paste(self, event: events.Paste) -> None:
+        """What is pasted is meant for the composer."""
+        event.stop()
+        self.leave()
+        self.app.post_message(events.Paste(event.text))
+
+    async def action_move(self, where: str) -> None:
+        """Go to another message or answer."""
+        marked, places = self.marked, self._places()
+        if marked is None or marked not in places:
+            self.leave()
+            return
+        at = places.index(marked)
+        if where in _PAGES:
+            pages = _PAGES[where]
+            if not self._transcript.page(pages):
+                await self._go_to(places[0 if pages < 0 else -1])
+            return
+        at = {"first": 0, "last": len(places) - 1, "up": max(0, at - 1), "down": at + 1}[where]
+        if at < len(places):
+            await self._go_to(places[at])
+        else:
+            self.leave()
+
+    async def action_open(self) -> None:
+        """Show the pictures of a message, fold or unfold the reasoning of an answer."""
+        marked = self.marked
+        if marked is not None:
+            id = "view" if marked.part is Part.MESSAGE else "toggle_thinking"
+            await self.run_action(f"screen.run('{id}')")
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        marked = self.marked
+        if action != "open" or marked is None:
+            return True
+        if marked.part is Part.MESSAGE:
+            return bool(marked.exchange.user.attachments)
+        return bool(split_thinking(marked.exchange.answer.text, over=True).thinking)
+
+    def action_leave(self) -> None:
+        """Go back to the composer."""
+        self.leave()
+
+    def _places(self) -> list[Marked]:
+        """Everything that it can stand on, from the beginning of the conversation."""
+        return [
+            Marked(exchange, part)
+            for exchange in self._chat.all_exchanges()
+            for part in Part
+            if part is Part.ANSWER or exchange.user.text.strip() or exchange.user.attachments
+        ]
+
+    async def _go_to(self, marked: Marked) -> None:
+        if not self._transcript.has(marked.exchange):
+            await self._chat.load_older(self._chat.older - self._chat.number_of(marked.exchange) + 1)
+            await self._transcript.add_older(self._chat.exchanges)
+        await self._transcript.mark(marked)
+
+    def _show(self, marked: Marked | None) -> None:
+        """Say what is marked, or go away."""
+        if marked is None:
+            if self.screen.focused is self:
+                self.screen.query_one(Composer).focus()
+            self.remove_class("-shown")
+        elif marked.exchange in (everything := self._chat.all_exchanges()):
+            self._number = everything.index(marked.exchange) + 1
+            self.update(self._line(marked, len(everything)))
+        self.screen.refresh_bindings()
+
+    def _line(self, marked: Marked, count: int) -> Content:
+        which = "Your message" if marked.part is Part.MESSAGE else "Answer"
+        keys = f"{short_keys(self.app, 'message_cursor.up', 'message_cursor.down')} move"
+        return Content.assemble((f"█ {which} {self._number} of {count}", "bold"), (f" · {keys}", "$muted"))
