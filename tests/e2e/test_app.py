@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import sys
 from pathlib import Path
@@ -11,7 +10,7 @@ import psutil
 import pytest
 
 from tests.support.pictures import Easel
-from tests.support.terminal import Terminal
+from tests.support.terminal import Terminal, search_paths
 from vlmtui.engine.local.process_tree import worker_processes
 from vlmtui.paths import Paths
 from vlmtui.protocol.endpoint import Endpoint
@@ -24,7 +23,7 @@ APP = [sys.executable, "-m", "vlmtui"]
 def environment(paths: Paths, **more: str) -> dict[str, str]:
     return {
         "HOME": str(paths.config.parent),
-        "PATH": os.environ["PATH"],
+        **search_paths(),
         "VLMTUI_DATA_DIR": str(paths.config.parent),
         "VLMTUI_GRAPHICS": "halfcell",
         **more,

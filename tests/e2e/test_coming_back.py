@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import re
 import signal
 import sys
@@ -17,7 +16,7 @@ import psutil
 import pytest
 
 from tests.support.hosts import patient_host
-from tests.support.terminal import Terminal
+from tests.support.terminal import Terminal, search_paths
 from vlmtui.engine.local.worker_info import WorkerInfo
 from vlmtui.paths import Paths
 from vlmtui.store.records import StoredTurn
@@ -35,7 +34,7 @@ TALK = 1500
 def open_app(paths: Paths, *options: str) -> Terminal:
     """In a terminal that has no room for the side pane, so that an answer's rows have nothing beside them."""
     folder = str(paths.config.parent)
-    env = {"HOME": folder, "VLMTUI_DATA_DIR": folder, "PATH": os.environ["PATH"], "VLMTUI_GRAPHICS": "halfcell"}
+    env = {"HOME": folder, "VLMTUI_DATA_DIR": folder, **search_paths(), "VLMTUI_GRAPHICS": "halfcell"}
     return Terminal([*APP, *options], env=env, columns=100)
 
 

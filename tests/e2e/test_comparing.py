@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import json
-import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -13,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.pictures import Easel, Picture
-from tests.support.terminal import Terminal
+from tests.support.terminal import Terminal, search_paths
 from vlmtui.paths import Paths
 
 pytestmark = [pytest.mark.engine, pytest.mark.e2e]
@@ -25,7 +24,7 @@ DELETE, RIGHT, CLEAR, ALT_X = "\x1b[3~", "\x1b[C", "\x15", "\x1bx"
 
 def environment(paths: Paths) -> dict[str, str]:
     folder = str(paths.config.parent)
-    return {"HOME": folder, "PATH": os.environ["PATH"], "VLMTUI_DATA_DIR": folder, "VLMTUI_GRAPHICS": "halfcell"}
+    return {"HOME": folder, **search_paths(), "VLMTUI_DATA_DIR": folder, "VLMTUI_GRAPHICS": "halfcell"}
 
 
 @pytest.fixture

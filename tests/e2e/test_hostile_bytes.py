@@ -16,7 +16,7 @@ import pytest
 
 from tests.support.fake_worker import OPTIONS_VARIABLE, fake_cli
 from tests.support.pictures import Easel
-from tests.support.terminal import Terminal
+from tests.support.terminal import Terminal, search_paths
 from vlmtui.domain.conversation import Media, Text, Turn
 from vlmtui.media.stage import stage
 from vlmtui.paths import Paths
@@ -86,7 +86,7 @@ def start(paths: Paths, *arguments: str, cwd: Path | None = None) -> Terminal:
     }
     environment = {
         "HOME": str(paths.config.parent),
-        "PATH": os.environ["PATH"],
+        **search_paths(),
         "VLMTUI_DATA_DIR": str(paths.config.parent),
         "VLMTUI_GRAPHICS": "halfcell",
         OPTIONS_VARIABLE: json.dumps(options),

@@ -42,6 +42,12 @@ _FRAME_BEGINS, _FRAME_ENDS = b"\x1b[?2026h", b"\x1b[?2026l"
 """Synchronized output, which terminals of today have: what stands between these is shown at once."""
 
 
+def search_paths() -> dict[str, str]:
+    """Where programs and modules are found, for an environment that has nothing else of the tests' own. Without
+    PYTHONPATH the app would be another checkout's, and start a worker for its own copy of the bundled model."""
+    return {name: os.environ[name] for name in ("PATH", "PYTHONPATH") if name in os.environ}
+
+
 class _Screen(pyte.Screen):
     """Answers the queries a terminal answers (device attributes, cursor position)."""
 
