@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from tests.support.scripted_tokens import SPECIAL_TOKENS, cut, scripted_logprob, token_id, vocabulary_of, with_media
-from vlmtui.domain.attachment import Modality
+from vlmtui.domain.attachment import Attachment, Modality
 from vlmtui.domain.capabilities import ALL
 from vlmtui.domain.conversation import Media, Text, all_attachments
 from vlmtui.domain.engine import (
@@ -43,10 +43,11 @@ from vlmtui.domain.generation import (
     GenerateRequest,
     PromptReady,
     Timings,
+    TokenLogprob,
     Usage,
     usage_of,
 )
-from vlmtui.domain.prompt import ChatPrompt, MessagesPrompt, Prompt, RawPrompt
+from vlmtui.domain.prompt import ChatPrompt, MessagesPrompt, Prompt, RawPrompt, attachments_of
 from vlmtui.domain.sampling import Sampling
 from vlmtui.engine.interface import Leftover
 from vlmtui.errors import ErrorKind, VlmtuiError
@@ -125,6 +126,11 @@ def scripted_info(spec: LoadSpec = DEFAULT_SPEC) -> EngineInfo:
     )
 
 
+def request_media(request: GenerateRequest) -> tuple[Attachment, ...]:
+    """What a request sends."""
+    return attachments_of(request.prompt)
+
+
 @dataclass
 class _Request:
     request: GenerateRequest
@@ -171,6 +177,10 @@ class ScriptedEngine:
         self.requests: list[GenerateRequest] = []
         self.renders: list[GenerateRequest] = []
         """Those that asked for the prompt alone."""
+        self.scored: list[GenerateRequest] = []
+        """Those that asked for the log-probabilities of an answer."""
+        self.score: Callable[[GenerateRequest], float] = lambda request: -0.1 if request_media(request) else -3.0
+        """The log-probability of every token of such an answer."""
         self.render_failure: Failure | None = None
         self.cancelled: list[str] = []
         self.log_lines = ["loading", "ready"]
@@ -226,7 +236,7 @@ class ScriptedEngine:
         yield EngineReady(self.info)
 
     async def generate(self, request: GenerateRequest) -> AsyncGenerator[EngineEvent, None]:
-        (self.renders if request.only_render else self.requests).append(request)
+        (self.renders if request.only_render else self.scored if request.score else self.requests).append(request)
         state = self._running[request.request_id] = _Request(request)
         try:
             if not self.alive:
@@ -237,6 +247,13 @@ class ScriptedEngine:
                 return
             yield scripted_prompt(request)
             if request.only_render:
+                yield Finished(request_id=request.request_id, finish_reason="stop", usage=Usage(), timings=Timings())
+                return
+            if request.score:
+                told = tuple(TokenLogprob(token_id=token, logprob=self.score(request)) for token in request.score)
+                yield Delta(
+                    request_id=request.request_id, text="", tokens=len(told), token_ids=request.score, logprobs=told
+                )
                 yield Finished(request_id=request.request_id, finish_reason="stop", usage=Usage(), timings=Timings())
                 return
             for step in [*(self.answers.pop(0) if self.answers else DEFAULT_ANSWER), End()]:

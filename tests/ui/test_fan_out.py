@@ -9,9 +9,9 @@ import pytest
 from textual.widgets import Input, RadioButton, Static, TextArea
 
 from tests.support.scripted_engine import Hold, Step
-from tests.ui.conftest import Chat, StartChat
+from tests.ui.conftest import Chat, StartChat, picture
 from tests.ui.test_screens_look import SIZES
-from vlmtui.domain.prompt import ChatPrompt
+from vlmtui.domain.prompt import ChatPrompt, attachments_of
 from vlmtui.inspection.replay import from_json
 from vlmtui.ui.chat.screen import ChatScreen
 from vlmtui.ui.compare.answer_grid import AnswerTile
@@ -39,6 +39,11 @@ async def fan(chat: Chat, text: str) -> FanOutScreen:
 
 def seen(chat: Chat) -> str:
     return "\n".join(strip.text.rstrip() for strip in chat.app.screen._compositor.render_strips())
+
+
+def flat(chat: Chat) -> str:
+    """What is seen, without line breaks."""
+    return " ".join(seen(chat).split())
 
 
 def of(pane: AnswerTile, what: str) -> str:
@@ -206,6 +211,79 @@ async def test_a_plan_that_is_none_is_told(chatting: StartChat, text: str, said:
         await chat.until(lambda: said in chat.notes)
         assert isinstance(chat.app.screen, ChatScreen)
         assert chat.composer.text == "Hello"
+
+
+@SIZES
+async def test_one_key_asks_without_the_picture_and_says_how_likely_the_answer_is_then(
+    chatting: StartChat, tmp_path: Path, size: tuple[int, int]
+) -> None:
+    async with chatting(RED, RED, BLUE, ["grey"], ["fog"], size=size) as chat:
+        await chat.paste(str(picture(tmp_path)))
+        await chat.until(lambda: bool(chat.controller.draft.attachments) and not chat.controller.draft.pending)
+        await chat.say("What is this?")
+        chat.host.engine.score = lambda request: -0.1 if attachments_of(request.prompt) else -1.1
+        await chat.lead("x")
+        await chat.until(lambda: isinstance(chat.app.screen, FanOutScreen) and fanned(chat).scores is not None)
+        await chat.until(lambda: fanned(chat).differences is not None)
+        screen = fanned(chat)
+        sent = [attachments_of(request.prompt) for request in chat.host.engine.requests[1:]]
+        assert [len(items) for items in sent] == [1, 0, 1, 1]
+        panes = list(screen.query(AnswerTile))
+        await chat.until(lambda: "0.05× as likely" in of(panes[1], ".label"))
+        assert "the base" in of(panes[0], ".label")
+        assert "1× as likely" in of(panes[2], ".label")
+        await chat.until(lambda: "The answer is 0.05× as likely without the picture. Most at token 0" in flat(chat))
+        await chat.pilot.press("right", "d")
+        await chat.until(lambda: screen.scores is not None and screen.scores[1] is None)
+        await chat.until(lambda: "without the picture" not in flat(chat))
+        await chat.pilot.press("left", "enter")
+        await chat.until(lambda: isinstance(chat.app.screen, ChatScreen) and chat.last.answer_siblings.count == 2)
+        assert chat.last.answer.text == "a red circle"
+
+
+async def test_a_message_without_a_picture_has_none_to_leave_out(chatting: StartChat) -> None:
+    async with chatting(RED) as chat:
+        await chat.say("Hello")
+        await chat.lead("x")
+        await chat.until(lambda: "There is no picture to leave out." in chat.notes)
+        assert isinstance(chat.app.screen, ChatScreen)
+
+
+async def test_an_answer_after_another_history_is_no_answer_of_this_chat(chatting: StartChat) -> None:
+    async with chatting(RED, BLUE, ["Three."]) as chat:
+        await chat.say("Hello")
+        await fan(chat, 'system="Be brief.","Be kind."')
+        await chat.pilot.press("enter")
+        await chat.until(lambda: "cannot continue with this answer" in chat.notes)
+        assert chat.last.answer.text == "a red circle"
+        assert chat.last.answer_siblings.count == 1
+
+
+async def test_equal_answers_are_counted(chatting: StartChat) -> None:
+    async with chatting(RED, BLUE, RED) as chat:
+        await chat.write("Hello")
+        await fan(chat, "seed=1,2,3 temperature=1")
+        await chat.until(lambda: "2 × “a red circle” · 1 × “a blue circle”" in seen(chat))
+
+
+async def test_the_form_takes_pictures_and_system_prompts(chatting: StartChat, tmp_path: Path) -> None:
+    async with chatting(RED, BLUE, size=(80, 24)) as chat:
+        await chat.write("Hello")
+        await chat.pilot.press("alt+s")
+        await chat.until(lambda: isinstance(chat.app.screen, FanFormScreen))
+        form = chat.app.screen
+        await chat.until(lambda: bool(form.query("#by-picture")))
+        assert form.query_one("#by-picture", RadioButton).disabled  # there is none
+        form.query_one("#by-system", RadioButton).value = True
+        await chat.until(lambda: form.query_one("#prompts").display)
+        form.query_one("#prompts", TextArea).text = "Be brief.\nBe kind."
+        await chat.pilot.pause()
+        await chat.pilot.press("ctrl+r")
+        await chat.until(lambda: isinstance(chat.app.screen, FanOutScreen) and fanned(chat).differences is not None)
+        prompts = [request.prompt for request in chat.host.engine.requests]
+        assert [prompt.turns[0].text for prompt in prompts if isinstance(prompt, ChatPrompt)] == [
+            "Be brief.", "Be kind.",
+        ]  # fmt: skip
 
 
 async def test_with_nothing_to_ask_that_is_said(chatting: StartChat) -> None:

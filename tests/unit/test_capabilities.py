@@ -44,6 +44,7 @@ def test_every_lack_has_its_sentence(name: Capability) -> None:
         (RawPrompt(text="x", attachments=(PICTURE,)), {}, ("raw_prompts", "raw_media")),
         (MessagesPrompt(messages=(), by="tokenizer"), {}, ("message_prompts",)),
         (CHAT, {"logprobs": 0}, ("logprobs",)),
+        (CHAT, {"score": (1, 2)}, ("scores",)),
         (CHAT, {"only_render": True}, ("render_only",)),
         (CHAT, {"keep": True}, ()),
     ],

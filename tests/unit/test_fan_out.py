@@ -15,7 +15,8 @@ from vlmtui.domain.sampling import Sampling
 from vlmtui.errors import VlmtuiError
 from vlmtui.registry.loader import Registry
 from vlmtui.session.fan_out import FanOut
-from vlmtui.session.lane_plan import Plan, parse_plan, plan_of, read_values, variants, why_identical, with_text
+from vlmtui.session.lane_plan import Plan, plan_of, variants, why_identical, with_text
+from vlmtui.session.plan_text import parse_plan, read_values
 
 SHAPES = Registry.bundled()["shapes"]
 PICTURE = Attachment(
@@ -41,6 +42,10 @@ def lanes(plan: Plan, engine: ScriptedEngine, *turns: Turn) -> FanOut:
         ("temperature=0,0.5 seed=7", Plan("temperature", (0.0, 0.5), {"seed": 7})),
         ("top-p=0.5,1", Plan("top_p", (0.5, 1.0))),
         ("  max_tokens = 1 , 2 ", Plan("max_tokens", (1, 2))),
+        ("picture=sent,none,gray", Plan("picture", ("sent", "none", "grey"))),
+        ("pixels=1000000,250000 temperature=0", Plan("pixels", (1000000, 250000), {"temperature": 0.0})),
+        ('system="Be brief, please.", "", Kind', Plan("system", ("Be brief, please.", "", "Kind"))),
+        ('prompt="a = b" , "seed=1,2"', Plan("prompt", ("a = b", "seed=1,2"))),
     ],
 )
 def test_plans_that_are_typed(text: str, plan: Plan) -> None:
@@ -63,6 +68,13 @@ def test_plans_that_are_typed(text: str, plan: Plan) -> None:
         ("temperature=nan,1", "between 0 and 2"),
         ("seed=1,2 temperature=99", "between 0 and 2"),
         ("seed=1,1", "different"),
+        ("picture=sent,red", "cannot be 'red'"),
+        ("picture=sent", "several values"),
+        ("picture=gray,grey", "different"),
+        ("seed=1,2 picture=none", "takes several values"),
+        ("pixels=100,200", "from 784 on"),
+        ("pixels=many,few", "whole number"),
+        ('system="a,b', "not closed"),
         ("seed=1,2,3,4,5,6,7,8,9", "2 to 8"),
     ],
 )
@@ -85,7 +97,7 @@ def test_another_wording_keeps_the_pictures_where_they_are() -> None:
 
 def test_what_is_fixed_holds_for_all_and_seeds_need_a_temperature() -> None:
     plan = plan_of("seed", (1, 2), {"temperature": 0.7})
-    found = variants(plan, user_turn("Hi"), Sampling())
+    found = variants(plan, [user_turn("Hi")], Sampling())
     assert [(one.label, one.sampling.seed, one.sampling.temperature) for one in found] == [
         ("seed 1", 1, 0.7), ("seed 2", 2, 0.7),
     ]  # fmt: skip

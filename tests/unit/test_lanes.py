@@ -11,8 +11,8 @@ from vlmtui.domain.prompt import ChatPrompt, RawPrompt
 from vlmtui.domain.sampling import Sampling
 from vlmtui.registry.loader import Registry
 from vlmtui.session.generation import Answer
-from vlmtui.session.lane_plan import parse_plan
 from vlmtui.session.lanes import InFlightRequest, Lane, Lanes, LaneSpec, lane_spec, planned_specs, recorded_specs
+from vlmtui.session.plan_text import parse_plan
 
 SHAPES = Registry.bundled()["shapes"]
 TURNS = [user_turn("Hi")]

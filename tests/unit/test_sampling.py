@@ -15,7 +15,8 @@ from vlmtui.domain.parameters import PARAMETERS, find_parameter
 from vlmtui.domain.sampling import Sampling
 from vlmtui.errors import VlmtuiError
 from vlmtui.inspection.replay import Side
-from vlmtui.session.lane_plan import parse_plan, variants
+from vlmtui.session.lane_plan import variants
+from vlmtui.session.plan_text import parse_plan
 from vlmtui.ui.chat.slash import with_setting
 
 
@@ -30,7 +31,7 @@ def test_a_parameter_can_be_set_everywhere(name: str) -> None:
     assert getattr(with_setting(Sampling(), f"{name} {low}"), name) == parameter.kind(low)
     assert getattr(with_setting(Sampling(), f"{name} default"), name) is None
     plan = parse_plan(f"{name}={low},{high}")
-    assert [getattr(one.sampling, name) for one in variants(plan, user_turn("Hi"), Sampling())] == list(plan.values)
+    assert [getattr(one.sampling, name) for one in variants(plan, [user_turn("Hi")], Sampling())] == list(plan.values)
     asked = parser_for(["ask"]).parse_args(["ask", parameter.option, high])
     assert getattr(asked, name) == parameter.kind(high)
     assert parameter.describe(None).endswith(parameter.unset)

@@ -17,6 +17,7 @@ from vlmtui.cli.results import (
     answer_json,
     difference_json,
     export_suffix,
+    likelihood_json,
     tokens_json,
     write_comparison,
 )
@@ -24,14 +25,18 @@ from vlmtui.domain.capabilities import require_capability
 from vlmtui.domain.conversation import Turn, system_turn
 from vlmtui.domain.engine import EngineInfo
 from vlmtui.domain.parameters import PARAMETERS
-from vlmtui.domain.prompt import RawPrompt, attachments_of
+from vlmtui.domain.prompt import RawPrompt
 from vlmtui.errors import ErrorKind, VlmtuiError
+from vlmtui.inspection.answer_tally import tally_text
 from vlmtui.inspection.markdown_export import difference_lines
 from vlmtui.inspection.replay import Comparison
 from vlmtui.registry.prompts import check_attachments
 from vlmtui.session.generation import PromptMode
-from vlmtui.session.lane_plan import parse_plan, why_identical
+from vlmtui.session.lane_plan import PICTURE, PIXELS, why_identical
 from vlmtui.session.lanes import Lane, Lanes, LaneSpec, lane_spec, planned_specs
+from vlmtui.session.likelihood import LaneScore, score_lanes, verdict
+from vlmtui.session.picture_changes import PictureChange, changed_pictures
+from vlmtui.session.plan_text import parse_plan
 
 LOGPROBS_MAX = 20
 """vLLM's default limit."""
@@ -68,14 +73,15 @@ async def _ask(setup: AskSetup, specs: Sequence[LaneSpec], arguments: argparse.N
             require_capability(info, "seed")
         lanes = Lanes([Lane(spec, engine) for spec in specs])
         await (lanes.run() if setup.as_json else AnswerStream(lanes).run())
+        scores = await _scores(lanes, arguments)
         comparison = lanes.document(generation_prompt=setup.model.family.raw.generation_prompt)
         if setup.as_json:
-            print_json(_as_json(setup, lanes, comparison, load_s, arguments))
+            print_json(_as_json(setup, lanes, comparison, load_s, arguments, scores))
         elif len(lanes) > 1:
-            for line in difference_lines(comparison):
+            for line in [*difference_lines(comparison), *_told_of(lanes, scores, arguments)]:
                 note(line)
         if arguments.export is not None:
-            write_comparison(arguments.export, comparison, attachments_of(specs[0].request.prompt))
+            write_comparison(arguments.export, comparison, lanes.attachments())
         for lane in lanes:
             if lane.answer.failure is not None:
                 raise lane.answer.failure.error()
@@ -89,8 +95,39 @@ def _check_raw(setup: AskSetup, specs: Sequence[LaneSpec], info: EngineInfo | No
         check(prompt, setup.model.family, info, setup.application.registry.values(), force=force)
 
 
+async def _scores(lanes: Lanes, arguments: argparse.Namespace) -> list[LaneScore | None]:
+    """How likely the first answer is under the others' prompts; empty where that is not asked, or not known."""
+    if arguments.fan_out is None or not parse_plan(arguments.fan_out).changes_prompt:
+        return []
+    try:
+        return await score_lanes(lanes, 0)
+    except VlmtuiError as error:
+        note(f"warning: {error.message}")
+        return []
+
+
+def _told_of(lanes: Lanes, scores: Sequence[LaneScore | None], arguments: argparse.Namespace) -> list[str]:
+    """What a fan-out's answers have in common, and what they owe to the pictures."""
+    if arguments.fan_out is None:
+        return []
+    plan = parse_plan(arguments.fan_out)
+    each = [
+        f"{lane.spec.label}: the first answer is {score.times} as likely."
+        for lane, score in zip(lanes, scores, strict=bool(scores))
+        if score is not None
+    ]
+    is_sent = plan.values[0] == PictureChange.SENT
+    said = verdict(plan, scores) if scores and is_sent else ""
+    return list(filter(None, (tally_text([lane.answer.text for lane in lanes]), *each, said)))
+
+
 def _as_json(
-    setup: AskSetup, lanes: Lanes, comparison: Comparison, load_s: float, arguments: argparse.Namespace
+    setup: AskSetup,
+    lanes: Lanes,
+    comparison: Comparison,
+    load_s: float,
+    arguments: argparse.Namespace,
+    scores: Sequence[LaneScore | None],
 ) -> dict[str, object]:
     model = setup.model.spec.name
     found = [answer_json(model, lane.answer, load_s) for lane in lanes]
@@ -99,6 +136,8 @@ def _as_json(
             shown |= {"mode": lane.spec.mode, **tokens_json(lane.answer)}
     if arguments.fan_out is not None:
         plan = parse_plan(arguments.fan_out)
+        for shown, score in zip(found, scores, strict=bool(scores)):
+            shown["likelihood_of_first"] = None if score is None else likelihood_json(score)
         each = [{plan.parameter: value, **shown} for value, shown in zip(plan.values, found, strict=True)]
         return {"model": model, "parameter": plan.parameter, "answers": each}
     if len(lanes) > 1:
@@ -140,7 +179,12 @@ def _planned(setup: AskSetup, arguments: argparse.Namespace) -> list[LaneSpec]:
     plan = parse_plan(arguments.fan_out)
     if problem := why_identical(plan, sampling):
         note(f"warning: {problem}")
-    return planned_specs(plan, family, turns, sampling, mode=modes[0], raw=raw, logprobs=arguments.logprobs)
+    pictures = None
+    if plan.parameter in (PICTURE, PIXELS):
+        pictures = changed_pictures(plan.values, turns, application.paths.media)
+    return planned_specs(
+        plan, family, turns, sampling, mode=modes[0], raw=raw, logprobs=arguments.logprobs, pictures=pictures
+    )
 
 
 def _modes(arguments: argparse.Namespace) -> list[PromptMode]:
@@ -177,7 +221,10 @@ def _check_usage(arguments: argparse.Namespace) -> None:
     if problem:
         raise VlmtuiError(ErrorKind.BAD_USAGE, problem, hint="See `vlmtui ask --help`.")
     if arguments.fan_out is not None:
-        parse_plan(arguments.fan_out)
+        plan = parse_plan(arguments.fan_out)
+        if arguments.raw_prompt is not None and plan.parameter not in PARAMETERS:
+            problem = f"--raw-prompt is sent as it is: it cannot be fanned out over {plan.parameter}."
+            raise VlmtuiError(ErrorKind.BAD_USAGE, problem, hint="See `vlmtui ask --help`.")
     if arguments.export is not None:
         export_suffix(arguments.export)
 

@@ -85,8 +85,9 @@ def _add_sampling(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--fan-out",
         metavar="NAME=V,V,…",
-        help="ask with each of two to eight values of a sampling parameter, all at the same time; "
-        "others with one value each may follow: 'seed=1,2,3 temperature=0.7'",
+        help="ask with each of two to eight values of a sampling parameter, all at the same time; others with one "
+        "value each may follow: 'seed=1,2,3 temperature=0.7'. Also picture=sent,none,grey,blur,swap, "
+        "pixels=1000000,250000, and texts in quotes: 'system=\"Be brief.\",\"Explain.\"', 'prompt=…'",
     )
     group.add_argument(
         "--logprobs",

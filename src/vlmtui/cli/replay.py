@@ -48,7 +48,7 @@ async def _replay(
                 raise answer.failure.error()
         if arguments.export is not None:
             again = lanes.document(generation_prompt=setup.model.family.raw.generation_prompt)
-            write_comparison(arguments.export, again, attachments_of(specs[0].request.prompt))
+            write_comparison(arguments.export, again, lanes.attachments())
     differences = [_difference(side, answer) for side, answer in zip(comparison.sides, answers, strict=True)]
     same = [difference.identical and difference.first_divergence is None for difference in differences]
     if not all(same):

@@ -16,6 +16,7 @@ from vlmtui.inspection.build import texts_of
 from vlmtui.inspection.replay import Comparison, MediaRecord
 from vlmtui.session.comparison_export import ENDINGS, FORMATS
 from vlmtui.session.generation import Answer
+from vlmtui.session.likelihood import LaneScore
 
 _INSIDE_MAX = 100_000_000
 """Most bytes of an attachment embedded in a document; of larger ones only the hash is written."""
@@ -68,6 +69,17 @@ def difference_json(comparison: Comparison) -> dict[str, object]:
         "answers_identical": found.answers_identical and found.answer_first_divergence is None,
         "first_divergence": found.answer_first_divergence,
         "prompt_first_divergence": found.prompt_first_divergence,
+    }
+
+
+def likelihood_json(score: LaneScore) -> dict[str, object]:
+    """Return how likely the first answer is under another lane's prompt."""
+    drop = score.drop
+    return {
+        "ratio": score.ratio,
+        "log_ratio": score.log_ratio,
+        "tokens": score.tokens,
+        "largest_drop": None if drop is None else msgspec.to_builtins(drop),
     }
 
 

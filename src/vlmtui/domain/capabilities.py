@@ -22,6 +22,7 @@ Capability = Literal[
     "media_spans",
     "answer_token_ids",
     "logprobs",
+    "scores",
     "seed",
     "lora",
     "cancel",
@@ -54,6 +55,8 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
     """Reports the answer's tokens (ids and texts)."""
     logprobs: bool = False
     """Reports log-probabilities (`GenerateRequest.logprobs`)."""
+    scores: bool = False
+    """Scores a given answer under a prompt (`GenerateRequest.score`)."""
     seed: bool = False
     """Repeats a sampled answer for the same seed."""
     lora: bool = False
@@ -78,6 +81,7 @@ _LACKS: dict[Capability, str] = {
     "media_spans": "doesn't report where images are in the prompt",
     "answer_token_ids": "doesn't report answer tokens",
     "logprobs": "doesn't report log-probabilities",
+    "scores": "doesn't tell how likely a given answer is under another prompt",
     "seed": "ignores seeds: a sampled answer can't be repeated",
     "lora": "can't run LoRA adapters",
     "cancel": "keeps computing after a stop",
@@ -128,3 +132,5 @@ def _needs(request: GenerateRequest) -> Iterator[Capability]:
         yield "render_only"
     if request.logprobs is not None:
         yield "logprobs"
+    if request.score:
+        yield "scores"

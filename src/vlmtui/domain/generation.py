@@ -22,6 +22,9 @@ class GenerateRequest(msgspec.Struct, frozen=True, kw_only=True):
     """Render the prompt, including its media, and stop after PromptReady without generating."""
     logprobs: int | None = None
     """Report the log-probability of every answer token, and this many of the most likely tokens at its position."""
+    score: tuple[int, ...] = ()
+    """Tokens to score as the answer to this prompt. Nothing is generated: one Delta has them with their
+    log-probabilities, each given the prompt and the tokens before it. Fewer come back where the context ends."""
     keep: bool = False
     """Continue if the client disconnects, and keep the answer until it is fetched (`Engine.resume`) and forgotten."""
 

@@ -21,7 +21,7 @@ from vlmtui.domain.generation import (
     Vocabulary,
     usage_of,
 )
-from vlmtui.domain.prompt import ChatPrompt, Prompt
+from vlmtui.domain.prompt import ChatPrompt, Prompt, attachments_of
 from vlmtui.domain.sampling import Sampling
 from vlmtui.inspection.answer_diff import answer_diff
 from vlmtui.inspection.prompt_diff import PromptTokens, prompt_diff
@@ -138,13 +138,14 @@ def comparison_of(
 
 def tokens_of(side: Side, attachments: Sequence[Attachment]) -> PromptTokens:
     """Return an exported side's prompt, ready for `prompt_diff`. Raises ValueError later if its token texts are
-    missing."""
+    missing. `attachments` are the comparison's; a side with a request has its own."""
+    own = attachments_of(side.request) if side.request is not None else attachments
     return PromptTokens(
         ids=side.prompt_token_ids,
         texts=side.prompt_token_texts,
         special_ids=frozenset(side.special_token_ids),
         media=side.media,
-        attachments=tuple(attachments),
+        attachments=tuple(own),
         name=side.label or _NAMES[side.mode],
         raw_bytes=side.token_bytes,
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -24,6 +23,7 @@ from vlmtui.registry.prompts import chat_prompt, raw_prompt
 from vlmtui.registry.schema import Family
 from vlmtui.session.difference import Difference, difference_of
 from vlmtui.session.generation import Answer, PromptMode, render, request_for
+from vlmtui.session.lane_plan import with_seed
 from vlmtui.session.lanes import InFlightRequest, Lane, Lanes, LaneSpec, recorded_side
 from vlmtui.session.prompt_report import PromptReport
 from vlmtui.session.raw_draft import RawDraft
@@ -32,7 +32,6 @@ ALTERNATIVES = 5
 """How many of the most likely tokens to request with log-probabilities."""
 TEMPLATE = "raw template"
 RENDERED = "chat template's text"
-_SEEDS = 2**31
 
 
 class ComparisonInput(msgspec.Struct, frozen=True):
@@ -282,7 +281,7 @@ class CompareController:
         return self._lanes.document(generation_prompt=self.input.family.raw.generation_prompt)
 
     def _spec(self, mode: PromptMode, request: GenerateRequest) -> LaneSpec:
-        return LaneSpec(request=request, sampling=self.sampling, mode=mode, label=mode, turn=self.input.turns[-1])
+        return LaneSpec(request=request, sampling=self.sampling, mode=mode, label=mode, turns=self.input.turns)
 
     @staticmethod
     def _side(side: ComparedSide) -> Side:
@@ -293,10 +292,3 @@ class CompareController:
         ready = await render(engine, prompt)
         side.rendered, side.rendered_from = ready, prompt
         return ready
-
-
-def with_seed(sampling: Sampling) -> Sampling:
-    """Return the sampling with a random seed if none is set and tokens are sampled."""
-    if sampling.seed is not None or sampling.temperature == 0:
-        return sampling
-    return msgspec.structs.replace(sampling, seed=random.randrange(_SEEDS))

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 from vlmtui.domain.attachment import Attachment
 from vlmtui.domain.conversation import Turn
-from vlmtui.domain.prompt import attachments_of
 from vlmtui.domain.sampling import Sampling
 from vlmtui.engine.interface import Engine
 from vlmtui.errors import bad_input
@@ -18,6 +17,8 @@ from vlmtui.session.compared_message import ComparedMessage
 from vlmtui.session.exchange import Exchange
 from vlmtui.session.lane_plan import Plan
 from vlmtui.session.lanes import Lane, Lanes, planned_specs
+from vlmtui.session.likelihood import LaneScore, score_lanes, verdict
+from vlmtui.session.picture_changes import PictureChange, PictureMap
 from vlmtui.session.prompt_report import PromptReport
 from vlmtui.session.provenance import Generation
 
@@ -28,13 +29,26 @@ class FanOut:
     Raises VlmtuiError if the family does not accept a variant.
     """
 
-    def __init__(self, plan: Plan, family: Family, turns: Sequence[Turn], sampling: Sampling, engine: Engine) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        family: Family,
+        turns: Sequence[Turn],
+        sampling: Sampling,
+        engine: Engine,
+        *,
+        pictures: PictureMap | None = None,
+    ) -> None:
+        """`pictures`: those that `changed_pictures` made for the plan."""
         self.plan = plan
         self.sampling = sampling
         self.base = 0
         """The lane that the others are compared with."""
         self.question = turns[-1].text
-        self.lanes = Lanes([Lane(spec, engine) for spec in planned_specs(plan, family, turns, sampling)])
+        self.turns = tuple(turns)
+        """As they would be sent without a plan."""
+        specs = planned_specs(plan, family, turns, sampling, pictures=pictures)
+        self.lanes = Lanes([Lane(spec, engine) for spec in specs])
 
     @property
     def is_running(self) -> bool:
@@ -42,8 +56,8 @@ class FanOut:
 
     @property
     def attachments(self) -> tuple[Attachment, ...]:
-        """The attachments of every request, in the order of the placeholders."""
-        return attachments_of(self.lanes[0].request.prompt)
+        """The attachments of all requests, those of the first in the order of its placeholders."""
+        return self.lanes.attachments()
 
     def difference(self, number: int) -> AnswerDiff | None:
         """Compare lane `number` (right) with the base (left); None if it is the base, or if one has not ended. Slow
@@ -53,6 +67,17 @@ class FanOut:
             return None
         ids = (base.answer.token_ids or None, other.answer.token_ids or None)
         return answer_diff(base.answer.text, other.answer.text, *ids)
+
+    async def scores(self) -> list[LaneScore | None]:
+        """How likely the base's answer is under the others' prompts, where the plan changes those; None for the base.
+        Raises VlmtuiError."""
+        if not self.plan.changes_prompt:
+            return [None] * len(self.lanes)
+        return await score_lanes(self.lanes, self.base)
+
+    def verdict(self, scores: Sequence[LaneScore | None]) -> str:
+        """What the scores say of the pictures; empty where nothing, or where the base is not what was sent."""
+        return verdict(self.plan, scores) if self.plan.values[self.base] == PictureChange.SENT else ""
 
     def document(self) -> Comparison:
         """Return all answers as a document, the base first. Slow for long prompts."""
@@ -72,7 +97,9 @@ async def choose_lane(fan_out: FanOut, chosen: int, message: ComparedMessage, mo
     lane = fan_out.lanes[chosen]
     if lane.is_running or not lane.answer.text:
         raise bad_input("There is no answer to use.")
-    same = [other for other in fan_out.lanes if other.spec.turn == lane.spec.turn and other is not lane]
+    if lane.spec.turns[:-1] != fan_out.turns[:-1]:
+        raise bad_input("The chat cannot continue with this answer: what comes before its message was changed, too.")
+    same = [other for other in fan_out.lanes if other.spec.turns == lane.spec.turns and other is not lane]
     first, *rest = [*(other for other in same if not other.is_running and other.answer.text), lane]
     exchange = await _first_answer(first, message, model)
     for one in rest:

@@ -1,33 +1,35 @@
-"""The plan of a fan-out: one turn asked with several seeds, temperatures, other sampling parameters or wordings."""
+"""The plan of a fan-out: one turn asked with several seeds, temperatures, other sampling parameters, wordings, system
+prompts, pictures or picture sizes. `plan_text` reads one that was typed."""
 
 from __future__ import annotations
 
-import re
+import random
 from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from vlmtui.domain.conversation import Media, Text, Turn
+from vlmtui.domain.conversation import Media, Text, Turn, system_turn
 from vlmtui.domain.parameters import PARAMETERS, Number, find_parameter
 from vlmtui.domain.sampling import Sampling
 from vlmtui.errors import bad_input
+from vlmtui.session.picture_changes import PictureChange, PictureMap, label_of, with_pictures
 
-PROMPT = "prompt"
-"""The pseudo-parameter for plans that vary the turn's text."""
+PROMPT, SYSTEM, PICTURE, PIXELS = "prompt", "system", "picture", "pixels"
+"""The names of plans that vary the turn's text, the system prompt, the pictures, or their sizes."""
 MOST = 8
 """Most answers at a time."""
-_COMMA = re.compile(r"\s*,\s*")
-_PART = re.compile(r"([A-Za-z_-]+)\s*=\s*([^\s=]+)")
-_EXAMPLE = "For instance seed=1,2,3 or temperature=0,0.5,1; further parameters take one value each."
+PIXELS_LEAST = 28 * 28
+_SEEDS = 2**31
+_NOUNS = {PROMPT: "prompts", SYSTEM: "system prompts", PICTURE: "pictures", PIXELS: "picture sizes"}
 
 
 class Plan(msgspec.Struct, frozen=True):
     """One parameter with several values; the others are fixed."""
 
     parameter: str
-    """The name of a sampling parameter, or `PROMPT`."""
+    """The name of a sampling parameter, or `PROMPT`, `SYSTEM`, `PICTURE` or `PIXELS`."""
     values: tuple[Number | str, ...]
-    """Numbers, or the texts of the prompt variants; 2 to `MOST`, all different."""
+    """Numbers, texts, or names of picture changes; 2 to `MOST`, all different."""
     fixed: Mapping[str, Number] = msgspec.field(default_factory=dict)
     """Sampling parameters with one value for all, overriding the conversation's."""
 
@@ -35,9 +37,14 @@ class Plan(msgspec.Struct, frozen=True):
     def title(self) -> str:
         """`3 seeds`, `2 prompts · temperature 0.8`."""
         parameter = find_parameter(self.parameter)
-        noun = "prompts" if parameter is None else parameter.plural or f"{self.parameter} values"
+        noun = _NOUNS[self.parameter] if parameter is None else parameter.plural or f"{self.parameter} values"
         fixed = (PARAMETERS[name].describe(value) for name, value in self.fixed.items())
         return " · ".join([f"{len(self.values)} {noun}", *fixed])
+
+    @property
+    def changes_prompt(self) -> bool:
+        """Whether the same answer can be scored under each of its prompts: only what surrounds the message differs."""
+        return self.parameter in (SYSTEM, PICTURE, PIXELS)
 
 
 class LaneVariant(msgspec.Struct, frozen=True):
@@ -45,70 +52,53 @@ class LaneVariant(msgspec.Struct, frozen=True):
 
     label: str
     """`seed 1`, `prompt 2`."""
-    turn: Turn
+    turns: tuple[Turn, ...]
+    """All that is sent."""
     sampling: Sampling
-
-
-def parse_plan(text: str) -> Plan:
-    """Parse a plan such as `seed=1,2,3 temperature=0.8`. Raises VlmtuiError with what is wrong."""
-    text = _COMMA.sub(",", text)
-    given: dict[str, str] = {}
-    for name, values in _PART.findall(text):
-        parameter = find_parameter(name)
-        if parameter is None:
-            known = ", ".join(PARAMETERS)
-            raise bad_input(f"Can't fan out over {name}. Parameters: {known}.", hint=_EXAMPLE)
-        if parameter.name in given:
-            raise bad_input(f"{parameter.name} is given twice.", hint=_EXAMPLE)
-        given[parameter.name] = values
-    if not given or _PART.sub("", text).strip():
-        raise bad_input(f"{text!r} is not a list of values.", hint=_EXAMPLE)
-    numbers = {name: [read_number(name, value) for value in values.split(",")] for name, values in given.items()}
-    several = [name for name, values in numbers.items() if len(values) > 1]
-    if len(several) != 1:
-        raise bad_input("Exactly one parameter must have several values.", hint=_EXAMPLE)
-    fixed = {name: values[0] for name, values in numbers.items() if name not in several}
-    return plan_of(several[0], numbers[several[0]], fixed)
-
-
-def read_values(parameter: str, text: str) -> tuple[Number | str, ...]:
-    """Parse typed values: numbers separated by commas or spaces, prompts one on each line. Raises VlmtuiError."""
-    if parameter == PROMPT:
-        return tuple(line.strip() for line in text.splitlines() if line.strip())
-    return tuple(read_number(parameter, part) for part in re.split(r"[,\s]+", text.strip()) if part)
 
 
 def plan_of(parameter: str, values: Sequence[Number | str], fixed: Mapping[str, Number] | None = None) -> Plan:
     """Return a validated plan. Raises VlmtuiError."""
-    what = "prompts" if parameter == PROMPT else f"values of {parameter}"
+    what = _NOUNS.get(parameter) or f"values of {parameter}"
     if not 2 <= len(values) <= MOST:
         raise bad_input(f"A fan-out needs 2 to {MOST} {what}, not {len(values)}.")
     if len(set(values)) != len(values):
         raise bad_input(f"The {what} must all be different.")
     others = dict(fixed or {})
-    for value in values if parameter != PROMPT else ():
+    for value in values if parameter in PARAMETERS else ():
         if problem := msgspec.structs.replace(Sampling(), **others, **{parameter: value}).problem():
             raise bad_input(f"{problem}.")
+    if problem := msgspec.structs.replace(Sampling(), **others).problem():
+        raise bad_input(f"{problem}.")
     return Plan(parameter, tuple(values), others)
 
 
-def variants(plan: Plan, turn: Turn, sampling: Sampling) -> list[LaneVariant]:
-    """Return the turn for each request of the plan."""
+def variants(
+    plan: Plan, turns: Sequence[Turn], sampling: Sampling, pictures: PictureMap | None = None
+) -> list[LaneVariant]:
+    """Return what each request of the plan sends. `pictures`: the result of `changed_pictures` for the plan."""
     base = msgspec.structs.replace(sampling, **plan.fixed)
-    if plan.parameter == PROMPT:
-        return [
-            LaneVariant(f"prompt {number}", with_text(turn, str(text)), base)
-            for number, text in enumerate(plan.values, 1)
-        ]
-    parameter = PARAMETERS[plan.parameter]
-    return [
-        LaneVariant(
-            parameter.describe(value) if not isinstance(value, str) else value,
-            turn,
-            msgspec.structs.replace(base, **{plan.parameter: value}),
-        )
-        for value in plan.values
-    ]
+    if plan.changes_prompt:
+        base = with_seed(base)  # the same for all, so that the prompt alone makes the difference
+    made = pictures or {}
+    found = []
+    for number, value in enumerate(plan.values, 1):
+        match plan.parameter:
+            case "prompt":
+                asked = (*turns[:-1], with_text(turns[-1], str(value)))
+                found.append(LaneVariant(f"prompt {number}", asked, base))
+            case "system":
+                found.append(LaneVariant(f"system prompt {number}", with_system(turns, str(value)), base))
+            case "picture":
+                change = PictureChange(str(value))
+                found.append(LaneVariant(label_of(change), with_pictures(turns, change, made), base))
+            case "pixels":
+                found.append(LaneVariant(f"≤ {value:,} pixels", with_pictures(turns, int(value), made), base))
+            case name:
+                own = msgspec.structs.replace(base, **{name: value})
+                label = PARAMETERS[name].describe(value) if not isinstance(value, str) else value
+                found.append(LaneVariant(label, tuple(turns), own))
+    return found
 
 
 def with_text(turn: Turn, text: str) -> Turn:
@@ -119,14 +109,22 @@ def with_text(turn: Turn, text: str) -> Turn:
     return Turn(turn.role, (*(part for part in turn.parts if isinstance(part, Media)), Text(text)))
 
 
+def with_system(turns: Sequence[Turn], text: str) -> tuple[Turn, ...]:
+    """The turns with another system prompt; with none where the text is empty."""
+    rest = [turn for turn in turns if turn.role != "system"]
+    return (system_turn(text), *rest) if text else tuple(rest)
+
+
+def with_seed(sampling: Sampling) -> Sampling:
+    """Return the sampling with a random seed if none is set and tokens are sampled."""
+    if sampling.seed is not None or sampling.temperature == 0:
+        return sampling
+    return msgspec.structs.replace(sampling, seed=random.randrange(_SEEDS))
+
+
 def why_identical(plan: Plan, sampling: Sampling) -> str:
     """Return a sentence on why all answers will be the same; empty if they may differ."""
     temperature = plan.fixed.get("temperature", sampling.temperature)
     if plan.parameter in ("seed", "top_p") and temperature == 0:
         return "At temperature 0 all answers will be the same: set a temperature."
     return ""
-
-
-def read_number(name: str, text: str) -> Number:
-    """Parse a typed value of a sampling parameter. Raises VlmtuiError."""
-    return PARAMETERS[name].read(text)

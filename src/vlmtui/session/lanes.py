@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
+from vlmtui.domain.attachment import Attachment
 from vlmtui.domain.conversation import Turn
 from vlmtui.domain.generation import Finished, GenerateRequest, PromptReady
 from vlmtui.domain.parameters import PARAMETERS, Number
@@ -29,6 +30,7 @@ from vlmtui.session.generation import (
     run_turn,
 )
 from vlmtui.session.lane_plan import Plan, variants
+from vlmtui.session.picture_changes import PictureMap
 
 OnChange = Callable[["Lane"], None]
 """Called after each event of a lane's answer, and when it ends."""
@@ -43,8 +45,13 @@ class LaneSpec(msgspec.Struct, frozen=True, kw_only=True):
     mode: PromptMode = "chat"
     label: str = ""
     """Label shown to people, `seed 2`; empty for a single lane."""
-    turn: Turn | None = None
-    """The user's turn behind the request, if known."""
+    turns: tuple[Turn, ...] = ()
+    """The turns to send, the user's turn behind the request last; empty if unknown."""
+
+    @property
+    def turn(self) -> Turn | None:
+        """The user's turn behind the request, if known."""
+        return self.turns[-1] if self.turns else None
 
 
 class InFlightRequest(msgspec.Struct, frozen=True):
@@ -130,8 +137,16 @@ class Lanes:
             raise VlmtuiError(ErrorKind.INTERNAL, "No request was sent: the engine was not ready.")
         request = order[0].request
         sides = [_side(lane, own) for lane, own in zip(order, _own_values(order), strict=True)]
-        attachments = attachments_of(request.prompt)
-        return comparison_of(info, request.sampling, attachments, sides, generation_prompt=generation_prompt)
+        return comparison_of(
+            info, request.sampling, self.attachments(first), sides, generation_prompt=generation_prompt
+        )
+
+    def attachments(self, first: int = 0) -> tuple[Attachment, ...]:
+        """Return every attachment that a lane sends: those of lane `first` in placeholder order, then the others."""
+        own = attachments_of(self._lanes[first].request.prompt)
+        known = {item.sha256 for item in own}
+        others = {item.sha256: item for lane in self._lanes for item in attachments_of(lane.request.prompt)}
+        return (*own, *(item for sha256, item in others.items() if sha256 not in known))
 
     async def _run(self, lane: Lane, on_change: OnChange) -> None:
         if lane.in_flight is not None:
@@ -169,7 +184,7 @@ def lane_spec(
         request = request_for(raw, family, sampling, logprobs=logprobs)
     else:
         request = make_request(family, turns, sampling, mode=mode, logprobs=logprobs)
-    return LaneSpec(request=request, sampling=sampling, mode=mode, label=label, turn=turns[-1])
+    return LaneSpec(request=request, sampling=sampling, mode=mode, label=label, turns=tuple(turns))
 
 
 def planned_specs(
@@ -181,19 +196,21 @@ def planned_specs(
     mode: PromptMode = "chat",
     raw: RawPrompt | None = None,
     logprobs: int | None = None,
+    pictures: PictureMap | None = None,
 ) -> list[LaneSpec]:
-    """Return a spec for each variant of a plan. Raises VlmtuiError if the family does not accept one."""
+    """Return a spec for each variant of a plan. `pictures`: the result of `changed_pictures` for the plan. Raises
+    VlmtuiError if the family does not accept one."""
     return [
         lane_spec(
             family,
-            [*turns[:-1], variant.turn],
+            variant.turns,
             variant.sampling,
             mode=mode,
             raw=raw,
             label=variant.label,
             logprobs=logprobs,
         )
-        for variant in variants(plan, turns[-1], sampling)
+        for variant in variants(plan, turns, sampling, pictures)
     ]
 
 

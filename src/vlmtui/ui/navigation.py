@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Literal, Protocol
 
@@ -72,20 +72,25 @@ class Navigator(Protocol):
         *,
         send: Callable[[CompareController], InFlightRequest],
         on_edit: Callable[[], None],
+        look: Callable[[], Awaitable[bool]],
     ) -> None:
         """Compare the chat template with a raw prompt, until that is left. `send` sends the draft as the
-        conversation's next message; `on_edit` is called when the raw text has changed."""
+        conversation's next message; `on_edit` is called when the raw text has changed; `look` asks it without its
+        pictures, and says whether the conversation goes on with one of those answers."""
 
     async def choose_comparison(self, message: ComparedMessage) -> str | None:
         """Look at the stored comparisons of a message; the raw prompt's text where one is to be run again. Raises
         VlmtuiError where the store cannot be read."""
 
-    async def plan_fan_out(self, question: str, sampling: Sampling, *, no_seeds: str) -> Plan | None:
+    async def plan_fan_out(
+        self, question: str, sampling: Sampling, *, no_seeds: str, system: str, has_pictures: bool
+    ) -> Plan | None:
         """Ask which ways a message is asked; None where it is not. `no_seeds` says why seeds cannot be chosen; empty
-        where they can."""
+        where they can. `system` is the system prompt; `has_pictures`: whether pictures can be changed."""
 
-    async def fan_out(self, fan_out: FanOut) -> int | Literal["new_plan"] | None:
-        """Show a fan-out; return the index of the answer chosen, "new_plan" for another plan, None if left."""
+    async def fan_out(self, fan_out: FanOut) -> int | Literal["new_plan", "look"] | None:
+        """Show a fan-out; return the index of the answer chosen, "new_plan" or "look" for another plan, None if
+        left."""
 
     # -- the rest
 

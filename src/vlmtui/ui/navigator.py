@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
@@ -134,6 +134,7 @@ class AppNavigator:
         *,
         send: Callable[[CompareController], InFlightRequest],
         on_edit: Callable[[], None],
+        look: Callable[[], Awaitable[bool]],
     ) -> None:
         from vlmtui.ui.compare.screen import CompareScreen
 
@@ -146,6 +147,7 @@ class AppNavigator:
                 message,
                 send,
                 on_edit=on_edit,
+                look=look,
                 show_inspector=self.show_inspector,
             ),
         )
@@ -155,12 +157,17 @@ class AppNavigator:
 
         return await choose_stored_comparison(self._app, self._services, message)
 
-    async def plan_fan_out(self, question: str, sampling: Sampling, *, no_seeds: str) -> Plan | None:
+    async def plan_fan_out(
+        self, question: str, sampling: Sampling, *, no_seeds: str, system: str, has_pictures: bool
+    ) -> Plan | None:
         from vlmtui.ui.compare.fan_form import FanFormScreen
 
-        return await ask_user(self._app, FanFormScreen(question, sampling, no_seeds=no_seeds))
+        return await ask_user(
+            self._app,
+            FanFormScreen(question, sampling, no_seeds=no_seeds, system=system, has_pictures=has_pictures),
+        )
 
-    async def fan_out(self, fan_out: FanOut) -> int | Literal["new_plan"] | None:
+    async def fan_out(self, fan_out: FanOut) -> int | Literal["new_plan", "look"] | None:
         from vlmtui.ui.compare.fan_out import FanOutScreen
 
         media = self._services.paths.media

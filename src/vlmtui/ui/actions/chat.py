@@ -249,6 +249,14 @@ CHAT = Scope(
             priority=True,
         ),
         Action(
+            "look",
+            "Does it look?",
+            "Ask again without the picture, with grey, blurred, or exchanged: is the answer still as likely?",
+            leader="x",
+            group=_LOOK,
+            slash="/look",
+        ),
+        Action(
             "compare",
             "Compare",
             "The chat template against a raw prompt, side by side.",

@@ -8,6 +8,7 @@ _NEXT_VIEW = Action(
     "sides.next_view", "Next view", "Show the other side.", "f6", leader="tab", footer=True, priority=True
 )
 _DIFFERENCE = Action("sides.difference", "Difference", "Show where they differ.", "d", leader="d")
+_LOOK_HELP = "Ask again without the picture, with grey, blurred, or exchanged: is the answer still as likely?"
 _EXPORT = Action("sides.export", "Export", "Write a Markdown, HTML or JSON file.", "w", leader="w", footer=True)
 
 COMPARISON = Scope(
@@ -67,6 +68,7 @@ COMPARISON = Scope(
             "percent_sign",
             leader="percent_sign",
         ),
+        Action("comparison.look", "Does it look?", _LOOK_HELP, "x", leader="x"),
         Action("comparison.inspect", "Inspect", "Inspect the prompt and answer of a side.", "f12,alt+x", leader="i"),
         Action(
             "comparison.earlier",
@@ -157,12 +159,13 @@ ANSWERS = Scope(
             footer=True,
         ),
         Action("answers.inspect", "Inspect", "Look into this prompt and answer.", "i", leader="i", footer=True),
+        Action("answers.look", "Does it look?", _LOOK_HELP, "x", leader="x"),
         Action("answers.copy", "Copy", "Copy this answer to your clipboard.", "y", leader="y", footer=True),
         Action("answers.export", "Export", "Write all of them into a file.", "w", leader="w", footer=True),
         Action(
             "answers.new_plan",
             "New",
-            "Fan the same message out over different values.",
+            "Fan the same message out over other values.",
             "N,ctrl+n",
             leader="n",
             verb="new",

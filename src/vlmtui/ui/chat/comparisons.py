@@ -19,6 +19,7 @@ from vlmtui.session.engine_controller import EngineController
 from vlmtui.session.lanes import InFlightRequest
 from vlmtui.session.raw_draft import RawDraft, RawDrafts
 from vlmtui.ui.actions import ActionMethods
+from vlmtui.ui.chat.fan_outs import FanOuts
 from vlmtui.ui.chat.prompt_cost import PromptCost
 from vlmtui.ui.chat.turn_sender import TurnSender
 from vlmtui.ui.chat.view import ChatView, compared
@@ -53,6 +54,7 @@ class Comparisons:
         services: Services,
         engine_controller: EngineController,
         chat: Conversation,
+        fan_outs: FanOuts,
     ) -> None:
         self._view = view
         self._navigator = navigator
@@ -61,6 +63,7 @@ class Comparisons:
         self._services = services
         self._engine_controller = engine_controller
         self._chat = chat
+        self._fan_outs = fan_outs
         self._raw_drafts = RawDrafts(services.paths)
         self._raw_timer: Timer | None = None
 
@@ -127,7 +130,11 @@ class Comparisons:
         if raw is not None:
             draft.text, draft.filled, draft.origin, draft.saved_as = raw, "", "", ""
         await self._navigator.compare(
-            controller, message, send=lambda controller: self._send(message, controller), on_edit=self._raw_edited
+            controller,
+            message,
+            send=lambda controller: self._send(message, controller),
+            on_edit=self._raw_edited,
+            look=lambda: self._fan_outs.look_at(message),
         )
         self._write_raw()
         self._view.post_message(self.ComparisonLeft())

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 from functools import partial
+from pathlib import Path
 from typing import Protocol
 
 from vlmtui.domain.capabilities import lack, require_capability
+from vlmtui.domain.conversation import all_attachments
 from vlmtui.errors import VlmtuiError
 from vlmtui.session.compared_message import ComparedMessage
 from vlmtui.session.conversation import Conversation
 from vlmtui.session.engine_controller import EngineController
 from vlmtui.session.fan_out import FanOut, choose_lane
-from vlmtui.session.lane_plan import Plan, parse_plan
+from vlmtui.session.lane_plan import PICTURE, PIXELS, Plan, plan_of
+from vlmtui.session.picture_changes import changed_pictures, possible_changes
+from vlmtui.session.plan_text import parse_plan
 from vlmtui.ui.actions import ActionMethods
 from vlmtui.ui.chat.prompt_cost import PromptCost
 from vlmtui.ui.chat.view import ChatView, compared
@@ -38,23 +43,45 @@ class FanOuts:
         cost: PromptCost,
         engine_controller: EngineController,
         chat: Conversation,
+        media: Path,
     ) -> None:
+        """`media`: the folder of the stored attachments."""
         self._view = view
         self._navigator = navigator
         self._cost = cost
         self._engine_controller = engine_controller
         self._chat = chat
+        self._media = media
         self._open: tuple[FanOut, ComparedMessage] | None = None
         """The newest fan-out of which no answer was taken, and its message."""
 
     @property
     def actions(self) -> ActionMethods:
-        return {"fan_out": self.fan_out}
+        return {"fan_out": self.fan_out, "look": self.look}
 
     def fan_out(self, text: str = "") -> None:
         """Ask what is written, or else the last message, several ways at once; without a plan, a form asks for it."""
         self._view.take_composer_text()
         self._view.start_dialog(partial(self._fan_out, text))
+
+    def look(self) -> None:
+        """Ask what is written, or else the last message, with its pictures, without them, and with others."""
+        self._view.take_composer_text()
+        self._view.start_dialog(self._look)
+
+    async def look_at(self, message: ComparedMessage) -> bool:
+        """Ask the message with its pictures, without them, and with others; whether one of the answers was taken.
+        Raises VlmtuiError."""
+        fan_out = self._earlier(message)
+        if fan_out is None or fan_out.plan.parameter != PICTURE:
+            fan_out = await self._planned(_look_plan(message), message)
+        return await self._show(fan_out, message)
+
+    async def _look(self) -> None:
+        try:
+            await self.look_at(ComparedMessage.of(self._chat))
+        except VlmtuiError as error:
+            self._view.tell_error(error)
 
     async def _fan_out(self, text: str) -> None:
         try:
@@ -62,29 +89,30 @@ class FanOuts:
             fan_out = self._earlier(message) if not text else None
             if fan_out is None:
                 plan = await self._plan(text, message)
-                fan_out = self._planned(plan, message) if plan is not None else None
+                fan_out = await self._planned(plan, message) if plan is not None else None
+            if fan_out is not None:
+                await self._show(fan_out, message)
         except VlmtuiError as error:
             self._view.tell_error(error)
-            return
-        if fan_out is not None:
-            await self._show(fan_out, message)
 
-    async def _show(self, fan_out: FanOut, message: ComparedMessage) -> None:
-        self._open = (fan_out, message)
-        chosen = await self._navigator.fan_out(fan_out)
-        if chosen is None:
-            return
-        if chosen == "new_plan":
+    async def _show(self, fan_out: FanOut, message: ComparedMessage) -> bool:
+        """Show it, and those that are asked for there; whether an answer was taken. Raises VlmtuiError."""
+        while True:
+            self._open = (fan_out, message)
+            chosen = await self._navigator.fan_out(fan_out)
+            if chosen is None:
+                return False
+            if isinstance(chosen, int):
+                break
             self._open = None
-            self._view.start_dialog(partial(self._fan_out, ""))
-            return
-        try:
-            await choose_lane(fan_out, chosen, message, self._engine_controller.require_model())
-        except VlmtuiError as error:
-            self._view.tell_error(error)
-            return
+            plan = _look_plan(message) if chosen == "look" else await self._plan("", message)
+            if plan is None:
+                return False
+            fan_out = await self._planned(plan, message)
+        await choose_lane(fan_out, chosen, message, self._engine_controller.require_model())
         self._open = None
         await self._view.show_conversation()
+        return True
 
     def _earlier(self, message: ComparedMessage) -> FanOut | None:
         """A fan-out of the same message that no answer was taken from."""
@@ -98,15 +126,29 @@ class FanOuts:
         if text:
             return parse_plan(text)
         no_seeds = lack(self._engine_controller.info, "seed")
-        sampling = self._chat.settings.sampling
-        return await self._navigator.plan_fan_out(message.turns[-1].text, sampling, no_seeds=no_seeds)
+        settings = self._chat.settings
+        return await self._navigator.plan_fan_out(
+            message.turns[-1].text,
+            settings.sampling,
+            no_seeds=no_seeds,
+            system=settings.system_prompt,
+            has_pictures=bool(all_attachments(message.turns)),
+        )
 
-    def _planned(self, plan: Plan, message: ComparedMessage) -> FanOut:
+    async def _planned(self, plan: Plan, message: ComparedMessage) -> FanOut:
         controller = self._engine_controller
         engine = controller.require_engine()
         if message.exchange is None:
             self._cost.check_room()
         if plan.parameter == "seed":
             require_capability(controller.info, "seed")
-        family, sampling = controller.require_model().family, self._chat.settings.sampling
-        return FanOut(plan, family, message.turns, sampling, engine)
+        family, sampling, turns = controller.require_model().family, self._chat.settings.sampling, message.turns
+        pictures = None
+        if plan.parameter in (PICTURE, PIXELS):
+            pictures = await asyncio.to_thread(changed_pictures, plan.values, turns, self._media)
+        return FanOut(plan, family, turns, sampling, engine, pictures=pictures)
+
+
+def _look_plan(message: ComparedMessage) -> Plan:
+    """Raises VlmtuiError where there is no picture."""
+    return plan_of(PICTURE, possible_changes(message.turns))

@@ -88,13 +88,14 @@ class ChatScreen(Screen[None]):
         self._sender = sender = TurnSender(self, navigator, cost, engine_controller, chat)
         self._attachments = MessageAttachments(self, navigator, cost, paths, engine_controller, chat)
         self.sources = AttachmentSources(self, navigator, paths, engine_controller, inbox_s=services.delays.inbox)
+        fan_outs = FanOuts(self, navigator, cost, engine_controller, chat, services.paths.media)
         self.actions: ActionMethods = {
             **sender.actions,
             **self._attachments.actions,
             **self.sources.actions,
             **Branches(self, chat).actions,
-            **Comparisons(self, navigator, sender, cost, services, engine_controller, chat).actions,
-            **FanOuts(self, navigator, cost, engine_controller, chat).actions,
+            **Comparisons(self, navigator, sender, cost, services, engine_controller, chat, fan_outs).actions,
+            **fan_outs.actions,
             **Inspections(self, navigator, engine_controller, chat).actions,
             **SettingsActions(self, navigator, chat).actions,
             **TranscriptActions(self, chat).actions,

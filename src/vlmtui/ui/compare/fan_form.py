@@ -11,7 +11,9 @@ from textual.widgets import Input, RadioButton, RadioSet, Static, TextArea
 from vlmtui.domain.parameters import Number
 from vlmtui.domain.sampling import Sampling
 from vlmtui.errors import VlmtuiError
-from vlmtui.session.lane_plan import MOST, PROMPT, Plan, plan_of, read_number, read_values, why_identical
+from vlmtui.session.lane_plan import MOST, PICTURE, PIXELS, PROMPT, SYSTEM, Plan, plan_of, why_identical
+from vlmtui.session.picture_changes import PictureChange
+from vlmtui.session.plan_text import read_number, read_values
 from vlmtui.text import one_line
 from vlmtui.ui.actions import bindings
 from vlmtui.ui.keys import hint
@@ -20,23 +22,37 @@ _CHOICES: tuple[tuple[str, str, str], ...] = (
     ("seed", "Seeds", "1, 2, 3, 4"),
     ("temperature", "Temperatures", "0, 0.5, 1"),
     (PROMPT, "Prompts", ""),
+    (PICTURE, "Pictures", "sent, none, grey, blur"),
+    (PIXELS, "Picture sizes", "1000000, 250000, 62500"),
+    (SYSTEM, "System prompts", ""),
 )
+_OF_PICTURES = (PICTURE, PIXELS)
+_LABELS = {
+    PICTURE: f"What becomes of the pictures: {', '.join(PictureChange)}",
+    PIXELS: "Most pixels of a picture, comma-separated",
+    PROMPT: "Prompts, one a line",
+    SYSTEM: "System prompts, one a line",
+}
+_COMMAS = "Values, comma-separated"
 _WARM = 0.8
 """The temperature that is offered with seeds where the conversation has none."""
 
 
 class FanFormScreen(ModalScreen[Plan | None]):
-    """Gives the plan, or None. `question` is the turn's text, the first of the prompts; `no_seeds` says why seeds
-    cannot be chosen, and is empty where they can."""
+    """Gives the plan, or None. `question` is the turn's text, the first of the prompts; `system` the first of the
+    system prompts; `no_seeds` says why seeds cannot be chosen, and is empty where they can."""
 
     CSS_PATH = "fan_form.tcss"
     SCOPE = "fan_form"
     BINDINGS = bindings(SCOPE)
 
-    def __init__(self, question: str, sampling: Sampling, *, no_seeds: str = "") -> None:
+    def __init__(
+        self, question: str, sampling: Sampling, *, no_seeds: str = "", system: str = "", has_pictures: bool = False
+    ) -> None:
         super().__init__()
+        self._texts = {PROMPT: one_line(question), SYSTEM: one_line(system)}
+        self._has_pictures = has_pictures
         self._no_seeds = no_seeds
-        self._question = question
         self._sampling = sampling
 
     def compose(self) -> ComposeResult:
@@ -45,14 +61,14 @@ class FanFormScreen(ModalScreen[Plan | None]):
             yield Static(f"Fan out: up to {MOST} answers at once", id="title")
             with RadioSet(id="parameter", compact=True):
                 for number, (name, title, _) in enumerate(_CHOICES):
-                    is_off = name == "seed" and bool(self._no_seeds)
+                    is_off = bool(self._no_seeds) if name == "seed" else name in _OF_PICTURES and not self._has_pictures
                     first = 1 if self._no_seeds else 0
                     yield RadioButton(title, value=number == first, disabled=is_off, id=f"by-{name}")
             yield Static(self._no_seeds, classes="label" if self._no_seeds else "-nothing", id="no-seeds", markup=False)
-            yield Static("Values, comma-separated", classes="label", id="values-label")
+            yield Static(_COMMAS, classes="label", id="values-label")
             yield Input(_CHOICES[1 if self._no_seeds else 0][2], id="values", compact=True)
             yield Static("Prompts, one a line", classes="label", id="prompts-label")
-            yield TextArea(one_line(self._question), id="prompts", compact=True, tab_behavior="focus")
+            yield TextArea(self._texts[PROMPT], id="prompts", compact=True, tab_behavior="focus")
             yield Static("Temperature of all of them", classes="label", id="temperature-label")
             yield Input(f"{own or _WARM:g}", id="temperature", compact=True)
             yield Static(id="problem", markup=False)
@@ -66,8 +82,10 @@ class FanFormScreen(ModalScreen[Plan | None]):
 
     @on(RadioSet.Changed)
     def _chosen(self) -> None:
-        example = next(example for name, _, example in _CHOICES if name == self._parameter)
-        self.query_one("#values", Input).value = example
+        by = self._parameter
+        self.query_one("#values", Input).value = next(example for name, _, example in _CHOICES if name == by)
+        if by in self._texts:
+            self.query_one("#prompts", TextArea).text = self._texts[by]
         self._show()
 
     @on(Input.Changed)
@@ -96,9 +114,11 @@ class FanFormScreen(ModalScreen[Plan | None]):
     def _show(self) -> None:
         by = self._parameter
         for name in ("prompts", "prompts-label"):
-            self.query_one(f"#{name}").display = by == "prompt"
+            self.query_one(f"#{name}").display = by in self._texts
         for name in ("values", "values-label"):
-            self.query_one(f"#{name}").display = by != "prompt"
+            self.query_one(f"#{name}").display = by not in self._texts
+        label = self.query_one("#prompts-label" if by in self._texts else "#values-label", Static)
+        label.update(_LABELS.get(by, _COMMAS))
         for name in ("temperature", "temperature-label"):
             self.query_one(f"#{name}").display = by == "seed"
         self._read()
@@ -110,7 +130,7 @@ class FanFormScreen(ModalScreen[Plan | None]):
             fixed: dict[str, Number] = {}
             if by == "seed":
                 fixed["temperature"] = read_number("temperature", self.query_one("#temperature", Input).value)
-            typed = self.query_one("#prompts", TextArea).text if by == "prompt" else self._values
+            typed = self.query_one("#prompts", TextArea).text if by in self._texts else self._values
             plan = plan_of(by, read_values(by, typed), fixed)
         except VlmtuiError as error:
             told.update(one_line(error.message))

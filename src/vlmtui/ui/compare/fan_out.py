@@ -19,9 +19,11 @@ from textual.widgets import Static
 from vlmtui.errors import Remedy, VlmtuiError, bad_input
 from vlmtui.files import free_path
 from vlmtui.inspection.answer_diff import AnswerDiff
+from vlmtui.inspection.answer_tally import tally_text
 from vlmtui.session.comparison_export import SUFFIXES, export_comparison
 from vlmtui.session.fan_out import FanOut
-from vlmtui.session.lane_plan import why_identical
+from vlmtui.session.lane_plan import PROMPT, SYSTEM, why_identical
+from vlmtui.session.likelihood import LaneScore
 from vlmtui.session.prompt_report import PromptReport
 from vlmtui.text import one_line
 from vlmtui.ui.actions import bindings
@@ -35,8 +37,11 @@ REFRESH_S = 0.1
 _FORMATS = ("Markdown, to be read", "A web page with the images in it", "JSON, to be run again")
 
 
-class FanOutScreen(Screen[int | Literal["new_plan"] | None]):
-    """Gives the number of the answer to go on with, `new_plan` for another plan, or None.
+Leave = int | Literal["new_plan", "look"] | None
+
+
+class FanOutScreen(Screen[Leave]):
+    """Gives the number of the answer to go on with, `new_plan` or `look` for another plan, or None.
 
     `engine` returns the engine that is ready, for the inspector, or raises VlmtuiError. A fan-out that has run already
     is only shown.
@@ -57,6 +62,14 @@ class FanOutScreen(Screen[int | Literal["new_plan"] | None]):
         differences: list[AnswerDiff | None]
 
     @dataclass
+    class ScoresKnown(Message):
+        """How likely a base's answer is in the other lanes, or why that is not known."""
+
+        base: int
+        scores: list[LaneScore | None]
+        problem: str = ""
+
+    @dataclass
     class Exported(Message):
         """Where they were written, or why not."""
 
@@ -68,6 +81,8 @@ class FanOutScreen(Screen[int | Literal["new_plan"] | None]):
         self.fan_out = fan_out
         self.differences: list[AnswerDiff | None] | None = None
         """None until they are known."""
+        self.scores: list[LaneScore | None] | None = None
+        """None until they are known; a lane's is None where it is the base, or nothing tells."""
         self._media = media
         self._show_inspector = show_inspector
         self._timer: Timer | None = None
@@ -78,14 +93,14 @@ class FanOutScreen(Screen[int | Literal["new_plan"] | None]):
             yield Static(one_line(self.fan_out.question), id="question", markup=False)
             yield Static(id="state", markup=False)
         yield Static(id="doubt", markup=False)
+        yield Static(id="verdict", markup=False)
+        yield Static(id="tally", markup=False)
         yield AnswerGrid([AnswerTile(self._label(lane.spec.label, number), lane.answer)
                           for number, lane in enumerate(self.fan_out.lanes)], id="answers")  # fmt: skip
         yield FooterBar()
 
     def on_mount(self) -> None:
-        told = why_identical(self.fan_out.plan, self.fan_out.sampling)
-        self.query_one("#doubt", Static).update(told)
-        self.query_one("#doubt").display = bool(told)
+        self._say("#doubt", why_identical(self.fan_out.plan, self.fan_out.sampling))
         self._grid.panes[0].focus()
         self._timer = self.set_interval(REFRESH_S, self._grow)
         self._grow()
@@ -99,19 +114,38 @@ class FanOutScreen(Screen[int | Literal["new_plan"] | None]):
         if self._timer is not None:
             self._timer.stop()
         self._grow()
-        self._compare()
+        self._say("#tally", tally_text([lane.answer.text for lane in self.fan_out.lanes if not lane.has_failed]))
+        self._hold_against_base()
 
     @on(DifferencesKnown)
     def _compared(self, event: DifferencesKnown) -> None:
         if event.base != self.fan_out.base or not self.is_attached:
             return
         self.differences = event.differences
-        base_failed = self.fan_out.lanes[event.base].has_failed
-        for number, (pane, difference) in enumerate(zip(self._grid.panes, event.differences, strict=True)):
-            said = "stopped" if self.fan_out.lanes[number].has_failed else ""
-            if difference is not None:
-                said = " · ".join(filter(None, (said, difference_in_words(difference))))
-            pane.tell(said, is_base=number == event.base and not base_failed)
+        self._show_differences()
+
+    @on(ScoresKnown)
+    def _scored(self, event: ScoresKnown) -> None:
+        if event.base != self.fan_out.base or not self.is_attached:
+            return
+        self.scores = event.scores
+        self._say("#verdict", event.problem or self.fan_out.verdict(event.scores))
+        self.query_one("#verdict").set_class(bool(event.problem), "-problem")
+        self._show_differences()
+
+    def _show_differences(self) -> None:
+        if self.differences is None:
+            return
+        base = self.fan_out.base
+        scores = self.scores or [None] * len(self.fan_out.lanes)
+        for number, (pane, difference) in enumerate(zip(self._grid.panes, self.differences, strict=True)):
+            failed, score = self.fan_out.lanes[number].has_failed, scores[number]
+            said = [
+                "stopped" if failed else "",
+                difference_in_words(difference) if difference else "",
+                f"base's answer {score.times} as likely" if score else "",
+            ]
+            pane.tell(" · ".join(filter(None, said)), is_base=number == base and not failed)
             pane.mark(difference)
 
     @on(Exported)
@@ -138,8 +172,9 @@ class FanOutScreen(Screen[int | Literal["new_plan"] | None]):
     def action_base(self) -> None:
         """Hold the others against this answer."""
         self.fan_out.base = self._grid.current
+        self.scores = None
         if not self.fan_out.is_running:
-            self._compare()
+            self._hold_against_base()
 
     def action_copy(self) -> None:
         """Copy this answer, through the terminal (OSC 52)."""
@@ -163,6 +198,13 @@ class FanOutScreen(Screen[int | Literal["new_plan"] | None]):
         if not self.fan_out.is_running:
             self._leave("new_plan")
 
+    def action_look(self) -> None:
+        """Ask the same message without its pictures, and with others in their place."""
+        if self.fan_out.is_running:
+            self._tell_error(bad_input("Not all answers are at their end yet.", remedy=Remedy.STOP_FAN_OUT))
+        else:
+            self._leave("look")
+
     async def action_leave(self) -> None:
         """Stop what is running; when nothing is, back to the chat."""
         if self.fan_out.is_running:
@@ -174,14 +216,14 @@ class FanOutScreen(Screen[int | Literal["new_plan"] | None]):
     def _grid(self) -> AnswerGrid:
         return self.query_one(AnswerGrid)
 
-    def _leave(self, chosen: int | Literal["new_plan"] | None) -> None:
+    def _leave(self, chosen: Leave) -> None:
         if self._timer is not None:
             self._timer.stop()
         self.dismiss(chosen)
 
     def _label(self, label: str, number: int) -> str:
-        texts = self.fan_out.plan.values if self.fan_out.plan.parameter == "prompt" else ()
-        return f"{label}  {texts[number]}" if texts else label
+        texts = self.fan_out.plan.values if self.fan_out.plan.parameter in (PROMPT, SYSTEM) else ()
+        return f"{label}  {texts[number] or '(none)'}" if texts else label
 
     def _grow(self) -> None:
         if not self.is_attached:
@@ -198,6 +240,25 @@ class FanOutScreen(Screen[int | Literal["new_plan"] | None]):
     async def _run(self) -> None:
         await self.fan_out.lanes.run()
         self.post_message(self.AllEnded())
+
+    def _say(self, where: str, text: str) -> None:
+        """A line above the answers; none where there is nothing to say."""
+        line = self.query_one(where, Static)
+        line.update(text)
+        line.display = bool(text)
+
+    def _hold_against_base(self) -> None:
+        self._compare()
+        if self.fan_out.plan.changes_prompt:
+            self._score()
+
+    @work(group="score", exclusive=True)
+    async def _score(self) -> None:
+        base = self.fan_out.base
+        try:
+            self.post_message(self.ScoresKnown(base, await self.fan_out.scores()))
+        except VlmtuiError as error:
+            self.post_message(self.ScoresKnown(base, [None] * len(self.fan_out.lanes), one_line(error.message)))
 
     @work(thread=True, group="compare", exclusive=True)
     def _compare(self) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
 from textual import on, work
 from textual.content import Content
@@ -39,7 +39,14 @@ from vlmtui.ui.terminal.key_queue import ask_user, run_before_keys
 class CompareScreen(SidesScreen):
     """Left what the chat template makes of the conversation, right the raw prompt in an editor."""
 
-    HINT = ("comparison.fix", "comparison.use", "comparison.inspect", "comparison.logprobs", "comparison.earlier")
+    HINT = (
+        "comparison.look",
+        "comparison.fix",
+        "comparison.use",
+        "comparison.inspect",
+        "comparison.logprobs",
+        "comparison.earlier",
+    )
     SCOPE = "comparison"
     BINDINGS = bindings(SCOPE)
 
@@ -55,9 +62,11 @@ class CompareScreen(SidesScreen):
         send: Callable[[CompareController], InFlightRequest],
         *,
         on_edit: Callable[[], None],
+        look: Callable[[], Awaitable[bool]],
         show_inspector: Callable[[PromptReport], None],
     ) -> None:
-        """`send` sends the draft as the conversation's next message; `on_edit` is told that the raw text changed."""
+        """`send` sends the draft as the conversation's next message; `on_edit` is told that the raw text changed;
+        `look` asks it without its pictures, and says whether one of those answers was taken."""
         super().__init__(
             services,
             "Compare",
@@ -74,6 +83,7 @@ class CompareScreen(SidesScreen):
         self._prompts = Prompts(self, controller, engine_controller, saved)
         self._send_draft = send
         self._on_edit = on_edit
+        self._look = look
         self._show_inspector = show_inspector
         self._was_told_to_stop = False
 
@@ -223,6 +233,10 @@ class CompareScreen(SidesScreen):
             return
         self._show_inspector(known)
 
+    def action_look(self) -> None:
+        """Ask the same without the pictures, and with others in their place."""
+        run_before_keys(self, self._show_look, exclusive=True)
+
     def action_next_finding(self) -> None:
         """Put the cursor where the next finding is."""
         self._look_at_raw()
@@ -323,6 +337,15 @@ class CompareScreen(SidesScreen):
                 problem = error
         difference = await asyncio.to_thread(controller.difference) if problem is None else Difference(problem=problem)
         self.post_message(self.DifferenceKnown(difference))
+
+    async def _show_look(self) -> None:
+        try:
+            was_taken = await self._look()
+        except VlmtuiError as error:
+            self.tell_error(error)
+            return
+        if was_taken:
+            self.dismiss()
 
     async def _show_stored(self) -> None:
         from vlmtui.ui.compare.stored_comparison import choose_stored_comparison

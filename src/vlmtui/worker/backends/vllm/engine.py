@@ -13,6 +13,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
+import msgspec
 from PIL import Image
 
 from vlmtui.domain.attachment import Attachment
@@ -39,6 +40,7 @@ from vlmtui.worker.backends.vllm.placeholders import check_placeholders
 from vlmtui.worker.backends.vllm.remote_code import pin_remote_code
 from vlmtui.worker.backends.vllm.rendering import chat_message, render_messages
 from vlmtui.worker.backends.vllm.sampling_parameters import sampling_parameters, used_sampling
+from vlmtui.worker.backends.vllm.scoring import scored_delta, scoring_parameters, with_answer
 from vlmtui.worker.backends.vllm.template_limits import within_limits
 from vlmtui.worker.backends.vllm.vocabulary import VocabularyReader
 from vlmtui.worker.backends.vllm.worker_extension import CLOSE_LISTENERS, WORKER_EXTENSION
@@ -138,7 +140,7 @@ class VllmEngine:
             yield self._prompt_ready(request, await self._render(request.prompt, items, is_sent=False))
             yield _finished(request.request_id, "stop", None)
             return
-        async with aclosing(self._answer(request, items)) as events:
+        async with aclosing((self._score if request.score else self._answer)(request, items)) as events:
             async for event in events:
                 yield event
 
@@ -170,6 +172,18 @@ class VllmEngine:
             raise VlmtuiError(ErrorKind.INTERNAL, message, detail=f"finish reason: {reason}", hint="Try again.")
         yield _finished(request.request_id, reason, self._stop_text(output, buffer.last) if reason == "stop" else None)
 
+    async def _score(self, request: GenerateRequest, items: list[MediaItem]) -> AsyncGenerator[EngineEvent, None]:
+        parameters = scoring_parameters(request.logprobs)
+        rendered = await self._render(request.prompt, items)
+        ready = self._prompt_ready(request, rendered)
+        yield ready
+        room = self.info.max_model_len - len(ready.token_ids) - 1  # vLLM needs room for one more token
+        request = msgspec.structs.replace(request, score=request.score[: max(0, room)])
+        async for result in self._results(request, with_answer(rendered, request), items, parameters):
+            if result.prompt_logprobs:
+                yield scored_delta(request, result.prompt_logprobs, self._vocabulary, ready.vocabulary)
+        yield _finished(request.request_id, "stop", None)
+
     async def _results(
         self, request: GenerateRequest, rendered: Any, items: list[MediaItem], parameters: Any
     ) -> AsyncGenerator[Any, None]:
@@ -186,7 +200,7 @@ class VllmEngine:
                 yield result
             else:
                 return
-            rendered = await self._render(request.prompt, items)
+            rendered = with_answer(await self._render(request.prompt, items), request)
 
     async def _render(self, prompt: Prompt, items: list[MediaItem], *, is_sent: bool = True) -> Any:
         """Return the engine's input: token ids with expanded placeholders, and the processed media.

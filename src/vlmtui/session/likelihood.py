@@ -1,0 +1,153 @@
+"""How likely one answer is under several prompts: its tokens are scored, each given the prompt and the tokens before.
+
+The probabilities are the model's own, before temperature and other sampling parameters, and count the token that ends
+the answer. What is told are ratios: `0.02×` means that the whole answer is 50 times less likely.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Sequence
+from contextlib import aclosing
+
+import msgspec
+
+from vlmtui.domain.capabilities import lack
+from vlmtui.domain.generation import Delta, Failed, GenerateRequest, TokenLogprob
+from vlmtui.domain.sampling import Sampling
+from vlmtui.errors import bad_input
+from vlmtui.session.generation import new_request_id
+from vlmtui.session.lane_plan import PICTURE, Plan
+from vlmtui.session.lanes import Lane, Lanes
+from vlmtui.session.picture_changes import PictureChange
+from vlmtui.text import one_line
+
+MATTERS = 0.5
+"""Below this ratio an answer counts as less likely, and above its inverse as more likely."""
+_SUPERSCRIPTS = str.maketrans("0123456789-", "⁰¹²³⁴⁵⁶⁷⁸⁹⁻")
+_WITHOUT = {
+    PictureChange.NONE: "without the picture",
+    PictureChange.GREY: "with grey in the picture's place",
+    PictureChange.BLUR: "with the picture blurred",
+    PictureChange.SWAP: "with another picture in its place",
+}
+"""In the order in which a verdict prefers them."""
+
+
+class TokenDrop(msgspec.Struct, frozen=True):
+    """The token of the answer that loses most."""
+
+    index: int
+    text: str
+    """Hostile text."""
+    before: float
+    after: float
+    """Its probabilities, 0 to 1."""
+
+
+class LaneScore(msgspec.Struct, frozen=True):
+    """How likely the base's answer is under a lane's prompt, compared with its own prompt."""
+
+    log_ratio: float
+    """The natural logarithm of the ratio; the tokens that both scored."""
+    tokens: int
+    """How many tokens that is."""
+    drop: TokenDrop | None = None
+    """None where no token loses anything."""
+
+    @property
+    def ratio(self) -> float:
+        return math.exp(min(self.log_ratio, 700.0))
+
+    @property
+    def times(self) -> str:
+        """`0.02×`, `1.7·10⁻⁴×`."""
+        return times(self.log_ratio)
+
+
+async def score_lanes(lanes: Lanes, base: int) -> list[LaneScore | None]:
+    """Score the answer of lane `base` under every lane's prompt; None where that is the base itself.
+
+    Raises VlmtuiError where there is no answer, or the engine cannot or does not score it.
+    """
+    lane = lanes[base]
+    if why := lack(lane.engine.info, "scores"):
+        raise bad_input(why)
+    ids = tuple(lane.answer.token_ids)
+    if not ids or lane.has_failed:
+        raise bad_input("There is no whole answer to score.")
+    found = await asyncio.gather(*(_scored(one, ids) for one in lanes))
+    texts = [lane.answer.vocabulary[token].text if token in lane.answer.vocabulary else f"⟨{token}⟩" for token in ids]
+    return [None if at == base else _compared(found[base], other, texts) for at, other in enumerate(found)]
+
+
+def verdict(plan: Plan, scores: Sequence[LaneScore | None]) -> str:
+    """Whether the answer owes anything to the picture, in words; empty where nothing tells. `scores`: of the answer
+    to the prompt as it was sent."""
+    if plan.parameter != PICTURE or PictureChange.SENT not in plan.values:
+        return ""
+    by_change = {PictureChange(str(value)): score for value, score in zip(plan.values, scores, strict=True) if score}
+    for change, words in _WITHOUT.items():
+        if score := by_change.get(change):
+            return _sentence(score, words)
+    return ""
+
+
+def times(log_ratio: float) -> str:
+    """A ratio with two digits: `0.02×`, `1.1×`, `1.7·10⁻⁴×`."""
+    exponent = log_ratio / math.log(10)
+    if abs(exponent) >= 3:
+        whole = math.floor(exponent)
+        leading = f"{10 ** (exponent - whole):.1f}"
+        if leading == "10.0":
+            whole, leading = whole + 1, "1.0"
+        shown = "" if leading == "1.0" else f"{leading}·"
+        return f"{shown}10{str(whole).translate(_SUPERSCRIPTS)}×"
+    value = 10**exponent
+    return f"{value:.0f}×" if value >= 10 else f"{float(f'{value:.2g}'):g}×"
+
+
+def _sentence(score: LaneScore, words: str) -> str:
+    if score.ratio < MATTERS:
+        drop = score.drop
+        most = "" if drop is None else f" Most at token {drop.index:,}, “{one_line(drop.text)}”: {_change(drop)}."
+        return f"The answer is {score.times} as likely {words}.{most}"
+    if score.ratio > 1 / MATTERS:
+        return f"The answer is {score.times} as likely {words}: the picture makes it less likely."
+    return f"The answer is about as likely {words} ({score.times}): the model may not look at it."
+
+
+def _change(drop: TokenDrop) -> str:
+    return f"{_percent(drop.before)} → {_percent(drop.after)}"
+
+
+def _percent(probability: float) -> str:
+    return f"{probability:.0%}" if probability >= 0.01 else f"{probability:.1%}" if probability >= 0.001 else "<0.1%"
+
+
+def _compared(own: Sequence[TokenLogprob], other: Sequence[TokenLogprob], texts: Sequence[str]) -> LaneScore:
+    pairs = [(one.logprob, two.logprob) for one, two in zip(own, other, strict=False)]
+    losses = [after - before for before, after in pairs]
+    drop = None
+    if losses and min(losses) < 0:
+        at = losses.index(min(losses))
+        drop = TokenDrop(at, texts[at], math.exp(pairs[at][0]), math.exp(pairs[at][1]))
+    return LaneScore(math.fsum(losses), len(pairs), drop)
+
+
+async def _scored(lane: Lane, ids: tuple[int, ...]) -> list[TokenLogprob]:
+    request = GenerateRequest(
+        request_id=new_request_id(), prompt=lane.request.prompt, sampling=Sampling(temperature=0), score=ids
+    )
+    found: list[TokenLogprob] = []
+    async with aclosing(lane.engine.generate(request)) as events:
+        async for event in events:
+            match event:
+                case Delta(logprobs=logprobs):
+                    found += logprobs
+                case Failed(failure=failure):
+                    raise failure.error()
+    if not found:
+        raise bad_input("The engine scored no token of the answer.")
+    return found

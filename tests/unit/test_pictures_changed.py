@@ -1,0 +1,201 @@
+"""Pictures that are left out, grey, blurred, exchanged or smaller; and what is said of an answer's likelihood."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import msgspec
+import pytest
+from PIL import Image
+
+from tests.support.scripted_engine import DEFAULT_SPEC, ScriptedEngine, scripted_info
+from tests.support.scripted_tokens import token_id
+from tests.ui.conftest import picture
+from vlmtui.domain.attachment import Attachment
+from vlmtui.domain.capabilities import ALL
+from vlmtui.domain.conversation import Turn, all_attachments, assistant_turn, system_turn, user_turn
+from vlmtui.domain.generation import GenerateRequest
+from vlmtui.domain.prompt import attachments_of
+from vlmtui.domain.sampling import Sampling
+from vlmtui.errors import VlmtuiError
+from vlmtui.inspection.answer_tally import tally_text
+from vlmtui.inspection.replay import from_json, to_json
+from vlmtui.media.stage import stage
+from vlmtui.registry.loader import Registry
+from vlmtui.session.fan_out import FanOut
+from vlmtui.session.lane_plan import plan_of, variants, with_system
+from vlmtui.session.likelihood import LaneScore, TokenDrop, times, verdict
+from vlmtui.session.picture_changes import PictureChange, changed_pictures, possible_changes
+
+SHAPES = Registry.bundled()["shapes"]
+LOOK = plan_of("picture", ["sent", "none"])
+
+
+@pytest.fixture
+def staged(tmp_path: Path) -> list[Attachment]:
+    """Two pictures of 64 × 48 pixels, red above blue, and blue all over."""
+    found = []
+    for name, colours in (("two.png", ("red", "blue")), ("blue.png", ("blue", "blue"))):
+        image = Image.new("RGB", (64, 48), colours[0])
+        image.paste(colours[1], (0, 24, 64, 48))
+        image.save(tmp_path / name)
+        found.append(stage(tmp_path / name, tmp_path / "media"))
+    return found
+
+
+def pixels(item: Attachment) -> Image.Image:
+    with Image.open(item.path) as image:
+        return image.convert("RGB")
+
+
+def test_every_change_is_made_to_all_pictures_and_to_nothing_else(staged: list[Attachment], tmp_path: Path) -> None:
+    one, other = staged
+    turns = [user_turn("A", [one]), assistant_turn("B"), user_turn("C", [other])]
+    changes = possible_changes(turns)
+    assert changes == list(PictureChange)
+    made = changed_pictures(changes, turns, tmp_path / "media")
+    found = {variant.label: variant.turns for variant in variants(plan_of("picture", changes), turns, Sampling(), made)}
+    assert found["as sent"] == tuple(turns)
+    assert [turn.text for turn in found["no picture"]] == ["A", "B", "C"]
+    assert all_attachments(found["no picture"]) == ()
+    assert [item.sha256 for item in all_attachments(found["exchanged"])] == [other.sha256, one.sha256]
+    for item in all_attachments(found["grey"]):
+        assert pixels(item).getcolors() == [(64 * 48, (128, 128, 128))]
+        assert "(grey)" in item.name
+    blurred, _ = all_attachments(found["blurred"])
+    assert (blurred.width, blurred.height) == pixels(blurred).size == (64, 48)
+    top, edge = pixels(blurred).getpixel((32, 2)), pixels(blurred).getpixel((32, 24))
+    assert isinstance(top, tuple) and isinstance(edge, tuple)
+    assert top[0] > 200 and 60 < edge[0] < 200  # its colours stay, its edge is gone
+    assert [turn.text for turn in found["blurred"]] == ["A", "B", "C"]
+
+
+def test_a_picture_has_no_more_pixels_than_were_asked_for(staged: list[Attachment], tmp_path: Path) -> None:
+    turns = [user_turn("A", staged[:1])]
+    made = changed_pictures([1000, 10_000], turns, tmp_path / "media")
+    smaller, same = made[staged[0].sha256, 1000], made[staged[0].sha256, 10_000]
+    assert same == staged[0]
+    assert pixels(smaller).size == (smaller.width, smaller.height) == (36, 27)
+
+
+def test_what_cannot_be_changed_is_told(staged: list[Attachment], tmp_path: Path) -> None:
+    media = tmp_path / "media"
+    with pytest.raises(VlmtuiError, match="no picture"):
+        possible_changes([user_turn("A")])
+    one = [user_turn("A", staged[:1])]
+    assert PictureChange.SWAP not in possible_changes(one)
+    with pytest.raises(VlmtuiError, match="no other picture"):
+        changed_pictures(["sent", "swap"], one, media)
+    video = Attachment(
+        modality="video", name="a.mp4", path="", sha256="1" * 64, width=8, height=8, size_bytes=1, format="mp4"
+    )
+    assert possible_changes([user_turn("A", [video])]) == [PictureChange.SENT, PictureChange.NONE]
+    with pytest.raises(VlmtuiError, match="video can be left out"):
+        changed_pictures(["sent", "grey"], [user_turn("A", [video])], media)
+
+
+def test_a_system_prompt_takes_the_place_of_the_one_before_or_none() -> None:
+    turns = (system_turn("Old."), user_turn("A"))
+    assert with_system(turns, "New.") == (system_turn("New."), user_turn("A"))
+    assert with_system(turns, "") == (user_turn("A"),)
+    found = variants(plan_of("system", ["New.", ""]), turns, Sampling(temperature=1))
+    assert [variant.turns[0].text for variant in found] == ["New.", "A"]
+    assert found[0].sampling.seed is not None and found[0].sampling.seed == found[1].sampling.seed
+
+
+async def asked(
+    turns: list[Turn], tmp_path: Path, engine: ScriptedEngine, *changes: PictureChange
+) -> tuple[FanOut, list[LaneScore | None]]:
+    async for _ in engine.load():
+        pass
+    plan = plan_of("picture", changes)
+    made = changed_pictures(changes, turns, tmp_path / "media")
+    fan_out = FanOut(plan, SHAPES, turns, Sampling(), engine, pictures=made)
+    await fan_out.lanes.run()
+    return fan_out, await fan_out.scores()
+
+
+async def test_the_answer_to_what_was_sent_is_scored_under_every_other_prompt(tmp_path: Path) -> None:
+    item = stage(picture(tmp_path), tmp_path / "media")
+    engine = ScriptedEngine(DEFAULT_SPEC, answers=[["a ", "red ", "circle"], ["no ", "idea"], ["grey"]])
+    fan_out, scores = await asked(
+        [user_turn("What?", [item])], tmp_path, engine, PictureChange.SENT, PictureChange.NONE, PictureChange.GREY
+    )
+    answer = tuple(token_id(text) for text in ("a ", "red ", "circle"))
+    assert [request.score for request in engine.scored] == [answer] * 3
+    assert [len(attachments_of(request.prompt)) for request in engine.scored] == [1, 0, 1]
+    assert scores[0] is None
+    assert scores[1] is not None and math.isclose(scores[1].log_ratio, 3 * (-3.0 + 0.1))
+    assert scores[2] is not None and scores[2].log_ratio == 0
+    assert fan_out.verdict(scores).startswith("The answer is 1.7·10⁻⁴× as likely without the picture. Most at token 0")
+    document = fan_out.document()
+    assert from_json(to_json(document)) == document
+    assert len(document.attachments) == 2  # the picture, and the grey one
+    assert [len(attachments_of(side.request)) for side in document.sides if side.request] == [1, 0, 1]
+
+    fan_out.base = 1  # the others are held against another answer: nothing is said of the picture
+    assert fan_out.verdict(await fan_out.scores()) == ""
+    with pytest.raises(VlmtuiError, match="doesn't tell"):
+        bare = msgspec.structs.replace(scripted_info(), capabilities=msgspec.structs.replace(ALL, scores=False))
+        engine = ScriptedEngine(DEFAULT_SPEC, info=bare)
+        await asked([user_turn("What?", [item])], tmp_path, engine, PictureChange.SENT, PictureChange.NONE)
+
+
+async def test_an_engine_that_scores_less_is_measured_on_what_both_scored(tmp_path: Path) -> None:
+    item = stage(picture(tmp_path), tmp_path / "media")
+    engine = ScriptedEngine(DEFAULT_SPEC, answers=[["a ", "b ", "c"]])
+
+    def halves(request: GenerateRequest) -> float:
+        return -1.0 if attachments_of(request.prompt) else -1.5
+
+    engine.score = halves
+    _, scores = await asked([user_turn("What?", [item])], tmp_path, engine, PictureChange.SENT, PictureChange.NONE)
+    assert scores[1] is not None and scores[1].tokens == 3
+    assert math.isclose(scores[1].ratio, math.exp(-1.5))
+
+
+@pytest.mark.parametrize(
+    ("ratio", "said"),
+    [
+        (0.02, "The answer is 0.02× as likely without the picture. Most at token 1, “ red”: 98% → 2%."),
+        (0.49, "The answer is 0.49× as likely without the picture."),
+        (0.97, "The answer is about as likely without the picture (0.97×): the model may not look at it."),
+        (1.9, "The answer is about as likely without the picture (1.9×): the model may not look at it."),
+        (3.0, "The answer is 3× as likely without the picture: the picture makes it less likely."),
+    ],
+)
+def test_the_verdict_says_what_the_numbers_do(ratio: float, said: str) -> None:
+    drop = TokenDrop(1, " red", 0.98, 0.02) if ratio == 0.02 else None
+    assert verdict(LOOK, [None, LaneScore(math.log(ratio), 3, drop)]) == said
+
+
+def test_nothing_is_said_where_nothing_tells() -> None:
+    assert verdict(LOOK, [None, None]) == ""
+    assert verdict(plan_of("seed", [1, 2]), [None, LaneScore(0, 1)]) == ""
+    assert verdict(plan_of("picture", ["none", "grey"]), [None, LaneScore(0, 1)]) == ""
+    told = verdict(plan_of("picture", ["blur", "sent"]), [LaneScore(-5, 1), None])
+    assert told == "The answer is 0.0067× as likely with the picture blurred."
+
+
+@pytest.mark.parametrize(
+    ("ratio", "said"),
+    [(1, "1×"), (0.5, "0.5×"), (0.0123, "0.012×"), (1e-7, "10⁻⁷×"), (42.4, "42×"), (5e12, "5.0·10¹²×")],
+)
+def test_ratios_are_short(ratio: float, said: str) -> None:
+    assert times(math.log(ratio)) == said
+
+
+def test_a_ratio_without_bounds_is_none_the_less_a_number() -> None:
+    assert LaneScore(-9999.0 * 100, 100).ratio == 0
+    assert math.isfinite(LaneScore(9999.0 * 100, 100).ratio)
+    assert times(-9999.0).endswith("10⁻⁴³⁴³×")
+
+
+def test_equal_answers_are_counted() -> None:
+    assert tally_text(["a red circle", "a red circle ", "blue", "a red circle"]) == "3 × “a red circle” · 1 × “blue”"
+    assert tally_text(["a", "a"]) == "All 2 answers are equal."
+    assert tally_text(["a", "b", "c"]) == "3 different answers."
+    assert tally_text(["a"]) == tally_text([]) == ""
+    assert "\x1b" not in tally_text(["\x1b[2J" * 30, "b", "b"])
+    assert len(tally_text(["x" * 20_000, "b", "b"])) < 100
