@@ -20,6 +20,7 @@ from vlmtui.domain.prompt import attachments_of
 from vlmtui.domain.sampling import Sampling
 from vlmtui.errors import VlmtuiError
 from vlmtui.inspection.answer_tally import tally_text
+from vlmtui.inspection.markdown_export import difference_lines
 from vlmtui.inspection.replay import from_json, to_json
 from vlmtui.media.stage import stage
 from vlmtui.registry.loader import Registry
@@ -131,6 +132,7 @@ async def test_the_answer_to_what_was_sent_is_scored_under_every_other_prompt(tm
     assert fan_out.verdict(scores).startswith("The answer is 1.7·10⁻⁴× as likely without the picture. Most at token 0")
     document = fan_out.document()
     assert from_json(to_json(document)) == document
+    assert difference_lines(document)[0] == "Prompts: numbers 2, 3 differ from the first."
     assert len(document.attachments) == 2  # the picture, and the grey one
     assert [len(attachments_of(side.request)) for side in document.sides if side.request] == [1, 0, 1]
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 import msgspec
 
 from vlmtui.domain.parameters import PARAMETERS
+from vlmtui.domain.prompt import attachments_of
 from vlmtui.inspection.marked_runs import Run, prompt_runs
 from vlmtui.inspection.replay import Comparison, Side
 from vlmtui.text import visible
@@ -63,7 +64,7 @@ def difference_lines(comparison: Comparison) -> list[str]:
     differ from the first."""
     if len(comparison.sides) > 2:
         return [
-            _unlike_first(comparison.sides, "prompt", lambda side: side.prompt_token_ids or side.prompt),
+            _unlike_first(comparison.sides, "prompt", _given),
             _unlike_first(comparison.sides, "answer", lambda side: side.answer),
         ]
     found = comparison.difference
@@ -76,6 +77,12 @@ def difference_lines(comparison: Comparison) -> list[str]:
     if found.answer_first_divergence is not None:
         lines[-1] += f" First at token {found.answer_first_divergence:,}."
     return [*lines, *(finding for finding in found.findings if finding != "no difference")]
+
+
+def _given(side: Side) -> object:
+    """What the model was given: the pictures' tokens are the same whatever they show."""
+    pictures = attachments_of(side.request) if side.request is not None else ()
+    return side.prompt_token_ids or side.prompt, tuple(item.sha256 for item in pictures)
 
 
 def _unlike_first(sides: Sequence[Side], what: str, shown: Callable[[Side], object]) -> str:

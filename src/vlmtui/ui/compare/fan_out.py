@@ -189,7 +189,7 @@ class FanOutScreen(Screen[Leave]):
     def action_export(self) -> None:
         """Write all answers into a file: to read, for a browser, or to replay."""
         if self.fan_out.is_running:
-            self._tell_error(bad_input("Not all answers are at their end yet.", remedy=Remedy.STOP_FAN_OUT))
+            self._tell_error(bad_input("Not all answers are complete yet.", remedy=Remedy.STOP_FAN_OUT))
         else:
             run_before_keys(self, self._ask_format)
 
@@ -201,7 +201,7 @@ class FanOutScreen(Screen[Leave]):
     def action_look(self) -> None:
         """Ask the same message without its pictures, and with others in their place."""
         if self.fan_out.is_running:
-            self._tell_error(bad_input("Not all answers are at their end yet.", remedy=Remedy.STOP_FAN_OUT))
+            self._tell_error(bad_input("Not all answers are complete yet.", remedy=Remedy.STOP_FAN_OUT))
         else:
             self._leave("look")
 
