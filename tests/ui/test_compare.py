@@ -28,10 +28,12 @@ from vlmtui.ui.chat.screen import ChatScreen
 from vlmtui.ui.compare.compare_pane import AnswerPane, PromptPane
 from vlmtui.ui.compare.diff_view import DiffText, DiffView
 from vlmtui.ui.compare.findings_list import FindingsList
+from vlmtui.ui.compare.picture_strip import PictureStrip
 from vlmtui.ui.compare.raw_editor import RawEditor
 from vlmtui.ui.compare.screen import CompareScreen
 from vlmtui.ui.compare.stored_comparison import StoredComparisonScreen, kept_line
 from vlmtui.ui.inspector.screen import InspectorScreen
+from vlmtui.ui.widgets.attachment_view import AttachmentView
 from vlmtui.ui.widgets.dialogs import ChoiceScreen, NameScreen
 
 TEMPLATE = "<|im_start|>user\n{}<|im_end|>\n<|im_start|>assistant\n"
@@ -535,3 +537,20 @@ async def test_there_has_to_be_something_to_compare(chatting: StartChat) -> None
         await chat.pilot.press("f10")
         await chat.until(lambda: "nothing to compare yet" in chat.notes)
         assert isinstance(chat.app.screen, ChatScreen)
+
+
+def shown(compare: Comparing) -> str:
+    """What is seen."""
+    return "\n".join(strip.text for strip in compare.screen._compositor.render_strips())
+
+
+async def test_the_pictures_are_in_view_where_there_is_room(comparing: StartComparing) -> None:
+    async with comparing(image=True, size=(120, 40)) as compare:
+        strip = compare.screen.query_one(PictureStrip)
+        await compare.until(lambda: strip.display and len(strip.query(AttachmentView)) == 1)
+        await compare.until(lambda: "▣ 1 cat.png" in shown(compare) and "32 × 24" in shown(compare))
+        await compare.until(lambda: "16 tokens" in shown(compare).split("▣ 1 cat.png")[1])
+        await compare.chat.pilot.resize_terminal(120, 24)
+        await compare.until(lambda: not strip.display and "▣ 1 cat.png" not in shown(compare))
+        await compare.chat.pilot.resize_terminal(200, 60)
+        await compare.until(lambda: "▣ 1 cat.png" in shown(compare))

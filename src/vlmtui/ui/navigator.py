@@ -170,8 +170,11 @@ class AppNavigator:
     async def fan_out(self, fan_out: FanOut) -> int | Literal["new_plan", "look"] | None:
         from vlmtui.ui.compare.fan_out import FanOutScreen
 
-        media = self._services.paths.media
-        return await ask_user(self._app, FanOutScreen(fan_out, media=media, show_inspector=self.show_inspector))
+        paths = self._services.paths
+        return await ask_user(
+            self._app,
+            FanOutScreen(fan_out, media=paths.media, cache=paths.thumbnails, show_inspector=self.show_inspector),
+        )
 
     async def edit_settings(self, settings: ChatSettings) -> ChatSettings | None:
         from vlmtui.ui.settings.screen import SettingsScreen

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 from textual import events, on
 from textual.app import ComposeResult
@@ -10,15 +11,19 @@ from textual.containers import Grid, Vertical, VerticalScroll
 from textual.content import Content
 from textual.widgets import Static
 
+from vlmtui.domain.attachment import Attachment
 from vlmtui.inspection.answer_diff import AnswerDiff
 from vlmtui.session.generation import Answer
 from vlmtui.text import one_line, visible
 from vlmtui.ui.actions import bindings
+from vlmtui.ui.compare.picture_strip import PictureStrip
 from vlmtui.ui.widgets.answer_line import answer_line
 
 NARROWEST, LOWEST = 36, 8
 """Cells of the width and height of a pane."""
 COLUMNS_MAX = 4
+_ABOUT = 16
+"""A pane has pictures as a screen of so many more rows has them."""
 DIFFERS_STYLE = "bold underline $warning"
 GONE_STYLE = "strike $muted"
 _SHOWN = {" ": "·", "\n": "↵\n", "\t": "⇥"}
@@ -41,8 +46,12 @@ class AnswerTile(Vertical, can_focus=True):
     """
     BINDINGS = bindings("answer_tile")
 
-    def __init__(self, label: str, answer: Answer) -> None:
+    def __init__(
+        self, label: str, answer: Answer, *, pictures: Sequence[Attachment] = (), cache: Path | None = None
+    ) -> None:
+        """`pictures` are those of its prompt, where they are its own; `cache` is where thumbnails are kept."""
         super().__init__()
+        self._pictures = PictureStrip(pictures, cache=cache) if pictures and cache else None
         self.answer = answer
         self._label = label
         self._shown = -1
@@ -51,6 +60,8 @@ class AnswerTile(Vertical, can_focus=True):
 
     def compose(self) -> ComposeResult:
         yield Static(classes="label", markup=False)
+        if self._pictures is not None:
+            yield self._pictures
         with VerticalScroll(classes="text", can_focus=False):
             yield Static(markup=False)
         yield Static(classes="facts", markup=False)
@@ -58,6 +69,10 @@ class AnswerTile(Vertical, can_focus=True):
     def on_mount(self) -> None:
         self.tell("")
         self.grow()
+
+    async def on_resize(self) -> None:
+        if self._pictures is not None:
+            await self._pictures.fit(self.size.height + _ABOUT)
 
     def grow(self) -> None:
         """Show what has come since the last time."""

@@ -16,13 +16,14 @@ from textual.screen import Screen
 from textual.timer import Timer
 from textual.widgets import Static
 
+from vlmtui.domain.prompt import attachments_of
 from vlmtui.errors import Remedy, VlmtuiError, bad_input
 from vlmtui.files import free_path
 from vlmtui.inspection.answer_diff import AnswerDiff
 from vlmtui.inspection.answer_tally import tally_text
 from vlmtui.session.comparison_export import SUFFIXES, export_comparison
 from vlmtui.session.fan_out import FanOut
-from vlmtui.session.lane_plan import PROMPT, SYSTEM, why_identical
+from vlmtui.session.lane_plan import PICTURE, PIXELS, PROMPT, SYSTEM, why_identical
 from vlmtui.session.likelihood import LaneScore
 from vlmtui.session.prompt_report import PromptReport
 from vlmtui.text import one_line
@@ -75,8 +76,10 @@ class FanOutScreen(Screen[Leave]):
 
         outcome: Path | VlmtuiError
 
-    def __init__(self, fan_out: FanOut, *, media: Path, show_inspector: Callable[[PromptReport], None]) -> None:
-        """`media`: the folder of the stored attachments, which an exported page shows."""
+    def __init__(
+        self, fan_out: FanOut, *, media: Path, cache: Path, show_inspector: Callable[[PromptReport], None]
+    ) -> None:
+        """`media`: the folder of the stored attachments, which an exported page shows; `cache`: that of thumbnails."""
         super().__init__()
         self.fan_out = fan_out
         self.differences: list[AnswerDiff | None] | None = None
@@ -84,6 +87,7 @@ class FanOutScreen(Screen[Leave]):
         self.scores: list[LaneScore | None] | None = None
         """None until they are known; a lane's is None where it is the base, or nothing tells."""
         self._media = media
+        self._cache = cache
         self._show_inspector = show_inspector
         self._timer: Timer | None = None
 
@@ -95,8 +99,7 @@ class FanOutScreen(Screen[Leave]):
         yield Static(id="doubt", markup=False)
         yield Static(id="verdict", markup=False)
         yield Static(id="tally", markup=False)
-        yield AnswerGrid([AnswerTile(self._label(lane.spec.label, number), lane.answer)
-                          for number, lane in enumerate(self.fan_out.lanes)], id="answers")  # fmt: skip
+        yield AnswerGrid([self._tile(number) for number in range(len(self.fan_out.lanes))], id="answers")
         yield FooterBar()
 
     def on_mount(self) -> None:
@@ -220,6 +223,12 @@ class FanOutScreen(Screen[Leave]):
         if self._timer is not None:
             self._timer.stop()
         self.dismiss(chosen)
+
+    def _tile(self, number: int) -> AnswerTile:
+        lane = self.fan_out.lanes[number]
+        has_own = self.fan_out.plan.parameter in (PICTURE, PIXELS)
+        pictures = attachments_of(lane.request.prompt) if has_own else ()
+        return AnswerTile(self._label(lane.spec.label, number), lane.answer, pictures=pictures, cache=self._cache)
 
     def _label(self, label: str, number: int) -> str:
         texts = self.fan_out.plan.values if self.fan_out.plan.parameter in (PROMPT, SYSTEM) else ()

@@ -10,6 +10,7 @@ from textual.content import Content
 from textual.message import Message
 from textual.screen import Screen
 
+from vlmtui.domain.attachment import Attachment
 from vlmtui.domain.generation import PromptReady
 from vlmtui.domain.prompt import attachments_of
 from vlmtui.errors import VlmtuiError
@@ -66,11 +67,15 @@ class Prompts:
     def runs(self, ready: PromptReady) -> list[Run]:
         """A prompt as it is shown, each image folded into one chip."""
         given = self._controller.input
+        return folded_runs(ready, self.attachments, given.attachments, self._controller.special_tokens())
+
+    @property
+    def attachments(self) -> tuple[Attachment, ...]:
+        """In the order of the left prompt's placeholders."""
         try:
-            attachments = attachments_of(self._controller.chat_prompt())
+            return attachments_of(self._controller.chat_prompt())
         except VlmtuiError:
-            attachments = given.attachments
-        return folded_runs(ready, attachments, given.attachments, self._controller.special_tokens())
+            return self._controller.input.attachments
 
     async def make(self) -> None:
         """Make the left prompt, and fill the editor where nobody has written in it."""

@@ -26,6 +26,7 @@ from vlmtui.session.raw_draft import SavedPrompts
 from vlmtui.text import one_line
 from vlmtui.ui.actions import bindings
 from vlmtui.ui.compare.compare_pane import AnswerPane, PromptPane
+from vlmtui.ui.compare.picture_strip import PictureStrip
 from vlmtui.ui.compare.prompts import Prompts, Result
 from vlmtui.ui.compare.raw_editor import RawEditor
 from vlmtui.ui.compare.raw_pane import RawPane
@@ -75,6 +76,7 @@ class CompareScreen(SidesScreen):
             raw=[RawPane(controller, id="raw-prompt"), AnswerPane("comparison.stop_raw", id="raw-answer")],
             document=lambda: controller.document() if controller.is_over else None,
             landing=self._landing_of,
+            pictures=controller.input.attachments,
         )
         self.engine_controller = engine_controller
         self.controller = controller
@@ -110,6 +112,7 @@ class CompareScreen(SidesScreen):
         pane = self.query_one("#chat-prompt", PromptPane)
         if event.ready is not None:
             pane.show(self._prompts.runs(event.ready))
+            self.query_one(PictureStrip).tell_tokens(event.ready, self._prompts.attachments)
             media = usage_of(event.ready).media_text
             told = f" · {len(event.ready.token_ids):,} tokens" + (f" ({media})" if media else "")
             head = Content.assemble("Chat template", (told, "not bold $muted"))

@@ -17,6 +17,7 @@ from textual.screen import Screen
 from textual.widget import Widget
 from textual.widgets import Static
 
+from vlmtui.domain.attachment import Attachment
 from vlmtui.domain.sampling import Sampling
 from vlmtui.errors import Remedy, VlmtuiError
 from vlmtui.inspection.replay import Comparison
@@ -25,6 +26,7 @@ from vlmtui.session.difference import Difference
 from vlmtui.text import one_line
 from vlmtui.ui.compare.diff_view import DiffView
 from vlmtui.ui.compare.divergence_line import divergence_line
+from vlmtui.ui.compare.picture_strip import PictureStrip
 from vlmtui.ui.keys import error_text, hint, with_remedy
 from vlmtui.ui.services import Services
 from vlmtui.ui.terminal.key_queue import ask_user, run_before_keys
@@ -65,9 +67,11 @@ class SidesScreen(Screen[None]):
         raw: Sequence[Widget],
         document: Callable[[], Comparison | None],
         landing: Callable[[View], Widget],
+        pictures: Sequence[Attachment] = (),
     ) -> None:
         """`chat` and `raw` are the widgets of the sides, below their heads. `document` makes what is exported (slow;
-        None while there is nothing); `landing` says what has the focus when a view is turned to."""
+        None while there is nothing); `landing` says what has the focus when a view is turned to. `pictures` are
+        numbered by their places."""
         super().__init__()
         self.services = services
         self.view: View = "chat"
@@ -77,6 +81,7 @@ class SidesScreen(Screen[None]):
         self._raw = raw
         self._document = document
         self._landing = landing
+        self._pictures = pictures
 
     def compose(self) -> ComposeResult:
         with Horizontal(id="top"):
@@ -93,6 +98,7 @@ class SidesScreen(Screen[None]):
                 yield from self._raw
         yield Static(id="divergence", markup=False)
         yield DiffView(id="difference")
+        yield PictureStrip(self._pictures, cache=self.services.paths.thumbnails)
         yield FooterBar()
 
     @property
@@ -104,8 +110,9 @@ class SidesScreen(Screen[None]):
         """What can be turned to at this width."""
         return _NARROW_TABS if self.is_narrow else _WIDE_TABS
 
-    def on_resize(self) -> None:
+    async def on_resize(self) -> None:
         self._show_tabs()
+        await self.query_one(PictureStrip).fit(self.size.height)
 
     @on(DifferenceKnown)
     def _difference_known(self, event: DifferenceKnown) -> None:

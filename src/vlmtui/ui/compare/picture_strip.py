@@ -1,0 +1,65 @@
+"""The pictures that are asked about, in a row."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from textual.app import ComposeResult
+from textual.containers import HorizontalScroll
+
+from vlmtui.domain.attachment import Attachment
+from vlmtui.domain.generation import PromptReady
+from vlmtui.inspection.tokens import attachment_of
+from vlmtui.ui.widgets.attachment_view import AttachmentView
+
+TALL = 30
+"""Rows of the screen from which on pictures are shown."""
+_ROWS = ((60, 12), (40, 6), (TALL, 3))
+"""Rows of the screen, and of a picture then."""
+
+
+class PictureStrip(HorizontalScroll, can_focus=False):
+    """Thumbnails with their numbers, names, sizes and tokens. Nothing on a low screen, or without pictures."""
+
+    DEFAULT_CSS = """
+    PictureStrip {
+        display: none;
+        height: auto;
+        padding: 0 1;
+        scrollbar-size-horizontal: 0;
+        & > AttachmentView { width: 32; margin-right: 2; }
+    }
+    """
+
+    def __init__(self, attachments: Sequence[Attachment], *, cache: Path, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self._attachments = tuple(attachments)
+        self._cache = cache
+        self._rows = 0
+        self._tokens: dict[str, int] = {}
+        """By the SHA-256 of an attachment."""
+
+    def compose(self) -> ComposeResult:
+        if not self._rows:
+            return
+        for number, item in enumerate(self._attachments, 1):
+            view = AttachmentView(item, number, cache=self._cache, columns=2 * self._rows + 8, rows=self._rows)
+            view.tell_tokens(self._tokens.get(item.sha256))
+            yield view
+
+    async def fit(self, height: int) -> None:
+        """Take the rows that a screen of this height has for pictures."""
+        rows = next((rows for least, rows in _ROWS if height >= least), 0) if self._attachments else 0
+        self.display = bool(rows)
+        if rows != self._rows:
+            self._rows = rows
+            await self.recompose()
+
+    def tell_tokens(self, prompt: PromptReady, sent: Sequence[Attachment]) -> None:
+        """How many tokens each takes in this prompt, which has the attachments `sent`."""
+        for span in prompt.media:
+            if (item := attachment_of(span, sent)) is not None:
+                self._tokens[item.sha256] = span.tokens
+        for view in self.query(AttachmentView):
+            view.tell_tokens(self._tokens.get(view.attachment.sha256))
