@@ -35,6 +35,7 @@ from vlmtui.ui.terminal.graphics import Graphics
 OUT = Path(__file__).parents[1] / "screenshots"
 SIZES = ((120, 40), (80, 24), (200, 60))
 SAMPLES = bundled("samples")
+PHOTOGRAPHS = Path(__file__).parent / "photographs"
 EARLIER = (
     ("two-shapes.png", ("What is in this image?", "How many shapes are there?")),
     ("moving-circle.mp4", ("What happens in this video?",)),
@@ -168,8 +169,8 @@ async def conversations(app: VlmtuiApp, pilot: Pilot[ExitReport | None]) -> None
 
 
 async def beside(app: VlmtuiApp, pilot: Pilot[ExitReport | None]) -> None:
-    """The screens beside a conversation with a video that is staged."""
-    await attach(app, pilot, SAMPLES / "moving-circle.mp4")
+    """The screens beside a conversation with attachments that are not sent yet."""
+    await attach(app, pilot, PHOTOGRAPHS / "coffee.jpg", PHOTOGRAPHS / "cat.jpg", SAMPLES / "moving-circle.mp4")
     save(app, "attached")
     app.run_action_id("frames")
     await pilot.pause(2.5)
