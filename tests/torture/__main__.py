@@ -8,7 +8,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from tests.torture.rounds import Rounds
+from tests.torture.rounds import KINDS, Rounds
 
 
 def main() -> int:
@@ -16,9 +16,10 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=200)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--engine", choices=("scripted", "vllm"), default="scripted")
+    parser.add_argument("--kinds", nargs="+", choices=KINDS, default=KINDS, metavar="KIND", help=", ".join(KINDS))
     options = parser.parse_args()
     folder = Path(tempfile.mkdtemp(prefix="vlmtui-"))
-    rounds = Rounds(folder, seed=options.seed, engine=options.engine)
+    rounds = Rounds(folder, seed=options.seed, engine=options.engine, kinds=options.kinds)
     try:
         rounds.play(options.rounds)
         print(rounds.table())

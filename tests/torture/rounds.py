@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from random import Random
 from typing import NamedTuple
@@ -32,7 +33,15 @@ class Round(NamedTuple):
 class Rounds:
     """All of a campaign, below one folder with a short name."""
 
-    def __init__(self, folder: Path, *, seed: int, engine: EngineKind = "scripted", kept_after_s: float = 3.0) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        seed: int,
+        engine: EngineKind = "scripted",
+        kept_after_s: float = 3.0,
+        kinds: Sequence[str] = KINDS,
+    ) -> None:
         keep_alive_s = 3.0 if engine == "scripted" else 60.0
         (folder / "c").mkdir()
         self.campaign = Campaign(
@@ -40,6 +49,7 @@ class Rounds:
         )
         self.played: list[Round] = []
         self._folder = folder
+        self._kinds = kinds
         self._nursery: Nursery
         self._resting: list[tuple[int, str, Scene, list[str]]] = []
         """Scenes whose workers may wait for somebody to come back: a minute, where a model was just loaded."""
@@ -61,10 +71,10 @@ class Rounds:
         self.played.append(Round(rounds, "all ended", wrong, 0, 0.0))
 
     def _play(self, rounds: int) -> None:
-        order = list(KINDS)
+        order = list(self._kinds)
         self._random.shuffle(order)
         for number in range(1, rounds + 1):
-            kind = order[number - 1] if number <= len(order) else self._random.choice(KINDS)
+            kind = order[number - 1] if number <= len(order) else self._random.choice(self._kinds)
             started = time.monotonic()
             wrong, kills = self._round(number, kind)
             self._look_at_rest(_RESTING_MAX)
