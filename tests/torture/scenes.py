@@ -40,7 +40,8 @@ class Scene:
         self.victim = random.choice(_VICTIMS)
 
     def play(self, name: str) -> list[str]:
-        """What was wrong; what is left when all has come to rest is asked for later."""
+        """What was wrong; what is left when all has come to rest is asked for later. The chat has come back once it
+        shows the question as a message: a note may name it while the model still loads."""
         victim = self.victim
         try:
             with self.campaign.open_app() as terminal:
@@ -49,7 +50,7 @@ class Scene:
                 SCENES[name](self, terminal)
                 self.strike(terminal, victim)
             with self.campaign.open_app() as terminal:
-                terminal.wait_for(self.campaign.asked[0].question, timeout=_PATIENCE_S)
+                terminal.wait_for(f"▌ {self.campaign.asked[0].question}", timeout=_PATIENCE_S)
                 self.empty(terminal)
                 self.answered(terminal, "after")
                 terminal.press("ctrl+q")
