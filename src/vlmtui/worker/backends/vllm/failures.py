@@ -52,6 +52,12 @@ _ENGINE_RULES: tuple[_Rule, ...] = (
         "`vlmtui engines` lists the engines; `vlmtui engines install` installs one that fits this machine.",
     ),
     _Rule(
+        ErrorKind.NO_NETWORK,
+        re.compile(r"The hub's answer was refused"),
+        "The hub's answer was refused.",
+        "Try again later; with a mirror or a proxy, check HF_ENDPOINT and HTTPS_PROXY.",
+    ),
+    _Rule(
         ErrorKind.NO_GPU,
         re.compile(
             r"Found no NVIDIA driver|No CUDA GPUs are available|Failed to infer device type|no CUDA-capable device"

@@ -1,0 +1,113 @@
+"""A hub on this machine, honest until it is said to be otherwise: it speaks HTTP from bare sockets."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+
+COMMIT = "c" * 40
+REPOSITORY = "owner/model"
+Answer = Callable[[socket.socket, str], None]
+
+
+def answer(
+    body: bytes, *headers: str, status: str = "200 OK", length: int | None = -1, type_: str = "application/json"
+) -> bytes:
+    """An answer's bytes; `length` is what it says, its own by default, None nothing."""
+    said = len(body) if length == -1 else length
+    lines = [f"HTTP/1.1 {status}", "Connection: close", f"Content-Type: {type_}", *headers]
+    lines += [] if said is None else [f"Content-Length: {said}"]
+    return "\r\n".join(lines).encode() + b"\r\n\r\n" + body
+
+
+class Hub:
+    """Holds one repository. `lies` answers a request that starts with a key ("GET /api/") in the hub's place."""
+
+    def __init__(self, files: dict[str, bytes]) -> None:
+        self.files = files
+        self.lies: dict[str, Answer] = {}
+        self.requests: list[str] = []
+        self.over = threading.Event()
+        """Set when the test ends: whoever answers for ever stops."""
+        self._socket = socket.create_server(("127.0.0.1", 0))
+        self.url = f"http://127.0.0.1:{self._socket.getsockname()[1]}"
+
+    def listing(self, names: list[str] | None = None) -> bytes:
+        """What it says of the repository."""
+        wanted = list(self.files) if names is None else names
+        files = [{"rfilename": name, "size": 1, "blobId": "b" * 40} for name in wanted]
+        return json.dumps({"id": REPOSITORY, "sha": COMMIT, "siblings": files}).encode()
+
+    def tree(self, names: list[str] | None = None) -> bytes:
+        """The same, as a listing of its folders."""
+        wanted = list(self.files) if names is None else names
+        return json.dumps([{"type": "file", "path": name, "size": 1, "oid": "b" * 40} for name in wanted]).encode()
+
+    def heads(self, name: str, *, sha256: str | None = None, size: int | None = None) -> list[str]:
+        """The headers of a file; `sha256` and `size` other than they are."""
+        body = self.files[name]
+        digest = hashlib.sha256(body).hexdigest() if sha256 is None else sha256
+        said = len(body) if size is None else size
+        return [
+            f'ETag: "{digest}"',
+            f'X-Linked-Etag: "{digest}"',
+            f"X-Linked-Size: {said}",
+            f"X-Repo-Commit: {COMMIT}",
+        ]
+
+    def serve(self) -> None:
+        while True:
+            try:
+                connection, _ = self._socket.accept()
+            except OSError:
+                return
+            threading.Thread(target=self._speak, args=(connection,), daemon=True).start()
+
+    def close(self) -> None:
+        self.over.set()
+        with suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+        self._socket.close()
+
+    def _speak(self, connection: socket.socket) -> None:
+        with connection, suppress(OSError):
+            head = b""
+            while b"\r\n\r\n" not in head:
+                piece = connection.recv(4096)
+                if not piece:
+                    return
+                head += piece
+            line = head.split(b"\r\n")[0].decode()
+            self.requests.append(line)
+            lie = next((said for start, said in self.lies.items() if line.startswith(start)), self._honest)
+            lie(connection, head.decode())
+            connection.shutdown(socket.SHUT_WR)
+
+    def _honest(self, connection: socket.socket, head: str) -> None:
+        method, path = head.split()[:2]
+        if "/tree/" in path:
+            connection.sendall(answer(self.tree()))
+        elif path.startswith("/api/"):
+            connection.sendall(answer(self.listing()))
+        else:
+            name = path.partition(f"/{REPOSITORY}/resolve/")[2].partition("/")[2].partition("?")[0]
+            if name not in self.files:
+                connection.sendall(answer(b"", "X-Error-Code: EntryNotFound", status="404 Not Found"))
+                return
+            body = self.files[name]
+            said = answer(body if method == "GET" else b"", *self.heads(name), length=len(body), type_="text/plain")
+            connection.sendall(said)
+
+
+@contextmanager
+def serving(files: dict[str, bytes]) -> Iterator[Hub]:
+    hub = Hub(files)
+    threading.Thread(target=hub.serve, daemon=True).start()
+    try:
+        yield hub
+    finally:
+        hub.close()
