@@ -12,7 +12,7 @@ import pytest
 
 from tests.support.hosts import patient_host
 from tests.support.hub import REPOSITORY, Hub, answer, serving
-from vlmtui.domain.engine import EngineReady, LoadEvent, LoadFailed, LoadSpec
+from vlmtui.domain.engine import LoadEvent, LoadFailed, LoadSpec
 from vlmtui.engine.local.client import WorkerClient
 from vlmtui.engine.local.host import WorkerHost
 from vlmtui.engine.local.process_tree import worker_processes
@@ -76,10 +76,6 @@ async def test_weights_that_are_not_what_was_announced_are_refused(
     assert last.failure.kind is ErrorKind.NO_NETWORK
     assert "does not have the SHA-256" in last.failure.detail
     assert len(blobs(short_path)) > 1, "the others are there"
-    hub.lies = {}
-    client, last = await load(host, spec)
-    await client.close()
-    assert isinstance(last, EngineReady), last
 
 
 async def test_a_load_from_a_hub_that_never_ends_can_be_given_up(

@@ -14,6 +14,7 @@ import pytest
 
 from tests.support.hub import REPOSITORY, Answer, Hub, answer, serving
 from vlmtui.errors import ErrorKind
+from vlmtui.worker.backends.vllm.engine_args import environment
 from vlmtui.worker.backends.vllm.failures import explain_load
 from vlmtui.worker.backends.vllm.hub_client import HubAnswerError, HubLimits, limit_hub
 
@@ -279,3 +280,16 @@ def test_cancelling_leaves_nothing(hub: Hub, tmp_path: Path, monkeypatch: pytest
             REPOSITORY, "model.safetensors", endpoint=hub.url, cache_dir=tmp_path, tqdm_class=Bar
         )
     assert blobs(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "said"), [("http://127.0.0.1:1", "1"), ("https://huggingface.co/", None), (None, None)]
+)
+def test_another_hub_is_asked_over_http_alone(
+    endpoint: str | None, said: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Xet's client has no such limits."""
+    monkeypatch.delenv("HF_ENDPOINT", raising=False)
+    if endpoint is not None:
+        monkeypatch.setenv("HF_ENDPOINT", endpoint)
+    assert environment({}).get("HF_HUB_DISABLE_XET") == said

@@ -12,6 +12,7 @@ import av.error
 import numpy as np
 
 from vlmtui.errors import VlmtuiError, bad_input
+from vlmtui.media.boxes import check_boxes
 from vlmtui.media.sampling import VideoFacts
 from vlmtui.media.sniff import FileType
 from vlmtui.media.video_source import Pixels
@@ -45,6 +46,8 @@ _SEEK_GAP_S = 4.0
 _RETRY_BACK_S = (2.0, 10.0, 60.0)
 """Seconds to seek back further if an inexact index led past the wanted frame."""
 _BEFORE_START_S = 10.0
+_FRUITLESS_MAX = 50_000
+"""Packets that give no frame, in all: a second's work. Beyond it the rest is considered damaged."""
 _TAIL_S = 2.0
 """Seconds; longer than any reordering of frames."""
 _WHOLE = 0.9
@@ -75,6 +78,7 @@ class ContainerVideo:
         # With a file object instead of a name, libav cannot open other files, and any file name works.
         self._name = shown_name(path)
         av.logging.set_level(None)
+        check_boxes(file, self._name)
         try:
             self._container = av.open(
                 file, "r", options={"format_whitelist": _DEMUXERS}, metadata_errors="replace", buffer_size=_IO_BUFFER
@@ -87,6 +91,7 @@ class ContainerVideo:
             self._stream = self._video_stream(file_type)
             self._time_base = float(self._stream.time_base or 1 / 90000)
             self._first_pts = 0
+            self._fruitless = 0
             self._packets = self._decoded()
             self._current: _Timed | None = None
             self._next: _Timed | None = None
@@ -229,10 +234,13 @@ class ContainerVideo:
     def _decoded(self) -> Iterator[_Timed]:
         """Yield frames from the current position; packets that cannot be decoded are skipped."""
         for packet in self._packets_in_order():
+            if self._fruitless > _FRUITLESS_MAX:
+                return
             try:
                 frames = self._stream.decode(packet)
             except _ERRORS:
-                continue
+                frames = []
+            self._fruitless += not frames
             for frame in frames:
                 pts = _pts(frame)
                 if pts is not None:
