@@ -153,10 +153,16 @@ def _pictures(store: Store, conversations: Sequence[ConversationId]) -> dict[Con
 
 
 def ago(then_ms: int, now_s: float | None = None) -> str:
-    """Format a time for people: `just now`, `5 min ago`, `3 h ago`, `yesterday`, `Tuesday`, `3 Mar`, `3 Mar 2024`."""
+    """Format a time for people: `just now`, `5 min ago`, `3 h ago`, `yesterday`, `Tuesday`, `3 Mar`, `3 Mar 2024`.
+
+    After the clock was set back a time may lie ahead: it is given by its date.
+    """
     now_s = time.time() if now_s is None else now_s
     then, now = local_time(then_ms), datetime.fromtimestamp(now_s)
     seconds, days = now_s - then_ms / 1000, (now.date() - then.date()).days
+    date = f"{then.day} {then.strftime('%b')}" if then.year == now.year else f"{then.day} {then.strftime('%b %Y')}"
+    if seconds <= -_HOUR:
+        return date
     if seconds < _MINUTE:
         return "just now"
     if seconds < _HOUR:
@@ -167,4 +173,4 @@ def ago(then_ms: int, now_s: float | None = None) -> str:
         return "yesterday"
     if days < 7:
         return then.strftime("%A")
-    return f"{then.day} {then.strftime('%b')}" if then.year == now.year else f"{then.day} {then.strftime('%b %Y')}"
+    return date

@@ -12,6 +12,7 @@ import pytest
 from tests.unit.store.made import exchange
 from vlmtui.cli.conversations import _iso
 from vlmtui.domain.times import LAST_MS, local_time
+from vlmtui.session.conversation_list import ago
 from vlmtui.store.document import document_of
 from vlmtui.store.export import to_json_document
 from vlmtui.store.importing import read_document
@@ -92,3 +93,36 @@ def test_the_hour_that_comes_twice_and_the_one_that_never_comes(berlin: None) ->
     assert _iso(once) == "2026-10-25T02:30:00+02:00" and _iso(twice) == "2026-10-25T02:30:00+01:00"
     before, after = (int(datetime(2026, 3, 29, 0, 59, tzinfo=UTC).timestamp() * 1000) + add for add in (0, 120_000))
     assert _iso(before) == "2026-03-29T01:59:00+01:00" and _iso(after) == "2026-03-29T03:01:00+02:00"
+
+
+@pytest.mark.parametrize(
+    ("then", "now", "told"),
+    [
+        ((3, 29, 1, 59), (3, 29, 3, 1), "2 min ago"),
+        ((3, 28, 23, 30), (3, 29, 3, 30), "3 h ago"),
+        ((3, 28, 12, 0), (3, 29, 12, 0), "yesterday"),
+        ((3, 28, 0, 30), (3, 29, 23, 30), "yesterday"),
+        ((3, 27, 23, 59), (3, 29, 12, 0), "Friday"),
+        ((10, 25, 0, 0), (10, 25, 23, 59), "24 h ago"),
+        ((10, 24, 12, 0), (10, 25, 12, 0), "yesterday"),
+        ((10, 24, 0, 5), (10, 25, 23, 55), "yesterday"),
+    ],
+)
+def test_labels_around_the_nights_that_are_shorter_and_longer(
+    then: tuple[int, int, int, int], now: tuple[int, int, int, int], told: str, berlin: None
+) -> None:
+    assert ago(int(datetime(2026, *then).timestamp() * 1000), datetime(2026, *now).timestamp()) == told
+
+
+def test_the_second_of_two_hours_is_an_hour_later(berlin: None) -> None:
+    first, second = (datetime(2026, 10, 25, 2, 30, fold=fold).timestamp() for fold in (0, 1))
+    assert ago(int(first * 1000), second) == "1 h ago"
+
+
+@pytest.mark.parametrize(
+    ("ahead_s", "told"),
+    [(30, "just now"), (1800, "just now"), (7200, "24 Oct"), (86_400, "25 Oct"), (YEAR_S, "25 Oct 2027")],
+)
+def test_what_lies_ahead_is_told_by_its_date(ahead_s: float, told: str, berlin: None) -> None:
+    """The clock was set back since: that was said to be just now for as long as it took to catch up."""
+    assert ago(int((NOW + ahead_s) * 1000), NOW) == told

@@ -98,13 +98,13 @@ class HubLimiter:
 
             def load_and_limit(module: ModuleType) -> None:
                 load(module)
-                limit_hub()
+                set_hub_limits()
 
             spec.loader.exec_module = load_and_limit  # type: ignore[method-assign]
         return spec
 
 
-def limit_hub() -> None:
+def set_hub_limits() -> None:
     """Set the limits; without vlmtui's worker, or with a huggingface_hub of before 1.0, there are none."""
     try:
         from vlmtui.worker.backends.vllm.hub_client import limit_hub
