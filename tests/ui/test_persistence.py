@@ -396,9 +396,11 @@ async def test_what_is_typed_while_an_answer_is_fetched_stays(
     async with started(make_app, host, resume=conversation) as chat:
         await fetching.wait()
         await chat.write("meanwhile")
+        stands = chat.app.screen
         may_read.set()
         await chat.until(lambda: store.turn(answer).state == "complete" and "three." in chat.screen_text())
         assert chat.composer.text == chat.controller.draft.text == "meanwhile"
+        assert chat.app.screen is stands, "another one in its place loses the keys that are on their way"
         await chat.until(lambda: store.draft(conversation).text == "meanwhile")
 
 

@@ -218,11 +218,12 @@ class AppNavigator:
         self._show_alone(self.new_chat())
 
     def back_to_chat(self) -> None:
-        """Show the chat below the picker, or a new one where there is none."""
-        if len(self._app.screen_stack) > _ALONE:
-            self._app.pop_screen()
-        else:
+        """Leave what is above the chat; where there is none, show a new one."""
+        screen = self.chat_screen()
+        if screen is None:
             self.show_chat()
+        else:
+            self.go_back_to(screen)
 
     def go_back_to(self, screen: Screen[Any]) -> None:
         """Leave the screens above one that is there."""

@@ -15,7 +15,7 @@ import time
 import zlib
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from typing import Any
 from urllib.parse import urljoin
 
@@ -105,25 +105,24 @@ class HubClient(httpx2.Client):
         if request.headers.get("Accept-Encoding") != "identity":
             request.headers["Accept-Encoding"] = "identity" if "Range" in request.headers else "gzip"
         response = self._head_in_time(request, options)
-        try:
+        with ExitStack() as unless_all_is_well:
+            unless_all_is_well.callback(response.close)
             self._bound(request, response)
             if not stream:
                 response.read()
-        except BaseException:
-            response.close()
-            raise
+            unless_all_is_well.pop_all()
         return response
 
     def _head_in_time(self, request: httpx2.Request, options: dict[str, Any]) -> httpx2.Response:
         """Wait for the answer's head in another thread: a hub that trickles lets no read run out of time."""
-        outcome: list[httpx2.Response | BaseException] = []
+        outcome: list[httpx2.Response | Exception] = []
         lock, is_late = threading.Lock(), threading.Event()
         has_ended = threading.Event()
 
         def send() -> None:
             try:
-                came: httpx2.Response | BaseException = super(HubClient, self).send(request, stream=True, **options)
-            except BaseException as error:
+                came: httpx2.Response | Exception = super(HubClient, self).send(request, stream=True, **options)
+            except Exception as error:
                 came = error
             with lock:
                 outcome.append(came)
