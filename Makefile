@@ -56,7 +56,7 @@ eval: setup ## measure the bundled model's answers
 fuzz: setup ## feed every reader of outside data with mutated files, 11,000 in all (about four minutes)
 	@$(BIN)/python -m tests.fuzz $(ARGS)
 
-torture: setup ## kill and break everything, 200 rounds, and see that nothing is lost or left (about 20 minutes)
+torture: setup ## kill and break everything, 200 rounds, and see that nothing is lost or left (half an hour on two busy cores)
 	@$(BIN)/python -m tests.torture $(ARGS)
 
 zoo: setup ## a tiny model of every family's true architecture, in the real engine (about 20 minutes)

@@ -6,7 +6,7 @@ import importlib.util
 import subprocess
 import sys
 
-ALL = ("first_paint", "records", "store", "engine_overhead", "both_at_once", "conversations", "media")
+ALL = ("first_paint", "records", "store", "engine_overhead", "both_at_once", "conversations", "media", "large_pictures")
 
 
 def main() -> int:
