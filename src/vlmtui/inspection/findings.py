@@ -23,6 +23,8 @@ class FindingKind(StrEnum):
     """A placeholder without the tokens that belong around it."""
     UNKNOWN_TOKEN = "unknown_token"
     """A text that looks like a special token but is not one of the tokenizer's."""
+    TORN_TOKEN = "torn_token"
+    """A part of a special token, or one with a space in it."""
     STOP_AT_END = "stop_at_end"
     """The prompt ends with a token that ends the answer."""
     END_OF_TURN = "end_of_turn"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 
 import msgspec
@@ -10,10 +11,13 @@ from vlmtui.domain.attachment import Modality
 from vlmtui.inspection.findings import Finding, FindingKind, Fix
 from vlmtui.inspection.foreign_placeholders import ForeignPlaceholder
 from vlmtui.inspection.insertion_point import InsertionPoint
+from vlmtui.inspection.lost_tokens import Loss, Lost, indexes_of
 from vlmtui.inspection.placeholder_forms import Form, Occurrence
 from vlmtui.registry.schema import Layout
+from vlmtui.text import one_line
 
 Edit = tuple[int, int, str]
+_MOST_NAMES = 3
 
 
 class PlaceholderCount(msgspec.Struct, frozen=True):
@@ -26,6 +30,12 @@ class PlaceholderCount(msgspec.Struct, frozen=True):
     found: Sequence[Occurrence]
     foreign: Sequence[ForeignPlaceholder]
     """Placeholders of other families for this modality."""
+    names: Sequence[str] = ()
+    """Of the attachments of this modality, in order."""
+    lost: Sequence[Lost] = ()
+    """The placeholders of the original prompt that the text lacks; empty if that is not known."""
+    losses: Sequence[Loss] = ()
+    """Where special tokens of the original prompt are missing."""
 
 
 def placeholder_findings(count: PlaceholderCount, insertion: InsertionPoint) -> Iterator[Finding]:
@@ -39,7 +49,7 @@ def placeholder_findings(count: PlaceholderCount, insertion: InsertionPoint) -> 
     elif count.form.numbered and {one.number for one in found} != set(range(1, len(found) + 1)):
         yield _misnumbered(count)
     elif count.form.wrapped:
-        yield from (_unwrapped(count, one) for one in found if not one.is_full)
+        yield from (_restored(count, one) or _unwrapped(count, one) for one in found if not one.is_full)
 
 
 def one_edit(text: str, edits: Sequence[Edit], label: str) -> Fix:
@@ -57,7 +67,13 @@ def _too_few(count: PlaceholderCount, insertion: InsertionPoint) -> Finding:
     missing = count.wanted - len(count.found)
     message = f"{_in_words(count)}: {missing} too few."
     numbers, edits = _free_numbers(count)
-    if len(count.foreign) >= missing:
+    if names := _without_place(count, numbers):
+        message += f" No place for {names}."
+    if len(indexes_of(count.lost)) == missing:
+        edits = [(one.start, one.end, one.original) for one in count.lost]
+        start, end = count.lost[0].start, count.lost[0].end
+        label = f"restore {count.lost[0].original.strip() or count.form.numbered_as(count.lost[0].indexes[0] + 1)}"
+    elif len(count.foreign) >= missing:
         replaced = count.foreign[:missing]
         edits += [(one.start, one.end, count.form.numbered_as(numbers[at])) for at, one in enumerate(replaced)]
         label = f"replace {replaced[0].text} with {count.form.core}"
@@ -85,6 +101,14 @@ def _free_numbers(count: PlaceholderCount) -> tuple[list[int], list[Edit]]:
         taken = set(have) if count.form.numbered else set(range(1, len(have) + 1))
         return sorted(valid - taken), []
     return list(range(len(have) + 1, count.wanted + 1)), _renumbered(count, count.found)
+
+
+def _without_place(count: PlaceholderCount, numbers: Sequence[int]) -> str:
+    """Return the names of the attachments that no placeholder stands for; the engine takes them in order."""
+    missing = indexes_of(count.lost) if count.lost else [number - 1 for number in numbers]
+    names = [one_line(count.names[at]) for at in missing if at < len(count.names)]
+    more = len(names) - _MOST_NAMES
+    return ", ".join(names[:_MOST_NAMES]) + (f" and {more} more" if more > 0 else "")
 
 
 def _too_many(count: PlaceholderCount) -> Finding:
@@ -158,11 +182,34 @@ def _renumbered(count: PlaceholderCount, kept: Sequence[Occurrence]) -> list[Edi
 def _unwrapped(count: PlaceholderCount, bare: Occurrence) -> Finding:
     text, form = count.text, count.form
     before, _, behind = form.full.partition(form.core)
-    start = bare.start - len(before) if text.endswith(before, 0, bare.start) else bare.start
-    end = bare.end + len(behind) if text.startswith(behind, bare.end) else bare.end
-    message = f"{form.core} lacks {before} and {behind} around it; the model was trained with them."
+    near = max(0, bare.start - 4 * len(form.full))
+    head = re.search(rf"{_spaced(before)}\s*\Z", text[near : bare.start]) if before else None
+    tail = re.match(rf"\s*{_spaced(behind)}", text[bare.end : bare.end + 4 * len(form.full)]) if behind else None
+    start = near + head.start() if head else bare.start
+    end = bare.end + tail.end() if tail else bare.end
+    if (head or not before) and (tail or not behind):
+        message = f"White space separates {form.core} from {before} or {behind}; the model was trained without it."
+    else:
+        message = f"{form.core} lacks {before} and {behind} around it; the model was trained with them."
     fix = Fix(start, end, form.full, f"write {form.full}")
     return Finding(FindingKind.UNWRAPPED, message, bare.start, bare.end, fix)
+
+
+def _restored(count: PlaceholderCount, bare: Occurrence) -> Finding | None:
+    """Restore the tokens around a placeholder that were deleted from the original prompt."""
+    most = len(count.form.full)
+    for loss in count.losses:
+        is_near = bare.start - most <= loss.start <= bare.end + most
+        if is_near and loss.start == loss.end and loss.original and len(loss.original) < most:
+            message = f"{count.form.core} lacks {loss.original} beside it; the model was trained with it."
+            fix = Fix(loss.start, loss.end, loss.original, f"restore {loss.original}")
+            return Finding(FindingKind.UNWRAPPED, message, bare.start, bare.end, fix)
+    return None
+
+
+def _spaced(text: str) -> str:
+    """Return a pattern for the text, with white space anywhere in it."""
+    return r"\s*".join(re.escape(one) for one in text if not one.isspace())
 
 
 def _in_words(count: PlaceholderCount) -> str:

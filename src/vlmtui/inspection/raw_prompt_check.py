@@ -7,16 +7,20 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 
+import msgspec
+
 from vlmtui.domain.attachment import Attachment, Modality
 from vlmtui.inspection.findings import Finding, FindingKind, Fix, apply_fix
 from vlmtui.inspection.foreign_placeholders import ForeignPlaceholder, foreign_finding, foreign_placeholders
 from vlmtui.inspection.insertion_point import InsertionPoint, template_in_text
+from vlmtui.inspection.lost_tokens import losses, lost_placeholders
 from vlmtui.inspection.placeholder_check import PlaceholderCount, placeholder_findings
 from vlmtui.inspection.placeholder_forms import MODALITIES, Form, Occurrence, forms_of, occurrences, pattern_of
 from vlmtui.inspection.raw_turns import own_tokens, template_for
 from vlmtui.inspection.template_check import CheckedPrompt, template_findings
+from vlmtui.inspection.torn_tokens import torn_tokens
 from vlmtui.inspection.unknown_tokens import unknown_tokens
-from vlmtui.registry.schema import Family, Layout
+from vlmtui.registry.schema import Family, Layout, RawTemplate
 
 __all__ = ["Finding", "FindingKind", "Fix", "apply_fix", "check_raw"]
 
@@ -33,12 +37,15 @@ def check_raw(
     bos: str | None,
     adds_bos: bool,
     families: Iterable[Family] = (),
+    originals: Sequence[str] = (),
 ) -> list[Finding]:
     """Return everything wrong with the text as a raw prompt for these attachments; blocking findings first.
 
     `special_tokens` are the tokenizer's, by text; if empty, no token is reported as unknown. `stop_tokens` end an
     answer, `bos` is the tokenizer's BOS token, `adds_bos` says whether the tokenizer adds it to a raw prompt.
-    `families` is the registry, whose placeholders are recognized.
+    `families` is the registry, whose placeholders are recognized. `originals`: prompts that the text may have been made
+    from, the likeliest first; what was deleted or torn of special tokens is restored from the first whose placeholders
+    match the attachments.
     """
     every = tuple(families)
     wanted = Counter(item.modality for item in attachments)
@@ -52,16 +59,17 @@ def check_raw(
     template = template_for(family, several=several)
     insertion = InsertionPoint(text, template[0] if template else template_in_text(text, every))
 
-    findings = [*_not_taken(wanted, family), *_counted(text, wanted, found, foreign, insertion)]
-    findings += _foreign(foreign, family, found, wanted)
-    shape = CheckedPrompt(
-        text, template[0] if template else None, template is not None and template[1], _lead(text, found)
-    )
-    findings += template_findings(shape, stops - {"@eos_token"}, bos, adds_bos=adds_bos)
-    if special_tokens:
-        taken += [(one.start, one.end) for one in foreign]
-        known = special_tokens | {token for token in own if "{i}" not in token and not token.startswith("@")}
-        findings += unknown_tokens(text, known, taken)
+    tokens = special_tokens | {token for token in own if "{i}" not in token and not token.startswith("@")}
+    original = _original(originals, wanted, found, no_core)
+    counts = [
+        _with_losses(count, original, tokens, no_core) for count in _counted(text, wanted, found, foreign, attachments)
+    ]
+    findings = [*_not_taken(wanted, family), *_foreign(foreign, family, found, wanted)]
+    findings += [one for count in counts for one in placeholder_findings(count, insertion)]
+    findings += template_findings(_shape(text, template, found), stops - {"@eos_token"}, bos, adds_bos=adds_bos)
+    taken += [(one.start, one.end) for one in foreign]
+    taken += [(one.start, one.end) for count in counts for one in count.lost if one.end > one.start]
+    findings = _with_token_findings(findings, text, original, tokens, taken, all_known=bool(special_tokens))
     return sorted(findings, key=lambda finding: (not finding.blocks, finding.start))
 
 
@@ -86,13 +94,52 @@ def _counted(
     wanted: Counter[Modality],
     found: _Found,
     foreign: Sequence[ForeignPlaceholder],
-    insertion: InsertionPoint,
-) -> Iterator[Finding]:
+    attachments: Sequence[Attachment],
+) -> Iterator[PlaceholderCount]:
     for modality, (layout, form, places) in found.items():
         others = [one for one in foreign if one.modality == modality]
-        yield from placeholder_findings(
-            PlaceholderCount(text, form, layout, wanted[modality], places, others), insertion
+        names = [item.name for item in attachments if item.modality == modality]
+        yield PlaceholderCount(text, form, layout, wanted[modality], places, others, names)
+
+
+def _with_losses(
+    count: PlaceholderCount, original: str, tokens: AbstractSet[str], no_core: AbstractSet[str]
+) -> PlaceholderCount:
+    """Return the count with what the text has lost of the original prompt."""
+    lost = lost_placeholders(count.text, original, count.form, tokens, no_core, found=len(count.found))
+    return msgspec.structs.replace(count, lost=lost, losses=losses(count.text, original, tokens))
+
+
+def _with_token_findings(
+    findings: list[Finding],
+    text: str,
+    original: str,
+    tokens: AbstractSet[str],
+    taken: Sequence[tuple[int, int]],
+    *,
+    all_known: bool,
+) -> list[Finding]:
+    """Add those about torn and unknown special tokens. One about the tokens around a placeholder is left out where a
+    torn one right beside it explains it. `all_known`: every special token is in `tokens`."""
+    torn = list(torn_tokens(text, original, tokens, taken))
+    unknown = unknown_tokens(text, tokens, [*taken, *((one.start, one.end) for one in torn)]) if all_known else ()
+
+    def is_explained(finding: Finding) -> bool:
+        return any(one.start <= finding.end and finding.start <= one.end for one in torn)
+
+    kept = [one for one in findings if one.kind is not FindingKind.UNWRAPPED or not is_explained(one)]
+    return [*kept, *torn, *unknown]
+
+
+def _original(originals: Iterable[str], wanted: Counter[Modality], found: _Found, no_core: AbstractSet[str]) -> str:
+    """Return the first that has a placeholder for each attachment; empty if there is none."""
+
+    def fits(original: str) -> bool:
+        return all(
+            len(occurrences(original, form, no_core)) == wanted[modality] for modality, (_, form, _) in found.items()
         )
+
+    return next((original for original in originals if original and fits(original)), "")
 
 
 def _foreign(
@@ -108,6 +155,11 @@ def _foreign(
         numbers = lacking.get(one.modality)
         own = found[one.modality][1] if one.modality in found else None
         yield foreign_finding(one, family, own, number=numbers.pop(0) if numbers else None)
+
+
+def _shape(text: str, template: tuple[RawTemplate, bool] | None, found: _Found) -> CheckedPrompt:
+    raw, is_exact = template or (None, False)
+    return CheckedPrompt(text, raw, is_exact, _lead(text, found))
 
 
 def _lead(text: str, found: _Found) -> int:

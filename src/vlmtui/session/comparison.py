@@ -209,7 +209,16 @@ class CompareController:
             bos=info.bos_token,
             adds_bos=info.adds_bos,
             families=self.input.families,
+            originals=self._originals(),
         )
+
+    def _originals(self) -> tuple[str, ...]:
+        """Prompts that the draft may have been made from."""
+        try:
+            template = self.template_prompt()
+        except VlmtuiError:
+            return (self.draft.filled,)
+        return (self.draft.filled, template.text) if isinstance(template, RawPrompt) else (self.draft.filled,)
 
     def require_sendable(self) -> list[Finding]:
         """Return the findings about the raw prompt that do not block it.
