@@ -87,7 +87,7 @@ async def test_a_model_that_does_not_fit_beside_the_loaded_one_ends_it_after_a_q
         app.run_action_id("models", "family3")
         await until(pilot, lambda: screen_is(app, ConfirmScreen) and bool(app.screen.query(OptionList)))
         assert host.engines[0].alive
-        await pilot.press("enter")
+        await pilot.press("down", "enter")
         await until(pilot, lambda: len(host.engines) == 2)
         await until(pilot, lambda: screen_is(app, PlainChat) and app.screen is not chat)
         assert host.engines[0].was_shut_down

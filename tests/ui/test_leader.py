@@ -112,3 +112,11 @@ async def test_the_engine_is_restarted_only_where_it_is_gone(make_app: MakeApp) 
         await until_chat(pilot)
         await pilot.press("f5")
         await until(pilot, lambda: any("The engine is running." in note.message for note in app._notifications))
+
+
+async def test_a_click_on_what_goes_by_the_leader_does_it(chatting: StartChat) -> None:
+    async with chatting(size=(120, 30)) as chat:
+        await chat.until(lambda: "l Chats" in footer(chat))
+        chats = next(key for key in chat.screen.query(FooterKey) if str(key.description) == "Chats")
+        await chat.pilot.click(chats)
+        await chat.until(lambda: isinstance(chat.app.screen, ConversationsScreen))

@@ -115,7 +115,7 @@ async def test_where_the_memory_is_not_enough_one_is_asked(chatting: StartChat) 
         assert len(chat.host.engines) == 1
         choose(chat, *DEFAULT_LOAD)
         await chat.until(lambda: bool(asked(chat)))
-        await chat.pilot.press("enter")
+        await chat.pilot.press("down", "enter")
         await chat.until(lambda: len(chat.host.engines) == 2)
         assert not chat.host.engines[0].alive
 
@@ -125,7 +125,7 @@ async def test_a_former_model_that_was_unloaded_is_loaded_again_with_one_key(cha
     async with chatting() as chat:
         choose(chat, *DEFAULT_LOAD[:3], NO_MEMORY)
         await chat.until(lambda: bool(asked(chat)))
-        await chat.pilot.press("enter")
+        await chat.pilot.press("down", "enter")
         await failed(chat)
         await chat.until(lambda: "shapes was unloaded: o loads it again." in top(chat))
         chat.host.load_steps = list(DEFAULT_LOAD)
@@ -142,7 +142,7 @@ async def test_an_answer_that_a_switch_would_stop_is_asked_about_and_says_why(ch
         choose(chat, *DEFAULT_LOAD)
         await chat.until(lambda: bool(asked(chat)))
         assert exchange.is_running
-        await chat.pilot.press("enter")
+        await chat.pilot.press("down", "enter")
         await chat.until(lambda: not exchange.is_running)
         assert isinstance(exchange.answer.outcome, Failed)
         name = resolve(chat.app.services.registry, OTHER).spec.name
@@ -150,3 +150,13 @@ async def test_an_answer_that_a_switch_would_stop_is_asked_about_and_says_why(ch
         assert exchange.answer.text == "half"
         await chat.until(lambda: isinstance(chat.app.screen, ChatScreen))
         await chat.until(lambda: f"Stopped to load {name}." in top(chat))
+
+
+@pytest.mark.usefixtures("full")
+async def test_enter_typed_ahead_keeps_the_model(chatting: StartChat) -> None:
+    async with chatting() as chat:
+        choose(chat, *DEFAULT_LOAD)
+        await chat.until(lambda: bool(asked(chat)))
+        await chat.pilot.press("enter")
+        await chat.until(lambda: isinstance(chat.app.screen, ChatScreen))
+        assert len(chat.host.engines) == 1 and chat.host.engines[0].alive

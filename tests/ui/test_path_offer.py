@@ -8,6 +8,9 @@ import pytest
 
 from tests.ui.conftest import Chat, StartChat, picture
 from vlmtui.domain.conversation import Media, Text
+from vlmtui.media.stage import stage
+from vlmtui.session.draft import token_text
+from vlmtui.ui.chat.composer_panel import ComposerPanel
 from vlmtui.ui.chat.path_offer import PathOffer
 
 
@@ -139,3 +142,20 @@ async def test_ordinary_messages_are_sent_at_once(chatting: StartChat) -> None:
     async with chatting() as chat:
         await chat.say('and/or it\'s 1/2, e.g. "this" /s')
         assert not offer(chat).display
+
+
+async def test_the_question_stays_open_when_a_file_before_the_path_gets_its_token(
+    chatting: StartChat, tmp_path: Path
+) -> None:
+    async with chatting() as chat:
+        draft = chat.controller.draft
+        number = draft.reserve(0, written="dog.png")
+        await chat.write(f"{token_text(number)} and {picture(tmp_path)} too")
+        await chat.pilot.press("enter")
+        await chat.until(lambda: offer(chat).is_open)
+        dog = stage(picture(tmp_path, "dog.png"), tmp_path / "media")
+        chat.screen.panel.post_message(ComposerPanel.FileChecked(number, dog))
+        await chat.until(lambda: chat.composer.text.startswith("[Image #1] and"))
+        assert offer(chat).is_open
+        await chat.pilot.press("tab")
+        await chat.until(lambda: chat.composer.text == "[Image #1] and [Image #2] too")

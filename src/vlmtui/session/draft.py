@@ -107,6 +107,12 @@ class Draft:
         return text
 
     @property
+    def outside(self) -> list[int]:
+        """The offsets of the text that belong to no token."""
+        inside = {offset for token in self.tokens for offset in range(token.start, token.end)}
+        return [offset for offset in range(len(self.text)) if offset not in inside]
+
+    @property
     def parts(self) -> tuple[Part, ...]:
         """Texts and attachments in order, as they are sent. A leading `//` becomes `/`."""
         parts: list[Part] = []

@@ -146,14 +146,12 @@ class ComposerPanel(Vertical):
             offer.leave_as_text(text)
             self.notify("The disk takes too long to say what these files are. Enter sends the message as text.")
             return
-        if self._draft.blanked != text:
-            return
-        if mentions:
+        if mentions and self._draft.blanked == text:
             self._path_menu.show([])
             self._menu.show([])
-            offer.ask(mentions)
+            offer.ask(mentions, self._draft)
             self._composer.menu_is_open = True
-        else:
+        elif self._draft.blanked == text:
             self._send()
 
     def _send(self) -> None:
@@ -184,10 +182,11 @@ class ComposerPanel(Vertical):
     @on(Composer.Changed)
     async def _changed(self, event: Composer.Changed) -> None:
         self._draft.text = event.text_area.text
-        self._path_offer.ask([])
         self._renumber()
-        self._offer(self._draft.words)
-        self._offer_paths()
+        if not self._path_offer.asks_about(self._draft):
+            self._path_offer.ask([])
+            self._offer(self._draft.words)
+            self._offer_paths()
         await self._show_attachments()
         self.post_message(self.DraftChanged())
 
@@ -237,7 +236,7 @@ class ComposerPanel(Vertical):
                 self._offer("")
 
     def _answer_offer(self, key: str) -> None:
-        mentions = [one for one in self._path_offer.mentions if one.sources]
+        mentions = [one for one in self._path_offer.mentions_in(self._draft) if one.sources]
         self._close_offer()
         if key == "tab":
             self._attach_mentions(mentions)

@@ -6,10 +6,12 @@ import asyncio
 from collections.abc import Sequence
 from pathlib import Path
 
+import msgspec
 from textual.content import Content
 from textual.widgets import Static
 
 from vlmtui.media.mentions import Mention, MentionKind, find_mentions, may_name_files
+from vlmtui.session.draft import Draft
 from vlmtui.text import human_bytes, one_line
 
 _SHOWN = 4
@@ -39,6 +41,10 @@ class PathOffer(Static):
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id, markup=False)
         self.mentions: list[Mention] = []
+        self._words = ""
+        """Of the draft that the question is about."""
+        self._outside: list[int] = []
+        """Where those words stood in its text."""
         self._as_text: str | None = None
         """The text of which the user said that its paths are text."""
 
@@ -50,6 +56,15 @@ class PathOffer(Static):
         """Whether a text may name files, and was not sent as text before."""
         return text != self._as_text and may_name_files(text)
 
+    def asks_about(self, draft: Draft) -> bool:
+        """Whether the question is about the draft's words: the token of an attachment may be another one since."""
+        return self.is_open and draft.words == self._words
+
+    def mentions_in(self, draft: Draft) -> list[Mention]:
+        """What was found, by the offsets in the text as it is now."""
+        now = dict(zip(self._outside, draft.outside, strict=True))
+        return [msgspec.structs.replace(one, start=now[one.start], end=now[one.end - 1] + 1) for one in self.mentions]
+
     def leave_as_text(self, text: str) -> None:
         """Never ask about this text again."""
         self._as_text = text
@@ -58,9 +73,10 @@ class PathOffer(Static):
         """What a text names, looked up on the disk in a thread. Raises TimeoutError where that takes too long."""
         return await asyncio.wait_for(asyncio.to_thread(find_mentions, text, Path.cwd()), _LOOK_S)
 
-    def ask(self, mentions: Sequence[Mention]) -> None:
-        """Show what was found, and the keys; nothing is asked where that is empty."""
+    def ask(self, mentions: Sequence[Mention], draft: Draft | None = None) -> None:
+        """Show what was found in the draft, and the keys; nothing is asked where that is empty."""
         self.mentions = list(mentions)
+        self._words, self._outside = (draft.words, draft.outside) if draft else ("", [])
         self.display = self.is_open
         if self.is_open:
             self.update(offer_content(self.mentions))

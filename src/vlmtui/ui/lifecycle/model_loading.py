@@ -181,7 +181,8 @@ class ModelLoading:
         stops = (
             "Stop the answer and load" if chat is not None and chat.running is not None else f"Unload {former} and load"
         )
-        if asked and not await self._navigator.confirm(" ".join(asked), yes=f"{stops} {name}", no=f"Keep {former}"):
+        yes, no = f"{stops} {name}", f"Keep {former}"
+        if asked and not await self._navigator.confirm(" ".join(asked), yes=yes, no=no, careful=True):
             return
         self._start(model, keep_former=keeps)
         self._navigator.show_loading(model)

@@ -31,10 +31,22 @@ class FooterItem(msgspec.Struct, frozen=True):
     title: str
     tooltip: str = ""
     enabled: bool = True
+    is_led: bool = False
+    """Whether it goes by the leader, and `key` is the letter after that."""
 
     @property
     def width(self) -> int:
         return len(self.shown) + _AROUND_KEY + (len(self.title) + _AROUND_TEXT if self.title else 0)
+
+
+class LedKey(FooterKey):
+    """What goes by the leader: a click does it, without the strip."""
+
+    async def _on_mouse_down(self, event: events.MouseDown) -> None:
+        event.prevent_default()  # it would press the letter
+        entry = leader_entries(self.screen).get(self.key)
+        if entry is not None:
+            await self.app.run_action(entry.command, entry.node)
 
 
 class FooterBar(Footer):
@@ -54,7 +66,8 @@ class FooterBar(Footer):
         if not self._bindings_ready:
             return
         for item in self._items():
-            key = FooterKey(item.key, item.shown, item.title, item.id, disabled=not item.enabled, tooltip=item.tooltip)
+            kind = LedKey if item.is_led else FooterKey
+            key = kind(item.key, item.shown, item.title, item.id, disabled=not item.enabled, tooltip=item.tooltip)
             key.set_reactive(FooterKey.compact, False)
             yield key
 
@@ -118,7 +131,7 @@ class FooterBar(Footer):
         keyed = {item.id for item in self._keyed()}
         meant = {ACTIONS[id].meaning for id in keyed & self._own_ids()}
         found = [
-            FooterItem(entry.action.id, leaders[0], spell_key(key), entry.action.title, entry.action.help)
+            FooterItem(entry.action.id, key, spell_key(key), entry.action.title, entry.action.help, is_led=True)
             for key, entry in leader_entries(self.screen).items()
             if (entry.action.id in named or (entry.action.footer and entry.action.id not in keyed))
             and entry.action.meaning not in meant
