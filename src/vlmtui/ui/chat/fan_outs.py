@@ -79,7 +79,7 @@ class FanOuts:
 
     async def _look(self) -> None:
         try:
-            await self.look_at(ComparedMessage.of(self._chat))
+            await self.look_at(compared(self._view, self._chat))
         except VlmtuiError as error:
             self._view.tell_error(error)
 
