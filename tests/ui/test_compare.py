@@ -554,3 +554,52 @@ async def test_the_pictures_are_in_view_where_there_is_room(comparing: StartComp
         await compare.until(lambda: not strip.display and "▣ 1 cat.png" not in shown(compare))
         await compare.chat.pilot.resize_terminal(200, 60)
         await compare.until(lambda: "▣ 1 cat.png" in shown(compare))
+
+
+async def test_no_special_token_is_torn_by_a_wrap(comparing: StartComparing) -> None:
+    async with comparing(image=True, size=(100, 30)) as compare:
+        line = "<|im_start|>user<|vision_start|><|image_pad|><|vision_end|>What is this?<|im_end|>" * 3
+        await compare.write(line)
+        tokens = ("<|im_start|>", "<|vision_start|>", "<|image_pad|>", "<|vision_end|>", "<|im_end|>")
+
+        def rows() -> list[str]:
+            return compare.editor.wrapped_document.get_sections(0)
+
+        def whole() -> bool:
+            return all(sum(row.count(token) for row in rows()) == 3 for token in tokens)
+
+        await compare.until(lambda: len(rows()) > 3 and whole())
+        assert "".join(rows()) == line
+        await compare.press("ctrl+home", *["right"] * 40, "x")  # an edit wraps its own line again
+        await compare.until(lambda: "".join(rows()) == f"{line[:40]}x{line[40:]}")
+        assert sum(row.count("<|im_end|>") for row in rows()) == 3
+        before = rows()
+        await compare.chat.pilot.resize_terminal(150, 30)
+        await compare.until(lambda: len(rows()) < len(before))
+        assert sum(row.count("<|im_end|>") for row in rows()) == 3
+
+
+async def test_a_text_is_found_in_the_raw_prompt_again_and_again(comparing: StartComparing) -> None:
+    async with comparing() as compare:
+        await compare.write("One cat.\nTwo dogs.\nA CAT again.")
+
+        async def find(text: str) -> None:
+            await compare.chat.lead("slash")
+            await compare.until(lambda: isinstance(compare.chat.app.screen, NameScreen))
+            name = compare.chat.app.screen.query_one(Input)
+            await compare.until(lambda: name.has_focus)
+            name.value = text or name.value
+            await compare.press("enter")
+            await compare.until(lambda: isinstance(compare.chat.app.screen, CompareScreen))
+
+        await find("cat")
+        await compare.until(lambda: compare.editor.selection.start == (0, 4))
+        assert compare.editor.selected_text == "cat"
+        await find("")  # the same again
+        await compare.until(lambda: compare.editor.selection.start == (2, 2))
+        assert compare.editor.selected_text == "CAT" and compare.editor.has_focus
+        await find("")
+        await compare.until(lambda: compare.editor.selection.start == (0, 4))
+        await find("[bird")
+        await compare.until(lambda: "has no “[bird”" in compare.chat.notes)
+        assert compare.editor.text == "One cat.\nTwo dogs.\nA CAT again."

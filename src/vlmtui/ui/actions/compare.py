@@ -53,6 +53,13 @@ COMPARISON = Scope(
             footer=True,
         ),
         Action(
+            "comparison.find",
+            "Find",
+            "Find text in the raw prompt; the next one with Enter alone.",
+            leader="slash",
+            verb="search",
+        ),
+        Action(
             "comparison.save",
             "Save",
             "Save the raw prompt under a name.",

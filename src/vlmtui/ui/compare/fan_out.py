@@ -145,8 +145,8 @@ class FanOutScreen(Screen[Leave]):
             failed, score = self.fan_out.lanes[number].has_failed, scores[number]
             said = [
                 "stopped" if failed else "",
+                f"base's answer {score.times}" if score else "",
                 difference_in_words(difference) if difference else "",
-                f"base's answer {score.times} as likely" if score else "",
             ]
             pane.tell(" · ".join(filter(None, said)), is_base=number == base and not failed)
             pane.mark(difference)

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from itertools import accumulate
+from typing import cast
 
 import msgspec
 from rich.style import Style
 from rich.text import Text
 from textual import events
-from textual.document._document import Document
+from textual.document._document import Document, DocumentBase, Location
+from textual.document._document_navigator import DocumentNavigator
+from textual.document._wrapped_document import WrappedDocument
 from textual.widgets import TextArea
 
 from vlmtui.inspection.folded_prompt import PlaceholderSlot
@@ -19,6 +23,57 @@ from vlmtui.ui.actions import bindings
 
 _CONTROL = {code: 0x2400 + code for code in range(0x20) if code != 0x09}
 _ONE_CELL = re.compile("[\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff]")
+
+
+class TokenWrap(WrappedDocument):
+    """Wraps between words, and between special tokens: none is torn where it fits into a row."""
+
+    def __init__(self, document: DocumentBase, special: re.Pattern[str] | None, *, tab_width: int) -> None:
+        self._special = special
+        super().__init__(document, tab_width=tab_width)
+
+    def wrap(self, width: int, tab_width: int | None = None) -> None:
+        with self._parted():
+            super().wrap(width, tab_width)
+
+    def wrap_range(self, start: Location, old_end: Location, new_end: Location) -> None:
+        with self._parted():
+            super().wrap_range(start, old_end, new_end)
+
+    @contextmanager
+    def _parted(self) -> Iterator[None]:
+        """Let each special token end in white space, so that a line may break behind it. As long as the text itself."""
+        own = self.document
+        if self._special is None:
+            yield
+            return
+        self.document = cast(DocumentBase, _PartedText(own, self._special))
+        try:
+            yield
+        finally:
+            self.document = own
+
+
+class _PartedText:
+    """What a wrap reads of a document: its lines, each made when it is asked for."""
+
+    def __init__(self, document: DocumentBase, special: re.Pattern[str]) -> None:
+        self._document = document
+        self._special = special
+        self.line_count = document.line_count
+
+    @property
+    def lines(self) -> _PartedText:
+        return self
+
+    def __iter__(self) -> Iterator[str]:
+        return map(self._parted, self._document.lines)
+
+    def __getitem__(self, rows: slice) -> list[str]:
+        return [self._parted(line) for line in self._document.lines[rows]]
+
+    def _parted(self, line: str) -> str:
+        return self._special.sub(lambda token: f"{token[0][:-1]}\xa0", line)
 
 
 class Mark(msgspec.Struct, frozen=True):
@@ -49,6 +104,7 @@ class RawEditor(TextArea):
     """
 
     def __init__(self, *, id: str | None = None) -> None:
+        self._special: re.Pattern[str] | None = None
         super().__init__(
             id=id,
             compact=True,
@@ -60,6 +116,20 @@ class RawEditor(TextArea):
         )
         self._marks: dict[int, list[tuple[int, int, str]]] = {}
         """By line: start and end in it, and the kind."""
+
+    def keep_whole(self, special: re.Pattern[str] | None) -> None:
+        """Tear none of these by a wrap."""
+        self._special = special
+        self._wrap_anew()
+
+    def _set_document(self, text: str, language: str | None) -> None:
+        super()._set_document(text, language)
+        self._wrap_anew()
+
+    def _wrap_anew(self) -> None:
+        self.wrapped_document = TokenWrap(self.document, self._special, tab_width=self.indent_width)
+        self.navigator = DocumentNavigator(self.wrapped_document)
+        self._rewrap_and_refresh_virtual_size()
 
     def on_resize(self) -> None:
         self.call_after_refresh(self.scroll_cursor_visible)

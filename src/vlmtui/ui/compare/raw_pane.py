@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -55,6 +56,8 @@ class RawPane(Vertical):
         self._special = special_pattern(controller.special_tokens())
         self._timer: Timer | None = None
         self._has_text = False
+        self.sought = ""
+        """What was looked for last."""
 
     def compose(self) -> ComposeResult:
         yield RawEditor()
@@ -70,6 +73,9 @@ class RawPane(Vertical):
         """What was found wrong, for the text as it is or was a moment ago."""
         return self.query_one(FindingsList).findings
 
+    def on_mount(self) -> None:
+        self.editor.keep_whole(self._special)
+
     def put(self, text: str) -> None:
         """Let the editor hold this text; undo brings the one before back."""
         self._has_text = True
@@ -82,6 +88,15 @@ class RawPane(Vertical):
         if finding is not None:
             self.editor.go_to(finding.start, finding.end)
             self.editor.focus()
+
+    def find(self, text: str) -> bool:
+        """Select the next place of this text, from the cursor on; False where there is none."""
+        self.sought = text
+        pattern, written = re.compile(re.escape(text), re.IGNORECASE), self.editor.text
+        found = pattern.search(written, self.editor.caret) or pattern.search(written)
+        if found is not None:
+            self.editor.go_to(found.start(), found.end())
+        return found is not None
 
     def fix(self) -> None:
         """Make the edit that mends the finding: the one that was visited, or the first that has one."""

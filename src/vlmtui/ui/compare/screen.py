@@ -35,6 +35,7 @@ from vlmtui.ui.keys import error_text, with_keys
 from vlmtui.ui.messages import EngineChanged
 from vlmtui.ui.services import Services
 from vlmtui.ui.terminal.key_queue import ask_user, run_before_keys
+from vlmtui.ui.widgets.dialogs import NameScreen
 
 
 class CompareScreen(SidesScreen):
@@ -250,6 +251,10 @@ class CompareScreen(SidesScreen):
         self._look_at_raw()
         self.pane.fix()
 
+    def action_find(self) -> None:
+        """Find text in the raw prompt."""
+        run_before_keys(self, self._find, exclusive=True)
+
     def action_fill(self) -> None:
         """Load the raw prompt from the registry's template, from the left side, or from a saved prompt."""
         run_before_keys(self, self._prompts.fill, exclusive=True)
@@ -340,6 +345,15 @@ class CompareScreen(SidesScreen):
                 problem = error
         difference = await asyncio.to_thread(controller.difference) if problem is None else Difference(problem=problem)
         self.post_message(self.DifferenceKnown(difference))
+
+    async def _find(self) -> None:
+        hint = "Enter goes to the next one, after the last to the first; capitals do not matter."
+        text = await self.ask(NameScreen("Find in the raw prompt", value=self.pane.sought, hint=hint))
+        if text is None:
+            return
+        self._look_at_raw()
+        if not self.pane.find(text):
+            self.tell(f"The raw prompt has no “{text}”.")
 
     async def _show_look(self) -> None:
         try:
