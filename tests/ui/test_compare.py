@@ -603,3 +603,21 @@ async def test_a_text_is_found_in_the_raw_prompt_again_and_again(comparing: Star
         await find("[bird")
         await compare.until(lambda: "has no “[bird”" in compare.chat.notes)
         assert compare.editor.text == "One cat.\nTwo dogs.\nA CAT again."
+
+
+async def test_a_megabyte_is_pasted_into_the_raw_prompt_and_taken_back(comparing: StartComparing) -> None:
+    async with comparing(size=(80, 24)) as compare:
+        await compare.press("f6")
+        await compare.until(lambda: compare.editor.has_focus)
+        before = compare.editor.text
+        pasted = "".join(f"line {number} with <|im_start|> in it\n" for number in range(30_000))
+        assert len(pasted) > 1_000_000
+        compare.editor.select_all()
+        compare.chat.app.post_message(events.Paste(pasted))
+        await compare.until(lambda: compare.editor.text == pasted)
+        await compare.press("ctrl+home", "x")
+        await compare.until(lambda: compare.editor.text.startswith("xline 0"))
+        await compare.press("ctrl+end")
+        await compare.until(lambda: compare.editor.cursor_location[0] == 30_000)
+        await compare.press("ctrl+z", "ctrl+z")
+        await compare.until(lambda: compare.editor.text == before)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from textual.widgets import Input, RadioButton, Static, TextArea
 
-from tests.support.scripted_engine import Hold, Step
+from tests.support.scripted_engine import Hold, Say, Step
 from tests.ui.conftest import Chat, StartChat, picture
 from tests.ui.test_screens_look import SIZES
 from vlmtui.domain.prompt import ChatPrompt, attachments_of
@@ -17,6 +17,7 @@ from vlmtui.ui.chat.screen import ChatScreen
 from vlmtui.ui.compare.answer_grid import AnswerTile
 from vlmtui.ui.compare.fan_form import FanFormScreen
 from vlmtui.ui.compare.fan_out import FanOutScreen
+from vlmtui.ui.compare.growing_text import GROWING_MAX
 from vlmtui.ui.inspector.screen import InspectorScreen
 from vlmtui.ui.widgets.dialogs import ChoiceScreen
 
@@ -291,3 +292,33 @@ async def test_with_nothing_to_ask_that_is_said(chatting: StartChat) -> None:
         await chat.pilot.press("alt+s")
         await chat.until(lambda: bool(chat.notes))
         assert isinstance(chat.app.screen, ChatScreen)
+
+
+@pytest.mark.parametrize("size", [(40, 12), (200, 60)], ids=["40x12", "200x60"])
+async def test_answers_of_20_000_tokens_in_four_lanes_leave_time_for_keys(
+    chatting: StartChat, size: tuple[int, int]
+) -> None:
+    held = asyncio.Event()
+    long = " ".join(f"word{number}" for number in range(20_000))
+    steps: list[Step] = [Say(long, tokens=20_000), Hold(held), " end"]
+    async with chatting(steps, steps, steps, steps, size=size) as chat:
+        await chat.write("Hello")
+        chat.app.run_action_id("fan_out", "seed=1,2,3,4 temperature=1")
+        await chat.until(lambda: isinstance(chat.app.screen, FanOutScreen) and len(fanned(chat).query(AnswerTile)) == 4)
+        panes = list(fanned(chat).query(AnswerTile))
+
+        def text(pane: AnswerTile) -> str:
+            return of(pane, ".text > Static")
+
+        await chat.until(lambda: all(pane.query(".text > Static") for pane in panes))
+        await chat.until(lambda: all("characters above" in text(pane) for pane in panes))
+        assert all(len(text(pane)) < 2 * GROWING_MAX and text(pane).endswith("word19999") for pane in panes)
+        await chat.pilot.resize_terminal(120, 40)
+        await chat.pilot.press("right")
+        await chat.until(lambda: panes[1].has_focus)
+        held.set()
+        await chat.until(lambda: fanned(chat).differences is not None)
+        await chat.until(lambda: all(text(pane) == f"{long} end" for pane in panes))
+        await chat.until(lambda: "All 4 answers are equal." in seen(chat))
+        await chat.pilot.press("escape")
+        await chat.until(lambda: isinstance(chat.app.screen, ChatScreen))

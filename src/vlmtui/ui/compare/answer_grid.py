@@ -16,6 +16,7 @@ from vlmtui.inspection.answer_diff import AnswerDiff
 from vlmtui.session.generation import Answer
 from vlmtui.text import one_line, visible
 from vlmtui.ui.actions import bindings
+from vlmtui.ui.compare.growing_text import growing
 from vlmtui.ui.compare.picture_strip import PictureStrip
 from vlmtui.ui.widgets.answer_line import answer_line
 
@@ -80,7 +81,8 @@ class AnswerTile(Vertical, can_focus=True):
             return
         self._shown, self._ended = len(self.answer.pieces), self.answer.outcome is not None
         failure = self.answer.failure
-        text = Content(visible(self.answer.text) or ("" if self._ended else "…"))
+        said = visible(self.answer.text)
+        text = Content(said) if self._ended else Content(growing(said) or "…")
         if failure is not None:
             text = Content.assemble(text, "\n" if self.answer.text else "", (one_line(failure.message), "$error"))
         self.query_one(".text > Static", Static).update(text)

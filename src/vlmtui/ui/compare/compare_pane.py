@@ -14,6 +14,7 @@ from vlmtui.domain.generation import Failed
 from vlmtui.inspection.marked_runs import Run
 from vlmtui.session.generation import Answer
 from vlmtui.text import one_line, visible
+from vlmtui.ui.compare.growing_text import GROWING_MAX, growing
 from vlmtui.ui.keys import key_of
 from vlmtui.ui.widgets.answer_line import answer_line
 from vlmtui.ui.widgets.line_widget import LineWidget
@@ -32,15 +33,19 @@ class PlainText(LineWidget):
     def __init__(self) -> None:
         super().__init__()
         self.text = ""
+        self._grows = False
 
-    def show(self, text: str) -> None:
-        """Show this text, which has to be visible."""
-        if text != self.text:
-            self.text = text
-            self.lay_out_again()
+    def show(self, text: str, *, grows: bool = False) -> None:
+        """Show this text, which has to be visible. `grows`: there will be more, so of a long one the end is enough."""
+        if text != self.text or grows != self._grows:
+            is_as_before = text == self.text and len(text) <= GROWING_MAX
+            self.text, self._grows = text, grows
+            if not is_as_before:
+                self.lay_out_again()
 
     def lines_of(self, width: int) -> Lines:
-        return Content(self.text).wrap(max(width, 1)) if self.text else []
+        shown = growing(self.text) if self._grows else self.text
+        return Content(shown).wrap(max(width, 1)) if shown else []
 
 
 class PromptPane(Vertical):
@@ -146,12 +151,13 @@ class AnswerPane(Vertical):
             scroll = self.query_one(VerticalScroll)
             if scroll.max_scroll_y - scroll.scroll_y < 1:
                 scroll.call_after_refresh(scroll.scroll_end, animate=False)
-            self.query_one(PlainText).show(self.shown + visible("".join(fresh)))
+            self.query_one(PlainText).show(self.shown + visible("".join(fresh)), grows=answer.outcome is None)
         facts = self.query_one(".facts", Static)
         if answer.outcome is None:
             facts.update(f"{answer.tokens:,} tokens · {key_of(self.app, self._stop)} Stop" if answer.tokens else "…")
             return
         facts.update(answer_line(answer))
+        self.query_one(PlainText).show(self.shown)
         self._show_failure(answer)
         if self._timer is not None:
             self._timer.stop()
