@@ -64,6 +64,7 @@ def test_every_change_is_made_to_all_pictures_and_to_nothing_else(staged: list[A
     for item in all_attachments(found["grey"]):
         assert pixels(item).getcolors() == [(64 * 48, (128, 128, 128))]
         assert "(grey)" in item.name
+        assert item.size_bytes == Path(item.path).stat().st_size
     blurred, _ = all_attachments(found["blurred"])
     assert (blurred.width, blurred.height) == pixels(blurred).size == (64, 48)
     top, edge = pixels(blurred).getpixel((32, 2)), pixels(blurred).getpixel((32, 24))

@@ -40,7 +40,8 @@ def bounded_image(attachment: Attachment, pixels_max: int, store: Path) -> Attac
 
 
 def _stored(attachment: Attachment, image: Image.Image, store: Path, what: str) -> Attachment:
-    stored = store_bytes(as_png(image), store, ".png", name=attachment.name)
+    data = as_png(image)
+    stored = store_bytes(data, store, ".png", name=attachment.name)
     return msgspec.structs.replace(
         attachment,
         name=f"{attachment.name} ({what})",
@@ -48,5 +49,6 @@ def _stored(attachment: Attachment, image: Image.Image, store: Path, what: str) 
         sha256=stored.sha256,
         width=image.width,
         height=image.height,
+        size_bytes=len(data),
         notes=(*attachment.notes, what),
     )

@@ -49,6 +49,7 @@ class FanOutScreen(Screen[Leave]):
     """
 
     CSS_PATH = "fan_out.tcss"
+    VERTICAL_BREAKPOINTS = [(0, "-low"), (20, "-high")]
     SCOPE = "answers"
     BINDINGS = bindings(SCOPE)
 
@@ -145,7 +146,7 @@ class FanOutScreen(Screen[Leave]):
             failed, score = self.fan_out.lanes[number].has_failed, scores[number]
             said = [
                 "stopped" if failed else "",
-                f"base's answer {score.times}" if score else "",
+                f"base {score.times}" if score else "",
                 difference_in_words(difference) if difference else "",
             ]
             pane.tell(" · ".join(filter(None, said)), is_base=number == base and not failed)

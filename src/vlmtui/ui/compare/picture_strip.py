@@ -28,7 +28,7 @@ class PictureStrip(HorizontalScroll, can_focus=False):
         height: auto;
         padding: 0 1;
         scrollbar-size-horizontal: 0;
-        & > AttachmentView { width: 32; margin-right: 2; }
+        & > AttachmentView { width: 40; margin-right: 2; }
     }
     """
 
