@@ -7,10 +7,12 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import pytest
 from textual import events
 from textual.widgets import Input, OptionList, Static
+from textual.widgets._footer import FooterKey
 
 from tests.support.scripted_engine import Die, Fail, Hold, Step
 from tests.support.toy_prompts import use_chat_template
@@ -421,6 +423,19 @@ async def test_a_narrow_terminal_shows_one_side_at_a_time(comparing: StartCompar
             await compare.until(lambda expected=expected: shown() == expected)  # type: ignore[misc]
             await compare.press("f6")
         assert compare.text_of("#tabs").split()[:3] == ["Chat", "Raw", "Difference"]
+
+
+@pytest.mark.parametrize("view", ["chat", "raw", "difference"])
+async def test_the_narrowest_footer_leads_to_the_other_view_and_to_the_answers(
+    comparing: StartComparing, view: Literal["chat", "raw", "difference"]
+) -> None:
+    async with comparing(size=(80, 24)) as compare:
+        compare.screen.turn_to(view)
+        await compare.until(lambda: footer(compare) >= {"Next view", "Send both", "Back"})
+
+
+def footer(compare: Comparing) -> set[str]:
+    return {str(key.description) for key in compare.screen.query(FooterKey)}
 
 
 async def test_a_wide_terminal_shows_both(comparing: StartComparing) -> None:

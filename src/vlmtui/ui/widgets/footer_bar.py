@@ -50,9 +50,9 @@ class LedKey(FooterKey):
 
 
 class FooterBar(Footer):
-    """Textual's footer, with what fits: what stops or leaves first, then what the focused widget does by letters,
-    then what goes by the leader, then the rest. It is made again only when what it says is another: every key that is
-    written asks for it."""
+    """Textual's footer, with what fits: what stops or leaves first, then what the focused widget does by letters, then
+    what the screen wants shown behind the leader, then what has a key of its own, then the rest. It is rebuilt only when
+    its content changes: every key that is typed asks for it."""
 
     def __init__(self) -> None:
         super().__init__(show_command_palette=False)
@@ -94,13 +94,19 @@ class FooterBar(Footer):
         last = [item for item in keyed if item.id in _ALWAYS]
         leader = [item for item in keyed if item.id == LEADER]
         first = [item for item in keyed if item not in last and item not in leader]
-        if led:
-            leader = [msgspec.structs.replace(item, title="") for item in leader]
         room = self.app.size.width - sum(item.width for item in last)
         urgent = [item for item in first if _leaves(item)]
         own = [item for item in first if item not in urgent and item.id in self._own_ids()]
         rest = [item for item in first if item not in urgent and item not in own]
-        fits = _fitting([*urgent, *own, *(leader if led else ()), *led, *rest, *(() if led else leader)], room)
+        named = [item for item in led if item.id in self._named()]
+        others = [item for item in led if item not in named]
+        bare = [msgspec.structs.replace(item, title="") for item in leader]
+        before, behind = (bare, []) if named else ([], bare)
+        fits = _fitting([*urgent, *own, *before, *named, *rest, *behind, *others], room)
+        if any(item in fits for item in led):
+            leader = bare
+        else:
+            fits = _fitting([*urgent, *own, *rest, *leader], room)
         return [item for item in (*first, *leader, *led, *last) if item in fits or item in last]
 
     def _own_ids(self) -> set[str]:
@@ -120,13 +126,17 @@ class FooterBar(Footer):
             )
         return list(found.values())
 
+    def _named(self) -> tuple[str, ...]:
+        """The actions that the screen wants shown with their key behind the leader."""
+        scope = SCOPES.get(getattr(self.screen, "SCOPE", ""))
+        return scope.footer_leads if scope else ()
+
     def _led(self) -> list[FooterItem]:
         """What goes by the leader: what the screen names, and what has no other key here."""
         leaders = key_bindings(self.app).of(LEADER)
         if not leaders:
             return []
-        scope = SCOPES.get(getattr(self.screen, "SCOPE", ""))
-        named = scope.footer_leads if scope else ()
+        named = self._named()
         hidden = getattr(self.screen, "not_in_footer", ())
         keyed = {item.id for item in self._keyed()}
         meant = {ACTIONS[id].meaning for id in keyed & self._own_ids()}
