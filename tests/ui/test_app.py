@@ -200,7 +200,7 @@ async def test_an_unexpected_error_is_one_sentence_and_a_logged_traceback(
     assert app.return_code == 1
     assert caplog.records[-1].exc_info is not None
     told = capfd.readouterr().err
-    assert "vlmtui stopped because of an error of its own" in told
+    assert "vlmtui stopped because of an internal error" in told
     assert "Traceback" not in told
     assert "\x1b[31m" not in told
 

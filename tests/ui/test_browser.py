@@ -353,7 +353,7 @@ async def test_without_recent_folders_that_is_said(folder: Path) -> None:
     async with app.run_test(size=(120, 30)) as pilot:
         await until(pilot, lambda: len(app.names()) == 4)
         await pilot.press("ctrl+x", "h")
-        await until(pilot, lambda: "once something was attached" in screen_text(app))
+        await until(pilot, lambda: "after you attach a file" in screen_text(app))
         await pilot.press("enter", "space", "ctrl+x", "a", "down")
         assert not app.is_done()
 
@@ -451,9 +451,9 @@ async def test_the_keys_are_told_as_they_are_bound(folder: Path) -> None:
     async with app.run_test(size=(80, 24)) as pilot:
         await until(pilot, lambda: len(app.names()) == 4)
         await until(
-            pilot, lambda: "Enter Open · Space Mark · ← Folder above · ~ / Path · Esc Cancel" in screen_text(app)
+            pilot, lambda: "Enter Open · Space Mark · ← Parent folder · ~ / Path · Esc Cancel" in screen_text(app)
         )
-        assert "Ctrl+X… a Mark all · O Order · k Kind · H Hidden · h Recent folders" in screen_text(app)
+        assert "Ctrl+X… a Mark all · O Sort · k Kind · H Hidden · h Recent folders" in screen_text(app)
 
 
 @pytest.mark.parametrize("size", [(80, 24), (120, 40), (40, 12)])

@@ -172,7 +172,7 @@ async def test_the_last_changed_stands_first_and_enter_opens_it(listing: ShowLis
 
 async def test_an_empty_list_says_what_to_do(listing: ShowList) -> None:
     async with listing(lambda store: None) as shown:
-        assert "Nothing is stored yet" in shown.text()
+        assert "No conversations yet" in shown.text()
         await shown.press("enter", "delete", "asterisk", "e", "u")
         assert not shown.screen.query_one(RenameInput).display
         await shown.press("escape")
@@ -549,7 +549,7 @@ async def test_a_slash_command_brings_back_what_was_deleted(chatting: StartChat)
         conversation = await keeper.run(lambda store: talk(store, "Cats", ("Who?", "Two cats.")))
         await keeper.run(lambda store: store.delete(conversation))
         await chat.send("/undelete")
-        await chat.until(lambda: "“Cats” is back" in chat.notes)
+        await chat.until(lambda: "Restored “Cats”" in chat.notes)
         assert await keeper.run(lambda store: store.deleted()) == []
         await chat.send("/undelete")
         await chat.until(lambda: "No conversation was deleted" in chat.notes)

@@ -236,7 +236,7 @@ async def test_as_images(film: Attachment) -> None:
         assert str(app.dialog.query(RadioButton).last().label) == "8 images"
         choice.focus()
         await pilot.press("right", "space")
-        await until(pilot, lambda: "at most 6 images" in screen_text(app))
+        await until(pilot, lambda: "limit is 6 images" in screen_text(app))
         await pilot.press("enter")
         assert app.is_open
         assert app.dialog.query_one("#frames").has_focus
@@ -251,7 +251,7 @@ async def test_images_it_is_where_the_model_takes_no_video(film: Attachment) -> 
     app = Host(film, takes_video=False)
     async with app.run_test(size=(80, 24)) as pilot:
         await sheet_of(pilot, app, VideoSampling())
-        assert "8 images: the model takes no video" in screen_text(app)
+        assert "8 images: the model does not accept videos" in screen_text(app)
         assert not app.dialog.query(RadioSet)
         await pilot.press("enter")
         assert app.result == FramesChoice(VideoSampling(), as_images=True)
@@ -262,7 +262,7 @@ async def test_a_video_with_fewer_frames_says_so(tmp_path: Path) -> None:
     async with app.run_test(size=(80, 24)) as pilot:
         sheet = await sheet_of(pilot, app, VideoSampling())
         assert len(sheet.times_s) == 5
-        assert "the video has no more" in app.said("#state")
+        assert "all frames of the video" in app.said("#state")
         await pilot.press("enter")
         assert app.result == FramesChoice(VideoSampling(), as_images=True), "five are not too many"
 

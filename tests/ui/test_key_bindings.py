@@ -105,10 +105,10 @@ def test_what_is_written_in_any_of_its_forms() -> None:
         (
             "attach",
             5,
-            "[keys] attach: a key or a list of keys is expected, not 5. Examples: ctrl+a, f5, alt+x, shift+up, escape.",
+            "[keys] attach: expected a key or a list of keys, not 5. Examples: ctrl+a, f5, alt+x, shift+up, escape.",
         ),
-        ("compare", "y", "[keys] compare: 'y' could not be typed any more. Use it with Ctrl or Alt."),
-        ("help", "h", "[keys] help: 'h' could not be typed any more. Use it with Ctrl or Alt."),
+        ("compare", "y", "[keys] compare: 'y' could no longer be typed. Combine it with Ctrl or Alt."),
+        ("help", "h", "[keys] help: 'h' could no longer be typed. Combine it with Ctrl or Alt."),
     ],
 )
 def test_what_is_wrong_is_told_and_the_defaults_stay(id: str, keys: object, warning: str) -> None:
@@ -225,7 +225,7 @@ async def test_all_warnings_are_shown_at_once_at_the_start(make_app: MakeApp) ->
 def test_of_many_warnings_the_first_are_told_and_how_many_there_are() -> None:
     bindings = KeyBindings(dict.fromkeys("abcde", "f1"))
     assert bindings.first_warnings(5) == bindings.warnings and len(bindings.warnings) == 5
-    assert bindings.first_warnings(3) == [*bindings.warnings[:3], "… and 2 more, which `vlmtui config show` tells"]
+    assert bindings.first_warnings(3) == [*bindings.warnings[:3], "… and 2 more, listed by `vlmtui config show`"]
 
 
 async def test_an_action_without_a_key_can_be_given_one(make_app: MakeApp) -> None:

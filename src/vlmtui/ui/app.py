@@ -1,4 +1,4 @@
-"""The application: what it is made of, how it looks, what its keys do, and how it fails."""
+"""The Textual app: its screens, theme, key handling, and crash handling."""
 
 from __future__ import annotations
 
@@ -65,16 +65,16 @@ def _commands() -> type[Provider]:
 
 
 class VlmtuiApp(App[ExitReport | None]):
-    """Picker, loading screen, chat. What happens is done by its parts."""
+    """The app: wires its parts together, and handles the messages and actions of all screens."""
 
     TITLE = "vlmtui"
-    # A screen that brings styles of its own has all styles parsed again: those of the first come with the app's.
+    # A screen with its own styles makes Textual parse all styles again, so the first screens' styles are loaded here.
     CSS_PATH = ["app.tcss", "models/screen.tcss"]
     COMMANDS = {_commands}
     BINDINGS = bindings("app")
 
     def __init__(self, services: Services, question: TerminalQuestion | None = None) -> None:
-        """`question` is one that was asked of the terminal before this module was imported."""
+        """`question`: a terminal query sent before this module was imported."""
         super().__init__()
         self.services = services
         self.engine_controller = controller = EngineController(
@@ -84,10 +84,10 @@ class VlmtuiApp(App[ExitReport | None]):
             hang_s=services.settings.hang_s,
         )
         self.key_bindings = KeyBindings(services.settings.keys)
-        """The keys in force."""
+        """The active key bindings."""
         self.set_keymap(self.key_bindings.keymap)
         self.graphics = Graphics()
-        """How pictures are drawn; asked of the terminal when the app runs in one."""
+        """How pictures are drawn; detected when the app runs in a terminal."""
         self.conversation = holder = ConversationHolder(self, services, controller)
         self.navigator = navigator = AppNavigator(self, self, services, controller, holder.require_chat)
         self.models = ModelLoading(self, navigator, services, controller, holder)
@@ -105,8 +105,8 @@ class VlmtuiApp(App[ExitReport | None]):
         self._begin_with_theme(wanted if wanted in self.available_themes else THEMES[0].name)
 
     def _begin_with_theme(self, name: str) -> None:
-        """As `theme = name`, but nothing is shown yet: a dark theme, like Textual's own, is there before the styles are
-        made, and they are not made twice."""
+        """Set the theme before anything is shown. A dark theme, like Textual's own, is set before the styles are
+        parsed, which saves parsing them twice."""
         if self.available_themes[name].dark:
             self.set_reactive(App.theme, name)
             self.stylesheet.set_variables(self.get_css_variables())
@@ -114,12 +114,12 @@ class VlmtuiApp(App[ExitReport | None]):
             self.theme = name
 
     def run(self, **options: Any) -> ExitReport | None:
-        """Run in the terminal, after asking it how it draws pictures. The terminal is whole again on return."""
+        """Run in the terminal, after asking how it draws pictures. Restores the terminal on return."""
         self.graphics = Graphics.detect(self.services.settings.graphics, self._question)
         return super().run(**options)
 
     def get_driver_class(self) -> type[Driver]:
-        """Textual's own for this platform, but one that a terminal which stalls does not stop."""
+        """Return the platform's driver; on Linux one that a stalled terminal does not block."""
         found = super().get_driver_class()
         if found.__name__ != "LinuxDriver":
             return found
@@ -128,7 +128,7 @@ class VlmtuiApp(App[ExitReport | None]):
         return NonBlockingDriver
 
     def get_theme_variable_defaults(self) -> dict[str, str]:
-        """Our own colours, for themes that do not have them."""
+        """Return our own colours, for themes that lack them."""
         return dict(VARIABLES)
 
     async def on_event(self, event: events.Event) -> None:
@@ -142,13 +142,13 @@ class VlmtuiApp(App[ExitReport | None]):
         if wrong := self.key_bindings.first_warnings(_WARNINGS_MAX):
             told = "\n".join([*wrong, f"({config_file(self.services.paths)})"])
             self.tell(told, seconds=15, severity="warning")
-        # Nothing that is shown before this handler returns gets to the terminal: it would be drawn twice.
+        # Output before this handler returns is discarded: it would be drawn twice.
         self.call_later(self._begin)
         self.set_timer(_STARTED_AFTER_S, self._leftovers.look)
         self.set_timer(_PURGE_AFTER_S, self.stored.purge_deleted)
 
     async def on_unmount(self) -> None:
-        """Whatever ended the app: a load that is under way ends with it, and a running answer goes on without it."""
+        """Clean up however the app ended: stop a load, and leave a running answer to the engine."""
         self._departure.ignore_signals()
         if self.conversation.chat is not None:
             self.conversation.chat.answers.detach()
@@ -165,22 +165,22 @@ class VlmtuiApp(App[ExitReport | None]):
         seconds: float = 4.0,
         severity: SeverityLevel = "information",
     ) -> None:
-        """Show a text for a while, if there is still something to show it on."""
+        """Show a notification, if a screen is left to show it on."""
         if self.is_running:
             told = with_remedy(self, visible(text), remedy)
             self.notify(told, severity=severity, timeout=seconds, markup=False)
 
     def tell_error(self, error: VlmtuiError) -> None:
-        """Show what went wrong and what to do."""
+        """Show an error as a notification, with its remedy."""
         self.tell(error_text(self, error), seconds=15, severity="error")
 
     def start(self, steps: Steps, group: str, *, exclusive: bool = False) -> None:
-        """Run `steps` beside everything else; they end with the app."""
+        """Run `steps` in the background until the app ends."""
         work: WorkType[None] = steps
         self.run_worker(work, group=group, exclusive=exclusive)
 
     def start_dialog(self, steps: Steps) -> None:
-        """The same for steps that show a screen: keys wait until it is there."""
+        """As `start`, for steps that show a screen: further keys wait until it is shown."""
         run_before_keys(self, steps)
 
     def restart_engine(self) -> None:
@@ -188,11 +188,11 @@ class VlmtuiApp(App[ExitReport | None]):
         self.models.restart()
 
     def interrupt(self) -> None:
-        """A hint how to quit; twice within two seconds, the end."""
+        """Show how to quit; the second call within two seconds quits."""
         self._departure.interrupt()
 
     def run_action_id(self, id: str, argument: str = "") -> None:
-        """Run an action of the table (palette, slash commands): the active screen's own, else the app's."""
+        """Run an action of the table (palette, slash commands): the active screen's, or else the app's."""
         own = self.screen.actions.get(id) if isinstance(self.screen, HasActions) else None
         _, name, parameters = parse(ACTIONS[id].command)
         action = own or getattr(self.screen, f"action_{name}", None) or getattr(self, f"action_{name}", None)
@@ -202,23 +202,23 @@ class VlmtuiApp(App[ExitReport | None]):
             self.call_later(action, *parameters, *filter(None, [argument]))
 
     def key_of(self, id: str) -> str:
-        """The key of an action, as it is shown to people."""
+        """Return an action's key as shown to people."""
         return key_of(self, id)
 
     def get_key_display(self, binding: Binding) -> str:
-        """A key is called the same in the footer, in sentences and in the help."""
+        """Show the same key name in the footer, in sentences and in the help."""
         return spell_key(binding.key)
 
     @property
     def chat_controller(self) -> Conversation | None:
-        """The conversation, once there is one."""
+        """The conversation; None before a model was loaded."""
         return self.conversation.chat
 
     def open_conversation(self, conversation: ConversationId) -> None:
-        """Go on with a stored conversation, with the model that is loaded; where there is none, with its own."""
+        """Open a stored conversation with the loaded model, or else with its own model."""
         self.stored.open(conversation)
 
-    # -- what screens ask for
+    # -- requests of screens
 
     @on(ModelsScreen.ModelChosen)
     def _model_chosen(self, event: ModelsScreen.ModelChosen) -> None:
@@ -247,61 +247,61 @@ class VlmtuiApp(App[ExitReport | None]):
         self.open_conversation(event.id)
 
     def on_conversations_screen_new_chat_wanted(self) -> None:
-        if self.navigator.leave_conversations():  # the key may come twice at once
+        if self.navigator.leave_conversations():  # the key may arrive twice in a row
             self.call_later(self.run_action_id, "new_chat")
 
     # -- actions
 
     def action_models(self, name: str = "") -> None:
-        """Show the picker over the chat; with a name, load that model at once."""
+        """Show the models over the chat; with a name, load that model at once."""
         if name:
             self.models.choose_by_name(name)
         else:
             self.navigator.offer_models()
 
     def action_conversations(self) -> None:
-        """Show what is stored."""
+        """Show the list of conversations."""
         chat = self.conversation.chat
         self.navigator.show_conversations(open_id=chat.id if chat is not None else None)
 
     def action_undelete(self) -> None:
-        """Bring back the conversation that was deleted last."""
+        """Restore the conversation deleted last."""
         self.stored.undelete()
 
     def action_cleanup(self) -> None:
-        """End workers that cannot be used any more."""
+        """Stop workers that are no longer usable."""
         self._leftovers.clean_up()
 
     def action_show_log(self) -> None:
-        """Show the engine's log over whatever is there."""
+        """Show the engine's log over the current screen."""
         self.navigator.show_log()
 
     def action_restart_engine(self) -> None:
-        """Load the same model again, where its engine does not answer any more."""
+        """Load the same model again, unless its engine answers."""
         if self.engine_controller.state in (EngineState.DEAD, EngineState.HUNG, EngineState.NONE):
             self.restart_engine()
         else:
             self.tell("The engine is running.")
 
     def action_edit(self, name: str) -> None:
-        """Change the text field that has the focus, or move in it."""
+        """Run an editing command in the focused text field."""
         if isinstance(self.focused, TextArea):
             EDITS[name](self.focused)
 
     def action_leader(self) -> None:
-        """Show what a letter does now; with it shown, close it."""
+        """Show the keys that work after the leader, or close that strip."""
         self.navigator.show_leader()
 
     def action_help(self) -> None:
-        """Show every key and command, those of this screen first; close the help where it is open."""
+        """Show every key and command, the current screen's first; close the help if it is open."""
         self.navigator.show_help()
 
     def action_help_quit(self) -> None:
-        """Ctrl+C with nothing to copy or stop: a hint, and twice within two seconds the end."""
+        """Ctrl+C with nothing to copy or stop: show how to quit; quit if pressed twice within two seconds."""
         self.interrupt()
 
     async def action_quit(self) -> None:
-        """Leave in order."""
+        """Quit cleanly."""
         self._departure.leave()
 
     def export_screenshot(self, *, title: str | None = None, simplify: bool = False) -> str:
@@ -314,7 +314,7 @@ class VlmtuiApp(App[ExitReport | None]):
         self.call_after_refresh(self.start, self._begin_conversation, "conversation")
 
     async def _begin_conversation(self) -> None:
-        """Once something is shown: the conversation to go on with, and what went on meanwhile."""
+        """After the first paint: open the conversation to continue, and fetch answers finished meanwhile."""
         try:
             await self.stored.resume()
             await self._interrupted.bring_back()
@@ -340,7 +340,7 @@ class VlmtuiApp(App[ExitReport | None]):
             await self.engine_controller.follow_log(self._followed, self._log_grew)
 
     def _log_grew(self) -> None:
-        """A line came: tell the screens soon, once for many lines."""
+        """Tell the screens soon about new log lines, once for many lines."""
         if not self._log_waits:
             self._log_waits = True
             self.set_timer(_LOG_EVERY_S, self._tell_log)
@@ -351,11 +351,11 @@ class VlmtuiApp(App[ExitReport | None]):
             screen.post_message(EngineLogGrew())
 
     def _handle_exception(self, error: Exception) -> None:
-        """The app's edge: an error nobody expected goes to the log with its traceback, one sentence to the user."""
+        """Log an unexpected error with its traceback, and exit with one sentence for the user."""
         if isinstance(error, WorkerFailed) and isinstance(error.error, Exception):
-            error = error.error  # which has the traceback
+            error = error.error  # contains the traceback
         if self._exit:
-            # A screen that is taken down while it is being built finds its widgets gone.
+            # A screen removed while it is being composed does not find its widgets.
             _log.warning("while the app ended", exc_info=error)
             return
         _log.critical("the app failed", exc_info=error)
@@ -364,5 +364,5 @@ class VlmtuiApp(App[ExitReport | None]):
             self._exception = error
             summary = one_line(f"{type(error).__name__}: {error}")[:200]
             log = self.services.paths.logs / "app.log"
-            self.panic(Text(f"vlmtui stopped because of an error of its own: {summary} (details: {log})"))
+            self.panic(Text(f"vlmtui stopped because of an internal error: {summary} (details: {log})"))
             self._exception_event.set()

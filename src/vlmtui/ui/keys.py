@@ -1,4 +1,4 @@
-"""The keys in force: the action table's defaults, changed by `[keys]` of `config.toml`."""
+"""The active keys: the action table's defaults, changed by `[keys]` of `config.toml`."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _ALIASES = {
 _MODIFIERS = frozenset({"ctrl", "alt", "shift", "super", "hyper", "meta"})
 _NAMES = frozenset(name for key in Keys if (name := key.value.rpartition("+")[2]).isalnum() and len(name) > 1)
 ARRIVES_AS = {"ctrl+i": "tab", "ctrl+m": "enter", "alt+b": "ctrl+left", "alt+f": "ctrl+right"}
-"""What most terminals send for a key."""
+"""Keys that most terminals send as another key."""
 _SPELLED = {
     "escape": "Esc",
     "pageup": "PgUp",
@@ -45,45 +45,45 @@ _SPELLED = {
     "down": "↓",
 }
 LEADER = "leader"
-"""The id of the action whose key goes before the letter of another one."""
+"""The id of the action whose key precedes another action's letter."""
 FORMER_IDS = {"comparison.logprobs_too": "comparison.logprobs"}
-"""What actions were called in `[keys]` before, and what they are called now."""
+"""Renamed action ids in `[keys]`: old id → new id."""
 _NAMED_AT_MOST = 3
 _REMEDIES: dict[Remedy, str] = {
     Remedy.PICK_MODEL: "{models} picks a model.",
     Remedy.RESTART_ENGINE: "{restart_engine} restarts it.",
     Remedy.STOP_ANSWER: "{stop} stops it.",
     Remedy.MAKE_BRANCH: "{regenerate} and {edit} make one.",
-    Remedy.EDIT_EARLIER: "{edit} goes back to an earlier one.",
+    Remedy.EDIT_EARLIER: "{edit} edits an earlier message.",
     Remedy.SHRINK_MESSAGE: "{smaller} smaller images · {fewer_frames} fewer frames · "
     "{leave_out_oldest} leaves the oldest attachments out",
     Remedy.LEAVE_OUT_OLDEST: "{leave_out_oldest} leaves out the oldest.",
     Remedy.SEND_AGAIN: "{take_in_again} undoes it.",
     Remedy.ATTACH_FILE: "{attach} attaches a file.",
     Remedy.ATTACH_INBOX: "{inbox} attaches.",
-    Remedy.START_CHAT: "{conversation_list.new} begins a new one; then it can be deleted.",
-    Remedy.UNDO_DELETE: "{conversation_list.undo} brings it back.",
+    Remedy.START_CHAT: "{conversation_list.new} starts a new one; then you can delete this one.",
+    Remedy.UNDO_DELETE: "{conversation_list.undo} restores it.",
     Remedy.FILL_RAW_PROMPT: "{comparison.fill} fills it.",
-    Remedy.APPLY_FIX: "{comparison.fix} does it.",
+    Remedy.APPLY_FIX: "{comparison.fix} fixes it.",
     Remedy.STOP_COMPARISON: "{comparison.leave} stops them.",
-    Remedy.SHOW_DIFFERENCE: "{sides.next_view} shows the difference, and makes it.",
+    Remedy.SHOW_DIFFERENCE: "{sides.next_view} computes and shows the difference.",
     Remedy.STOP_FAN_OUT: "{answers.leave} stops them.",
 }
 _EXAMPLES = "Examples: ctrl+a, f5, alt+x, shift+up, escape."
 
 
 class KeyBindings:
-    """The keys of every action, and what is wrong with those that the user has set.
+    """The keys of every action, and warnings about the user's settings.
 
-    `given` is the `[keys]` table: an action's id, and its keys as a string (`ctrl+a`, `f5,alt+x`, empty for none) or a
-    list of strings. What is wrong becomes a warning, and the defaults stay.
+    `given` is the `[keys]` table: action id → keys as a string (`ctrl+a`, `f5,alt+x`, empty for none) or a list of
+    strings. Invalid entries become warnings, and the defaults stay.
     """
 
     def __init__(self, given: Mapping[str, object] | None = None) -> None:
         self.warnings: list[str] = []
-        """Sentences for the user."""
+        """Sentences about invalid or conflicting keys."""
         self._keys: dict[str, tuple[str, ...]] = {}
-        """Only of the actions that have other keys than by default."""
+        """The keys of actions that differ from their defaults."""
         for id, value in _flat(given or {}):
             self._set(id, value)
         self._chosen = frozenset(self._keys)
@@ -94,23 +94,23 @@ class KeyBindings:
                 self._tell_of_app_key(action)
 
     def first_warnings(self, most: int) -> list[str]:
-        """So many of the warnings, and how many more there are."""
+        """Return the first `most` warnings and a count of the others."""
         more = len(self.warnings) - most
-        return [*self.warnings[:most], *([f"… and {more} more, which `vlmtui config show` tells"] if more > 0 else [])]
+        return [*self.warnings[:most], *([f"… and {more} more, listed by `vlmtui config show`"] if more > 0 else [])]
 
     def of(self, id: str) -> tuple[str, ...]:
-        """The keys of an action, as Textual names them; none where it has no key."""
+        """Return an action's keys, as Textual names them; empty without a key."""
         return self._keys.get(id, default_keys(id))
 
     def chosen(self, *scopes: str) -> frozenset[str]:
-        """The keys that the user gave to actions of these scopes."""
+        """Return the keys that the user assigned to actions of these scopes."""
         ids = {action.id for scope in scopes for action in SCOPES[scope].actions} & self._chosen
         return frozenset(key for id in ids for key in self.of(id))
 
     @property
     def keymap(self) -> dict[str, str]:
-        """For `App.set_keymap`. Where one action of a node gets another key, all of the node's actions are named: else
-        Textual takes its old key from those that share it, and puts it behind the others in the footer."""
+        """Return the keymap for `App.set_keymap`. If one action of a node has another key, all actions of that node
+        are listed: otherwise Textual takes a shared old key away, and moves the action to the end of the footer."""
         ids: set[str] = set()
         for scope in SCOPES.values():
             on_node = {action.id for action in scope.actions}
@@ -119,14 +119,14 @@ class KeyBindings:
 
     def _set(self, id: str, value: object) -> None:
         if id in FORMER_IDS:
-            self._warn(id, f"it is called {FORMER_IDS[id]} now.")
+            self._warn(id, f"its name is {FORMER_IDS[id]} now.")
             id = FORMER_IDS[id]
         if id not in ACTIONS:
             self._warn(id, f"there is no such action. {_nearest(id)}")
             return
         written = _split(value) if isinstance(value, str) else value
         if not isinstance(written, list) or not all(isinstance(key, str) for key in written):
-            self._warn(id, f"a key or a list of keys is expected, not {value!r}. {_EXAMPLES}")
+            self._warn(id, f"expected a key or a list of keys, not {value!r}. {_EXAMPLES}")
             return
         keys: list[str] = []
         for key in written:
@@ -142,7 +142,8 @@ class KeyBindings:
             self._keys[id] = tuple(dict.fromkeys(keys))
 
     def _can_be_pressed(self, action: Action, keys: Iterable[str]) -> bool:
-        """Whether an action can have these keys; warns where one of them does not arrive, or only sometimes."""
+        """Return whether an action can have these keys; warn if a terminal never sends one, or if it only works
+        sometimes."""
         scopes = [scope for scope in SCOPES.values() if action in scope.actions]
         types = any(scope.types for scope in scopes) or scopes == [SCOPES["app"]]
         for key in keys:
@@ -150,13 +151,13 @@ class KeyBindings:
                 self._warn(action.id, f"most terminals send {spell_key(ARRIVES_AS[key])} for {spell_key(key)}.")
             if types and _is_typed(key):
                 if action.priority:
-                    self._warn(action.id, f"{spell_key(key)!r} could not be typed any more. Use it with Ctrl or Alt.")
+                    self._warn(action.id, f"{spell_key(key)!r} could no longer be typed. Combine it with Ctrl or Alt.")
                     return False
                 self._warn(action.id, f"{spell_key(key)!r} acts only while no text field has the focus.")
         return True
 
     def _settle(self, scope: Scope) -> None:
-        """Let each key of a scope have one action, unless they share one by default: what the user chose wins."""
+        """Give each key of a scope to one action, unless actions share it by default; the user's choice wins."""
         for one, other in combinations(scope.actions, 2):
             if set(default_keys(one.id)) & set(default_keys(other.id)):
                 continue
@@ -169,7 +170,7 @@ class KeyBindings:
                 self._warn(winner.id, f"{_lower(scope.title)}, {spell_key(key)} is taken from {loser.id}, {rest}.")
 
     def _tell_of_app_key(self, action: Action) -> None:
-        """Warn where a key that the user chose means one thing on a screen and another one app-wide."""
+        """Warn if a key chosen by the user has different meanings on a screen and app-wide."""
         for key in self.of(action.id):
             others = [
                 f"{other.id} {_lower(scope.title)}"
@@ -189,12 +190,12 @@ class KeyBindings:
 
 
 def default_keys(id: str) -> tuple[str, ...]:
-    """The table's keys of an action."""
+    """Return the default keys of an action."""
     return tuple(filter(None, ACTIONS[id].keys.split(",")))
 
 
 def parse_key(text: str) -> str | None:
-    """A key as Textual names it (`Ctrl+O`, `^o`, `Esc`, `?`), or None where there is no such key."""
+    """Return the Textual name of a key (`Ctrl+O`, `^o`, `Esc`, `?`), or None if it is unknown."""
     text = text.strip()
     if len(text) > 1 and text.startswith("^"):
         text = f"ctrl+{text[1:]}"
@@ -206,25 +207,25 @@ def parse_key(text: str) -> str | None:
     is_key = name in _NAMES or (len(name) == 1 and name.isprintable()) or _character(name) is not None
     if not is_key or not _MODIFIERS.issuperset(modifiers) or (modifiers == ["shift"] and len(name) == 1):
         return None
-    if len(name) == 1 and (modifiers, name) != (["ctrl"], "@"):  # which is what Textual calls it
+    if len(name) == 1 and (modifiers, name) != (["ctrl"], "@"):  # Textual's name for it
         name = "comma" if name == "," else App._normalize_keymap({"": name})[""]
     return "+".join([*modifiers, name])
 
 
 def key_bindings(app: App[Any]) -> KeyBindings:
-    """The keys in force in an app; the defaults where it has none of its own."""
+    """Return the app's active keys; the defaults if it has none of its own."""
     found = getattr(app, "key_bindings", None)
     return found if isinstance(found, KeyBindings) else KeyBindings()
 
 
 def shown_keys(app: App[Any], action: Action, most: int = 1) -> str:
-    """The first of the ways to run an action by keys (`Ctrl+O`, `Ctrl+X o`); empty where there is none."""
+    """Return the first `most` ways to run an action by keys (`Ctrl+O`, `Ctrl+X o`); empty if there is none."""
     return ", ".join(ways(app, action)[:most])
 
 
 def ways(app: App[Any], action: Action) -> list[str]:
-    """The ways to run an action by keys: its own, then by the leader. A key that a text field of the screen would
-    write comes last."""
+    """Return the ways to run an action by keys: its own keys, then the leader. Keys that a text field would type
+    come last."""
     bound = key_bindings(app)
     typed = [key for key in bound.of(action.id) if _is_typed(key) and _types(action)]
     keys = [spell_key(key) for key in bound.of(action.id) if key not in typed]
@@ -232,50 +233,50 @@ def ways(app: App[Any], action: Action) -> list[str]:
 
 
 def led(app: App[Any], action: Action) -> list[str]:
-    """How to run an action by the leader (`Ctrl+X o`), where it can be."""
+    """Return how to run an action with the leader (`Ctrl+X o`), if possible."""
     leaders = key_bindings(app).of(LEADER)
     return [f"{spell_key(leaders[0])} {spell_key(action.leader)}"] if action.leader and leaders else []
 
 
 def key_of(app: App[Any], id: str) -> str:
-    """How to run an action, for a sentence: its first key (`Ctrl+O`), else its slash command, else its title."""
+    """Return how to run an action, for a sentence: its first key (`Ctrl+O`), or else its slash command or title."""
     found = ways(app, ACTIONS[id])
     return found[0] if found else ACTIONS[id].slash or f"“{ACTIONS[id].title}”"
 
 
 def short_keys(app: App[Any], *ids: str, last: bool = False) -> str:
-    """The first key of each action, or the last (`← →`), without those that have none."""
+    """Return the first (or `last`) key of each action (`← →`), skipping actions without keys."""
     bound = key_bindings(app)
     return " ".join(spell_key(bound.of(id)[-1 if last else 0]) for id in ids if bound.of(id))
 
 
 def with_keys(app: App[Any], text: str) -> str:
-    """A sentence of ours in which `{id}` stands for how to run that action."""
+    """Replace each `{id}` in a sentence with how to run that action."""
     return re.sub(r"\{([a-z_.]+)\}", lambda found: key_of(app, found[1]), text)
 
 
 def hint(app: App[Any], *ids: str) -> str:
-    """What can be done, for a line of hints: `Ctrl+S Apply · Esc Cancel`."""
+    """Return a line of hints for actions: `Ctrl+S Apply · Esc Cancel`."""
     return " · ".join(f"{key_of(app, id)} {ACTIONS[id].title}" for id in ids)
 
 
 def remedy_text(app: App[Any], remedy: Remedy) -> str:
-    """The sentence that says which key does it."""
+    """Return the sentence that names the key of a remedy."""
     return with_keys(app, _REMEDIES[remedy])
 
 
 def with_remedy(app: App[Any], text: str, remedy: Remedy | None) -> str:
-    """A text, and the sentence that says which key does something about it."""
+    """Append the remedy's sentence to a text."""
     return f"{text} {remedy_text(app, remedy)}" if remedy is not None else text
 
 
 def error_text(app: App[Any], error: VlmtuiError) -> str:
-    """What went wrong and what to do, with the key that does it, in one line."""
+    """Return an error's message, hint and remedy in one line."""
     return with_remedy(app, one_line(str(error)), error.remedy)
 
 
 def spell_key(key: str) -> str:
-    """A key as a sentence names it: `Ctrl+O`, `Esc`, `F5`, `?`."""
+    """Return a key as written in a sentence: `Ctrl+O`, `Esc`, `F5`, `?`."""
     *modifiers, name = key.split("+")
     shown = _SPELLED.get(name) or (name if len(name) > 1 and name in _NAMES else format_key(name))
     if modifiers or len(shown) > 1:
@@ -284,12 +285,12 @@ def spell_key(key: str) -> str:
 
 
 def _types(action: Action) -> bool:
-    """Whether text is written where the action can be run."""
+    """Return whether a text field has the focus where the action runs."""
     return any(scope.types for scope in SCOPES.values() if action in scope.actions)
 
 
 def _flat(given: Mapping[str, object], prefix: str = "") -> Iterator[tuple[str, object]]:
-    """The table's entries by dotted id: `viewer.zoom_in = …` is a table in a table."""
+    """Yield the table's entries by dotted id: `viewer.zoom_in = …` is a nested table."""
     for name, value in given.items():
         if isinstance(value, Mapping):
             yield from _flat(value, f"{prefix}{name}.")
@@ -314,7 +315,7 @@ def _split(keys: str) -> list[str]:
 
 
 def _is_typed(key: str) -> bool:
-    """Whether a text field writes it."""
+    """Return whether a text field types the key."""
     character = _character(key)
     return character is not None and character.isprintable()
 
@@ -324,7 +325,7 @@ def _character(key: str) -> str | None:
 
 
 def _lower(title: str) -> str:
-    """A heading within a sentence."""
+    """Lower-case a heading for use within a sentence."""
     return title[:1].lower() + title[1:]
 
 

@@ -1,4 +1,4 @@
-"""What can be run by the leader and one more key, on the screen that is shown."""
+"""Finds the actions that the leader and one more key run on the current screen."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ _APP_WIDE = frozenset(action.id for action in SCOPES["app"].actions)
 
 
 class LeaderEntry(msgspec.Struct, frozen=True):
-    """One of the keys that may follow the leader."""
+    """A key that may follow the leader, and its action."""
 
     action: Action
     group: str
-    """The heading it stands under."""
+    """Its heading in the strip."""
     command: str
     """The Textual action."""
     node: DOMNode
@@ -28,7 +28,7 @@ class LeaderEntry(msgspec.Struct, frozen=True):
 
 
 def leader_entries(screen: Screen[Any]) -> dict[str, LeaderEntry]:
-    """What can be run now, by its key: what the focused widget has first, then its screen, then the app."""
+    """Return the actions available now, by key: the focused widget's first, then the screen's, then the app's."""
     found: dict[str, LeaderEntry] = {}
     first: set[str] = set()
     for node, binding in _bindings(screen):
@@ -46,8 +46,8 @@ def leader_entries(screen: Screen[Any]) -> dict[str, LeaderEntry]:
 
 
 def _bindings(screen: Screen[Any]) -> Iterator[tuple[DOMNode, Binding]]:
-    """From the focused widget up, also those whose key the widget would write. Of what is below a dialog, only those
-    that act before it."""
+    """Yield bindings from the focused widget up, also those that the widget would type. Below a dialog, only
+    priority bindings."""
     below = False
     for node in (screen.focused or screen).ancestors_with_self:
         for _, binding in node._bindings:

@@ -1,4 +1,4 @@
-"""Messages that more than one screen handles. They live here so that no screen has to import the app."""
+"""Messages that several screens handle."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from textual.message import Message
 
 @dataclass
 class EngineChanged(Message):
-    """The engine controller changed: a load got further, became ready or failed, or the engine died."""
+    """The engine controller changed: load progress, ready, failed, or the engine died."""
 
     bubble = False
 
 
 @dataclass
 class EngineLogGrew(Message):
-    """There are new lines in `EngineController.log`. Comes at most ten times a second."""
+    """`EngineController.log` has new lines. Posted at most ten times a second."""
 
     bubble = False

@@ -1,4 +1,4 @@
-"""Opens every screen. The one place that knows all features; each is imported when it is first shown."""
+"""Opens every screen. The only module that knows all features; each is imported when first shown."""
 
 from __future__ import annotations
 
@@ -37,20 +37,20 @@ if TYPE_CHECKING:
     from vlmtui.ui.navigation import FilesChoice, FramesChoice
 
 _ALONE = 2
-"""Screens on the stack when one of ours is shown alone: Textual's own empty one is below it."""
+"""Height of the screen stack when one of our screens is shown alone: below it is Textual's empty default screen."""
 
 
 class Controls(Protocol):
-    """What the app does when a screen asks for it, besides showing another one."""
+    """Requests of screens to the app, other than opening screens."""
 
     def restart_engine(self) -> None:
         """Load the same model again."""
 
     def interrupt(self) -> None:
-        """A hint how to quit; twice, the end."""
+        """Show how to quit; quit if called twice."""
 
     def run_action_id(self, id: str, argument: str = "") -> None:
-        """Run an action of the table: the active screen's own, else the app's."""
+        """Run an action of the table: the active screen's, or else the app's."""
 
 
 class AppNavigator:
@@ -64,7 +64,7 @@ class AppNavigator:
         engine_controller: EngineController,
         chat: Callable[[], Conversation],
     ) -> None:
-        """`chat` gives the conversation."""
+        """`chat` returns the conversation."""
         self._app = app
         self._controls = controls
         self._services = services
@@ -184,41 +184,41 @@ class AppNavigator:
     # -- for the app
 
     def chat_screen(self) -> ChatScreen | None:
-        """The chat, where it is shown, or below what is."""
+        """Return the chat screen, if it is on the stack."""
         from vlmtui.ui.chat.screen import ChatScreen
 
         stack = self._app.screen_stack if self._app.is_running else []
         return next((screen for screen in stack if isinstance(screen, ChatScreen)), None)
 
     def shows_a_load(self) -> bool:
-        """Whether that is the screen on top; False while the app ends, when there is none."""
+        """Return whether the loading screen is on top; False while the app ends."""
         from vlmtui.ui.models.loading import LoadingScreen
 
         stack = self._app.screen_stack
         return bool(stack) and isinstance(stack[-1], LoadingScreen)
 
     def push_models(self) -> None:
-        """Show the picker over what is there."""
+        """Show the models over the current screen."""
         self._app.push_screen(self._new_models())
 
     def push_loading(self, model: Model) -> None:
-        """Show a load over what is there."""
+        """Show the loading screen over the current screen."""
         self._app.push_screen(self._new_loading(model))
 
     def show_models(self) -> None:
-        """Show the picker alone."""
+        """Show only the models."""
         self._show_alone(self._new_models())
 
     def show_loading(self, model: Model) -> None:
-        """Show a load alone."""
+        """Show only the loading screen."""
         self._show_alone(self._new_loading(model))
 
     def show_chat(self) -> None:
-        """Show the chat alone."""
+        """Show only the chat."""
         self._show_alone(self.new_chat())
 
     def back_to_chat(self) -> None:
-        """Leave what is above the chat; where there is none, show a new one."""
+        """Return to the chat below, or open a new one."""
         screen = self.chat_screen()
         if screen is None:
             self.show_chat()
@@ -226,29 +226,29 @@ class AppNavigator:
             self.go_back_to(screen)
 
     def go_back_to(self, screen: Screen[Any]) -> None:
-        """Leave the screens above one that is there."""
+        """Close the screens above `screen`."""
         while self._app.screen is not screen:
             self._app.pop_screen()
 
     def offer_models(self) -> None:
-        """Show the picker over what is there, unless a model is being picked or loaded."""
+        """Show the models over the current screen, unless they or the loading screen are shown."""
         if not isinstance(self._app.screen, ModelsScreen) and not self.shows_a_load():
             self.push_models()
 
     def show_before_load(self, model: Model, check: LoadCheck, go_on: Callable[[LoadOption | None], None]) -> None:
-        """Ask what is to be decided before a model is loaded."""
+        """Show the decision to make before a model is loaded."""
         from vlmtui.ui.models.before_load import BeforeLoadScreen
 
         self._app.push_screen(BeforeLoadScreen(one_line(model.spec.name), check), go_on)
 
     def offer_engine(self, go_on: Callable[[bool | None], None]) -> None:
-        """Offer to install an engine; `go_on` is told whether one was."""
+        """Offer to install an engine; `go_on` is called with whether one was installed, or None."""
         from vlmtui.ui.models.engine_offer import EngineOfferScreen
 
         self._app.push_screen(EngineOfferScreen(self._services.paths), go_on)
 
     def show_log(self) -> None:
-        """Show the engine's log over whatever is there; where it is shown, close it."""
+        """Show the engine's log over the current screen, or close it."""
         from vlmtui.ui.models.log import LogScreen
 
         if isinstance(self._app.screen, LogScreen):
@@ -257,13 +257,13 @@ class AppNavigator:
             self._app.push_screen(LogScreen(self._engine_controller))
 
     def show_leader(self) -> None:
-        """Show what can be done on this screen, each by one key; where that is shown, close it."""
+        """Show the keys that work after the leader, or close that strip."""
         from vlmtui.ui.help.leader_screen import show_leader
 
         show_leader(self._app)
 
     def show_help(self) -> None:
-        """Show every key and command, those of this screen first; close the help where it is open."""
+        """Show every key and command, the current screen's first, or close the help."""
         from vlmtui.ui.help.screen import HelpScreen
 
         screen = self._app.screen
@@ -274,7 +274,7 @@ class AppNavigator:
             self._app.push_screen(HelpScreen(getattr(screen, "SCOPE", ""), first=first))
 
     def show_conversations(self, *, open_id: ConversationId | None) -> None:
-        """Show what is stored, unless a model is being loaded. `open_id`: the conversation of the chat."""
+        """Show the list of conversations, unless a model is loading. `open_id`: the conversation of the chat."""
         from vlmtui.ui.conversations.screen import ConversationsScreen
         from vlmtui.ui.models.loading import LoadingScreen
 
@@ -283,7 +283,7 @@ class AppNavigator:
             self._app.push_screen(ConversationsScreen(self._services.store, cache=cache, open_id=open_id))
 
     def leave_conversations(self) -> bool:
-        """Leave the list; False where it was left already."""
+        """Close the list; False if it was closed already."""
         from vlmtui.ui.conversations.screen import ConversationsScreen
 
         is_shown = isinstance(self._app.screen, ConversationsScreen)
@@ -292,7 +292,7 @@ class AppNavigator:
         return is_shown
 
     def new_chat(self) -> Screen[None]:
-        """Make a screen for the conversation."""
+        """Return a new screen for the conversation."""
         from vlmtui.ui.chat.screen import ChatScreen
 
         return ChatScreen(self._services, self, self._engine_controller, self._chat())

@@ -18,7 +18,7 @@ from vlmtui.ui.terminal.themes import DARK, LIGHT
 
 
 class RunsActions(Protocol):
-    """What the palette needs of the app."""
+    """What the palette needs from the app."""
 
     theme: str
 
@@ -26,7 +26,7 @@ class RunsActions(Protocol):
 
 
 class Command(msgspec.Struct, frozen=True):
-    """One line of the palette."""
+    """One command of the palette."""
 
     title: str
     help: str
@@ -34,7 +34,7 @@ class Command(msgspec.Struct, frozen=True):
 
 
 def available_actions(screen: Screen[object]) -> Iterator[Action]:
-    """The actions that can be run from a screen: its own, then the app's."""
+    """Yield the actions available on a screen: its own, then the app's."""
     scope = SCOPES.get(getattr(screen, "SCOPE", ""))
     for action in scope.actions if scope else ():
         if not action.moves and _has(screen, action):
@@ -75,4 +75,4 @@ class ActionCommands(Provider):
                 partial(app.run_action_id, action.id),
             )
         for theme, title in ((DARK, "Dark theme"), (LIGHT, "Light theme")):
-            yield Command(title, "Change the colours.", partial(setattr, app, "theme", theme.name))
+            yield Command(title, "Switch the colour theme.", partial(setattr, app, "theme", theme.name))

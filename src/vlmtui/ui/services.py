@@ -1,4 +1,4 @@
-"""What the app is given from outside. Built by `bootstrap`, or by a test with a scripted engine."""
+"""What the app needs from outside. Built by `bootstrap`, or by a test with a scripted engine."""
 
 from __future__ import annotations
 
@@ -18,33 +18,33 @@ if TYPE_CHECKING:
 
 
 class Delays(msgspec.Struct, frozen=True, kw_only=True):
-    """How long the app waits for people, folders and disks, in seconds."""
+    """The app's waiting times, in seconds."""
 
     quit_again: float = 2.0
-    """Within so long, a second Ctrl+C ends the app."""
+    """A second Ctrl+C within this time quits."""
     inbox: float = 1.0
-    """From one look into the inbox folder to the next."""
+    """Interval between checks of the inbox folder."""
     retry_write: float = 3.0
-    """From one attempt to write into a store that cannot be written to the next."""
+    """Interval between attempts to write to a store that fails."""
 
 
 class Services(msgspec.Struct, frozen=True):
-    """Everything with a life of its own that the app uses."""
+    """The services that the app uses."""
 
     paths: Paths
     registry: Registry
     host: EngineHost
     settings: Settings
     store: AsyncStore
-    """Closed by the app when it ends."""
+    """Closed by the app at exit."""
     keep_alive_s: float | None
-    """How long an engine stays once the app has gone; None: for ever."""
+    """Seconds that an engine stays loaded after the app exits; None: forever."""
     cleanup: EngineCleanup | None = None
-    """Finds engines that are left over and ends them; None where the engines are not ours to end."""
+    """Finds and stops leftover engines; None if they are not ours to stop."""
     initial_model: str | None = None
-    """Load this at once instead of showing the picker."""
+    """The model to load at once, instead of showing the list of models."""
     resume: ConversationId | None = None
-    """Go on with this conversation."""
+    """The conversation to continue."""
     resume_spec: LoadSpec | None = None
-    """The model to load with it, where `initial_model` names none."""
+    """Its model, if `initial_model` is not set."""
     delays: Delays = Delays()

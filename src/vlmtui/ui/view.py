@@ -1,4 +1,4 @@
-"""The protocol by which an object that is no widget uses its screen, or the app."""
+"""The protocol by which objects that are not widgets use their screen or the app."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Steps = Callable[[], Coroutine[None, None, None]]
 
 
 class View(Protocol):
-    """The chat screen and the app are one."""
+    """Implemented by the chat screen and the app."""
 
     def tell(
         self,
@@ -24,13 +24,13 @@ class View(Protocol):
         seconds: float = 4.0,
         severity: SeverityLevel = "information",
     ) -> None:
-        """Show a text for a while, and the key that does something about it."""
+        """Show a notification for `seconds`, with the key that remedies it."""
 
     def tell_error(self, error: VlmtuiError) -> None:
-        """Show what went wrong and what to do."""
+        """Show an error as a notification, with its remedy."""
 
     def start(self, steps: Steps, group: str, *, exclusive: bool = False) -> None:
-        """Run `steps` beside everything else; they end with the view. `exclusive` ends the others of the group."""
+        """Run `steps` in the background until the view ends. `exclusive` cancels other steps of the group."""
 
     def start_dialog(self, steps: Steps) -> None:
-        """The same for steps that show a screen: the next keys wait until it is there."""
+        """As `start`, for steps that show a screen: further keys wait until it is shown."""

@@ -1,4 +1,4 @@
-"""The one table of what a user can do: keys, footer, palette, slash commands and help all come from it."""
+"""The table of all user actions, the single source of keys, footer, palette, slash commands and help."""
 
 from vlmtui.ui.actions.action import UNBOUND, Action, ActionMethods, FixedKey, HasActions, Scope
 from vlmtui.ui.actions.table import ACTIONS, SCOPES, bindings

@@ -1,4 +1,4 @@
-"""What an entry of the action table is."""
+"""The entries of the action table."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import msgspec
 from textual.binding import Binding
 
 UNBOUND = "unbound"
-"""The name of no key: Textual's bindings and its keymap cannot leave an action without one."""
+"""Stands for "no key": Textual's bindings and keymap need a name."""
 ActionMethods = Mapping[str, Callable[..., object]]
-"""What runs each action, by the action's id. It takes the slash command's argument, where there is one."""
+"""The method of each action, by action id. It is called with the slash command's argument, if there is one."""
 
 
 @runtime_checkable
@@ -26,8 +26,7 @@ class Action(msgspec.Struct, frozen=True):
     """One thing a user can do."""
 
     id: str
-    """Unique over the whole table and stable: users rebind by it. `scope.name`; the name alone in the chat and in the
-    app."""
+    """Unique in the whole table and stable: users rebind by it. `scope.name`; in the chat and the app only the name."""
     title: str
     """A few words, for the footer and the palette."""
     help: str
@@ -37,23 +36,24 @@ class Action(msgspec.Struct, frozen=True):
     leader: str = ""
     """The key that runs it after the leader (`c`); empty: none."""
     group: str = ""
-    """The heading it stands under after the leader; empty: the scope's title."""
+    """Its heading in the strip of leader keys; empty: the scope's title."""
     verb: str = ""
-    """What its keys mean, on every screen: two actions with one key have one verb. Empty: the id without its scope."""
+    """The meaning of its keys, on every screen: two actions with one key share a verb. Empty: the id without its
+    scope."""
     slash: str = ""
     """`/name`; empty: no slash command."""
     argument: str = ""
-    """What the slash command takes (`PATH`); empty: nothing."""
+    """The slash command's argument (`PATH`); empty: none."""
     run: str = ""
     """The Textual action to run (`zoom(1)`); empty: the id without its scope."""
     footer: bool = False
-    """In the footer by its first key; by the leader where it has no key."""
+    """Whether the footer shows it, by its first key, or by the leader if it has no key."""
     priority: bool = False
-    """Acts before the widget that has the focus sees the key."""
+    """Whether it acts before the focused widget sees the key."""
     moves: bool = False
-    """Moves a cursor or scrolls: not worth a line in the palette."""
+    """Whether it moves a cursor or scrolls: then the palette leaves it out."""
     system: bool = False
-    """Left out of Textual's own key panel."""
+    """Whether Textual's own key panel leaves it out."""
 
     @property
     def command(self) -> str:
@@ -62,11 +62,11 @@ class Action(msgspec.Struct, frozen=True):
 
     @property
     def meaning(self) -> str:
-        """What its keys mean, in the whole app."""
+        """The meaning of its keys in the whole app."""
         return self.verb or self.id.rpartition(".")[2]
 
     def binding(self, keys: str = "", *, command: str = "", show: bool | None = None) -> Binding:
-        """The Textual binding. `keys`, `command` and `show` stand in for what the action says itself."""
+        """Return the Textual binding. `keys`, `command` and `show` override the action's own."""
         return Binding(
             keys or self.keys or UNBOUND,
             command or self.command,
@@ -83,7 +83,7 @@ class FixedKey(msgspec.Struct, frozen=True):
     """A key that a field handles itself. Help shows it; it cannot be rebound."""
 
     keys: str
-    """As a reader sees them (`↑ ↓`)."""
+    """As shown to people (`↑ ↓`)."""
     help: str
 
 
@@ -98,10 +98,10 @@ class Scope(msgspec.Struct, frozen=True):
     within: str = ""
     """The scope of the screen that a widget's scope belongs to; empty for a screen and for the app."""
     modal: bool = False
-    """A dialog: of the app-wide keys only those with priority act."""
+    """Whether it is a dialog: of the app-wide keys, only those with priority act."""
     types: bool = False
-    """A text field has the focus here: a plain letter is written, so it cannot be a key."""
+    """Whether a text field has the focus: plain letters are typed, so they cannot be keys."""
     by_id: bool = False
-    """The screen runs its actions by their ids (`HasActions`), through `action_run`."""
+    """Whether the screen runs its actions by id (`HasActions`), through `action_run`."""
     footer_leads: tuple[str, ...] = ()
-    """Ids of actions that this screen's footer shows behind the leader."""
+    """Ids of actions that this screen's footer shows after the leader."""

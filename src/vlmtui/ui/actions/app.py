@@ -1,4 +1,4 @@
-"""What can be done on every screen."""
+"""Actions on every screen."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ APP = Scope(
         Action(
             "leader",
             "More",
-            "Show what can be done here; a letter then does it.",
+            "Show the keys that work here after the leader.",
             "ctrl+x",
             footer=True,
             priority=True,
@@ -23,18 +23,18 @@ APP = Scope(
         Action(
             "conversations",
             "Chats",
-            "Search, open, rename or delete what was said.",
+            "Search, open, rename or delete conversations.",
             "ctrl+l",
             leader="l",
             group=_CHATS,
             slash="/conversations",
         ),
-        Action("undelete", "Undelete", "Bring back the conversation that was deleted last.", slash="/undelete"),
+        Action("undelete", "Undelete", "Restore the conversation deleted last.", slash="/undelete"),
         Action("show_log", "Engine log", "The engine's own log, live.", "f4", leader="g", group=_APP, slash="/log"),
         Action(
             "restart_engine", "Restart engine", "Load the model again.", "f5", leader="R", group=_APP, slash="/restart"
         ),
-        Action("cleanup", "Clean up", "End workers of yours that cannot be used any more.", slash="/cleanup"),
+        Action("cleanup", "Clean up", "Stop your workers that are no longer usable.", slash="/cleanup"),
         Action(
             "help",
             "Help",
@@ -50,7 +50,7 @@ APP = Scope(
         Action(
             "quit",
             "Quit",
-            "Leave; a loaded model stays for its keep-alive time.",
+            "Quit; a loaded model stays for its keep-alive time.",
             "ctrl+q",
             leader="q",
             group=_APP,
@@ -60,7 +60,7 @@ APP = Scope(
         Action(
             "interrupt",
             "Copy or stop",
-            "Copy, stop the answer, or say how to leave; pressed twice, leave.",
+            "Copy, stop the answer, or show how to quit; pressed twice, quit.",
             "ctrl+c",
             run="help_quit",
             system=True,

@@ -1,4 +1,4 @@
-"""What can be done with attachments: file browser, viewer, frames of a video."""
+"""Actions on attachments: file browser, viewer, frames of a video."""
 
 from __future__ import annotations
 
@@ -19,22 +19,18 @@ BROWSER = Scope(
             leader="space",
             priority=True,
         ),
-        Action(
-            "browser.mark_all", "Mark all", "Mark every file that is shown, or none of them.", leader="a", verb="all"
-        ),
-        Action("browser.sort", "Order", "Order by name, newest first, or largest first.", leader="O"),
+        Action("browser.mark_all", "Mark all", "Mark all files shown, or unmark them.", leader="a", verb="all"),
+        Action("browser.sort", "Sort", "Sort by name, newest first, or largest first.", leader="O"),
         Action("browser.media", "Kind", "Show images and videos, only images, or only videos.", leader="k"),
         Action("browser.hidden", "Hidden", "Show hidden files and folders, or hide them.", leader="H"),
         Action(
             "browser.recent",
             "Recent folders",
-            "Show the folders that files were attached from.",
+            "Show folders you attached files from.",
             leader="h",
             verb="earlier",
         ),
-        Action(
-            "browser.complete", "Complete", "Complete a path that is being typed.", "tab", verb="next", priority=True
-        ),
+        Action("browser.complete", "Complete", "Complete the path being typed.", "tab", verb="next", priority=True),
         Action(
             "browser.leave",
             "Cancel",
@@ -77,9 +73,9 @@ BROWSER = Scope(
         ),
     ),
     fixed=(
-        FixedKey("space", "Mark the file, where no filter is written."),
-        FixedKey("← ⌫", "The folder above, where no filter is written."),
-        FixedKey("~ /", "Begin a path."),
+        FixedKey("space", "Mark the file, if the filter is empty."),
+        FixedKey("← ⌫", "The parent folder, if the filter is empty."),
+        FixedKey("~ /", "Start typing a path."),
     ),
 )
 
@@ -91,17 +87,22 @@ VIEWER = Scope(
         Action("viewer.close", "Close", "Back to the conversation.", "escape,q", verb="back", footer=True),
         Action("viewer.next", "Next", "The next attachment.", "n,right", run="turn(1)", footer=True),
         Action("viewer.previous", "Previous", "The previous attachment.", "p,left", run="turn(-1)", footer=True),
-        Action("viewer.next_frame", "Frame on", "The video's next frame.", "full_stop", run="step(1)", footer=True),
+        Action("viewer.next_frame", "Next frame", "The video's next frame.", "full_stop", run="step(1)", footer=True),
         Action(
-            "viewer.previous_frame", "Frame back", "The video's previous frame.", "comma", run="step(-1)", footer=True
+            "viewer.previous_frame",
+            "Previous frame",
+            "The video's previous frame.",
+            "comma",
+            run="step(-1)",
+            footer=True,
         ),
-        Action("viewer.zoom_in", "Larger", "Enlarge.", "plus,equals_sign", run="zoom(1)", footer=True),
-        Action("viewer.zoom_out", "Smaller", "Make smaller.", "minus", run="zoom(-1)", footer=True),
-        Action("viewer.zoom_reset", "Whole", "Show the whole picture.", "0", run="reset", footer=True),
+        Action("viewer.zoom_in", "Zoom in", "Zoom in.", "plus,equals_sign", run="zoom(1)", footer=True),
+        Action("viewer.zoom_out", "Zoom out", "Zoom out.", "minus", run="zoom(-1)", footer=True),
+        Action("viewer.zoom_reset", "Fit", "Show the whole picture.", "0", run="reset", footer=True),
         Action(
             "viewer.pan_left",
             "Move left",
-            "Move left in an enlarged picture.",
+            "Move left in a zoomed picture.",
             "shift+left,h",
             verb="left",
             run="pan(-1, 0)",
@@ -110,7 +111,7 @@ VIEWER = Scope(
         Action(
             "viewer.pan_down",
             "Move down",
-            "Move down in an enlarged picture.",
+            "Move down in a zoomed picture.",
             "shift+down,j",
             verb="down",
             run="pan(0, 1)",
@@ -119,7 +120,7 @@ VIEWER = Scope(
         Action(
             "viewer.pan_up",
             "Move up",
-            "Move up in an enlarged picture.",
+            "Move up in a zoomed picture.",
             "shift+up,k",
             verb="up",
             run="pan(0, -1)",
@@ -128,7 +129,7 @@ VIEWER = Scope(
         Action(
             "viewer.pan_right",
             "Move right",
-            "Move right in an enlarged picture.",
+            "Move right in a zoomed picture.",
             "shift+right,l",
             verb="right",
             run="pan(1, 0)",

@@ -1,4 +1,4 @@
-"""What can be done in a chat."""
+"""Actions in the chat."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ CHAT = Scope(
         Action(
             "regenerate",
             "Answer again",
-            "Ask for another answer to the last message.",
+            "Generate another answer to the last message.",
             "ctrl+r",
             leader="r",
             group=_MESSAGE,
@@ -103,7 +103,7 @@ CHAT = Scope(
             group=_MESSAGE,
             priority=True,
         ),
-        Action("branch", "Branch", "Show the branch of that number.", slash="/branch", argument="NUMBER"),
+        Action("branch", "Branch", "Show the branch with that number.", slash="/branch", argument="NUMBER"),
         Action(
             "new_chat",
             "New chat",
@@ -127,7 +127,7 @@ CHAT = Scope(
         Action(
             "drop_attachment",
             "Remove attachment",
-            "Remove an attachment, or the last; so does Backspace behind its token.",
+            "Remove an attachment, or the last; so does Backspace after its token.",
             slash="/detach",
             argument="NUMBER",
         ),
@@ -150,7 +150,7 @@ CHAT = Scope(
         Action(
             "paste_picture",
             "Paste a picture",
-            "Attach the clipboard's picture.",
+            "Attach the picture in the clipboard.",
             "alt+v",
             leader="p",
             group=_ATTACH,
@@ -159,7 +159,7 @@ CHAT = Scope(
         Action(
             "inbox",
             "Inbox",
-            "Attach what came into the inbox folder; tells how to copy there.",
+            "Attach new files from the inbox folder, or show how to copy files there.",
             "alt+i",
             leader="b",
             group=_ATTACH,
@@ -168,7 +168,7 @@ CHAT = Scope(
         Action(
             "view",
             "View",
-            "Show an attachment in full size; its frames, zoom, facts.",
+            "Show an attachment in full size with frames, zoom and facts.",
             "f9",
             leader="v",
             group=_ATTACH,
@@ -197,13 +197,13 @@ CHAT = Scope(
         Action(
             "leave_out_oldest",
             "Leave out attachments",
-            "Leave the oldest attachments out of prompts from now on.",
+            "Stop sending the oldest attachments.",
             slash="/forget",
         ),
         Action(
             "take_in_again",
             "Send attachments again",
-            "Send the attachments that were left out last again.",
+            "Send the attachments left out last again.",
             leader="u",
             group=_ATTACH,
             verb="undo",
@@ -211,7 +211,7 @@ CHAT = Scope(
         ),
         Action(
             "toggle_thinking",
-            "Thinking",
+            "Reasoning",
             "Show or hide the latest reasoning.",
             "ctrl+t",
             leader="t",
@@ -230,7 +230,7 @@ CHAT = Scope(
         Action(
             "inspect",
             "Inspect",
-            "Look into a prompt: its tokens, images, template, sampling, and the answer's probabilities.",
+            "Inspect a prompt: tokens, images, template, sampling, and the answer's probabilities.",
             "f12,alt+x",
             leader="i",
             group=_LOOK,
@@ -240,7 +240,7 @@ CHAT = Scope(
         Action(
             "fan_out",
             "Fan out",
-            "Ask one message several ways at once: seeds, temperatures, or other wordings.",
+            "Send one message several ways at once: seeds, temperatures or wordings.",
             "alt+s",
             leader="f",
             group=_LOOK,
@@ -259,7 +259,7 @@ CHAT = Scope(
         Action(
             "compare",
             "Compare",
-            "The chat template against a raw prompt, side by side.",
+            "Compare the chat template with a raw prompt, side by side.",
             "f10,alt+c",
             leader="c",
             group=_LOOK,
@@ -269,7 +269,7 @@ CHAT = Scope(
         Action(
             "comparisons",
             "Comparisons",
-            "Look at the last message's comparisons.",
+            "Show the last message's comparisons.",
             leader="h",
             group=_LOOK,
             verb="earlier",
@@ -286,7 +286,11 @@ CHAT = Scope(
             footer=True,
         ),
         Action(
-            "system", "System prompt", "Set the system prompt; alone it removes it.", slash="/system", argument="TEXT"
+            "system",
+            "System prompt",
+            "Set the system prompt; without text, remove it.",
+            slash="/system",
+            argument="TEXT",
         ),
         Action(
             "set",
@@ -304,12 +308,12 @@ COMPOSER = Scope(
     within="chat",
     fixed=(
         FixedKey("enter", "Send the message."),
-        FixedKey("^j", "Break the line; so does Shift+Enter where the terminal tells it apart."),
+        FixedKey("^j", "Break the line; so does Shift+Enter if the terminal reports it."),
         FixedKey("↑", "In an empty composer: select a message above. Letters then act on it."),
-        FixedKey("↑ ↓", "What was sent before, from the first and the last line of what is written."),
+        FixedKey("↑ ↓", "Earlier and later messages, from the first and the last line."),
         FixedKey("pgup pgdn", "Scroll the conversation."),
-        FixedKey("tab", "Take what the menu of commands or paths offers; attach the files that a message names."),
-        FixedKey("paste", "A path that is pasted or dropped is attached."),
+        FixedKey("tab", "Accept the offered command or path; attach the files that a message names."),
+        FixedKey("paste", "Attach a pasted or dropped path."),
     ),
 )
 
@@ -319,7 +323,7 @@ def _move(where: str, title: str, help: str, keys: str) -> Action:
 
 
 def _does(id: str, title: str, help: str, key: str, *, verb: str = "", footer: bool = True) -> Action:
-    """What the chat's own action of that id does with what is marked."""
+    """Return the action that runs the chat's own action `id` on the selected message."""
     return Action(f"message_cursor.{id}", title, help, key, verb=verb, run=f"screen.run('{id}')", footer=footer)
 
 
@@ -330,23 +334,23 @@ MESSAGE_CURSOR = Scope(
     actions=(
         Action("message_cursor.leave", "Back", "Go back to the composer.", "escape", verb="back", footer=True),
         _does("edit", "Edit", "Edit the message; sending creates a branch.", "e"),
-        _does("regenerate", "Answer again", "Ask for another answer to the message.", "r", verb="run"),
-        _does("inspect", "Inspect", "Look into the prompt and the answer.", "i"),
+        _does("regenerate", "Answer again", "Generate another answer to the message.", "r", verb="run"),
+        _does("inspect", "Inspect", "Inspect the prompt and the answer.", "i"),
         _does("compare", "Compare", "Compare the message's prompt with a raw prompt.", "c"),
         _does("copy_answer", "Copy", "Copy the message or the answer.", "y", verb="copy"),
-        _does("branch_here", "Branch", "Write another message that follows here, on a new branch.", "b"),
-        _does("fan_out", "Fan out", "Ask the message several ways at once.", "f"),
+        _does("branch_here", "Branch", "Write another next message, on a new branch.", "b"),
+        _does("fan_out", "Fan out", "Send the message several ways at once.", "f"),
         Action(
             "message_cursor.open",
             "Open",
-            "Show the message's pictures; fold or unfold the answer's reasoning.",
+            "View the message's pictures; show or hide the answer's reasoning.",
             "space,enter",
             footer=True,
         ),
-        _does("branch_before", "Previous branch", "Show the branch before, at the message.", "left", footer=False),
-        _does("branch_after", "Next branch", "Show the branch after, at the message.", "right", footer=False),
+        _does("branch_before", "Previous branch", "Previous branch at this message.", "left", footer=False),
+        _does("branch_after", "Next branch", "Next branch at this message.", "right", footer=False),
         _move("up", "Up", "The message or answer above.", "up,k"),
-        _move("down", "Down", "The one below; below the last is the composer.", "down,j"),
+        _move("down", "Down", "The one below; after the last one, the composer.", "down,j"),
         _move("page_up", "A page up", "A page up.", "pageup"),
         _move("page_down", "A page down", "A page down.", "pagedown"),
         _move("first", "First", "The first message of the conversation.", "home,g"),

@@ -1,4 +1,4 @@
-"""What can be done with comparisons and fan-outs."""
+"""Actions on comparisons and fan-outs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ COMPARISON = Scope(
         Action(
             "comparison.send",
             "Send both",
-            "Ask both at once.",
+            "Send both prompts at once.",
             "ctrl+r,ctrl+enter",
             leader="r",
             verb="run",
@@ -35,7 +35,7 @@ COMPARISON = Scope(
         Action(
             "comparison.fix",
             "Fix",
-            "Fix what the check of the raw prompt has found.",
+            "Fix the finding in the raw prompt.",
             "f8",
             leader="full_stop",
             footer=True,
@@ -71,7 +71,7 @@ COMPARISON = Scope(
         Action(
             "comparison.logprobs",
             "Log-probabilities",
-            "Ask for log-probabilities, or stop asking for them.",
+            "Request log-probabilities, or stop requesting them.",
             "percent_sign",
             leader="percent_sign",
         ),
@@ -113,7 +113,7 @@ STORED_COMPARISON = Scope(
         Action(
             "stored_comparison.run_again",
             "Run again",
-            "Ask both once more.",
+            "Send both prompts again.",
             "r,ctrl+r,ctrl+enter",
             leader="r",
             verb="run",
@@ -135,7 +135,7 @@ FAN_FORM = Scope(
         Action(
             "fan_form.ask",
             "Ask",
-            "Ask all of them at once.",
+            "Send all requests at once.",
             "ctrl+r",
             leader="r",
             verb="run",
@@ -143,10 +143,10 @@ FAN_FORM = Scope(
             footer=True,
             priority=True,
         ),
-        Action("fan_form.cancel", "Cancel", "Ask nothing.", "escape", verb="back", footer=True, priority=True),
+        Action("fan_form.cancel", "Cancel", "Send nothing.", "escape", verb="back", footer=True, priority=True),
     ),
     fixed=(
-        FixedKey("enter", "Ask all of them at once."),
+        FixedKey("enter", "Send all requests at once."),
         FixedKey("tab", "The next field."),
     ),
 )
@@ -155,7 +155,7 @@ ANSWERS = Scope(
     "answers",
     "In the answers of a fan-out",
     actions=(
-        Action("answers.choose", "Use this", "Go on with this answer.", "enter", footer=True),
+        Action("answers.choose", "Use this", "Continue the conversation with this answer.", "enter", footer=True),
         Action(
             "answers.base",
             "Base",
@@ -165,21 +165,28 @@ ANSWERS = Scope(
             verb="difference",
             footer=True,
         ),
-        Action("answers.inspect", "Inspect", "Look into this prompt and answer.", "i", leader="i", footer=True),
+        Action("answers.inspect", "Inspect", "Inspect this prompt and answer.", "i", leader="i", footer=True),
         Action("answers.look", "Does it look?", _LOOK_HELP, "x", leader="x"),
         Action("answers.copy", "Copy", "Copy this answer to your clipboard.", "y", leader="y", footer=True),
-        Action("answers.export", "Export", "Write all of them into a file.", "w", leader="w", footer=True),
+        Action("answers.export", "Export", "Write all answers to a file.", "w", leader="w", footer=True),
         Action(
             "answers.new_plan",
             "New",
-            "Fan the same message out over other values.",
+            "Fan out the same message over other values.",
             "N,ctrl+n",
             leader="n",
             verb="new",
             run="new_plan",
             footer=True,
         ),
-        Action("answers.leave", "Stop, back", "Stop all; then back to the chat.", "escape", verb="back", footer=True),
+        Action(
+            "answers.leave",
+            "Stop, back",
+            "Stop all answers; then go back to the chat.",
+            "escape",
+            verb="back",
+            footer=True,
+        ),
         Action("answers.left", "Left", "The answer on the left.", "left,h", run="move(-1, 0)", moves=True),
         Action("answers.right", "Right", "The answer on the right.", "right,l", run="move(1, 0)", moves=True),
         Action("answers.up", "Above", "The answer above.", "up,k", run="move(0, -1)", moves=True),

@@ -1,4 +1,4 @@
-"""What can be done in the list of conversations."""
+"""Actions in the list of conversations."""
 
 from __future__ import annotations
 
@@ -9,10 +9,8 @@ CONVERSATION_LIST = Scope(
     "In the list of conversations",
     actions=(
         Action("conversation_list.open", "Open", "Open the highlighted conversation.", "enter", footer=True),
-        Action(
-            "conversation_list.search", "Search", "Search everything that was said.", "slash,ctrl+f", leader="slash"
-        ),
-        Action("conversation_list.rename", "Rename", "Write another title.", "e", leader="e", verb="edit", footer=True),
+        Action("conversation_list.search", "Search", "Search all messages.", "slash,ctrl+f", leader="slash"),
+        Action("conversation_list.rename", "Rename", "Change the title.", "e", leader="e", verb="edit", footer=True),
         Action(
             "conversation_list.pin",
             "Pin",
@@ -21,8 +19,8 @@ CONVERSATION_LIST = Scope(
             leader="asterisk",
             footer=True,
         ),
-        Action("conversation_list.delete", "Delete", "Delete it; Undo brings it back.", "delete", footer=True),
-        Action("conversation_list.undo", "Undo", "Bring back the last deleted.", "u", leader="u"),
+        Action("conversation_list.delete", "Delete", "Delete it; Undo restores it.", "delete", footer=True),
+        Action("conversation_list.undo", "Undo", "Restore the conversation deleted last.", "u", leader="u"),
         Action("conversation_list.new", "New chat", "Start a new conversation.", "N,ctrl+n", leader="n"),
         Action("conversation_list.back", "Back", "Clear the search, or go back.", "escape", verb="back", footer=True),
     ),

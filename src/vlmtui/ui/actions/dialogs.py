@@ -1,4 +1,4 @@
-"""What can be done in small dialogs."""
+"""Actions in small dialogs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ SETTINGS_FORM = Scope(
         Action(
             "settings_form.apply",
             "Apply",
-            "Use these from now on.",
+            "Use these settings from now on.",
             "ctrl+s",
             leader="s",
             verb="save",
@@ -91,5 +91,5 @@ LEADER_SCREEN = Scope(
     "After the leader",
     modal=True,
     actions=(Action("leader_screen.close", "Close", "Do nothing.", "escape", verb="back"),),
-    fixed=(FixedKey("a key", "Do what the strip says; one that does nothing is told."),),
+    fixed=(FixedKey("a key", "Run the action shown for the key."),),
 )

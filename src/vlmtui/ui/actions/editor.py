@@ -1,4 +1,4 @@
-"""What can be done where text is written, in the composer and in the raw prompt."""
+"""Actions in text fields: the composer and the raw prompt."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ EDITOR = Scope(
         _edit("kill_line_end", "Cut to line end", "Cut to the end of the line; there, the line break.", "ctrl+k"),
         _edit("kill_line_start", "Cut to line start", "Cut from the line start, or the selection.", "ctrl+u"),
         _edit("kill_word_left", "Cut word", "Cut the word before the cursor, or the selection.", "ctrl+w"),
-        _edit("kill_word_right", "Cut next word", "Cut the word behind the cursor.", "alt+d,ctrl+delete"),
-        _edit("yank", "Paste cut text", "Put in what was cut last, in any text field.", "ctrl+y"),
+        _edit("kill_word_right", "Cut next word", "Cut the word after the cursor.", "alt+d,ctrl+delete"),
+        _edit("yank", "Paste cut text", "Paste the text cut last, in any text field.", "ctrl+y"),
         _edit("undo", "Undo", "Undo the last edit.", "ctrl+z,ctrl+underscore"),
-        _edit("redo", "Redo", "Do again what was undone.", "ctrl+shift+z", leader="Z"),
+        _edit("redo", "Redo", "Redo the edit undone last.", "ctrl+shift+z", leader="Z"),
         _edit("select_all", "Select all", "Select the whole text.", "ctrl+shift+a", leader="a", verb="all"),
     ),
 )

@@ -1,4 +1,4 @@
-"""What can be done in the inspector."""
+"""Actions in the inspector."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ INSPECTOR = Scope(
     "inspector",
     "In the inspector",
     actions=(
-        Action("inspector.close", "Back", "Back to the screen below.", "escape,q,f12,alt+x", verb="back", footer=True),
+        Action("inspector.close", "Back", "Close the inspector.", "escape,q,f12,alt+x", verb="back", footer=True),
         Action("inspector.next", "Next part", "The next part.", "tab,right_square_bracket", run="turn(1)", footer=True),
         Action(
             "inspector.previous", "Previous part", "The previous part.", "shift+tab,left_square_bracket", run="turn(-1)"
@@ -21,12 +21,12 @@ INSPECTOR = Scope(
         Action("inspector.answer", "Answer", "The answer's tokens and their probabilities.", "6", run="show('answer')"),
         Action("inspector.copy", "Copy", "Copy this part to your clipboard.", "y", leader="y", footer=True),
         Action(
-            "inspector.save", "Save", "Save this part as a file in the folder you are in.", "s", leader="s", footer=True
+            "inspector.save", "Save", "Save this part as a file in the current folder.", "s", leader="s", footer=True
         ),
         Action(
             "inspector.logprobs",
             "Probabilities",
-            "Ask the same again, and see how likely each token was.",
+            "Repeat the request with log-probabilities.",
             "percent_sign",
             leader="percent_sign",
             footer=True,
@@ -49,7 +49,7 @@ TOKEN_TABLE = Scope(
     "In the list of tokens",
     within="inspector",
     actions=(
-        Action("token_table.up", "Up", "The token before.", "up,k", run="move(-1)", moves=True),
+        Action("token_table.up", "Up", "The previous token.", "up,k", run="move(-1)", moves=True),
         Action("token_table.down", "Down", "The next token.", "down,j", run="move(1)", moves=True),
         Action("token_table.page_up", "A page up", "A page up.", "pageup", run="page(-1)", moves=True),
         Action("token_table.page_down", "A page down", "A page down.", "pagedown", run="page(1)", moves=True),
@@ -64,7 +64,7 @@ LOGPROB_TEXT = Scope(
     "In the answer's tokens",
     within="inspector",
     actions=(
-        Action("logprob_text.left", "Left", "The token before.", "left,h", run="move(-1)", moves=True),
+        Action("logprob_text.left", "Left", "The previous token.", "left,h", run="move(-1)", moves=True),
         Action("logprob_text.right", "Right", "The next token.", "right,l", run="move(1)", moves=True),
         Action("logprob_text.up", "Up", "The row above.", "up,k", run="row(-1)", moves=True),
         Action("logprob_text.down", "Down", "The row below.", "down,j", run="row(1)", moves=True),

@@ -1,4 +1,4 @@
-"""What can be done while a model is chosen and loaded."""
+"""Actions while a model is chosen and loaded."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ LOADING = Scope(
         Action("loading.retry", "Retry", "Load the same model again.", "r", leader="r", verb="run", footer=True),
         Action(
             "loading.former",
-            "Former model",
-            "Go back to the model that was loaded before.",
+            "Previous model",
+            "Go back to the model loaded before.",
             "o",
             leader="B",
             footer=True,
@@ -45,7 +45,7 @@ LOADING = Scope(
         Action(
             "loading.abort",
             "Abort",
-            "End the load and go back to the former model, or to the list.",
+            "Stop loading and go back to the previous model or the list.",
             "escape",
             verb="back",
             footer=True,
@@ -54,7 +54,7 @@ LOADING = Scope(
         Action(
             "loading.log",
             "Full log",
-            "Give the log the whole screen, or take it back.",
+            "Show the log on the whole screen, or only part of it.",
             "z",
             leader="z",
             run="full_log",
@@ -69,7 +69,7 @@ LOG = Scope(
     actions=(
         Action("log.close", "Back", "Close the log.", "escape,q", verb="back", footer=True),
         Action("log.follow", "End", "Go to the newest line and follow.", "end,G", verb="last", footer=True),
-        Action("log.oldest", "Top", "Go to the oldest line that is kept.", "home,g", verb="first", footer=True),
+        Action("log.oldest", "Top", "Go to the oldest line in memory.", "home,g", verb="first", footer=True),
         Action("log.copy", "Copy", "Copy all lines to your clipboard.", "y", leader="y", footer=True),
     ),
 )

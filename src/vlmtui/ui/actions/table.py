@@ -1,4 +1,4 @@
-"""All scopes together, and what is derived from them."""
+"""All scopes, and what is derived from them."""
 
 from __future__ import annotations
 
@@ -62,6 +62,6 @@ ACTIONS: dict[str, Action] = {action.id: action for scope in _ALL for action in 
 
 
 def bindings(scope: str) -> list[BindingType]:
-    """The `BINDINGS` of the screen or widget of that scope."""
+    """Return the `BINDINGS` of the scope's screen or widget."""
     found = SCOPES[scope]
     return [action.binding(command=f"run('{action.id}')" if found.by_id else "") for action in found.actions]

@@ -1,4 +1,4 @@
-"""The file browser: images and videos chosen by keyboard."""
+"""The file browser: chooses images and videos by keyboard."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from vlmtui.ui.attachments.file_preview import FilePreview
 _WIDE = 100
 _TALL = 40
 _SLOW_S = 0.3
-"""After so long, one is told that a folder is still being read."""
-_EMPTY = "Nothing here that can be attached."
-_EMPTY_RECENT = "Nothing here. Folders come here once something was attached from them."
+"""Seconds after which "Reading …" is shown for a slow folder."""
+_EMPTY = "Nothing to attach here."
+_EMPTY_RECENT = "No recent folders yet. They appear after you attach a file."
 
 
 class BrowserScreen(ModalScreen[list[Path] | None]):
-    """Gives the chosen files, or None. `folder` is the folder shown last."""
+    """Returns the chosen files, or None. `folder` is the folder shown last."""
 
     CSS_PATH = "browser.tcss"
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (_WIDE, "-wide")]
@@ -40,7 +40,7 @@ class BrowserScreen(ModalScreen[list[Path] | None]):
 
     @dataclass
     class FolderRead(Message):
-        """A folder's entries, or why there are none. Without a folder: the recent ones."""
+        """A folder's entries, or why it cannot be read. Without a folder: the recent ones."""
 
         folder: Path | None
         outcome: list[FolderEntry] | VlmtuiError
@@ -53,20 +53,20 @@ class BrowserScreen(ModalScreen[list[Path] | None]):
         look: FolderView | None = None,
         estimate: EstimateTokens | None = None,
     ) -> None:
-        """`recent` is told what was chosen. `look` is changed as the user likes it. `estimate` tells what an
-        attachment would cost."""
+        """`recent` remembers the chosen files. `look` is updated with the user's changes. `estimate` returns the
+        tokens of an attachment."""
         super().__init__()
         self._estimate = estimate
         self.folder = folder.absolute()
         self._marks: dict[Path, FolderEntry] = {}
         self._asked: Path | None = self.folder
-        """The folder that was asked for last; an answer about another one is too late. None: the recent folders."""
+        """The folder requested last; results for another one are outdated. None: the recent folders."""
         self._shows_recent = False
         self._recent = recent
         self._look = look or FolderView()
         self._entries: list[FolderEntry] = []
         self._trouble = ""
-        """Why the folder that is being typed cannot be shown."""
+        """Why the typed folder cannot be shown."""
 
     def compose(self) -> ComposeResult:
         with Vertical(id="panel"):
@@ -84,7 +84,7 @@ class BrowserScreen(ModalScreen[list[Path] | None]):
 
     @property
     def marked(self) -> list[Path]:
-        """The marked files, in the order of their marking."""
+        """The marked files, in the order of marking."""
         return list(self._marks)
 
     @on(FilterInput.BrowserKey)
@@ -138,7 +138,7 @@ class BrowserScreen(ModalScreen[list[Path] | None]):
         self.query_one(FilePreview).show(event.entry)
 
     def action_choose(self) -> None:
-        """Open the highlighted folder; attach what is marked, else the highlighted file."""
+        """Open the highlighted folder; attach the marked files, or else the highlighted one."""
         entry = self._current
         typed = typed_path(self._filter.value)
         if self._asked != (None if self._shows_recent else self.folder):
@@ -155,7 +155,7 @@ class BrowserScreen(ModalScreen[list[Path] | None]):
             self._leave_with([entry.path])
 
     def action_mark(self) -> None:
-        """Mark the highlighted file, or take its mark away."""
+        """Mark or unmark the highlighted file."""
         entry = self._current
         if entry is None or entry.is_folder:
             return
@@ -168,7 +168,7 @@ class BrowserScreen(ModalScreen[list[Path] | None]):
         self.action_move("down")
 
     def action_mark_all(self) -> None:
-        """Mark every file that is shown; where all are marked, take their marks away."""
+        """Mark all files shown, or unmark them if all are marked."""
         files = {entry.path: entry for entry in self.query_one(FileList).entries if not entry.is_folder}
         if files.keys() <= self._marks.keys():
             for path in files:
@@ -179,26 +179,26 @@ class BrowserScreen(ModalScreen[list[Path] | None]):
         self.query_one(FileList).refresh()
 
     def action_sort(self) -> None:
-        """The next order."""
+        """Switch to the next sort order."""
         self._look.sort = self._look.sort.next
         self._show()
 
     def action_media(self) -> None:
-        """The next kind of files."""
+        """Switch to the next kind of files."""
         self._look.media = self._look.media.next
         self._show()
 
     def action_hidden(self) -> None:
-        """Show what begins with a dot, or not."""
+        """Show or hide files that begin with a dot."""
         self._look.hidden = not self._look.hidden
         self._show()
 
     def action_recent(self) -> None:
-        """The recent folders in place of the folder, and back."""
+        """Switch between the folder and the recent folders."""
         self._open(self.folder if self._shows_recent else None)
 
     def action_complete(self) -> None:
-        """Put the highlighted name into the path that is being typed."""
+        """Complete the typed path with the highlighted name."""
         entry, value = self._current, self._filter.value
         if entry is not None and typed_path(value) and entry.name == one_line(entry.name):
             head = value if "/" not in value else value.rpartition("/")[0]
@@ -207,7 +207,7 @@ class BrowserScreen(ModalScreen[list[Path] | None]):
             self._filter.cursor_position = len(self._filter.value)
 
     def action_leave(self) -> None:
-        """Clear the filter; leave when it is empty."""
+        """Clear the filter; close the browser if it is empty."""
         if self._filter.value:
             self._filter.value = ""
         elif self._shows_recent:
@@ -216,7 +216,6 @@ class BrowserScreen(ModalScreen[list[Path] | None]):
             self.dismiss(None)
 
     def action_move(self, how: str) -> None:
-        """Move the highlight."""
         self._filter.is_browsing = True
         self.query_one(FileList).action_move(how)
 
@@ -234,11 +233,11 @@ class BrowserScreen(ModalScreen[list[Path] | None]):
         self.dismiss(files)
 
     def _show(self, highlight: Path | None = None) -> None:
-        """The entries that fit, the highlight where it was if it can be."""
+        """Show the matching entries, and keep the highlight if possible."""
         typed = typed_path(self._filter.value)
         wanted = typed[1] if typed else self._filter.value
         shown = [] if self._trouble else self._look.shown(self._entries, wanted)
-        # The recent folders are newest first already.
+        # The recent folders are sorted already, newest first.
         shown = shown if self._shows_recent else self._look.arranged(shown)
         if typed and wanted:
             highlight = next((entry.path for entry in shown if entry.name == wanted), None)
@@ -258,7 +257,7 @@ class BrowserScreen(ModalScreen[list[Path] | None]):
         self.query_one("#state").set_class(bool(self._trouble), "-trouble")
 
     def _open(self, folder: Path | None) -> None:
-        """Show this folder, or the recent ones, once it is listed, unless another one is asked for before."""
+        """Show this folder, or the recent ones, once it is read, unless another one is requested before."""
         self._asked = folder
         self._list(folder)
         self.set_timer(_SLOW_S, self._tell_slow)

@@ -32,7 +32,8 @@ _PAD = 1
 
 
 class FileList(ScrollView):
-    """One line a file, one of them highlighted. Only the lines in view are made: folders of thousands stay quick."""
+    """One line for each file, one of them highlighted. Only lines in view are rendered: folders of thousands stay
+    fast."""
 
     can_focus = False
     COMPONENT_CLASSES = {"file-list--highlighted", "file-list--empty"}
@@ -53,12 +54,12 @@ class FileList(ScrollView):
 
     @dataclass
     class Highlighted(Message):
-        """Another line is highlighted, or another file stands in it."""
+        """Another line is highlighted, or its file changed."""
 
         entry: FolderEntry
 
     def __init__(self, marked: Container[Path], *, id: str | None = None) -> None:
-        """`marked` is looked at whenever a line is drawn."""
+        """`marked` is read whenever a line is drawn."""
         super().__init__(id=id)
         self.entries: Sequence[FolderEntry] = ()
         self._marked = marked
@@ -70,10 +71,7 @@ class FileList(ScrollView):
         return entry_at(self.entries, self.highlighted)
 
     def show(self, entries: Sequence[FolderEntry], *, highlight: Path | None = None, otherwise: str = "") -> None:
-        """Show these; without a file to highlight, or where it is not among them, the first is.
-
-        `otherwise` is what is said where there are none.
-        """
+        """Show these; highlight the given one, or else the first. `otherwise`: the text for an empty list."""
         before = self.current
         self._otherwise = otherwise
         self.entries = entries
@@ -86,7 +84,7 @@ class FileList(ScrollView):
             self.post_message(self.Highlighted(self.current))
 
     def text_of(self, index: int) -> str:
-        """A line as it is read."""
+        """Return the text of a line."""
         return self._line(self.entries[index]).plain
 
     def watch_highlighted(self, before: int | None, now: int | None) -> None:
@@ -113,7 +111,7 @@ class FileList(ScrollView):
         return self._strip(self._line(self.entries[index]), style)
 
     def action_move(self, how: str) -> None:
-        """`up`, `down`, `page_up`, `page_down`, `first` or `last`; past an end, a step goes on at the other one."""
+        """Move the highlight: `up`, `down`, `page_up`, `page_down`, `first` or `last`. `up` and `down` wrap around."""
         count = len(self.entries)
         if self.highlighted is None or not count:
             return
@@ -148,7 +146,7 @@ class FileList(ScrollView):
 
 
 class FolderTitle(Static):
-    """The folder's path; of a long one, its end."""
+    """The folder's path; a long one is cut at the start."""
 
     DEFAULT_CSS = "FolderTitle { height: 1; text-wrap: nowrap; text-overflow: ellipsis; }"
 
@@ -168,14 +166,14 @@ class FolderTitle(Static):
 
 
 class FilterInput(Input):
-    """Keeps the focus. Keys that mean nothing to an empty filter are the browser's; so is Space after an arrow key."""
+    """Keeps the focus. Keys without a use in an empty filter go to the browser; so does Space after an arrow key."""
 
     is_browsing = True
-    """Whether Space marks a file. It is typed as long as one writes."""
+    """Whether Space marks a file. False while typing."""
 
     @dataclass
     class BrowserKey(Message):
-        """`space`, `backspace`, `left`, `home` or `end`, not meant for the text."""
+        """`space`, `backspace`, `left`, `home` or `end`, not used by the text."""
 
         key: str
 
@@ -193,7 +191,7 @@ class FilterInput(Input):
 
 
 class KeyHint(Static):
-    """The browser's keys, as they are bound."""
+    """The browser's keys, as bound."""
 
     DEFAULT_CSS = "KeyHint { height: 2; color: $muted; text-wrap: nowrap; text-overflow: ellipsis; }"
 
@@ -203,14 +201,14 @@ class KeyHint(Static):
     def on_mount(self) -> None:
         app, leader = self.app, ACTIONS[LEADER]
         choose, leave = hint(app, "browser.choose"), hint(app, "browser.leave")
-        first = f"{choose} · Space Mark · ← Folder above · ~ / Path · {leave}"
+        first = f"{choose} · Space Mark · ← Parent folder · ~ / Path · {leave}"
         by_letter = (ACTIONS[f"browser.{name}"] for name in ("mark_all", "sort", "media", "hidden", "recent"))
         second = " · ".join(f"{spell_key(action.leader)} {action.title}" for action in by_letter)
         self.update(f"{first}\n{shown_keys(app, leader)}… {second}")
 
 
 def _fitting(path: str, width: int) -> str:
-    """The path, or as much of its end as goes into `width` cells."""
+    """Return the path, or the end of it that fits into `width` cells."""
     if cell_len(path) <= width:
         return path
     at, width = len(path), width - 1

@@ -29,15 +29,16 @@ if TYPE_CHECKING:
 
 _PIXELS = (400, 400)
 _KEPT_MAX = 24
-"""Pictures kept for going back; half a megabyte each."""
+"""Most pictures cached for going back; half a megabyte each."""
 _DELAY_S = 0.08
-"""A file is opened when the highlight rests on it, not while an arrow key is held."""
+"""Seconds that the highlight must rest on a file before it is opened, so that a held arrow key opens none."""
 _ROWS_MIN = 4
-"""With fewer rows there is no picture, and the facts share a line."""
+"""Fewest rows for a picture; below that, the facts share a line."""
 
 
 class FilePreview(Vertical):
-    """A picture, or a video's first frame, above its facts. One file is opened at a time, whatever is scrolled by."""
+    """A picture, or a video's first frame, above its facts. Opens one file at a time; files scrolled past are
+    skipped."""
 
     DEFAULT_CSS = """
     FilePreview {
@@ -48,7 +49,7 @@ class FilePreview(Vertical):
 
     @dataclass
     class PreviewReady(Message):
-        """A file's picture, if it has one, and its facts or what is wrong with it."""
+        """A file's picture, if it has one, and its facts or its problem."""
 
         entry: FolderEntry
         image: Image | None
@@ -66,8 +67,7 @@ class FilePreview(Vertical):
         yield Static(classes="facts", markup=False)
 
     def show(self, entry: FolderEntry | None) -> None:
-        """Show this file soon; None: nothing. Only this widget's own handlers draw, so that no two of them do so at
-        once."""
+        """Show this file soon; None: nothing. Only this widget's own handlers draw, so that no two draw at once."""
         self._wanted = entry
         if self._timer is not None:
             self._timer.stop()
@@ -79,7 +79,7 @@ class FilePreview(Vertical):
 
     @property
     def told(self) -> str:
-        """The facts as they are read."""
+        """Return the facts as text."""
         return str(self.query_one(".facts", Static).render())
 
     @on(events.Resize)
@@ -104,7 +104,7 @@ class FilePreview(Vertical):
             self._open()
 
     def _open(self) -> None:
-        """Open the file that is wanted now, unless another one is still open: its end comes back here."""
+        """Open the wanted file, unless another one is still open: its end returns here."""
         if self._opening is None and self._wanted is not None and self._wanted not in self._seen:
             self._opening = self._wanted
             self._look(self._wanted)
@@ -114,7 +114,7 @@ class FilePreview(Vertical):
         width, height = self.content_size
         is_low = height < _ROWS_MIN
         self.query_one(".facts", Static).update((" · " if is_low else "\n").join(facts))
-        # Long names are wrapped below the picture; wrapping at words may take a row more.
+        # Long names wrap below the picture; wrapping at words may need one more row.
         rows = height - 1 - sum(1 + cell_len(fact) // max(1, width) for fact in facts)
         if image is None or is_low or rows < 1:
             return
@@ -129,7 +129,7 @@ class FilePreview(Vertical):
 
 
 def preview_file(entry: FolderEntry, estimate: EstimateTokens | None = None) -> FilePreview.PreviewReady:
-    """Blocking. What is wrong with a file is told in its facts."""
+    """Return a file's preview; a problem is described in its facts. Blocking."""
     when = time.strftime("%Y-%m-%d %H:%M", time.localtime(entry.modified))
     if entry.is_folder:
         return FilePreview.PreviewReady(entry, None, ("Folder", when))
@@ -147,18 +147,18 @@ def preview_file(entry: FolderEntry, estimate: EstimateTokens | None = None) -> 
 
 
 class _Picture(NamedTuple):
-    """A small upright RGB picture, what the file would be attached as, its true size in pixels, and its facts."""
+    """A small upright RGB picture, its media kind, its full size in pixels, and its facts."""
 
     image: Image
     modality: Modality
     size: tuple[int, int]
     facts: tuple[str, ...]
     frames: int | None = None
-    """Of an animation; a video's are not counted for a preview."""
+    """Frames of an animation; a video's are not counted for a preview."""
 
 
 def _first_picture(path: Path) -> _Picture:
-    """Raises VlmtuiError."""
+    """Return the file's picture, or a video's first frame. Raises VlmtuiError."""
     from vlmtui.media.sniff import Kind
     from vlmtui.media.stage import file_type
 
@@ -201,12 +201,12 @@ def _of_image(path: Path, *, may_move: bool) -> _Picture:
             frames = count_parts(image, most_parts(image, len(data)))
             if image.getexif().get(ExifTags.Base.Orientation) in (5, 6, 7, 8):
                 width, height = height, width
-            # Half-size decoding is most of a large photo's time. It changes `image.size`.
+            # Decode large photos at reduced size, which saves most of the time. It changes `image.size`.
             image.draft("RGB", (_PIXELS[0] * 2, _PIXELS[1] * 2))
             small = _plain(ImageOps.exif_transpose(image))
             small.thumbnail(_PIXELS)
         except DECODER_ERRORS as error:
-            raise bad_input(f"{shown_name(path)} cannot be shown.", detail=str(error)) from error
+            raise bad_input(f"{shown_name(path)} can't be shown.", detail=str(error)) from error
     told = f"{width} × {height} pixels" + (f" · {frames} frames" if frames > 1 else "")
     return _Picture(small, "video" if may_move and frames > 1 else "image", (width, height), (told,), frames)
 

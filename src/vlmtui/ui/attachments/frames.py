@@ -1,4 +1,4 @@
-"""The screen on which the frames of a video are chosen."""
+"""The screen for choosing the frames of a video."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ from vlmtui.ui.navigation import FramesChoice
 from vlmtui.ui.terminal.graphics import Graphics
 
 SETTLE_S = 0.35
-"""After the last edit, before the frames are read."""
+"""Seconds from the last edit to reading the frames."""
 _LABELS = {"frames": "Frames", "fps": "or fps", "start": "From", "end": "to"}
 _HINTS = {"frames": "8", "fps": "frames per second", "start": "the start", "end": "the end"}
 
 
 class FramesScreen(ModalScreen[FramesChoice | None]):
-    """Gives the choice, or None when nothing is to be changed. Shows the very frames that will be sent.
+    """Returns the choice, or None if cancelled. Shows exactly the frames that will be sent.
 
-    `takes_video`: whether the model takes videos; `most_images`: how many images it takes in one message.
+    `takes_video`: whether the model accepts videos; `most_images`: its limit of images in one message.
     """
 
     CSS_PATH = "frames.tcss"
@@ -46,7 +46,7 @@ class FramesScreen(ModalScreen[FramesChoice | None]):
 
     @dataclass
     class SheetMade(Message):
-        """The frames of a sampling, or why there are none. `screen`: the size it was made for."""
+        """The frames of a sampling, or why there are none. `screen`: the screen size that it was made for."""
 
         sampling: VideoSampling
         screen: Size
@@ -61,17 +61,17 @@ class FramesScreen(ModalScreen[FramesChoice | None]):
         most_images: int,
         settle_s: float = SETTLE_S,
     ) -> None:
-        """`settle_s`: seconds from the last edit to the reading of the frames."""
+        """`settle_s`: seconds from the last edit to reading the frames."""
         super().__init__()
         self.sheet: Sheet | None = None
-        """What is shown; None while other frames are asked for."""
+        """The frames shown; None while others are being read."""
         self._attachment = attachment
         self._cache = cache
         self._settle_s = settle_s
         self._takes_video = takes_video
         self._most_images = most_images
         self._wanted: tuple[VideoSampling, Size] | None = None
-        """The sampling and the screen's size that were asked for last: an answer about others is too late."""
+        """The sampling and screen size requested last; results for others are outdated."""
         self._failed = False
         self._settling: Timer | None = None
 
@@ -141,7 +141,7 @@ class FramesScreen(ModalScreen[FramesChoice | None]):
         self._read()
 
     def action_save(self) -> None:
-        """Give the choice back, if it is valid; else go to the first field that is not."""
+        """Return the choice if it is valid; otherwise focus the first invalid field."""
         sampling = self._read()
         wrong = [name for name in (*FIELDS, "as") if self.query_one(f"#problem-{name}").display]
         failed = self._failed and self._wanted == (sampling, self.size)
@@ -152,11 +152,10 @@ class FramesScreen(ModalScreen[FramesChoice | None]):
             self.query_one(f"#{field}", Input).focus()
 
     def action_cancel(self) -> None:
-        """Change nothing."""
         self.dismiss(None)
 
     def action_scroll(self, way: str) -> None:
-        """Scroll the frames by a page."""
+        """Scroll the frames by one page."""
         getattr(self.query_one("#sheet"), f"scroll_page_{way}")(animate=False)
 
     @property
@@ -177,7 +176,7 @@ class FramesScreen(ModalScreen[FramesChoice | None]):
 
     @property
     def _is_gone(self) -> bool:
-        """What was asked for before the dialog was closed may still come."""
+        """Whether the dialog was closed: results may still arrive."""
         return not self.query("#frames")
 
     @property
@@ -186,7 +185,7 @@ class FramesScreen(ModalScreen[FramesChoice | None]):
 
     @property
     def _room(self) -> Room | None:
-        """For the frames; None where pictures are off."""
+        """Return the room for the frames; None if pictures are off."""
         sheet, graphics = self.query_one("#sheet"), self._graphics
         if graphics.mode == "off":
             return None
@@ -194,7 +193,7 @@ class FramesScreen(ModalScreen[FramesChoice | None]):
         return Room(max(1, sheet.size.width), sheet.size.height, graphics.cell, drawn)
 
     def _ask(self) -> None:
-        """Read the frames that the fields ask for, unless those are shown or being read."""
+        """Read the frames for the fields' values, unless they are shown or being read."""
         if self._is_gone:
             return
         sampling = self._read()
@@ -211,7 +210,7 @@ class FramesScreen(ModalScreen[FramesChoice | None]):
             self._say("", failed=False)
 
     def _read(self) -> VideoSampling | None:
-        """What the fields ask for; None when something is wrong, which is then told below its field."""
+        """Return the fields' values; None if one is invalid, with the problem shown below its field."""
         typed = {name: self.query_one(f"#{name}", Input).value for name in FIELDS}
         entered = read_fields(typed, self._attachment.duration_s)
         for name in FIELDS:
@@ -222,9 +221,9 @@ class FramesScreen(ModalScreen[FramesChoice | None]):
         if self._takes_video:
             self.query_one("#as", RadioSet).query(RadioButton).last().label = images
         else:
-            self.query_one("#send-fixed", Static).update(f"{images}: the model takes no video")
+            self.query_one("#send-fixed", Static).update(f"{images}: the model does not accept videos")
         too_many = self._as_images and count is not None and count > self._most_images
-        self._tell_problem("as", f"the model takes at most {self._most_images} images" if too_many else "")
+        self._tell_problem("as", f"the model's limit is {self._most_images} images" if too_many else "")
         return entered.sampling
 
     def _count(self, sampling: VideoSampling | None) -> int | None:
@@ -245,7 +244,7 @@ class FramesScreen(ModalScreen[FramesChoice | None]):
         told.display = bool(problem)
 
     def _rows(self, sheet: Sheet) -> list[Widget]:
-        """A picture and a line of times for each row; where pictures are off, the times alone."""
+        """Return a picture and a line of times for each row; only the times if pictures are off."""
         if not sheet.rows:
             times = [f"{number:>4}  {clock(time)}" for number, time in enumerate(sheet.times_s, 1)]
             return [Static("\n".join(times), classes="list", markup=False)]
@@ -278,4 +277,4 @@ def _summary(sheet: Sheet, sampling: VideoSampling) -> str:
     count, times = len(sheet.times_s), sheet.times_s
     told = f"{count} frame{'' if count == 1 else 's'}, {clock(times[0])} to {clock(times[-1])}"
     fewer = sampling.fps is None and count < sampling.num_frames
-    return told + " · the video has no more" if fewer else told
+    return told + "  · all frames of the video" if fewer else told

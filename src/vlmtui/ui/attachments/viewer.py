@@ -1,4 +1,4 @@
-"""The attachments of a conversation, as large as the screen."""
+"""The full-screen viewer of a conversation's attachments."""
 
 from __future__ import annotations
 
@@ -35,18 +35,18 @@ if TYPE_CHECKING:
 _ZOOM_STEP = 1.5
 _ZOOM_MAX = 1.5**10
 _PAN_STEP = 0.25
-"""Of what is seen."""
+"""Share of the visible area."""
 SETTLE_S = 0.1
-"""A held key passes by attachments; only where it rests one is decoded."""
+"""Seconds that an attachment must be shown before it is decoded, so that a held key skips it."""
 _SLOW_PX = 4_000_000
-"""Decoding more takes long enough for a smaller picture to be worth showing first."""
+"""Pixels above which a smaller picture is shown first, because decoding takes long."""
 _QUICK_PX = (320, 320)
 _FACTS_WIDTH = 34
-"""Cells of the facts, as the style sheet has it: they are wrapped before they are first shown."""
+"""Width of the facts in cells, as in the style sheet: they are wrapped before they are first shown."""
 
 
 class ViewerScreen(ModalScreen[None]):
-    """Full screen. `at` is the index, among at least one, to begin with; `cache` is the folder of the thumbnails."""
+    """Full screen. `at` is the index of the first attachment to show; `cache` is the folder of the thumbnails."""
 
     CSS_PATH = "viewer.tcss"
     SCOPE = "viewer"
@@ -54,7 +54,7 @@ class ViewerScreen(ModalScreen[None]):
 
     @dataclass
     class PixelsRead(Message):
-        """An attachment's pixels, or why there are none; and what the camera wrote."""
+        """An attachment's pixels, or why there are none; and its EXIF data."""
 
         at: int
         outcome: StoredPixels | VlmtuiError
@@ -62,7 +62,7 @@ class ViewerScreen(ModalScreen[None]):
 
     @dataclass
     class Drawn(Message):
-        """A view, scaled for the screen. `room` is what it was made for."""
+        """A view scaled for the screen. `room` is the size it was made for, in pixels."""
 
         view: Viewport
         room: tuple[int, int]
@@ -77,7 +77,7 @@ class ViewerScreen(ModalScreen[None]):
         numbers: Sequence[int] | None = None,
         settle_s: float = SETTLE_S,
     ) -> None:
-        """`numbers`: what the attachments are called by; from 1 where not given. `settle_s`: how long one is looked at
+        """`numbers`: the numbers to show; default from 1. `settle_s`: seconds that an attachment must be shown
         before it is decoded."""
         super().__init__()
         self._settle_s = settle_s
@@ -85,7 +85,7 @@ class ViewerScreen(ModalScreen[None]):
         self.attachments = list(attachments)
         self.view = Viewport(min(max(at, 0), len(attachments) - 1))
         self.shown: Viewport | None = None
-        """What is drawn; None while nothing is."""
+        """The drawn view; None while nothing is drawn."""
         self._source: StoredPixels | None = None
         self._exif: list[tuple[str, str]] = []
         self._settling: Timer | None = None
@@ -143,11 +143,10 @@ class ViewerScreen(ModalScreen[None]):
         self.shown = event.view if self._source is not None else None
 
     def action_close(self) -> None:
-        """Back to the screen below."""
         self.dismiss()
 
     async def action_turn(self, step: int) -> None:
-        """To another attachment; beyond the last one comes the first."""
+        """Show another attachment; after the last comes the first."""
         if len(self.attachments) < 2:
             return
         self.view, self.shown = Viewport((self.view.at + step) % len(self.attachments)), None
@@ -160,24 +159,24 @@ class ViewerScreen(ModalScreen[None]):
         self._settling = self.set_timer(self._settle_s, self._open_current)
 
     def action_step(self, step: int) -> None:
-        """To another frame of the video."""
+        """Show another frame of the video."""
         count = len(self._source.times_s) if self._source else 0
         self._show(msgspec.structs.replace(self.view, frame=min(max(self.view.frame + step, 0), max(count - 1, 0))))
 
     def action_zoom(self, direction: int) -> None:
-        """Enlarge around the centre, or the other way; never smaller than what fits."""
+        """Zoom around the centre; never smaller than the screen fits."""
         zoom = self.view.zoom * _ZOOM_STEP**direction
         self._show(msgspec.structs.replace(self.view, zoom=1.0 if zoom < _ZOOM_STEP**0.5 else min(zoom, _ZOOM_MAX)))
 
     def action_pan(self, across: int, down: int) -> None:
-        """Move what is seen of an enlarged picture, up to its edges."""
+        """Move within a zoomed picture, up to its edges."""
         if self._source is not None:
             wide, high = self.view.seen(self._source.size, self._room)
             x, y = self.view.x + across * wide * _PAN_STEP, self.view.y + down * high * _PAN_STEP
             self._show(msgspec.structs.replace(self.view, x=x, y=y))
 
     def action_reset(self) -> None:
-        """The whole picture."""
+        """Show the whole picture."""
         self._show(Viewport(self.view.at, self.view.frame))
 
     def action_facts(self) -> None:
@@ -186,7 +185,6 @@ class ViewerScreen(ModalScreen[None]):
         self.call_after_refresh(self._redraw)
 
     def action_scroll_facts(self, lines: int) -> None:
-        """Scroll the facts."""
         self.query_one("#side").scroll_relative(y=lines, animate=False)
 
     @property
@@ -199,7 +197,7 @@ class ViewerScreen(ModalScreen[None]):
 
     @property
     def _room(self) -> tuple[int, int]:
-        """Pixels that a picture may have, each way at least 1."""
+        """Pixels available for a picture, at least 1 each way."""
         columns, rows = self.query_one("#stage").content_size
         return max(columns, 1) * self._graphics.cell[0], max(rows, 1) * self._graphics.cell[1]
 
@@ -224,8 +222,8 @@ class ViewerScreen(ModalScreen[None]):
         reason.display = bool(text)
 
     def _tell(self) -> None:
-        """The lines around the picture, and the facts."""
-        if not self.query("#facts"):  # closed meanwhile
+        """Update the lines around the picture, and the facts."""
+        if not self.query("#facts"):  # the viewer was closed meanwhile
             return
         view, current = self.view, self._current
         count, parts = len(self.attachments), [f"{current.width} × {current.height}"]

@@ -1,4 +1,4 @@
-"""The stored conversations, two lines each."""
+"""The list of stored conversations, two lines each."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ _HALF = "▀"
 _UNTITLED = "untitled"
 _TITLE_MIN = 8
 _DRAFT_MAX = 60
-"""Characters of a draft that stand for a title."""
+"""Characters of a draft that is shown as a title."""
 
 
 def entry_title(entry: Entry) -> str:
-    """The title for people, control characters visible; where nothing was sent yet, what is written."""
+    """Return the title, control characters visible; for a conversation that was never sent, its draft."""
     title, draft = one_line(entry.conversation.title).strip(), _flat(entry.listed.draft).strip()
     return title or (f"Draft: {draft[:_DRAFT_MAX]}{'…' * (len(draft) > _DRAFT_MAX)}" if draft else _UNTITLED)
 
 
 def facts_of(entry: Entry) -> str:
-    """`shapes · 6 messages · 4 attachments`. A message and its answer count as one, as `/edit` numbers them."""
+    """Return `shapes · 6 messages · 4 attachments`. A message and its answer count as one, as `/edit` numbers them."""
     conversation, count = entry.conversation, entry.pictures.count
     messages = (conversation.length + 1) // 2
     told = [one_line(conversation.model)] if conversation.model else []
@@ -49,7 +49,7 @@ def facts_of(entry: Entry) -> str:
 
 
 def snippet_content(snippet: Snippet) -> Content:
-    """The words around what was found, in one line; what was found stands out."""
+    """Return the words around a match in one line, with the match highlighted."""
     pieces: list[Content | tuple[str, str]] = []
     end = 0
     for start, stop in snippet.marks:
@@ -62,7 +62,7 @@ def snippet_content(snippet: Snippet) -> Content:
 def entry_lines(
     entry: Entry, width: int, *, highlighted: bool, is_open: bool, swatch: Swatch | None, swatches: bool, now_s: float
 ) -> list[Content]:
-    """The entry's lines, each `width` cells wide."""
+    """Return the entry's lines, each `width` cells wide."""
     conversation = entry.conversation
     when = ago(conversation.updated_ms, now_s)
     room = max(_TITLE_MIN, width - 2 - (SWATCH[0] + 1) * swatches - len(when) - 2)
@@ -81,7 +81,7 @@ def entry_lines(
 
 
 def _swatch_line(swatch: Swatch | None, line: int) -> Content:
-    """A row of cells with the small picture, and a gap."""
+    """Return a row of the small picture, and a gap."""
     if swatch is None:
         return Content(" " * (SWATCH[0] + 1))
     upper, lower = swatch[2 * line], swatch[2 * line + 1]
@@ -90,12 +90,12 @@ def _swatch_line(swatch: Swatch | None, line: int) -> Content:
 
 
 def _flat(text: str) -> str:
-    """On one line; a line break is a blank."""
+    """Return the text on one line, with line breaks as spaces."""
     return one_line(text.replace("\n", " ").replace("\t", " "))
 
 
 class ConversationListView(ScrollView):
-    """Only the lines in view are made: thousands stay quick."""
+    """Renders only lines in view: thousands of conversations stay fast."""
 
     ALLOW_SELECT = False
     COMPONENT_CLASSES = {"conversations--highlighted", "conversations--hover"}
@@ -119,29 +119,29 @@ class ConversationListView(ScrollView):
 
     @dataclass
     class Highlighted(Message):
-        """Another conversation is highlighted; None when there is none."""
+        """Another conversation is highlighted; None: none."""
 
         entry: Entry | None
 
     @dataclass
     class Chosen(Message):
-        """A conversation is to be opened."""
+        """Open this conversation."""
 
         entry: Entry
 
     @dataclass
     class InView(Message):
-        """These are on the screen now."""
+        """The conversations in view."""
 
         entries: Sequence[Entry]
         is_near_end: bool
-        """Less than a page is below them."""
+        """Whether less than a page is below them."""
 
     def __init__(
         self, swatches: Mapping[str, Swatch] | None, *, open_id: ConversationId | None = None, id: str | None = None
     ) -> None:
-        """`swatches`: small pictures by their attachment's hash, looked at whenever a line is drawn; None: there are
-        no pictures. `open_id`: the conversation that is marked as open."""
+        """`swatches`: small pictures by their attachment's hash, read whenever a line is drawn; None: pictures are
+        off. `open_id`: the conversation marked as open."""
         super().__init__(id=id)
         self.entries: Sequence[Entry] = ()
         self._swatches = swatches
@@ -153,7 +153,7 @@ class ConversationListView(ScrollView):
         return entry_at(self.entries, self.highlighted)
 
     def show(self, entries: Sequence[Entry], *, highlight: ConversationId | None = None) -> None:
-        """Show these; the highlight goes to the one named, or stays, or goes to the one that took the place."""
+        """Show these; highlight the given one, or keep the highlight, or highlight the one in its place."""
         before, place = self.current, self.highlighted or 0
         wanted = highlight or (before.id if before else None)
         self.entries = entries
@@ -167,7 +167,7 @@ class ConversationListView(ScrollView):
         self.post_message(self.Highlighted(self.current))
 
     def region_of_title(self) -> Region | None:
-        """Where the highlighted title is, in the list's own coordinates; None out of view."""
+        """Return where the highlighted title is, in the list's coordinates; None if out of view."""
         if self.highlighted is None:
             return None
         y = self.highlighted * LINES - round(self.scroll_y)
@@ -242,7 +242,7 @@ class ConversationListView(ScrollView):
         )
 
     def _entry_at(self, y: int) -> int | None:
-        """The conversation in that row of the view; None below the last."""
+        """Return the conversation in this row of the view; None below the last."""
         index = (y + round(self.scroll_y)) // LINES
         return index if index < len(self.entries) else None
 

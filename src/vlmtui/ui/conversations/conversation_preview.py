@@ -1,4 +1,4 @@
-"""The last messages of a conversation, or the one that a search found."""
+"""The last messages of a conversation, or the match of a search."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from vlmtui.text import one_line, visible
 from vlmtui.ui.conversations.conversation_list import entry_title, facts_of
 
 _SHORT, _WHOLE = 400, 4_000
-"""Characters of a message among several, and of one alone."""
+"""Most characters of one message among several, and of a single one."""
 _BEFORE = 600
-"""Characters before what was found."""
+"""Characters shown before a match."""
 
 
 class ConversationPreview(Static):
-    """Text only; nothing in it is obeyed."""
+    """Plain text: markup in it has no effect."""
 
     DEFAULT_CSS = "ConversationPreview { width: 100%; height: auto; }"
 
@@ -28,7 +28,7 @@ class ConversationPreview(Static):
         super().__init__(id=id, markup=False)
 
     def show(self, entry: Entry | None, turns: Sequence[StoredTurn] = (), query: str = "") -> None:
-        """Show these turns of the conversation, the words of `query` marked."""
+        """Show these turns, with the words of `query` highlighted."""
         if entry is None:
             self.update("")
             return
@@ -53,7 +53,7 @@ def _turn(turn: StoredTurn, limit: int, words: Sequence[str]) -> list[Content]:
 
 
 def _excerpt(text: str, limit: int, words: Sequence[str]) -> str:
-    """The text's beginning; of a longer one in which words were found, the part around the first."""
+    """Return the start of the text; of a longer one with a match, the part around the first match."""
     folded = text.casefold()
     found = [at for at in (folded.find(word.casefold()) for word in words) if at >= 0]
     start = max(0, min(found, default=0) - _BEFORE) if len(text) > limit else 0

@@ -1,4 +1,4 @@
-"""The lines of the list of conversations in which one types: the search and a new title."""
+"""The text fields of the list of conversations: search and new title."""
 
 from __future__ import annotations
 
@@ -10,26 +10,26 @@ from vlmtui.ui.actions import bindings
 
 
 class SearchInput(Input):
-    """The search line. Enter opens, and the arrows move in the list below."""
+    """The search field. Enter opens, and the arrow keys move in the list below."""
 
     BINDINGS = bindings("conversation_search")
 
     def on_mount(self) -> None:
-        # A blinking cursor repaints twice a second for ever: over SSH an idle screen says nothing.
+        # A blinking cursor would repaint twice a second: over SSH an idle screen sends nothing.
         self.cursor_blink = False
 
     def validate_value(self, value: str) -> str:
-        """What is pasted may hold control characters."""
+        """Remove control characters, which a paste may contain."""
         return one_line(value)
 
 
 class RenameInput(Input):
-    """A title that is being written, over the old one."""
+    """The field for a new title, over the old one."""
 
     BINDINGS = bindings("conversation_title")
 
     class RenameCancelled(Message):
-        """The old title stays."""
+        """Keep the old title."""
 
     def on_mount(self) -> None:
         self.cursor_blink = False
@@ -41,5 +41,4 @@ class RenameInput(Input):
         self.post_message(self.RenameCancelled())
 
     def action_cancel(self) -> None:
-        """Keep the old title."""
         self.post_message(self.RenameCancelled())

@@ -1,4 +1,4 @@
-"""The stored conversations: searching, opening, renaming, pinning, deleting."""
+"""The list of conversations: search, open, rename, pin, delete."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ from vlmtui.ui.terminal.key_queue import run_before_keys
 from vlmtui.ui.widgets.footer_bar import FooterBar
 
 _WIDE = 110
-"""Columns from which the preview is shown."""
+"""Fewest columns for the preview."""
 _SEARCH_AFTER_S = 0.15
-"""How long nothing has to be typed before it is searched for."""
+"""Seconds without typing before the search starts."""
 _PREVIEW_AFTER_S = 0.08
-_EMPTY = "Nothing is stored yet. What you ask a model is kept here by itself; {conversation_list.back} goes back."
+_EMPTY = "No conversations yet. They are stored automatically. {conversation_list.back} goes back."
 
 
 class ConversationsScreen(Screen[None]):
-    """A search line, the conversations below it, and beside them what was said last."""
+    """A search field, the conversations below it, and a preview beside them."""
 
     CSS_PATH = "screen.tcss"
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (_WIDE, "-wide")]
@@ -49,41 +49,41 @@ class ConversationsScreen(Screen[None]):
 
     @dataclass
     class ConversationChosen(Message):
-        """The user wants to go on with this conversation."""
+        """Open this conversation."""
 
         id: ConversationId
 
     class NewChatWanted(Message):
-        """The user wants to begin a new conversation."""
+        """Start a new conversation."""
 
     @dataclass
     class ListChanged(Message):
-        """The list is another; `highlight` names the conversation to go to, `searched` what was searched for."""
+        """The list changed; `highlight`: the conversation to highlight, `searched`: the search that it is for."""
 
         highlight: ConversationId | None = None
         searched: str = ""
 
     @dataclass
     class StoreFailed(Message):
-        """The store could not do what was asked."""
+        """A store operation failed."""
 
         error: VlmtuiError
 
     @dataclass
     class PreviewRead(Message):
-        """What a conversation's preview shows."""
+        """A conversation's preview was read."""
 
         entry: Entry
         turns: Sequence[StoredTurn]
 
     @dataclass
     class SwatchesMade(Message):
-        """Small pictures, by the hash of their attachment."""
+        """Small pictures, by their attachment's hash."""
 
         swatches: dict[str, Swatch]
 
     def __init__(self, store: AsyncStore, *, cache: Path, open_id: ConversationId | None = None) -> None:
-        """`cache`: the folder of the thumbnails. `open_id`: the conversation of the chat below, if it has one."""
+        """`cache`: the folder of the thumbnails. `open_id`: the conversation of the chat below, if any."""
         super().__init__()
         self.conversations = ConversationList(store, open_id)
         self._cache = cache
@@ -91,7 +91,7 @@ class ConversationsScreen(Screen[None]):
         self._swatches_asked: set[str] = set()
         self._search_timer: Timer | None = None
         self._open_found = False
-        """Whether Enter was pressed before what is searched for was found."""
+        """Whether Enter was pressed before the search finished."""
         self._moved_in = ""
         """The search in which the highlight was moved."""
         self._preview_timer: Timer | None = None
@@ -102,7 +102,7 @@ class ConversationsScreen(Screen[None]):
             yield Static("vlmtui", id="brand")
             yield Static("Conversations", id="subtitle")
             yield Static(id="count", markup=False)
-        hint = with_keys(self.app, "{conversation_list.search} searches everything that was said")
+        hint = with_keys(self.app, "{conversation_list.search} searches all messages")
         yield SearchInput(id="search", placeholder=hint, compact=True)
         with Horizontal(id="body"):
             with Container(id="conversations"):
@@ -118,7 +118,7 @@ class ConversationsScreen(Screen[None]):
         self._view.focus()
         run_before_keys(self, partial(self._find, ""))
 
-    # -- what comes back from the store
+    # -- results of the store
 
     @on(ListChanged)
     def _list_changed(self, event: ListChanged) -> None:
@@ -159,7 +159,7 @@ class ConversationsScreen(Screen[None]):
         self._swatches.update(event.swatches)
         self._view.refresh()
 
-    # -- what the list and the inputs say
+    # -- messages of the list and the inputs
 
     @on(ConversationListView.Highlighted)
     def _highlighted(self, event: ConversationListView.Highlighted) -> None:
@@ -194,7 +194,7 @@ class ConversationsScreen(Screen[None]):
     def _search_submitted(self, event: Input.Submitted) -> None:
         if event.value.strip() == self.conversations.query:
             self.action_open()
-        else:  # what is listed is not yet what was searched for
+        else:  # the list does not match the search yet
             self._open_found = True
             self._search_now()
 
@@ -227,7 +227,7 @@ class ConversationsScreen(Screen[None]):
                 return True
 
     def action_open(self) -> None:
-        """Go on with the highlighted conversation."""
+        """Open the highlighted conversation."""
         entry = self._view.current
         if entry is None:
             self.app.bell()
@@ -235,11 +235,11 @@ class ConversationsScreen(Screen[None]):
             self.post_message(self.ConversationChosen(entry.id))
 
     def action_search(self) -> None:
-        """Write what to search for."""
+        """Focus the search field."""
         self.set_focus(self.query_one(SearchInput))
 
     def action_rename(self) -> None:
-        """Write another title over the old one."""
+        """Edit the highlighted title in place."""
         entry, region = self._view.current, self._view.region_of_title()
         if entry is None or region is None:
             return
@@ -253,32 +253,31 @@ class ConversationsScreen(Screen[None]):
         self.refresh_bindings()
 
     def action_pin(self) -> None:
-        """Keep the highlighted conversation on top, or no more."""
+        """Pin or unpin the highlighted conversation."""
         entry = self._view.current
         if entry is not None:
             self._change(self.conversations.toggle_pin(entry))
 
     def action_delete(self) -> None:
-        """Delete the highlighted conversation; it can be brought back."""
+        """Delete the highlighted conversation; undo restores it."""
         entry = self._view.current
         if entry is not None:
             told = with_remedy(self.app, f"Deleted “{entry_title(entry)}”.", Remedy.UNDO_DELETE)
             self._change(self.conversations.delete(entry), told=told)
 
     def action_undo(self) -> None:
-        """Bring back the last one that was deleted here."""
+        """Restore the conversation deleted last on this screen."""
         run_before_keys(self, self._undo)
 
     def action_undelete(self) -> None:
-        """Bring back the last one that was deleted, here or before."""
+        """Restore the conversation deleted last, here or earlier."""
         run_before_keys(self, self._undo)
 
     def action_new(self) -> None:
-        """Begin a new conversation."""
         self.post_message(self.NewChatWanted())
 
     def action_back(self) -> None:
-        """Clear the search; with nothing to clear, go back."""
+        """Clear the search; if it is empty, close the list."""
         search = self.query_one(SearchInput)
         if search.value:
             search.value = ""
@@ -289,11 +288,11 @@ class ConversationsScreen(Screen[None]):
             self.dismiss()
 
     def action_move(self, how: str) -> None:
-        """Move the highlight while one searches."""
+        """Move the highlight while the search field has the focus."""
         self._moved_in = self.query_one(SearchInput).value.strip()
         self._view.action_move(how)
 
-    # -- work off the event loop
+    # -- store operations, off the event loop
 
     def _search_now(self) -> None:
         if self._search_timer is not None:
@@ -342,7 +341,7 @@ class ConversationsScreen(Screen[None]):
             self.post_message(self.StoreFailed(error))
             return
         self.post_message(self.ListChanged(last.id))
-        self.notify(f"“{one_line(last.title) or 'untitled'}” is back.", markup=False)
+        self.notify(f"Restored “{one_line(last.title) or 'untitled'}”.", markup=False)
 
     @work(group="preview", exclusive=True)
     async def _preview(self, entry: Entry) -> None:

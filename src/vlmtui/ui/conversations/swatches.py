@@ -1,4 +1,4 @@
-"""The small pictures beside the stored conversations."""
+"""The small pictures beside the conversations."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from vlmtui.domain.attachment import Attachment
 from vlmtui.errors import VlmtuiError
 
 SWATCH = (4, 4)
-"""Pixels (width, height) of the small picture beside an entry; two of them are in a cell, one above the other."""
+"""Width and height of the small picture, in pixels; a cell shows two, one above the other."""
 _THUMBNAIL = (320, 320)
-"""Pixels of the thumbnails that swatches are made from: those of the chat, which are on the disk already."""
+"""Size in pixels of the thumbnails that swatches are made from: the chat's, which are cached already."""
 
 Swatch = tuple[tuple[str, ...], ...]
-"""Rows of colours as `#rrggbb`, of the size `SWATCH`."""
+"""Rows of colours as `#rrggbb`; its size is `SWATCH`."""
 
 
 def make_swatches(attachments: Sequence[Attachment], cache: Path) -> dict[str, Swatch]:
-    """Return a swatch for each attachment, by its hash; none for an attachment whose file is gone. `cache` is the
-    folder of the thumbnails. Blocks."""
+    """Return a swatch for each attachment, by its hash; none if its file is gone. `cache` is the folder of the
+    thumbnails. Blocking."""
     from vlmtui.media.thumbnails import thumbnail
 
     swatches: dict[str, Swatch] = {}

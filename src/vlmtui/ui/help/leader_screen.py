@@ -1,4 +1,4 @@
-"""The strip that the leader shows: what one more key does here."""
+"""The strip of keys that work after the leader."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from vlmtui.ui.leader import LeaderEntry, leader_entries
 
 _GAP = 3
 _GROUPS = ("Message", "Look closer", "Attachments", "Chats and models")
-"""Headings that come first; those of the screen follow, the app's is the last."""
+"""Headings that come first; then those of the screen, and the app's last."""
 
 Lines = list[Content]
 
 
 class LeaderScreen(ModalScreen[LeaderEntry | None]):
-    """Gives the entry of the key that was pressed; Escape gives None, and another key says that it does nothing."""
+    """Returns the entry of the pressed key; Escape returns None, and an unused key shows a note."""
 
     AUTO_FOCUS = ""
     DEFAULT_CSS = """
@@ -72,11 +72,10 @@ class LeaderScreen(ModalScreen[LeaderEntry | None]):
             self._show()
 
     def action_close(self) -> None:
-        """Do nothing."""
         self.dismiss(None)
 
     def _blocks(self) -> list[Lines]:
-        """One a group: its heading and its keys."""
+        """Return for each group its heading and keys."""
         groups: dict[str, list[LeaderEntry]] = {group: [] for group in _GROUPS}
         for entry in self._entries.values():
             groups.setdefault(entry.group, []).append(entry)
@@ -86,7 +85,7 @@ class LeaderScreen(ModalScreen[LeaderEntry | None]):
 
 
 def show_leader(app: App[Any]) -> None:
-    """Show what can be done on the app's screen, and do what is chosen; where it is shown already, close it."""
+    """Show the strip for the app's screen and run the chosen action; if it is shown already, close it."""
     screen = app.screen
 
     async def run(entry: LeaderEntry | None) -> None:
@@ -110,7 +109,7 @@ def _block(group: str, entries: Sequence[LeaderEntry]) -> Lines:
 
 
 def _columns(blocks: Sequence[Lines], width: int) -> Lines:
-    """The blocks beside each other, each in the shortest column, in order where that is the same."""
+    """Arrange the blocks in columns, each in the shortest one, in order if equal."""
     if not blocks:
         return []
     widest = max(line.cell_length for block in blocks for line in block) + _GAP

@@ -1,4 +1,4 @@
-"""Every key and command, from the action table: those of the screen below first."""
+"""The help: every key and command from the action table, those of the screen below first."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _KEYS_SHOWN = 3
 
 
 class Row(msgspec.Struct, frozen=True):
-    """A line of the help: keys, a slash command, and what they do."""
+    """A line of the help: keys, slash command, and explanation."""
 
     keys: str
     slash: str
@@ -34,7 +34,7 @@ class Row(msgspec.Struct, frozen=True):
         return any(word in part.lower() for part in (self.keys, self.slash, self.text))
 
     def lines(self, keys: int, slash: int, width: int) -> list[Content]:
-        """The row in columns of those widths; the text wrapped in its own."""
+        """Return the row with columns of these widths; the text is wrapped."""
         columns = [(self.keys.ljust(keys + _GAP), "bold")]
         if slash:
             columns.append((self.slash.ljust(slash + _GAP), "$muted"))
@@ -44,12 +44,11 @@ class Row(msgspec.Struct, frozen=True):
 
 
 class HelpFilter(Input):
-    """A word that the lines have."""
+    """The field for words to filter the lines by."""
 
 
 class HelpScreen(ModalScreen[None]):
-    """A sheet over the screen; scrolls where it does not fit. `scope` is that of the screen below, `first` that of the
-    widget there that has the focus."""
+    """A sheet over the screen, scrollable. `scope` is that of the screen below, `first` that of its focused widget."""
 
     AUTO_FOCUS = ""
     CSS_PATH = "screen.tcss"
@@ -80,7 +79,7 @@ class HelpScreen(ModalScreen[None]):
         self._show(self.query_one("#text").content_size.width or _WIDTH)
 
     def action_close(self) -> None:
-        """Leave the filter, or go back to the screen below."""
+        """Leave the filter, or close the help."""
         word = self.query_one(HelpFilter)
         if not word.display:
             self.dismiss()
@@ -90,14 +89,13 @@ class HelpScreen(ModalScreen[None]):
         self.set_focus(None)
 
     def action_filter(self) -> None:
-        """Show only the lines that have a word."""
+        """Focus the filter."""
         word = self.query_one(HelpFilter)
         word.display = True
         word.focus()
         self.query_one("#sheet").scroll_home(animate=False)
 
     def action_scroll(self, where: str) -> None:
-        """Scroll the sheet."""
         getattr(self.query_one("#sheet"), f"scroll_{where}")(animate=False)
 
     def _show(self, width: int) -> None:
@@ -114,7 +112,7 @@ class HelpScreen(ModalScreen[None]):
         self.query_one("#text", Static).update(text)
 
     def _scopes(self) -> Iterator[Scope]:
-        """The screen's and its widgets', the app's, then all others."""
+        """Yield the scopes of the screen and its widgets, the app's, then all others."""
         own = [scope for scope in SCOPES.values() if self._scope and self._scope in (scope.name, scope.within)]
         yield from sorted(own, key=lambda scope: scope.name != self._first)
         yield SCOPES["app"]

@@ -95,7 +95,7 @@ class StoredConversations:
         except VlmtuiError as error:
             self._view.tell_error(error)
             return
-        self._view.tell(f"“{one_line(found.title) or 'untitled'}” is back among the conversations.")
+        self._view.tell(f"Restored “{one_line(found.title) or 'untitled'}”.")
 
     async def _purge_deleted(self) -> None:
         seconds = self._services.settings.keep_deleted_s

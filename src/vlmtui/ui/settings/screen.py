@@ -1,4 +1,4 @@
-"""System prompt and sampling."""
+"""The form for system prompt and sampling."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from vlmtui.ui.keys import hint
 
 
 class SettingsScreen(ModalScreen[ChatSettings | None]):
-    """Gives the changed settings, or None when nothing is to be changed."""
+    """Returns the changed settings, or None if cancelled."""
 
     CSS_PATH = "screen.tcss"
     SCOPE = "settings_form"
@@ -55,7 +55,7 @@ class SettingsScreen(ModalScreen[ChatSettings | None]):
         self.action_apply()
 
     def action_apply(self) -> None:
-        """Give the settings back, if they are valid; else go to the first field that is not."""
+        """Return the settings if they are valid; otherwise focus the first invalid field."""
         sampling = self._read()
         if sampling is not None:
             self.dismiss(ChatSettings(self.query_one("#system", TextArea).text, sampling))
@@ -64,11 +64,10 @@ class SettingsScreen(ModalScreen[ChatSettings | None]):
         self.query_one(f"#{wrong}", Input).focus()
 
     def action_cancel(self) -> None:
-        """Change nothing."""
         self.dismiss(None)
 
     def _read(self) -> Sampling | None:
-        """What the fields hold; None when something is wrong, which is then told below its field."""
+        """Return the fields' values; None if one is invalid, with the problem shown below its field."""
         values: dict[str, Number | None] = {}
         for name, parameter in PARAMETERS.items():
             text = self.query_one(f"#{name}", Input).value.strip()

@@ -1,4 +1,4 @@
-"""Textual's driver, for terminals that stall and answer late."""
+"""Textual's driver for terminals that stall and answer late."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from vlmtui.ui.terminal.reports import ReportFilter
 
 _LAST_WORDS_S = 5.0
 _TICK_S = 0.1
-"""How often the thread that reads looks whether it is to end, and whether a lone Escape was a key."""
+"""Interval at which the reading thread checks whether to end, and whether a lone Escape was a key."""
 _READ_BYTES = 4096
 
 
 class NonBlockingDriver(LinuxDriver):
-    """A terminal that takes nothing (a connection that hangs, a stopped multiplexer) does not stop the event loop.
+    """A driver whose event loop is not blocked by a stalled terminal (a hung connection, a stopped multiplexer).
 
-    Textual's own waits for room in a short queue: answers would not be stored meanwhile, nor signals heeded. It also
-    types whatever the terminal reports too late into the message.
+    Textual's driver waits for room in a short queue; meanwhile answers would not be stored, and signals not handled. It
+    also types late terminal reports into the message.
     """
 
     _output: Output | None = None
@@ -33,13 +33,13 @@ class NonBlockingDriver(LinuxDriver):
     def start_application_mode(self) -> None:
         loop = asyncio.get_running_loop()
 
-        def draw_anew() -> None:
+        def redraw() -> None:
             if self._app.is_running and self._app.screen_stack:
                 self._app.screen.refresh()
 
         def caught_up() -> None:
-            with suppress(RuntimeError):  # the loop has ended
-                loop.call_soon_threadsafe(draw_anew)
+            with suppress(RuntimeError):  # the event loop has ended
+                loop.call_soon_threadsafe(redraw)
 
         file = self._file
         assert file is not None
@@ -56,10 +56,10 @@ class NonBlockingDriver(LinuxDriver):
             self._output.close(_LAST_WORDS_S)
 
     def run_input_thread(self) -> None:
-        """Read keys, pastes and mouse events until the driver ends, or the terminal goes away; its reports are dropped.
+        """Read keys, pastes and mouse events until the driver ends or the terminal disappears; drop its reports.
 
-        A terminal that went away is at its end for ever, and Textual's driver may fail to say that this is to end: what
-        it writes before does not reach anyone.
+        A disappeared terminal is at end of file forever; Textual's driver may never be told to end, because its writes
+        fail first.
         """
         parser = XTermParser(self._debug)
         decode = getincrementaldecoder("utf-8")("replace").decode
@@ -78,7 +78,7 @@ class NonBlockingDriver(LinuxDriver):
                 self.process_message(message)
 
     def _read(self) -> bytes:
-        """What the terminal says; nothing once it is gone."""
+        """Return input; empty when the terminal has disappeared."""
         try:
             return os.read(self.fileno, _READ_BYTES)
         except OSError as error:

@@ -24,11 +24,11 @@ GraphicsMode = Literal["kitty", "sixel", "halfcell", "off"]
 _IMPORTING = threading.Lock()
 
 MAX_CELLS = 297
-"""The longest side of a picture in kitty's protocol: it has that many row and column marks."""
+"""Longest side of a picture in kitty's protocol, in cells: it has this many row and column marks."""
 
 
 class Drawing(msgspec.Struct, frozen=True):
-    """A picture as it is shown: `size` is in columns and rows, `strips` its lines where half cells draw it."""
+    """A picture ready to show: `size` in columns and rows, `strips` its lines if drawn as half cells."""
 
     image: Image
     size: tuple[int, int]
@@ -36,9 +36,9 @@ class Drawing(msgspec.Struct, frozen=True):
 
 
 class Graphics:
-    """Makes the widgets that show pictures.
+    """Creates the widgets that show pictures.
 
-    The drawing packages are imported with the first picture, so that the first paint does not wait for them.
+    Imports the drawing packages with the first picture, so that the first paint does not wait for them.
     """
 
     def __init__(self, mode: GraphicsMode = "halfcell", *, cell: tuple[int, int] = (10, 20)) -> None:
@@ -48,10 +48,11 @@ class Graphics:
 
     @classmethod
     def detect(cls, setting: str = "auto", question: TerminalQuestion | None = None) -> Graphics:
-        """As the setting (`auto`, `kitty`, `sixel`, `halfcell`, `off`) and the terminal say; before `App.run`.
+        """Detect the mode from the setting (`auto`, `kitty`, `sixel`, `halfcell`, `off`) and the terminal; call it
+        before `App.run`.
 
-        `question` may have been asked earlier, so that its answer is there by now. With `off` and `halfcell` nothing
-        is asked.
+        `question` may have been sent earlier, so that its answer has arrived. With `off` and `halfcell` the terminal is
+        not queried.
         """
         if setting in ("off", "halfcell"):
             return cls(cast(GraphicsMode, setting))
@@ -62,14 +63,14 @@ class Graphics:
 
     @classmethod
     def of(cls, app: object) -> Graphics:
-        """Those of the application; of one that has none, `off`."""
+        """Return the graphics of an app; `off` if it has none."""
         found = getattr(app, "graphics", None)
         return found if isinstance(found, cls) else cls("off")
 
     def widget_for(self, image: Image, *, columns: int, rows: int) -> Widget | None:
-        """A widget that shows `image` in at most `columns` × `rows` cells; None when pictures are off.
+        """Return a widget that shows `image` in at most `columns` × `rows` cells; None if pictures are off.
 
-        Its width and height are set. Hand in a thumbnail: drawing a photo of full size takes a tenth of a second.
+        Sets its width and height. Pass a thumbnail: drawing a full-size photo takes 0.1 s.
         """
         if self.mode == "off" or not image.width or not image.height:
             return None
@@ -79,8 +80,8 @@ class Graphics:
         return widget
 
     def draw(self, image: Image, *, columns: int, rows: int) -> Drawing:
-        """What of the drawing can be done in a thread; the drawing packages are imported by the first. Without strips
-        in the result, `widget_for` makes the picture."""
+        """Prepare a drawing; may run in a thread. The first call imports the drawing packages. If the result has no
+        strips, `widget_for` draws the picture."""
         from vlmtui.ui.terminal.halfcell_picture import halfcell_strips
 
         size = self.fit(image.width, image.height, columns=columns, rows=rows)
@@ -99,7 +100,7 @@ class Graphics:
         return KittyPicture if self.mode == "kitty" else SixelPicture
 
     def fit(self, width: int, height: int, *, columns: int, rows: int) -> tuple[int, int]:
-        """The cells that an image of that many pixels takes: its aspect ratio kept, never larger than it is."""
+        """Return the cells that an image of this size in pixels takes: aspect ratio kept, never enlarged."""
         columns, rows = min(columns, MAX_CELLS), min(rows, MAX_CELLS)
         cell_width, cell_height = self.cell
         scale = min(columns * cell_width / width, rows * cell_height / height, 1.0)
@@ -111,9 +112,9 @@ class Graphics:
 
 @contextmanager
 def _nothing_asked(cell: tuple[int, int]) -> Iterator[None]:
-    """Keep textual-image from asking the terminal when it is imported: Textual reads the answers by now.
+    """Keep textual-image from querying the terminal on import, since Textual reads the answers by then.
 
-    It asks only where `sys.__stdout__` is a terminal, and takes the cell's size from these two variables elsewhere.
+    It queries only if `sys.__stdout__` is a terminal; otherwise it takes the cell size from these two variables.
     """
     stdout = sys.__stdout__
     size = {"TEXTUAL_CELL_WIDTH": str(cell[0]), "TEXTUAL_CELL_HEIGHT": str(cell[1])}

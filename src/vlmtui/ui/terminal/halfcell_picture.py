@@ -1,4 +1,4 @@
-"""A picture of half cells."""
+"""A picture drawn with half cells."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from textual.widget import Widget
 
 
 class HalfcellPicture(Widget):
-    """Two pixels a cell, in colour: works in every terminal.
+    """Two coloured pixels in each cell: works in every terminal.
 
-    textual-image's own takes 20 ms for a thumbnail, which a dozen of them make a standstill that one feels.
+    textual-image's own widget takes 20 ms for a thumbnail; with a dozen of them the screen would freeze noticeably.
     """
 
     def __init__(self, image: Image) -> None:
@@ -32,7 +32,7 @@ class HalfcellPicture(Widget):
 
 
 def halfcell_strips(image: Image, width: int, height: int) -> list[Strip]:
-    """The image, whatever its aspect ratio, over so many cells."""
+    """Return the image scaled to `width` × `height` cells, ignoring its aspect ratio."""
     if not width or not height:
         return []
     data = image.convert("RGB").resize((width, height * 2), Resampling.BICUBIC).tobytes()

@@ -1,4 +1,4 @@
-"""Keys that act one after the other, however fast they come."""
+"""Makes keys act one after the other, however fast they arrive."""
 
 from __future__ import annotations
 
@@ -20,42 +20,41 @@ Deliver = Callable[[events.Event], Awaitable[None]]
 Result = TypeVar("Result")
 
 TURNS = 20
-"""How many turns of the loop a key that comes to no end holds the others. Then they wait no more; none is lost."""
+"""Loop turns for which an unfinished key delays the next ones. After that they act anyway; none is lost."""
 TURN_S = 0.05
-"""The length of such a turn in seconds. They are counted, and not the clock asked: while the whole process stands
-still, no key can act."""
+"""Length of a turn in seconds. Turns are counted instead of measuring time: while the process is suspended, no key
+can act."""
 _BEFORE_KEYS = "before keys"
 _keys_wait_for: ContextVar[asyncio.Future[None]] = ContextVar("keys_wait_for")
 
 
 @runtime_checkable
 class HasKeyQueue(Protocol):
-    """An app whose keys wait for each other."""
+    """An app with a key queue."""
 
     key_queue: KeyQueue
 
 
 class KeyQueue:
-    """Hands a key, or a paste, on when what the one before did is done.
+    """Delivers a key or paste when everything caused by the previous one is done.
 
-    Textual hands each at once to what has the focus, and asks for bindings when the key has gone all the way up from
-    there to the app. When several come at once, as they do over a slow connection, a later one then acts before an
-    earlier one: a letter is written before the cursor has moved, or goes to a screen that is being left.
+    Textual delivers each at once to the focused widget, and looks up bindings after the key has bubbled up to the app.
+    When several arrive together, as over a slow connection, a later one can overtake an earlier one: a letter is typed
+    before the cursor has moved, or goes to a screen that is being closed.
     """
 
     def __init__(self, app: App[Any], deliver: Deliver, *, turns: int = TURNS) -> None:
-        """`deliver` is what takes an event where there is no queue: the `on_event` of Textual's own app. `turns`: how
-        many turns of the loop a key may hold the others."""
+        """`deliver` is the `on_event` of Textual's app. `turns`: loop turns for which a key may delay the next ones."""
         self._app = app
         self._deliver = deliver
         self._turns = turns
         self._waiting: deque[events.Key | events.Paste] = deque()
         self._held_by: set[asyncio.Future[None]] = set()
         self._acting: asyncio.Task[None] | None = None
-        """From the moment one is taken up until the next may be."""
+        """Runs from the delivery of a key until the next may be delivered."""
 
     async def take(self, event: events.Event) -> None:
-        """Take every event of the app, in its `on_event`; what is no key goes on at once."""
+        """Accept every event of the app, in its `on_event`; events other than keys and pastes pass through."""
         if not isinstance(event, events.Key | events.Paste) or event.is_forwarded or not self._app.screen_stack:
             await self._deliver(event)
         elif self._acting is not None:
@@ -64,7 +63,7 @@ class KeyQueue:
             await self._act_on(event)
 
     def wait_for(self, is_done: asyncio.Future[None]) -> None:
-        """Hold the next keys until this is done, as a part of what the key does that is acting."""
+        """Delay the next keys until this is done, as part of the current key's effect."""
         self._held_by.add(is_done)
         is_done.add_done_callback(self._held_by.discard)
 
@@ -85,13 +84,13 @@ class KeyQueue:
         acted.cancel()
 
     async def _acted(self, target: MessagePump, screens: Sequence[Screen[Any]]) -> None:
-        await _risen(target)  # the key
-        await self._settled(target)  # the messages that came of it
+        await _risen(target)  # the key itself
+        await self._settled(target)  # the messages that it caused
         if self._app.screen_stack and self._app.screen not in screens:
-            await self._settled(self._app.screen)  # the screen that came of it
+            await self._settled(self._app.screen)  # the screen that it opened
 
     async def _settled(self, node: MessagePump) -> None:
-        """Wait until a node has done what it had to do, and what it let the keys wait for."""
+        """Wait until a node has handled its messages, and the tasks that keys wait for."""
         await _risen(node)
         while self._held_by:
             await asyncio.wait(self._held_by)
@@ -112,8 +111,8 @@ class KeyQueue:
 def run_before_keys(
     node: DOMNode, steps: Callable[[], Coroutine[None, None, None]], *, exclusive: bool = False
 ) -> None:
-    """Run steps that a key asked for, beside everything else; they end with the node. The next keys wait until they are
-    done, or until they ask on another screen. `exclusive` ends those that the node began before."""
+    """Run steps started by a key, in the background until the node ends. Further keys wait until the steps are done,
+    or until they ask on another screen. `exclusive` cancels earlier steps of the node."""
     is_done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     async def run() -> None:
@@ -131,12 +130,12 @@ def run_before_keys(
 
 
 async def ask_user(app: App[Any], screen: Screen[Result]) -> Result | None:
-    """Show a screen, which the next keys go to, and return what is chosen there. Raises LookupError outside the steps
-    of `run_before_keys`: keys would not have waited."""
+    """Show a screen that receives the next keys, and return its result. Raises LookupError outside the steps of
+    `run_before_keys`: keys would not have waited."""
     is_done = _keys_wait_for.get()
     answer = app.push_screen(screen, wait_for_dismiss=True)
     _settle(is_done)
-    return await asyncio.shield(answer)  # the screen can still give its answer when these steps were ended
+    return await asyncio.shield(answer)  # the screen may still return its result after these steps were cancelled
 
 
 def _settle(is_done: asyncio.Future[None]) -> None:
@@ -145,15 +144,15 @@ def _settle(is_done: asyncio.Future[None]) -> None:
 
 
 def _is_written(target: Widget, event: events.Key | events.Paste) -> bool:
-    """Whether it is a letter for a field: a row of them needs no waiting, and is painted together."""
+    """Return whether it is a letter for a text field: a run of letters needs no waiting, and is painted together."""
     return isinstance(event, events.Key) and target.check_consume_key(event.key, event.character)
 
 
 async def _risen(node: MessagePump | None) -> None:
-    """Wait until a node, then its parent and so on have done what they had to do before. A message that bubbles goes
-    the same way, ahead."""
+    """Wait until a node, its parent and so on have handled their earlier messages. A bubbling message takes the same
+    way, ahead."""
     while node is not None:
         is_done = asyncio.Event()
-        if node.call_later(is_done.set):  # not when it is being removed
+        if node.call_later(is_done.set):  # unless it is being removed
             await is_done.wait()
         node = node._parent

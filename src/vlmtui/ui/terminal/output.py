@@ -1,4 +1,4 @@
-"""What goes to the terminal, in a thread of its own: a connection that stalls holds nobody up. No Textual here."""
+"""Writes to the terminal in a thread, so that a stalled connection blocks nothing. No Textual here."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ import threading
 from collections.abc import Callable
 
 WAITING_MAX = 256 * 1024
-"""Bytes that may wait for the terminal. What is drawn beyond that is left out."""
+"""Most bytes waiting for the terminal. Frames beyond that are dropped."""
 _CONTROL_MAX = 32
-"""No longer are the sequences that switch a mode of the terminal; those are never left out."""
+"""Longest sequence in characters that counts as a mode switch of the terminal; those are never dropped."""
 _FRAME_MARKS = ("\x1b[?2026h", "\x1b[?2026l")
-"""Begin and end of a frame."""
+"""Start and end of a frame."""
 
 
 class Output:
     """Writes to a descriptor. `write` never waits and never fails.
 
-    While the terminal takes nothing, pictures of the screen are left out; once it has taken all that waits,
-    `on_caught_up` is called, in the thread, for the screen to be drawn anew.
+    While the terminal accepts nothing, frames are dropped; once it has accepted everything pending, `on_caught_up` is
+    called, in the thread, to redraw the screen.
     """
 
     def __init__(self, descriptor: int, *, encoding: str = "utf-8", on_caught_up: Callable[[], None]) -> None:
@@ -34,7 +34,7 @@ class Output:
         self._thread.start()
 
     def write(self, text: str) -> None:
-        """Have it written soon. What the terminal's encoding lacks becomes a question mark."""
+        """Queue the text. Characters that the terminal's encoding lacks become question marks."""
         with self._changed:
             is_behind = self._left_out or self._size > WAITING_MAX
             if is_behind and (len(text) > _CONTROL_MAX or text in _FRAME_MARKS):
@@ -46,7 +46,7 @@ class Output:
             self._changed.notify()
 
     def close(self, timeout_s: float) -> bool:
-        """Wait until all is written; False where the terminal did not take it in time. Nothing may be written later."""
+        """Wait until everything is written; False after `timeout_s`. Nothing may be written later."""
         with self._changed:
             self._closing = True
             self._changed.notify()
@@ -78,5 +78,5 @@ class Output:
         while rest:
             try:
                 rest = rest[os.write(self._descriptor, rest) :]
-            except OSError:  # the terminal has gone: nobody is there to see it
+            except OSError:  # the terminal has disappeared
                 return

@@ -1,4 +1,4 @@
-"""What the terminal is: its pixels a cell and how it can draw pictures. No Textual here, nothing heavy."""
+"""Detects the terminal's cell size and how it draws pictures. No Textual here, no heavy imports."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from typing import Any, Self
 import msgspec
 
 ANSWER_WITHIN_S = 0.15
-"""How long an answer may take. Every terminal answers a device attributes request, most at once."""
+"""Most seconds to wait for an answer. Every terminal answers a device attributes request, most at once."""
 
 _DEFAULT_CELL = (10, 20)
 _KITTY_TERMS = ("xterm-kitty", "xterm-ghostty")
-"""Terminals that draw kitty's Unicode placeholders. WezTerm and Konsole speak the protocol, but not those."""
+"""Terminals that draw kitty's Unicode placeholders. WezTerm and Konsole speak the protocol, but without these."""
 _SIXEL_TERMS = ("foot", "mlterm", "contour", "wezterm", "yaft")
 _NO_GRAPHICS_TERMS = ("dumb", "unknown")
 _MULTIPLEXERS = ("screen", "tmux")
@@ -35,7 +35,7 @@ _SIXEL_ATTRIBUTE = b"4"
 
 
 class Terminal(msgspec.Struct, frozen=True):
-    """What is known of the terminal. `mode` is a way to draw pictures: kitty, sixel, halfcell or off."""
+    """What is known of the terminal. `mode`: how to draw pictures: kitty, sixel, halfcell or off."""
 
     mode: str
     cell: tuple[int, int] = _DEFAULT_CELL
@@ -43,10 +43,10 @@ class Terminal(msgspec.Struct, frozen=True):
 
 
 class TerminalQuestion:
-    """Asks the terminal what its name does not say. Ask early, do something else, then take the answer.
+    """Queries the terminal for what its name does not say. Send it early, do other work, then read the answer.
 
-    Both belong before the app runs: from then on Textual reads what the terminal says. (It drops an answer that comes
-    too late.) As a context it makes sure that the terminal is left as it was.
+    Do both before the app runs: then Textual reads the terminal's answers. (It drops one that arrives too late.) As a
+    context manager it restores the terminal's settings.
     """
 
     def __init__(self, environment: Mapping[str, str] = os.environ) -> None:
@@ -62,7 +62,7 @@ class TerminalQuestion:
         self._restore()
 
     def ask(self) -> Self:
-        """Send the question, where one is left."""
+        """Send the query, if one is needed."""
         if (self._mode and self._cell) or not _is_terminal():
             return self
         descriptor = _input()
@@ -74,7 +74,7 @@ class TerminalQuestion:
         return self
 
     def answer(self) -> Terminal:
-        """What is known by `ANSWER_WITHIN_S` after the question: half cells when in doubt."""
+        """Return what is known at most `ANSWER_WITHIN_S` after the query; half cells when in doubt."""
         try:
             sixel, cell = parse_answer(self._read() if self._before is not None else b"")
         finally:
@@ -102,7 +102,7 @@ class TerminalQuestion:
 
 
 def mode_by_name(environment: Mapping[str, str]) -> str | None:
-    """How a terminal of that environment draws pictures; None where its name does not tell."""
+    """Return how a terminal with this environment draws pictures; None if its name does not say."""
     term = environment.get("TERM", "")
     if term in _NO_GRAPHICS_TERMS:
         return "off"
@@ -118,7 +118,7 @@ def mode_by_name(environment: Mapping[str, str]) -> str | None:
 
 
 def parse_answer(answer: bytes) -> tuple[bool, tuple[int, int] | None]:
-    """Whether the terminal draws Sixel, and its cell in pixels where it said so."""
+    """Return whether the terminal draws Sixel, and its cell size in pixels if reported."""
     attributes = _ATTRIBUTES.search(answer)
     cell = _CELL.search(answer)
     sixel = attributes is not None and _SIXEL_ATTRIBUTE in attributes[1].split(b";")[1:]
@@ -127,7 +127,7 @@ def parse_answer(answer: bytes) -> tuple[bool, tuple[int, int] | None]:
 
 
 def detach() -> None:
-    """The terminal has gone: let nothing fail or block on it from now on."""
+    """Prepare for exit without a terminal: let nothing fail or block on it."""
     null = os.open(os.devnull, os.O_RDWR)
     for stream in (sys.__stdin__, sys.__stdout__, sys.__stderr__):
         with suppress(OSError, ValueError):
@@ -146,7 +146,7 @@ def _input() -> int:
 
 
 def _cell_by_ioctl() -> tuple[int, int] | None:
-    """A cell's pixels as the kernel knows them; many terminals, and most connections, do not tell it."""
+    """Return the cell size in pixels known to the kernel; many terminals, and most connections, do not report it."""
     if not _is_terminal():
         return None
     try:

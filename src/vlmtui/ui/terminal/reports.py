@@ -1,4 +1,4 @@
-"""Reports of the terminal, taken out of what is typed: they may come seconds after they were asked for."""
+"""Removes terminal reports from the input; they may arrive seconds after the query."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ _BEGUN = re.compile(
     r"|_(?:G[^\x1b]*\x1b?)?"
     r")?\Z"
 )
-"""The beginning of what may become a report, at the end of what was read."""
+"""The possible start of a report at the end of the input."""
 _KEYS = frozenset({"\x1b", "\x1b[", "\x1b]", "\x1bP", "\x1b_"})
-"""Beginnings that are whole keys as well: Escape, and Alt with a character."""
+"""Possible starts that are also complete keys: Escape, and Alt with a character."""
 _KEY_WAIT_S, _REPORT_WAIT_S = 0.03, 0.5
 _LONGEST = 64 * 1024
-"""Characters of a report that are waited for; a longer one is none."""
+"""Longest report in characters; longer input is not a report."""
 
 
 class ReportFilter:
-    """Drops a terminal's reports from its input, however they are cut into reads. Pasted text passes as it is.
+    """Drops terminal reports from the input, however they are split across reads. Pasted text passes unchanged.
 
-    What may be the beginning of a report is held back; the caller gives it up with `flush` when nothing has followed
-    within `patience_s`, since a key may begin in the same way.
+    The possible start of a report is held back; the caller releases it with `flush` if nothing follows within
+    `patience_s`, since a key may start in the same way.
     """
 
     def __init__(self) -> None:
@@ -43,13 +43,13 @@ class ReportFilter:
 
     @property
     def patience_s(self) -> float | None:
-        """How long to wait for the rest of what is held back, in seconds; None where nothing is."""
+        """Seconds to wait for the rest of the input held back; None if nothing is."""
         if not self._held:
             return None
         return _KEY_WAIT_S if self._held in _KEYS else _REPORT_WAIT_S
 
     def feed(self, text: str) -> str:
-        """Return what of the input is for the app now."""
+        """Return the input for the app."""
         text, self._held = self._held + text, ""
         passed: list[str] = []
         while text:
@@ -65,12 +65,12 @@ class ReportFilter:
         return "".join(passed)
 
     def flush(self) -> str:
-        """Return what was held back: it was typed."""
+        """Return the input held back: it was typed."""
         held, self._held = self._held, ""
         return held
 
     def _held_from(self, text: str) -> int:
-        """Where the end of the text begins that may be part of a report, or of the mark that ends a paste."""
+        """Return where the end of the text may be the start of a report, or of the mark that ends a paste."""
         if self._pasting:
             cuts = (len(text) - size for size in range(len(_PASTE_END) - 1, 0, -1))
             return next((cut for cut in cuts if cut >= 0 and _PASTE_END.startswith(text[cut:])), len(text))

@@ -1,4 +1,4 @@
-"""The widgets that have the terminal draw a picture. Import this through `Graphics` only: see there."""
+"""Widgets that have the terminal draw a picture. Import this only through `Graphics`: see there."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from textual_image.widget.sixel import _NoopRenderable
 
 
 class KittyPicture(TGPImage, Renderable=KittyRenderable):
-    """Kitty's graphics protocol. The terminal keeps the picture, so it is told when it is no longer shown."""
+    """A picture by kitty's graphics protocol. The terminal stores it, and is told to delete it when it is unmounted."""
 
     def on_unmount(self) -> None:
         self.image = None
 
 
 class SixelPicture(SixelImage, Renderable=_NoopRenderable):
-    """Sixel graphics."""
+    """A picture by Sixel graphics."""

@@ -1,4 +1,4 @@
-"""The two themes of our own: calm greys and one accent."""
+"""Our two themes: calm greys and one accent."""
 
 from __future__ import annotations
 
@@ -83,11 +83,11 @@ LIGHT = Theme(
 THEMES = (DARK, LIGHT)
 
 VARIABLES = {"muted": "#868c96", "faint": "#6a707a"}
-"""Our own colours, for themes that do not know them: `$muted` for what is read second, `$faint` for what waits."""
+"""Our own colours, for themes that lack them: `$muted` for secondary text, `$faint` for inactive text."""
 
 
 def theme_name(setting: str) -> str:
-    """A theme by what the user calls it: `dark`, `light`, or any theme's own name; empty: dark."""
+    """Return the theme for a setting: `dark`, `light`, or any theme's own name; empty: dark."""
     match setting:
         case "" | "dark":
             return DARK.name

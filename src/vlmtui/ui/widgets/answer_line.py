@@ -1,4 +1,4 @@
-"""The facts of an answer, in words."""
+"""The facts of an answer in words."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from vlmtui.text import one_line
 
 
 def answer_line(answer: Answer, marks: str = "") -> str:
-    """`42 tokens · 310 tok/s · TTFT 12 ms · stop <|im_end|> · prompt 29 (16 image)`, what was sampled
-    where it was not greedy, and its marks; empty while it runs."""
+    """Return `42 tokens · 310 tok/s · TTFT 12 ms · stop <|im_end|> · prompt 29 (16 image)`, the sampling unless it
+    was greedy, and the marks; empty while it runs."""
     if answer.outcome is None:
         return ""
     tokens = answer.usage.completion_tokens
@@ -30,7 +30,7 @@ def answer_line(answer: Answer, marks: str = "") -> str:
 
 
 def answer_speed(answer: Answer) -> list[tuple[str, str]]:
-    """Its speed, the time to its first token and what stopped it, each with a name; what is not known is missing."""
+    """Return speed, time to first token and stop reason, each with a label; unknown ones are left out."""
     found, tokens, timings = [], answer.usage.completion_tokens, answer.timings
     if timings is not None and timings.ttft_s is not None:
         streaming = timings.total_s - timings.ttft_s
@@ -43,7 +43,7 @@ def answer_speed(answer: Answer) -> list[tuple[str, str]]:
 
 
 def answer_marks(answer: Answer, marks: str = "") -> str:
-    """What sets the answer apart: that it is not whole, and why, and its other marks; empty for most."""
+    """Return why the answer is incomplete, and its other marks; empty for most."""
     match answer.outcome:
         case Finished(finish_reason="length"):
             mark = "ended by the token limit"
@@ -59,5 +59,5 @@ def answer_marks(answer: Answer, marks: str = "") -> str:
 
 
 def seconds(value: float) -> str:
-    """`12 ms`, `1.3 s`."""
+    """Return `12 ms`, `1.3 s`."""
     return f"{value * 1000:.0f} ms" if value < 1 else f"{value:.1f} s"

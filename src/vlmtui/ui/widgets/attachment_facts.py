@@ -1,4 +1,4 @@
-"""Everything that is known of an attachment, as lines of a screen."""
+"""The facts of an attachment, as lines of a screen."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _SHA_SHOWN = 16
 
 
 def attachment_details(attachment: Attachment, exif: Sequence[tuple[str, str]], width: int) -> Content:
-    """Everything that is known, a line or more each, in `width` cells."""
+    """Return all facts as lines of `width` cells."""
     lines: list[Content] = []
     for label, value in (*_known(attachment), *exif):
         text = one_line(value if len(value) <= _TEXT_MAX else value[: _TEXT_MAX - 1] + "…")

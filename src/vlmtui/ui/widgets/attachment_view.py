@@ -21,27 +21,27 @@ from vlmtui.ui.terminal.graphics import Drawing, Graphics
 _GLYPHS = {"image": "▣", "video": "▶"}
 _PIXELS = (320, 320)
 _DRAWER = ThreadPoolExecutor(max_workers=1, thread_name_prefix="thumbnail")
-"""One at a time: each thread more makes the event loop wait for its turn, and a frame has few new pictures to paint. A
-picture that is gone before its turn is not made."""
+"""One thread: each further one would delay the event loop, and a frame shows few new pictures. A picture that is
+removed before its turn is not drawn."""
 
 
 def thumbnail_size(attachment: Attachment) -> tuple[int, int]:
-    """Width and height of its thumbnail, in pixels."""
+    """Return width and height of the thumbnail, in pixels."""
     scale = min(_PIXELS[0] / max(1, attachment.width), _PIXELS[1] / max(1, attachment.height), 1.0)
     return max(1, round(attachment.width * scale)), max(1, round(attachment.height * scale))
 
 
 def name_line(attachment: Attachment, number: int | None) -> str:
-    """`▣ 1 cat.jpg`, control characters visible; without a number where no prompt has it."""
+    """Return `▣ 1 cat.jpg`, control characters visible; without a number if it is in no prompt."""
     glyph, name = _GLYPHS[attachment.modality], one_line(attachment.name)
     return f"{glyph} {name}" if number is None else f"{glyph} {number} {name}"
 
 
 class AttachmentView(Widget):
-    """The picture (where pictures are on), the name below it, and the facts.
+    """The picture (if pictures are on), the name below it, and the facts.
 
-    One widget, also where half cells draw the picture: a dozen of these are laid out and painted at once. The room of
-    the picture is taken from the start, so that what is shown does not move when it comes.
+    One widget, even for half cells: a dozen are laid out and painted at once. The room for the picture is reserved, so
+    that nothing moves when it appears.
     """
 
     DEFAULT_CSS = "AttachmentView { width: 100%; height: auto; }"
@@ -50,8 +50,8 @@ class AttachmentView(Widget):
     def __init__(
         self, attachment: Attachment, number: int | None, *, cache: Path, columns: int, rows: int, brief: bool = False
     ) -> None:
-        """`number` is that in the prompt; None: it is left out of prompts, and struck out. `rows` and `columns` are the
-        picture's, in cells; without rows there is none. `brief`: all in one line."""
+        """`number` is its number in the prompt; None: it is left out of prompts, and struck out. `rows` and
+        `columns` limit the picture, in cells; without rows there is none. `brief`: all in one line."""
         super().__init__()
         self._brief = brief
         self.attachment = attachment
@@ -61,20 +61,20 @@ class AttachmentView(Widget):
         self._columns = columns
         self._rows = rows
         self._room = (0, 0)
-        """Columns and rows of the picture's room."""
+        """Columns and rows reserved for the picture."""
         self._drawing: Drawing | None = None
         self._reason = ""
         """Why there is no picture."""
         self._told: tuple[int, list[Strip]] = (0, [])
-        """The lines below the picture, and their width."""
+        """Width of the lines below the picture, and these lines."""
 
     @property
     def is_drawn(self) -> bool:
-        """Whether its picture is shown."""
+        """Whether the picture is shown."""
         return self._drawing is not None
 
     def tell_tokens(self, tokens: int | None, *, is_estimate: bool = False) -> None:
-        """How many tokens of the prompt it takes; None: not known."""
+        """Set how many tokens of the prompt it takes; None: unknown."""
         cost = "" if tokens is None else f"{'~' if is_estimate else ''}{tokens:,} tokens"
         if cost != self._cost:
             self._cost, self._told = cost, (0, [])
@@ -110,7 +110,7 @@ class AttachmentView(Widget):
         self.refresh(layout=not is_as_expected)
 
     def _draw(self) -> Drawing:
-        """Blocking. Raises VlmtuiError."""
+        """Return the drawing. Blocking. Raises VlmtuiError."""
         from vlmtui.media.thumbnails import thumbnail
 
         image = thumbnail(self.attachment, self._cache, _PIXELS)
@@ -121,7 +121,7 @@ class AttachmentView(Widget):
         super().notify_style_update()
 
     def _lines(self, width: int) -> list[Strip]:
-        """The name and the facts. They are asked for many times while the screen is laid out."""
+        """Return the name and the facts, cached: they are requested many times during a layout."""
         if self._told[0] != width:
             self._told = (width, self._written(width))
         return self._told[1]

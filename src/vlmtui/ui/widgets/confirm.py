@@ -1,4 +1,4 @@
-"""A question with two answers."""
+"""A yes-or-no question."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from vlmtui.ui.widgets.dialog_panel import DialogPanel
 
 
 class ConfirmScreen(ModalScreen[bool]):
-    """The answer is whether `yes` was chosen; Escape says no."""
+    """Returns whether `yes` was chosen; Escape means no."""
 
     DEFAULT_CSS = """
     ConfirmScreen {
@@ -25,7 +25,7 @@ class ConfirmScreen(ModalScreen[bool]):
     BINDINGS = bindings(SCOPE)
 
     def __init__(self, question: str, *, yes: str, no: str = "No", careful: bool = False) -> None:
-        """`careful`: `no` comes first, so that Enter alone does no harm."""
+        """`careful`: `no` is first, so that Enter alone does no harm."""
         super().__init__()
         self._question = question
         self._labels = (no, yes) if careful else (yes, no)

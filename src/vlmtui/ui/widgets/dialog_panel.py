@@ -1,4 +1,4 @@
-"""The frame of a question over a screen."""
+"""The frame of a dialog over a screen."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from textual.containers import Vertical
 
 
 class DialogPanel(Vertical):
-    """Lines of text and a list of answers, as high as they are; the screen puts it in the middle."""
+    """Lines of text and a list of choices, as high as its content; the screen centres it."""
 
     DEFAULT_CSS = """
     DialogPanel {

@@ -1,4 +1,4 @@
-"""Small questions over a screen: one of several things, or a name."""
+"""Small dialogs: choose a line, or type a name."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _CSS = """
 
 
 class ChoiceScreen(ModalScreen[int | None]):
-    """Gives the number of the line that was chosen, from 0; Escape gives None."""
+    """Returns the index of the chosen line, from 0; Escape returns None."""
 
     DEFAULT_CSS = f"ChoiceScreen {{ {_CSS} }}"
     SCOPE = "choice"
@@ -52,16 +52,15 @@ class ChoiceScreen(ModalScreen[int | None]):
         self.dismiss(event.option_index)
 
     def action_refuse(self) -> None:
-        """Choose nothing."""
         self.dismiss(None)
 
 
 class NameInput(Input):
-    """One line."""
+    """A text field of one line."""
 
 
 class NameScreen(ModalScreen[str | None]):
-    """Gives what was typed; Escape and an empty line give None. In the hint, `{id}` stands for an action's key."""
+    """Returns the typed text; None for Escape or an empty line. In the hint, `{id}` stands for an action's key."""
 
     DEFAULT_CSS = f"NameScreen {{ {_CSS} }}"
     SCOPE = "name"
@@ -87,5 +86,4 @@ class NameScreen(ModalScreen[str | None]):
         self.dismiss(event.value.strip() or None)
 
     def action_refuse(self) -> None:
-        """Change nothing."""
         self.dismiss(None)

@@ -16,17 +16,17 @@ from vlmtui.ui.keys import LEADER, key_bindings, spell_key
 from vlmtui.ui.leader import leader_entries
 
 _AROUND_KEY, _AROUND_TEXT = 2, 1
-"""Cells beside a key and behind its description."""
+"""Cells around a key and after its description."""
 _ALWAYS = ("help", "command_palette")
-"""Actions that stand at the end, at every width."""
+"""Actions shown at the end, at every width."""
 
 
 class FooterItem(msgspec.Struct, frozen=True):
-    """One of the things that the footer says."""
+    """A key and its description."""
 
     id: str
     key: str
-    """As Textual names it; what a click presses."""
+    """The key as Textual names it; a click presses it."""
     shown: str
     title: str
     tooltip: str = ""
@@ -50,16 +50,16 @@ class LedKey(FooterKey):
 
 
 class FooterBar(Footer):
-    """Textual's footer, with what fits: what stops or leaves first, then what the focused widget does by letters, then
-    what the screen wants shown behind the leader, then what has a key of its own, then the rest. It is rebuilt only when
-    its content changes: every key that is typed asks for it."""
+    """Textual's footer, limited to what fits: actions that stop or leave first, then the focused widget's letters, then
+    the leader's actions named by the screen, then actions with a key of their own, then the rest. It is rebuilt only
+    when its content changes: Textual asks for that after every typed key."""
 
     def __init__(self) -> None:
         super().__init__(show_command_palette=False)
         self._said: object = None
 
     def compose(self) -> ComposeResult:
-        """All that fits, but the actions that the user has left without a key.
+        """Compose all items that fit, without actions that the user has left without a key.
 
         Textual's own footer binds each key to its `compact`, which computes the key's styles once more.
         """
@@ -80,7 +80,7 @@ class FooterBar(Footer):
         await self._say()
 
     async def _say(self) -> None:
-        if not self.is_attached or self._pruning or not self._bindings_ready:  # the screen has been left since
+        if not self.is_attached or self._pruning or not self._bindings_ready:  # the screen was closed meanwhile
             return
         says = self._items()
         if says != self._said:
@@ -88,7 +88,7 @@ class FooterBar(Footer):
             await self.recompose()
 
     def _items(self) -> list[FooterItem]:
-        """From left to right."""
+        """Return the items from left to right."""
         keyed = self._keyed()
         led = self._led()
         last = [item for item in keyed if item.id in _ALWAYS]
@@ -110,12 +110,12 @@ class FooterBar(Footer):
         return [item for item in (*first, *leader, *led, *last) if item in fits or item in last]
 
     def _own_ids(self) -> set[str]:
-        """Of the actions of the widget that has the focus, where its keys are letters."""
+        """Return the ids of the focused widget's actions, if its keys are letters."""
         scope = SCOPES.get(getattr(self.screen.focused, "SCOPE", ""))
         return {action.id for action in scope.actions} if scope and not scope.types else set()
 
     def _keyed(self) -> list[FooterItem]:
-        """What has a key that acts now."""
+        """Return the items whose key works now."""
         found: dict[str, FooterItem] = {}
         for _, binding, enabled, tooltip in self.screen.active_bindings.values():
             if not binding.show or binding.key == UNBOUND or binding.action in found:
@@ -132,7 +132,7 @@ class FooterBar(Footer):
         return scope.footer_leads if scope else ()
 
     def _led(self) -> list[FooterItem]:
-        """What goes by the leader: what the screen names, and what has no other key here."""
+        """Return the leader's items: those that the screen names, and those without another key here."""
         leaders = key_bindings(self.app).of(LEADER)
         if not leaders:
             return []
@@ -156,7 +156,7 @@ def _leaves(item: FooterItem) -> bool:
 
 
 def _fitting(items: Sequence[FooterItem], room: int) -> list[FooterItem]:
-    """The first ones that fit into so many cells, each that still does."""
+    """Return the items that fit into `room` cells, first ones first."""
     found: list[FooterItem] = []
     for item in items:
         if item.width <= room:

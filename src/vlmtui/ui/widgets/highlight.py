@@ -9,5 +9,5 @@ T = TypeVar("T")
 
 
 def entry_at(entries: Sequence[T], highlighted: int | None) -> T | None:
-    """Return the entry at the place `highlighted`, or None where nothing is highlighted or the list is shorter now."""
+    """Return the entry at `highlighted`; None if nothing is highlighted or the list is shorter now."""
     return entries[highlighted] if highlighted is not None and highlighted < len(entries) else None

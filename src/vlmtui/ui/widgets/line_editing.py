@@ -1,4 +1,4 @@
-"""The keys of a text field, as readline has them: by lines as they are written, not as they are wrapped."""
+"""Readline's keys for text fields. Lines are those of the text, not of its wrapping."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ Place = tuple[int, int]
 
 
 class KillRing:
-    """The text that was cut last in any text field."""
+    """The text cut last in any text field."""
 
     def __init__(self) -> None:
         self.text = ""
@@ -20,13 +20,13 @@ KILLED = KillRing()
 
 
 def go(area: TextArea, column: int | None, *, select: bool = False) -> None:
-    """Move within the line; None is its end."""
+    """Move to a column of the line; None is its end."""
     row = area.cursor_location[0]
     area.move_cursor((row, len(area.document.get_line(row)) if column is None else column), select=select)
 
 
 def go_to_edge(area: TextArea, *, end: bool) -> None:
-    """Move to the beginning or the end of the text, and show it."""
+    """Move to the start or the end of the text, and scroll there."""
     area.move_cursor(area.document.end if end else (0, 0))
 
 
@@ -41,23 +41,23 @@ def kill_to_line_end(area: TextArea) -> None:
 
 
 def kill_to_line_start(area: TextArea) -> None:
-    """Cut from the beginning of the line."""
+    """Cut from the cursor to the start of the line."""
     _kill(area, (area.cursor_location[0], 0))
 
 
 def kill_word(area: TextArea, *, left: bool) -> None:
-    """Cut the word beside the cursor."""
+    """Cut the word next to the cursor."""
     _kill(area, area.get_cursor_word_left_location() if left else area.get_cursor_word_right_location())
 
 
 def yank(area: TextArea) -> None:
-    """Put in what was cut last."""
+    """Paste the text cut last."""
     if KILLED.text:
         area.replace(KILLED.text, *area.selection, maintain_selection_offset=False)
 
 
 def _kill(area: TextArea, to: Place) -> None:
-    """Cut from the cursor up to a place; with something selected, that."""
+    """Cut from the cursor to `to`, or the selection."""
     start, end = area.selection if area.selected_text else (area.cursor_location, to)
     if start != end:
         KILLED.text = area.delete(start, end, maintain_selection_offset=False).replaced_text
@@ -77,4 +77,4 @@ EDITS: dict[str, Callable[[TextArea], object]] = {
     "redo": lambda area: area.redo(),
     "select_all": lambda area: area.select_all(),
 }
-"""By the name of the action, without its scope."""
+"""Editing commands by the action's name, without its scope."""

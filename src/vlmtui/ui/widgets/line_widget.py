@@ -1,4 +1,4 @@
-"""Styled lines in one widget."""
+"""A widget of styled lines."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from vlmtui.ui.widgets.markdown_lines import Lines
 
 
 class LineWidget(Widget):
-    """As tall as its lines. Call `lay_out_again` when they are others."""
+    """As tall as its lines. Call `lay_out_again` after they change."""
 
     DEFAULT_CSS = "LineWidget { height: auto; width: 1fr; }"
 
@@ -23,7 +23,7 @@ class LineWidget(Widget):
 
     @abstractmethod
     def lines_of(self, width: int) -> Lines:
-        """What is shown, in lines of at most `width` cells."""
+        """Return the lines, each at most `width` cells wide."""
 
     def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
         return len(self._lines_at(width))
@@ -32,7 +32,7 @@ class LineWidget(Widget):
         return Content("\n").join(self._lines_at(self.content_size.width))
 
     def lay_out_again(self) -> None:
-        """Something else is to be shown."""
+        """Lay out and repaint after the lines changed."""
         self._lines_width = -1
         self.refresh(layout=True)
 

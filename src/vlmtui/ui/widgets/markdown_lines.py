@@ -1,8 +1,7 @@
 """Markdown as styled lines of a given width. Pure.
 
-Nothing a model wrote is dropped for the looks. What Markdown would hide (link targets, definitions, comments, tags, the
-backslashes of LaTeX) is text here, and a block whose letters or digits do not all come through, or that is too wide, is
-shown as it was written.
+Nothing a model wrote is hidden. What Markdown would hide (link targets, definitions, comments, tags, the backslashes of
+LaTeX) is shown as text, and a block that would lose letters or digits, or is too wide, is shown as written.
 """
 
 from __future__ import annotations
@@ -25,10 +24,10 @@ _CODE = "$text-warning 95% on $warning 10%"
 _SPANS = {"em": "italic", "strong": "bold", "s": "strike", "link": "underline"}
 _MIN_WIDTH = 8
 _CELL_MIN = 2
-"""Cells that a column keeps: those of the widest character."""
+"""Smallest width of a column, in cells: that of the widest character."""
 
 _HIDDEN = ("link", "image", "reference", "autolink", "entity", "text_join")
-"""Markdown's rules that take something away; without `text_join` an escape is told from text."""
+"""Markdown rules that hide something; without `text_join`, escapes stay separate from text."""
 
 _NESTING_MAX = 100
 _UNSETTLED = 2
@@ -38,7 +37,7 @@ _NOT_ALPHANUMERIC = re.compile(r"[\W_]+")
 
 
 class _Block(NamedTuple):
-    """Lines with the empty ones that they want above and below."""
+    """Lines, and the empty lines that they need above and below."""
 
     lines: Lines
     above: int = 0
@@ -46,17 +45,17 @@ class _Block(NamedTuple):
 
 
 class MarkdownLines:
-    """The lines of a text that grows: only its last blocks are laid out again."""
+    """The lines of a growing text: only its last blocks are laid out again."""
 
     def __init__(self) -> None:
         self._parser = _markdown_parser()
         self._settled = ""
-        """The beginning of the text that is laid out for good."""
+        """The start of the text, whose layout is final."""
         self._page = _Page()
         self._width = -1
 
     def lay_out(self, source: str, width: int) -> Lines:
-        """`source` in lines of at most `width` cells; narrower than 8 cells they are 8 wide."""
+        """Return `source` as lines of at most `width` cells, and at least 8."""
         width = max(_MIN_WIDTH, width)
         if width != self._width or not source.startswith(self._settled):
             self._settled, self._page, self._width = "", _Page(), width
@@ -72,29 +71,29 @@ class MarkdownLines:
 
 class _LiteralParser(MarkdownIt):
     def normalizeLinkText(self, link: str) -> str:
-        """As it was written: decoded, an address may hold bidi marks."""
+        """Return the address as written: decoded, it could contain bidi marks."""
         return link
 
 
 def _markdown_parser() -> MarkdownIt:
-    """For what models write: tags such as `<box>` are text, and a line break stays one, as in a page that was read."""
+    """Return a parser for model output: tags such as `<box>` are text, and line breaks are kept."""
     parser = _LiteralParser("gfm-like", {"html": False, "maxNesting": _NESTING_MAX})
     parser.disable(_HIDDEN)
     return parser
 
 
 def markdown_lines(source: str, width: int) -> Lines:
-    """`source` laid out once."""
+    """Lay out a complete text."""
     return MarkdownLines().lay_out(source, width)
 
 
 class _Page:
-    """Blocks below each other. Of two neighbours' wishes for space the larger one counts; none at the ends."""
+    """Blocks below each other, separated by the larger of their margins; without margins at the ends."""
 
     def __init__(self, lines: Lines | None = None, gap: int | None = None) -> None:
         self.lines: Lines = [] if lines is None else lines
         self.gap = gap
-        """What the last block wants below; None before the first."""
+        """Margin below the last block; None before the first."""
 
     def add(self, block: _Block) -> None:
         if self.gap is not None:
@@ -111,7 +110,7 @@ def _stacked(blocks: Iterable[_Block]) -> Lines:
 
 
 def _top_blocks(parser: MarkdownIt, source: str) -> list[tuple[str, SyntaxTreeNode]]:
-    """Each block with its text. The texts together are `source`."""
+    """Return each block with its text. Joined, the texts are `source`."""
     nodes = [node for node in SyntaxTreeNode(parser.parse(source)).children if node.map is not None]
     lines = re.findall(r"[^\n]*\n|[^\n]+", source)
     starts = [0, *(node.map[0] for node in nodes[1:] if node.map is not None), len(lines)]
@@ -126,7 +125,7 @@ def _block_or_literal(text: str, node: SyntaxTreeNode, width: int) -> _Block:
 
 
 def _lost(text: str, lines: Lines) -> bool:
-    """Whether letters or digits of the text are not in the lines."""
+    """Return whether letters or digits of the text are missing from the lines."""
     shown = "".join(line.plain for line in lines)
     return not Counter(_NOT_ALPHANUMERIC.sub("", text)) <= Counter(_NOT_ALPHANUMERIC.sub("", shown))
 
@@ -157,7 +156,7 @@ def _heading(tag: str) -> str:
 
 
 def _fence(node: SyntaxTreeNode, width: int) -> Lines:
-    """The code, with what was written beside the fence (its language) above it."""
+    """Return the code, below the fence's info string (its language)."""
     room = max(_MIN_WIDTH, width - 4)
     code = highlight(node.content.rstrip("\n"), language=(node.info.split() or ["text"])[0])
     lines = [*Content.styled(node.info.strip(), "$muted").wrap(room), *code.wrap(room), Content()]
@@ -207,7 +206,7 @@ def _table(node: SyntaxTreeNode, width: int) -> Lines:
 
 
 def _columns(lengths: list[list[int]], width: int) -> list[int]:
-    """Each column as wide as its widest cell; the widest ones give way where the table would not fit."""
+    """Return column widths: as wide as the widest cell; the widest columns shrink if the table would not fit."""
     widths = [max(1, *column) for column in zip(*lengths, strict=True)]
     room = width - 3 * len(widths) - 1
     while sum(widths) > room and max(widths) > _CELL_MIN:
@@ -225,7 +224,7 @@ def _filled(line: Content, width: int, style: str = "") -> Content:
 
 
 def _inline(node: SyntaxTreeNode) -> Content:
-    """The text below a node, with its styles."""
+    """Return the text below a node, with its styles."""
     return Content.assemble(*(_span(child) for child in node.children))
 
 

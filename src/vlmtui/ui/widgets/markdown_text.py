@@ -1,4 +1,4 @@
-"""Markdown that grows while it is read."""
+"""A widget for Markdown that grows while it is read."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from vlmtui.ui.widgets.markdown_lines import Lines, MarkdownLines
 
 
 class MarkdownText(LineWidget):
-    """One widget however long the text is; only lines that are others than before are drawn again."""
+    """One widget, however long the text; only changed lines are redrawn."""
 
     DEFAULT_CSS = "MarkdownText { padding: 0; }"
 
@@ -24,7 +24,7 @@ class MarkdownText(LineWidget):
         self._layout_of_source = MarkdownLines()
 
     def show(self, source: str) -> None:
-        """Show this text, which has to be visible."""
+        """Show this text; control characters must be visible already."""
         if source == self.source:
             return
         self.source = source

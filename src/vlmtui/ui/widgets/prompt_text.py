@@ -1,4 +1,4 @@
-"""Long text exactly as it is, line by line."""
+"""A widget for long text, shown exactly, line by line."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ _NARROWEST = 8
 
 
 class PromptText(ScrollView, can_focus=True):
-    """Broken where the width ends, so that every space is seen; a run that has a style of its own (a special token, an
-    image) goes into the next row whole where it fits there. Only the lines in view are made."""
+    """Wraps at the width, not at words, so that every space is visible; a run with its own style (a special token,
+    an image) moves to the next row whole if it fits there. Only rows in view are rendered."""
 
     DEFAULT_CSS = """
     PromptText {
@@ -32,16 +32,16 @@ class PromptText(ScrollView, can_focus=True):
         super().__init__(id=id)
         self._lines: Sequence[Content] = ()
         self._rows: list[tuple[int, int, int]] = []
-        """Of each row the line, and its first and last character in it."""
+        """For each row the line, and its first and last character in it."""
         self._width = 0
 
     @property
     def lines(self) -> Sequence[Content]:
-        """What is shown, before it is broken."""
+        """The lines shown, before wrapping."""
         return self._lines
 
     def show(self, lines: Sequence[Content]) -> None:
-        """Show these; control characters have to be visible already."""
+        """Show these lines; control characters must be visible already."""
         self._lines = lines
         self._width = 0
         self._break()
@@ -75,9 +75,9 @@ class PromptText(ScrollView, can_focus=True):
 
 
 def parts_of(line: Content, width: int) -> list[int]:
-    """How many characters of the line go into each row of so many cells."""
+    """Return how many characters of the line go into each row of `width` cells."""
     rows, used, taken = [], 0, 0
-    """The rows before this one; cells and characters of this one."""
+    """The rows so far; cells and characters of the current one."""
     for text, is_whole in _stretches(line):
         cells = cell_len(text)
         if is_whole and used and used + cells > width >= cells:
@@ -92,7 +92,7 @@ def parts_of(line: Content, width: int) -> list[int]:
 
 
 def _stretches(line: Content) -> Iterator[tuple[str, bool]]:
-    """The line's text in order: stretches that may be broken, and those of a style of their own, that may not."""
+    """Yield the line's text in order, with whether it may be broken: runs with their own style may not."""
     text, position = line.plain, 0
     for span in sorted(line.spans, key=lambda one: one.start):
         start = max(span.start, position)
@@ -107,8 +107,8 @@ def _stretches(line: Content) -> Iterator[tuple[str, bool]]:
 
 
 def _chopped(text: str, room: int, width: int) -> Iterator[tuple[int, int]]:
-    """Characters and cells of the pieces of a text: the first fits into `room` cells, or into `width` where nothing
-    does, all others into `width`."""
+    """Yield characters and cells of the pieces of a text: the first fits into `room` cells, or into `width` if
+    nothing does; all others into `width`."""
     if text.isascii():
         first = min(room, len(text))
         yield first, first
