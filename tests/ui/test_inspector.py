@@ -269,7 +269,7 @@ async def test_a_stored_prompt_is_shown_and_rendered_again(tmp_path: Path) -> No
         await pilot.press("2")
         await until(pilot, lambda: "r renders it again" in app.text())
         await pilot.press("r")
-        await until(pilot, lambda: "the same text as then" in app.text())
+        await until(pilot, lambda: "the text is the same" in app.text())
         await until(pilot, lambda: app.inspector.taken is not None and len(app.inspector.taken.tokens) == 2)
         assert len(engine.requests) == 1
 

@@ -144,7 +144,7 @@ async def test_a_full_disk_is_told_once_and_everything_is_written_when_there_is_
             assert chat.notes.count("is full") == 1
             assert chat.controller.recorder.waiting
         await chat.until(lambda: not chat.controller.recorder.waiting)
-        await chat.until(lambda: "saved again" in chat.notes)
+        await chat.until(lambda: "saved now" in chat.notes)
         assert said(store) == ["first", "One.", "second", "Three."]
         siblings = store.siblings(turns(store)[-1].id)
         assert [store.turn(turn).text for turn in siblings] == ["Two.", "Three."]
@@ -526,7 +526,7 @@ async def test_what_another_user_has_put_in_the_workers_place_is_told(
         await chat.until(lambda: "uid 4711" in chat.notes)
         await chat.send("/cleanup")
         await chat.until(lambda: chat.notes.count("uid 4711") == 2)
-        assert "There is nothing to end." not in chat.notes
+        assert "There are no leftover workers." not in chat.notes
 
 
 async def test_leftovers_are_told_and_ended_only_when_asked(make_app: MakeApp) -> None:
@@ -540,7 +540,7 @@ async def test_leftovers_are_told_and_ended_only_when_asked(make_app: MakeApp) -
         assert host.ended == []
         await chat.pilot.press("enter")
         await chat.until(lambda: len(host.ended) == 1)
-        await chat.until(lambda: "Ended:" in chat.notes)
+        await chat.until(lambda: "Stopped:" in chat.notes)
 
 
 async def test_what_a_model_does_not_take_is_said_when_it_is_chosen(

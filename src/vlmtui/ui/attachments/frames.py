@@ -277,4 +277,4 @@ def _summary(sheet: Sheet, sampling: VideoSampling) -> str:
     count, times = len(sheet.times_s), sheet.times_s
     told = f"{count} frame{'' if count == 1 else 's'}, {clock(times[0])} to {clock(times[-1])}"
     fewer = sampling.fps is None and count < sampling.num_frames
-    return told + "  · all frames of the video" if fewer else told
+    return told + " · all frames of the video" if fewer else told

@@ -1,4 +1,4 @@
-"""An answer token by token, with what is known of the one that is pointed at."""
+"""An answer token by token, with the facts of the selected token."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from vlmtui.ui.widgets.prompt_text import PromptText
 
 
 class AnswerTokensPanel(Vertical):
-    """The tokens above, the pointed one's alternatives below; the plain text where the tokens are not known."""
+    """The tokens above, the selected one's alternatives below; plain text if the tokens are unknown."""
 
     DEFAULT_CSS = """
     AnswerTokensPanel {
@@ -36,7 +36,7 @@ class AnswerTokensPanel(Vertical):
         yield Static(id="pointed", markup=False)
 
     def show(self, tokens: Sequence[AnswerToken], text: Sequence[Content]) -> None:
-        """Show the tokens; without any, the text."""
+        """Show the tokens; if there are none, the text."""
         self.query_one("#answer-text", PromptText).show(text)
         self.query_one(LogprobText).show(tokens)
         self.query_one("#answer-text").display = not tokens
@@ -44,7 +44,7 @@ class AnswerTokensPanel(Vertical):
         self.query_one("#legend", Static).update(self._legend(tokens))
 
     def take_focus(self) -> None:
-        """The keys move from token to token."""
+        """Focus the tokens."""
         tokens = self.query_one(LogprobText)
         (tokens if tokens.display else self.query_one("#answer-text")).focus()
 

@@ -15,7 +15,7 @@ from vlmtui.ui.inspector.token_rows import TokenRows
 
 
 class InspectorContent(msgspec.Struct, frozen=True):
-    """Everything that is shown, ready to be drawn."""
+    """Everything that the tabs show, ready to draw."""
 
     prompt: Sequence[Content]
     tokens: TokenRows
@@ -24,11 +24,11 @@ class InspectorContent(msgspec.Struct, frozen=True):
     request: Sequence[Content]
     answer: Sequence[AnswerToken]
     answer_text: Sequence[Content]
-    """Where the answer's tokens are not known."""
+    """The answer's text, for answers whose tokens are unknown."""
 
     @classmethod
     def of(cls, inspected: PromptReport) -> InspectorContent:
-        """Slow for long prompts."""
+        """Compute the content. Slow for long prompts."""
         return cls(
             prompt_lines(inspected) if inspected.text else [],
             TokenRows(prompt_pieces(inspected), inspected.vocabulary),
@@ -40,5 +40,5 @@ class InspectorContent(msgspec.Struct, frozen=True):
         )
 
     def has(self, part: Part) -> bool:
-        """Whether there is anything of it."""
+        """Return whether a part has content."""
         return bool(len(getattr(self, part)) or (part == "answer" and self.answer_text))

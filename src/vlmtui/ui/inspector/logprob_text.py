@@ -1,4 +1,4 @@
-"""An answer's tokens, coloured by how likely they were."""
+"""An answer's tokens, coloured by probability."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ LIKELY: tuple[tuple[float, str, str], ...] = (
     (0.1, "$warning underline", "≥ 10 %"),
     (0.0, "bold $error underline", "below"),
 )
-"""From which probability on, in which style, and what the legend says. Not by colour alone."""
+"""Lower bound of the probability, style, and legend. Styles differ not only in colour."""
 
 _CURSOR = "bold reverse"
 _NARROWEST = 4
 
 
 class _Cell(msgspec.Struct, frozen=True):
-    """A token, or the part of it that stands on one row."""
+    """A token, or the part of it on one row."""
 
     token: int
     text: str
@@ -41,7 +41,7 @@ class _Cell(msgspec.Struct, frozen=True):
 
 
 class LogprobText(ScrollView, can_focus=True):
-    """The tokens in a row, one of them pointed at."""
+    """The tokens as running text, one of them selected."""
 
     DEFAULT_CSS = """
     LogprobText {
@@ -57,7 +57,7 @@ class LogprobText(ScrollView, can_focus=True):
 
     @dataclass
     class TokenPointed(Message):
-        """Another token is pointed at, by its place in the answer; None: there is none."""
+        """Another token is selected: its index in the answer; None if there are no tokens."""
 
         index: int | None
 
@@ -68,7 +68,7 @@ class LogprobText(ScrollView, can_focus=True):
         self._width = 0
 
     def show(self, tokens: Sequence[AnswerToken]) -> None:
-        """Show these, the first pointed at."""
+        """Show these, with the first selected."""
         self.tokens = tokens
         self._width = 0
         self._lay_out()
@@ -103,15 +103,15 @@ class LogprobText(ScrollView, can_focus=True):
         return Visual.to_strips(self, line, width, 1, style)[0].extend_cell_length(width, style.rich_style)
 
     def action_move(self, step: int) -> None:
-        """To the token beside."""
+        """Select a neighbouring token."""
         self.pointed += step
 
     def action_to(self, index: int) -> None:
-        """To the first token, or the last."""
+        """Select the first token, or the last (-1)."""
         self.pointed = index if index >= 0 else len(self.tokens) - 1
 
     def action_row(self, step: int) -> None:
-        """To the row above or below, as far to the right as now."""
+        """Select the token above or below."""
         at = self._row_of(self.pointed)
         rows = range(at + step, len(self._rows) if step > 0 else -1, step)
         target = next((row for row in rows if self._rows[row]), None)
@@ -120,7 +120,7 @@ class LogprobText(ScrollView, can_focus=True):
             self.pointed = min(self._rows[target], key=lambda cell: abs(cell.column - column)).token
 
     def action_unlikely(self, step: int) -> None:
-        """To the next token, or the one before, of less than one half."""
+        """Select the next or previous token with a probability below 0.5."""
         ahead = range(self.pointed + step, len(self.tokens) if step > 0 else -1, step)
         unlikely = (index for index in ahead if (self.tokens[index].probability or 1.0) < LIKELY[1][0])
         self.pointed = next(unlikely, self.pointed)
@@ -144,7 +144,7 @@ class LogprobText(ScrollView, can_focus=True):
 
 
 def lay_out_tokens(texts: Sequence[str], width: int) -> list[list[_Cell]]:
-    """The texts one behind the other in rows of `width` cells; a line break is seen as ↵ and ends its row."""
+    """Lay the texts out in rows of `width` cells; a line break is shown as ↵ and ends its row."""
     rows: list[list[_Cell]] = [[]]
     column = 0
     for number, text in enumerate(texts):
@@ -167,5 +167,5 @@ def lay_out_tokens(texts: Sequence[str], width: int) -> list[list[_Cell]]:
 
 
 def style_of(probability: float) -> str:
-    """How a token of that probability is written."""
+    """Return the style for a probability."""
     return next(style for least, style, _ in LIKELY if probability >= least or least == 0.0)

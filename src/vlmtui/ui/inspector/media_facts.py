@@ -22,17 +22,17 @@ _SHA_SHOWN = 16
 
 
 class PromptMedia(msgspec.Struct, frozen=True):
-    """An attachment and what the processor made of it."""
+    """An attachment, and what the processor made of it."""
 
     attachment: Attachment
     number: int
-    """Among the attachments of the prompt, from 1."""
+    """Number among the attachments of the prompt, from 1."""
     spans: tuple[MediaSpan, ...] = ()
-    """Several where a family gives an image as several runs of tokens (a tile each); none where nothing is known."""
+    """Several if the family splits an image into tiles; empty if unknown."""
 
     @property
     def resized(self) -> tuple[int, int] | None:
-        """Width and height in pixels that the model is given it at, where that was told."""
+        """Width and height in pixels after the processor's resize, if the engine reports it."""
         return next((span.resized for span in self.spans if span.resized), None)
 
     @property
@@ -54,7 +54,7 @@ def media_items(inspected: PromptReport) -> list[PromptMedia]:
 
 
 def media_facts(item: PromptMedia, times_s: Sequence[float] = ()) -> list[tuple[str, str]]:
-    """Names and values, hostile; `times_s` are the frames' of a video, in seconds."""
+    """Return facts as names and values, hostile; `times_s` are the times of a video's frames, in seconds."""
     attachment = item.attachment
     rows = [("file", attachment.name), ("size", f"{attachment.width} × {attachment.height} pixels")]
     if attachment.modality == "video":
@@ -71,13 +71,13 @@ def media_facts(item: PromptMedia, times_s: Sequence[float] = ()) -> list[tuple[
         rows.append(("tokens", f"{span.tokens:,}{separators}, at {span.offset:,} to {last:,} of the prompt"))
         rows += [(name, f"shape ({', '.join(map(str, shape))})") for name, shape in span.tensors.items()]
     if not item.spans:
-        rows.append(("tokens", "not known"))
+        rows.append(("tokens", "unknown"))
     rows += [("format", attachment.format), ("SHA-256", f"{attachment.sha256[:_SHA_SHOWN]}…")]
     return [*rows, *(("note", note) for note in attachment.notes)]
 
 
 def resized_image(item: PromptMedia) -> Image:
-    """The picture at the size that the model is given it at. Blocking. Raises VlmtuiError where its file is gone."""
+    """Return the picture at the size that the model is given. Blocking. Raises VlmtuiError if its file is gone."""
     from PIL.Image import Resampling
 
     picture = open_pixels(item.attachment).image(0)
@@ -85,7 +85,8 @@ def resized_image(item: PromptMedia) -> Image:
 
 
 def resized_attachment(item: PromptMedia, cache: Path) -> Attachment:
-    """The same, to be opened by the viewer: kept among the thumbnails. Blocking. Raises VlmtuiError."""
+    """Return the resized picture as an attachment for the viewer, stored among the thumbnails. Blocking. Raises
+    VlmtuiError."""
     from vlmtui.files import write_private
     from vlmtui.media.images import as_png
 
@@ -96,7 +97,7 @@ def resized_attachment(item: PromptMedia, cache: Path) -> Attachment:
     write_private(path, data)
     return msgspec.structs.replace(
         item.attachment,
-        name=f"{item.attachment.name} as the model is given it",
+        name=f"{item.attachment.name} as given to the model",
         path=str(path),
         sha256=digest,
         width=image.width,

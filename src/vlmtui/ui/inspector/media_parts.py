@@ -27,11 +27,11 @@ if TYPE_CHECKING:
 
 _LABEL = 16
 _LOWEST = 6
-"""Rows that a picture has at least."""
+"""Fewest rows of a picture."""
 
 
 class MediaParts(Horizontal):
-    """A list of them; beside it what is known of the highlighted one, and its picture at the size it was given."""
+    """A list of the media; beside it the facts of the highlighted one, and its picture as resized for the model."""
 
     DEFAULT_CSS = """
     MediaParts {
@@ -47,13 +47,13 @@ class MediaParts(Horizontal):
 
     @dataclass
     class ViewWanted(Message):
-        """Show it as large as the screen."""
+        """Show this attachment in full size."""
 
         item: PromptMedia
 
     @dataclass
     class Drawn(Message):
-        """The picture or the frames of an item, or why there are none."""
+        """The picture or frames of an item, or why there are none."""
 
         number: int
         outcome: Image | Sheet | VlmtuiError
@@ -71,7 +71,6 @@ class MediaParts(Horizontal):
             yield Vertical(id="picture")
 
     def show(self, items: Sequence[PromptMedia]) -> None:
-        """Show these."""
         self._items = items
         listed = self.query_one("#items", OptionList)
         listed.clear_options()
@@ -80,12 +79,12 @@ class MediaParts(Horizontal):
 
     @property
     def current(self) -> PromptMedia | None:
-        """The highlighted one."""
+        """The highlighted item."""
         index = self.query_one("#items", OptionList).highlighted
         return self._items[index] if index is not None and index < len(self._items) else None
 
     def take_focus(self) -> None:
-        """The list has the keys."""
+        """Focus the list."""
         self.query_one("#items").focus()
 
     @on(events.Resize)
@@ -145,7 +144,7 @@ class MediaParts(Horizontal):
 
     @property
     def _room(self) -> tuple[int, int]:
-        """Cells that a picture may have."""
+        """Return the cells available for a picture."""
         place = self.query_one("#item")
         known = self.query_one("#facts").size.height
         return max(place.content_size.width, 1), max(place.content_size.height - known - 1, _LOWEST)

@@ -1,4 +1,4 @@
-"""The inspector's texts as styled lines: the prompt, the template, the request."""
+"""The inspector's texts as styled lines: prompt, template, request."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ MEDIA_STYLE = "bold $accent on $panel"
 BREAK_STYLE = "$faint"
 
 _LOOKS_SPECIAL = re.compile(r"<\|[^\s<>|]{1,80}\|>|<｜[^\s<>｜]{1,80}｜>|</?s>|\[/?INST\]|<(?:start|end)_of_[a-z]+>")
-"""For prompts whose tokens are not known."""
+"""Finds special tokens in prompts whose tokens are unknown."""
 _REPEATED = 4
-"""As many of one special token behind each other are an image's, where the prompt's tokens are not known."""
+"""Repetitions of one special token that count as an image, in prompts whose tokens are unknown."""
 _LABEL = 18
 _INDENT = "  "
 
@@ -34,14 +34,15 @@ Style = Literal["text", "special", "media"]
 
 
 class Stretch(msgspec.Struct, frozen=True):
-    """A piece of the prompt's text; an image's tokens are one. Hostile."""
+    """A run of the prompt's text; an image's tokens are one. Hostile."""
 
     text: str
     style: Style = "text"
 
 
 def prompt_stretches(inspected: PromptReport) -> list[Stretch]:
-    """The prompt's own text, not its tokens' texts one by one: some tokenizers drop a space before a lone token."""
+    """Split the prompt's text, rather than joining its tokens' texts: some tokenizers drop a space before a single
+    token."""
     text, position, found = inspected.text, 0, list[Stretch]()
     pattern = _pattern(inspected)
     for start, end, label in _media(inspected):
@@ -53,7 +54,7 @@ def prompt_stretches(inspected: PromptReport) -> list[Stretch]:
 
 
 def prompt_lines(inspected: PromptReport) -> list[Content]:
-    """One a line of the prompt, its line break shown as ↵."""
+    """Return the lines of the prompt, with line breaks shown as ↵."""
     styles = {"text": "", "special": SPECIAL_STYLE, "media": MEDIA_STYLE}
     lines: list[list[tuple[str, str]]] = [[]]
     for stretch in prompt_stretches(inspected):
@@ -69,7 +70,7 @@ def prompt_lines(inspected: PromptReport) -> list[Content]:
 
 
 def template_lines(inspected: PromptReport) -> list[Content]:
-    """The source of the chat template, coloured as Jinja; no line where there is none."""
+    """Return the source of the chat template, coloured as Jinja; empty without one."""
     source = template_of(inspected)
     if not source:
         return []
@@ -80,7 +81,7 @@ def template_lines(inspected: PromptReport) -> list[Content]:
 
 
 def request_lines(inspected: PromptReport) -> list[Content]:
-    """What the prompt was sent with, under headings; only what is known."""
+    """Return the request's known settings under headings."""
     lines: list[Content] = []
     for heading, rows in _sections(inspected):
         told = [(name, value) for name, value in rows if value]
@@ -100,7 +101,7 @@ def _pattern(inspected: PromptReport) -> re.Pattern[str]:
 
 
 def _media(inspected: PromptReport) -> Iterator[tuple[int, int, str]]:
-    """Start and end of each image's tokens in the text, and what stands there instead."""
+    """Yield start and end of each image's tokens in the text, and what to show instead."""
     prompt = inspected.prompt
     if prompt is None:
         return
@@ -113,7 +114,7 @@ def _media(inspected: PromptReport) -> Iterator[tuple[int, int, str]]:
 
 
 def _plain(text: str, pattern: re.Pattern[str]) -> Iterator[Stretch]:
-    """Special tokens apart; many of the same behind each other as one."""
+    """Split into special tokens and text; many of the same special token count as one."""
     position = 0
     matches = [*pattern.finditer(text)]
     number = 0
@@ -145,7 +146,7 @@ def _sections(inspected: PromptReport) -> Iterator[tuple[str, list[tuple[str, st
     if inspected.used is not None:
         yield "Sampling, as the engine used it", _used(inspected.used, inspected.sampling, request)
     else:
-        yield "Sampling, as set (what the engine used is not recorded)", _sampling(inspected.sampling, request)
+        yield "Sampling, as set (the engine's values are not recorded)", _sampling(inspected.sampling, request)
     if info is not None:
         yield "Engine", _engine(info)
     arguments = info.engine_args if info else recipe.engine_args if recipe else {}
@@ -159,7 +160,7 @@ def _model(inspected: PromptReport) -> list[tuple[str, str]]:
             return []
         return [
             ("model", recipe.model),
-            ("revision", recipe.revision or "not known"),
+            ("revision", recipe.revision or "unknown"),
             ("family", recipe.family or ""),
             (recipe.engine or "engine", recipe.engine_version),
         ]
@@ -167,7 +168,7 @@ def _model(inspected: PromptReport) -> list[tuple[str, str]]:
     return [
         ("model", info.spec.model),
         ("called", info.spec.name if info.spec.name != info.spec.model else ""),
-        ("revision", info.revision or info.spec.revision or "not known"),
+        ("revision", info.revision or info.spec.revision or "unknown"),
         ("family", info.spec.family or ""),
         ("architecture", info.architecture),
         ("LoRA", f"{lora.name} (id {lora.id}, {lora.path})" if lora else "none"),
@@ -179,7 +180,7 @@ def _prompt(inspected: PromptReport) -> list[tuple[str, str]]:
     prompt, info, request = inspected.prompt, inspected.info, inspected.request
     bos = ""
     if info is not None and info.bos_token:
-        bos = f"{info.bos_token}" + (" (put before a raw prompt by the tokenizer)" if info.adds_bos else "")
+        bos = f"{info.bos_token}" + (" (added to a raw prompt by the tokenizer)" if info.adds_bos else "")
     rows = [("made by", _made_by(request) if request else inspected.recipe.mode if inspected.recipe else "")]
     if prompt is not None:
         rows.append(("tokens", f"{len(prompt.token_ids):,}"))

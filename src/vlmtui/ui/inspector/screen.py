@@ -1,4 +1,4 @@
-"""The inspector: the prompt as the model was given it, and its answer, token by token."""
+"""The inspector: the prompt as the model was given it, and the answer, token by token."""
 
 from __future__ import annotations
 
@@ -43,11 +43,11 @@ _TITLES: dict[Part, str] = {
     "answer": "Answer",
 }
 _NOTHING: dict[Part, str] = {
-    "prompt": "The engine never told this prompt.",
-    "tokens": "The prompt's tokens are not known any more.",
-    "media": "The prompt has no images and no videos.",
-    "template": "No chat template is known: the model has none in Jinja, or it is not loaded any more.",
-    "request": "Nothing is known of the request.",
+    "prompt": "The engine did not report this prompt.",
+    "tokens": "The prompt's tokens are no longer available.",
+    "media": "The prompt has no images or videos.",
+    "template": "No chat template: the model has none in Jinja, or it is no longer loaded.",
+    "request": "The request is unknown.",
     "answer": "There is no answer.",
 }
 _NEEDS: dict[Part, Capability] = {
@@ -55,14 +55,14 @@ _NEEDS: dict[Part, Capability] = {
     "media": "media_spans",
     "template": "chat_template_source",
 }
-"""What the engine must tell for a part to be there."""
+"""The engine capability that each part needs."""
 _MUCH_TO_COPY = 75_000
-"""Characters from which many terminals refuse to take a text into the clipboard."""
+"""Most characters that many terminals accept for the clipboard."""
 
 
 class InspectorScreen(Screen[None]):
-    """One tab a part. `engine` returns the engine that is ready, or raises VlmtuiError; `again` makes the request anew
-    where it was not kept; `cache` is the folder of the thumbnails."""
+    """One tab for each part. `engine` returns the engine if it is ready, or raises VlmtuiError; `again` rebuilds a
+    request that was not stored; `cache` is the folder of the thumbnails."""
 
     CSS_PATH = "screen.tcss"
     SCOPE = "inspector"
@@ -70,14 +70,14 @@ class InspectorScreen(Screen[None]):
 
     @dataclass
     class ContentReady(Message):
-        """What there is to be shown."""
+        """The content was computed."""
 
         inspected: PromptReport
         taken: InspectorContent
 
     @dataclass
     class EngineAnswered(Message):
-        """What came of a question to the engine, and a sentence about it."""
+        """The result of an engine request, and a sentence about it."""
 
         outcome: PromptReport | VlmtuiError
         said: str = ""
@@ -85,7 +85,7 @@ class InspectorScreen(Screen[None]):
 
     @dataclass
     class Saved(Message):
-        """Where a part was saved, or why not."""
+        """Where a part was saved, or why that failed."""
 
         outcome: Path | VlmtuiError
 
@@ -102,7 +102,7 @@ class InspectorScreen(Screen[None]):
         self.inspected = inspected
         self.part: Part = "prompt"
         self.taken: InspectorContent | None = None
-        """None until it is taken apart."""
+        """None until it is computed."""
         self._cache = cache
         self._engine = engine
         self._again = again
@@ -115,7 +115,7 @@ class InspectorScreen(Screen[None]):
             yield Static(id="about", markup=False)
         titles = {part: f"{short_keys(self.app, f'inspector.{part}')} {_TITLES[part]}".strip() for part in PARTS}
         yield Tabs(*(Tab(title, id=part) for part, title in titles.items()))
-        yield Static("Taking the prompt apart …", id="nothing", classes="nothing", markup=False)
+        yield Static("Reading the prompt …", id="nothing", classes="nothing", markup=False)
         yield Static(id="said", markup=False)
         with ContentSwitcher(initial="prompt-part", id="parts"):
             yield PromptText(id="prompt-part")
@@ -196,46 +196,44 @@ class InspectorScreen(Screen[None]):
         return True
 
     def action_close(self) -> None:
-        """Back to the screen below."""
         self.dismiss()
 
     def action_turn(self, step: int) -> None:
-        """To the part beside."""
+        """Show the next or previous part."""
         self.action_show(PARTS[(PARTS.index(self.part) + step) % len(PARTS)])
 
     def action_show(self, part: Part) -> None:
-        """To one part."""
         self.part = part
         self._show_part()
 
     def action_copy(self) -> None:
-        """Copy the part that is shown, through the terminal (OSC 52)."""
+        """Copy the current part, through the terminal (OSC 52)."""
         text = part_text(self.inspected, self.part)
         if not text:
             self._tell_error(bad_input("There is nothing here to copy."))
             return
         self.app.copy_to_clipboard(text)
-        doubt = " Many terminals refuse that much: S saves it." if len(text) > _MUCH_TO_COPY else ""
-        self.notify(f"Copied {len(text):,} characters.{doubt}", markup=False)
+        doubt = " Many terminals refuse that much; {inspector.save} saves it." if len(text) > _MUCH_TO_COPY else ""
+        self.notify(with_keys(self.app, f"Copied {len(text):,} characters.{doubt}"), markup=False)
 
     def action_save(self) -> None:
-        """Save the part that is shown."""
+        """Save the current part as a file."""
         self._save(self.inspected, self.part, Path.cwd())
 
     def action_logprobs(self) -> None:
-        """Ask for the same answer again, with probabilities; the conversation stays as it is."""
+        """Repeat the request with log-probabilities, without changing the conversation."""
         self.part = "answer"
         self._asking = True
         self._show_part()
-        self._say("Asking again with probabilities: the first time may take some seconds …")
+        self._say("Requesting log-probabilities; the first time may take some seconds …")
         self.refresh_bindings()
         self._ask_logprobs(self.inspected)
 
     def action_again(self) -> None:
-        """Make the prompt again, with the model that is loaded."""
+        """Render the prompt again with the loaded model."""
         if self._again is not None:
             self._asking = True
-            self._say("Making the prompt again …")
+            self._say("Rendering the prompt …")
             self._render_again(self.inspected, self._again)
 
     def _show_part(self) -> None:
@@ -253,13 +251,13 @@ class InspectorScreen(Screen[None]):
         self.refresh_bindings()
 
     def _lack(self, part: Part) -> str:
-        """Why the engine that answered does not tell this part; empty where it does, or where it is not known."""
+        """Return why the engine that answered does not report this part; empty if it does, or if unknown."""
         needs = _NEEDS.get(part)
         is_there = bool(self.inspected.attachments) if part == "media" else bool(self.inspected.text)
         return lack(self.inspected.info, needs) if needs and is_there else ""
 
     def _focus_part(self) -> None:
-        """The keys go to what is shown."""
+        """Focus the current part."""
         match self.part:
             case "tokens":
                 self.query_one(TokenTable).focus()
@@ -326,7 +324,7 @@ class InspectorScreen(Screen[None]):
             self.post_message(self.EngineAnswered(error))
             return
         same = told.text == inspected.prompt_text
-        said = "Rendered again: the same text as then." if same else "Rendered again: not the same text as then."
+        said = "Rendered again: the text is the same." if same else "Rendered again: the text differs."
         self.post_message(self.EngineAnswered(told, said, "prompt"))
 
     async def _view(self, item: PromptMedia) -> None:

@@ -1,4 +1,4 @@
-"""The tokens of a prompt as the lines of a table, an image's folded into one."""
+"""The tokens of a prompt as table rows, with an image's tokens folded into one."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from vlmtui.inspection.tokens import Kind, Piece
 
 
 class TokenRow(msgspec.Struct, frozen=True):
-    """One line. Texts are hostile."""
+    """A row. Texts are hostile."""
 
     first: int
     """Index of the token in the prompt."""
     last: int
-    """The same, but for a folded image."""
+    """Index of the last token; equal to `first` except for a folded image."""
     id: int
     kind: Kind
     text: str
@@ -30,13 +30,13 @@ class TokenRow(msgspec.Struct, frozen=True):
 
 
 class TokenRows(Sequence[TokenRow]):
-    """Lines are made when they are asked for: a prompt may have a hundred thousand tokens."""
+    """Creates rows on demand: a prompt may have a hundred thousand tokens."""
 
     def __init__(self, pieces: Sequence[Piece] = (), vocabulary: Vocabulary | None = None) -> None:
         self._pieces = pieces
         self._vocabulary = vocabulary or {}
         self._open: list[int] = []
-        """Numbers of the pieces that are unfolded, in order."""
+        """Indices of the unfolded pieces, sorted."""
 
     def __len__(self) -> int:
         return len(self._pieces) + sum(len(self._pieces[number].ids) for number in self._open)
@@ -58,8 +58,7 @@ class TokenRows(Sequence[TokenRow]):
         )  # fmt: skip
 
     def toggle(self, row: int) -> int:
-        """Unfold the image that the line belongs to, or fold it; gives the line of its head afterwards. Any other line
-        stays as it is."""
+        """Unfold or fold the row's image; return the row of its head. Other rows stay unchanged."""
         number, inner = self._place(row)
         if self._pieces[number].kind != "media":
             return row
@@ -70,7 +69,7 @@ class TokenRows(Sequence[TokenRow]):
         return row if inner is None else row - inner - 1
 
     def _place(self, row: int) -> tuple[int, int | None]:
-        """The piece's number, and of an unfolded image the token's place in it."""
+        """Return the piece's index and, in an unfolded image, the token's index."""
         extra = 0
         for number in self._open:
             head, count = number + extra, len(self._pieces[number].ids)

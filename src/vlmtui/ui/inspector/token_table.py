@@ -1,4 +1,4 @@
-"""The tokens of a prompt as a table."""
+"""The table of a prompt's tokens."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ HEADING = f"{'index':>{_INDEX}} {'id':>{_ID}}  {'kind':<{_KIND}}text"
 
 
 class TokenTable(ScrollView, can_focus=True):
-    """One line a token, an image's tokens folded into one. Only the lines in view are made."""
+    """One row for each token, an image's tokens folded into one. Only rows in view are rendered."""
 
     COMPONENT_CLASSES = {"token-table--highlighted"}
     DEFAULT_CSS = """
@@ -47,13 +47,12 @@ class TokenTable(ScrollView, can_focus=True):
         self.rows = TokenRows()
 
     def show(self, rows: TokenRows) -> None:
-        """Show these."""
         self.rows = rows
         self.highlighted = 0
         self._count()
 
     def text_of(self, row: int) -> str:
-        """A line as it is read."""
+        """Return the text of a row."""
         return _line(self.rows[row]).plain
 
     def watch_highlighted(self, before: int, now: int) -> None:
@@ -81,23 +80,21 @@ class TokenTable(ScrollView, can_focus=True):
         return Visual.to_strips(self, line, width, 1, style)[0].extend_cell_length(width, style.rich_style)
 
     def action_move(self, step: int) -> None:
-        """To another token."""
+        """Move the highlight by `step` tokens."""
         self.highlighted += step
 
     def action_page(self, step: int) -> None:
-        """As many tokens on as are seen."""
+        """Move the highlight by a page."""
         self.highlighted += step * max(1, self.size.height - 1)
 
     def action_first(self) -> None:
-        """To the first token."""
         self.highlighted = 0
 
     def action_last(self) -> None:
-        """To the last token."""
         self.highlighted = len(self.rows) - 1
 
     def action_unfold(self) -> None:
-        """Show the tokens of the image one by one, or fold them again."""
+        """Unfold or fold the highlighted image."""
         if len(self.rows):
             head = self.rows.toggle(self.highlighted)
             self._count()
@@ -124,7 +121,7 @@ def _line(row: TokenRow) -> Content:
 
 
 def token_label(text: str) -> str:
-    """A token's text on one line, its white space visible; hostile."""
+    """Return a token's text on one line, with white space visible; hostile."""
     edges = len(text) - len(text.lstrip(" ")), len(text.rstrip(" "))
     return "".join(
         "·" if char == " " and not edges[0] <= at < edges[1] else _BREAKS.get(char, char) if char != " " else char

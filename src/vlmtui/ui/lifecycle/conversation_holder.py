@@ -1,4 +1,4 @@
-"""The app's one conversation, and what writes it into the store."""
+"""Owns the app's conversation, and the recorder that stores it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _SETTLE_S = 3.0
 
 
 class ConversationHolder:
-    """Has one conversation, which outlives the chat screen; another model can go on with it."""
+    """Owns the conversation, which outlives the chat screen and can continue with another model."""
 
     def __init__(self, view: View, services: Services, engine_controller: EngineController) -> None:
         self._view = view
@@ -28,15 +28,15 @@ class ConversationHolder:
         self._engine_controller = engine_controller
         self._recorder: Recorder | None = None
         self.chat: Conversation | None = None
-        """The conversation, once there is one."""
+        """None until a model is loaded."""
 
     @property
     def trouble(self) -> VlmtuiError | None:
-        """Why the newest could not be written, if so."""
+        """Why the newest changes could not be stored, if so."""
         return self._recorder.trouble if self._recorder is not None else None
 
     def require_chat(self) -> Conversation:
-        """Return the conversation; a new one where there is none."""
+        """Return the conversation, creating it if needed."""
         from vlmtui.session.conversation import Conversation
 
         if self.chat is None:
@@ -45,7 +45,7 @@ class ConversationHolder:
         return self.chat
 
     def recorder(self) -> Recorder:
-        """Return what writes into the store."""
+        """Return the recorder, creating it if needed."""
         from vlmtui.session.persistence import Recorder
 
         if self._recorder is None:
@@ -58,14 +58,14 @@ class ConversationHolder:
         return self._recorder
 
     def tell_recovery(self) -> None:
-        """Say what had to be saved out of a damaged store, once."""
+        """Report once what was recovered from a damaged store."""
         recovered = self._services.store.take_recovery()
         if recovered is not None:
             self._view.tell(one_line(recovered.summary), seconds=60, severity="warning")
 
     async def settle(self, *, stops: bool) -> bool:
-        """Before the app goes: the running answer ends (`stops`) or goes on without us, and everything is written.
-        False where something could not be written."""
+        """Prepare to quit: stop the running answer (`stops`) or leave it to the engine, and store everything. False
+        if something could not be stored."""
         chat, recorder = self.chat, self._recorder
         if chat is None or recorder is None:
             return True
@@ -78,25 +78,25 @@ class ConversationHolder:
         return recorder.trouble is None
 
     async def close(self) -> None:
-        """The last writes. A running answer goes on without us."""
+        """Write the last changes. A running answer continues in the engine."""
         if self._recorder is not None:
             await self._recorder.close()
         await self._services.store.close()
 
     def _first_settings(self, base: Sampling | None) -> ChatSettings:
-        """The user's own settings over the model's record."""
+        """Return the model's recommended settings, overridden by the user's."""
         settings = self._services.settings
         return ChatSettings(settings.system_prompt, settings.sampling.over(base))
 
     def _tell_saved_again(self) -> None:
         folder = one_line(str(self._services.paths.data))
-        text = f"This conversation was gone from {folder}: it is saved there again, as it is shown here."
+        text = f"This conversation was missing from {folder}. It is saved there again as shown here."
         self._view.tell(f"{text} Other branches are lost.", seconds=60, severity="warning")
 
     def _trouble_changed(self, error: VlmtuiError | None) -> None:
         self.tell_recovery()
         if error is None:
-            self._view.tell("Everything is saved again; nothing was lost.", seconds=10)
+            self._view.tell("Everything is saved now; nothing was lost.", seconds=10)
             return
-        text = f"{error} The conversation goes on in memory, and is saved as soon as that is possible."
+        text = f"{error} The conversation continues in memory and is saved as soon as possible."
         self._view.tell(one_line(text), seconds=30, severity="error")

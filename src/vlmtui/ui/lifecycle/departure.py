@@ -1,4 +1,4 @@
-"""Leaving the app: in order, whatever asks for it."""
+"""Quitting the app cleanly, whatever triggers it."""
 
 from __future__ import annotations
 
@@ -28,30 +28,30 @@ _SIGNALS = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
 
 
 class ExitReport(msgspec.Struct, frozen=True):
-    """What is left behind when the app ends."""
+    """What remains after the app exits."""
 
     model: str | None
-    """What the user calls the model that was loaded last."""
+    """The user's name for the model loaded last."""
     stays: bool
-    """Whether its engine stays loaded."""
+    """Whether the engine stays loaded."""
     keep_alive_s: float | None
-    """For how long, in seconds; None: for ever."""
+    """For how many seconds; None: forever."""
     conversation: ConversationId | None = None
-    """The one that was shown last, if anything of it is stored."""
+    """The conversation shown last, if it is stored."""
 
 
 class DepartureView(View, Protocol):
-    """What leaving needs of the app."""
+    """What quitting needs from the app."""
 
     def exit(self, result: ExitReport, return_code: int) -> None:
         """End the app."""
 
     def key_of(self, id: str) -> str:
-        """The key of an action, as it is shown to people."""
+        """Return an action's key as shown to people."""
 
 
 class Departure:
-    """Brings the conversation and the engine to rest, then ends the app."""
+    """Settles the conversation and the engine, then ends the app."""
 
     def __init__(
         self,
@@ -70,28 +70,28 @@ class Departure:
         self._interrupted_at = float("-inf")
 
     def watch_signals(self) -> None:
-        """Leave when the process is asked to end, or its terminal goes."""
+        """Quit on SIGTERM and when the terminal disappears."""
         loop = asyncio.get_running_loop()
         for number in _SIGNALS:
             loop.add_signal_handler(number, self._on_signal, number)
 
     def ignore_signals(self) -> None:
-        """The process ends anyway."""
+        """Ignore further signals while quitting."""
         loop = asyncio.get_running_loop()
         for number in _SIGNALS:
             loop.remove_signal_handler(number)
 
     def interrupt(self) -> None:
-        """Tell how to quit; the second time within two seconds, quit."""
+        """Show how to quit; quit if called twice within two seconds."""
         now, again_s = time.monotonic(), self._services.delays.quit_again
         if now - self._interrupted_at <= again_s:
             self.leave()
             return
         self._interrupted_at = now
-        self._view.tell(f"{self._view.key_of('quit')} quits; so does the same key, pressed again.", seconds=again_s)
+        self._view.tell(f"{self._view.key_of('quit')} quits; so does pressing the same key again.", seconds=again_s)
 
     def leave(self, return_code: int = 0, *, hung_up: bool = False) -> None:
-        """`hung_up`: nobody is there to ask, and a running answer goes on without us."""
+        """Quit. `hung_up`: the terminal is gone; a running answer continues in the engine."""
         if not self._is_leaving:
             self._is_leaving = True
             self._view.start_dialog(partial(self._leave, return_code, hung_up=hung_up))
@@ -103,17 +103,17 @@ class Departure:
             return
         controller = self._engine_controller
         if controller.state is EngineState.LOADING:
-            self._view.tell("Ending the load…")
+            self._view.tell("Stopping the load…")
         stays = await controller.leave()
         name = controller.model.spec.name if controller.model else None
         conversation = self._holder.chat.id if self._holder.chat is not None else None
         self._view.exit(ExitReport(name, stays, self._services.keep_alive_s, conversation), return_code)
 
     async def _leaves_unsaved(self) -> bool:
-        """Whether the user wants to leave though something could not be written."""
+        """Return whether the user wants to quit although something could not be stored."""
         why = self._holder.trouble.message if self._holder.trouble else ""
-        question = f"{one_line(why)} What was said since then is lost when you leave now."
-        return await self._navigator.confirm(question, yes="Leave, and lose it", no="Stay", careful=True)
+        question = f"{one_line(why)} Messages since then are lost if you quit now."
+        return await self._navigator.confirm(question, yes="Quit and lose them", no="Stay", careful=True)
 
     def _on_signal(self, number: int) -> None:
         _log.info("leaving on %s", signal.Signals(number).name)

@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from vlmtui.store.store import Store
 
 _LOOKS = 3
-"""How often whoever holds an answer is looked for: an engine that ends just then leaves it behind as a file."""
+"""Attempts to find an answer: an engine that ends meanwhile leaves it as a file."""
 
 
 class InterruptedAnswers:
-    """Looks at the start for answers that were interrupted: the newest is shown, the others are stored."""
+    """Finds interrupted answers at start: shows the newest, and stores the others."""
 
     def __init__(
         self,
@@ -37,7 +37,7 @@ class InterruptedAnswers:
         *,
         load: Callable[[Model], None],
     ) -> None:
-        """`load` loads a model, or goes on with it where it is loaded, without a question."""
+        """`load` loads a model without asking, or uses it if it is loaded."""
         self._view = view
         self._services = services
         self._engine_controller = engine_controller
@@ -47,12 +47,12 @@ class InterruptedAnswers:
         self._engine_moved = asyncio.Event()
 
     def engine_changed(self) -> None:
-        """The engine controller has changed."""
+        """Handle a change of the engine controller."""
         self._engine_moved.set()
         self._engine_moved = asyncio.Event()
 
     async def bring_back(self) -> None:
-        """Complete those that somebody has kept, and let go what is kept of others. Raises VlmtuiError."""
+        """Complete the answers that an engine or spool has kept, and drop other kept ones. Raises VlmtuiError."""
         host = self._services.host
         if await self._services.store.run(_has_interrupted):
             await self._complete(host)
@@ -71,7 +71,7 @@ class InterruptedAnswers:
                     break
 
     async def _bring_back(self, unfetched: UnfetchedAnswer) -> bool:
-        """False where whoever had it does not have it any more."""
+        """False if the answer is no longer kept."""
         from vlmtui.session.recovery import fetch_answer
 
         text = f"Finished while you were away: {one_line(unfetched.title)}"
@@ -84,7 +84,7 @@ class InterruptedAnswers:
         return is_fetched
 
     def _may_show(self, unfetched: UnfetchedAnswer) -> bool:
-        """Whether nothing else is wanted, or has been begun."""
+        """Whether the user has started nothing else."""
         chat, model = self._holder.chat, self._engine_controller.model
         if chat is not None and chat.running is not None:
             return False
@@ -94,7 +94,7 @@ class InterruptedAnswers:
         return self._services.resume is None and is_free and (model is None or unfetched.spec in (None, model.spec))
 
     async def _go_on_with(self, unfetched: UnfetchedAnswer) -> bool:
-        """Show it, and take in what has come of it since. False where its engine does not have it any more."""
+        """Show the answer and receive the rest of it. False if its engine no longer keeps it."""
         from vlmtui.session.resume import running_model
 
         chat = self._holder.require_chat()
@@ -119,7 +119,7 @@ class InterruptedAnswers:
         return await chat.answers.resume(engine, exchange)
 
     async def _engine_of(self, spec: LoadSpec) -> Engine | None:
-        """The engine of that spec, once it is loaded; None where it could not be."""
+        """Return the engine with this spec once it is loaded; None if that failed."""
         controller = self._engine_controller
         while controller.model is None or controller.model.spec != spec or controller.state is EngineState.LOADING:
             await self._engine_moved.wait()
@@ -127,6 +127,6 @@ class InterruptedAnswers:
 
 
 def _has_interrupted(store: Store) -> bool:
-    """Whether answers may have gone on without us; marks those whose process has gone."""
+    """Return whether answers may have continued in an engine; mark those whose process is gone."""
     store.mark_interrupted()
     return bool(store.interrupted(1))

@@ -1,4 +1,4 @@
-"""Which model is loaded, and what is shown meanwhile."""
+"""Loads models, and shows the screens for it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from vlmtui.ui.view import View
 
 
 class ModelLoading:
-    """Loads what the user chooses, after what has to be decided before."""
+    """Loads the model that the user chooses, after the checks before a load."""
 
     def __init__(
         self,
@@ -40,7 +40,7 @@ class ModelLoading:
         engine_controller.on_death = self._tell_death
 
     def begin(self) -> None:
-        """Show the picker; where the command line names a model, load it."""
+        """Show the models, or load the one named on the command line."""
         model = self._initial_model()
         check = self._checks.first(model, None) if model is not None else None
         if model is None or check is not None or lacks_engine(self._services.paths, model):
@@ -52,7 +52,7 @@ class ModelLoading:
             self._navigator.push_loading(model)
 
     def choose(self, model: Model, machine: Machine | None = None, *, size_accepted: bool = False) -> None:
-        """Load a model, after what has to be decided before."""
+        """Load a model, after the checks before a load."""
         model = self._checks.allowed(model)
         running = self._engine_controller.model
         is_known = running is not None and running.spec == model.spec
@@ -74,7 +74,7 @@ class ModelLoading:
         self._navigator.show_before_load(model, check, go_on)
 
     def _offer_engine(self, model: Model) -> None:
-        """Offer to install what could load it, and load it then."""
+        """Offer to install an engine, and then load the model."""
 
         def go_on(is_installed: bool | None) -> None:
             if is_installed:
@@ -84,7 +84,7 @@ class ModelLoading:
         self._navigator.offer_engine(go_on)
 
     def choose_by_name(self, name: str) -> None:
-        """The same for a family's name, a model id or a folder."""
+        """As `choose`, for a family's name, a model id or a folder."""
         try:
             model = resolve(self._services.registry, name)
         except VlmtuiError as error:
@@ -93,7 +93,7 @@ class ModelLoading:
         self.choose(model)
 
     def load(self, model: Model) -> None:
-        """Load a model, or go on with it where it is loaded. A question comes only before another one is given up."""
+        """Load a model, or use it if it is loaded. Asks before giving up another one."""
         controller = self._engine_controller
         is_same = controller.model is not None and controller.model.spec == model.spec
         if is_same and controller.state is EngineState.READY:
@@ -119,7 +119,7 @@ class ModelLoading:
             self._start(controller.model)
 
     def go_back(self) -> None:
-        """Go back to the model before the one that failed to load or is loading: it is still loaded, or loads again."""
+        """Go back to the previous model if one failed to load or is loading: it is still loaded, or loads again."""
         former = self._engine_controller.former
         if former is not None and self._engine_controller.keeps_former:
             self._view.start(self._go_back, "engine")
@@ -127,16 +127,16 @@ class ModelLoading:
             self.load(former)
 
     def loaded(self) -> None:
-        """The user has seen the load to its end: show the chat."""
+        """The load has finished on screen: show the chat."""
         if self._navigator.shows_a_load():
             self._navigator.show_chat()
 
     def abort(self) -> None:
-        """End the load, and go back to the picker."""
+        """Stop the load, and go back to the models."""
         self._view.start(self._abort, "abort")
 
     def _tell_death(self, error: VlmtuiError, loads_again: bool) -> None:
-        """Say that the engine died while nobody asked it anything; else its answer says so."""
+        """Report that the engine died while idle; otherwise its answer reports it."""
         chat, model = self._holder.chat, self._engine_controller.model
         last = chat.last if chat is not None else None
         if model is None or (last is not None and last.needed(self._engine_controller.info)):
@@ -167,8 +167,8 @@ class ModelLoading:
             self._view.tell(str(error), severity="warning")
 
     async def _switch(self, model: Model) -> None:
-        """Load another model than the one that is loaded, which stays meanwhile where the memory is enough for both;
-        where it is not, or an answer is under way, only after a question."""
+        """Load another model. The loaded one stays meanwhile if both fit into memory; otherwise, or while an answer
+        is running, ask first."""
         controller, chat = self._engine_controller, self._holder.chat
         keeps = await asyncio.to_thread(_fits_beside, model)
         loaded = controller.former if controller.keeps_former else controller.model

@@ -1,4 +1,4 @@
-"""Going on with a conversation out of the store."""
+"""Opens stored conversations."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _log = logging.getLogger(__name__)
 
 
 class StoredConversations:
-    """Opens conversations, and brings the one back that was deleted last."""
+    """Opens conversations, and restores deleted ones."""
 
     def __init__(
         self,
@@ -35,7 +35,7 @@ class StoredConversations:
         *,
         choose: Callable[[Model], None],
     ) -> None:
-        """`choose` loads a model, after what has to be decided before."""
+        """`choose` loads a model, after the checks before a load."""
         self._view = view
         self._navigator = navigator
         self._services = services
@@ -44,26 +44,26 @@ class StoredConversations:
         self._choose = choose
 
     def open(self, conversation: ConversationId) -> None:
-        """Go on with a conversation, with the model that is loaded; where there is none, with its own."""
+        """Open a conversation with the loaded model, or else with its own."""
         self._view.start_dialog(partial(self._open, conversation))
 
     def undelete(self) -> None:
-        """Bring back the conversation that was deleted last."""
+        """Restore the conversation deleted last."""
         self._view.start(self._undelete, "conversation")
 
     def purge_deleted(self) -> None:
-        """Purge what was deleted longer ago than the settings say. What cannot be done now is done at another start."""
+        """Purge conversations whose time after deletion is over. What fails is retried at another start."""
         self._view.start(self._purge_deleted, "purge")
 
     async def resume(self) -> None:
-        """Open the conversation that the app was started with, if there is one. Raises VlmtuiError."""
+        """Open the conversation that the app was started with, if any. Raises VlmtuiError."""
         if self._services.resume is not None:
             await self._holder.require_chat().open(self._services.resume)
             await self.show()
 
     async def show(self, *, is_open: bool = False) -> None:
-        """Show the conversation that was opened, as soon as there is a model. `is_open`: it was open before, and what
-        is written stays."""
+        """Show the opened conversation as soon as a model is loaded. `is_open`: it was open before, and its current
+        draft stays."""
         screen = self._navigator.chat_screen()
         if screen is not None:
             self._navigator.go_back_to(screen)

@@ -1,4 +1,4 @@
-"""A question before a load: why a model cannot run, whether its code may, what to do where it does not fit."""
+"""The question before a load: what to do if a model cannot run or does not fit, and whether its code may run."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from vlmtui.ui.widgets.dialog_panel import DialogPanel
 
 
 class BeforeLoadScreen(ModalScreen[LoadOption | None]):
-    """Shows what has to be decided. Gives the option that was chosen; None: nothing is loaded."""
+    """Shows a load check. Returns the chosen option; None: load nothing."""
 
     DEFAULT_CSS = """
     BeforeLoadScreen {
@@ -47,5 +47,4 @@ class BeforeLoadScreen(ModalScreen[LoadOption | None]):
         self.dismiss(self.check.options[event.option_index])
 
     def action_back(self) -> None:
-        """Load nothing."""
         self.dismiss(None)

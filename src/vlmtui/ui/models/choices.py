@@ -1,4 +1,4 @@
-"""The lines of the model picker: the registry's families, running models, and typed names. Pure."""
+"""The rows of the model picker: the registry's families, running models, and typed names. Pure."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ _FOLDER_STARTS = ("/", "~", "./", "../")
 
 
 class Choice(msgspec.Struct, frozen=True):
-    """One line of the picker."""
+    """A row of the picker."""
 
     model: Model
     title: str
     default: bool = True
-    """Whether this is its family's default model; the record's size and context are of that one."""
+    """Whether it is its family's default model, which the record's size and context describe."""
     running: bool = False
-    """Whether an engine of it runs on this machine."""
+    """Whether an engine with it runs on this machine."""
     current: bool = False
-    """Whether it is this app's own."""
+    """Whether it is the app's loaded model."""
     downloaded: bool = False
     """Whether its files are on this machine."""
 
@@ -75,12 +75,12 @@ def model_choices(
     downloaded: Sequence[Model] = (),
     query: str = "",
 ) -> list[Choice]:
-    """The lines to offer for what was typed: those whose title has it, then those whose repository has it, then those
-    whose architecture has it, or what they take. Of each, bundled ones come first, then those that run, then what is
-    downloaded, then the registry's order, and those that cannot run here last.
+    """Return the rows for a query: those whose title contains it, then those whose repository does, then those whose
+    architecture or media kinds do. Within each group: bundled, running, downloaded, then registry order; those that
+    cannot run here come last.
 
-    A family is one line. A further model of it gets its own when it runs or is downloaded, or when what was typed names
-    it and not the default. A local folder or a repository id that was typed is a line too.
+    A family is one row. Another model of it has its own row if it runs or is downloaded, or if the query names it and
+    not the default. A typed local folder or repository id is a row, too.
     """
     specs = [status.spec for status in running]
     here = {model.spec.model for model in downloaded}
@@ -114,7 +114,7 @@ def _of_family(
 ) -> list[Choice]:
     rows: list[Choice] = []
     about = " ".join((family.title, family.family, *family.architectures, *family.takes)).casefold()
-    # Without a query, a further model has its line only where it runs or is here: mostly there is none to look at.
+    # Without a query, further models are listed only if they run or are downloaded: usually none.
     wants_all = bool(query or specs or current or here)
     for number, name in enumerate(family.models if wants_all else family.models[:1]):
         model = model_of(family, name)
@@ -140,7 +140,7 @@ def _of_family(
 def _unlisted(
     registry: Registry, specs: Sequence[LoadSpec], current: LoadSpec | None, rows: Sequence[Choice]
 ) -> list[Choice]:
-    """Running engines of local folders and the like, whose family is known."""
+    """Yield running engines of local folders and the like, if their family is known."""
     listed = [row.model.spec for row in rows]
     return [
         Choice(Model(registry[spec.family], spec), spec.name, default=False, running=True, current=spec == current)
@@ -156,7 +156,7 @@ def _downloaded(
     rows: Sequence[Choice],
     query: str,
 ) -> list[Choice]:
-    """Downloaded repositories that no record lists."""
+    """Return downloaded repositories that no record lists."""
     listed = {row.model.spec.model for row in rows}
     return [
         Choice(

@@ -1,4 +1,4 @@
-"""Before the first load: no engine is here; install one, and watch it come."""
+"""Offers to install an engine before the first load, and shows the installation."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _BAR = 40
 
 
 class InstallProgress(msgspec.Struct):
-    """A line of `vlmtui engines install --json`."""
+    """A line printed by `vlmtui engines install --json`."""
 
     stage: str = ""
     detail: str = ""
@@ -36,12 +36,12 @@ class InstallProgress(msgspec.Struct):
 
 
 def install_command(variant: str) -> list[str]:
-    """The process that installs: one that can be ended at any time, and begun again."""
+    """Return the command that installs. It can be stopped at any time, and resumed."""
     return [sys.executable, "-m", "vlmtui", "engines", "install", variant, "--json"]
 
 
 class EngineOfferScreen(ModalScreen[bool]):
-    """Says what was found and what can be installed, then how far it is. Gives True once an engine is installed."""
+    """Shows the hardware and the engines to install, then the progress. Returns True once an engine is installed."""
 
     DEFAULT_CSS = """
     EngineOfferScreen {
@@ -60,7 +60,7 @@ class EngineOfferScreen(ModalScreen[bool]):
 
     def compose(self) -> ComposeResult:
         with DialogPanel():
-            yield Static("No engine here", id="title", markup=False)
+            yield Static("No engine installed", id="title", markup=False)
             yield Static("Looking for a GPU…", id="text", markup=False)
             yield Static(id="progress", markup=False)
             yield OptionList(id="options", markup=False)
@@ -75,9 +75,9 @@ class EngineOfferScreen(ModalScreen[bool]):
         self._offer(hardware, "")
 
     def _offer(self, hardware: Hardware, failure: str) -> None:
-        """Show the choices; `failure`: what the last attempt ended with."""
+        """Show the choices; `failure`: the error of the last attempt."""
         python = f"Python {sys.version_info[0]}.{sys.version_info[1]}"
-        where = f"Found: {hardware.describe()}; {python}.\nIt goes to {self.folder}"
+        where = f"Found: {hardware.describe()}; {python}.\nTarget: {self.folder}"
         self.query_one("#text", Static).update("\n\n".join(filter(None, [where, failure])))
         self.query_one("#progress", Static).update("")
         fitting = VARIANTS[hardware.variant]
@@ -104,7 +104,7 @@ class EngineOfferScreen(ModalScreen[bool]):
             return
         self.query_one("#options").display = False
         self.query_one("#text", Static).update(
-            with_keys(self.app, "{engine_offer.back} stops it; what was downloaded stays, and the next time goes on.")
+            with_keys(self.app, "{engine_offer.back} stops it; downloads stay, and installing again resumes.")
         )
         self._install(self.variants[event.option_index])
 
@@ -147,7 +147,6 @@ class EngineOfferScreen(ModalScreen[bool]):
         self.query_one("#progress", Static).update("\n".join(one_line(part) for part in parts if part))
 
     def action_back(self) -> None:
-        """Stop the installation, or go back."""
         if self._process is None:
             self.dismiss(False)
         elif self._process.returncode is None:

@@ -1,4 +1,4 @@
-"""A failure on a screen of its own: what happened, the technical part, what to do."""
+"""A failure as a full screen: message, detail, hint."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class FailureView(Vertical):
             yield Static(classes="detail", markup=False)
 
     def show(self, error: VlmtuiError, way_back: str = "") -> None:
-        """Tell this error, and what of the time before it can be had again; empty parts are left out."""
+        """Show this error, and how to return to the previous model; empty parts are left out."""
         self.query_one(".way-back", Static).update(way_back)
         self.query_one(".way-back").display = bool(way_back)
         self.query_one(".message", Static).update(visible(error.message))

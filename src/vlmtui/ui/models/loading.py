@@ -1,4 +1,4 @@
-"""A load: its stages, its log, and what became of it."""
+"""The loading screen: stages, log, and outcome."""
 
 from __future__ import annotations
 
@@ -28,23 +28,23 @@ _TICK_S = 1.0
 
 
 class LoadingScreen(Screen[None]):
-    """Shows the load that the controller runs. It starts nothing itself: it posts what the user wants."""
+    """Shows the load run by the controller. It posts the user's wishes as messages and starts nothing itself."""
 
     CSS_PATH = "loading.tcss"
     SCOPE = "loading"
     BINDINGS = bindings(SCOPE)
 
     class Loaded(Message):
-        """The engine is ready and the user is looking."""
+        """The engine is ready, and the screen is in front."""
 
     class AbortWanted(Message):
-        """The user wants the load ended, or has seen that it failed, and go back to the models."""
+        """Stop the load, or leave after its failure, and go back to the models."""
 
     class FormerWanted(Message):
-        """The user wants the model back that was loaded before."""
+        """Go back to the model loaded before."""
 
     class RetryWanted(Message):
-        """The user wants to try again after a failure."""
+        """Load the same model again after a failure."""
 
     def __init__(
         self, engine_controller: EngineController, model: Model, *, clock: Callable[[], float] = time.monotonic
@@ -98,25 +98,22 @@ class LoadingScreen(Screen[None]):
                 return True
 
     def action_abort(self) -> None:
-        """End the load and everything it started."""
         self._aborting = True
         self._refresh()
         self.post_message(self.AbortWanted())
 
     def action_back(self) -> None:
-        """Back to the models after a failure."""
+        """Go back to the models after a failure."""
         self.post_message(self.AbortWanted())
 
     def action_former(self) -> None:
-        """Go back to the model that was loaded before."""
         self.post_message(self.FormerWanted())
 
     def action_retry(self) -> None:
-        """Load the same model again."""
         self.post_message(self.RetryWanted())
 
     def action_full_log(self) -> None:
-        """Give the log the whole screen, or take it back."""
+        """Show the log on the whole screen, or only part of it."""
         self.toggle_class("-full-log")
 
     @property
@@ -148,11 +145,11 @@ class LoadingScreen(Screen[None]):
     def _heading(self) -> str:
         title = one_line(self.model.family.title)
         if self._aborting:
-            return f"Ending {title}…"
-        return f"{title} could not be loaded" if self._failed else f"Loading {title}"
+            return f"Stopping {title}…"
+        return f"Can't load {title}" if self._failed else f"Loading {title}"
 
     def _way_back(self) -> str:
-        """What became of the model before this one, and the key that goes back to it; empty where there is none."""
+        """Return the state of the previous model, and the key that returns to it; empty without one."""
         former = self.engine_controller.former
         if former is None:
             return ""

@@ -1,4 +1,4 @@
-"""The engine's own log, live."""
+"""The engine's log, live."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from vlmtui.ui.widgets.footer_bar import FooterBar
 
 
 class LogScreen(Screen[None]):
-    """The newest lines of the engine's log; follows its end."""
+    """The newest lines of the engine's log."""
 
     CSS_PATH = "log.tcss"
     SCOPE = "log"
@@ -32,7 +32,7 @@ class LogScreen(Screen[None]):
             yield Static("Engine log", id="title")
             yield Static(id="model", markup=False)
             yield Static(id="count")
-        yield Static("The engine has said nothing yet.", id="empty")
+        yield Static("The log is empty so far.", id="empty")
         yield LogTail(wrap=True, id="lines")
         yield FooterBar()
 
@@ -51,19 +51,17 @@ class LogScreen(Screen[None]):
         self.query_one("#empty").display = controller.log.total == 0
 
     def action_close(self) -> None:
-        """Back to the screen below."""
         self.dismiss()
 
     def action_follow(self) -> None:
-        """To the newest line; new ones are followed from there."""
+        """Go to the newest line, and follow new ones."""
         self.query_one(LogTail).anchor()
 
     def action_oldest(self) -> None:
-        """To the oldest line."""
         self.query_one(LogTail).scroll_home(animate=False)
 
     def action_copy(self) -> None:
-        """Copy all lines that are kept."""
+        """Copy all lines in memory."""
         lines = [log_line(line) for line in self.engine_controller.log.since(0)]
         self.app.copy_to_clipboard("\n".join(lines))
         self.notify(f"Copied {len(lines):,} lines.", markup=False)

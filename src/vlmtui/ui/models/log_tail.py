@@ -1,4 +1,4 @@
-"""The engine's log, following its end."""
+"""A widget that follows the engine's log."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 
 
 def log_line(line: str) -> str:
-    """A line of the log as it is shown: without its colours, everything else that is not text made visible."""
+    """Return a log line to display: without its colours, all other control characters visible."""
     return one_line(_COLOURS.sub("", line))
 
 
 def wrap_line(line: str, width: int) -> list[str]:
-    """The line in pieces of at most `width` cells, further ones indented; cut at a space where one is near."""
+    """Wrap the line into pieces of at most `width` cells, continuations indented; breaks at a space if one is near."""
     pieces: list[str] = []
     indent = ""
     while cell_len(line) > (room := width - len(indent)):
@@ -36,7 +36,7 @@ def wrap_line(line: str, width: int) -> list[str]:
 
 
 class LogTail(Log):
-    """Shows a `LogRing`. Follows new lines while its end is in view; scrolling up holds it still."""
+    """Shows a `LogRing`. Follows new lines while its end is in view; scrolling up stops that."""
 
     DEFAULT_CSS = """
     LogTail {
@@ -66,7 +66,7 @@ class LogTail(Log):
             self.show(self._shown_log)
 
     def show(self, log: LogRing) -> None:
-        """Add what is new in `log`; start afresh when it was cleared meanwhile."""
+        """Add the new lines of `log`; start over if it was cleared meanwhile."""
         self._shown_log = log
         if log.generation != self._generation:
             self.clear()

@@ -1,4 +1,4 @@
-"""What is known of the highlighted model, for wide terminals."""
+"""The facts of the highlighted model, for wide terminals."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ class ModelDetails(Static):
     """Title, note and facts of one model."""
 
     def show(self, choice: Choice | None, machine: Machine | None) -> None:
-        """Show this one; nothing for None."""
+        """Show a model; None: nothing."""
         self.update(details(choice, machine) if choice else "")
 
 
 def details(choice: Choice, machine: Machine | None) -> Content:
-    """The text: a heading, the note, then a line a fact."""
+    """Return heading, note and facts, one on each line."""
     family = choice.family
     facts = [
         ("Takes", ", ".join(f"{modality} ×{takes.max_items}" for modality, takes in family.takes.items())),
@@ -55,7 +55,7 @@ def details(choice: Choice, machine: Machine | None) -> Content:
 
 
 def _licence(choice: Choice) -> str:
-    """The record's, which is that of the family's first model: others of a family may have other licences."""
+    """Return the record's licence, which is that of the family's first model; others may differ."""
     family, model = choice.family, choice.model.spec.model
     if not family.licence:
         return "?"

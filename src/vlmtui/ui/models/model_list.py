@@ -28,7 +28,7 @@ _MARK = "▌"
 _FIXED = _TAKES + _SIZE + _CONTEXT + _FITS + _STATE + 5 * _GAP
 _MIN_TITLE = 12
 _TITLE = 30
-"""A title's width where there is room for the model's name beside it."""
+"""Width of a title if the model's name is shown beside it."""
 _MIN_NAME = 24
 _FIT_STYLES = {
     Fit.YES: "$text-success",
@@ -40,7 +40,7 @@ _FIT_MARKS = {Fit.YES: "✓ fits", Fit.SEVERAL: "✓ n GPUs", Fit.NO: "✗ too b
 
 
 def size_text(parameters_b: float | None) -> str:
-    """Billions of parameters for people: `7.6B`, `3M`, `?`."""
+    """Format billions of parameters: `7.6B`, `3M`, `?`."""
     if parameters_b is None:
         return "?"
     if parameters_b < 0.1:
@@ -49,24 +49,24 @@ def size_text(parameters_b: float | None) -> str:
 
 
 def context_text(tokens: int | None) -> str:
-    """Tokens of context for people: `4k`, `128k`, `?`."""
+    """Format a context length in tokens: `4k`, `128k`, `?`."""
     if tokens is None:
         return "?"
     return f"{tokens // 1024}k" if tokens >= 1024 else str(tokens)
 
 
 def takes_text(choice: Choice) -> str:
-    """What a model takes: `image ×8 video ×2`."""
+    """Return what a model accepts: `image ×8 video ×2`."""
     return " ".join(f"{modality} ×{takes.max_items}" for modality, takes in choice.family.takes.items())
 
 
 def row(choice: Choice, machine: Machine | None, width: int, *, marked: bool = False) -> Content:
-    """One line of the list, a mark and `width` cells wide. The mark tells the highlight where colours cannot."""
+    """Return one row, a mark and `width` cells. The mark shows the highlight without colours."""
     title_width, name_width = _first_columns(width)
     gap = " " * _GAP
     name = f"{gap}{_cell(one_line(choice.model.spec.name), name_width)}" if name_width else ""
     fits = check_fit(choice.model, machine).fit if machine else Fit.UNKNOWN
-    # As few pieces as there are styles: what is drawn first is this list.
+    # Use as few pieces as styles: this list is part of the first paint.
     line = Content.assemble(
         (_MARK if marked else " ", "$text-accent"),
         (_cell(one_line(choice.title), title_width), "bold" if choice.current else ""),
@@ -86,7 +86,7 @@ def _state_style(choice: Choice) -> str:
 
 
 def header(width: int) -> Content:
-    """The names of the columns, above `row`."""
+    """Return the column names, above `row`."""
     gap = " " * _GAP
     title, name = _first_columns(width)
     cells = (
@@ -102,7 +102,7 @@ def header(width: int) -> Content:
 
 
 def _first_columns(width: int) -> tuple[int, int]:
-    """The widths of the title and of the model's name; 0: no room for the name."""
+    """Return the widths of the title and of the model's name; 0: no room for the name."""
     room = max(_MIN_TITLE, width - _FIXED)
     if room < _TITLE + _GAP + _MIN_NAME:
         return room, 0
@@ -115,7 +115,7 @@ def _cell(text: str, width: int) -> str:
 
 
 class ModelHeader(Widget):
-    """The columns' names; as wide as the list's rows."""
+    """The column names, as wide as the list's rows."""
 
     DEFAULT_CSS = "ModelHeader { height: 1; padding: 0 2 0 1; text-wrap: nowrap; }"
 
@@ -124,8 +124,8 @@ class ModelHeader(Widget):
 
 
 class ModelList(ScrollView):
-    """The models on offer, a line each; only the lines in view are made. The filter line keeps the focus, and the
-    screen moves the highlight."""
+    """The models, one row each; only rows in view are rendered. The filter keeps the focus, and the screen moves the
+    highlight."""
 
     can_focus = False
     ALLOW_SELECT = False
@@ -149,13 +149,13 @@ class ModelList(ScrollView):
 
     @dataclass
     class Highlighted(Message):
-        """Another model is highlighted; None when there is none."""
+        """Another model is highlighted; None: none."""
 
         choice: Choice | None
 
     @dataclass
     class Chosen(Message):
-        """A model is to be loaded."""
+        """Load this model."""
 
         choice: Choice
 
@@ -170,7 +170,7 @@ class ModelList(ScrollView):
         return self.rows[self.highlighted] if self.highlighted is not None and self.rows else None
 
     def show(self, rows: Sequence[Choice], machine: Machine | None, *, prefer: LoadSpec | None = None) -> None:
-        """Show these; the highlight stays on the model it is on, or goes to the preferred one, or to the first."""
+        """Show these; keep the highlighted model, or highlight the preferred one, or the first."""
         wanted = self.chosen.model.spec if self.chosen else prefer
         self.rows, self.machine = list(rows), machine
         self.virtual_size = Size(0, len(self.rows))
@@ -209,13 +209,13 @@ class ModelList(ScrollView):
         elif index == self._hovered:
             style = self.get_visual_style("model-list--hover")
         line = row(self.rows[index], self.machine, width - 2, marked=index == self.highlighted)
-        # `Visual.to_strips` wraps text, looks for links and selections: none of it is in a line of the list.
+        # `Visual.to_strips` handles wrapping, links and selections, which these rows do not have.
         pieces = line.render(style, end="", parse_style=self.app.stylesheet.parse_style)
         strip = Strip([Segment(text, of_text.rich_style) for text, of_text in pieces])
         return strip.adjust_cell_length(width, style.rich_style)
 
     def action_move(self, how: str) -> None:
-        """`up`, `down`, `page_up`, `page_down`, `first` or `last`; past an end, a step goes on at the other one."""
+        """Move the highlight: `up`, `down`, `page_up`, `page_down`, `first` or `last`. `up` and `down` wrap around."""
         count, index = len(self.rows), self.highlighted
         if index is None or not count:
             return
@@ -229,7 +229,7 @@ class ModelList(ScrollView):
                 self.highlighted = min(max(0, index + (page if how == "page_down" else -page)), count - 1)
 
     def _line_at(self, y: int) -> int | None:
-        """The model whose line is in that row of the view; None below the last."""
+        """Return the model in this row of the view; None below the last."""
         index = y + round(self.scroll_y)
         return index if index < len(self.rows) else None
 

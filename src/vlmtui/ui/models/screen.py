@@ -1,4 +1,4 @@
-"""The picker: which model to load."""
+"""The picker of models."""
 
 from __future__ import annotations
 
@@ -27,21 +27,21 @@ from vlmtui.ui.services import Services
 from vlmtui.ui.widgets.footer_bar import FooterBar
 
 _WIDE = 100
-"""Columns from which the details pane is shown."""
+"""Fewest columns for the details."""
 
 
 class ModelFilter(Input):
-    """The filter line. Enter is bound here, where the arrows are."""
+    """The filter field. Enter is bound here, like the arrow keys."""
 
     BINDINGS = bindings("model_filter")
 
     def on_mount(self) -> None:
-        # A blinking cursor repaints twice a second for ever: over SSH an idle screen says nothing.
+        # A blinking cursor would repaint twice a second: over SSH an idle screen sends nothing.
         self.cursor_blink = False
 
 
 class ModelsScreen(Screen[None]):
-    """A filter line that always has the focus, and the models below it."""
+    """A filter field that always has the focus, and the models below it."""
 
     CSS_PATH = "screen.tcss"
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (_WIDE, "-wide")]
@@ -50,35 +50,35 @@ class ModelsScreen(Screen[None]):
 
     @dataclass
     class ModelChosen(Message):
-        """The user wants this model. `machine` is what it would run on, where that is known."""
+        """Load this model. `machine`: the machine's memory, if known."""
 
         model: Model
         machine: Machine | None = None
 
     class LeavePicker(Message):
-        """The user wants to go back to the chat with the model that is loaded."""
+        """Go back to the chat with the loaded model."""
 
     @dataclass
     class MachineMeasured(Message):
-        """The memory of this machine is known."""
+        """The memory of this machine was measured."""
 
         machine: Machine
 
     @dataclass
     class RunningFound(Message):
-        """The engines that run on this machine are known."""
+        """The running engines were found."""
 
         running: list[EngineStatus]
 
     @dataclass
     class RunningUnknown(Message):
-        """It could not be found out which engines run."""
+        """The search for running engines failed."""
 
         error: VlmtuiError
 
     @dataclass
     class DownloadedFound(Message):
-        """The models that are on this machine are known."""
+        """The downloaded models were found."""
 
         downloaded: list[Model]
 
@@ -91,7 +91,7 @@ class ModelsScreen(Screen[None]):
         self.downloaded: list[Model] = []
 
     def compose(self) -> ComposeResult:
-        # The breakpoints come to the same, but only after all has got its styles once.
+        # Breakpoints would do the same, but only after all styles were applied once.
         is_wide = self.app.size.width >= _WIDE
         self.set_class(is_wide, "-wide", update=False)
         self.set_class(not is_wide, "-narrow", update=False)
@@ -99,7 +99,7 @@ class ModelsScreen(Screen[None]):
             yield Static("vlmtui", id="brand")
             yield Static("Pick a model", id="subtitle")
             yield Static(id="machine", markup=False)
-        yield ModelFilter(id="filter", placeholder="Type to filter, or give the path of a model folder", compact=True)
+        yield ModelFilter(id="filter", placeholder="Type to filter, or enter the path of a model folder", compact=True)
         with Horizontal(id="body"):
             with Vertical(id="models"):
                 yield ModelHeader()
@@ -168,14 +168,14 @@ class ModelsScreen(Screen[None]):
             self.post_message(self.ModelChosen(chosen.model, self.machine))
 
     def action_back(self) -> None:
-        """Clear the filter; with nothing to clear, go back to the chat."""
+        """Clear the filter; if it is empty, go back to the chat."""
         if self._query:
             self.query_one("#filter", Input).value = ""
         else:
             self.post_message(self.LeavePicker())
 
     def action_move(self, how: str) -> None:
-        """Move the highlight while the filter line keeps the focus."""
+        """Move the highlight; the filter keeps the focus."""
         self.query_one(ModelList).action_move(how)
 
     @property
@@ -184,11 +184,11 @@ class ModelsScreen(Screen[None]):
 
     @property
     def _has_chat(self) -> bool:
-        """Whether there is a chat below this screen to go back to."""
+        """Whether there is a chat below this screen."""
         return self in self.app.screen_stack[2:]
 
     def _look(self) -> None:
-        """Ask for what takes a while, once the first picture is on the screen."""
+        """Start slow lookups once the screen is painted."""
         self._measure()
         self._find_running()
         self._find_downloaded()
@@ -204,7 +204,7 @@ class ModelsScreen(Screen[None]):
             try:
                 found.append(resolve(self.services.registry, one.name))
             except VlmtuiError:
-                # No vision-language model, or one whose config says nothing.
+                # Not a vision-language model, or one with an empty config.
                 continue
         if found:
             self.post_message(self.DownloadedFound(found))

@@ -1,4 +1,4 @@
-"""A load's stages as a checklist."""
+"""The stages of a load as a checklist."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ _BAR = 24
 
 
 def clock_text(seconds: float) -> str:
-    """`0:07`, `12:40`, `1:02:03`."""
+    """Format seconds: `0:07`, `12:40`, `1:02:03`."""
     minutes, rest = divmod(int(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
 
 
 class Stages(msgspec.Struct, frozen=True):
-    """How far a load is. A stage may be skipped: those before the newest one count as done."""
+    """The progress of a load. Stages may be skipped: those before the newest count as done."""
 
     progress: LoadProgress | None = None
     began: Mapping[LoadStage, float] = msgspec.field(default_factory=dict)
-    """Seconds from the load's start."""
+    """When each stage began, in seconds since the start of the load."""
     failed: bool = False
 
     def line(self, stage: LoadStage, frame: int = 0) -> Content:
-        """A stage's line of the checklist."""
+        """Return a stage's line of the checklist."""
         title = stage.label.ljust(_TITLE)
         order = list(LoadStage)
         now = order.index(self.progress.stage) if self.progress else -1
@@ -68,7 +68,7 @@ class Stages(msgspec.Struct, frozen=True):
 
 
 class StageList(Static):
-    """The checklist of a load, its current stage gently turning."""
+    """The checklist of a load, with a spinner at the current stage."""
 
     DEFAULT_CSS = "StageList { height: auto; text-wrap: nowrap; text-overflow: ellipsis; }"
 
@@ -83,7 +83,7 @@ class StageList(Static):
         self._draw()
 
     def show(self, progress: LoadProgress | None, began: Mapping[LoadStage, float], *, failed: bool = False) -> None:
-        """Show how far the load is; None: it has just begun."""
+        """Show the progress; None: the load has just begun."""
         self.stages = Stages(progress, began, failed)
         self._draw()
 
