@@ -120,7 +120,7 @@ async def test_an_address_is_not_opened_before_it_is_attached(
     monkeypatch.setattr("vlmtui.media.stage.download_source", lambda *args: opened.append(args))
     async with chatting() as chat:
         await chat.send("see http://127.0.0.1:1/a/tri.webp?key=1, please")
-        await chat.until(lambda: "a web address, opened only to attach it" in offered(chat))
+        await chat.until(lambda: "a web address, not opened unless you attach it" in offered(chat))
         assert opened == []
         await chat.pilot.press("enter")
         await chat.until(lambda: len(chat.controller.exchanges) == 1)

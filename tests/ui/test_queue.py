@@ -138,7 +138,7 @@ async def test_what_waits_behind_a_stopped_answer_goes_back_into_the_composer(ma
         await chat.send("second")
         await chat.until(lambda: "second" in queued(chat))
         go.set()
-        await chat.until(lambda: chat.controller.running is not None and "after the answer" in queued(chat))
+        await chat.until(lambda: chat.controller.running is not None and "after the running answer" in queued(chat))
         await chat.until(lambda: chat.last.answer.text == "half")
         await chat.pilot.press("escape")
         await chat.until(lambda: chat.composer.text == "second")

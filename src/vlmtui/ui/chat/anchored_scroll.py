@@ -1,4 +1,4 @@
-"""A view in which what one reads stays where it is, whatever comes and goes above it."""
+"""A scroll view that keeps its visible content in place when content above it changes."""
 
 from __future__ import annotations
 
@@ -12,34 +12,34 @@ from textual.widget import Widget
 
 
 class AnchoredScroll(VerticalScroll):
-    """Follows its end while it is anchored; else a child in view is held at its place when the layout changes.
+    """Follows its end while anchored; otherwise keeps a visible child in place when the layout changes.
 
-    The new scroll offset is set while the layout is made, as Textual does for its anchor: none is seen in between.
-    Nothing is animated: an animation would go on to where its aim was before the layout changed, and each of its
-    pictures costs a screenful on the way to the terminal.
+    The new scroll offset is set during the layout, as Textual does for its anchor, so no intermediate state is shown.
+    Nothing is animated: an animation would target a position from before the layout changed, and each frame sends a
+    screenful to the terminal.
     """
 
     def __init__(self, *, id: str | None = None, classes: str | None = None) -> None:
         super().__init__(id=id, classes=classes)
         self.ends_here = True
-        """Whether the last child is the end of all there is: only then is the end followed once one scrolls to it."""
+        """Whether the last child is the end of the content: only then is the end followed after scrolling to it."""
         self._regions: dict[Widget, Region] = {}
-        """Where each child is, from the top of all children."""
+        """Position of each child, relative to the first child."""
         self._arranged: DockArrangeResult | None = None
         self._held: tuple[Widget, float] | None = None
-        """A child, and how many rows below the top of the view it is."""
+        """The child kept in place, and its distance in rows from the top of the view."""
         self._kept: Widget | None = None
-        """A child of which some is to be in view."""
+        """A child that stays partly in view."""
         self._goes_to_kept = False
-        """Whether all of it is to be, or its beginning."""
+        """Whether to scroll to all of it, or to its start."""
         self._is_going = False
-        """While it is gone to."""
+        """True while scrolling to it."""
         self._moved = 0.0
-        """Rows by which everything was moved so far to stay in place."""
+        """Rows scrolled so far to keep content in place."""
 
     def keep_in_view(self, child: Widget | None, *, go: bool = True) -> None:
-        """Have some of a child in view whatever changes; None: of none. `go`: all of it, or its beginning, until one
-        scrolls, also where it is laid out only later."""
+        """Keep part of a child in view whatever changes; None: no child. `go`: show all of it, or its start, until
+        the user scrolls, even if it is laid out later."""
         self._kept, self._goes_to_kept = child, child is not None and (go or self._goes_to_kept)
         if child is not None and go:
             self.release_anchor()
@@ -49,18 +49,18 @@ class AnchoredScroll(VerticalScroll):
             self._is_going = False
 
     def is_in_view(self, child: Widget) -> bool:
-        """Whether some of a child is in view; so is one that is not laid out yet."""
+        """Return whether part of a child is in view; True for one that is not laid out yet."""
         region = self._regions.get(child)
         height = self.scrollable_content_region.height
         return region is None or (region.bottom > self.scroll_y and region.y < self.scroll_y + height)
 
     @property
     def is_following(self) -> bool:
-        """Whether the view stays at its end."""
+        """Whether the view follows its end."""
         return self._anchored and not self._anchor_released
 
     def in_view(self) -> list[Widget]:
-        """The children in view, as they were last laid out."""
+        """The children in view, as last laid out."""
         top, bottom = self.scroll_y, self.scroll_y + self.scrollable_content_region.height
         found = ((child, self._regions.get(child)) for child in self.children)
         return [child for child, region in found if region and region.bottom > top and region.y < bottom]
@@ -76,7 +76,7 @@ class AnchoredScroll(VerticalScroll):
             self.scrolled(new - old)
 
     def scrolled(self, by: float) -> None:
-        """Called once somebody has scrolled."""
+        """Called after the user scrolled, with the rows."""
 
     def release_anchor(self) -> None:
         super().release_anchor()
@@ -84,7 +84,7 @@ class AnchoredScroll(VerticalScroll):
             self._hold()
 
     def scroll_to(self, x: float | None = None, y: float | None = None, **options: Any) -> None:
-        """As Textual's; where it is done after the next layout, it goes to what is at `y` now."""
+        """As Textual's; if delayed until the next layout, it scrolls to the content that is at `y` now."""
         if y is None or options.pop("immediate", False):
             super().scroll_to(x, y, **options, immediate=True)
             return
@@ -110,14 +110,15 @@ class AnchoredScroll(VerticalScroll):
         return result
 
     def laid_out(self) -> None:
-        """Called while the layout is made, where it is another one."""
+        """Called during the layout, if it changed."""
 
     def let_go(self) -> None:
-        """Hold nothing, until one scrolls again."""
+        """Keep no child in place until the user scrolls."""
         self._held = None
 
     def _hold(self) -> None:
-        """Remember a child in view. One that begins in view is better: it does not matter how it changes itself."""
+        """Choose a visible child to keep in place, preferably one that starts in view: its own changes do not
+        matter."""
         if self.is_following or not self._anchored:
             self._held = None
             return
@@ -126,7 +127,7 @@ class AnchoredScroll(VerticalScroll):
         self._held = None if child is None else (child, self._regions[child].y - self.scroll_y)
 
     def _y_of_kept(self, y: float, y_max: float, height: int) -> float:
-        """The place nearest to `y` at which the child that is kept is in view."""
+        """Return the offset nearest to `y` that keeps the child in view."""
         region = self._regions.get(self._kept) if self._kept is not None else None
         if region is None:
             return y

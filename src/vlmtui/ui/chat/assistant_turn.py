@@ -1,4 +1,4 @@
-"""The widget of an answer that is being generated."""
+"""The widget of a running answer."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from vlmtui.ui.widgets.answer_line import answer_marks
 from vlmtui.ui.widgets.markdown_text import MarkdownText
 
 REFRESH_S = 0.1
-"""New text is shown at most this often."""
+"""Shortest interval in seconds between updates of the text."""
 
 
 class AssistantTurn(Vertical):
-    """Shows an `Answer` that grows. `PastAnswer` looks the same and is cheaper once nothing changes: change both."""
+    """Shows a growing `Answer`. `PastAnswer` looks the same and is cheaper for finished ones: change both."""
 
     DEFAULT_CSS = """
     AssistantTurn {
@@ -38,12 +38,12 @@ class AssistantTurn(Vertical):
     """
 
     def __init__(self, answer: Answer, marks: Callable[[], str] = str) -> None:
-        """`marks` tells that a raw prompt made it, and which of its siblings it is."""
+        """`marks` returns whether a raw prompt made it, and its place among its siblings."""
         super().__init__()
         self.answer = answer
         self._marks = marks
         self._pieces = 0
-        """How many of the answer's pieces `_text` holds."""
+        """Number of the answer's pieces in `_text`."""
         self._text = ""
         self._timer: Timer | None = None
         self._waits_for = "…"
@@ -61,12 +61,12 @@ class AssistantTurn(Vertical):
         self._show()
 
     def finish(self) -> None:
-        """Show all there is, at once; before it is mounted, that is done when it is."""
+        """Show the complete answer now, or on mount."""
         if self._timer is not None:
             self._show()
 
     async def restart(self, answer: Answer) -> None:
-        """Show another answer from its beginning; what is not mounted yet shows it once it is."""
+        """Show another answer from its start, now or on mount."""
         self.answer = answer
         self._pieces, self._text = 0, ""
         self._shows_end = False
@@ -79,7 +79,7 @@ class AssistantTurn(Vertical):
 
     @property
     def is_finished(self) -> bool:
-        """Whether it shows the whole answer."""
+        """Whether it shows the complete answer."""
         return self._shows_end
 
     @property
@@ -87,7 +87,7 @@ class AssistantTurn(Vertical):
         return any(not block.collapsed for block in self.query(ThinkingBlock))
 
     def toggle_thinking(self) -> bool:
-        """Fold or unfold the thinking; False when there is none."""
+        """Show or hide the reasoning; False if there is none."""
         blocks = self.query(ThinkingBlock)
         for block in blocks:
             block.collapsed = not block.collapsed
@@ -98,7 +98,7 @@ class AssistantTurn(Vertical):
         event.stop()
 
     def _show(self) -> None:
-        """Bring the screen to where the answer is, to its end when it is over."""
+        """Update the widgets to the answer's current state."""
         over = self.answer.outcome is not None
         parts = self._parts(over=over)
         waits = not over and not parts.answer and not parts.thinking
@@ -113,7 +113,7 @@ class AssistantTurn(Vertical):
             self._show_end()
 
     def _tell_wait(self, waiting: Static) -> None:
-        """Show what is waited for; drawn again once a second."""
+        """Show what the answer waits for; called once a second."""
         told = waiting_text(self.answer, time.monotonic() - self.answer.began_s)
         if told != self._waits_for:
             self._waits_for = told
@@ -145,7 +145,7 @@ class AssistantTurn(Vertical):
 
 
 def waiting_text(answer: Answer, seconds: float) -> str:
-    """What an answer without a token waits for, and since when: `processing 1,234 prompt tokens · 3 s`."""
+    """Return what an answer without tokens waits for, and for how long: `processing 1,234 prompt tokens · 3 s`."""
     if seconds < 1:
         return "…"
     if answer.prompt is None:

@@ -1,4 +1,4 @@
-"""What is attached to the message that is being written, and what it costs."""
+"""The attachments of the draft, and the prompt's cost."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from vlmtui.ui.widgets.attachment_view import AttachmentView
 
 _PICTURE_ROWS = 5
 _TALL = 32
-"""Rows of the terminal from which staged attachments have pictures."""
+"""Fewest terminal rows for pictures of the attachments."""
 
 
 class AttachmentBar(Vertical):
-    """Hidden while there is none. The attachments side by side, in as many rows as it takes; then the cost."""
+    """The attachments side by side, then the cost. Hidden without attachments."""
 
     DEFAULT_CSS = """
     AttachmentBar {
@@ -54,14 +54,14 @@ class AttachmentBar(Vertical):
         yield self._cost
 
     async def show(self, staged: Mapping[int, Attachment], *, pending: int) -> None:
-        """Show these by their numbers, in this order, and how many more are being looked at."""
+        """Show these attachments by number, in this order, and how many more are loading."""
         async with self._busy:
             await self._show(staged, pending)
 
     async def _show(self, staged: Mapping[int, Attachment], pending: int) -> None:
         if not self._grid.is_attached:
             return
-        self._say(self._pending, f"looking at {pending} file{'s' if pending != 1 else ''}…" if pending else "")
+        self._say(self._pending, f"reading {pending} file{'s' if pending != 1 else ''}…" if pending else "")
         one_row = len(staged) <= max(1, self.app.size.width // COLUMN)
         rows = _PICTURE_ROWS if one_row and self.app.size.height >= _TALL else 0
         old = self._views if rows == self._rows else {}
@@ -70,7 +70,7 @@ class AttachmentBar(Vertical):
         if rows != self._rows or list(self._views) != list(staged) or len(kept) < len(staged):
             grid, self._rows = self._grid, rows
             await grid.remove_children([view for number, view in self._views.items() if number not in kept])
-            # What was counted of another attachment of that number is not true of this one.
+            # A number may belong to another attachment now, with other tokens.
             self._tokens = {number: count for number, count in self._tokens.items() if number in kept}
             self._views = {number: kept.get(number) or self._view(number, item) for number, item in staged.items()}
             await grid.mount_all(view for number, view in self._views.items() if number not in kept)
@@ -79,19 +79,19 @@ class AttachmentBar(Vertical):
         self._update_display()
 
     def tell_tokens(self, tokens: Mapping[int, int]) -> None:
-        """How many tokens each attachment takes, by its number."""
+        """Show the tokens of each attachment, by number."""
         self._tokens = dict(tokens)
         for number, view in self._views.items():
             self._tell(view, number)
 
     def tell_estimates(self, tokens: Mapping[int, int]) -> None:
-        """About how many tokens they take, by number; shown where the number itself is not known."""
+        """Show estimated tokens, by number, for attachments without counted tokens."""
         self._estimates = dict(tokens)
         for number, view in self._views.items():
             self._tell(view, number)
 
     def tell_cost(self, text: str, remedy: Remedy | None = None, *, too_much: bool = False) -> None:
-        """What the whole prompt takes, and the keys that make it smaller."""
+        """Show the tokens of the whole prompt, and the keys that reduce them."""
         self._say(self._cost, with_remedy(self.app, text, remedy))
         self._cost.set_class(too_much, "-too-much")
         self._update_display()

@@ -1,23 +1,23 @@
-"""Attachments side by side."""
+"""A grid of attachments."""
 
 from __future__ import annotations
 
 from textual.containers import ItemGrid
 
 PICTURE = 32
-"""Cells of the widest picture."""
+"""Most cells of a picture's width."""
 GUTTER = 2
 COLUMN = PICTURE + GUTTER
-"""Cells of a column with the space beside it."""
+"""Width in cells of a column with its gap."""
 
 
 class AttachmentGrid(ItemGrid):
-    """As many columns as fit, as many rows as it takes."""
+    """As many columns as fit."""
 
     DEFAULT_CSS = "AttachmentGrid { height: auto; grid-gutter: 0 2; }"
 
     def __init__(self, *, picture: int = PICTURE, id: str | None = None, classes: str | None = None) -> None:
-        """`picture`: cells of the widest picture."""
+        """`picture`: most cells of a picture's width."""
         super().__init__(
             id=id, classes=classes, min_column_width=picture, max_column_width=picture + GUTTER, stretch_height=False
         )

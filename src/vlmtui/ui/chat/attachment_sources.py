@@ -1,4 +1,4 @@
-"""Where attachments come from: paths that are typed, the file browser, the clipboard, the inbox."""
+"""The sources of attachments: typed paths, file browser, clipboard, inbox."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ if TYPE_CHECKING:
     from vlmtui.media.inbox import Inbox
 
 ASK_ABOVE = 20
-"""Files that are attached at once without a question."""
+"""Files attached without a confirmation."""
 
 
 class SourcesView(ChatView, Protocol):
-    """What the sources need of the chat screen."""
+    """What the sources need from the chat screen."""
 
     def copy_text(self, text: str) -> None:
-        """Put a text into the terminal's clipboard."""
+        """Copy a text to the terminal's clipboard."""
 
 
 class AttachmentSources:
-    """Every way in for images and videos ends in the composer's panel."""
+    """Adds images and videos from every source to the draft."""
 
     def __init__(
         self,
@@ -45,7 +45,7 @@ class AttachmentSources:
         *,
         inbox_s: float,
     ) -> None:
-        """`inbox_s`: seconds from one look into the inbox folder to the next."""
+        """`inbox_s`: seconds between checks of the inbox folder."""
         self._view = view
         self._navigator = navigator
         self._paths = paths
@@ -62,18 +62,18 @@ class AttachmentSources:
         return {"attach": self.attach, "paste_picture": self.paste_picture, "inbox": self.open_inbox}
 
     def attach(self, text: str = "") -> None:
-        """Stage the files that `text` names; without it, choose them in the file browser."""
+        """Attach the files named in `text`; if it is empty, open the file browser."""
         if text:
             self._view.start(partial(self._gather, text), "gather")
         else:
             self._view.start_dialog(self._browse)
 
     def paste_picture(self) -> None:
-        """Attach the picture that is in the clipboard of this machine."""
+        """Attach the picture in this machine's clipboard."""
         self._view.start(self._paste_picture, "gather")
 
     def open_inbox(self) -> None:
-        """Attach what came into the inbox; when nothing did, tell how to copy files there."""
+        """Attach new files from the inbox; if there are none, show how to copy files there."""
         if self._arrived:
             arrived, self._arrived = self._arrived, []
             self.attach_files(arrived)
@@ -81,7 +81,7 @@ class AttachmentSources:
             self._view.start(self._offer_inbox, "gather")
 
     def attach_files(self, sources: Sequence[Path | str]) -> None:
-        """Put files, and pictures at web addresses, where the cursor is. Many only after a question."""
+        """Attach files, and pictures at web addresses, at the cursor. Asks first if there are many."""
         files = [source for source in sources if isinstance(source, Path)]
         if files:
             self._folder = files[-1].parent

@@ -1,4 +1,4 @@
-"""Editing earlier messages, and the branches that result."""
+"""Edits earlier messages, and switches between the resulting branches."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from vlmtui.ui.chat.view import ChatView
 
 
 class BranchesView(ChatView, Protocol):
-    """What branches need of the chat screen."""
+    """What branches need from the chat screen."""
 
     def show_draft(self) -> None:
-        """Show the draft, and whether it takes an earlier message's place."""
+        """Show the draft, and whether it edits an earlier message."""
 
     async def show_conversation(self) -> None:
-        """The conversation has other turns: show them."""
+        """Show the conversation after its turns changed."""
 
 
 class Branches:
-    """Edits messages, goes from branch to branch, and starts over."""
+    """Edits messages, switches branches, and starts new conversations."""
 
     def __init__(self, view: BranchesView, chat: Conversation) -> None:
         self._view = view
@@ -41,7 +41,7 @@ class Branches:
         }
 
     async def new_chat(self) -> None:
-        """Start over with the same model; what is staged and written stays."""
+        """Start a new conversation with the same model; the draft and its attachments stay."""
         if self._chat.running is not None:
             self._view.tell("Still answering.", Remedy.STOP_ANSWER)
             return
@@ -49,7 +49,7 @@ class Branches:
         await self._view.show_conversation()
 
     async def edit(self, number: str = "") -> None:
-        """Edit the message of that number, else the one that is marked, or the last. Sending it creates a branch."""
+        """Edit message `number`, or else the selected one or the last. Sending creates a branch."""
         if number and not number.isdecimal():
             self._view.tell_error(bad_input("/edit takes the number of a message."))
             return
@@ -63,11 +63,11 @@ class Branches:
             return
         if before.strip() and not was_editing:
             self._view.panel.take_text(before)
-            self._view.tell("What was written here is the newest of the earlier messages: the Up key brings it back.")
+            self._view.tell("Your draft is in the message history: the Up key restores it.")
         self._view.show_draft()
 
     def branch_here(self) -> None:
-        """Write another message that follows what is marked; sending it creates a branch."""
+        """Write another message after the selected one; sending creates a branch."""
         marked = self._view.marked
         if marked is None:
             return
@@ -83,7 +83,7 @@ class Branches:
         self._view.show_draft()
 
     def leave_edit(self) -> None:
-        """Cancel editing; the message stays as it is."""
+        """Cancel editing; the message is unchanged."""
         self._chat.leave_edit()
         self._view.show_draft()
 
@@ -96,7 +96,7 @@ class Branches:
         await self._step(1)
 
     async def show(self, number: str = "") -> None:
-        """Show the branch of that number."""
+        """Show the branch with this number."""
         try:
             if not number.isdecimal():
                 raise bad_input("/branch takes a number.")

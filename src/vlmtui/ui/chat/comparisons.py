@@ -1,4 +1,4 @@
-"""Comparing the chat template with a raw prompt: of what is written, or of the last message."""
+"""Compares the chat template with a raw prompt, for the draft or the last message."""
 
 from __future__ import annotations
 
@@ -30,20 +30,20 @@ _WRITE_AFTER_S = 1.0
 
 
 class ComparisonsView(ChatView, Protocol):
-    """What comparisons need of the chat screen."""
+    """What comparisons need from the chat screen."""
 
     def set_timer(self, delay: float, callback: Callable[[], None]) -> Timer:
-        """Call back in so many seconds."""
+        """Call back after `delay` seconds."""
 
     def take_composer_text(self) -> None:
-        """What was typed a moment ago may still be on its way to the draft: take it now."""
+        """Move text typed just now from the composer to the draft."""
 
 
 class Comparisons:
-    """Opens the comparison, sends its message, and keeps the raw prompt that is written there."""
+    """Opens comparisons, sends their message, and stores their raw prompt."""
 
     class ComparisonLeft(Message):
-        """The comparison was left."""
+        """The comparison was closed."""
 
     def __init__(
         self,
@@ -72,12 +72,12 @@ class Comparisons:
         return {"compare": self.compare, "comparisons": self.look_at_stored}
 
     def compare(self) -> None:
-        """The chat template against a raw prompt: of what is written, or of the last message once more."""
+        """Compare the chat template with a raw prompt, for the draft or the last message."""
         self._view.take_composer_text()
         self._view.start_dialog(self._compare)
 
     def look_at_stored(self) -> None:
-        """Look at the comparisons of the last message."""
+        """Show the comparisons of the last message."""
         self._view.start_dialog(self._look_at_stored)
 
     def _controller(self, message: ComparedMessage, draft: RawDraft) -> CompareController:
@@ -90,7 +90,7 @@ class Comparisons:
         return CompareController(ComparisonInput(message.turns, model.family, info, sampling, families), draft)
 
     def _send(self, message: ComparedMessage, controller: CompareController) -> InFlightRequest:
-        """Send what is written as the conversation's next message, with the comparison's seed. Raises VlmtuiError."""
+        """Send the draft as the conversation's next message, with the comparison's seed. Raises VlmtuiError."""
         self._cost.check_room()
         chat, engine_controller = self._chat, self._engine_controller
         written, was_editing = chat.draft.words, chat.editing is not None
@@ -105,7 +105,7 @@ class Comparisons:
         return message.sent(exchange)
 
     def _raw_edited(self) -> None:
-        """The raw prompt is written down within a second."""
+        """Store the raw prompt within a second."""
         if self._raw_timer is None:
             self._raw_timer = self._view.set_timer(_WRITE_AFTER_S, self._write_raw)
 

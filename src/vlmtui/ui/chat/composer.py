@@ -1,4 +1,4 @@
-"""The text area in which a message is written."""
+"""The text area for writing a message."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from vlmtui.ui.keys import key_bindings
 class Composer(TextArea):
     """A multi-line text area. Enter sends, Shift+Enter and Ctrl+J break the line; a pasted line break never sends.
 
-    The tokens of the draft's attachments are one piece: the cursor jumps over them, and they are deleted whole.
+    A token of an attachment acts as one piece: the cursor jumps over it, and it is deleted whole.
     """
 
     BINDINGS = bindings("editor")
@@ -44,33 +44,33 @@ class Composer(TextArea):
 
     @dataclass
     class Submitted(Message):
-        """Enter."""
+        """Enter was pressed."""
 
         text: str
 
     @dataclass
     class PathsPasted(Message):
-        """What was pasted or dropped is nothing but files that exist, a picture or video among them."""
+        """The pasted or dropped text consists only of existing files, at least one of them a picture or video."""
 
         paths: list[Path]
 
     @dataclass
     class ScrollWanted(Message):
-        """PageUp or PageDown: meant for the transcript."""
+        """PageUp or PageDown, for the transcript."""
 
         pages: int
 
     @dataclass
     class MenuKey(Message):
-        """A key that the open command menu takes: `up`, `down`, `tab` or `escape`."""
+        """A key for the open command menu: `up`, `down`, `tab` or `escape`."""
 
         key: str
 
     class SelectionWanted(Message):
-        """↑ where nothing is written: a message above is to be selected."""
+        """↑ in an empty composer: select a message above."""
 
     class Interrupted(Message):
-        """Ctrl+C with nothing selected."""
+        """Ctrl+C without a selection."""
 
     def __init__(self, prompts: PromptHistory, draft: Draft, *, id: str | None = None) -> None:
         self.draft = draft
@@ -85,21 +85,20 @@ class Composer(TextArea):
         )
         self.prompts = prompts
         self.menu_is_open = False
-        """Set by the screen: then the arrow keys are the menu's."""
+        """Set by the screen: the arrow keys go to the menu."""
 
     def on_mount(self) -> None:
-        """A key that the user chose for an action of the chat is no key of Textual's text field any more, and the
-        function keys of that mean nothing here."""
+        """Free the keys that the user assigned to actions of the chat, and the function keys of Textual's text area."""
         for key in key_bindings(self.app).chosen("chat", "app") | {"f6", "f7"}:
             self._bindings.key_to_bindings.pop(key, None)
 
     async def _on_key(self, event: events.Key) -> None:
-        # Textual calls the text area's own handler after this one, unless its default is prevented.
+        # Textual calls the text area's own handler after this one, unless prevented.
         if self._take_key(event.key):
             event.stop()
             event.prevent_default()
         elif event.key.startswith("alt+"):
-            # It comes with its letter, which the text area would write before any binding is asked.
+            # The event carries a letter, which the text area would type before bindings are checked.
             event.prevent_default()
 
     async def _on_paste(self, event: events.Paste) -> None:
@@ -112,7 +111,7 @@ class Composer(TextArea):
             self.post_message(self.PathsPasted(paths))
 
     def _take_key(self, key: str) -> bool:
-        """Act on a key; False for one that is the text area's own."""
+        """Handle a key; False to leave it to the text area."""
         if self.menu_is_open and key in ("up", "down", "tab", "escape"):
             self.post_message(self.MenuKey(key))
             return True
@@ -152,20 +151,20 @@ class Composer(TextArea):
 
     @property
     def path_span(self) -> Span | None:
-        """The `@path` that is being written."""
+        """Return the `@path` being typed."""
         return path_at(self.text, self._index_of(self.cursor_location)) if "@" in self.text else None
 
     def replace_span(self, start: int, end: int, text: str) -> None:
-        """Replace what stands between two offsets; the cursor is behind it afterwards."""
+        """Replace the text between two offsets; the cursor moves behind it."""
         self.replace(text, self._location_of(start), self._location_of(end), maintain_selection_offset=False)
 
     def put_text(self, text: str, cursor: int) -> None:
-        """Show another text; `cursor` is an offset. Nothing before it can be undone."""
+        """Replace the text; `cursor` is an offset. Clears the undo history."""
         self.text = text
         self.move_cursor(self._location_of(cursor))
 
     def forget_edits(self) -> None:
-        """Nothing that was typed until now can be undone."""
+        """Clear the undo history."""
         self.history.clear()
 
     @property
@@ -173,19 +172,19 @@ class Composer(TextArea):
         return self._index_of(self.cursor_location)
 
     def insert_token(self, token: str) -> None:
-        """At the cursor."""
+        """Insert a token at the cursor."""
         self.insert(token, self.cursor_location)
 
     def replace_token(self, old: str, new: str) -> None:
-        """Wherever it stands; where it does not stand any more, nothing happens."""
+        """Replace a token, if the text still contains it."""
         at = self.text.find(old)
         while at >= 0 and old != new:
             self.replace(new, self._location_of(at), self._location_of(at + len(old)))
             at = self.text.find(old, at + len(new))
 
     def move_token(self, step: Literal[-1, 1]) -> bool:
-        """The token beside the cursor changes places with the word before it (-1) or behind it (1), and the cursor goes
-        along. False where there is no such token or word."""
+        """Swap the token next to the cursor with the word before (-1) or after (1) it, moving the cursor along.
+        False if there is no such token or word."""
         self.draft.text = self.text
         token = self.draft.token_at(self._index_of(self.cursor_location))
         edit = self.draft.moved(token, step) if token is not None else None
@@ -195,7 +194,7 @@ class Composer(TextArea):
         return edit is not None
 
     def _validate_selection(self, selection: Selection) -> Selection:
-        """Textual's check of a new selection, and no end of it within a token: it goes on in the direction it came."""
+        """Keep the ends of a selection outside tokens: continue in the direction of the movement."""
         start, end = super()._validate_selection(selection)
         if "[" not in self.text:
             return Selection(start, end)
@@ -218,11 +217,11 @@ class Composer(TextArea):
         return self.document.get_location_from_index(index)
 
     def recall(self) -> bool:
-        """Write what was sent before once more; False where there is nothing."""
+        """Show the previous sent message; False if there is none."""
         return self._recall(self.prompts.older(self.text))
 
     def _recall(self, text: str | None) -> bool:
-        """Show another prompt. What is attached stays, before it."""
+        """Show another message. Its attachments stay, in front."""
         if text is None:
             return False
         tokens = "" if self.draft.tokens_in(text) else self.draft.only_tokens()

@@ -1,4 +1,4 @@
-"""What is offered above the composer while one writes."""
+"""The menu of suggestions above the composer."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from textual.widgets import OptionList
 
 
 class ComposerMenu(OptionList):
-    """Shown while there is something to offer; never takes the focus."""
+    """Shown while there are suggestions; never takes the focus."""
 
     can_focus = False
     DEFAULT_CSS = """

@@ -1,4 +1,4 @@
-"""The lower part of the chat: commands, what is staged, what is being written."""
+"""The lower part of the chat: composer, commands, attachments."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ from vlmtui.ui.chat.slash_menu import SlashMenu, matching_actions
 from vlmtui.ui.terminal.key_queue import run_before_keys
 
 _AT_ONCE = min(4, max(1, (os.cpu_count() or 1) - 1))
-"""Files that are looked at at once; a core is left for the screen."""
+"""Files opened at the same time; leaves a core for the screen."""
 
 
 class ComposerPanel(Vertical):
-    """Tells messages from commands, and looks at what is attached. What is written stays until it is sent."""
+    """Tells messages from commands, and opens attached files. The draft stays until it is sent."""
 
     DEFAULT_CSS = """
     ComposerPanel {
@@ -46,7 +46,7 @@ class ComposerPanel(Vertical):
     """
 
     class MessageWritten(Message):
-        """Enter after a text that is to be sent: the draft has it. Comes once all its files are looked at."""
+        """Enter after a message: the draft holds it. Posted once all its files are loaded."""
 
     @dataclass
     class CommandGiven(Message):
@@ -55,18 +55,18 @@ class ComposerPanel(Vertical):
         command: SlashCommand
 
     class DraftChanged(Message):
-        """Text or attachments are others now."""
+        """Text or attachments changed."""
 
     @dataclass
     class FileChecked(Message):
-        """A file was looked at: it can be sent, or here is why not."""
+        """A file was opened: it can be sent, or why not."""
 
         number: int
         outcome: Attachment | VlmtuiError
 
     @dataclass
     class PathsFound(Message):
-        """Files and folders that continue what stands behind an `@`."""
+        """The files and folders that complete the path after an `@`."""
 
         span: Span | None
         candidates: list[PathCompletion]
@@ -79,7 +79,7 @@ class ComposerPanel(Vertical):
 
     @dataclass
     class FileTaken(Message):
-        """A file is attached."""
+        """A file was attached."""
 
         attachment: Attachment
 
@@ -90,12 +90,12 @@ class ComposerPanel(Vertical):
         self._paths = paths
         self._slots = asyncio.Semaphore(_AT_ONCE)
         self._to_send: str | None = None
-        """The words after which Enter was pressed while files were still being looked at."""
+        """The text for which Enter was pressed while files were loading."""
         self._written_as: dict[int, str] = {}
-        """What stood in the text in place of a file that is still being looked at, by its number."""
+        """The typed text of files that are loading, by number."""
         self._numbers_above = 0
         self.sampling = VideoSampling()
-        """How videos are sampled when nothing else is said."""
+        """The default sampling of videos."""
 
     def compose(self) -> ComposeResult:
         yield SlashMenu(id="menu")
@@ -128,7 +128,7 @@ class ComposerPanel(Vertical):
             self._send_or_ask()
 
     def _send_or_ask(self) -> None:
-        """Send what is written; where it names files, only after the user has said that they are text."""
+        """Send the draft; if it names files, ask first whether to attach them."""
         offer, text = self._path_offer, self._draft.blanked
         if offer.is_open:
             offer.leave_as_text(text)
@@ -144,7 +144,7 @@ class ComposerPanel(Vertical):
             mentions = await offer.find(text)
         except TimeoutError:
             offer.leave_as_text(text)
-            self.notify("The disk takes too long to say what these files are. Enter sends the message as text.")
+            self.notify("Reading these files takes too long. Enter sends the message as text.")
             return
         if mentions and self._draft.blanked == text:
             self._path_menu.show([])
@@ -157,7 +157,7 @@ class ComposerPanel(Vertical):
     def _send(self) -> None:
         if self._draft.pending:
             self._to_send = self._draft.words
-            self.notify("It is sent as soon as the files are looked at.", timeout=4)
+            self.notify("Your message is sent once its files are read.", timeout=4)
         else:
             self.post_message(self.MessageWritten())
 
@@ -166,7 +166,7 @@ class ComposerPanel(Vertical):
         self._composer.menu_is_open = False
 
     def _attach_mentions(self, mentions: list[Mention]) -> None:
-        """Let tokens take the places of the paths that can be attached."""
+        """Replace the paths that can be attached with tokens."""
         text = self._draft.text
         places = [(one, [(self._reserve(source), source) for source in one.sources]) for one in mentions]
         for one, staged in reversed(places):
@@ -250,31 +250,31 @@ class ComposerPanel(Vertical):
             self._complete(event.option_id)
 
     def attach(self, sources: Iterable[Path | str]) -> None:
-        """Put a token for each at the cursor, and look at the files; a text is a web address."""
+        """Insert a token for each source at the cursor, and open the files; a string is a web address."""
         for source in sources:
             number = self._reserve(source)
             self._composer.insert_token(token_text(number))
             self._look_at(number, source)
 
     def number_above(self, number: int) -> None:
-        """Attachments have numbers above this one: as many as the prompt has of earlier messages."""
+        """Number attachments from `number` + 1: the prompt's earlier messages have that many."""
         self._numbers_above = number
-        if self._composer.text == self._draft.text:  # else one of the two is on its way to the other, and numbered then
+        if self._composer.text == self._draft.text:  # otherwise a pending update will renumber
             self._renumber()
 
     def detach(self, number: int) -> bool:
-        """Take the attachment of that number out of the text; False where there is none."""
+        """Remove attachment `number` from the text; False if there is none."""
         tokens = [token for token in self._draft.tokens if token.number == number]
         for token in reversed(tokens):
             self._composer.replace_token(self._draft.text[token.start : token.end], "")
         return bool(tokens)
 
     def move_token(self, step: Literal[-1, 1]) -> bool:
-        """Move the token beside the cursor a word left (-1) or right (1); False where it cannot be."""
+        """Move the token next to the cursor one word left (-1) or right (1); False if that is impossible."""
         return self._composer.move_token(step)
 
     def replace(self, number: int, attachment: Attachment) -> None:
-        """The attachment of that number is another one now."""
+        """Replace the attachment with this number."""
         old = next((token for token in self._draft.tokens if token.number == number), None)
         self._draft.fill(number, attachment)
         if old is not None:
@@ -283,7 +283,7 @@ class ComposerPanel(Vertical):
         self.post_message(self.DraftChanged())
 
     def replace_with_several(self, number: int, attachments: Sequence[Attachment]) -> None:
-        """Several attachments stand where the one of that number stood."""
+        """Replace the attachment with this number by several."""
         old = next((token for token in self._draft.tokens if token.number == number), None)
         if old is None:
             return
@@ -294,12 +294,12 @@ class ComposerPanel(Vertical):
         self._composer.replace_token(self._draft.text[old.start : old.end], "".join(texts))
 
     def take_text(self, written: str) -> None:
-        """What is written was sent: remember it, and begin afresh."""
+        """Clear the draft after sending, and add it to the history."""
         self._prompts.add(written)
         self._composer.text = ""
 
     def clear_words(self) -> None:
-        """What was written was a command: remember it. What is attached stays."""
+        """Clear the words of a command, and add it to the history. Attachments stay."""
         self._prompts.add(self._draft.words)
         self._composer.text = self._draft.only_tokens()
         self._composer.move_cursor(self._composer.document.end)
@@ -323,7 +323,7 @@ class ComposerPanel(Vertical):
         self.post_message(self.FileChecked(number, outcome))
 
     def _send_what_waits(self) -> None:
-        """Enter was pressed already: send, unless something else was written since."""
+        """Send the message for which Enter was pressed, unless it changed since."""
         if self._to_send is None or self._draft.pending:
             return
         waited, self._to_send = self._to_send, None
@@ -351,13 +351,13 @@ class ComposerPanel(Vertical):
         return self.query_one(PathOffer)
 
     def _reserve(self, source: Path | str = "") -> int:
-        """A number for another attachment. An undone edit would bring its former one back under another's name."""
+        """Reserve a number for an attachment. Clears the undo history, which may name its former owner."""
         if self._draft.knows(self._draft.next_number(self._numbers_above)):
             self._composer.forget_edits()
         return self._draft.reserve(self._numbers_above, written=as_written(source))
 
     def _renumber(self) -> None:
-        """Let the attachments have the numbers that they will have in the prompt."""
+        """Renumber attachments as in the prompt."""
         cursor = self._draft.renumber(self._numbers_above, self._composer.cursor_offset)
         if cursor is not None:
             self._composer.put_text(self._draft.text, cursor)
@@ -375,7 +375,7 @@ class ComposerPanel(Vertical):
         self.post_message(self.PathsFound(span, await asyncio.to_thread(complete, span.fragment, Path.cwd())))
 
     def _take_path(self, candidate: PathCompletion) -> None:
-        """A folder is gone into, a file attached in place of what was typed."""
+        """Complete a folder, or attach a file in place of the typed path."""
         span = self._composer.path_span
         self._path_menu.show([])
         self._composer.menu_is_open = False
@@ -391,7 +391,7 @@ class ComposerPanel(Vertical):
         self._composer.menu_is_open = bool(actions)
 
     def _complete(self, slash: str) -> None:
-        """Write the command out; one that takes nothing is given at once."""
+        """Complete the command; run it at once if it takes no argument."""
         action = next(action for action in matching_actions(slash) if action.slash == slash)
         self._composer.text = self._draft.only_tokens() + (f"{slash} " if action.argument else slash)
         self._composer.move_cursor(self._composer.document.end)

@@ -13,7 +13,7 @@ from vlmtui.text import visible
 from vlmtui.ui.keys import with_keys
 
 _DETAIL_MAX = 600
-"""Characters of a failure's technical part; its end says most."""
+"""Most characters of a failure's detail; its end is the most useful."""
 
 
 def failure_note(app: App[Any], answer: Answer) -> Content:
@@ -21,14 +21,14 @@ def failure_note(app: App[Any], answer: Answer) -> Content:
     failure = answer.failure
     if failure is None:
         return Content()
-    again = with_keys(app, "{regenerate} asks again")
+    again = with_keys(app, "{regenerate} sends it again")
     dead = failure.kind is ErrorKind.ENGINE_DIED
     lines = [
         Content.styled(visible(failure.message), "bold"),
         Content.styled(visible(failure.detail.strip()[-_DETAIL_MAX:]), "$muted"),
         Content("" if answer.text else "No answer, so this turn is left out of later prompts."),
         Content(visible(failure.hint)),
-        # Whether the engine comes back by itself or has to be restarted is in the status line, as it stands now.
+        # The status line says whether the engine restarts by itself.
         Content.styled(f"{again}{', once the engine is loaded' if dead else ''}", "$muted"),
     ]
     return Content("\n").join(line for line in lines if line)

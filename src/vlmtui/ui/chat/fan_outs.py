@@ -1,4 +1,4 @@
-"""Asking one message several ways at once, and taking one of the answers."""
+"""Sends one message several ways at once, and continues with one of the answers."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ from vlmtui.ui.navigation import Navigator
 
 
 class FanOutsView(ChatView, Protocol):
-    """What fan-outs need of the chat screen."""
+    """What fan-outs need from the chat screen."""
 
     def take_composer_text(self) -> None:
-        """What was typed a moment ago may still be on its way to the draft: take it now."""
+        """Move text typed just now from the composer to the draft."""
 
     async def show_conversation(self) -> None:
-        """The conversation has other turns: show them."""
+        """Show the conversation after its turns changed."""
 
 
 class FanOuts:
-    """Makes a fan-out, shows it, and keeps it until one of its answers is taken."""
+    """Creates and shows fan-outs; keeps the newest until one of its answers is used."""
 
     def __init__(
         self,
@@ -53,14 +53,14 @@ class FanOuts:
         self._chat = chat
         self._media = media
         self._open: tuple[FanOut, ComparedMessage] | None = None
-        """The newest fan-out of which no answer was taken, and its message."""
+        """The newest fan-out without a chosen answer, and its message."""
 
     @property
     def actions(self) -> ActionMethods:
         return {"fan_out": self.fan_out, "look": self.look}
 
     def fan_out(self, text: str = "") -> None:
-        """Ask what is written, or else the last message, several ways at once; without a plan, a form asks for it."""
+        """Send the draft or the last message several ways at once; a form asks for the plan if none is given."""
         self._view.take_composer_text()
         self._view.start_dialog(partial(self._fan_out, text))
 
@@ -115,7 +115,7 @@ class FanOuts:
         return True
 
     def _earlier(self, message: ComparedMessage) -> FanOut | None:
-        """A fan-out of the same message that no answer was taken from."""
+        """Return the open fan-out if it is of the same message."""
         if self._open is None:
             return None
         fan_out, before = self._open

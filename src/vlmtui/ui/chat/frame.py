@@ -1,4 +1,4 @@
-"""The framed conversation with what is known of it at its side."""
+"""The framed conversation, and its facts."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from vlmtui.ui.keys import with_keys
 
 
 class ChatFrame(Vertical):
-    """The transcript in a panel with the conversation's title. On a wide screen the side pane is beside it, on a narrow
-    one its facts are one line below: the screen's style says which."""
+    """The transcript in a panel with the conversation's title. Wide screens show the side pane, narrow ones a line
+    of facts below, chosen by the screen's style."""
 
     DEFAULT_CSS = """
     ChatFrame {
@@ -53,7 +53,7 @@ class ChatFrame(Vertical):
         yield self._line
 
     async def show_head(self) -> None:
-        """Show what the conversation is called, and what one can do while nothing was said yet."""
+        """Show the title, and the welcome panel while the conversation is empty."""
         self.show_title_soon()
         model, transcript = self._engine_controller.model, self.transcript
         transcript.show_empty(not self._chat.exchanges)
@@ -63,13 +63,13 @@ class ChatFrame(Vertical):
             await transcript.mount(WelcomePanel(model))
 
     def show_facts(self) -> None:
-        """Show what the conversation's newest prompt and answer cost."""
+        """Show the cost of the newest prompt and answer."""
         facts = ChatFacts(self._chat.last, self._engine_controller.info, self._chat.context_used)
         self._pane.show(facts)
         self._line.show(facts)
 
     def show_title_soon(self) -> None:
-        """Show what the conversation is called."""
+        """Update the title after the next refresh."""
         work: WorkType[None] = self._show_title
         self.run_worker(work, group="title", exclusive=True)
 

@@ -1,4 +1,4 @@
-"""Looking into the prompt and the answer of a message."""
+"""Inspects the prompt and the answer of a message."""
 
 from __future__ import annotations
 
@@ -29,8 +29,7 @@ class Inspections:
         return {"inspect": self.inspect}
 
     def inspect(self, number: str = "") -> None:
-        """Look into the prompt and the answer of a message, by its number; without one, of what is marked, or the
-        last."""
+        """Inspect the prompt and the answer of message `number`, or else of the selected message or the last."""
         if not number and self._view.marked is not None:
             number = str(self._chat.number_of(self._view.marked.exchange))
         self._view.start_dialog(partial(self._inspect, number))

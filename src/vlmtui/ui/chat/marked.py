@@ -1,4 +1,4 @@
-"""What the message cursor is on."""
+"""The message or answer that the message cursor is on."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The attachments of the message that is written: looking at them, changing them, moving them."""
+"""The actions on the draft's attachments: view, change, move."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ _ANIMATIONS = ("GIF", "WEBP", "PNG", "AVIF")
 
 
 class AttachmentsView(ChatView, Protocol):
-    """What the attachments need of the chat screen."""
+    """What the attachments need from the chat screen."""
 
     def bell(self) -> None:
-        """Ring: that was not possible."""
+        """Ring the bell: the action is impossible."""
 
 
 class MessageAttachments:
-    """What a person does with what is attached."""
+    """The user's actions on attachments."""
 
     def __init__(
         self,
@@ -70,17 +70,16 @@ class MessageAttachments:
         }
 
     def tell_taken(self, attachment: Attachment) -> None:
-        """Say what was taken of a file of which one could have taken something else."""
+        """Tell which page or frame was attached, if there was a choice."""
         name = one_line(attachment.name)
         if attachment.pages > 1:
-            text = f"{name} has {attachment.pages} pages: page {attachment.page} is attached. /page takes another."
+            text = f"{name} has {attachment.pages} pages: page {attachment.page} is attached. /page attaches another."
             self._view.tell(text)
         elif attachment.modality == "video" and attachment.format in _ANIMATIONS:
-            self._view.tell(f"{name} moves: it is attached as a video. /still takes its first frame.")
+            self._view.tell(f"{name} is animated: attached as a video. /still attaches its first frame.")
 
     def view(self, number: str = "") -> None:
-        """Show an attachment as large as the screen, by its number; without one, the first of what is marked, or the
-        newest."""
+        """Show attachment `number` in full size, or else the selected message's first or the newest."""
         numbered = self._chat.attachments_by_number()
         marked = self._view.marked
         if marked is not None and marked.exchange.user.attachments and not number:
@@ -98,7 +97,7 @@ class MessageAttachments:
         self._navigator.show_viewer(list(numbered.values()), at, numbers=numbers)
 
     def choose_frames(self, number: str = "") -> None:
-        """Choose which frames of a video of the message are sent, by its number; without one, of the last."""
+        """Choose the frames to send of video `number`, or of the last one."""
         tokens = [token for token in self._chat.draft.tokens if token.attachment and token.attachment.sampling]
         chosen = [token for token in tokens if not number or str(token.number) == number]
         if chosen:
@@ -107,19 +106,19 @@ class MessageAttachments:
             self._view.tell(f"The message has no video {one_line(number)}".rstrip() + ".")
 
     def drop(self, number: str = "") -> None:
-        """Remove an attachment of the message, by its number; without one, the last."""
+        """Remove attachment `number`, or the last."""
         tokens = self._chat.draft.tokens
         wanted = int(number) if number.isdecimal() else tokens[-1].number if tokens and not number else 0
         if not self._view.panel.detach(wanted) and (number or tokens):
             problem = f"No attachment {one_line(number)} is staged."
-            self._view.tell_error(bad_input(problem, hint="Their numbers are above."))
+            self._view.tell_error(bad_input(problem, hint="The numbers are shown above."))
 
     def take_still(self, number: str = "") -> None:
-        """Take an animation of the message as a still picture, by its number; without one, the last."""
+        """Attach animation `number`, or the last, as a still picture."""
         self._restage(number, lambda item: item.modality == "video" and bool(item.source), still=True)
 
     def take_page(self, text: str = "") -> None:
-        """Take another page of a document of the message, as in `2`, or `2 5` for page 2 of attachment 5."""
+        """Attach another page: `2`, or `2 5` for page 2 of attachment 5."""
         page, _, number = text.partition(" ")
         if page.isdecimal():
             self._restage(number.strip(), lambda item: item.pages > 1, page=int(page), still=True)
@@ -127,30 +126,30 @@ class MessageAttachments:
             self._view.tell_error(bad_input("/page takes the number of a page."))
 
     def make_smaller(self, number: str = "") -> None:
-        """Halve the sides of the message's images, or of the one with that number."""
+        """Halve the sides of image `number`, or of all images of the draft."""
         self._change("image", number, self._smaller)
 
     def take_fewer_frames(self, number: str = "") -> None:
-        """Halve the frames of the message's videos, or of the one with that number."""
+        """Halve the frames of video `number`, or of all videos of the draft."""
         from vlmtui.media.smaller import fewer_frames
 
         self._change("video", number, fewer_frames)
 
     def leave_out_oldest(self) -> None:
-        """Leave the oldest attachments that are still sent out of prompts from now on."""
+        """Stop sending the oldest attachments."""
         exchange = self._chat.leave_out_oldest()
         if exchange is None:
-            self._view.tell("No earlier message has attachments that are sent.")
+            self._view.tell("No earlier message has attachments to leave out.")
         else:
             self._view.tell(f"{_names(exchange)} now left out of prompts.", Remedy.SEND_AGAIN, seconds=8)
 
     def take_in_again(self) -> None:
-        """Send the attachments that were left out last with prompts again."""
+        """Send the attachments left out last again."""
         exchange = self._chat.take_in_again()
         if exchange is None:
             self._view.tell("No attachments are left out of prompts.")
         else:
-            self._view.tell(f"{_names(exchange)} sent again with every prompt.", seconds=8)
+            self._view.tell(f"{_names(exchange)} now sent again with every prompt.", seconds=8)
 
     def _move(self, step: Literal[-1, 1]) -> None:
         if not self._view.panel.move_token(step):
@@ -172,7 +171,7 @@ class MessageAttachments:
             self._view.start(partial(self._reduce, token, change), "stage")
 
     async def _reduce(self, token: DraftToken, change: Callable[[Attachment], Attachment]) -> None:
-        """Make an attachment cheaper, and say what that has saved."""
+        """Shrink an attachment, and show the tokens saved."""
         before = await self._cost.tokens_of(token.number)
         changed = await self._change_one(token, change)
         if changed is None:
@@ -182,7 +181,7 @@ class MessageAttachments:
             self._view.tell(saving_text(changed, before, after), seconds=8)
 
     async def _change_one(self, token: DraftToken, change: Callable[[Attachment], Attachment]) -> Attachment | None:
-        """Put a changed attachment in the place of a former one. None where that was not possible."""
+        """Replace an attachment with a changed one. Return it; None if that failed."""
         assert token.attachment is not None
         try:
             changed = await asyncio.to_thread(change, token.attachment)
@@ -199,13 +198,13 @@ class MessageAttachments:
             again = partial(restage, store=self._paths.media, page=page, still=still)
             self._view.start(partial(self._restage_one, chosen[-1], again), "stage")
         else:
-            self._view.tell("The message has nothing that this could be done with.")
+            self._view.tell("The message has no attachment that supports this.")
 
     async def _restage_one(self, token: DraftToken, again: Callable[[Attachment], Attachment]) -> None:
         await self._change_one(token, again)
 
     async def _choose_frames(self, token: DraftToken) -> None:
-        # NumPy and libav take a while to import, so that is done off the event loop.
+        # NumPy and libav import slowly, so import them off the event loop.
         await asyncio.to_thread(import_module, "vlmtui.media.frames")
         from vlmtui.media.frames import frames_as_images
 
@@ -230,15 +229,15 @@ class MessageAttachments:
 
 
 def saving_text(attachment: Attachment, before: int, after: int) -> str:
-    """What making an attachment smaller has saved, for people."""
+    """Describe the tokens saved by shrinking an attachment."""
     name = one_line(attachment.name)
     if after < before:
         return f"{name}: {before:,} → {after:,} tokens."
-    why = "the model resizes it anyway" if attachment.modality == "image" else "the model takes as many frames anyway"
+    why = "the model resizes it anyway" if attachment.modality == "image" else "the model samples as many frames anyway"
     return f"{name}: {before:,} → {after:,} tokens. That saves nothing: {why}."
 
 
 def _names(exchange: Exchange) -> str:
-    """`cat.jpg is`, `a.png, b.png are`."""
+    """Return `cat.jpg is`, `a.png, b.png are`."""
     attachments = exchange.user.attachments
     return f"{', '.join(one_line(item.name) for item in attachments)} {'is' if len(attachments) == 1 else 'are'}"

@@ -1,4 +1,5 @@
-"""The cursor on a message or an answer: its line above the composer, which has the focus as long as there is one."""
+"""The cursor that selects a message or an answer: a line above the composer, which has the focus while a message is
+selected."""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ _PAGES = {"page_up": -1, "page_down": 1}
 
 
 class MessageCursor(Static):
-    """Moves the mark of the transcript. What the keys do with what is marked, the chat's own actions do."""
+    """Moves the transcript's selection. The chat's own actions act on it."""
 
     can_focus = True
     SCOPE = "message_cursor"
@@ -36,21 +37,21 @@ class MessageCursor(Static):
         self._chat = chat
         self._transcript = transcript
         self._live: object = None
-        """The conversation that the cursor is in."""
+        """The conversation of the selection."""
         self._number = 0
-        """Of the exchange that is marked, from 1."""
+        """Number of the selected exchange, from 1."""
 
     def on_mount(self) -> None:
         self.watch(self._transcript, "marked", self._show, init=False)
 
     @property
     def marked(self) -> Marked | None:
-        """What it is on; None where that has just left the branch."""
+        """The selection; None if it just left the branch."""
         marked = self._transcript.marked
         return marked if marked is not None and marked.exchange in self._chat.all_exchanges() else None
 
     async def begin(self) -> bool:
-        """Put the cursor on the newest message or answer; False where there is none."""
+        """Select the newest message or answer; False if there is none."""
         places = self._places()
         if places:
             self._live = self._chat.live
@@ -60,11 +61,11 @@ class MessageCursor(Static):
         return bool(places)
 
     def leave(self) -> None:
-        """Go back to the composer."""
+        """Return to the composer."""
         self._transcript.unmark()
 
     async def conversation_shown(self) -> None:
-        """The conversation was shown again. On another branch of it the cursor stays at its place."""
+        """Handle a redrawn conversation. On another branch of it the cursor stays at its place."""
         marked = self._transcript.marked
         if marked is None:
             return
@@ -77,18 +78,18 @@ class MessageCursor(Static):
             self.leave()
 
     def on_blur(self) -> None:
-        """The composer was clicked, or something is to be written there."""
+        """End the selection: the composer was clicked, or something else took the focus."""
         if self.screen.focused is not None and self.screen.focused is not self:
             self.leave()
 
     async def _on_paste(self, event: events.Paste) -> None:
-        """What is pasted is meant for the composer."""
+        """Pass pasted text to the composer."""
         event.stop()
         self.leave()
         self.app.post_message(events.Paste(event.text))
 
     async def action_move(self, where: str) -> None:
-        """Go to another message or answer."""
+        """Select another message or answer."""
         marked, places = self.marked, self._places()
         if marked is None or marked not in places:
             self.leave()
@@ -106,7 +107,7 @@ class MessageCursor(Static):
             self.leave()
 
     async def action_open(self) -> None:
-        """Show the pictures of a message, fold or unfold the reasoning of an answer."""
+        """View a message's pictures, or show or hide an answer's reasoning."""
         marked = self.marked
         if marked is not None:
             id = "view" if marked.part is Part.MESSAGE else "toggle_thinking"
@@ -121,11 +122,10 @@ class MessageCursor(Static):
         return bool(split_thinking(marked.exchange.answer.text, over=True).thinking)
 
     def action_leave(self) -> None:
-        """Go back to the composer."""
         self.leave()
 
     def _places(self) -> list[Marked]:
-        """Everything that it can stand on, from the beginning of the conversation."""
+        """Return everything selectable, from the start of the conversation."""
         return [
             Marked(exchange, part)
             for exchange in self._chat.all_exchanges()
@@ -140,7 +140,7 @@ class MessageCursor(Static):
         await self._transcript.mark(marked)
 
     def _show(self, marked: Marked | None) -> None:
-        """Say what is marked, or go away."""
+        """Show the selection's line, or hide it."""
         if marked is None:
             if self.screen.focused is self:
                 self.screen.query_one(Composer).focus()

@@ -1,4 +1,4 @@
-"""The widget of an answer that no longer changes."""
+"""The widget of a finished answer."""
 
 from __future__ import annotations
 
@@ -18,13 +18,15 @@ from vlmtui.ui.widgets.markdown_lines import Lines, markdown_lines
 
 
 class PastAnswer(LineWidget):
-    """Looks as `AssistantTurn` does at its end, in one widget. A click on the title of the thinking unfolds it."""
+    """Looks like a finished `AssistantTurn`, in one widget. A click on the reasoning's title unfolds it."""
 
     DEFAULT_CSS = "PastAnswer { margin: 1 0 0 0; padding: 0 1 0 2; }"
 
     def __init__(self, answer: Answer, marks: Callable[[], str] = str, *, thinking_open: bool | None = None) -> None:
-        """`marks` tells that a raw prompt made it, and which of its siblings it is.
-        `thinking_open` None: as a finished answer starts, folded where something follows."""
+        """`marks` returns whether a raw prompt made it, and its place among its siblings.
+
+        `thinking_open` None: the default of a finished answer, folded if an answer follows.
+        """
         super().__init__()
         self._marks = marks
         self.answer = answer
@@ -41,7 +43,7 @@ class PastAnswer(LineWidget):
             self.toggle_thinking()
 
     def toggle_thinking(self) -> bool:
-        """Fold or unfold the thinking; False when there is none."""
+        """Show or hide the reasoning; False if there is none."""
         if self._parts.thinking:
             self._is_open = not self._is_open
             self.lay_out_again()

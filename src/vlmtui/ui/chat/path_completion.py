@@ -1,4 +1,4 @@
-"""Paths that are completed after an `@` in a message. No widgets here."""
+"""Completes paths after an `@` in a message. No widgets here."""
 
 from __future__ import annotations
 
@@ -16,52 +16,52 @@ from vlmtui.media.paths import looks_like_media
 from vlmtui.text import one_line
 
 FOLDER_MAX = 5000
-"""Names that are looked at in a folder."""
+"""Most names read from a folder."""
 LOOK_S = 0.5
-"""Files without a media file's ending are opened to see what they are; after so long, what was found is enough."""
+"""Seconds for opening files without a media suffix to detect their type; then the matches so far are used."""
 
 _WORD = re.compile(r'(?<!\S)@(?:"([^"\n]*)|([^\s"]\S*)?)')
 
 
 class Span(msgspec.Struct, frozen=True):
-    """A path after an `@`: `text[start:end]` is all of it, `fragment` what of it stands before the cursor."""
+    """A path after an `@`: `text[start:end]` is all of it, `fragment` the part before the cursor."""
 
     start: int
-    """Where the `@` is."""
+    """Offset of the `@`."""
     end: int
-    """After the path's last character, a closing quote included."""
+    """Offset after the path, including a closing quote."""
     fragment: str
     """Without the `@` and quotes."""
 
 
 class PathCompletion(msgspec.Struct, frozen=True):
-    """A folder, or a picture or video."""
+    """A folder, picture or video."""
 
     path: Path
     is_folder: bool
     text: str
-    """The whole path as it would be typed on: `~/pics/cat.png`, `sub/`."""
+    """The whole path as typed: `~/pics/cat.png`, `sub/`."""
     size: int = 0
     """Bytes; 0 for a folder."""
 
     @property
     def name(self) -> str:
-        """The last component, with a slash behind a folder's. Hostile text."""
+        """The last component, with a slash for a folder. Hostile text."""
         return self.text.rstrip("/").rpartition("/")[2] + ("/" if self.is_folder else "")
 
     @property
     def mention(self) -> str:
-        """What to put in place of the span: `@sub/`, `@"my file.png"`; a folder's quote is left open."""
+        """The text that replaces the span: `@sub/`, `@"my file.png"`; a folder's quote stays open."""
         if not any(char.isspace() for char in self.text) and not self.text.startswith('"'):
             return f"@{self.text}"
         return f'@"{self.text}' + ("" if self.is_folder else '"')
 
 
 def path_at(text: str, cursor: int) -> Span | None:
-    """The `@path` that the cursor (an offset) stands in or at the end of; None where there is none.
+    """Return the `@path` that contains or ends at the cursor (an offset), or None.
 
-    An `@` counts at the beginning and after white space: in `me@example.org` it does not. Behind `@"` spaces belong to
-    the path, up to the closing quote or the line's end.
+    An `@` counts only at the start and after white space, so not in `me@example.org`. After `@"` the path may contain
+    spaces, up to the closing quote or the end of the line.
     """
     for match in _WORD.finditer(text, text.rfind("\n", 0, cursor) + 1):
         if match.start() >= cursor:
@@ -76,10 +76,10 @@ def path_at(text: str, cursor: int) -> Span | None:
 
 
 def complete(fragment: str, base: Path, *, limit: int = 50, look_s: float = LOOK_S) -> list[PathCompletion]:
-    """Folders and media files whose path continues `fragment`, the best first. Blocking; never raises.
+    """Return folders and media files that complete `fragment`, best first. Blocking; never raises.
 
-    A relative path begins at `base`. Names that begin like the last component come first, then those that hold it,
-    then those that hold its letters in that order. Hidden ones only where it begins with a dot.
+    A relative path starts at `base`. Names with the last component as prefix come first, then those that contain it,
+    then those with its letters in order. Hidden names only if it begins with a dot.
     """
     if fragment == "~":
         fragment = "~/"
@@ -104,7 +104,7 @@ def complete(fragment: str, base: Path, *, limit: int = 50, look_s: float = LOOK
 
 
 def _matches(folder: Path, wanted: str) -> list[tuple[object, str, bool]]:
-    """Names in `folder` that fit, with whether they are folders, the best first. Files may be of any kind."""
+    """Return matching names in `folder`, with whether they are folders, best first. Files may be of any type."""
     found: list[tuple[tuple[int, int, bool, object], str, bool]] = []
     with os.scandir(folder) as items:
         for item in islice(items, FOLDER_MAX):
@@ -113,7 +113,7 @@ def _matches(folder: Path, wanted: str) -> list[tuple[object, str, bool]]:
             rank = _rank(item.name.casefold(), wanted.casefold())
             if rank is not None:
                 is_folder = _is_folder(item)
-                # To go on in a folder, its name must stand in the text.
+                # Continuing into a folder needs its name in the text.
                 if is_folder and one_line(item.name) != item.name:
                     continue
                 found.append(((*rank, not is_folder, natural(item.name)), item.name, is_folder))
@@ -130,7 +130,7 @@ def _is_folder(item: os.DirEntry[str]) -> bool:
 
 
 def _rank(name: str, wanted: str) -> tuple[int, int] | None:
-    """How well a name fits, the lower the better: its class, and how far the letters are apart. None: not at all."""
+    """Return how well a name matches, lower is better: its class, and the distance of the letters. None: no match."""
     if name.startswith(wanted):
         return 0, 0
     if wanted in name:

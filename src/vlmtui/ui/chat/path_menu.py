@@ -1,4 +1,4 @@
-"""The files that fit what was typed after an `@`."""
+"""The menu of files that complete the path after an `@`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class PathMenu(ComposerMenu):
         self._candidates: list[PathCompletion] = []
 
     def show(self, candidates: list[PathCompletion]) -> None:
-        """Offer these; nothing is shown when there is none."""
+        """Show these; hide the menu if there are none."""
         self._candidates = list(candidates)
         names = [Content(one_line(candidate.name)) for candidate in candidates]
         width = min(_NAME_MAX, max((name.cell_length for name in names), default=0))

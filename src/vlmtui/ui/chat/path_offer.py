@@ -1,4 +1,4 @@
-"""The question before a message is sent that names files: attach them, or send the message as text?"""
+"""Asks before sending a message that names files whether to attach them."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from vlmtui.session.draft import Draft
 from vlmtui.text import human_bytes, one_line
 
 _SHOWN = 4
-"""Lines; the others are counted."""
+"""Files listed; others are counted."""
 _NAME_MAX = 60
 _LOOK_S = 3.0
-"""How long the disk is asked."""
+"""Seconds for looking up files."""
 
 
 class PathOffer(Static):
@@ -46,14 +46,14 @@ class PathOffer(Static):
         self._outside: list[int] = []
         """Where those words stood in its text."""
         self._as_text: str | None = None
-        """The text of which the user said that its paths are text."""
+        """The text for which the user chose to send paths as text."""
 
     @property
     def is_open(self) -> bool:
         return bool(self.mentions)
 
     def is_due(self, text: str) -> bool:
-        """Whether a text may name files, and was not sent as text before."""
+        """Return whether a text may name files, and the user did not choose to send it as text."""
         return text != self._as_text and may_name_files(text)
 
     def asks_about(self, draft: Draft) -> bool:
@@ -66,15 +66,15 @@ class PathOffer(Static):
         return [msgspec.structs.replace(one, start=now[one.start], end=now[one.end - 1] + 1) for one in self.mentions]
 
     def leave_as_text(self, text: str) -> None:
-        """Never ask about this text again."""
+        """Do not ask about this text again."""
         self._as_text = text
 
     async def find(self, text: str) -> list[Mention]:
-        """What a text names, looked up on the disk in a thread. Raises TimeoutError where that takes too long."""
+        """Return the files that a text names, looked up in a thread. Raises TimeoutError if that takes too long."""
         return await asyncio.wait_for(asyncio.to_thread(find_mentions, text, Path.cwd()), _LOOK_S)
 
     def ask(self, mentions: Sequence[Mention], draft: Draft | None = None) -> None:
-        """Show what was found in the draft, and the keys; nothing is asked where that is empty."""
+        """Show the files found in the draft, and the keys; hide if there are none."""
         self.mentions = list(mentions)
         self._words, self._outside = (draft.words, draft.outside) if draft else ("", [])
         self.display = self.is_open
@@ -83,7 +83,7 @@ class PathOffer(Static):
 
 
 def offer_content(mentions: Sequence[Mention]) -> Content:
-    """The lines of the question."""
+    """Return the lines of the question."""
     shown = mentions if len(mentions) == _SHOWN + 1 else mentions[:_SHOWN]
     lines = [_line(mention) for mention in shown]
     more = len(mentions) - len(lines)
@@ -111,10 +111,10 @@ def _about(mention: Mention) -> str:
             count = len(mention.sources)
             return f"a folder with {count} picture{'s' * (count != 1)} or video{'s' * (count != 1)}"
         case MentionKind.WEB:
-            return "a web address, opened only to attach it"
+            return "a web address, not opened unless you attach it"
         case MentionKind.OTHER:
             return f"{mention.title}: not a picture or video"
         case MentionKind.MISSING:
             return "no such file"
         case MentionKind.UNREADABLE:
-            return f"cannot be read{f': {one_line(mention.title)}' if mention.title else ''}"
+            return f"can't be read{f': {one_line(mention.title)}' if mention.title else ''}"

@@ -1,4 +1,4 @@
-"""Which of the chat's actions have nothing to act on at the moment."""
+"""Which of the chat's actions are impossible at the moment."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from vlmtui.session.conversation import Conversation
 
 
 def impossible_actions(chat: Conversation) -> frozenset[str]:
-    """The ids of the actions that are not possible now: the footer leaves them out, their keys do nothing."""
+    """Return the ids of actions that are impossible now: hidden from the footer, keys without effect."""
     answering = chat.running is not None
     possible = {
         "stop": answering,
@@ -18,6 +18,6 @@ def impossible_actions(chat: Conversation) -> frozenset[str]:
 
 
 def left_out_of_footer(chat: Conversation) -> frozenset[str]:
-    """The ids of the actions that there is nothing for before the first answer."""
+    """Return the ids of actions that the footer hides before the first answer."""
     has_answer = any(exchange.answer.text for exchange in chat.exchanges)
     return frozenset() if has_answer else frozenset({"compare", "inspect", "fan_out"})

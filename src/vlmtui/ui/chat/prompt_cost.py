@@ -1,4 +1,4 @@
-"""What the message would cost: counted by the engine, or estimated from the model's record."""
+"""The draft's cost in tokens: counted by the engine, or estimated from the model's record."""
 
 from __future__ import annotations
 
@@ -19,26 +19,26 @@ from vlmtui.text import one_line
 from vlmtui.ui.chat.view import ChatView
 
 _COUNT_AFTER_S = 0.4
-"""How long nothing has to change before the cost is asked for."""
+"""Seconds without changes before the cost is requested."""
 _LONG_TEXT = 2000
-"""Characters from which a text alone is worth a count."""
+"""Fewest characters for which a text without attachments is counted."""
 
 Outcome = Cost | CostEstimate | Uncounted | VlmtuiError | None
 
 
 class CostView(ChatView, Protocol):
-    """What the cost needs of the chat screen."""
+    """What the cost needs from the chat screen."""
 
     def set_timer(self, delay: float, callback: Callable[[], None]) -> Timer:
-        """Call back in so many seconds."""
+        """Call back after `delay` seconds."""
 
 
 class PromptCost:
-    """Keeps the cost that the composer's panel shows up to date."""
+    """Keeps the cost shown in the composer's panel up to date."""
 
     @dataclass
     class CostKnown(Message):
-        """What the message would cost, or why it cannot be sent; None: nothing to show."""
+        """The cost of the draft, or why it cannot be sent; None: nothing to show."""
 
         outcome: Outcome
 
@@ -47,26 +47,26 @@ class PromptCost:
         self._engine_controller = engine_controller
         self._chat = chat
         self._question: object = None
-        """What the newest count was of."""
+        """The input of the newest count."""
         self._timer: Timer | None = None
         self.cost: Cost | None = None
-        """Of the message as it is now; None: not known."""
+        """The cost of the current draft; None: unknown."""
 
     def check_room(self) -> None:
-        """Raises VlmtuiError when it is known that the message is too long for the model."""
+        """Raise VlmtuiError if the message is known to be too long for the model."""
         if self.cost is not None and self.cost.is_too_much:
             raise VlmtuiError(ErrorKind.CONTEXT_TOO_LONG, self.cost.text, remedy=Remedy.SHRINK_MESSAGE)
 
     def draft_changed(self) -> None:
-        """Show at once what can be estimated, and count soon."""
+        """Show an estimate at once, and count soon."""
         estimate = self._estimate()
         self._view.panel.bar.tell_estimates(estimate.tokens if estimate else {})
-        if not self._chat.draft.text:  # sent, or taken back
+        if not self._chat.draft.text:  # sent, or restored from the queue
             self.show(None)
         self.count_soon()
 
     def count_soon(self) -> None:
-        """Once nothing has changed for a while, ask the engine what the message would cost."""
+        """Request the cost from the engine once nothing has changed for a while."""
         if self._timer is not None:
             self._timer.stop()
         self._timer = self._view.set_timer(_COUNT_AFTER_S, self._count_if_new)
@@ -89,13 +89,13 @@ class PromptCost:
                 bar.tell_cost("")
 
     async def tokens_of(self, number: int) -> int | None:
-        """The tokens that an attachment of the message takes as it is now; None where that is not known."""
+        """Return the tokens of an attachment of the draft; None if unknown."""
         outcome = await self._outcome()
         return outcome.tokens.get(number) if isinstance(outcome, Cost | CostEstimate) else None
 
     def _count_if_new(self) -> None:
-        """The same question is not asked twice. What is told of a message with attachments counts all of its words; a
-        text alone is counted anew once it has grown by some sentences."""
+        """Count unless the input is unchanged. With attachments all words count; a text alone is counted again after
+        some sentences."""
         draft, history = self._chat.draft, [(id(item), item.is_left_out) for item in self._chat.exchanges]
         is_ready = self._engine_controller.state is EngineState.READY
         written = draft.words if draft.attachments else len(draft.words) // 500
@@ -106,7 +106,7 @@ class PromptCost:
 
     async def _count(self) -> None:
         counted, outcome = self._chat.draft.attachments, await self._outcome()
-        if counted == self._chat.draft.attachments:  # else the message was sent, or is another one: it is asked anew
+        if counted == self._chat.draft.attachments:  # otherwise the draft was sent or changed, and is counted again
             self._view.post_message(self.CostKnown(outcome))
 
     async def _outcome(self) -> Outcome:
@@ -126,6 +126,6 @@ class PromptCost:
             return error
 
     def _estimate(self) -> CostEstimate | None:
-        """What the model's record says of the message's attachments; None: nothing."""
+        """Estimate the draft's attachments from the model's record; None: no estimate."""
         model = self._engine_controller.model
         return None if model is None else estimate_of(model, self._chat.draft.tokens)

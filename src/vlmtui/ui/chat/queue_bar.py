@@ -1,4 +1,4 @@
-"""The messages that wait for the engine, above the composer."""
+"""The queued messages, above the composer."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from vlmtui.text import one_line
 from vlmtui.ui.keys import with_keys
 
 _SHOWN = 3
-"""Messages; the others are counted."""
+"""Messages listed; others are counted."""
 
 
 class QueueBar(Static):
-    """Each message in a line, then what they wait for. Hidden where nothing waits."""
+    """One line for each message, then what they wait for. Hidden without messages."""
 
     DEFAULT_CSS = """
     QueueBar {
@@ -36,7 +36,7 @@ class QueueBar(Static):
         self._lines: Content | None = None
 
     def show(self, queued: Sequence[QueuedMessage], controller: EngineController) -> None:
-        """Show what waits, and for what; drawn again only where it reads differently."""
+        """Show the queue and what it waits for; repaints only on changes."""
         lines = self._written(queued, controller) if queued else None
         if lines != self._lines:
             self._lines = lines
@@ -55,7 +55,7 @@ class QueueBar(Static):
 
 
 def waits_for(controller: EngineController) -> str:
-    """Why queued messages are not sent yet, and the keys that change that (as for `with_keys`)."""
+    """Return why queued messages are not sent yet, and the keys that help (for `with_keys`)."""
     model, progress = controller.model, controller.progress
     name = one_line(model.spec.name) if model is not None else "a model"
     take_back = "{take_back} takes it back"
@@ -64,7 +64,7 @@ def waits_for(controller: EngineController) -> str:
             stage = f" ({progress.stage.label.lower()})" if progress is not None else ""
             return f"Sent once {name} has loaded{stage}. {take_back}."
         case EngineState.READY:
-            return f"Sent after the answer that is under way. {take_back}."
+            return f"Sent after the running answer. {take_back}."
         case EngineState.HUNG:
             return f"Not sent: {name} does not answer. {{restart_engine}} restarts it, {take_back}."
         case EngineState.DEAD:

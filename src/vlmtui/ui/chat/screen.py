@@ -1,4 +1,4 @@
-"""The conversation with the loaded model."""
+"""The chat with the loaded model."""
 
 from __future__ import annotations
 
@@ -58,11 +58,11 @@ from vlmtui.ui.widgets.footer_bar import FooterBar
 
 _STATUS_EVERY_S = 3.0
 _WIDE = 110
-"""Columns from which the side pane is shown."""
+"""Fewest columns for the side pane."""
 
 
 class ChatScreen(Screen[None]):
-    """Transcript, what is staged, composer, status. What a person does here is done by its parts."""
+    """Transcript, attachments, composer, status. Its parts implement the user's actions."""
 
     CSS_PATH = "screen.tcss"
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (_WIDE, "-wide")]
@@ -71,7 +71,7 @@ class ChatScreen(Screen[None]):
 
     @dataclass
     class ConversationChanged(Message):
-        """What the conversation told."""
+        """An event of the conversation."""
 
         event: ConversationEvent
 
@@ -104,7 +104,7 @@ class ChatScreen(Screen[None]):
         }
         self._status: EngineStatus | None = None
         self._changing: object = None
-        """What decides what the footer leaves out."""
+        """The state that decides what the footer hides."""
         self._unsubscribe: Callable[[], None] = lambda: None
         self._stands = asyncio.Event()
         """Set once the screen shows its conversation."""
@@ -132,7 +132,7 @@ class ChatScreen(Screen[None]):
         self._stands.set()
 
     def on_screen_resume(self) -> None:
-        """Settings and title may be others than before the screen that was left."""
+        """Update settings and title, which another screen may have changed."""
         self.query_one(ChatFrame).show_title_soon()
 
     def on_unmount(self) -> None:
@@ -184,7 +184,7 @@ class ChatScreen(Screen[None]):
 
     @on(Composer.SelectionWanted)
     async def _select_message(self) -> None:
-        """Put the cursor on a message; where there is none, ↑ writes what was sent before."""
+        """Select a message; if there is none, ↑ shows the previous sent message."""
         if not await self._cursor.begin():
             self.query_one(Composer).recall()
 
@@ -222,12 +222,12 @@ class ChatScreen(Screen[None]):
         self.panel.number_above(self.chat.attachments_sent)
         self._cost.count_soon()
         self.query_one(ChatFrame).show_title_soon()
-        self._changing = None  # a key may have let the footer look meanwhile
+        self._changing = None  # a key may have refreshed the footer meanwhile
         self.show_status()
 
     @on(EngineChanged)
     def _engine_changed(self) -> None:
-        self._cost.count_soon()  # an estimate becomes a count, or the other way round
+        self._cost.count_soon()  # an estimate becomes a count, or vice versa
         self._sender.send_queued()
         if self.engine_controller.state is EngineState.READY:
             self._ask_for_status()
@@ -248,7 +248,7 @@ class ChatScreen(Screen[None]):
     def _told(self, event: ConversationEvent) -> None:
         self.post_message(self.ConversationChanged(event))
 
-    # -- what the parts use
+    # -- interface for the parts
 
     @property
     def _cursor(self) -> MessageCursor:
@@ -268,7 +268,7 @@ class ChatScreen(Screen[None]):
 
     @property
     def cost(self) -> Cost | None:
-        """Of the message as it is now; None: not known."""
+        """The cost of the current draft; None: unknown."""
         return self._cost.cost
 
     def tell(
@@ -279,38 +279,38 @@ class ChatScreen(Screen[None]):
         seconds: float = 4.0,
         severity: SeverityLevel = "information",
     ) -> None:
-        """Show a text for a while, and the key that does something about it."""
+        """Show a notification for `seconds`, with the key that remedies it."""
         self.notify(with_remedy(self.app, visible(text), remedy), severity=severity, timeout=seconds, markup=False)
 
     def tell_error(self, error: VlmtuiError) -> None:
-        """Show what went wrong and what to do."""
+        """Show an error as a notification, with its remedy."""
         self.notify(error_text(self.app, error), severity="error", timeout=10, markup=False)
 
     def start(self, steps: Steps, group: str, *, exclusive: bool = False) -> None:
-        """Run `steps` beside everything else; they end with the screen."""
+        """Run `steps` in the background until the screen closes."""
         work: WorkType[None] = steps
         self.run_worker(work, group=group, exclusive=exclusive)
 
     def start_dialog(self, steps: Steps) -> None:
-        """Run steps that show a screen; keys wait until it is there."""
+        """As `start`, for steps that show a screen: further keys wait until it is shown."""
         run_before_keys(self, steps)
 
     def bell(self) -> None:
         self.app.bell()
 
     def copy_text(self, text: str) -> None:
-        """Put a text into the terminal's clipboard."""
+        """Copy a text to the terminal's clipboard."""
         self.app.copy_to_clipboard(text)
 
     def take_composer_text(self) -> None:
-        """What was typed a moment ago may still be on its way to the draft: take it now."""
+        """Move text typed just now from the composer to the draft."""
         self.chat.draft.text = self.query_one(Composer).text
 
-    # -- what is shown
+    # -- display
 
     async def show_conversation(self, *, is_open: bool = False) -> None:
-        """Show what the conversation is now. May be called before the screen stands, and waits for that; one that was
-        left while the store was asked has nothing to show. `is_open`: what is written stays, newer than its draft."""
+        """Show the conversation. Waits until the screen is composed; does nothing if it was closed meanwhile.
+        `is_open`: keep the current draft, which is newer than the stored one."""
         await self._stands.wait()
         if not self.is_attached:
             return
@@ -323,7 +323,7 @@ class ChatScreen(Screen[None]):
         self.show_queue()
 
     async def show_exchange(self, exchange: Exchange, *, rebuild: bool) -> None:
-        """Show an exchange that was begun. `rebuild`: what was said after the message that was edited is gone."""
+        """Show a new exchange. `rebuild`: exchanges after the edited message are gone."""
         if rebuild:
             await self.transcript.clear()
             await self._fill_transcript()
@@ -339,7 +339,7 @@ class ChatScreen(Screen[None]):
         await self._cursor.conversation_shown()
 
     def show_draft(self) -> None:
-        """Show the draft, and whether it takes an earlier message's place."""
+        """Show the draft, and whether it edits an earlier message."""
         composer = self.query_one(Composer)
         composer.text = self.chat.draft.text
         composer.move_cursor(composer.document.end)
@@ -347,7 +347,7 @@ class ChatScreen(Screen[None]):
         self.show_editing()
 
     def show_editing(self) -> None:
-        """Show whether an earlier message is being edited. Attachments are counted over the conversation above."""
+        """Show whether an earlier message is being edited. Attachments are numbered after those above it."""
         editing, bar = self.chat.editing, self.query_one("#editing", Static)
         bar.display = editing is not None
         if editing is not None:
@@ -360,12 +360,12 @@ class ChatScreen(Screen[None]):
         self.refresh_bindings()
 
     def show_queue(self) -> None:
-        """Show the messages that wait, and for what."""
+        """Show the queued messages, and what they wait for."""
         self.query_one(QueueBar).show(self.chat.queue.messages, self.engine_controller)
         self.show_status()
 
     def tell_limits(self) -> None:
-        """What of the conversation the model does not take."""
+        """Tell which media of the conversation the model does not accept."""
         model = self.engine_controller.model
         if model is not None and (problem := excess_media(self.chat.all_exchanges(), model.family)):
             self.tell(problem, Remedy.LEAVE_OUT_OLDEST, seconds=15, severity="warning")
@@ -394,7 +394,7 @@ class ChatScreen(Screen[None]):
             settings=self.chat.settings.summary,
         )
         self.query_one(ChatFrame).show_facts()
-        # Textual's footer never lets go of the keys that it showed before: only where they may be others.
+        # Refresh only on changes: Textual's footer never releases the keys that it showed before.
         if (changing := (impossible_actions(self.chat), self.not_in_footer)) != self._changing:
             self._changing = changing
             self.refresh_bindings()

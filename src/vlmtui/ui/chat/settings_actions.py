@@ -1,4 +1,4 @@
-"""The actions that change the conversation's settings: system prompt and sampling parameters."""
+"""The actions on the conversation's settings: system prompt and sampling parameters."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from vlmtui.ui.view import View
 
 
 class SettingsView(View, Protocol):
-    """What the settings need of the chat screen."""
+    """What the settings need from the chat screen."""
 
     def show_status(self) -> None:
-        """Show the status line as it is now."""
+        """Update the status line."""
 
 
 class SettingsActions:
-    """Changes the conversation's settings, in their form or by a slash command."""
+    """Changes the conversation's settings, by the form or a slash command."""
 
     def __init__(self, view: SettingsView, navigator: Navigator, chat: Conversation) -> None:
         self._view = view
@@ -33,7 +33,7 @@ class SettingsActions:
         return {"settings": self.edit, "system": self.set_system_prompt, "set": self.set_parameter}
 
     def edit(self) -> None:
-        """Show system prompt and sampling, to be changed."""
+        """Open the form for system prompt and sampling."""
         self._view.start_dialog(self._edit)
 
     def set_system_prompt(self, text: str = "") -> None:
@@ -55,7 +55,7 @@ class SettingsActions:
             self._apply(changed)
 
     def _apply(self, settings: ChatSettings) -> None:
-        """Use other settings from the next message on, and say what is different."""
+        """Apply settings from the next message on, and tell what changed."""
         told = self._chat.settings.changed_to(settings)
         self._chat.settings = settings
         self._view.tell(f"{told[0].upper()}{told[1:]}" if told else "No setting has changed.")

@@ -1,5 +1,5 @@
-"""What the conversation costs and how its newest answer was made: panels at the right of a wide screen, one line below
-the transcript of a narrow one."""
+"""Panels with the cost of the conversation and the facts of its newest answer: at the right of a wide screen, one
+line below the transcript of a narrow one."""
 
 from __future__ import annotations
 
@@ -22,27 +22,27 @@ from vlmtui.ui.widgets.answer_line import answer_line, answer_speed
 from vlmtui.ui.widgets.attachment_view import name_line
 
 WIDTH = 32
-"""Columns of the pane, its borders counted."""
+"""Columns of the pane, including borders."""
 _ROW = WIDTH - 4
 _LABEL = 12
 _MOST_SHARES = 12
 _FULL, _EMPTY = "━", "─"
 _NEARLY_FULL = 0.9
-"""Share of the context from which it has another colour."""
+"""Share of the context above which its colour changes."""
 
 
 @dataclass(frozen=True)
 class ChatFacts:
-    """What the pane shows."""
+    """The facts to show."""
 
     exchange: Exchange | None
-    """The one whose answer is described; None before the first."""
+    """The exchange with the newest answer; None before the first."""
     info: EngineInfo | None
     context_used: int | None
 
 
 class SidePane(Vertical):
-    """Three panels with a title each. Only what has changed is drawn again."""
+    """Three titled panels. Only changed ones are repainted."""
 
     can_focus = False
     DEFAULT_CSS = f"""
@@ -73,7 +73,7 @@ class SidePane(Vertical):
         yield from (self._context_panel, self._prompt_panel, self._answer_panel)
 
     def show(self, facts: ChatFacts) -> None:
-        """Show these facts; a panel that would be empty is not shown."""
+        """Show these facts; empty panels are hidden."""
         _fill(self._context_panel, context_rows(facts))
         _fill(self._prompt_panel, prompt_rows(facts.exchange) if facts.exchange else [])
         _fill(self._answer_panel, answer_rows(facts.exchange) if facts.exchange else [])
@@ -89,7 +89,6 @@ class FactsLine(Static):
     """
 
     def show(self, facts: ChatFacts) -> None:
-        """Show these facts."""
         line = answer_line(facts.exchange.answer) if facts.exchange else ""
         if self.content != line:
             self.update(line)
@@ -104,7 +103,7 @@ def _fill(panel: Static, rows: list[Content]) -> None:
 
 
 def context_rows(facts: ChatFacts) -> list[Content]:
-    """How full the context is."""
+    """Return how full the context is."""
     if facts.info is None:
         return []
     used, most = facts.context_used or 0, facts.info.max_model_len
@@ -116,7 +115,7 @@ def context_rows(facts: ChatFacts) -> list[Content]:
 
 
 def prompt_rows(exchange: Exchange) -> list[Content]:
-    """What each attachment takes of the prompt, and the text."""
+    """Return the prompt's tokens: each attachment, and the text."""
     usage, shares = exchange.answer.usage, prompt_shares(exchange)
     shown = shares if len(shares) <= _MOST_SHARES else shares[: _MOST_SHARES - 1]
     rows = [_row(name_line(share.attachment, share.number), _tokens(share.tokens)) for share in shown]
@@ -131,7 +130,7 @@ def prompt_rows(exchange: Exchange) -> list[Content]:
 
 
 def answer_rows(exchange: Exchange) -> list[Content]:
-    """How fast it came, why it ended, and what it was sampled with."""
+    """Return the answer's speed, stop reason, and sampling."""
     answer = exchange.answer
     labelled: list[tuple[str, str]] = []
     if answer.usage.completion_tokens:
@@ -146,7 +145,7 @@ def answer_rows(exchange: Exchange) -> list[Content]:
 
 
 def _sampling(exchange: Exchange) -> Sampling | None:
-    """What the engine used; where it has not said so, what was sent."""
+    """Return the engine's sampling, or that of the request if not reported."""
     if exchange.answer.used is not None:
         return exchange.answer.used
     if exchange.request is not None:
@@ -164,7 +163,7 @@ def _sum(shares: Iterable[PromptShare]) -> str:
 
 
 def _row(left: str, right: str, style: str = "") -> Content:
-    """`left` at the left, cut off where it is too long, `right` at the right."""
+    """Return a row with `left` (truncated if needed) and `right` aligned to the sides."""
     room = _ROW - cell_len(right) - 1
     left = one_line(left)
     left = left if cell_len(left) <= room else set_cell_size(left, room - 1) + "…"

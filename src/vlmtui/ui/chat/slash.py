@@ -13,15 +13,15 @@ from vlmtui.ui.actions import ACTIONS, Action
 
 
 class SlashCommand(NamedTuple):
-    """What was typed. `action` is None for a command that does not exist; `argument` is then its name."""
+    """A typed command. For an unknown command, `action` is None and `argument` its name."""
 
     action: Action | None
     argument: str
 
 
 def parse_slash(text: str) -> SlashCommand | None:
-    """The command that `text` is, or None for a message. Two slashes begin a message that starts with one; so does a
-    path, which has a second slash or a dot in its first word."""
+    """Parse a slash command; None for a message. A message may start with `//`, or with a path, whose first word
+    contains another slash or a dot."""
     if not text.startswith("/") or text.startswith("//"):
         return None
     name, _, argument = text.partition(" ")
@@ -32,7 +32,7 @@ def parse_slash(text: str) -> SlashCommand | None:
 
 
 def with_setting(sampling: Sampling, text: str) -> Sampling:
-    """The sampling with `name value` changed (`temperature 0.7`; `seed default`). Raises VlmtuiError."""
+    """Return the sampling with `name value` applied (`temperature 0.7`; `seed default`). Raises VlmtuiError."""
     name, _, value = text.replace("=", " ").partition(" ")
     value = value.strip()
     parameter = find_parameter(name)

@@ -1,4 +1,4 @@
-"""The commands that fit what was typed after a slash."""
+"""The menu of commands that complete a typed slash command."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _COMMAND = 19
 
 
 def matching_actions(text: str) -> list[Action]:
-    """The actions whose slash command begins with `text`; none unless it is a single word after a slash."""
+    """Return the actions whose slash command starts with `text`; empty unless it is one word after a slash."""
     if not text.startswith("/") or text.startswith("//") or any(char.isspace() for char in text):
         return []
     return [action for action in ACTIONS.values() if action.slash.startswith(text)]
@@ -22,7 +22,7 @@ class SlashMenu(ComposerMenu):
     """Shown above the composer; never takes the focus."""
 
     def show(self, actions: list[Action]) -> None:
-        """Offer these; nothing is shown when there is none."""
+        """Show these; hide the menu if there are none."""
         self.clear_options()
         for action in actions:
             command = f"{action.slash} {action.argument}".strip()

@@ -1,4 +1,4 @@
-"""One line: model, engine, memory, settings, context."""
+"""The status line: model, engine, memory, settings, context."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ _LOOKS = {
     EngineState.DEAD: ("✕", "$text-error", "engine ended · {restart_engine} restarts"),
 }
 _NEARLY_FULL = 0.9
-"""Share of the context from which it is told in another colour."""
+"""Share of the context above which its colour changes."""
 
 
 class StatusBar(Static):
-    """The status line; cut off at the right where the terminal is narrow."""
+    """The status line; truncated at the right on narrow terminals."""
 
     DEFAULT_CSS = """
     StatusBar { height: 1; padding: 0 2; background: $background; text-wrap: nowrap; text-overflow: ellipsis; }
@@ -40,7 +40,7 @@ class StatusBar(Static):
         context_used: int | None,
         settings: str,
     ) -> None:
-        """Show the engine as it is now. `context_used` None: the context is not shown."""
+        """Update the line. `context_used` None: the context is hidden."""
         glyph, colour, word = _LOOKS[state]
         word = with_keys(self.app, word)
         if state is EngineState.READY and answering:

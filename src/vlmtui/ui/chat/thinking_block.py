@@ -1,4 +1,4 @@
-"""The reasoning of a model, which can be folded."""
+"""The foldable reasoning of an answer."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from textual.widgets import Collapsible, Static
 from vlmtui.inspection.thinking import ThinkingParts
 
 _TAIL = 1500
-"""Characters that are shown while there come more: laying out a long text ten times a second is slow."""
+"""Most characters shown while reasoning streams: laying out long text ten times a second is slow."""
 
 
 class ThinkingBlock(Collapsible):
-    """Open while the model thinks, folded once it answers; then it is the reader's."""
+    """Open while the model reasons, folded once it answers; then the user decides."""
 
     DEFAULT_CSS = """
     ThinkingBlock {
@@ -33,7 +33,7 @@ class ThinkingBlock(Collapsible):
         self.show(parts)
 
     def show(self, parts: ThinkingParts) -> None:
-        """The thinking as it stands, visible."""
+        """Show the reasoning so far, control characters visible."""
         text = parts.thinking
         tail = f"…{text[-_TAIL:]}" if parts.is_thinking and len(text) > _TAIL else text
         if tail != self._shown:
@@ -46,5 +46,5 @@ class ThinkingBlock(Collapsible):
 
 
 def thinking_title(parts: ThinkingParts) -> str:
-    """`Thinking…` while it goes on, `Thought · 210 words` afterwards."""
+    """Return `Thinking…` while it runs, then `Thought · 210 words`."""
     return "Thinking…" if parts.is_thinking else f"Thought · {len(parts.thinking.split()):,} words"

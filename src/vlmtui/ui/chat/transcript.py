@@ -1,4 +1,4 @@
-"""The scrolling conversation, oldest message first. Of a long one, only the part around the view has widgets."""
+"""The scrolling conversation, oldest message first. In a long one, only exchanges near the view have widgets."""
 
 from __future__ import annotations
 
@@ -23,22 +23,22 @@ from vlmtui.ui.chat.user_turn import user_turn_widget
 from vlmtui.ui.chat.windowing import Window
 
 LIVE_MAX = 20
-"""Answers that keep the widgets they were streamed into; older ones get a single one."""
+"""Most answers that keep their streaming widgets; older ones get a single widget."""
 OLDER = 50
-"""Exchanges that are asked for at once where more are stored than are here."""
+"""Stored exchanges loaded at a time."""
 _LOOK_AFTER_S = 0.05
-"""How long after a scroll the window is looked at."""
+"""Seconds from a scroll to the update of the window."""
 _TURN, _ILLUSTRATED, _PICTURE = 2, 4, 4
-"""Widgets of an exchange of text, of one with attachments, and of each attachment."""
+"""Number of widgets for an exchange of text, for one with attachments, and for each attachment."""
 
 
 @dataclass
 class _ShownExchange:
-    """An exchange that is on the screen."""
+    """An exchange that has widgets."""
 
     exchange: Exchange
     first_number: int | None
-    """Of its attachments in the prompt; None: they are left out of prompts, or it has none."""
+    """Number of its first attachment in the prompt; None: left out of prompts, or no attachments."""
     user: Widget
     answer: AssistantTurn | PastAnswer
 
@@ -47,9 +47,9 @@ class _ShownExchange:
 
 
 class Transcript(AnchoredScroll):
-    """Follows the newest text until the user scrolls up, and again once the end is back in view.
+    """Follows the newest text until the user scrolls up, and again once the end is in view.
 
-    Exchanges far from what is in view have no widgets; they get them as one comes near.
+    Exchanges far from the view have no widgets; they get them when they come near.
     """
 
     can_focus = False
@@ -65,17 +65,17 @@ class Transcript(AnchoredScroll):
     }
     """
     marked: var[Marked | None] = var(None)
-    """What the message cursor is on; some of it is always in view."""
+    """The selected message or answer; part of it stays in view."""
 
     @dataclass
     class EndSeen(Message):
-        """Whether the end of the conversation is in view has changed."""
+        """The end of the conversation came into view, or left it."""
 
         is_seen: bool
 
     @dataclass
     class OlderWanted(Message):
-        """One came near the oldest exchange that is here. Answer with `add_older`, also where there are no more."""
+        """The view is near the oldest loaded exchange. Answer with `add_older`, even if there are no more."""
 
         limit: int
 
@@ -86,11 +86,11 @@ class Transcript(AnchoredScroll):
         self._weights: list[int] = []
         self._window = Window(0, 0)
         self._shown: list[_ShownExchange] = []
-        """One an exchange of the window."""
+        """One for each exchange of the window."""
         self._media_above = 0
-        """Attachments that later prompts have of the conversation before `_exchanges`."""
+        """Number of attachments that later prompts include from before `_exchanges`."""
         self._thinking_open: dict[Exchange, bool] = {}
-        """Of answers that were taken off the screen."""
+        """Whether the reasoning was open, for answers removed from the screen."""
         self._has_older = True
         self._waits_for_older = False
         self._end_seen = True
@@ -109,7 +109,7 @@ class Transcript(AnchoredScroll):
         self.call_later(self._tell_end)
 
     def _tell_end(self) -> None:
-        """Tell whether the end is in view, where that has changed. Of an empty conversation nothing is below."""
+        """Post `EndSeen` if it changed. In an empty conversation the end is in view."""
         is_at_end = self.is_vertical_scroll_end or self.max_scroll_y - self.scroll_y < 1
         seen = not self._exchanges or (self.ends_here and is_at_end)
         if seen != self._end_seen:
@@ -117,9 +117,9 @@ class Transcript(AnchoredScroll):
             self.post_message(self.EndSeen(seen))
 
     async def add(self, *exchanges: Exchange, media_above: int = 0) -> None:
-        """Show exchanges at the end, and go there.
+        """Add exchanges at the end, and scroll there.
 
-        `media_above`: for the first ones, how many attachments the conversation has before them.
+        `media_above`: for the first ones, the number of attachments before them.
         """
         async with self._changing:
             if not self._exchanges:
@@ -139,8 +139,8 @@ class Transcript(AnchoredScroll):
         self._look_soon()
 
     async def add_older(self, exchanges: Sequence[Exchange]) -> None:
-        """Have those before all others that stand before them in `exchanges`: in everything that is loaded by now, the
-        oldest first. None: there are no more. What is in view stays."""
+        """Add older exchanges in front: `exchanges` are all loaded ones, oldest first. Empty: there are no more. The
+        visible content stays in place."""
         async with self._changing:
             self._waits_for_older = False
             first = self._exchanges[0] if self._exchanges else None
@@ -155,8 +155,8 @@ class Transcript(AnchoredScroll):
         self._look_soon()
 
     async def renumber(self, media_above: int) -> None:
-        """Show which attachments later prompts have, and by which numbers, where that has changed. `media_above`: how
-        many of those above all that are here they have."""
+        """Update attachment numbers, and which ones prompts include. `media_above`: how many attachments prompts
+        include from before the loaded exchanges."""
         async with self._changing:
             self._media_above = media_above
             numbers = self._numbers(self._window)
@@ -170,17 +170,17 @@ class Transcript(AnchoredScroll):
             self._show_mark(go=False)
 
     def finish(self, exchange: Exchange) -> None:
-        """The exchange's answer is over."""
+        """Note that the exchange's answer has ended."""
         shown = self._find(exchange)
         if shown is not None and isinstance(shown.answer, AssistantTurn):
             shown.answer.finish()
 
     def has(self, exchange: Exchange) -> bool:
-        """Whether the exchange is here, with widgets or without."""
+        """Return whether the exchange is loaded, with or without widgets."""
         return exchange in self._exchanges
 
     async def mark(self, marked: Marked) -> None:
-        """Put the message cursor there, and go there. The exchange is here already."""
+        """Select a message or answer of a loaded exchange, and scroll there."""
         async with self._changing:
             if not self.has(marked.exchange):
                 return
@@ -191,7 +191,7 @@ class Transcript(AnchoredScroll):
         self._look_soon()
 
     def unmark(self) -> None:
-        """Take the message cursor away; the end is followed again where it is in view."""
+        """End the selection; follow the end again if it is in view."""
         if self.marked is not None:
             self.marked = None
             self._show_mark()
@@ -199,13 +199,13 @@ class Transcript(AnchoredScroll):
                 self._go_to_end()
 
     def page(self, pages: int) -> bool:
-        """Scroll by so many pages; False at the end."""
+        """Scroll by pages; False at the end."""
         before = self.scroll_y
         self.scroll_to(y=before + pages * max(1, self.scrollable_content_region.height - 1), immediate=True)
         return self.scroll_y != before
 
     def scrolled(self, by: float) -> None:
-        """The message cursor stays in view: it goes to the nearest message that is."""
+        """Keep the selection in view: move it to the nearest visible message."""
         shown = self._find(self.marked.exchange) if self.marked is not None else None
         if self.marked is None or shown is None or self.is_in_view(shown.part(self.marked.part)):
             return
@@ -216,7 +216,7 @@ class Transcript(AnchoredScroll):
             self._show_mark(go=False)
 
     def _show_mark(self, *, go: bool = True) -> None:
-        """Mark the widget that stands for what is marked, and no other."""
+        """Highlight the selected widget only."""
         on: Widget | None = None
         for shown in self._shown:
             for part in Part:
@@ -226,7 +226,7 @@ class Transcript(AnchoredScroll):
         self.keep_in_view(on, go=go)
 
     async def restart(self, exchange: Exchange) -> None:
-        """The exchange gets another answer."""
+        """Show a new answer for the exchange."""
         async with self._changing:
             shown = self._find(exchange)
             if shown is not None and isinstance(shown.answer, AssistantTurn):
@@ -237,7 +237,7 @@ class Transcript(AnchoredScroll):
             self._follow_end()
 
     def toggle_thinking(self) -> bool:
-        """Show or hide the reasoning of what is marked, else the latest; False when there is none."""
+        """Show or hide the reasoning of the selected answer, or else the latest; False if there is none."""
         if self.marked is not None:
             marked = self._find(self.marked.exchange)
             return marked is not None and marked.answer.toggle_thinking()
@@ -254,7 +254,7 @@ class Transcript(AnchoredScroll):
             await self.remove_children()
 
     def show_empty(self, empty: bool) -> None:
-        """Nothing was said yet: what is shown instead stands in the middle."""
+        """Centre the welcome panel while the conversation is empty."""
         self.set_class(empty, "-empty")
         self.anchor(not empty)
         if empty:
@@ -262,7 +262,7 @@ class Transcript(AnchoredScroll):
             self.scroll_home(animate=False, force=True)
 
     def show_end(self) -> None:
-        """Go to the end and follow it; no message is marked then."""
+        """Scroll to the end and follow it; ends the selection."""
         self.unmark()
         self._follow_end()
 
@@ -283,7 +283,7 @@ class Transcript(AnchoredScroll):
         self._go_to_end()
 
     def _look_soon(self) -> None:
-        """Look whether the window still does, once, soon."""
+        """Check the window soon, once."""
         if self._look_timer is None and self.is_attached:
             self._look_timer = self.set_timer(_LOOK_AFTER_S, self._look)
 
@@ -305,13 +305,13 @@ class Transcript(AnchoredScroll):
             self.post_message(self.OlderWanted(OLDER))
 
     def _view(self) -> Window | None:
-        """The exchanges in view; None before they are laid out."""
+        """Return the exchanges in view; None before the first layout."""
         seen = set(self.in_view())
         places = [place for place, shown in enumerate(self._shown) if shown.user in seen or shown.answer in seen]
         return Window(self._window.first + places[0], self._window.first + places[-1] + 1) if places else None
 
     async def _show(self, window: Window, *, live: bool = False) -> None:
-        """Mount what comes into the window, remove what leaves it. `live`: what comes is to be streamed into."""
+        """Mount widgets that enter the window, and remove those that leave it. `live`: use streaming widgets."""
         if not self.is_attached:
             return
         old, self._window = self._window, window
@@ -334,7 +334,7 @@ class Transcript(AnchoredScroll):
             self._show_mark(go=False)
 
     def _made(self, window: Window, *, live: bool) -> list[_ShownExchange]:
-        """Widgets for these exchanges."""
+        """Return widgets for these exchanges."""
         made = []
         exchanges = self._exchanges[window.first : window.last]
         for exchange, number in zip(exchanges, self._numbers(window), strict=True):
@@ -350,7 +350,7 @@ class Transcript(AnchoredScroll):
         return made
 
     def _numbers(self, window: Window) -> list[int | None]:
-        """The number of the first attachment of each exchange there."""
+        """Return the number of the first attachment of each exchange."""
         number = self._media_above + _media(self._exchanges[: window.first]) + 1
         found: list[int | None] = []
         for exchange in self._exchanges[window.first : window.last]:
@@ -384,7 +384,7 @@ class Transcript(AnchoredScroll):
 
 
 def _weight(exchange: Exchange) -> int:
-    """About how many widgets the exchange takes."""
+    """Return roughly how many widgets the exchange needs."""
     count = len(exchange.user.attachments)
     return _TURN + (_ILLUSTRATED + _PICTURE * count if count else 0)
 

@@ -1,4 +1,4 @@
-"""The actions on answers that are shown: copy, fold reasoning, go to the end."""
+"""The actions on shown answers: copy, show reasoning, go to the end."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from vlmtui.ui.chat.view import ChatView
 
 
 class TranscriptView(ChatView, Protocol):
-    """What these actions need of the chat screen."""
+    """What these actions need from the chat screen."""
 
     @property
     def transcript(self) -> Transcript:
         """The messages and answers."""
 
     def copy_text(self, text: str) -> None:
-        """Put a text into the terminal's clipboard."""
+        """Copy a text to the terminal's clipboard."""
 
 
 class TranscriptActions:
-    """Copies an answer, folds reasoning, goes to the end."""
+    """Copies answers, shows and hides reasoning, goes to the end."""
 
     def __init__(self, view: TranscriptView, chat: Conversation) -> None:
         self._view = view
@@ -37,7 +37,7 @@ class TranscriptActions:
         }
 
     def copy_answer(self) -> None:
-        """Copy what is marked, else the last answer, through the terminal (OSC 52)."""
+        """Copy the selected message, or else the last answer, through the terminal (OSC 52)."""
         marked = self._view.marked
         text = marked.text if marked is not None else self._newest()
         if not text:
@@ -52,8 +52,8 @@ class TranscriptActions:
     def toggle_thinking(self) -> None:
         """Show or hide the latest reasoning."""
         if not self._view.transcript.toggle_thinking():
-            self._view.tell("No answer here shows its reasoning.")
+            self._view.tell("No answer on this screen has reasoning.")
 
     def jump_end(self) -> None:
-        """Go to the newest text, and follow it."""
+        """Go to the newest text and follow it."""
         self._view.transcript.show_end()

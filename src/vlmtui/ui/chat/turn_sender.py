@@ -1,4 +1,4 @@
-"""Sending what is written, asking once more, and stopping the answer."""
+"""Sends messages, requests other answers, and stops answers."""
 
 from __future__ import annotations
 
@@ -20,30 +20,30 @@ from vlmtui.ui.navigation import Navigator
 
 
 class SenderView(ChatView, Protocol):
-    """What the sender needs of the chat screen."""
+    """What the sender needs from the chat screen."""
 
     @property
     def is_attached(self) -> bool:
-        """False once the screen has been left."""
+        """False once the screen is closed."""
 
     def take_composer_text(self) -> None:
-        """What was typed a moment ago may still be on its way to the draft: take it now."""
+        """Move text typed just now from the composer to the draft."""
 
     def show_draft(self) -> None:
-        """Show the draft, and whether it takes an earlier message's place."""
+        """Show the draft, and whether it edits an earlier message."""
 
     def show_queue(self) -> None:
-        """Show the messages that wait."""
+        """Show the queued messages."""
 
     def show_editing(self) -> None:
-        """Show whether the draft takes an earlier message's place."""
+        """Show whether the draft edits an earlier message."""
 
     async def show_exchange(self, exchange: Exchange, *, rebuild: bool) -> None:
-        """Show an exchange that was begun. `rebuild`: it takes an earlier one's place."""
+        """Show a new exchange. `rebuild`: it replaces an earlier one."""
 
 
 class TurnSender:
-    """Makes the draft a turn, and lets the engine answer. When that cannot be, everything stays as it is."""
+    """Turns the draft into a turn with a running answer. If that fails, nothing changes."""
 
     def __init__(
         self,
@@ -64,8 +64,7 @@ class TurnSender:
         return {"stop": self.stop, "regenerate": self.regenerate, "take_back": self.take_back}
 
     def send(self, *, is_sure: bool = False) -> None:
-        """Send the draft; one that the engine died of only after a question, unless `is_sure`. While the model loads,
-        it waits for that."""
+        """Send the draft; ask first if the engine died of it, unless `is_sure`. While the model loads, queue it."""
         chat, controller = self._chat, self._engine_controller
         written, was_editing = chat.draft.words, chat.editing is not None
         try:
@@ -93,7 +92,7 @@ class TurnSender:
         self._view.show_queue()
 
     def send_queued(self, *, is_sure: bool = False) -> None:
-        """Send the first message that waits, where the engine takes it now."""
+        """Send the first queued message if the engine accepts it now."""
         chat, controller = self._chat, self._engine_controller
         self._view.show_queue()
         if not chat.queue or chat.running is not None or controller.state is not EngineState.READY:
@@ -113,7 +112,7 @@ class TurnSender:
         self.open_exchange(exchange, rebuild=message.editing is not None)
 
     def take_back(self) -> None:
-        """Put the queued messages into the composer again."""
+        """Move the queued messages back to the composer."""
         if self._chat.queue:
             self._view.take_composer_text()
             self._chat.take_back_queue()
@@ -121,15 +120,15 @@ class TurnSender:
             self._view.show_queue()
 
     def open_exchange(self, exchange: Exchange, *, rebuild: bool) -> None:
-        """Show an exchange that was begun, and let it be answered. `rebuild`: it takes an earlier one's place."""
+        """Show a new exchange, and run its answer. `rebuild`: it replaces an earlier one."""
         self._view.show_editing()
         self._view.start(partial(self._open_exchange, exchange, rebuild=rebuild), "exchange")
 
     async def regenerate(self) -> None:
-        """Ask for another answer to what is marked, else to the last turn."""
+        """Generate another answer to the selected turn, or else the last."""
         of = self._view.marked.exchange if self._view.marked is not None else None
         suspect = await self._chat.suspect_again(of)
-        if not self._view.is_attached:  # left while the store was asked
+        if not self._view.is_attached:  # closed while the store was read
             return
         if suspect is not None and self._chat.running is None:
             self._view.start_dialog(partial(self._ask_first, suspect, partial(self._begin_regenerate, of)))
@@ -137,7 +136,7 @@ class TurnSender:
             self._begin_regenerate(of)
 
     def stop(self) -> None:
-        """Stop the running answer; what has come stays."""
+        """Stop the running answer; keep the partial answer."""
         self._view.start(self._stop, "stop")
 
     def _begin_regenerate(self, of: Exchange | None) -> None:
@@ -147,10 +146,10 @@ class TurnSender:
         await self._chat.cancel(self._engine_controller.engine)
 
     async def _ask_first(self, suspect: Suspect, go_on: Callable[[], None]) -> None:
-        """Go on with a turn that the engine died of only when the user says so."""
+        """Ask before sending a turn that the engine died of."""
         name = f" Suspected: {one_line(suspect.attachment.name)}." if suspect.attachment else ""
-        question = f"The engine died {suspect.deaths} times of this message.{name} Send it once more?"
-        if await self._navigator.confirm(question, yes="Send it", no="Leave it"):
+        question = f"This message killed the engine {suspect.deaths} times.{name} Send it again?"
+        if await self._navigator.confirm(question, yes="Send it", no="Don't send"):
             go_on()
 
     async def _regenerate(self, of: Exchange | None) -> None:

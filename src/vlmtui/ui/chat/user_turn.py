@@ -1,4 +1,4 @@
-"""Widgets for a message of the user."""
+"""Widgets for a user's message."""
 
 from __future__ import annotations
 
@@ -18,19 +18,20 @@ from vlmtui.ui.chat.attachment_grid import PICTURE, AttachmentGrid
 from vlmtui.ui.widgets.attachment_view import AttachmentView
 
 _ROOMS = ((50, 150, 60, 20), (36, 0, PICTURE, 10), (0, 0, PICTURE, 6))
-"""Rows and columns of a terminal from which pictures get so many columns and rows."""
+"""Size limits of pictures, by terminal size: least rows and columns of the terminal, most columns and rows of a
+picture."""
 
 
 def user_turn_widget(turn: Turn, *, first_number: int | None, cache: Path) -> Widget:
-    """One widget for a text; more only for attachments. `first_number`: of its attachments in the prompt; None: they
-    are left out of prompts."""
+    """Return one widget for a text; more only with attachments. `first_number`: number of its first attachment in
+    the prompt; None: left out of prompts."""
     if turn.attachments:
         return IllustratedTurn(turn, first_number=first_number, cache=cache)
     return UserText(turn, first_number=first_number)
 
 
 class UserText(Static):
-    """The text as it was sent, with a token where each attachment stands. By itself it is a turn."""
+    """The text as sent, with a token for each attachment. Without attachments it is the whole turn."""
 
     DEFAULT_CSS = """
     UserText {
@@ -47,7 +48,7 @@ class UserText(Static):
 
 
 def _written(turn: Turn, first_number: int | None) -> Content:
-    """The text with its tokens; control characters visible."""
+    """Return the text with its tokens; control characters visible."""
     pieces: list[Content | tuple[str, str]] = []
     number = first_number
     for part in turn.parts:
@@ -63,7 +64,7 @@ def _written(turn: Turn, first_number: int | None) -> Content:
 
 
 class IllustratedTurn(Vertical):
-    """The attachments side by side, the text below."""
+    """The attachments side by side, with the text below."""
 
     DEFAULT_CSS = """
     IllustratedTurn {
@@ -92,7 +93,7 @@ class IllustratedTurn(Vertical):
 
 
 def _room(terminal: Size) -> tuple[int, int]:
-    """Columns and rows of a picture."""
+    """Return most columns and rows of a picture."""
     fits = (room for height, width, *room in _ROOMS if terminal.height >= height and terminal.width >= width)
     columns, rows = next(fits)
     return columns, rows

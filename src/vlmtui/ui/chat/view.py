@@ -1,4 +1,4 @@
-"""The protocol by which the chat screen's parts use the screen."""
+"""The chat screen as its parts see it."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from vlmtui.ui.view import View
 
 
 class ChatView(View, Protocol):
-    """The part of the chat screen that every part may use."""
+    """What all parts may use of the chat screen."""
 
     @property
     def marked(self) -> Marked | None:
-        """What the message cursor is on: what an action is meant for that names no message."""
+        """The selected message or answer: the target of actions without a number."""
 
     @property
     def panel(self) -> ComposerPanel:
-        """The composer with what is attached."""
+        """The composer with its attachments."""
 
     def post_message(self, message: Message) -> bool:
-        """Let the screen handle a message, unless it has been left."""
+        """Post a message to the screen, unless it is closed."""
 
 
 def compared(view: ChatView, chat: Conversation) -> ComparedMessage:
-    """The message to compare or to ask several ways: what is marked, else the draft, or the last message. Raises
-    VlmtuiError when there is none, or an answer is under way."""
+    """Return the message to compare or fan out: the selected one, or else the draft or the last message. Raises
+    VlmtuiError if there is none, or while an answer is running."""
     if view.marked is None:
         return ComparedMessage.of(chat)
     chat.require_rest()

@@ -1,4 +1,4 @@
-"""The panel of a new conversation: the model, and the keys to begin with."""
+"""The panel of a new conversation: the model, and the first keys."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ _KEYS = (
     ("{attach}", "attach images and videos; or paste or drop a path"),
     ("Enter", "send; Ctrl+J breaks the line"),
     ("/", "commands"),
-    ("{leader}", "what can be done here"),
+    ("{leader}", "which keys work here"),
     ("{help}", "every key"),
 )
 _KEY = 9
 
 
 class WelcomePanel(Static):
-    """The model, what it takes, and the keys to begin with."""
+    """The model, what it accepts, and the first keys."""
 
     DEFAULT_CSS = "WelcomePanel { width: auto; max-width: 100%; height: auto; color: $muted; }"
 
