@@ -66,7 +66,7 @@ async def test_death_mid_answer_keeps_it_and_one_key_restarts_another_retries(ch
         await chat.until(lambda: bool(chat.screen.query(".failure")))
         note = str(chat.screen.query_one(".failure", Static).render())
         assert "killed" in note
-        assert "Ctrl+R asks again, once the engine is loaded" in note
+        assert "Ctrl+R sends it again, once the engine is loaded" in note
         await chat.until(lambda: chat.app.engine_controller.state is EngineState.DEAD)
         await chat.until(lambda: "F5 restarts" in str(chat.screen.query_one(StatusBar).render()))
         await chat.send("lost?")

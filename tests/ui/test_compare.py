@@ -232,7 +232,7 @@ async def test_one_side_is_stopped_and_the_other_goes_on(comparing: StartCompari
         assert controller.chat.answer is not None
         assert isinstance(controller.chat.answer.outcome, Cancelled)
         await compare.press("f6")
-        await compare.until(lambda: "did not come to its end" in compare.difference)
+        await compare.until(lambda: "is incomplete" in compare.difference)
 
 
 async def test_escape_stops_both_and_then_goes_back(comparing: StartComparing) -> None:
@@ -257,7 +257,7 @@ async def test_one_side_fails_and_the_other_goes_on(comparing: StartComparing) -
         assert "Shorten it." in compare.text_of("#raw-answer .failure")
         await compare.press("f6")
         await compare.until(lambda: "Prompts: identical" in compare.difference)
-        assert "The answer to the raw prompt did not come to its end." in compare.difference
+        assert "The answer to the raw prompt is incomplete." in compare.difference
 
 
 async def test_a_dead_engine_is_told_and_asked_again_once_it_is_back(comparing: StartComparing) -> None:
@@ -329,7 +329,7 @@ async def test_the_prompts_are_compared_before_anything_is_sent(comparing: Start
         await compare.press("f6")
         said = "white space before “<|vision_start|>”: “↵” in the chat template, none in the raw prompt"
         await compare.until(lambda: said in compare.difference)
-        assert "They are compared once both are there." in compare.difference
+        assert "Compared once both answers are complete." in compare.difference
         assert compare.chat.host.engine.requests == []
         await compare.press("d")
         await compare.until(lambda: compare.screen.view == "chat")
@@ -351,7 +351,7 @@ async def test_a_change_after_the_answers_is_told(comparing: StartComparing) -> 
         await compare.send()
         await compare.write(compare.editor.text + "x")
         await compare.press("f6")
-        await compare.until(lambda: "The raw prompt was changed since" in compare.difference)
+        await compare.until(lambda: "This is the prompt that was sent" in compare.difference)
         assert "Prompts: identical" in compare.difference
 
 

@@ -17,20 +17,20 @@ _LONGEST = 70
 _TITLES = {"image": "one image", "images": "two images", "video": "a video"}
 _HEAD = """# Chat template against raw prompt
 
-Does a model get the same tokens from `chat` (messages, and the model's chat template) as from `generate` (the raw
-prompt that vLLM's own examples write)? Here, for every family that runs in the zoo (`make zoo`): a question about one
-image, two images and a video, asked both ways in the real engine, and the token ids compared; an image's run of tokens
-counts as one. The tiny models of the zoo have the true architecture and processor. Their chat templates are written
-after the published ones; where a family has none, vlmtui makes one from its record, so that both are the same by
-construction. With the weights at hand, `vlmtui ask --mode both` does the same with the model's own template.
+Does a model get the same tokens from `chat` (messages and the model's chat template) as from `generate` (the raw prompt
+of vLLM's own examples)? For every family that runs in the zoo (`make zoo`), this page asks a question about one image,
+two images and a video both ways in the real engine, and compares the token ids; an image's run of tokens counts as one.
+The tiny models of the zoo have the real architecture and processor. Their chat templates follow the published ones;
+where a family has none, vlmtui derives one from its record, so that both are equal by construction. With the real
+weights, `vlmtui ask --mode both` makes the same comparison with the model's own template.
 
-`make zoo ARGS="--page docs/chat-and-raw.md"` writes this page anew.
+`make zoo ARGS="--page docs/chat-and-raw.md"` writes this page.
 
 """
 
 
 def difference(chat: PromptReady, raw: PromptReady, attachments: Sequence[Attachment]) -> str:
-    """`identical`, or every stretch that differs, as `chat “…”, raw “…”`."""
+    """Return `identical`, or every difference as `chat “…”, raw “…”`."""
     sides = (prompt_tokens(chat, attachments, name="chat"), prompt_tokens(raw, attachments, name="raw"))
     found = prompt_diff(*sides)
     if found.identical:
@@ -40,25 +40,25 @@ def difference(chat: PromptReady, raw: PromptReady, attachments: Sequence[Attach
 
 
 def page(results: Mapping[str, Mapping[str, str]]) -> str:
-    """The page, from the results of a run."""
+    """Return the page for the results of a run."""
     registry = Registry.bundled()
     same: list[str] = []
     rows: list[str] = []
     for name, found in sorted(results.items()):
-        told = {
+        differences = {
             case: found[f"{case} difference"].removeprefix("ok ") for case in _TITLES if f"{case} difference" in found
         }
-        if not told:
+        if not differences:
             continue
-        if set(told.values()) == {IDENTICAL}:
+        if set(differences.values()) == {IDENTICAL}:
             same.append(f"`{name}`")
             continue
         rows.append(f"### {registry[name].title} (`{name}`)\n")
-        rows += [f"- {_TITLES[case]}: {_code(text)}" for case, text in told.items()]
-        rows.append(f"\n{reasons('; '.join(told.values())) or 'Why is not known.'}\n")
+        rows += [f"- {_TITLES[case]}: {_code(text)}" for case, text in differences.items()]
+        rows.append(f"\n{reasons('; '.join(differences.values())) or 'The reason is unknown.'}\n")
     counted = f"{len(same)} of {len(same) + sum(row.startswith('###') for row in rows)} families get the same tokens"
-    alike = f"## The same\n\n{counted} both ways:\n{', '.join(same)}.\n\n"
-    return _HEAD + alike + "## Not the same\n\n" + "\n".join(rows).rstrip() + "\n"
+    alike = f"## Identical\n\n{counted} both ways:\n{', '.join(same)}.\n\n"
+    return _HEAD + alike + "## Different\n\n" + "\n".join(rows).rstrip() + "\n"
 
 
 def _quoted(text: str) -> str:

@@ -1,4 +1,4 @@
-"""One side of a comparison: its prompt as it is given to the model, and what the model says to it."""
+"""One side of a comparison: its prompt as given to the model, and its answer."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from vlmtui.ui.widgets.markdown_lines import Lines
 from vlmtui.ui.widgets.prompt_text import PromptText
 
 REFRESH_S = 0.1
-"""New text is shown at most this often."""
+"""Shortest interval in seconds between updates of the text."""
 _STYLES = {"text": "", "special": "bold $secondary", "media": "bold $accent on $panel"}
 _DETAIL_MAX = 400
 
 
 class PlainText(LineWidget):
-    """Text exactly as it is: white space is kept, nothing is taken for Markdown."""
+    """Text shown exactly: white space is kept, Markdown is not rendered."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -36,7 +36,8 @@ class PlainText(LineWidget):
         self._grows = False
 
     def show(self, text: str, *, grows: bool = False) -> None:
-        """Show this text, which has to be visible. `grows`: there will be more, so of a long one the end is enough."""
+        """Show this text; control characters must be visible already. `grows`: more follows, so that the end of a
+        long text is enough."""
         if text != self.text or grows != self._grows:
             is_as_before = text == self.text and len(text) <= GROWING_MAX
             self.text, self._grows = text, grows
@@ -49,7 +50,7 @@ class PlainText(LineWidget):
 
 
 class PromptPane(Vertical):
-    """A prompt that is only read."""
+    """A read-only prompt."""
 
     DEFAULT_CSS = """
     PromptPane {
@@ -66,18 +67,18 @@ class PromptPane(Vertical):
 
     @property
     def shown(self) -> str:
-        """The prompt's text as it is shown."""
+        """The prompt's text as shown."""
         return "\n".join(line.plain for line in self.query_one(PromptText).lines)
 
     def show(self, runs: Sequence[Run]) -> None:
-        """The prompt, its end in view: that is the turn that is asked."""
+        """Show the prompt, scrolled to its end, which is the newest turn."""
         self.query_one(".note").display = False
         text = self.query_one(PromptText)
         text.show(runs_content(runs).split("\n", allow_blank=True))
         text.call_after_refresh(text.scroll_end, animate=False)
 
     def tell(self, text: str) -> None:
-        """Why there is none."""
+        """Show why there is no prompt."""
         note = self.query_one(".note", Static)
         note.update(visible(text))
         note.display = True
@@ -85,7 +86,7 @@ class PromptPane(Vertical):
 
 
 class AnswerPane(Vertical):
-    """One side's answer as it streams, and its statistics. Hidden until the side is sent."""
+    """A side's streaming answer, and its statistics. Hidden until the side is sent."""
 
     DEFAULT_CSS = """
     AnswerPane {
@@ -117,11 +118,11 @@ class AnswerPane(Vertical):
 
     @property
     def shown(self) -> str:
-        """The answer's text as it is shown."""
+        """The answer's text as shown."""
         return self.query_one(PlainText).text
 
     def begin(self, answer: Answer, *, mark: str = "") -> None:
-        """Follow this answer to its end. `mark`: what is to be known about how it was asked for."""
+        """Show this answer until it ends. `mark`: a note about its request."""
         self.answer, self._pieces = answer, 0
         self.display = True
         self.query_one(PlainText).show("")
@@ -134,14 +135,14 @@ class AnswerPane(Vertical):
         self.update_answer()
 
     def tell_stale(self, text: str) -> None:
-        """Say that what it was asked with is another one now; nothing where it is the same again."""
+        """Note that the prompt of this answer has changed since; empty once it is the same again."""
         said = "\n".join(filter(None, (text, self._mark)))
         told = self.query_one(".mark", Static)
         told.update(said)
         told.display = bool(said)
 
     def update_answer(self) -> None:
-        """Show all that there is, and at the end how it ended."""
+        """Show the answer so far, and its outcome at the end."""
         answer = self.answer
         if answer is None:
             return

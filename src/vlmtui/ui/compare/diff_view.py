@@ -1,4 +1,4 @@
-"""Where two prompts and their answers differ."""
+"""The differences of two prompts and of their answers."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ from vlmtui.ui.widgets.markdown_lines import Lines
 _NAMES = {"chat": "the chat template", "raw": "the raw prompt"}
 _COLUMN = 15
 _CONTEXT = 6
-"""Equal tokens that are shown beside a difference; an image counts as one."""
+"""Equal tokens shown next to a difference; an image counts as one."""
 _WORDS = 400
-"""Characters of an equal stretch of the answers up to which it is shown whole."""
+"""Characters of an equal part of the answers up to which it is shown completely."""
 _SPANS_MAX = 200
 
 
 class DiffRow(msgspec.Struct, frozen=True):
-    """A line of the difference. What does not fit goes on below, beside its label."""
+    """A line of the difference. Text that does not fit wraps next to its label."""
 
     content: Content
     label: Content = Content()
@@ -42,7 +42,7 @@ class DiffRow(msgspec.Struct, frozen=True):
         return self.label.plain + self.content.plain
 
     def lines(self, width: int) -> Lines:
-        """At this width; without a column for the label where that would take half of it."""
+        """Return the row wrapped to `width`; without a label column if that would take half of it."""
         indent = self.label.cell_length
         if not indent or indent * 2 > width:
             return Content.assemble(self.label, self.content).wrap(width)
@@ -51,7 +51,7 @@ class DiffRow(msgspec.Struct, frozen=True):
 
 
 class DiffText(LineWidget):
-    """The difference in lines."""
+    """The lines of the difference."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -66,7 +66,7 @@ class DiffText(LineWidget):
 
 
 class DiffView(VerticalScroll):
-    """Prompts first, then answers."""
+    """The differences of the prompts, then of the answers."""
 
     DEFAULT_CSS = "DiffView { padding: 0 1; scrollbar-size-vertical: 1; }"
 
@@ -75,26 +75,25 @@ class DiffView(VerticalScroll):
 
     @property
     def shown(self) -> str:
-        """What is shown, without its colours."""
+        """The text shown, without colours."""
         return "\n".join(row.plain for row in self.query_one(DiffText).rows)
 
     def show(self, difference: Difference) -> None:
-        """Show this difference."""
         self.query_one(DiffText).show(difference_rows(self.app, difference))
 
     def tell(self, text: str) -> None:
-        """Why there is none."""
+        """Show why there is no difference."""
         self.query_one(DiffText).show([DiffRow(Content.styled(visible(text), "$muted"))])
 
 
 def difference_rows(app: App[Any], difference: Difference) -> list[DiffRow]:
-    """The difference for people, in colours."""
+    """Return the difference as coloured lines."""
     if difference.problem is not None:
         problem = error_text(app, difference.problem)
-        return [DiffRow(Content.assemble(("They cannot be compared. ", "bold $text-warning"), problem))]
+        return [DiffRow(Content.assemble(("Can't compare them. ", "bold $text-warning"), problem))]
     rows = [*_prompts(difference.prompts), DiffRow(Content()), *_answers(app, difference)]
     if difference.is_stale:
-        text = "The raw prompt was changed since: this is what was sent. {comparison.send} sends the changed one."
+        text = "This is the prompt that was sent; you edited it since. {comparison.send} sends the edited one."
         note = with_keys(app, text)
         rows = [DiffRow(Content.styled(note, "$text-warning")), DiffRow(Content()), *rows]
     return rows
@@ -103,12 +102,12 @@ def difference_rows(app: App[Any], difference: Difference) -> list[DiffRow]:
 def _prompts(found: PromptDiff | None) -> Iterator[DiffRow]:
     if found is None:
         yield _heading("Prompts")
-        yield _muted("They are compared once both are known.")
+        yield _muted("Compared once both prompts are rendered.")
         return
     if found.identical:
         yield _verdict("Prompts", "identical", good=True)
         count = sum(len(piece.ids) for span in found.spans for piece in span.left)
-        yield _muted(f"All {count:,} tokens are the same.")
+        yield _muted(f"All {count:,} tokens are identical.")
         return
     first = found.first_divergence
     yield _verdict("Prompts", "different" if first is None else f"different from token {first:,} on", good=False)
@@ -135,7 +134,7 @@ def _spans(spans: Sequence[PromptSpan]) -> Iterator[DiffRow]:
 
 
 def _equal(pieces: Sequence[Piece], *, is_first: bool, is_last: bool) -> DiffRow:
-    """The ends of an equal stretch that lie beside a difference; what is between them is counted."""
+    """Return the ends of an equal part next to differences; tokens between them are counted."""
     head = 0 if is_first else _CONTEXT
     tail = 0 if is_last else _CONTEXT
     if len(pieces) <= head + tail + 1:
@@ -157,7 +156,7 @@ def _label(text: str, colour: str = "$muted") -> Content:
 
 
 def _joined(pieces: Sequence[Piece], colour: str) -> Content:
-    """Tokens beside each other, each told from its neighbour by the ground it stands on."""
+    """Return the tokens in a row, with alternating backgrounds."""
     parts: list[tuple[str, str]] = []
     for number, piece in enumerate(pieces):
         ground = "$panel" if number % 2 else "$surface"
@@ -170,10 +169,10 @@ def _joined(pieces: Sequence[Piece], colour: str) -> Content:
 def _answers(app: App[Any], difference: Difference) -> Iterator[DiffRow]:
     found = difference.answers
     for mode in difference.failed:
-        yield DiffRow(Content.styled(f"The answer to {_NAMES[mode]} did not come to its end.", "$text-warning"))
+        yield DiffRow(Content.styled(f"The answer to {_NAMES[mode]} is incomplete.", "$text-warning"))
     if found is None:
         yield _heading("Answers")
-        yield _muted("They are compared once both are there.")
+        yield _muted("Compared once both answers are complete.")
         return
     if found.identical:
         yield _verdict("Answers", "identical", good=True)
@@ -232,7 +231,7 @@ def _divergence(app: App[Any], difference: Difference) -> Iterator[DiffRow]:
 
 def _token(token: TokenAt | None) -> Iterator[str | tuple[str, str]]:
     if token is None:
-        yield ("the answer is over", "$muted")
+        yield ("end of the answer", "$muted")
         return
     yield (shown_token(token.text), "bold on $panel")
     if token.logprob is not None:

@@ -1,4 +1,4 @@
-"""Where two answers part, in one line: both tokens, and what each side thought of the other's."""
+"""The first differing token of two answers in one line, with the probability that each side gave to both."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ _SPACES = str.maketrans({"\n": "↵", "\t": "⇥", "\r": "␍", " ": "·"})
 
 
 def divergence_line(difference: Difference) -> Content:
-    """`First difference: token 4 · chat blue 91% (red 4%) · raw red 88% (blue 2%)`; empty while there is nothing to
-    compare. Probabilities are there where the answers came with them."""
+    """Return `First difference: token 4 · chat blue 91% (red 4%) · raw red 88% (blue 2%)`; empty while there is
+    nothing to compare. Probabilities are included if they were requested."""
     found, answers = difference.divergence, difference.answers
     if answers is None or difference.failed:
         return Content()
@@ -32,12 +32,12 @@ def divergence_line(difference: Difference) -> Content:
 
 
 def shown_token(text: str) -> str:
-    """A token on one line, its white space visible; an empty one too."""
+    """Return a token on one line, with white space visible, also if it is empty."""
     return one_line(text.translate(_SPACES)) or "∅"
 
 
 def _side(token: TokenAt | None, other: TokenAt | None, colour: str) -> list[tuple[str, str]]:
-    """A side's token, and what it gave to the other side's."""
+    """Return a side's token, and the probability of the other side's."""
     if token is None:
         return [("ended", "$muted")]
     parts = [(shown_token(token.text), f"bold {colour} on $panel")]

@@ -16,7 +16,7 @@ from vlmtui.text import one_line
 
 
 class FindingsList(OptionList):
-    """Nothing is shown where nothing is wrong. Going to a finding shows its place, Enter takes its fix."""
+    """Hidden without findings. Highlighting a finding shows its place, Enter applies its fix."""
 
     DEFAULT_CSS = """
     FindingsList {
@@ -34,13 +34,13 @@ class FindingsList(OptionList):
 
     @dataclass
     class Visited(Message):
-        """The user went to this finding."""
+        """The user highlighted this finding."""
 
         finding: Finding
 
     @dataclass
     class FixChosen(Message):
-        """The user takes its fix."""
+        """Apply this finding's fix."""
 
         finding: Finding
 
@@ -48,10 +48,10 @@ class FindingsList(OptionList):
         super().__init__(id=id, markup=False)
         self.findings: list[Finding] = []
         self.current = -1
-        """The finding that was visited last; -1: none of these."""
+        """Index of the finding visited last; -1: none."""
 
     def show(self, text: str, findings: Sequence[Finding]) -> None:
-        """These findings of `text`. The one that was visited stays so, where it is still there."""
+        """Show the findings of `text`. The visited one stays visited if it is still there."""
         visited = self.findings[self.current] if self.current >= 0 else None
         self.findings = list(findings)
         with self.prevent(OptionList.OptionHighlighted):
@@ -62,7 +62,7 @@ class FindingsList(OptionList):
         self.display = bool(findings)
 
     def visit(self, step: int) -> Finding | None:
-        """Go to the next finding, or the one before; None where there is none. After the last comes the first."""
+        """Go to the next or previous finding, wrapping around; None without findings."""
         if not self.findings:
             return None
         self.current = (max(self.current, -1 if step > 0 else 0) + step) % len(self.findings)
@@ -71,7 +71,7 @@ class FindingsList(OptionList):
         return self.findings[self.current]
 
     def to_fix(self) -> Finding | None:
-        """The visited finding; without one, the first that has a fix."""
+        """Return the visited finding, or else the first with a fix."""
         if self.current >= 0:
             return self.findings[self.current]
         return next((finding for finding in self.findings if finding.fix), None)

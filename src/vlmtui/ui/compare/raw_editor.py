@@ -1,4 +1,4 @@
-"""Where a raw prompt is written: its text is exactly what is sent."""
+"""The editor of a raw prompt: its text is exactly what is sent."""
 
 from __future__ import annotations
 
@@ -77,17 +77,17 @@ class _PartedText:
 
 
 class Mark(msgspec.Struct, frozen=True):
-    """A stretch of the text that stands out, in characters."""
+    """A highlighted range of the text, in characters."""
 
     start: int
     end: int
     kind: str
-    """`special`, `placeholder`, `surplus` (a placeholder with nothing behind it) or `finding`."""
+    """`special`, `placeholder`, `surplus` (a placeholder without an attachment) or `finding`."""
 
 
 class RawEditor(TextArea):
-    """Special tokens and placeholders stand out. Enter breaks the line; Tab moves on. The cursor stays in view, also
-    where what is found wrong takes rows away."""
+    """Highlights special tokens and placeholders. Enter breaks the line; Tab moves the focus. The cursor stays in
+    view, even when the findings below take rows away."""
 
     BINDINGS = bindings("editor")
     DEFAULT_CSS = """
@@ -115,7 +115,7 @@ class RawEditor(TextArea):
             placeholder="…",
         )
         self._marks: dict[int, list[tuple[int, int, str]]] = {}
-        """By line: start and end in it, and the kind."""
+        """By line: start, end, and kind."""
 
     def keep_whole(self, special: re.Pattern[str] | None) -> None:
         """Tear none of these by a wrap."""
@@ -135,13 +135,13 @@ class RawEditor(TextArea):
         self.call_after_refresh(self.scroll_cursor_visible)
 
     async def _on_key(self, event: events.Key) -> None:
-        # Textual calls the text area's own handler after this one, unless its default is prevented.
+        # Textual calls the text area's own handler after this one, unless prevented.
         if event.key.startswith("alt+"):
-            # It comes with its letter, which the text area would write before any binding is asked.
+            # The event carries a letter, which the text area would type before bindings are checked.
             event.prevent_default()
 
     def mark(self, marks: Sequence[Mark]) -> None:
-        """Let these stand out. They are made for the text as it is now."""
+        """Highlight ranges of the current text."""
         assert isinstance(self.document, Document)
         gap = len(self.document.newline)
         starts = [0, *accumulate(len(line) + gap for line in self.document.lines)]
@@ -157,7 +157,7 @@ class RawEditor(TextArea):
         self.refresh()
 
     def get_line(self, line_index: int) -> Text:
-        # A character for each, so that the cursor stands where it is; Rich would drop some.
+        # Keep the number of characters, so that the cursor is at the right place; Rich would drop some.
         plain = _ONE_CELL.sub("\ufffd", self.document.get_line(line_index).translate(_CONTROL))
         line = Text(plain, end="", no_wrap=True)
         for start, end, kind in self._marks.get(line_index, ()):
@@ -165,7 +165,7 @@ class RawEditor(TextArea):
         return line
 
     def go_to(self, start: int, end: int) -> None:
-        """Select from one offset to the other, and show it."""
+        """Select a range of offsets, and scroll to it."""
         first, last = self._location_of(start), self._location_of(end)
         self.move_cursor(first)
         if end > start:
@@ -173,11 +173,11 @@ class RawEditor(TextArea):
         self.scroll_cursor_visible()
 
     def replace_span(self, start: int, end: int, text: str) -> None:
-        """Replace what stands between two offsets; the cursor is behind it afterwards. Can be undone."""
+        """Replace the text between two offsets; the cursor moves behind it. Can be undone."""
         self.replace(text, self._location_of(start), self._location_of(end), maintain_selection_offset=False)
 
     def fill(self, text: str) -> None:
-        """Another text, by an edit that can be undone."""
+        """Replace the whole text, undoably."""
         if text != self.text:
             self.replace(text, (0, 0), self.document.end, maintain_selection_offset=False)
             self.move_cursor((0, 0))
@@ -207,7 +207,7 @@ class RawEditor(TextArea):
 
 
 def marks_of(text: str, special: re.Pattern[str] | None, placed: Sequence[PlaceholderSlot]) -> list[Mark]:
-    """Special tokens that are not part of a placeholder, and the placeholders."""
+    """Return marks for the placeholders, and for special tokens outside them."""
     taken = [(one.start, one.end) for one in placed]
     marks = [
         Mark(match.start(), match.end(), "special")

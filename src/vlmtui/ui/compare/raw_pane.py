@@ -1,4 +1,4 @@
-"""The raw prompt's editor with what belongs to it: what stands for which image, and what is wrong."""
+"""The raw prompt's editor, with its placeholders' attachments and its findings."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from vlmtui.ui.compare.findings_list import FindingsList
 from vlmtui.ui.compare.raw_editor import RawEditor, marks_of
 
 _CHECK_AFTER_S = 0.25
-"""How long nothing has to be typed before the text is checked."""
+"""Seconds without typing before the text is checked."""
 _LEGEND_MAX = 4
 
 
 class RawPane(Vertical):
-    """What is written here is the controller's draft. Before `put` gives it a text, it is nothing."""
+    """Edits the controller's draft. Ignores edits until `put` sets the first text."""
 
     DEFAULT_CSS = """
     RawPane {
@@ -38,11 +38,11 @@ class RawPane(Vertical):
     """
 
     class Edited(Message):
-        """The draft's text is another one."""
+        """The draft's text changed."""
 
     @dataclass
     class Checked(Message):
-        """What is wrong with the text."""
+        """The text was checked."""
 
         text: str
         findings: Sequence[Finding]
@@ -70,20 +70,20 @@ class RawPane(Vertical):
 
     @property
     def findings(self) -> Sequence[Finding]:
-        """What was found wrong, for the text as it is or was a moment ago."""
+        """The findings of the last check."""
         return self.query_one(FindingsList).findings
 
     def on_mount(self) -> None:
         self.editor.keep_whole(self._special)
 
     def put(self, text: str) -> None:
-        """Let the editor hold this text; undo brings the one before back."""
+        """Replace the editor's text; undo restores the previous one."""
         self._has_text = True
         self.editor.fill(text)
         self._changed()
 
     def visit(self) -> None:
-        """Put the cursor where the next finding is."""
+        """Move the cursor to the next finding."""
         finding = self.query_one(FindingsList).visit(1)
         if finding is not None:
             self.editor.go_to(finding.start, finding.end)
@@ -99,14 +99,14 @@ class RawPane(Vertical):
         return found is not None
 
     def fix(self) -> None:
-        """Make the edit that mends the finding: the one that was visited, or the first that has one."""
+        """Apply the fix of the visited finding, or of the first one with a fix."""
         finding = self.query_one(FindingsList).to_fix()
         if finding is not None:
             self._mend(finding)
 
     @on(TextArea.Changed)
     def _changed(self, event: TextArea.Changed | None = None) -> None:
-        """What is written is the draft from here on; it is checked once nothing has changed for a while."""
+        """Copy the text to the draft; check it once nothing has changed for a while."""
         if event is not None:
             event.stop()
         if not self._has_text:
@@ -136,7 +136,7 @@ class RawPane(Vertical):
             self.post_message(self.NoFix())
             return
         self.editor.replace_span(finding.fix.start, finding.fix.end, finding.fix.replacement)
-        # The others' offsets are those of the text before.
+        # The other findings' offsets are outdated now.
         self.query_one(FindingsList).show(self.editor.text, ())
         self.editor.focus()
 

@@ -33,7 +33,7 @@ _ANSWER_MAX = 24
 
 
 class StoredComparisonScreen(SidesScreen):
-    """Read only. Dismissed by `run_again`, it gives the raw prompt's text; else None."""
+    """Read only. `run_again` returns the raw prompt's text; otherwise None."""
 
     SCOPE = "stored_comparison"
     BINDINGS = bindings(SCOPE)
@@ -50,7 +50,7 @@ class StoredComparisonScreen(SidesScreen):
         )
         self.stored = stored
         self.wants_again: str | None = None
-        """The raw prompt's text, where it is to be run again."""
+        """The raw prompt's text, if it is to be run again."""
 
     def on_mount(self) -> None:
         self.show_settings(self.stored.document.sampling)
@@ -64,7 +64,7 @@ class StoredComparisonScreen(SidesScreen):
         self._find_difference()
 
     def action_run_again(self) -> None:
-        """Ask both once more, with the raw prompt of this comparison."""
+        """Send both prompts again, with this comparison's raw prompt."""
         prompt = self.stored.document.sides[1].request
         if isinstance(prompt, RawPrompt):
             self.wants_again = prompt.text
@@ -73,7 +73,6 @@ class StoredComparisonScreen(SidesScreen):
             self.tell("Its raw prompt was not stored as text.")
 
     def action_leave(self) -> None:
-        """Close it."""
         self.dismiss()
 
     def _landing_of(self, view: View) -> Widget:
@@ -88,11 +87,11 @@ class StoredComparisonScreen(SidesScreen):
             runs = folded_runs(answer.prompt, own, self._conversation(), frozenset())
             self.query_one(f"#{name}-prompt", PromptPane).show(runs)
         else:
-            self.query_one(f"#{name}-prompt", PromptPane).tell("No prompt was made.")
+            self.query_one(f"#{name}-prompt", PromptPane).tell("No prompt was rendered.")
         self.query_one(f"#{name}-answer", AnswerPane).begin(answer)
 
     def _conversation(self) -> Sequence[Attachment]:
-        """In the order that numbers them: the chat template's."""
+        """The attachments in the order of their numbers: that of the chat template."""
         first = self.stored.document.sides[0]
         return attachments_of(first.request) if first.request else ()
 
@@ -104,9 +103,9 @@ class StoredComparisonScreen(SidesScreen):
 
 
 async def choose_stored_comparison(app: App[Any], services: Services, message: ComparedMessage) -> str | None:
-    """Let the user look at one of the turn's comparisons; the raw prompt's text where it is to be run again.
+    """Show one of the turn's comparisons; return the raw prompt's text if it is to be run again.
 
-    To be awaited in steps of `run_before_keys`. Raises VlmtuiError where the store cannot be read.
+    Await it in steps of `run_before_keys`. Raises VlmtuiError if the store cannot be read.
     """
     found = [one for one in await message.stored() if _is_pair(one.document)]
     if not found:
@@ -135,7 +134,7 @@ def _is_pair(document: Comparison) -> bool:
 
 
 def kept_line(number: int, stored: LoadedComparison) -> Content:
-    """One of a message's comparisons; `number` counts from the oldest, so that no two lines are the same."""
+    """Return the line of a comparison; `number` counts from the oldest, so that no two lines are equal."""
     found = stored.document.difference
     said = "not compared"
     if found is not None:
