@@ -192,6 +192,7 @@ async def test_the_left_answer_is_the_conversations_and_the_right_one_can_be(com
         assert chat.controller.draft.text == ""
         await compare.press("alt+u")
         await compare.until(lambda: chat.last.answer.text == "Right.")
+        await compare.until(lambda: "Raw answer is now answer 2/2 of this chat." in chat.notes)
         await compare.press("alt+u")
         await compare.until(lambda: "already" in chat.notes)
         await compare.press("escape")
@@ -387,7 +388,7 @@ def test_no_two_lines_of_the_kept_comparisons_are_the_same() -> None:
 async def test_a_side_is_looked_into(comparing: StartComparing) -> None:
     async with comparing(["A."], ["B."]) as compare:
         await compare.press("f12")
-        await compare.until(lambda: "not made yet" in compare.chat.notes)
+        await compare.until(lambda: "not rendered yet" in compare.chat.notes)
         await compare.send()
         await compare.press("f12")
         await compare.until(lambda: isinstance(compare.chat.app.screen, InspectorScreen))

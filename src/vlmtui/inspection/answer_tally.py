@@ -11,12 +11,12 @@ _QUOTE_MAX = 48
 
 
 def tally(answers: Iterable[str]) -> list[tuple[str, int]]:
-    """The different answers with how often each came, the most frequent first; space around them does not count."""
+    """Return the different answers with their counts, the most frequent first; surrounding space is ignored."""
     return Counter(answer.strip() for answer in answers).most_common()
 
 
 def tally_text(answers: Iterable[str]) -> str:
-    """`3 × “a red circle” · 1 × “a blue circle”`; empty for fewer than two answers. Fit to be shown."""
+    """Return `3 × “a red circle” · 1 × “a blue circle”`; empty for fewer than two answers. Safe to show."""
     found = tally(answers)
     total = sum(count for _, count in found)
     if total < 2:

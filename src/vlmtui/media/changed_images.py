@@ -1,4 +1,4 @@
-"""Makes other pictures of one, to see what an answer owes to it: grey, blurred, or with fewer pixels."""
+"""Makes changed copies of a picture, to test whether an answer depends on it: grey, blurred, or with fewer pixels."""
 
 from __future__ import annotations
 
@@ -13,11 +13,12 @@ from vlmtui.media.images import as_png, open_prepared
 
 _GREY = (128, 128, 128)
 _BLUR_PART = 16
-"""The blur's radius is this part of the longer side: places and colours stay, shapes and letters do not."""
+"""The blur's radius as a divisor of the longer side: places and colours stay recognizable, shapes and letters do
+not."""
 
 
 def grey_image(attachment: Attachment, store: Path) -> Attachment:
-    """Return a picture of the same size that is grey all over. Blocking. Raises VlmtuiError."""
+    """Return a grey picture of the same size. Blocking. Raises VlmtuiError."""
     return _stored(attachment, Image.new("RGB", (attachment.width, attachment.height), _GREY), store, "grey")
 
 
@@ -29,7 +30,8 @@ def blurred_image(attachment: Attachment, store: Path) -> Attachment:
 
 
 def bounded_image(attachment: Attachment, pixels_max: int, store: Path) -> Attachment:
-    """Return the picture with at most so many pixels; itself where it has no more. Blocking. Raises VlmtuiError."""
+    """Return the picture with at most `pixels_max` pixels; unchanged if it has no more. Blocking. Raises
+    VlmtuiError."""
     pixels = attachment.width * attachment.height
     if pixels <= pixels_max:
         return attachment

@@ -1,7 +1,7 @@
-"""How likely one answer is under several prompts: its tokens are scored, each given the prompt and the tokens before.
+"""How likely one answer is under several prompts: scores its tokens, each given the prompt and the tokens before it.
 
-The probabilities are the model's own, before temperature and other sampling parameters, and count the token that ends
-the answer. What is told are ratios: `0.02×` means that the whole answer is 50 times less likely.
+The probabilities are the model's own, before temperature and other sampling parameters, and include the token that ends
+the answer. Results are ratios: `0.02×` means that the whole answer is 50 times less likely.
 """
 
 from __future__ import annotations
@@ -32,29 +32,29 @@ _WITHOUT = {
     PictureChange.BLUR: "with the picture blurred",
     PictureChange.SWAP: "with another picture in its place",
 }
-"""In the order in which a verdict prefers them."""
+"""In the order of preference for the verdict."""
 
 
 class TokenDrop(msgspec.Struct, frozen=True):
-    """The token of the answer that loses most."""
+    """The token of the answer whose probability drops most."""
 
     index: int
     text: str
     """Hostile text."""
     before: float
     after: float
-    """Its probabilities, 0 to 1."""
+    """Its probabilities before and after, 0 to 1."""
 
 
 class LaneScore(msgspec.Struct, frozen=True):
     """How likely the base's answer is under a lane's prompt, compared with its own prompt."""
 
     log_ratio: float
-    """The natural logarithm of the ratio; the tokens that both scored."""
+    """The natural logarithm of the ratio, over the tokens that both scored."""
     tokens: int
-    """How many tokens that is."""
+    """Number of these tokens."""
     drop: TokenDrop | None = None
-    """None where no token loses anything."""
+    """None if no probability drops."""
 
     @property
     def ratio(self) -> float:
@@ -67,24 +67,24 @@ class LaneScore(msgspec.Struct, frozen=True):
 
 
 async def score_lanes(lanes: Lanes, base: int) -> list[LaneScore | None]:
-    """Score the answer of lane `base` under every lane's prompt; None where that is the base itself.
+    """Score the answer of lane `base` under every lane's prompt; None for the base itself.
 
-    Raises VlmtuiError where there is no answer, or the engine cannot or does not score it.
+    Raises VlmtuiError if there is no answer, or the engine cannot score it.
     """
     lane = lanes[base]
     if why := lack(lane.engine.info, "scores"):
         raise bad_input(why)
     ids = tuple(lane.answer.token_ids)
     if not ids or lane.has_failed:
-        raise bad_input("There is no whole answer to score.")
+        raise bad_input("There is no complete answer to score.")
     found = await asyncio.gather(*(_scored(one, ids) for one in lanes))
     texts = [lane.answer.vocabulary[token].text if token in lane.answer.vocabulary else f"⟨{token}⟩" for token in ids]
     return [None if at == base else _compared(found[base], other, texts) for at, other in enumerate(found)]
 
 
 def verdict(plan: Plan, scores: Sequence[LaneScore | None]) -> str:
-    """Whether the answer owes anything to the picture, in words; empty where nothing tells. `scores`: of the answer
-    to the prompt as it was sent."""
+    """Return whether the answer depends on the picture, in words; empty if unknown. `scores` are those of the answer
+    to the prompt as sent."""
     if plan.parameter != PICTURE or PictureChange.SENT not in plan.values:
         return ""
     by_change = {PictureChange(str(value)): score for value, score in zip(plan.values, scores, strict=True) if score}
@@ -95,7 +95,7 @@ def verdict(plan: Plan, scores: Sequence[LaneScore | None]) -> str:
 
 
 def times(log_ratio: float) -> str:
-    """A ratio with two digits: `0.02×`, `1.1×`, `1.7·10⁻⁴×`."""
+    """Return a ratio with two digits: `0.02×`, `1.1×`, `1.7·10⁻⁴×`."""
     exponent = log_ratio / math.log(10)
     if abs(exponent) >= 3:
         whole = math.floor(exponent)

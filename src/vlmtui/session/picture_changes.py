@@ -1,4 +1,4 @@
-"""What a fan-out does to the pictures of a prompt, to tell what an answer owes to them."""
+"""Changes of a prompt's pictures in a fan-out, to test whether an answer depends on them."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from vlmtui.errors import bad_input
 
 
 class PictureChange(enum.StrEnum):
-    """What becomes of every picture of the prompt."""
+    """A change of every picture of the prompt."""
 
     SENT = "sent"
     NONE = "none"
     GREY = "grey"
     BLUR = "blur"
     SWAP = "swap"
-    """Each stands where the next one stood."""
+    """Each takes the place of the next one."""
 
 
 PictureMap = Mapping[tuple[str, str | int], Attachment]
-"""By the SHA-256 of a picture and what is done with it: the picture that is sent in its place."""
+"""The picture to send instead, by the SHA-256 of a picture and its change."""
 _LABELS = {
     PictureChange.SENT: "as sent",
     PictureChange.NONE: "no picture",
@@ -36,18 +36,19 @@ _ALIASES = {"gray": PictureChange.GREY, "removed": PictureChange.NONE, "blurred"
 
 
 def label_of(change: PictureChange) -> str:
-    """A few words for people."""
+    """Return the change's label."""
     return _LABELS[change]
 
 
 def read_change(text: str) -> PictureChange | None:
-    """The change of that name, or None."""
+    """Return the change with this name, or None."""
     name = text.strip().lower()
     return _ALIASES.get(name) or next((change for change in PictureChange if change == name), None)
 
 
 def possible_changes(turns: Sequence[Turn]) -> list[PictureChange]:
-    """Every change that makes sense for these turns, `SENT` first. Raises VlmtuiError where they have no picture."""
+    """Return every change that makes sense for these turns, `SENT` first. Raises VlmtuiError if they have no
+    picture."""
     items = all_attachments(turns)
     if not items:
         raise bad_input("There is no picture to leave out.", hint="Attach one, or ask about one that was sent.")
@@ -60,7 +61,7 @@ def possible_changes(turns: Sequence[Turn]) -> list[PictureChange]:
 
 
 def changed_pictures(changes: Sequence[Number | str], turns: Sequence[Turn], store: Path) -> PictureMap:
-    """Make the pictures that these changes (names, or the most pixels) send. Blocking. Raises VlmtuiError."""
+    """Make the pictures for these changes (names, or the most pixels). Blocking. Raises VlmtuiError."""
     from vlmtui.media.changed_images import blurred_image, bounded_image, grey_image
 
     possible = possible_changes(turns)
@@ -83,7 +84,7 @@ def changed_pictures(changes: Sequence[Number | str], turns: Sequence[Turn], sto
 
 
 def with_pictures(turns: Sequence[Turn], change: PictureChange | int, made: PictureMap) -> tuple[Turn, ...]:
-    """The turns with every picture changed."""
+    """Return the turns with every picture changed."""
     if change is PictureChange.SENT:
         return tuple(turns)
 
@@ -100,5 +101,5 @@ def with_pictures(turns: Sequence[Turn], change: PictureChange | int, made: Pict
 
 def _why_not(change: PictureChange) -> str:
     if change is PictureChange.SWAP:
-        return "There is no other picture to exchange it with."
-    return "A video can be left out, but not be grey or blurred."
+        return "There is no other picture to swap it with."
+    return "A video can be left out, but not made grey or blurred."

@@ -1,5 +1,5 @@
-"""Reads a fan-out's plan: `seed=1,2,3 temperature=0.8`, `picture=sent,none,grey`, `system="Be brief.","Be kind."`. The
-app and the command line share it."""
+"""Parses a fan-out's plan: `seed=1,2,3 temperature=0.8`, `picture=sent,none,grey`, `system="Be brief.","Be kind."`.
+Shared by the app and the command line."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ _COMMA = re.compile(r"\s*,\s*")
 _PART = re.compile(r"([A-Za-z_-]+)\s*=\s*([^\s=]+)")
 _QUOTED = re.compile(r'"([^"]*)"')
 _HIDDEN = 0xF0000
-"""Inside quotes every character is moved up by this, out of the way of commas, spaces and `=`."""
+"""Inside quotes every character is shifted by this, to hide commas, spaces and `=`."""
 _TEXTS = (PROMPT, SYSTEM)
 _EXAMPLE = "For instance seed=1,2,3 or picture=sent,none,grey; further parameters take one value each."
 
 
 def parse_plan(text: str) -> Plan:
-    """Parse a plan such as `seed=1,2,3 temperature=0.8`. Raises VlmtuiError saying what is wrong."""
+    """Parse a plan such as `seed=1,2,3 temperature=0.8`. Raises VlmtuiError with what is wrong."""
     if text.count('"') % 2:
         raise bad_input("A quotation mark is not closed.", hint=_EXAMPLE)
     hidden = _COMMA.sub(",", _QUOTED.sub(_hide, text))
@@ -51,8 +51,8 @@ def parse_plan(text: str) -> Plan:
 
 
 def read_values(parameter: str, text: str) -> tuple[Number | str, ...]:
-    """What was typed as values: numbers and picture changes with commas or spaces between them, texts one a line.
-    Raises VlmtuiError."""
+    """Parse typed values: numbers and picture changes separated by commas or spaces, texts one on each line. Raises
+    VlmtuiError."""
     if parameter in _TEXTS:
         return tuple(line.strip() for line in text.splitlines() if line.strip())
     return tuple(_read(parameter, part) for part in re.split(r"[,\s]+", text.strip()) if part)

@@ -251,7 +251,7 @@ CHAT = Scope(
         Action(
             "look",
             "Does it look?",
-            "Ask again without the picture, with grey, blurred, or exchanged: is the answer still as likely?",
+            "Send again without the picture, or with a grey, blurred or swapped one: is the answer still as likely?",
             leader="x",
             group=_LOOK,
             slash="/look",

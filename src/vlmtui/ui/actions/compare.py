@@ -8,7 +8,7 @@ _NEXT_VIEW = Action(
     "sides.next_view", "Next view", "Show the other side.", "f6", leader="tab", footer=True, priority=True
 )
 _DIFFERENCE = Action("sides.difference", "Difference", "Show where they differ.", "d", leader="d")
-_LOOK_HELP = "Ask again without the picture, with grey, blurred, or exchanged: is the answer still as likely?"
+_LOOK_HELP = "Send again without the picture, or with a grey, blurred or swapped one: is the answer still as likely?"
 _EXPORT = Action("sides.export", "Export", "Write a Markdown, HTML or JSON file.", "w", leader="w", footer=True)
 
 COMPARISON = Scope(

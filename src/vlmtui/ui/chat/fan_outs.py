@@ -65,13 +65,12 @@ class FanOuts:
         self._view.start_dialog(partial(self._fan_out, text))
 
     def look(self) -> None:
-        """Ask what is written, or else the last message, with its pictures, without them, and with others."""
+        """Send the draft or the last message with its pictures, without them, and with changed ones."""
         self._view.take_composer_text()
         self._view.start_dialog(self._look)
 
     async def look_at(self, message: ComparedMessage) -> bool:
-        """Ask the message with its pictures, without them, and with others; whether one of the answers was taken.
-        Raises VlmtuiError."""
+        """As `look`, for this message; return whether one of the answers was used. Raises VlmtuiError."""
         fan_out = self._earlier(message)
         if fan_out is None or fan_out.plan.parameter != PICTURE:
             fan_out = await self._planned(_look_plan(message), message)
@@ -96,7 +95,7 @@ class FanOuts:
             self._view.tell_error(error)
 
     async def _show(self, fan_out: FanOut, message: ComparedMessage) -> bool:
-        """Show it, and those that are asked for there; whether an answer was taken. Raises VlmtuiError."""
+        """Show it, and further ones requested there; return whether an answer was used. Raises VlmtuiError."""
         while True:
             self._open = (fan_out, message)
             chosen = await self._navigator.fan_out(fan_out)
@@ -150,5 +149,5 @@ class FanOuts:
 
 
 def _look_plan(message: ComparedMessage) -> Plan:
-    """Raises VlmtuiError where there is no picture."""
+    """Return the plan. Raises VlmtuiError if there is no picture."""
     return plan_of(PICTURE, possible_changes(message.turns))

@@ -21,17 +21,17 @@ from vlmtui.ui.compare.picture_strip import PictureStrip
 from vlmtui.ui.widgets.answer_line import answer_line
 
 NARROWEST, LOWEST = 36, 8
-"""Cells of the width and height of a pane."""
+"""Least width and height of a pane, in cells."""
 COLUMNS_MAX = 4
 _ABOUT = 16
-"""A pane has pictures as a screen of so many more rows has them."""
+"""A pane shows pictures like a screen with this many more rows."""
 DIFFERS_STYLE = "bold underline $warning"
 GONE_STYLE = "strike $muted"
 _SHOWN = {" ": "·", "\n": "↵\n", "\t": "⇥"}
 
 
 class AnswerTile(Vertical, can_focus=True):
-    """One answer, with what it was asked with above and its statistics below."""
+    """One answer, with its label above and its statistics below."""
 
     DEFAULT_CSS = """
     AnswerTile {
@@ -50,13 +50,13 @@ class AnswerTile(Vertical, can_focus=True):
     def __init__(
         self, label: str, answer: Answer, *, pictures: Sequence[Attachment] = (), cache: Path | None = None
     ) -> None:
-        """`pictures` are those of its prompt, where they are its own; `cache` is where thumbnails are kept."""
+        """`pictures`: those of its prompt, if it has its own; `cache`: the folder of the thumbnails."""
         super().__init__()
         self._pictures = PictureStrip(pictures, cache=cache) if pictures and cache else None
         self.answer = answer
         self._label = label
         self._shown = -1
-        """How many of the answer's pieces are shown; -1: nothing yet."""
+        """Number of the answer's pieces shown; -1: none yet."""
         self._ended = False
 
     def compose(self) -> ComposeResult:
@@ -76,7 +76,7 @@ class AnswerTile(Vertical, can_focus=True):
             await self._pictures.fit(self.size.height + _ABOUT)
 
     def grow(self) -> None:
-        """Show what has come since the last time."""
+        """Show the new text."""
         if self._ended or (len(self.answer.pieces) == self._shown and self.answer.outcome is None):
             return
         self._shown, self._ended = len(self.answer.pieces), self.answer.outcome is not None
@@ -95,25 +95,24 @@ class AnswerTile(Vertical, can_focus=True):
         self.query_one(".facts", Static).update(answer_line(self.answer) if self._ended else usage)
 
     def tell(self, said: str, *, is_base: bool = False) -> None:
-        """How it stands to the base."""
+        """Show how it compares with the base."""
         about = "the base" if is_base else said
         line = Content.assemble((one_line(self._label), "bold $accent"), (f"  {about}" if about else "", "$muted"))
         self.query_one(".label", Static).update(line)
 
     def mark(self, difference: AnswerDiff | None) -> None:
-        """Mark the words that the base does not have; None: no word."""
+        """Highlight the words that the base lacks; None: no highlight."""
         failure = self.answer.failure
         if failure is None:
             text = Content(visible(self.answer.text)) if difference is None else _marked(difference)
             self.query_one(".text > Static", Static).update(text)
 
     def action_page(self, way: str) -> None:
-        """Scroll by a page."""
         getattr(self.query_one(".text"), f"scroll_page_{way}")(animate=False)
 
 
 class AnswerGrid(VerticalScroll, can_focus=False):
-    """The tiles, in as many columns as fit."""
+    """The panes, in as many columns as fit."""
 
     DEFAULT_CSS = """
     AnswerGrid {
@@ -134,11 +133,11 @@ class AnswerGrid(VerticalScroll, can_focus=False):
 
     @property
     def current(self) -> int:
-        """The number of the pane that has the keys."""
+        """Index of the focused pane."""
         return next((number for number, pane in enumerate(self.panes) if pane.has_focus), 0)
 
     def move(self, across: int, down: int) -> None:
-        """To the pane beside, above or below; beyond an edge nothing happens."""
+        """Focus the pane beside, above or below, if there is one."""
         at = self.current
         row, column = divmod(at, self.columns)
         target = (row + down) * self.columns + column + across
@@ -160,11 +159,11 @@ class AnswerGrid(VerticalScroll, can_focus=False):
 
 
 def difference_in_words(difference: AnswerDiff) -> str:
-    """Return how an answer differs from the base, in a few words."""
+    """Describe how an answer differs from the base."""
     if difference.identical and difference.first_divergence is None:
         return "same as the base"
     if difference.identical:
-        return f"same text, other tokens from {difference.first_divergence:,} on"
+        return f"same text, different tokens from {difference.first_divergence:,} on"
     at = difference.first_divergence
     return "differs from the base" if at is None else f"differs at token {at:,}"
 

@@ -1,4 +1,4 @@
-"""What one turn is fanned out over, asked in a form."""
+"""The form for the plan of a fan-out."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ _CHOICES: tuple[tuple[str, str, str], ...] = (
 )
 _OF_PICTURES = (PICTURE, PIXELS)
 _LABELS = {
-    PICTURE: f"What becomes of the pictures: {', '.join(PictureChange)}",
+    PICTURE: f"Change of the pictures: {', '.join(PictureChange)}",
     PIXELS: "Most pixels of a picture, comma-separated",
     PROMPT: "Prompts, one a line",
     SYSTEM: "System prompts, one a line",
 }
 _COMMAS = "Values, comma-separated"
 _WARM = 0.8
-"""The temperature that is offered with seeds where the conversation has none."""
+"""The temperature suggested with seeds if the conversation has none."""
 
 
 class FanFormScreen(ModalScreen[Plan | None]):
-    """Gives the plan, or None. `question` is the turn's text, the first of the prompts; `system` the first of the
-    system prompts; `no_seeds` says why seeds cannot be chosen, and is empty where they can."""
+    """Returns the plan, or None. `question` is the turn's text, the first of the prompts; `system` is the first of
+    the system prompts; `no_seeds`: why seeds cannot be varied, empty if they can."""
 
     CSS_PATH = "fan_form.tcss"
     SCOPE = "fan_form"
@@ -69,7 +69,7 @@ class FanFormScreen(ModalScreen[Plan | None]):
             yield Input(_CHOICES[1 if self._no_seeds else 0][2], id="values", compact=True)
             yield Static("Prompts, one a line", classes="label", id="prompts-label")
             yield TextArea(self._texts[PROMPT], id="prompts", compact=True, tab_behavior="focus")
-            yield Static("Temperature of all of them", classes="label", id="temperature-label")
+            yield Static("Temperature of all answers", classes="label", id="temperature-label")
             yield Input(f"{own or _WARM:g}", id="temperature", compact=True)
             yield Static(id="problem", markup=False)
             keys = hint(self.app, "fan_form.ask", "fan_form.cancel")
@@ -98,13 +98,12 @@ class FanFormScreen(ModalScreen[Plan | None]):
         self.action_go()
 
     def action_go(self) -> None:
-        """Give the plan back, if it is one."""
+        """Return the plan if it is valid."""
         plan = self._read()
         if plan is not None:
             self.dismiss(plan)
 
     def action_cancel(self) -> None:
-        """Ask nothing."""
         self.dismiss(None)
 
     @property
@@ -124,7 +123,7 @@ class FanFormScreen(ModalScreen[Plan | None]):
         self._read()
 
     def _read(self) -> Plan | None:
-        """What the fields ask for; None when something is wrong, which is then told."""
+        """Return the fields' plan; None if it is invalid, with the problem shown."""
         by, told = self._parameter, self.query_one("#problem", Static)
         try:
             fixed: dict[str, Number] = {}

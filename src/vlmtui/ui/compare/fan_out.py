@@ -1,4 +1,4 @@
-"""One turn answered several ways, side by side."""
+"""The answers of a fan-out, side by side."""
 
 from __future__ import annotations
 
@@ -34,18 +34,18 @@ from vlmtui.ui.terminal.key_queue import ask_user, run_before_keys
 from vlmtui.ui.widgets.footer_bar import FooterBar
 
 REFRESH_S = 0.1
-"""New text is shown at most this often."""
-_FORMATS = ("Markdown, to be read", "A web page with the images in it", "JSON, to be run again")
+"""Shortest interval in seconds between updates of the text."""
+_FORMATS = ("Markdown, to read", "A web page with its images", "JSON, to replay")
 
 
 Leave = int | Literal["new_plan", "look"] | None
 
 
 class FanOutScreen(Screen[Leave]):
-    """Gives the number of the answer to go on with, `new_plan` or `look` for another plan, or None.
+    """Returns the index of the chosen answer, `new_plan` or `look` for another plan, or None.
 
-    `engine` returns the engine that is ready, for the inspector, or raises VlmtuiError. A fan-out that has run already
-    is only shown.
+    `engine` returns the engine for the inspector if it is ready, or raises VlmtuiError. A finished fan-out is only
+    shown.
     """
 
     CSS_PATH = "fan_out.tcss"
@@ -54,18 +54,18 @@ class FanOutScreen(Screen[Leave]):
     BINDINGS = bindings(SCOPE)
 
     class AllEnded(Message):
-        """All answers have their outcome."""
+        """All answers have an outcome."""
 
     @dataclass
     class DifferencesKnown(Message):
-        """The answers held against a base; None for the base itself and for those that have not come to their end."""
+        """The answers' differences from a base; None for the base and for incomplete answers."""
 
         base: int
         differences: list[AnswerDiff | None]
 
     @dataclass
     class ScoresKnown(Message):
-        """How likely a base's answer is in the other lanes, or why that is not known."""
+        """How likely a base's answer is in the other lanes, or why that is unknown."""
 
         base: int
         scores: list[LaneScore | None]
@@ -73,20 +73,20 @@ class FanOutScreen(Screen[Leave]):
 
     @dataclass
     class Exported(Message):
-        """Where they were written, or why not."""
+        """Where the file was written, or why that failed."""
 
         outcome: Path | VlmtuiError
 
     def __init__(
         self, fan_out: FanOut, *, media: Path, cache: Path, show_inspector: Callable[[PromptReport], None]
     ) -> None:
-        """`media`: the folder of the stored attachments, which an exported page shows; `cache`: that of thumbnails."""
+        """`media`: the folder of the stored attachments, for exported pages; `cache`: the folder of the thumbnails."""
         super().__init__()
         self.fan_out = fan_out
         self.differences: list[AnswerDiff | None] | None = None
-        """None until they are known."""
+        """None until computed."""
         self.scores: list[LaneScore | None] | None = None
-        """None until they are known; a lane's is None where it is the base, or nothing tells."""
+        """None until computed; a lane's score is None for the base, or if unknown."""
         self._media = media
         self._cache = cache
         self._show_inspector = show_inspector
@@ -160,21 +160,21 @@ class FanOutScreen(Screen[Leave]):
             self.notify(f"Written: {one_line(str(event.outcome))}", timeout=8, markup=False)
 
     def action_move(self, across: int, down: int) -> None:
-        """To the answer beside."""
+        """Focus a neighbouring answer."""
         self._grid.move(across, down)
 
     def action_choose(self) -> None:
-        """Go on with this answer."""
+        """Continue the conversation with this answer."""
         lane = self.fan_out.lanes[self._grid.current]
         if lane.is_running:
             self._tell_error(bad_input("This answer is not complete yet.", remedy=Remedy.STOP_FAN_OUT))
         elif not lane.answer.text:
-            self._tell_error(bad_input("There is no answer here to go on with."))
+            self._tell_error(bad_input("This answer is empty."))
         else:
             self._leave(self._grid.current)
 
     def action_base(self) -> None:
-        """Hold the others against this answer."""
+        """Compare the others with this answer."""
         self.fan_out.base = self._grid.current
         self.scores = None
         if not self.fan_out.is_running:
@@ -187,30 +187,30 @@ class FanOutScreen(Screen[Leave]):
         self.notify(f"Copied {len(text):,} characters.", markup=False)
 
     def action_inspect(self) -> None:
-        """Look into this prompt and answer."""
+        """Inspect this prompt and answer."""
         self._show_inspector(self.fan_out.report(self._grid.current))
 
     def action_export(self) -> None:
-        """Write all answers into a file: to read, for a browser, or to replay."""
+        """Write all answers to a file: to read, for a browser, or to replay."""
         if self.fan_out.is_running:
             self._tell_error(bad_input("Not all answers are complete yet.", remedy=Remedy.STOP_FAN_OUT))
         else:
             run_before_keys(self, self._ask_format)
 
     def action_new_plan(self) -> None:
-        """Fan the same message out over other values."""
+        """Fan out the same message over other values."""
         if not self.fan_out.is_running:
             self._leave("new_plan")
 
     def action_look(self) -> None:
-        """Ask the same message without its pictures, and with others in their place."""
+        """Send the same message without its pictures, and with changed ones."""
         if self.fan_out.is_running:
             self._tell_error(bad_input("Not all answers are complete yet.", remedy=Remedy.STOP_FAN_OUT))
         else:
             self._leave("look")
 
     async def action_leave(self) -> None:
-        """Stop what is running; when nothing is, back to the chat."""
+        """Stop running answers; if there are none, return to the chat."""
         if self.fan_out.is_running:
             await self.fan_out.lanes.stop()
         else:
@@ -252,7 +252,7 @@ class FanOutScreen(Screen[Leave]):
         self.post_message(self.AllEnded())
 
     def _say(self, where: str, text: str) -> None:
-        """A line above the answers; none where there is nothing to say."""
+        """Show a line above the answers, or hide it if empty."""
         line = self.query_one(where, Static)
         line.update(text)
         line.display = bool(text)

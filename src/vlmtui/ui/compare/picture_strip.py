@@ -1,4 +1,4 @@
-"""The pictures that are asked about, in a row."""
+"""A row with the pictures of the compared message."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from vlmtui.inspection.tokens import attachment_of
 from vlmtui.ui.widgets.attachment_view import AttachmentView
 
 TALL = 30
-"""Rows of the screen from which on pictures are shown."""
+"""Fewest screen rows for pictures."""
 _ROWS = ((60, 12), (40, 6), (TALL, 3))
-"""Rows of the screen, and of a picture then."""
+"""Screen rows, and picture rows for screens at least that high."""
 
 
 class PictureStrip(HorizontalScroll, can_focus=False):
-    """Thumbnails with their numbers, names, sizes and tokens. Nothing on a low screen, or without pictures."""
+    """Thumbnails with their numbers, names, sizes and tokens. Hidden on a low screen, or without pictures."""
 
     DEFAULT_CSS = """
     PictureStrip {
@@ -38,7 +38,7 @@ class PictureStrip(HorizontalScroll, can_focus=False):
         self._cache = cache
         self._rows = 0
         self._tokens: dict[str, int] = {}
-        """By the SHA-256 of an attachment."""
+        """Tokens by the attachment's SHA-256."""
 
     def compose(self) -> ComposeResult:
         if not self._rows:
@@ -49,7 +49,7 @@ class PictureStrip(HorizontalScroll, can_focus=False):
             yield view
 
     async def fit(self, height: int) -> None:
-        """Take the rows that a screen of this height has for pictures."""
+        """Set the rows for pictures on a screen of this height."""
         rows = next((rows for least, rows in _ROWS if height >= least), 0) if self._attachments else 0
         self.display = bool(rows)
         if rows != self._rows:
@@ -57,7 +57,7 @@ class PictureStrip(HorizontalScroll, can_focus=False):
             await self.recompose()
 
     def tell_tokens(self, prompt: PromptReady, sent: Sequence[Attachment]) -> None:
-        """How many tokens each takes in this prompt, which has the attachments `sent`."""
+        """Show the tokens of each picture in this prompt; `sent` are the prompt's attachments."""
         for span in prompt.media:
             if (item := attachment_of(span, sent)) is not None:
                 self._tokens[item.sha256] = span.tokens

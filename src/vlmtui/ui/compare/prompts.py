@@ -1,4 +1,4 @@
-"""The two prompts of a comparison: the left one is rendered, the right one is filled, saved and loaded."""
+"""The two prompts of a comparison: renders the left one; fills, saves and loads the right one."""
 
 from __future__ import annotations
 
@@ -26,31 +26,32 @@ Result = TypeVar("Result")
 
 
 class PromptsView(Protocol):
-    """What the prompts need of their screen."""
+    """What the prompts need from their screen."""
 
     def post_message(self, message: Message) -> bool:
-        """Let the screen handle a message, unless it has been left."""
+        """Post a message to the screen, unless it is closed."""
 
     def tell(self, text: str, error: VlmtuiError | None = None) -> None:
-        """Show a line, or what went wrong."""
+        """Show a line, or an error."""
 
     async def ask(self, screen: Screen[Result]) -> Result | None:
         """Show a dialog and wait for its result."""
 
 
 class Prompts:
-    """Makes the prompts of a comparison. The screen runs its methods in workers, and shows what they post."""
+    """Renders and edits the prompts of a comparison. The screen runs its methods in workers, and shows what they
+    post."""
 
     @dataclass
     class LeftPromptReady(Message):
-        """The left prompt is there, or why it is not."""
+        """The left prompt was rendered, or why not."""
 
         ready: PromptReady | None
         error: VlmtuiError | None = None
 
     @dataclass
     class RawPromptLoaded(Message):
-        """The editor is to begin with this text."""
+        """Fill the editor with this text."""
 
         text: str
         origin: str
@@ -65,20 +66,20 @@ class Prompts:
         self._saved = saved
 
     def runs(self, ready: PromptReady) -> list[Run]:
-        """A prompt as it is shown, each image folded into one chip."""
+        """Return a prompt to display, each image folded into one chip."""
         given = self._controller.input
         return folded_runs(ready, self.attachments, given.attachments, self._controller.special_tokens())
 
     @property
     def attachments(self) -> tuple[Attachment, ...]:
-        """In the order of the left prompt's placeholders."""
+        """The attachments in the order of the left prompt's placeholders."""
         try:
             return attachments_of(self._controller.chat_prompt())
         except VlmtuiError:
             return self._controller.input.attachments
 
     async def make(self) -> None:
-        """Make the left prompt, and fill the editor where nobody has written in it."""
+        """Render the left prompt, and fill the editor unless the user has written in it."""
         controller, view = self._controller, self._view
         try:
             ready = await controller.render_chat(self._engine_controller.require_engine())
@@ -117,7 +118,7 @@ class Prompts:
         self._view.post_message(self.RawPromptLoaded(text, origin, name))
 
     async def save(self) -> None:
-        """Save the raw prompt by a name."""
+        """Save the raw prompt under a name."""
         draft = self._controller.draft
         hint = "Overwrites an existing prompt of that name. {comparison.fill} loads it."
         name = await self._view.ask(NameScreen("Save the raw prompt as", value=draft.saved_as, hint=hint))

@@ -1,4 +1,4 @@
-"""The chat template against a raw prompt: written, checked, sent at the same time, and compared."""
+"""The comparison of the chat template with a raw prompt: editing, checking, sending, comparing."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from vlmtui.ui.widgets.dialogs import NameScreen
 
 
 class CompareScreen(SidesScreen):
-    """Left what the chat template makes of the conversation, right the raw prompt in an editor."""
+    """On the left the chat template's prompt, on the right the raw prompt in an editor."""
 
     HINT = (
         "comparison.look",
@@ -53,7 +53,7 @@ class CompareScreen(SidesScreen):
     BINDINGS = bindings(SCOPE)
 
     class BothEnded(Message):
-        """Both have their outcome."""
+        """Both sides have an outcome."""
 
     def __init__(
         self,
@@ -67,8 +67,8 @@ class CompareScreen(SidesScreen):
         look: Callable[[], Awaitable[bool]],
         show_inspector: Callable[[PromptReport], None],
     ) -> None:
-        """`send` sends the draft as the conversation's next message; `on_edit` is told that the raw text changed;
-        `look` asks it without its pictures, and says whether one of those answers was taken."""
+        """`send` sends the draft as the conversation's next message; `on_edit` is called after edits of the raw
+        text; `look` sends it without its pictures, and returns whether one of those answers was used."""
         super().__init__(
             services,
             "Compare",
@@ -90,7 +90,7 @@ class CompareScreen(SidesScreen):
         self._show_inspector = show_inspector
         self._was_told_to_stop = False
 
-    # -- what is shown
+    # -- display
 
     @property
     def editor(self) -> RawEditor:
@@ -134,7 +134,7 @@ class CompareScreen(SidesScreen):
         self.query_one("#raw-head", Static).update(
             Content.assemble("Raw prompt", (f" · {one_line(origin)}" if origin else "", "not bold $muted"))
         )
-        stale = "Stale: the raw prompt was edited after this answer. {comparison.send} asks again."
+        stale = "Stale: the raw prompt was edited after this answer. {comparison.send} sends again."
         told = with_keys(self.app, stale) if self.controller.is_stale else ""
         self.query_one("#raw-answer", AnswerPane).tell_stale(told)
         self._on_edit()
@@ -145,7 +145,7 @@ class CompareScreen(SidesScreen):
 
     @on(RawPane.NoFix)
     def _no_fix(self) -> None:
-        self.tell("There is no fix for that: change the text.")
+        self.tell("This finding has no fix: edit the text.")
 
     @on(EngineChanged)
     def _engine_changed(self) -> None:
@@ -179,12 +179,12 @@ class CompareScreen(SidesScreen):
             case _:
                 return True
 
-    # -- what is done
+    # -- actions
 
     def action_send(self) -> None:
-        """Ask both at the same time."""
+        """Send both prompts at the same time."""
         if self.engine_controller.state is EngineState.DEAD:
-            self.tell("The model is loaded again.")
+            self.tell("The model is loading again.")
             getattr(self.app, "restart_engine")()  # noqa: B009  (a screen does not import the app)
             return
         controller = self.controller
@@ -202,12 +202,12 @@ class CompareScreen(SidesScreen):
 
     @work(group="stop")
     async def action_stop(self, mode: PromptMode) -> None:
-        """Stop one side; what has come stays."""
+        """Stop one side; keep the partial answer."""
         await self.controller.stop(mode)
 
     @work(group="stop")
     async def action_leave(self) -> None:
-        """Stop what is being answered; with nothing to stop, or once more, back to the chat."""
+        """Stop running answers; if there are none, or if pressed again, return to the chat."""
         if self.controller.is_running and not self._was_told_to_stop:
             self._was_told_to_stop = True
             await self.controller.stop("chat", "raw")
@@ -215,39 +215,39 @@ class CompareScreen(SidesScreen):
             self.dismiss()
 
     def action_logprobs(self) -> None:
-        """Ask for log-probabilities with the next answers, or no more."""
+        """Request log-probabilities with the next answers, or stop requesting them."""
         self.controller.logprobs = not self.controller.logprobs
         self._show_state()
         if self.controller.logprobs:
-            self.tell("Log-probabilities come with the next answers; the first such take seconds.")
+            self.tell("The next answers include log-probabilities; the first ones take some seconds more.")
 
     def action_stored(self) -> None:
-        """Look at an earlier comparison of this turn."""
+        """Show the earlier comparisons of this turn."""
         run_before_keys(self, self._show_stored, exclusive=True)
 
     def action_use(self) -> None:
-        """Go on with the answer of the side that has the focus."""
+        """Continue the conversation with the focused side's answer."""
         self._use(self._focused_side())
 
     def action_inspect(self) -> None:
-        """Look into the prompt and the answer of the side that has the focus."""
+        """Inspect the prompt and the answer of the focused side."""
         known = self._focused_side().report(self.controller.input.info)
         if known is None:
-            self.tell("Its prompt was not made yet.", remedy=Remedy.SHOW_DIFFERENCE)
+            self.tell("Its prompt is not rendered yet.", remedy=Remedy.SHOW_DIFFERENCE)
             return
         self._show_inspector(known)
 
     def action_look(self) -> None:
-        """Ask the same without the pictures, and with others in their place."""
+        """Send the same message without its pictures, and with changed ones."""
         run_before_keys(self, self._show_look, exclusive=True)
 
     def action_next_finding(self) -> None:
-        """Put the cursor where the next finding is."""
+        """Move the cursor to the next finding."""
         self._look_at_raw()
         self.pane.visit()
 
     def action_fix(self) -> None:
-        """Make the edit that mends the finding: the one that was visited, or the first."""
+        """Apply the fix of the visited finding, or of the first one."""
         self._look_at_raw()
         self.pane.fix()
 
@@ -260,10 +260,10 @@ class CompareScreen(SidesScreen):
         run_before_keys(self, self._prompts.fill, exclusive=True)
 
     def action_save(self) -> None:
-        """Save the raw prompt by a name."""
+        """Save the raw prompt under a name."""
         run_before_keys(self, self._prompts.save, exclusive=True)
 
-    # -- the rest
+    # -- internals
 
     async def ask(self, screen: Screen[Result]) -> Result | None:
         """Show a dialog and wait for its result. Only in the steps of `run_before_keys`."""
@@ -292,7 +292,7 @@ class CompareScreen(SidesScreen):
         return self.controller.raw if mode == "raw" else self.controller.chat
 
     def _show_begun(self, findings: Sequence[Finding]) -> None:
-        """The answers are about to come; what was found wrong with the raw prompt stands beside its own."""
+        """Show the answers that are starting, the raw one with the findings about its prompt."""
         mark = ""
         if findings:
             first = one_line(findings[0].message)
@@ -333,7 +333,7 @@ class CompareScreen(SidesScreen):
 
     @work(group="difference", exclusive=True)
     async def _find_difference(self) -> None:
-        """Of what was sent; before that, of the prompts as they would be sent."""
+        """Compare the sent prompts; before that, the prompts that would be sent."""
         controller = self.controller
         problem: VlmtuiError | None = None
         if controller.raw.answer is None:
@@ -379,14 +379,17 @@ class CompareScreen(SidesScreen):
     async def _use(self, side: ComparedSide) -> None:
         exchange = self.message.exchange
         if side.lane is None:
-            self.tell("There is no answer to go on with yet.")
+            self.tell("There is no answer to use yet.")
             return
         if exchange is not None and exchange.answer is side.lane.answer:
-            self.tell("This chat continues with that answer already.")
+            self.tell("This chat already continues with that answer.")
             return
         try:
             await self.message.adopt(side.lane, self.engine_controller.require_model())
         except VlmtuiError as error:
             self.tell_error(error)
             return
-        self.tell("This chat continues with that answer.")
+        exchange = self.message.exchange
+        if exchange is not None:
+            number, count = exchange.answer_siblings.position, exchange.answer_siblings.count
+            self.tell(f"{side.mode.capitalize()} answer is now answer {number}/{count} of this chat.")

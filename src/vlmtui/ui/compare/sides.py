@@ -1,4 +1,4 @@
-"""What the screens of a comparison share: two sides beside each other, their difference, and the export."""
+"""The base of comparison screens: two sides, their difference, and the export."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from vlmtui.domain.attachment import Attachment
 from vlmtui.domain.sampling import Sampling
 from vlmtui.errors import Remedy, VlmtuiError
 from vlmtui.inspection.replay import Comparison
-from vlmtui.session.comparison_export import SUFFIXES, export_comparison
+from vlmtui.session.comparison_export import export_comparison
 from vlmtui.session.difference import Difference
 from vlmtui.text import one_line
 from vlmtui.ui.compare.diff_view import DiffView
@@ -34,28 +34,28 @@ from vlmtui.ui.widgets.dialogs import NameScreen
 from vlmtui.ui.widgets.footer_bar import FooterBar
 
 NARROW = 100
-"""Columns below which one side is shown at a time."""
+"""Columns below which only one side is shown."""
 View = Literal["chat", "raw", "difference"]
 _NARROW_TABS: tuple[tuple[View, str], ...] = (("chat", "Chat"), ("raw", "Raw"), ("difference", "Difference"))
 _WIDE_TABS: tuple[tuple[View, str], ...] = (("chat", "Chat and raw"), ("difference", "Difference"))
 
 
 class SidesScreen(Screen[None]):
-    """Left the chat template, right the raw prompt. `view` is what is looked at."""
+    """The chat template on the left, the raw prompt on the right. `view` is the current view."""
 
     HINT: tuple[str, ...] = ("sides.next_view",)
-    """Actions that the footer has no room for."""
+    """Actions shown beside the tabs, as the footer has no room."""
     CSS_PATH = "screen.tcss"
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (NARROW, "-wide")]
 
     @dataclass
     class DifferenceKnown(Message):
-        """Where the sides differ."""
+        """The difference was computed."""
 
         difference: Difference
 
     class DifferenceWanted(Message):
-        """The difference is looked at. Answer with `DifferenceKnown`."""
+        """The difference is shown. Answer with `DifferenceKnown`."""
 
     def __init__(
         self,
@@ -69,9 +69,9 @@ class SidesScreen(Screen[None]):
         landing: Callable[[View], Widget],
         pictures: Sequence[Attachment] = (),
     ) -> None:
-        """`chat` and `raw` are the widgets of the sides, below their heads. `document` makes what is exported (slow;
-        None while there is nothing); `landing` says what has the focus when a view is turned to. `pictures` are
-        numbered by their places."""
+        """`chat` and `raw` are the widgets of the sides, below their titles. `document` returns the comparison to
+        export (slow; None if there is none); `landing` returns the widget to focus in a view. `pictures` are
+        numbered by position."""
         super().__init__()
         self.services = services
         self.view: View = "chat"
@@ -107,7 +107,7 @@ class SidesScreen(Screen[None]):
 
     @property
     def tabs(self) -> Sequence[tuple[View, str]]:
-        """What can be turned to at this width."""
+        """Return the views available at this width."""
         return _NARROW_TABS if self.is_narrow else _WIDE_TABS
 
     async def on_resize(self) -> None:
@@ -122,7 +122,7 @@ class SidesScreen(Screen[None]):
         line.set_class(bool(found), "-filled")
 
     def turn_to(self, view: View) -> None:
-        """Show a view and give it the focus."""
+        """Show a view and focus it."""
         self.view = view
         self.set_class(view == "difference", "-shows-difference")
         self.set_class(view == "raw", "-shows-raw")
@@ -132,32 +132,32 @@ class SidesScreen(Screen[None]):
             self.post_message(self.DifferenceWanted())
 
     def action_next_view(self) -> None:
-        """Turn to the next view; after the last comes the first."""
+        """Show the next view, wrapping around."""
         views = [view for view, _ in self.tabs]
         at = views.index(self.view) if self.view in views else 0
         self.turn_to(views[(at + 1) % len(views)])
 
     def action_difference(self) -> None:
-        """To the difference, and back."""
+        """Show the difference, or return from it."""
         self.turn_to("chat" if self.view == "difference" else "difference")
 
     def action_export(self) -> None:
-        """Write the comparison into a file."""
+        """Write the comparison to a file."""
         run_before_keys(self, self._export, exclusive=True)
 
     def tell(self, text: str, error: VlmtuiError | None = None, *, remedy: Remedy | None = None) -> None:
-        """Show a line, and the key that does something about it; or what went wrong."""
+        """Show a line with the key that remedies it, or an error."""
         if error is not None:
             self.tell_error(error)
         else:
             self.notify(with_remedy(self.app, one_line(text), remedy), timeout=6, markup=False)
 
     def tell_error(self, error: VlmtuiError) -> None:
-        """Show what went wrong and what to do."""
+        """Show an error with its remedy."""
         self.notify(error_text(self.app, error), severity="error", timeout=10, markup=False)
 
     def show_settings(self, sampling: Sampling, *extra: str) -> None:
-        """Say how the answers are made."""
+        """Show the answers' sampling."""
         self.query_one("#settings", Static).update(" · ".join((*sampling.described(), *extra)))
 
     def _show_tabs(self) -> None:
@@ -171,9 +171,9 @@ class SidesScreen(Screen[None]):
     async def _export(self) -> None:
         document = await asyncio.to_thread(self._document)
         if document is None:
-            self.tell("There is nothing to export before both are asked.")
+            self.tell("There is nothing to export before both prompts are sent.")
             return
-        hint = f"{', '.join(SUFFIXES)}: to read, for a browser with images, to replay."
+        hint = ".md to read · .html with images · .json to replay"
         name = await ask_user(self.app, NameScreen("Export to", value="comparison.html", hint=hint))
         if name is None:
             return
