@@ -22,7 +22,7 @@ from vlmtui.domain.generation import Cancelled
 from vlmtui.domain.prompt import ChatPrompt, RawPrompt
 from vlmtui.domain.sampling import Sampling
 from vlmtui.errors import ErrorKind
-from vlmtui.inspection.replay import Comparison, Side, from_json
+from vlmtui.inspection.replay import Comparison, DiffSummary, Side, from_json
 from vlmtui.session.engine_controller import EngineState
 from vlmtui.session.stored_comparisons import LoadedComparison
 from vlmtui.store.records import StoredComparison
@@ -378,11 +378,19 @@ def test_no_two_lines_of_the_kept_comparisons_are_the_same() -> None:
         Side(mode="chat", prompt="", prompt_token_ids=(), answer="A." * 30),
         Side(mode="raw", prompt="", prompt_token_ids=(), answer="A." * 30),
     )
-    document = Comparison(model="m", engine="e", engine_version="1", sampling=Sampling(), sides=sides)
+    document = Comparison(
+        model="m",
+        engine="e",
+        engine_version="1",
+        sampling=Sampling(),
+        sides=sides,
+        difference=DiffSummary(prompts_identical=False, answers_identical=True),
+    )
     kept = LoadedComparison(1_700_000_000_000, document)
     lines = [kept_line(number, kept).plain for number in (2, 1)]
     assert lines[0] != lines[1]
     assert lines[0].startswith("2  2023-11-1") and lines[0].endswith("…")
+    assert "prompts differ, answers identical" in lines[0]
 
 
 async def test_a_side_is_looked_into(comparing: StartComparing) -> None:
@@ -457,12 +465,18 @@ async def test_what_was_typed_stays_for_the_next_time(comparing: StartComparing)
         await again.until(lambda: again.text_of("#raw-head") == "Raw prompt · your text")
 
 
+def dialog(compare: Comparing) -> str:
+    """What the screen on top reads."""
+    return "\n".join(strip.text for strip in compare.chat.app.screen._compositor.render_strips())
+
+
 async def test_prompts_are_saved_and_filled_in(comparing: StartComparing) -> None:
     async with comparing() as compare:
         template = compare.editor.text
         await compare.write("my own prompt")
         await compare.press("ctrl+s")
         await compare.until(lambda: isinstance(compare.chat.app.screen, NameScreen))
+        await compare.until(lambda: "Overwrites an existing prompt of that name." in dialog(compare))
         compare.chat.app.screen.query_one(Input).value = "mine"
         await compare.press("enter")
         await compare.until(lambda: "Saved as mine" in compare.chat.notes)
@@ -471,6 +485,7 @@ async def test_prompts_are_saved_and_filled_in(comparing: StartComparing) -> Non
             await compare.until(
                 lambda: isinstance(compare.chat.app.screen, ChoiceScreen) and compare.chat.app.screen.is_mounted
             )
+            await compare.until(lambda: "Load the raw prompt from" in dialog(compare))
             lines = compare.chat.app.screen.query_one(OptionList)
             assert "mine" in str(lines.get_option_at_index(2).prompt)
             lines.highlighted = line
@@ -531,6 +546,7 @@ async def test_it_is_exported_where_the_user_says(comparing: StartComparing, tmp
             await compare.until(
                 lambda: isinstance(compare.chat.app.screen, NameScreen) and compare.chat.app.screen.is_mounted
             )
+            await compare.until(lambda: ".md to read · .html with images · .json to replay" in dialog(compare))
             compare.chat.app.screen.query_one(Input).value = str(tmp_path / name)
             await compare.press("enter")
             await compare.until(lambda name=name: (tmp_path / name).exists())  # type: ignore[misc]

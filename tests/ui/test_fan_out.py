@@ -117,6 +117,7 @@ async def test_other_wordings_and_the_one_that_is_chosen_is_the_message(chatting
         await chat.until(lambda: isinstance(chat.app.screen, FanFormScreen))
         form = chat.app.screen
         await chat.until(lambda: bool(form.query("#by-prompt")) and not form.query_one("#prompts").display)
+        assert "Values, comma-separated" in str(form.query_one("#values-label", Static).render())
         form.query_one("#by-prompt", RadioButton).value = True
         await chat.until(lambda: form.query_one("#prompts").display)
         form.query_one("#prompts", TextArea).text = "Hello\nGood morning"

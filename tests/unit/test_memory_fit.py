@@ -49,6 +49,10 @@ def test_fit(registry: Registry, billions: float | None, machine: Machine | None
     assert check_fit(sized(registry, billions, max_model_len=4096), machine).fit is expected
 
 
+def test_an_unknown_size_is_said(registry: Registry) -> None:
+    assert fit_text(check_fit(sized(registry, None), ONE), ONE) == "Size unknown; can't tell if it fits."
+
+
 def test_the_change_that_would_make_it_fit_is_named(registry: Registry) -> None:
     parallel = check_fit(sized(registry, 72.0, max_model_len=4096), EIGHT)
     assert parallel.advice == "tensor_parallel_size = 2"

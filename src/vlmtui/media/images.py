@@ -276,9 +276,9 @@ def _first_scan(data: bytes) -> int:
 
 def _damaged(path: Path, what: str, error: BaseException) -> VlmtuiError:
     text = str(error)
-    state = "is cut off or damaged" if "truncated" in text.lower() else "is damaged"
+    state = "is cut off or damaged" if "truncated" in text.lower() else "does not decode"
     return bad_input(
-        f"{shown_name(path)} {state}: it begins like {what}, but does not decode.",
+        f"Can't read {shown_name(path)}: it begins like {what}, but {state}.",
         detail=f"{type(error).__name__}: {text}",
         hint="Copy or download it again, or convert it to PNG.",
     )
