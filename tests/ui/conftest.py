@@ -201,7 +201,13 @@ def make_app(tmp_path: Path) -> Iterator[MakeApp]:
 @pytest.fixture
 def plain_chat(monkeypatch: pytest.MonkeyPatch) -> None:
     """An empty screen in the chat's place."""
+
+    def chat_screen(navigator: AppNavigator) -> PlainChat | None:
+        stack = navigator._app.screen_stack
+        return next((screen for screen in stack if isinstance(screen, PlainChat)), None)
+
     monkeypatch.setattr(AppNavigator, "new_chat", lambda navigator: PlainChat())
+    monkeypatch.setattr(AppNavigator, "chat_screen", chat_screen)
 
 
 @pytest.fixture
