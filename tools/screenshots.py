@@ -14,6 +14,7 @@ from pathlib import Path
 
 from textual import events
 from textual.pilot import Pilot
+from textual.widgets import Static
 
 from vlmtui.config.settings import Settings
 from vlmtui.domain.engine import LoadStage
@@ -154,6 +155,18 @@ async def fan_out(app: VlmtuiApp, pilot: Pilot[ExitReport | None]) -> None:
     await until(pilot, lambda: isinstance(app.screen, ChatScreen))
 
 
+async def look(app: VlmtuiApp, pilot: Pilot[ExitReport | None]) -> None:
+    """The last message without its picture, with a grey and with a blurred one."""
+    app.run_action_id("look")
+    await until(pilot, lambda: isinstance(app.screen, FanOutScreen))
+    screen = app.screen
+    assert isinstance(screen, FanOutScreen)
+    await until(pilot, lambda: bool(screen.query_one("#verdict", Static).render()))
+    save(app, "look")
+    await pilot.press("escape")
+    await until(pilot, lambda: isinstance(app.screen, ChatScreen))
+
+
 async def conversations(app: VlmtuiApp, pilot: Pilot[ExitReport | None]) -> None:
     """What is stored."""
     app.run_action_id("conversations")
@@ -216,7 +229,7 @@ async def session(paths: Paths, size: tuple[int, int], *, theme: str = "") -> No
             await beside(app, pilot)
             app.conversation.require_chat().draft.clear()
             await new_chat(app, pilot)
-            for scene in (compare, inspect, fan_out, conversations):
+            for scene in (compare, inspect, fan_out, look, conversations):
                 await scene(app, pilot)
 
 
