@@ -243,6 +243,25 @@ async def test_one_key_asks_without_the_picture_and_says_how_likely_the_answer_i
         assert chat.last.answer.text == "a red circle"
 
 
+async def test_it_is_the_selected_message_that_is_asked_without_its_picture(
+    chatting: StartChat, tmp_path: Path
+) -> None:
+    async with chatting(RED, BLUE, RED, BLUE, ["grey"]) as chat:
+        await chat.paste(str(picture(tmp_path)))
+        await chat.until(lambda: bool(chat.controller.draft.attachments) and not chat.controller.draft.pending)
+        await chat.say("What is this?")
+        await chat.say("And now?")
+        await chat.pilot.press("up", "home")
+        await chat.until(lambda: chat.screen.marked is not None)
+        first = chat.controller.exchanges[0]
+        assert chat.screen.marked is not None and chat.screen.marked.exchange is first
+        await chat.lead("x")
+        await chat.until(lambda: isinstance(chat.app.screen, FanOutScreen) and fanned(chat).differences is not None)
+        for request in chat.host.engine.requests[2:]:
+            assert isinstance(request.prompt, ChatPrompt)
+            assert [turn.text for turn in request.prompt.turns if turn.role != "system"] == ["What is this?"]
+
+
 async def test_a_message_without_a_picture_has_none_to_leave_out(chatting: StartChat) -> None:
     async with chatting(RED) as chat:
         await chat.say("Hello")
