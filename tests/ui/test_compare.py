@@ -514,6 +514,8 @@ async def test_a_kept_comparison_opens_again_read_only_and_runs_again(comparing:
         await compare.press("f6")
         await chat.until(lambda: "Answers: different" in kept.query_one(DiffView).shown)
         assert "white space before" in kept.query_one(DiffView).shown
+        assert "stored without log-probabilities" in kept.query_one(DiffView).shown
+        assert "Turn on log-probabilities" not in kept.query_one(DiffView).shown
         await compare.press("ctrl+r")
         await chat.until(lambda: isinstance(chat.app.screen, CompareScreen))
         await compare.until(lambda: compare.text_of("#raw-head") == "Raw prompt · earlier comparison")

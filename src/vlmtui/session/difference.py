@@ -43,6 +43,8 @@ class Difference(msgspec.Struct, frozen=True):
     """Sides without a complete answer."""
     is_stale: bool = False
     """The raw prompt changed since."""
+    is_stored: bool = False
+    """Whether this is an earlier comparison, read from the store."""
     problem: VlmtuiError | None = None
     """Why nothing can be compared."""
 

@@ -225,8 +225,11 @@ def _divergence(app: App[Any], difference: Difference) -> Iterator[DiffRow]:
             likely = "  ".join(f"{shown_token(text)} {math.exp(logprob):.1%}" for text, logprob in token.top)
             yield DiffRow(Content(likely), Content.styled(f"{'likeliest':>{_COLUMN}} ", "$muted"))
     if not any(token is not None and token.logprob is not None for token in (found.left, found.right)):
-        hint = with_keys(app, "Turn on log-probabilities ({comparison.logprobs}) and send again to compare them here.")
-        yield _muted(hint)
+        if difference.is_stored:
+            yield _muted("This comparison was stored without log-probabilities.")
+        else:
+            hint = "Turn on log-probabilities ({comparison.logprobs}) and send again to compare them here."
+            yield _muted(with_keys(app, hint))
 
 
 def _token(token: TokenAt | None) -> Iterator[str | tuple[str, str]]:

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any
 
+import msgspec
 from textual import on, work
 from textual.app import App
 from textual.content import Content
@@ -99,7 +100,8 @@ class StoredComparisonScreen(SidesScreen):
     async def _find_difference(self) -> None:
         sides = self.stored.document.sides
         failed: list[PromptMode] = [side.mode for side in sides if side.finish_reason is None]
-        self.post_message(self.DifferenceKnown(await asyncio.to_thread(difference_of, sides, failed=failed)))
+        found = await asyncio.to_thread(difference_of, sides, failed=failed)
+        self.post_message(self.DifferenceKnown(msgspec.structs.replace(found, is_stored=True)))
 
 
 async def choose_stored_comparison(app: App[Any], services: Services, message: ComparedMessage) -> str | None:
