@@ -22,7 +22,8 @@ from tests.unit.store.made import COMPLETE, opened
 from vlmtui.domain.attachment import Attachment, VideoSampling
 from vlmtui.domain.conversation import user_turn
 from vlmtui.domain.engine import LoadSpec
-from vlmtui.domain.generation import Cancelled, EngineEvent, Finished, GenerateRequest, Timings, Usage
+from vlmtui.domain.failure import Failure
+from vlmtui.domain.generation import Cancelled, EngineEvent, Failed, Finished, GenerateRequest, Timings, Usage
 from vlmtui.domain.prompt import ChatPrompt
 from vlmtui.domain.sampling import Sampling
 from vlmtui.engine.interface import Leftover
@@ -357,7 +358,9 @@ async def test_an_answer_that_went_on_is_fetched_shown_and_completed(
         assert store.turn(answer).text == "One two three."
         assert chat.controller.id == conversation
         assert chat.last.answer.text == "One two three."
-        assert "Finished while you were away: Count to three" in chat.notes
+        await chat.until(lambda: "Still answering: Count to three" in chat.notes)
+        await chat.until(lambda: "Finished: Count to three" in chat.notes)
+        assert "while you were away" not in chat.notes
         await chat.until(lambda: "One two three." in chat.screen_text())
         await chat.until(lambda: host.engine.forgotten == ["kept"])
         assert len(host.engines) == 1
@@ -425,6 +428,40 @@ def finished(kept: KeptAnswer, text: str) -> KeptAnswer:
     kept.said = text
     kept.outcome = Finished(request_id="kept", finish_reason="stop", usage=usage, timings=Timings())
     return kept
+
+
+DIED = Failure(kind=ErrorKind.ENGINE_DIED, message="The engine was killed.")
+REFUSED = Failure(kind=ErrorKind.INTERNAL, message="Out of blocks.")
+
+
+@pytest.mark.parametrize("is_written", [False, True], ids=["engine", "spool"])
+@pytest.mark.parametrize(
+    ("outcome", "said"),
+    [
+        (
+            Finished(request_id="kept", finish_reason="stop", usage=Usage(), timings=Timings()),
+            "Finished while you were away: Count to three",
+        ),
+        (Failed(request_id="kept", failure=DIED), "The engine died during this answer: Count to three"),
+        (Failed(request_id="kept", failure=REFUSED), "This answer failed: Count to three"),
+        (Cancelled(request_id="kept", usage=Usage(), timings=Timings()), "This answer was stopped: Count to three"),
+    ],
+    ids=["finished", "died", "failed", "stopped"],
+)
+async def test_what_became_of_an_answer_is_said_as_it_is(
+    make_app: MakeApp, tmp_path: Path, store: Store, outcome: Finished | Failed | Cancelled, said: str, is_written: bool
+) -> None:
+    left_behind(tmp_path)
+    host = holding(SPEC)
+    kept = host.kept["kept"]
+    kept.said, kept.outcome = "One two three.", outcome
+    if is_written:
+        host = ScriptedHost(load=[])
+        host.written = {"kept": kept.events()}
+    async with started(make_app, host, model="shapes" if is_written else None) as chat:
+        await chat.until(lambda: said in chat.notes)
+        assert "Still answering" not in chat.notes
+        assert ("while you were away" in chat.notes) == isinstance(outcome, Finished)
 
 
 async def test_an_engine_that_ends_while_it_is_looked_for_has_written_the_answer_down(

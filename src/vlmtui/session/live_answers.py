@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from vlmtui.domain.failure import Failure
-from vlmtui.domain.generation import Cancelled, EngineEvent, Failed, Timings
+from vlmtui.domain.generation import Cancelled, Delta, EngineEvent, Failed, Timings
 from vlmtui.engine.interface import Engine, EngineHost
 from vlmtui.errors import ErrorKind
 from vlmtui.session.death_counts import DeathCounts
@@ -71,11 +71,12 @@ class LiveAnswers:
         self._notify(AnswerReplaced(exchange))
         return True
 
-    async def resume(self, engine: Engine, exchange: Exchange) -> bool:
+    async def resume(self, engine: Engine, exchange: Exchange, on_live: Callable[[], None] = lambda: None) -> bool:
         """Receive what the engine has kept of a taken-over answer. False, with the previous answer restored, if the
-        engine has less of it."""
+        engine has less of it. `on_live` is called once the answer grows, which shows that it was still running."""
         answer = exchange.answer
-        await self._run(self._follow(engine, exchange, engine.resume(answer.request_id)))
+        events = _watched(engine.resume(answer.request_id), on_live)
+        await self._run(self._follow(engine, exchange, events))
         return exchange.answer is answer
 
     def restore(self, host: EngineHost, exchange: Exchange, events: Iterable[EngineEvent]) -> None:
@@ -205,6 +206,20 @@ def _has_less(event: EngineEvent, answer: Answer, before: Answer) -> bool:
         return False
     kind = event.failure.kind
     return kind is ErrorKind.NOT_KEPT or (kind is ErrorKind.ENGINE_DIED and len(answer.text) <= len(before.text))
+
+
+async def _watched(
+    events: AsyncGenerator[EngineEvent, None], on_live: Callable[[], None]
+) -> AsyncGenerator[EngineEvent, None]:
+    """Yield the events of a kept request; call `on_live` at the second delta, as the first is the answer so far."""
+    deltas = 0
+    async with aclosing(events):
+        async for event in events:
+            if isinstance(event, Delta):
+                deltas += 1
+                if deltas == 2:
+                    on_live()
+            yield event
 
 
 async def _wait(task: asyncio.Task[None]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -14,7 +14,8 @@ from vlmtui.engine.interface import Engine, EngineHost
 from vlmtui.errors import VlmtuiError
 from vlmtui.session.async_store import AsyncStore
 from vlmtui.session.death_counts import DeathCounts
-from vlmtui.session.exchange import Exchange, exchanges_of
+from vlmtui.session.exchange import exchanges_of
+from vlmtui.session.generation import Answer
 from vlmtui.session.live_answers import LiveAnswers
 from vlmtui.session.persistence import Recorder
 from vlmtui.session.stored_answer import LiveConversation
@@ -62,26 +63,33 @@ async def forget_ended(store: AsyncStore, host: EngineHost, kept: Sequence[str])
         await host.forget(request_id)
 
 
-async def fetch_answer(unfetched: UnfetchedAnswer, host: EngineHost, recorder: Recorder) -> bool:
-    """Complete an answer in the store, without a screen. False if that failed."""
+async def fetch_answer(
+    unfetched: UnfetchedAnswer, host: EngineHost, recorder: Recorder, on_live: Callable[[], None]
+) -> Answer | None:
+    """Complete an answer in the store, without a screen, and return it; None if that failed. `on_live` as for
+    `LiveAnswers.resume`."""
     parent = unfetched.turn.parent
     if parent is None:
-        return False
+        return None
     question = await recorder.store.run(lambda store: store.turn(parent))
     exchange = next(exchanges_of([question, unfetched.turn]))
     answers, conversation = LiveAnswers(recorder, DeathCounts()), LiveConversation(unfetched.turn.conversation)
     if unfetched.events:
         if not await answers.take_over(conversation, exchange):
-            return False
+            return None
         answers.restore(host, exchange, unfetched.events)
-        return True
+        return exchange.answer
     assert unfetched.spec is not None
     try:
         engine = await host.open(unfetched.spec, client="app", keep_alive_s=None)
     except VlmtuiError:
-        return False
+        return None
     try:
-        return await _loaded(engine) and await _resume(engine, answers, conversation, exchange, recorder)
+        if not await _loaded(engine) or not await answers.take_over(conversation, exchange):
+            return None
+        is_more = await answers.resume(engine, exchange, on_live)
+        await recorder.settle(_SETTLE_S)
+        return exchange.answer if is_more else None
     finally:
         await engine.close()
 
@@ -91,16 +99,6 @@ async def _loaded(engine: Engine) -> bool:
         if isinstance(event, EngineReady | LoadFailed):
             return isinstance(event, EngineReady)
     return True
-
-
-async def _resume(
-    engine: Engine, answers: LiveAnswers, conversation: LiveConversation, exchange: Exchange, recorder: Recorder
-) -> bool:
-    if not await answers.take_over(conversation, exchange):
-        return False
-    is_more = await answers.resume(engine, exchange)
-    await recorder.settle(_SETTLE_S)
-    return is_more
 
 
 def _interrupted(store: Store) -> list[tuple[StoredTurn, str]]:

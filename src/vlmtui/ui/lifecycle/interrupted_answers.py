@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from vlmtui.domain.generation import Cancelled, Failed, Finished
+from vlmtui.errors import ErrorKind
 from vlmtui.registry.match import Model
 from vlmtui.session.engine_controller import EngineController, EngineState
 from vlmtui.text import one_line
@@ -17,11 +19,43 @@ from vlmtui.ui.view import View
 if TYPE_CHECKING:
     from vlmtui.domain.engine import LoadSpec
     from vlmtui.engine.interface import Engine, EngineHost
+    from vlmtui.session.generation import Answer
     from vlmtui.session.recovery import UnfetchedAnswer
     from vlmtui.store.store import Store
 
 _LOOKS = 3
 """Attempts to find an answer: an engine that ends meanwhile leaves it as a file."""
+
+
+class _Report:
+    """Says what became of an interrupted answer."""
+
+    def __init__(self, view: View, title: str) -> None:
+        self._view = view
+        self._title = one_line(title)
+        self._was_live = False
+
+    def is_live(self) -> None:
+        """It is still running."""
+        self._was_live = True
+        self._tell("Still answering")
+
+    def ended(self, answer: Answer) -> None:
+        """Say how it ended; nothing if the app leaves it."""
+        match answer.outcome:
+            case Finished():
+                self._tell("Finished" if self._was_live else "Finished while you were away")
+            case Failed(failure=failure) if failure.kind is ErrorKind.ENGINE_DIED:
+                self._tell("The engine died during this answer")
+            case Failed():
+                self._tell("This answer failed")
+            case Cancelled():
+                self._tell("This answer was stopped")
+            case None:
+                pass
+
+    def _tell(self, what: str) -> None:
+        self._view.tell(f"{what}: {self._title}", seconds=15)
 
 
 class InterruptedAnswers:
@@ -74,14 +108,13 @@ class InterruptedAnswers:
         """False if the answer is no longer kept."""
         from vlmtui.session.recovery import fetch_answer
 
-        text = f"Finished while you were away: {one_line(unfetched.title)}"
+        report = _Report(self._view, unfetched.title)
         if self._may_show(unfetched):
-            self._view.tell(text, seconds=15)
-            return await self._go_on_with(unfetched)
-        is_fetched = await fetch_answer(unfetched, self._services.host, self._holder.recorder())
-        if is_fetched:
-            self._view.tell(text, seconds=15)
-        return is_fetched
+            return await self._go_on_with(unfetched, report)
+        answer = await fetch_answer(unfetched, self._services.host, self._holder.recorder(), report.is_live)
+        if answer is not None:
+            report.ended(answer)
+        return answer is not None
 
     def _may_show(self, unfetched: UnfetchedAnswer) -> bool:
         """Whether the user has started nothing else."""
@@ -93,7 +126,7 @@ class InterruptedAnswers:
         is_free = chat is None or (chat.id is None and not chat.draft.text)
         return self._services.resume is None and is_free and (model is None or unfetched.spec in (None, model.spec))
 
-    async def _go_on_with(self, unfetched: UnfetchedAnswer) -> bool:
+    async def _go_on_with(self, unfetched: UnfetchedAnswer, report: _Report) -> bool:
         """Show the answer and receive the rest of it. False if its engine no longer keeps it."""
         from vlmtui.session.resume import running_model
 
@@ -107,6 +140,7 @@ class InterruptedAnswers:
         if unfetched.spec is None:
             if await chat.take_over(exchange):
                 chat.answers.restore(self._services.host, exchange, unfetched.events)
+                report.ended(exchange.answer)
             await self._stored.show(is_open=is_open)
             return True
         self._load(running_model(self._services.registry, unfetched.spec))
@@ -116,7 +150,10 @@ class InterruptedAnswers:
             return False
         if chat.find(unfetched.turn.id) is not exchange or not await chat.take_over(exchange):
             return True
-        return await chat.answers.resume(engine, exchange)
+        is_more = await chat.answers.resume(engine, exchange, report.is_live)
+        if is_more:
+            report.ended(exchange.answer)
+        return is_more
 
     async def _engine_of(self, spec: LoadSpec) -> Engine | None:
         """Return the engine with this spec once it is loaded; None if that failed."""
