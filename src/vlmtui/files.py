@@ -1,9 +1,10 @@
 """Atomic, private file writing. All of vlmtui's files are written here.
 
 A file is written in its target folder, unnamed or under a temporary name, and then renamed in one step: a reader sees
-the old content or the new content, never a part. On any failure the unfinished file is removed and the old one stays. A
-symbolic link at the target is replaced, never followed; only `write_output`, for files that the user names, follows
-links as a shell does.
+the old content or the new content, never a part. On any failure the unfinished file is removed and the old one stays.
+What a killed process left is removed by the next write in the folder: an unfinished file is locked for as long as
+somebody writes it, so one without a lock is nobody's. A symbolic link at the target is replaced, never followed; only
+`write_output`, for files that the user names, follows links as a shell does.
 
 Files are flushed to disk (fsync) only with `durable`. Killing the program loses nothing either way, but a power failure
 may lose the last half minute of writes. `durable` is set for the user's own work (exports, saved prompts, the list of
@@ -15,11 +16,12 @@ Every function blocks and raises VlmtuiError (BAD_INPUT, DISK_FULL), with the sy
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
+import re
 import shutil
 import stat
 import sys
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -30,7 +32,9 @@ from vlmtui.paths import private_dir
 from vlmtui.text import one_line
 
 TEMPORARY_PREFIX = ".new-"
-"""Prefix of unfinished files, on systems without unnamed files; a killed process may leave such a file behind."""
+"""Prefix of files that are not finished, or about to be removed."""
+_UNFINISHED = re.compile(re.escape(TEMPORARY_PREFIX) + r"vlmtui-[0-9a-f]{16}")
+"""Names of unfinished files: on systems without unnamed files, and for the moment in which a file is replaced."""
 _PRIVATE = 0o600
 _TRIES = 1000
 _FOREIGN_FILES = (Path("/dev"), Path("/proc"))
@@ -48,15 +52,14 @@ class NewFile:
         self._path: Path | None = None
         descriptor = _without_a_name(folder)
         if descriptor is None:
-            descriptor, made = tempfile.mkstemp(prefix=TEMPORARY_PREFIX, dir=folder)
-            self._path = Path(made)
+            descriptor, self._path = _with_a_name(folder)
         self.file: BinaryIO = os.fdopen(descriptor, "wb")
 
     def replace(self, target: Path) -> None:
         """Finish the file as `target`, on the same file system, replacing any existing file."""
         self._flush()
         if self._path is None:
-            named = self._folder / f"{TEMPORARY_PREFIX}{os.urandom(8).hex()}"
+            named = self._folder / _unfinished_name()
             self._link(named)
             self._path = named
         self._path.replace(target)
@@ -121,6 +124,7 @@ class NewFile:
 @contextmanager
 def new_file(folder: Path, name: str, *, durable: bool = False) -> Iterator[NewFile]:
     """Open an unfinished file (0600) in `folder`; it is deleted on exit unless finished. `name` is for errors only."""
+    remove_abandoned(folder)
     new: NewFile | None = None
     try:
         new = NewFile(folder, durable=durable)
@@ -130,6 +134,21 @@ def new_file(folder: Path, name: str, *, durable: bool = False) -> Iterator[NewF
     finally:
         if new is not None:
             new.discard()
+
+
+def remove_abandoned(folder: Path) -> None:
+    """Delete the unfinished files that killed processes left in a folder. Others, and those that somebody still writes,
+    stay; so does what cannot be removed."""
+    with suppress(OSError):
+        opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            with os.scandir(opened) as entries:
+                names = [entry.name for entry in entries if _UNFINISHED.fullmatch(entry.name)]
+            for name in names:
+                with suppress(OSError):
+                    _remove_if_abandoned(name, opened)
+        finally:
+            os.close(opened)
 
 
 def write_atomically(target: Path, data: bytes, *, durable: bool = False) -> None:
@@ -222,9 +241,50 @@ def _without_a_name(folder: Path) -> int | None:
     except OSError:
         return None
     if os.path.lexists(_open_file(descriptor)):
+        _lock(descriptor)
         return descriptor
     os.close(descriptor)
     return None
+
+
+def _with_a_name(folder: Path) -> tuple[int, Path]:
+    """Open a new file (0600) under a temporary name in the folder, and lock it. Raises OSError."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    while True:
+        path = folder / _unfinished_name()
+        descriptor = os.open(path, flags, _PRIVATE)
+        if _lock(descriptor) and path.exists():
+            return descriptor, path
+        os.close(descriptor)  # another process took it for abandoned before it was locked, and removes it
+
+
+def _unfinished_name() -> str:
+    return f"{TEMPORARY_PREFIX}vlmtui-{os.urandom(8).hex()}"
+
+
+def _lock(descriptor: int) -> bool:
+    """Lock a file for as long as it is open. Returns False if another process has locked it. Where files cannot be
+    locked none counts as abandoned."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:
+        return True
+    return True
+
+
+def _remove_if_abandoned(name: str, folder: int) -> None:
+    """Delete a file of this user that nobody has locked. Raises OSError if somebody has, or it cannot be removed."""
+    found = os.stat(name, dir_fd=folder, follow_symlinks=False)
+    if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid():
+        return
+    descriptor = os.open(name, os.O_WRONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.unlink(name, dir_fd=folder)
+    finally:
+        os.close(descriptor)
 
 
 def _open_file(descriptor: int) -> str:

@@ -9,8 +9,8 @@ import stat
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -21,12 +21,15 @@ from vlmtui.files import (
     free_path,
     new_file,
     open_to_append,
+    remove_abandoned,
     write_atomically,
     write_new,
     write_numbered,
     write_output,
     write_private,
 )
+from vlmtui.paths import Paths
+from vlmtui.session.purge import remove_abandoned_files
 
 Write = Callable[[Path, bytes], object]
 WRITERS: dict[str, Write] = {
@@ -275,3 +278,140 @@ def test_a_process_that_is_killed_while_it_writes_leaves_nothing(tmp_path: Path)
     killed = subprocess.run([sys.executable, "-c", _KILLED, str(tmp_path)], check=False)
     assert killed.returncode == -signal.SIGKILL
     assert names(tmp_path) == []
+
+
+_STOPPED = """
+import os, signal, sys
+from pathlib import Path
+from vlmtui import files
+if sys.argv[2] == "under a temporary name":
+    files._without_a_name = lambda _: None
+replace = Path.replace
+def stop(self, target):
+    print(self.name, flush=True)
+    sys.stdin.readline()
+    replace(self, target)
+Path.replace = stop
+files.write_atomically(Path(sys.argv[1]), b"theirs")
+"""
+"""Writes a file, and stops between giving it a name and renaming it to the target."""
+
+
+@contextmanager
+def stopped(target: Path, kind: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """A process that stops before the last step of a write, and its unfinished file's name."""
+    command = [sys.executable, "-c", _STOPPED, str(target), kind]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            yield process, process.stdout.readline().strip()
+        finally:
+            process.kill()
+
+
+@pytest.mark.parametrize("kind", ["without a name", "under a temporary name"])
+def test_what_a_killed_write_left_is_removed_by_the_next_one(kind: str, write: Write, tmp_path: Path) -> None:
+    with stopped(tmp_path / "a.txt", kind) as (process, name):
+        process.kill()
+        process.wait()
+    assert names(tmp_path) == [name], "nothing could remove it: that is what a kill at this moment leaves"
+    write(tmp_path / "b.txt", b"mine")
+    assert names(tmp_path) == ["b.txt"]
+
+
+@pytest.mark.parametrize("kind", ["without a name", "under a temporary name"])
+def test_a_file_that_another_process_still_writes_stays(kind: str, write: Write, tmp_path: Path) -> None:
+    with stopped(tmp_path / "a.txt", kind) as (process, name):
+        write(tmp_path / "b.txt", b"mine")
+        assert names(tmp_path) == [name, "b.txt"]
+        process.communicate("go on\n")
+        assert process.returncode == 0
+    assert names(tmp_path) == ["a.txt", "b.txt"]
+    assert (tmp_path / "a.txt").read_bytes() == b"theirs"
+
+
+def test_a_file_that_is_taken_for_abandoned_before_it_is_locked_is_begun_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(files, "_without_a_name", lambda _: None)
+    lock, swept = files._lock, list[str]()
+
+    def sweep_first(descriptor: int) -> bool:
+        if not swept:
+            swept.extend(names(tmp_path))
+            remove_abandoned(tmp_path)
+        return lock(descriptor)
+
+    monkeypatch.setattr(files, "_lock", sweep_first)
+    write_atomically(tmp_path / "a.txt", b"whole")
+    assert len(swept) == 1 and names(tmp_path) == ["a.txt"]
+    assert (tmp_path / "a.txt").read_bytes() == b"whole"
+
+
+def test_two_processes_that_write_in_one_folder_do_not_disturb_each_other(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", _WRITES, str(tmp_path)]
+    processes = [
+        subprocess.Popen([*command, name, kind], stderr=subprocess.PIPE, text=True)
+        for name in "ab"
+        for kind in ("without a name", "under a temporary name")
+    ]
+    assert [process.communicate()[1] for process in processes] == [""] * 4
+    assert names(tmp_path) == ["a.txt", "b.txt"]
+
+
+_WRITES = """
+import sys
+from pathlib import Path
+from vlmtui import files
+if sys.argv[3] == "under a temporary name":
+    files._without_a_name = lambda _: None
+for number in range(300):
+    files.write_atomically(Path(sys.argv[1]) / f"{sys.argv[2]}.txt", b"x" * number)
+"""
+
+
+def test_what_only_looks_like_an_unfinished_file_stays(tmp_path: Path) -> None:
+    name = f"{files.TEMPORARY_PREFIX}vlmtui-0123456789abcdef"
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "file").write_text("somebody else's")
+    for kind in ("link", "folder", "pipe"):
+        (tmp_path / kind).mkdir()
+    (tmp_path / "link" / name).symlink_to(other / "file")
+    (tmp_path / "folder" / name).mkdir()
+    os.mkfifo(tmp_path / "pipe" / name)
+    similar = tmp_path / "similar"
+    similar.mkdir()
+    kept = [f"x{name}", f"{name}.txt", f"{name}0", name[:-1], name.upper(), ".new-0123456789abcdef", ".new-abcd1234"]
+    for one in kept:
+        (similar / one).touch()
+    for folder in ("link", "folder", "pipe", "similar"):
+        before = names(tmp_path / folder)
+        write_atomically(tmp_path / folder / "a.txt", b"mine")
+        assert names(tmp_path / folder) == sorted([*before, "a.txt"])
+    assert (other / "file").read_text() == "somebody else's"
+
+
+def test_nothing_of_another_user_is_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    left = tmp_path / f"{files.TEMPORARY_PREFIX}vlmtui-0123456789abcdef"
+    left.touch()
+    us = os.geteuid()
+    monkeypatch.setattr(os, "geteuid", lambda: us + 1)
+    remove_abandoned(tmp_path)
+    assert left.exists()
+    monkeypatch.undo()
+    remove_abandoned(tmp_path)
+    assert not left.exists()
+
+
+def test_our_own_folders_are_cleaned(tmp_path: Path) -> None:
+    paths = Paths.below(tmp_path / "vlmtui")
+    name = f"{files.TEMPORARY_PREFIX}vlmtui-0123456789abcdef"
+    elsewhere = tmp_path / "elsewhere"
+    folders = [paths.config, paths.families, paths.data, paths.media / "ab", paths.state, paths.thumbnails, elsewhere]
+    for folder in folders:
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / name).touch()
+    (paths.data / "link").symlink_to(elsewhere)
+    remove_abandoned_files(paths)
+    assert list(tmp_path.rglob(name)) == [elsewhere / name]

@@ -1,9 +1,12 @@
-"""Removes deleted conversations from the disk, with everything stored only for them."""
+"""Removes deleted conversations from the disk, with everything stored only for them, and what killed processes left."""
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from vlmtui.files import remove_abandoned
 from vlmtui.paths import Paths
 from vlmtui.session.async_store import AsyncStore
 from vlmtui.session.raw_draft import draft_file
@@ -25,3 +28,18 @@ async def purge(conversations: AsyncStore, paths: Paths, *, older_than_s: float)
         return purged
 
     return await conversations.run(work)
+
+
+def remove_abandoned_files(paths: Paths) -> None:
+    """Delete the unfinished files that killed processes left in the application's folders. Blocking."""
+    for folder in (paths.config, paths.data, paths.media, paths.state, paths.cache, paths.runtime):
+        for path in (folder, *_folders_in(folder)):
+            remove_abandoned(path)
+
+
+def _folders_in(folder: Path) -> list[Path]:
+    try:
+        with os.scandir(folder) as entries:
+            return [Path(entry.path) for entry in entries if entry.is_dir(follow_symlinks=False)]
+    except OSError:
+        return []

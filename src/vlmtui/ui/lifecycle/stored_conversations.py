@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable
 from functools import partial
@@ -52,7 +53,8 @@ class StoredConversations:
         self._view.start(self._undelete, "conversation")
 
     def purge_deleted(self) -> None:
-        """Purge conversations whose time after deletion is over. What fails is retried at another start."""
+        """Purge conversations whose time after deletion is over, and delete the unfinished files of killed processes.
+        What fails is retried at another start."""
         self._view.start(self._purge_deleted, "purge")
 
     async def resume(self) -> None:
@@ -98,11 +100,12 @@ class StoredConversations:
         self._view.tell(f"Restored “{one_line(found.title) or 'untitled'}”.")
 
     async def _purge_deleted(self) -> None:
+        from vlmtui.session.purge import purge, remove_abandoned_files
+
+        await asyncio.to_thread(remove_abandoned_files, self._services.paths)
         seconds = self._services.settings.keep_deleted_s
         if seconds is None:
             return
-        from vlmtui.session.purge import purge
-
         try:
             purged = await purge(self._services.store, self._services.paths, older_than_s=seconds)
         except (VlmtuiError, OSError) as error:
