@@ -14,9 +14,10 @@ import pytest
 
 from tests.support.hub import REPOSITORY, Answer, Hub, answer, serving
 from vlmtui.errors import ErrorKind
+from vlmtui.worker.backends.vllm import hub_client
 from vlmtui.worker.backends.vllm.engine_args import environment
 from vlmtui.worker.backends.vllm.failures import explain_load
-from vlmtui.worker.backends.vllm.hub_client import HubAnswerError, HubLimits, limit_hub
+from vlmtui.worker.backends.vllm.hub_client import LIMITS, HubAnswerError, HubClient, HubLimits, limit_hub
 
 hub_library = pytest.importorskip("huggingface_hub")
 
@@ -110,19 +111,69 @@ def test_a_file_that_was_cut_off_goes_on_where_it_was(
 ) -> None:
     monkeypatch.setattr(_CHUNK, 1000)
     limit_hub()
+    hub.lies = {f"GET {_FILE}": _goes_on(hub, lambda start: WEIGHTS[start:])}
+    assert fetch(hub, tmp_path) == WEIGHTS
+    assert len(blobs(tmp_path)) == 1
+
+
+def _goes_on(hub: Hub, rest: Callable[[int], bytes], *, at: int = 0) -> Answer:
+    """Cuts the file off in the middle, and goes on with the `rest` from where it is asked to, or says another place."""
     heads = hub.heads("model.safetensors")
 
     def lie(connection: socket.socket, head: str) -> None:
         if found := re.search(r"bytes=(\d+)-", head):
             start = int(found[1])
-            place = f"Content-Range: bytes {start}-{len(WEIGHTS) - 1}/{len(WEIGHTS)}"
-            connection.sendall(answer(WEIGHTS[start:], place, *heads, status="206 Partial Content"))
+            place = f"Content-Range: bytes {start + at}-{len(WEIGHTS) - 1}/{len(WEIGHTS)}"
+            connection.sendall(answer(rest(start), place, *heads, status="206 Partial Content"))
         else:
             connection.sendall(answer(WEIGHTS[: len(WEIGHTS) // 2], *heads, length=len(WEIGHTS)))
 
-    hub.lies = {f"GET {_FILE}": lie}
-    assert fetch(hub, tmp_path) == WEIGHTS
-    assert len(blobs(tmp_path)) == 1
+    return lie
+
+
+@pytest.mark.parametrize(
+    ("rest", "at", "words"),
+    [
+        (lambda start: bytes(len(WEIGHTS) - start), 0, "does not have the SHA-256"),
+        (lambda start: WEIGHTS[start - 1000 :], -1000, "goes on at byte 50000, and 51000 was asked for"),
+    ],
+    ids=["another content", "another place"],
+)
+def test_a_file_that_goes_on_as_another_one_is_refused(
+    hub: Hub, tmp_path: Path, rest: Callable[[int], bytes], at: int, words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_CHUNK, 1000)
+    limit_hub()
+    hub.lies = {f"GET {_FILE}": _goes_on(hub, rest, at=at)}
+    with pytest.raises(HubAnswerError, match=words):
+        fetch(hub, tmp_path)
+    assert blobs(tmp_path) == []
+
+
+def test_a_rest_of_which_the_beginning_was_not_seen_is_asked_for_as_a_whole(hub: Hub) -> None:
+    limit_hub()
+    with HubClient(LIMITS, follow_redirects=True) as client:
+        url = f"{hub.url}{_FILE}main/model.safetensors"
+        client.head(url)
+        assert client.get(url, headers={"Range": "bytes=1000-"}).content == WEIGHTS
+        place = f"Content-Range: bytes 0-999/{len(WEIGHTS)}"
+        part = answer(WEIGHTS[:1000], place, *hub.heads("model.safetensors"), status="206 Partial Content")
+        hub.lies = {f"GET {_FILE}": sends(part)}
+        assert client.get(url, headers={"Range": "bytes=0-999"}).content == WEIGHTS[:1000], "a part has no hash"
+
+
+def test_what_came_of_a_file_is_hashed_from_any_place_where_it_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hub_client, "_PIECE", 100)
+    monkeypatch.setattr(hub_client, "_READ_AHEAD_MAX", 1000)
+    file = hub_client._File()
+    for start, end in ((0, 5000), (4500, 4600), (4600, 9000), (8000, 8000), (8000, len(WEIGHTS))):
+        assert file.begin_at(start)
+        for place in range(start, end, 70):
+            file.take(WEIGHTS[place : min(place + 70, end)])
+    assert not file.begin_at(5000), "too long ago"
+    assert not file.begin_at(len(WEIGHTS) + 1)
+    assert file.end() == hashlib.sha256(WEIGHTS).hexdigest()
+    assert file.end() == hashlib.sha256(b"").hexdigest()
 
 
 def _chunked(hub: Hub) -> Answer:

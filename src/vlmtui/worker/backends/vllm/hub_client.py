@@ -25,7 +25,11 @@ import msgspec
 _NAME = re.compile(r"[\w-][\w.:=+-]{0,199}")
 """Names that the hub gives, under which huggingface_hub keeps files: of contents (ETag) and commits."""
 _RATE_LIMIT = re.compile(r"\bt=(\d+)")
+_RANGE = re.compile(r"bytes=(\d{1,18})-(\d*)")
 _PIECE = 1_000_000
+_READ_AHEAD_MAX = 10_000_000
+"""How much of a body huggingface_hub reads before it writes it (DOWNLOAD_CHUNK_SIZE), and asks for again if it is cut
+off."""
 _GZIP = 31
 """zlib's window size that stands for gzip."""
 
@@ -74,6 +78,11 @@ class _File:
         self.seen_at = 0.0
         self.window = (0.0, 0)
         """When it began, and the bytes since."""
+        self._digest = hashlib.sha256()
+        self._digested = 0
+        """How many bytes from the file's beginning `_digest` is of."""
+        self._last = bytearray()
+        """The bytes that came after them."""
 
     def announce(self, headers: httpx2.Headers) -> None:
         """Take over size and hash, unless the hub said them before."""
@@ -82,6 +91,32 @@ class _File:
             self.size = int(size[:20])
         if not self.sha256 and re.fullmatch("[0-9a-f]{64}", etag):
             self.sha256 = etag
+
+    def begin_at(self, start: int) -> bool:
+        """Drop what came of the file from `start` on, as it comes again. Returns False if what is before is unknown."""
+        if start == 0:
+            self._digest, self._digested = hashlib.sha256(), 0
+            self._last.clear()
+        if not self._digested <= start <= self._digested + len(self._last):
+            return False
+        del self._last[start - self._digested :]
+        return True
+
+    def take(self, piece: bytes) -> None:
+        """Take over the next bytes of the file."""
+        self._last += piece
+        settled = len(self._last) - _READ_AHEAD_MAX
+        if settled >= _PIECE:
+            self._digest.update(self._last[:settled])
+            self._digested += settled
+            del self._last[:settled]
+
+    def end(self) -> str:
+        """Return the hex SHA-256 of all that came from the file's beginning, and forget it."""
+        self._digest.update(self._last)
+        found = self._digest.hexdigest()
+        self.begin_at(0)
+        return found
 
 
 class HubClient(httpx2.Client):
@@ -102,6 +137,11 @@ class HubClient(httpx2.Client):
             what: min(timeout.get(what) or self._limits.wait_s, self._limits.wait_s)
             for what in ("connect", "read", "write", "pool")
         }
+        asked = _RANGE.fullmatch(request.headers.get("Range", ""))
+        if asked and not asked[2] and int(asked[1]):
+            file = self._file(request.url)
+            if file.sha256 and not file.begin_at(int(asked[1])):
+                del request.headers["Range"]  # the whole file comes, so that its hash can be checked
         if request.headers.get("Accept-Encoding") != "identity":
             request.headers["Accept-Encoding"] = "identity" if "Range" in request.headers else "gzip"
         response = self._head_in_time(request, options)
@@ -187,6 +227,7 @@ class HubClient(httpx2.Client):
             if self._pages[url.path] > limits.pages_max:
                 raise HubAnswerError(url, f"has more than {limits.pages_max} pages")
         bytes_max, start, length = limits.listing_bytes_max, 0, headers.get("Content-Length", "")
+        is_to_end = is_file and bool(file.sha256)
         if is_file:
             if response.status_code == 200:
                 file.starts += 1
@@ -197,6 +238,10 @@ class HubClient(httpx2.Client):
             else:
                 found = re.match(r"bytes (\d{1,18})-", headers.get("Content-Range", ""))
                 start = int(found[1]) if found else 0
+                asked = _RANGE.fullmatch(request.headers.get("Range", ""))
+                if asked and int(asked[1]) != start:
+                    raise HubAnswerError(url, f"goes on at byte {start}, and {asked[1]} was asked for")
+                is_to_end = is_to_end and asked is not None and not asked[2]
             size = file.size if file.size is not None else int(length[:20]) if length.isdecimal() else None
             bytes_max = limits.unannounced_bytes_max if size is None else max(size - start, 0)
         is_zipped = encoding == "gzip"
@@ -204,7 +249,11 @@ class HubClient(httpx2.Client):
             for name in ("Content-Encoding", "Content-Length"):
                 with suppress(KeyError):
                     del headers[name]
-        response.stream = _Bounded(response.stream, limits, url, file, bytes_max, start=start, is_zipped=is_zipped)
+        if is_to_end:
+            file.begin_at(start)
+        response.stream = _Bounded(
+            response.stream, limits, url, file, bytes_max, is_to_end=is_to_end, is_zipped=is_zipped
+        )
 
 
 class _Bounded(httpx2.SyncByteStream):
@@ -218,28 +267,28 @@ class _Bounded(httpx2.SyncByteStream):
         file: _File,
         bytes_max: int,
         *,
-        start: int = 0,
+        is_to_end: bool = False,
         is_zipped: bool = False,
     ) -> None:
+        """`is_to_end`: it is a whole file, or the rest of one, whose SHA-256 was announced."""
         self._stream = stream
         self._limits = limits
         self._url = url
         self._file = file
         self._bytes_max = bytes_max
-        self._start = start
+        self._is_to_end = is_to_end
         self._is_zipped = is_zipped
 
     def __iter__(self) -> Iterator[bytes]:
         file, left = self._file, self._bytes_max
-        digest = hashlib.sha256() if file.sha256 and not self._start else None
         for piece in self._unzipped() if self._is_zipped else self._in_time():
             left -= len(piece)
             if left < 0:
                 raise HubAnswerError(self._url, f"is longer than {self._bytes_max} bytes")
-            if digest is not None:
-                digest.update(piece)
+            if self._is_to_end:
+                file.take(piece)
             yield piece
-        if digest is not None and digest.hexdigest() != file.sha256:
+        if self._is_to_end and file.end() != file.sha256:
             raise HubAnswerError(self._url, "does not have the SHA-256 that was announced")
         file.starts = 0
 
