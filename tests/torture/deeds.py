@@ -66,7 +66,10 @@ class Deed:
         raise NotImplementedError
 
     def play(self) -> list[str]:
-        """Kill it at several moments, then let it end; what was wrong at any time."""
+        """Kill it at several moments, then let it end; what was wrong at any time.
+
+        What a kill left may stand until the last time, which writes to the same places.
+        """
         kill_within_s = self._whole_s() * (2 / self.kills if self.goes_on else 1)
         found: list[str] = []
         for _ in range(self.kills):

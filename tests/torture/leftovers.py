@@ -9,6 +9,7 @@ from vlmtui.engine.local.host import WorkerHost
 from vlmtui.files import TEMPORARY_PREFIX
 from vlmtui.paths import Paths
 from vlmtui.protocol.endpoint import Endpoint
+from vlmtui.session.purge import remove_abandoned_files
 
 _SPOOL = "kept"
 
@@ -20,6 +21,7 @@ def files_left(paths: Paths, temporary: Path, *, at_rest: bool) -> list[str]:
     fetched. The lock files of a worker and of the database stay, as another process may just be waiting for one.
     """
     asyncio.run(WorkerHost(paths).workers.find_all())  # as the next look at the workers does
+    remove_abandoned_files(paths)  # as the next start does
     root = paths.config.parent
     found = [path for path in root.rglob(f"{TEMPORARY_PREFIX}*") if path.is_file()]
     living = {endpoint.worker_id for endpoint in Endpoint.all(paths)}

@@ -121,6 +121,11 @@ class Database:
         """Whether another process has set the file aside, so that anything written to it would be lost."""
         return _identity(self.path) != self._file
 
+    @property
+    def clock_ms(self) -> int:
+        """The machine's clock in milliseconds since 1970, which may be set back, unlike the time of `writing`."""
+        return int(self._now() * 1000)
+
     def rows(self, sql: str, values: Sequence[Value] = ()) -> list[Row]:
         """Execute a statement and return all rows. Raises VlmtuiError."""
         try:
@@ -191,7 +196,7 @@ class Database:
             )
 
     def _tick(self) -> int:
-        now = int(self._now() * 1000)
+        now = self.clock_ms
         # A stored time too far in the future is discarded; otherwise all later records would get such times.
         sql = "UPDATE clock SET last_ms = CASE WHEN last_ms > ? THEN ? ELSE max(last_ms + 1, ?) END RETURNING last_ms"
         found = self.connection.execute(sql, (now + _AHEAD_MAX_MS, now, now)).fetchall()

@@ -20,7 +20,8 @@ from vlmtui.store.purging import purge_deleted
 from vlmtui.store.store import Store
 
 NOW = datetime(2026, 10, 24, 12, 0, tzinfo=UTC).timestamp()
-YEAR_S = 366 * 86_400.0
+DAY_S = 86_400.0
+YEAR_S = 366 * DAY_S
 
 
 @pytest.fixture
@@ -82,9 +83,58 @@ def test_a_clock_set_back_purges_nothing_early(tmp_path: Path) -> None:
     conversation = store.new_conversation(title="deleted")
     store.delete(conversation)
     clock.now = NOW - YEAR_S
-    assert purge_deleted(store, 30 * 86_400.0) == []
-    clock.now = NOW + 31 * 86_400.0
-    assert purge_deleted(store, 30 * 86_400.0) == [conversation]
+    assert purge_deleted(store, 30 * DAY_S) == []
+    clock.now = NOW + 31 * DAY_S
+    assert purge_deleted(store, 30 * DAY_S) == []
+    clock.now = NOW + 32 * DAY_S
+    assert purge_deleted(store, 30 * DAY_S) == [conversation]
+    store.close()
+
+
+@pytest.mark.parametrize("ahead_s", [31 * DAY_S, 20 * YEAR_S, 7900 * YEAR_S])
+def test_a_clock_set_forward_for_less_than_a_day_purges_nothing(ahead_s: float, tmp_path: Path) -> None:
+    clock = Clock()
+    store = Store.open(tmp_path, now=clock).store
+    conversation = store.new_conversation(title="deleted")
+    store.delete(conversation)
+    for hour in range(0, 240, 10):  # wrong for 10 hours, right for 10 hours
+        clock.now = NOW + hour * 3600.0 + (ahead_s if hour % 20 else 0.0)
+        assert purge_deleted(store, 30 * DAY_S) == []
+    clock.now = NOW + 365 * DAY_S
+    purge_deleted(store, 30 * DAY_S)
+    clock.now += DAY_S
+    purge_deleted(store, 30 * DAY_S)
+    assert store.deleted() == []
+    store.close()
+
+
+def test_what_was_restored_and_deleted_again_has_its_whole_time_again(tmp_path: Path) -> None:
+    clock = Clock()
+    store = Store.open(tmp_path, now=clock).store
+    conversation = store.new_conversation(title="deleted")
+    store.delete(conversation)
+    clock.now += 30 * DAY_S + 1
+    assert purge_deleted(store, 30 * DAY_S) == []
+    store.undelete(conversation)
+    store.delete(conversation)
+    clock.now += 30 * DAY_S + 1
+    assert purge_deleted(store, 30 * DAY_S) == [], "what was noted before is of the time before"
+    clock.now += DAY_S
+    assert purge_deleted(store, 30 * DAY_S) == [conversation]
+    store.close()
+
+
+@pytest.mark.parametrize("noted", [b"", b"{", b"[]", b'{"x": "y"}', b"\xff", b'{"x": 1e400}', b"[" * 100_000])
+def test_notes_that_cannot_be_read_are_made_again(noted: bytes, tmp_path: Path) -> None:
+    clock = Clock()
+    store = Store.open(tmp_path, now=clock).store
+    conversation = store.new_conversation(title="deleted")
+    store.delete(conversation)
+    (tmp_path / "due.json").write_bytes(noted)
+    clock.now += 31 * DAY_S
+    assert purge_deleted(store, 30 * DAY_S) == []
+    clock.now += DAY_S
+    assert purge_deleted(store, 30 * DAY_S) == [conversation]
     store.close()
 
 

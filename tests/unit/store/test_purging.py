@@ -60,7 +60,14 @@ def deleted_with(store: Store, *items: Attachment) -> ConversationId:
     return conversation
 
 
-def test_what_was_deleted_long_ago_is_gone_with_its_media(store: Store, clock: Clock) -> None:
+def purge_a_day_later(store: Store, clock: Clock) -> list[ConversationId]:
+    """What is found due now goes a day later."""
+    assert purge_deleted(store, MONTH_S) == []
+    clock.now += DAY_S
+    return purge_deleted(store, MONTH_S)
+
+
+def test_what_was_deleted_long_ago_is_gone_with_its_media(store: Store, clock: Clock, tmp_path: Path) -> None:
     cat, dog, cow, owl = (attachment(store.media, data) for data in (b"cat", b"dog", b"cow", b"owl"))
     old, new, kept = (store.new_conversation(title=title) for title in ("old", "new", "kept"))
     store.add_turn(old, None, user_turn("first?", [cat, dog]))
@@ -71,7 +78,8 @@ def test_what_was_deleted_long_ago_is_gone_with_its_media(store: Store, clock: C
     store.delete(new)
     assert purge_deleted(store, MONTH_S) == []
     clock.now += DAY_S + 1
-    assert purge_deleted(store, MONTH_S) == [old]
+    assert purge_a_day_later(store, clock) == [old]
+    assert (tmp_path / "data" / "due.json").read_bytes() == b"{}"
     with pytest.raises(VlmtuiError):
         store.conversation(old)
     assert [item.id for item in store.deleted()] == [new]
@@ -108,14 +116,14 @@ def test_what_another_process_still_writes_stays(store: Store, clock: Clock, tmp
     other.close()
     assert store.mark_interrupted() == [answer]
     clock.now += MONTH_S + 1
-    assert set(purge_deleted(store, MONTH_S)) == {answered, drafted}
+    assert set(purge_a_day_later(store, clock)) == {answered, drafted}
 
 
 def test_a_file_that_is_attached_anew_stays(store: Store, clock: Clock) -> None:
     cat = attachment(store.media, b"cat")
     deleted_with(store, cat)
     clock.now += 40 * DAY_S
-    purge_deleted(store, MONTH_S)
+    assert purge_a_day_later(store, clock)
     age_markers(store)
     before = Path(cat.path).stat()
     store_bytes(b"cat", store.media, ".png", name="cat.png")
@@ -157,7 +165,7 @@ def test_a_long_conversation_and_a_failing_one_do_not_keep_the_others(
         purge(self, conversation)
 
     monkeypatch.setattr(Store, "purge", purge_or_fail)
-    assert set(purge_deleted(store, MONTH_S)) == {long, short}
+    assert set(purge_a_day_later(store, clock)) == {long, short}
     assert [found.id for found in store.deleted()] == [failing]
 
 
@@ -173,7 +181,7 @@ def test_a_purge_that_is_rolled_back_removes_nothing(
 
     with monkeypatch.context() as patched:
         patched.setattr(Store, "purge", full)
-        assert purge_deleted(store, MONTH_S) == []
+        assert purge_a_day_later(store, clock) == []
     age_markers(store)
     assert purge_deleted(store, 60 * DAY_S) == []
     store.undelete(gone)
