@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from vlmtui.domain.attachment import Attachment
 from vlmtui.domain.conversation import Turn
+from vlmtui.domain.parameters import PARAMETERS
 from vlmtui.domain.sampling import Sampling
 from vlmtui.engine.interface import Engine
 from vlmtui.errors import bad_input
@@ -13,6 +14,7 @@ from vlmtui.inspection.answer_diff import AnswerDiff, answer_diff
 from vlmtui.inspection.replay import Comparison
 from vlmtui.registry.match import Model
 from vlmtui.registry.schema import Family
+from vlmtui.session.changed_since import sampling_since
 from vlmtui.session.compared_message import ComparedMessage
 from vlmtui.session.exchange import Exchange
 from vlmtui.session.lane_plan import Plan
@@ -58,6 +60,11 @@ class FanOut:
     def attachments(self) -> tuple[Attachment, ...]:
         """The attachments of all requests, those of the first in the order of its placeholders."""
         return self.lanes.attachments()
+
+    def changed_since(self, now: Sampling) -> str:
+        """Describe the sampling parameters that were changed since, besides those of the plan; empty if there are
+        none."""
+        return sampling_since(self.sampling, now, besides={self.plan.parameter, *self.plan.fixed} & PARAMETERS.keys())
 
     def difference(self, number: int) -> AnswerDiff | None:
         """Compare lane `number` (right) with the base (left); None if it is the base, or if one has not ended. Slow

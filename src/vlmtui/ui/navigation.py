@@ -88,7 +88,7 @@ class Navigator(Protocol):
         """Ask for the plan of a fan-out; None if cancelled. `no_seeds`: why seeds cannot be varied; empty if they
         can. `system`: the system prompt; `has_pictures`: whether pictures can be varied."""
 
-    async def fan_out(self, fan_out: FanOut) -> int | Literal["new_plan", "look"] | None:
+    async def fan_out(self, fan_out: FanOut, changed: str) -> int | Literal["new_plan", "look"] | None:
         """Show a fan-out; return the index of the answer chosen, "new_plan" or "look" for another plan, None if
         left."""
 

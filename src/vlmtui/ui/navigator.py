@@ -167,13 +167,19 @@ class AppNavigator:
             FanFormScreen(question, sampling, no_seeds=no_seeds, system=system, has_pictures=has_pictures),
         )
 
-    async def fan_out(self, fan_out: FanOut) -> int | Literal["new_plan", "look"] | None:
+    async def fan_out(self, fan_out: FanOut, changed: str) -> int | Literal["new_plan", "look"] | None:
         from vlmtui.ui.compare.fan_out import FanOutScreen
 
         paths = self._services.paths
         return await ask_user(
             self._app,
-            FanOutScreen(fan_out, media=paths.media, cache=paths.thumbnails, show_inspector=self.show_inspector),
+            FanOutScreen(
+                fan_out,
+                changed=changed,
+                media=paths.media,
+                cache=paths.thumbnails,
+                show_inspector=self.show_inspector,
+            ),
         )
 
     async def edit_settings(self, settings: ChatSettings) -> ChatSettings | None:

@@ -98,7 +98,7 @@ class FanOuts:
         """Show it, and further ones requested there; return whether an answer was used. Raises VlmtuiError."""
         while True:
             self._open = (fan_out, message)
-            chosen = await self._navigator.fan_out(fan_out)
+            chosen = await self._navigator.fan_out(fan_out, fan_out.changed_since(self._chat.settings.sampling))
             if chosen is None:
                 return False
             if isinstance(chosen, int):

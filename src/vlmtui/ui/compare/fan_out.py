@@ -29,7 +29,7 @@ from vlmtui.session.prompt_report import PromptReport
 from vlmtui.text import one_line
 from vlmtui.ui.actions import bindings
 from vlmtui.ui.compare.answer_grid import AnswerGrid, AnswerTile, difference_in_words
-from vlmtui.ui.keys import error_text
+from vlmtui.ui.keys import error_text, with_keys
 from vlmtui.ui.terminal.key_queue import ask_user, run_before_keys
 from vlmtui.ui.widgets.footer_bar import FooterBar
 
@@ -78,15 +78,23 @@ class FanOutScreen(Screen[Leave]):
         outcome: Path | VlmtuiError
 
     def __init__(
-        self, fan_out: FanOut, *, media: Path, cache: Path, show_inspector: Callable[[PromptReport], None]
+        self,
+        fan_out: FanOut,
+        *,
+        changed: str = "",
+        media: Path,
+        cache: Path,
+        show_inspector: Callable[[PromptReport], None],
     ) -> None:
-        """`media`: the folder of the stored attachments, for exported pages; `cache`: the folder of the thumbnails."""
+        """`changed`: the settings that were changed since it was sent; `media`: the folder of the stored attachments,
+        for exported pages; `cache`: the folder of the thumbnails."""
         super().__init__()
         self.fan_out = fan_out
         self.differences: list[AnswerDiff | None] | None = None
         """None until computed."""
         self.scores: list[LaneScore | None] | None = None
         """None until computed; a lane's score is None for the base, or if unknown."""
+        self._changed = changed
         self._media = media
         self._cache = cache
         self._show_inspector = show_inspector
@@ -104,7 +112,9 @@ class FanOutScreen(Screen[Leave]):
         yield FooterBar()
 
     def on_mount(self) -> None:
-        self._say("#doubt", why_identical(self.fan_out.plan, self.fan_out.sampling))
+        stale = f"Stale: {one_line(self._changed)}. {{answers.new_plan}} fans out again." if self._changed else ""
+        same = why_identical(self.fan_out.plan, self.fan_out.sampling)
+        self._say("#doubt", "\n".join(filter(None, (with_keys(self.app, stale), same))))
         self._grid.panes[0].focus()
         self._timer = self.set_interval(REFRESH_S, self._grow)
         self._grow()

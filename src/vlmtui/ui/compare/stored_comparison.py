@@ -17,6 +17,7 @@ from vlmtui.domain.prompt import RawPrompt, attachments_of
 from vlmtui.domain.times import local_time
 from vlmtui.inspection.folded_prompt import folded_runs
 from vlmtui.inspection.replay import Comparison, Side
+from vlmtui.session.changed_since import side_since
 from vlmtui.session.compared_message import ComparedMessage
 from vlmtui.session.difference import difference_of
 from vlmtui.session.generation import PromptMode
@@ -25,6 +26,7 @@ from vlmtui.text import one_line
 from vlmtui.ui.actions import bindings
 from vlmtui.ui.compare.compare_pane import AnswerPane, PromptPane
 from vlmtui.ui.compare.sides import SidesScreen, View
+from vlmtui.ui.keys import with_keys
 from vlmtui.ui.services import Services
 from vlmtui.ui.terminal.key_queue import ask_user
 from vlmtui.ui.widgets.dialogs import ChoiceScreen
@@ -39,17 +41,20 @@ class StoredComparisonScreen(SidesScreen):
     SCOPE = "stored_comparison"
     BINDINGS = bindings(SCOPE)
 
-    def __init__(self, services: Services, stored: LoadedComparison, question: str) -> None:
+    def __init__(self, services: Services, stored: LoadedComparison, message: ComparedMessage) -> None:
+        """`message` as it would be sent now: an answer of other settings is marked."""
+        turns = message.turns
         super().__init__(
             services,
             f"Comparison of {local_date_time(stored.created_ms)}",
-            question,
+            turns[-1].text,
             chat=[PromptPane(id="chat-prompt"), AnswerPane("", id="chat-answer")],
             raw=[PromptPane(id="raw-prompt"), AnswerPane("", id="raw-answer")],
             document=lambda: stored.document,
             landing=self._landing_of,
         )
         self.stored = stored
+        self._turns, self._sampling = turns, message.conversation.settings.sampling
         self.wants_again: str | None = None
         """The raw prompt's text, if it is to be run again."""
 
@@ -89,7 +94,9 @@ class StoredComparisonScreen(SidesScreen):
             self.query_one(f"#{name}-prompt", PromptPane).show(runs)
         else:
             self.query_one(f"#{name}-prompt", PromptPane).tell("No prompt was rendered.")
-        self.query_one(f"#{name}-answer", AnswerPane).begin(answer)
+        changed = side_since(self.stored.document, side, self._turns, self._sampling)
+        stale = f"Stale: {one_line(changed)}. {{stored_comparison.run_again}} sends again." if changed else ""
+        self.query_one(f"#{name}-answer", AnswerPane).begin(answer, mark=with_keys(self.app, stale))
 
     def _conversation(self) -> Sequence[Attachment]:
         """The attachments in the order of their numbers: that of the chat template."""
@@ -121,7 +128,7 @@ async def choose_stored_comparison(app: App[Any], services: Services, message: C
     )
     if at is None:
         return None
-    shown = StoredComparisonScreen(services, found[at], message.turns[-1].text)
+    shown = StoredComparisonScreen(services, found[at], message)
     await ask_user(app, shown)
     return shown.wants_again
 
