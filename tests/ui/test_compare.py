@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Literal
 
 import pytest
+from PIL import Image
 from textual import events
 from textual.widgets import Input, OptionList, Static
 from textual.widgets._footer import FooterKey
@@ -309,6 +310,30 @@ async def test_the_guard_names_what_is_wrong_and_one_key_mends_it(comparing: Sta
         await compare.until(lambda: not compare.findings.display)
         await compare.press("ctrl+z")
         await compare.until(lambda: compare.editor.text == whole.replace(CAT, ""))
+
+
+async def test_the_map_names_the_picture_that_a_remaining_placeholder_stands_for(
+    comparing: StartComparing, tmp_path: Path
+) -> None:
+    async with comparing(image=True) as compare:
+        chat = compare.chat
+        await compare.press("escape")
+        await chat.until(lambda: isinstance(chat.app.screen, ChatScreen))
+        Image.new("RGB", (40, 20), "blue").save(tmp_path / "dog.png")
+        chat.app.run_action_id("attach", str(tmp_path / "dog.png"))
+        await chat.until(lambda: len(chat.controller.staged) == 2 and not chat.controller.draft.pending)
+        await opened(chat)
+        legend = "#raw-prompt .legend"
+        both = "<|image_pad|> = Image #1 cat.png\n<|image_pad|> = Image #2 dog.png"
+        await compare.until(lambda: compare.text_of(legend) == both)
+        whole = compare.editor.text
+        await compare.write(whole.replace(CAT, "", 1))
+        assert "cat.png" not in compare.text_of(legend)
+        await compare.until(lambda: compare.text_of(legend) == "<|image_pad|> = Image #2 dog.png")
+        await compare.write(whole[: whole.rindex(CAT)] + whole[whole.rindex(CAT) + len(CAT) :])
+        await compare.until(lambda: compare.text_of(legend) == "<|image_pad|> = Image #1 cat.png")
+        await compare.write(whole)
+        await compare.until(lambda: compare.text_of(legend) == both)
 
 
 async def test_what_harms_nothing_is_sent_with_a_mark(comparing: StartComparing) -> None:

@@ -13,7 +13,7 @@ from vlmtui.domain.attachment import Attachment, Modality
 from vlmtui.inspection.findings import Finding, FindingKind, Fix, apply_fix
 from vlmtui.inspection.foreign_placeholders import ForeignPlaceholder, foreign_finding, foreign_placeholders
 from vlmtui.inspection.insertion_point import InsertionPoint, template_in_text
-from vlmtui.inspection.lost_tokens import losses, lost_placeholders
+from vlmtui.inspection.lost_tokens import indexes_of, losses, lost_placeholders
 from vlmtui.inspection.placeholder_check import PlaceholderCount, placeholder_findings
 from vlmtui.inspection.placeholder_forms import MODALITIES, Form, Occurrence, forms_of, occurrences, pattern_of
 from vlmtui.inspection.raw_turns import own_tokens, template_for
@@ -22,7 +22,7 @@ from vlmtui.inspection.torn_tokens import torn_tokens
 from vlmtui.inspection.unknown_tokens import unknown_tokens
 from vlmtui.registry.schema import Family, Layout, RawTemplate
 
-__all__ = ["Finding", "FindingKind", "Fix", "apply_fix", "check_raw"]
+__all__ = ["Finding", "FindingKind", "Fix", "apply_fix", "check_raw", "lost_attachments"]
 
 _Found = dict[Modality, tuple[Layout, Form, list[Occurrence]]]
 
@@ -59,7 +59,7 @@ def check_raw(
     template = template_for(family, several=several)
     insertion = InsertionPoint(text, template[0] if template else template_in_text(text, every))
 
-    tokens = special_tokens | {token for token in own if "{i}" not in token and not token.startswith("@")}
+    tokens = _tokens(special_tokens, family)
     original = _original(originals, wanted, found, no_core)
     counts = [
         _with_losses(count, original, tokens, no_core) for count in _counted(text, wanted, found, foreign, attachments)
@@ -71,6 +71,34 @@ def check_raw(
     taken += [(one.start, one.end) for count in counts for one in count.lost if one.end > one.start]
     findings = _with_token_findings(findings, text, original, tokens, taken, all_known=bool(special_tokens))
     return sorted(findings, key=lambda finding: (not finding.blocks, finding.start))
+
+
+def lost_attachments(
+    text: str,
+    attachments: Sequence[Attachment],
+    family: Family,
+    *,
+    special_tokens: frozenset[str],
+    stop_tokens: tuple[str, ...],
+    families: Iterable[Family],
+    originals: Sequence[str],
+) -> dict[Modality, list[int]]:
+    """Return the attachments whose placeholders were deleted, by their places among those of the modality, from 0.
+    Slow for long texts; the arguments are those of `check_raw`."""
+    wanted = Counter(item.modality for item in attachments)
+    no_core = {*stop_tokens, *family.stop_tokens}.union(*(other.stop_tokens for other in families))
+    found = _found(text, family, no_core, several=max(wanted.values(), default=0) > 1)
+    original, tokens = _original(originals, wanted, found, no_core), _tokens(special_tokens, family)
+    return {
+        modality: indexes_of(lost_placeholders(text, original, form, tokens, no_core, found=len(places)))
+        for modality, (_, form, places) in found.items()
+        if len(places) < wanted[modality]
+    }
+
+
+def _tokens(special_tokens: frozenset[str], family: Family) -> frozenset[str]:
+    own = own_tokens(family)
+    return special_tokens | {token for token in own if "{i}" not in token and not token.startswith("@")}
 
 
 def _found(text: str, family: Family, no_core: AbstractSet[str], *, several: bool) -> _Found:

@@ -15,8 +15,8 @@ from vlmtui.domain.prompt import Prompt, RawPrompt, attachments_of
 from vlmtui.domain.sampling import Sampling
 from vlmtui.engine.interface import Engine
 from vlmtui.errors import ErrorKind, Remedy, VlmtuiError
-from vlmtui.inspection.folded_prompt import raw_text_of
-from vlmtui.inspection.raw_prompt_check import Finding, check_raw
+from vlmtui.inspection.folded_prompt import PlaceholderSlot, placeholders, raw_text_of
+from vlmtui.inspection.raw_prompt_check import Finding, check_raw, lost_attachments
 from vlmtui.inspection.raw_turns import own_tokens
 from vlmtui.inspection.replay import Comparison, Side
 from vlmtui.registry.prompts import chat_prompt, raw_prompt
@@ -211,6 +211,20 @@ class CompareController:
             families=self.input.families,
             originals=self._originals(),
         )
+
+    def placeholders(self, text: str) -> list[PlaceholderSlot]:
+        """Return a raw prompt's placeholders with the attachments that they stand for. Slow for long prompts."""
+        info, given = self.input.info, self.raw_attachments()
+        lost = lost_attachments(
+            text,
+            given,
+            self.input.family,
+            special_tokens=frozenset(info.special_tokens),
+            stop_tokens=info.stop_tokens,
+            families=self.input.families,
+            originals=self._originals(),
+        )
+        return placeholders(text, self.input.family, given, lost)
 
     def _originals(self) -> tuple[str, ...]:
         """Prompts that the draft may have been made from."""

@@ -46,6 +46,7 @@ class RawPane(Vertical):
 
         text: str
         findings: Sequence[Finding]
+        placed: Sequence[PlaceholderSlot]
 
     class NoFix(Message):
         """The finding has no fix."""
@@ -112,7 +113,9 @@ class RawPane(Vertical):
         if not self._has_text:
             return
         text = self._controller.draft.text = self.editor.text
-        self._show_places(text)
+        given = self._controller.raw_attachments()
+        placed = placeholders(text, self._controller.input.family, given)
+        self._show_places(text, placed, is_final=sum(one.attachment is not None for one in placed) == len(given))
         self.post_message(self.Edited())
         if self._timer is not None:
             self._timer.stop()
@@ -122,6 +125,7 @@ class RawPane(Vertical):
     def _checked(self, event: Checked) -> None:
         if event.text == self.editor.text:
             self.query_one(FindingsList).show(event.text, event.findings)
+            self._show_places(event.text, event.placed)
 
     @on(FindingsList.Visited)
     def _visited(self, event: FindingsList.Visited) -> None:
@@ -140,23 +144,24 @@ class RawPane(Vertical):
         self.query_one(FindingsList).show(self.editor.text, ())
         self.editor.focus()
 
-    def _show_places(self, text: str) -> None:
-        given = self._controller.input
-        placed = placeholders(text, given.family, self._controller.raw_attachments())
+    def _show_places(self, text: str, placed: Sequence[PlaceholderSlot], *, is_final: bool = True) -> None:
+        """Show what the placeholders stand for. `is_final`: False while placeholders are missing, and the check has not
+        found which."""
         self.editor.mark(marks_of(text, self._special, placed))
-        lines = [self._legend(text, one) for one in placed[:_LEGEND_MAX]]
+        lines = [self._legend(text, one, is_final=is_final) for one in placed[:_LEGEND_MAX]]
         if len(placed) > _LEGEND_MAX:
             lines[-1] = Content.styled(f"… and {len(placed) - _LEGEND_MAX + 1} more placeholders", "$muted")
         legend = self.query_one(".legend", Static)
         legend.update(Content("\n").join(lines))
         legend.display = bool(lines)
 
-    def _legend(self, text: str, placed: PlaceholderSlot) -> Content:
+    def _legend(self, text: str, placed: PlaceholderSlot, *, is_final: bool) -> Content:
         shown = one_line(text[placed.start : placed.end])
-        label = one_line(chip(placed.attachment, self._controller.input.attachments))
+        label = one_line(chip(placed.attachment, self._controller.input.attachments)) if is_final else "…"
         return Content.assemble((shown, "bold $accent on $panel"), f" = {label}")
 
     @work(group="check", exclusive=True)
     async def _check(self) -> None:
-        text = self.editor.text
-        self.post_message(self.Checked(text, await asyncio.to_thread(self._controller.check, text)))
+        text, controller = self.editor.text, self._controller
+        findings = await asyncio.to_thread(controller.check, text)
+        self.post_message(self.Checked(text, findings, await asyncio.to_thread(controller.placeholders, text)))
