@@ -22,7 +22,7 @@ from vlmtui.domain.conversation import user_turn
 from vlmtui.errors import bad_input
 from vlmtui.files import write_private
 from vlmtui.media.stage import stage
-from vlmtui.paths import Paths
+from vlmtui.paths import Paths, private_dir
 from vlmtui.session.async_store import AsyncStore
 from vlmtui.session.conversation_list import PAGE, ago, undelete_last
 from vlmtui.session.raw_draft import draft_file
@@ -311,6 +311,8 @@ async def test_the_app_purges_what_was_deleted_longer_ago_than_the_settings_say(
     for one in (gone, other):
         write_private(draft_file(paths, one), b"{}")
     await keeper.close()
+    left = private_dir(paths.media / "ab") / ".new-vlmtui-0123456789abcdef"
+    left.touch()
     app = make_app(settings=Settings(graphics="off", keep_deleted=keep_deleted))
     async with app.run_test():
         app.stored.purge_deleted()
@@ -318,6 +320,7 @@ async def test_the_app_purges_what_was_deleted_longer_ago_than_the_settings_say(
         deleted = await app.services.store.run(lambda store: store.deleted())
         assert [one.id for one in deleted] == ([gone] if is_kept else [])
         assert draft_file(paths, gone).exists() is is_kept and draft_file(paths, other).exists()
+    assert not left.exists(), "a process that was killed had left it"
 
 
 async def test_thousands_are_loaded_as_one_scrolls(listing: ShowList) -> None:
