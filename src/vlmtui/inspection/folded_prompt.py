@@ -68,11 +68,11 @@ def folded_runs(
     runs: list[Run] = []
     position = 0
     for fold in folds(ready):
-        runs += _text_runs(ready.prompt[position : fold.start], known)
+        runs += text_runs(ready.prompt[position : fold.start], known)
         label = chip(attachment_of(fold.span, attachments), conversation, fold.span.tokens)
         runs.append(Run(f"[{label}]", "media"))
         position = fold.end
-    return [*runs, *_text_runs(ready.prompt[position:], known)]
+    return [*runs, *text_runs(ready.prompt[position:], known)]
 
 
 def raw_text_of(ready: PromptReady, family: Family, *, bos: str | None = None, adds_bos: bool = False) -> str:
@@ -136,7 +136,8 @@ def _place(prompt: str, position: int, texts: Sequence[str]) -> tuple[int, int] 
     return match.span() if match else None
 
 
-def _text_runs(text: str, special: AbstractSet[str]) -> Iterator[Run]:
+def text_runs(text: str, special: AbstractSet[str]) -> Iterator[Run]:
+    """Yield the text as styled runs: special tokens, and what is between them."""
     pattern = special_pattern(special)
     position = 0
     for match in pattern.finditer(text) if pattern else ():

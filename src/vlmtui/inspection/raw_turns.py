@@ -9,6 +9,12 @@ import msgspec
 from vlmtui.registry.schema import Family, RawTemplate
 
 _SPECIAL = re.compile(r"<[^<>\s]+>|\[[^\[\]\s]+\]")
+_ROLES = {"developer": "system", "human": "user", "model": "assistant"}
+_COMMON_HEAD = re.compile(
+    r"<[^<>\s]{1,40}>(system|developer|user|human|assistant|model|tool)(?=[\s<])|<[|｜](system|user|assistant)[|｜]>",
+    re.IGNORECASE,
+)
+"""The head of a turn as most families write it: `<|im_start|>user`, `<|user|>`."""
 
 
 class Segment(msgspec.Struct, frozen=True):
@@ -53,6 +59,28 @@ def segments(text: str, raw: RawTemplate) -> list[Segment]:
         Segment(role, head, start + len(space) if text.startswith(space, start) else start, end)
         for (head, start, role), end in zip(found, ends, strict=False)
     ]
+
+
+def turn_starts(text: str, family: Family) -> list[tuple[int, str]]:
+    """Return where each turn begins, with its role: at the heads of the family's templates, and at the most common
+    ones. The first turn begins with the text; without any head it has no role."""
+    found = [(match.start(), match.end(), _role_of(match)) for match in _COMMON_HEAD.finditer(text)]
+    for raw in filter(None, (family.raw, family.raw_several)):
+        heads = [(role, head_of(layout)) for role, layout in _layouts(raw)] if raw.by == "text" else []
+        for role, head in heads:
+            found += [(one.start(), one.end(), role) for one in re.finditer(_head_pattern(head), text)] if head else []
+    starts: list[tuple[int, str]] = []
+    taken = 0
+    for start, end, role in sorted(found, key=lambda one: (one[0], -one[1])):
+        if start >= taken:
+            starts.append((start, role))
+            taken = end
+    return [(0, starts[0][1]), *starts[1:]] if starts else [(0, "")] if text else []
+
+
+def _role_of(match: re.Match[str]) -> str:
+    role = (match[1] or match[2]).lower()
+    return _ROLES.get(role, role)
 
 
 def head_of(layout: str | None) -> str:

@@ -1,0 +1,147 @@
+"""Two prompts turn by turn: how they are split, and which turns correspond."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.support.scripted_engine import ScriptedEngine
+from vlmtui.domain.attachment import Attachment
+from vlmtui.domain.generation import GenerateRequest
+from vlmtui.domain.prompt import RawPrompt
+from vlmtui.domain.sampling import Sampling
+from vlmtui.inspection.aligned_turns import (
+    Part,
+    PromptTurn,
+    TurnPair,
+    aligned,
+    parts_of,
+    raw_turns,
+    rendered_turns,
+)
+from vlmtui.inspection.folded_prompt import folded_runs
+from vlmtui.inspection.marked_runs import Run
+from vlmtui.registry.loader import Registry
+from vlmtui.session.generation import render
+
+REGISTRY = Registry.bundled()
+SHAPES = REGISTRY["shapes"]
+PAD = "<|vision_start|><|image_pad|><|vision_end|>"
+USER = "<|im_start|>user\n{}<|im_end|>\n"
+MODEL = "<|im_start|>assistant\n{}<|im_end|>\n"
+LAST = "<|im_start|>assistant\n"
+
+
+def picture(name: str) -> Attachment:
+    return Attachment(
+        modality="image", name=f"{name}.png", path=f"/{name}.png", sha256=name * 8, width=32, height=24,
+        size_bytes=9, format="PNG",
+    )  # fmt: skip
+
+
+CAT, DOG = picture("c"), picture("d")
+
+
+async def rendered(text: str, *items: Attachment) -> list[PromptTurn]:
+    """The turns of a prompt that an engine has rendered."""
+    request = GenerateRequest(request_id="r", prompt=RawPrompt(text=text, attachments=items), sampling=Sampling())
+    ready = await render(ScriptedEngine(), request.prompt)
+    parts = parts_of(ready, items, items, SHAPES, frozenset())
+    turns = rendered_turns(parts, SHAPES)
+    assert [run for turn in turns for run in turn.runs] == folded_runs(ready, items, items, frozenset())
+    return turns
+
+
+def told(pairs: Sequence[TurnPair]) -> list[tuple[str, str, bool]]:
+    return [(one.left.role if one.left else "-", one.right.role if one.right else "-", one.is_equal) for one in pairs]
+
+
+async def test_a_rendered_prompt_equals_the_raw_prompt_it_was_made_from() -> None:
+    text = USER.format(PAD + "What?") + MODEL.format("A cat.") + USER.format(PAD + "And?") + LAST
+    left, right = await rendered(text, CAT, DOG), raw_turns(text, SHAPES, (CAT, DOG))
+    assert told(aligned(left, right)) == [
+        ("user", "user", True), ("assistant", "assistant", True), ("user", "user", True),
+        ("assistant", "assistant", True),
+    ]  # fmt: skip
+    assert [turn.pictures for turn in left] == [(CAT.sha256,), (), (DOG.sha256,), ()]
+
+
+async def test_the_same_text_with_another_picture_is_not_equal() -> None:
+    text = USER.format(PAD + "What?") + LAST
+    pairs = aligned(await rendered(text, CAT), raw_turns(text, SHAPES, (DOG,)))
+    assert told(pairs) == [("user", "user", False), ("assistant", "assistant", True)]
+
+
+def test_a_changed_and_a_removed_turn_leave_the_others_in_line() -> None:
+    turns = [USER.format("one"), MODEL.format("1"), USER.format("two"), MODEL.format("2"), USER.format("three"), LAST]
+    changed = [turns[0], "<|im_start|>assistantuh", *turns[3:]]
+    pairs = aligned(raw_turns("".join(turns), SHAPES, ()), raw_turns("".join(changed), SHAPES, ()))
+    assert told(pairs) == [
+        ("user", "user", True), ("assistant", "assistant", False), ("user", "-", False),
+        ("assistant", "assistant", True), ("user", "user", True), ("assistant", "assistant", True),
+    ]  # fmt: skip
+
+
+def test_text_without_marks_is_one_turn_without_a_role() -> None:
+    assert raw_turns("Just text\n\nwith lines", SHAPES, ()) == [PromptTurn("", 0, "Just text\n\nwith lines")]
+    assert raw_turns("", SHAPES, ()) == []
+    assert rendered_turns([], SHAPES) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "roles"),
+    [
+        ("<s>[INST] one [/INST] two</s>[INST] three [/INST]", [""]),
+        ("<bos><start_of_turn>user\nhi<end_of_turn>\n<start_of_turn>model\n", ["user", "assistant"]),
+        ("<|user|>\nhi<|end|>\n<|assistant|>\n", ["user", "assistant"]),
+        ("<|im_start|>system\nBe brief.<|im_end|>\n" + USER.format("user") + LAST, ["system", "user", "assistant"]),
+        ("<|im_start|>userhi<|im_start|>assistant\n", ["user", "assistant"]),
+    ],
+)
+def test_heads_of_turns(text: str, roles: list[str]) -> None:
+    """Those of the family, the most common ones, and those whose line break was lost."""
+    assert [turn.role for turn in raw_turns(text, SHAPES, ())] == roles
+
+
+def test_a_token_that_the_engine_adds_belongs_to_the_first_turn_and_not_to_its_text() -> None:
+    parts = [Part("", (Run("<s>", "special"),)), Part("USER: hi", (Run("USER: hi"),))]
+    (turn,) = rendered_turns(parts, SHAPES)
+    assert turn.text == "USER: hi" and turn.runs == (Run("<s>", "special"), Run("USER: hi"))
+
+
+PIECES = st.lists(
+    st.sampled_from(
+        ["<|im_start|>", "<|im_end|>", "user", "assistant", "system", "\n", PAD, "<|image_pad|>", "USER:", "[INST]",
+         "hi", " ", "<|user|>", "é", "<start_of_turn>", "model"]
+    ),
+    max_size=30,
+)  # fmt: skip
+
+
+@given(PIECES, PIECES, st.sampled_from(sorted(REGISTRY, key=str)))
+def test_the_turns_joined_are_the_prompts_and_equal_means_equal(left: list[str], right: list[str], name: str) -> None:
+    family = REGISTRY[name]
+    sides = [raw_turns("".join(pieces), family, (CAT,)) for pieces in (left, right)]
+    for pieces, turns in zip((left, right), sides, strict=True):
+        assert "".join(turn.text for turn in turns) == "".join(pieces)
+        assert all("".join(pieces)[turn.start :].startswith(turn.text) for turn in turns)
+    pairs = aligned(*sides)
+    assert [pair.left for pair in pairs if pair.left] == sides[0]
+    assert [pair.right for pair in pairs if pair.right] == sides[1]
+    for pair in pairs:
+        if pair.is_equal:
+            assert pair.left and pair.right
+            assert (pair.left.text, pair.left.pictures) == (pair.right.text, pair.right.pictures)
+
+
+@given(PIECES)
+def test_the_runs_of_a_rendered_prompt_are_kept_whole(pieces: list[str]) -> None:
+    media = {PAD: Part("<|image_pad|>", (Run("[Image]", "media"),), "c")}
+    parts = [media.get(one) or Part(one, (Run(one),)) for one in pieces]
+    turns = rendered_turns(parts, SHAPES)
+    assert "".join(turn.text for turn in turns) == "".join(part.text for part in parts)
+    shown = "".join(run.text for turn in turns for run in turn.runs)
+    assert shown == "".join(run.text for part in parts for run in part.runs)
