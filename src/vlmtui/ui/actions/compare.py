@@ -75,6 +75,13 @@ COMPARISON = Scope(
             "percent_sign",
             leader="percent_sign",
         ),
+        Action(
+            "comparison.fold",
+            "Fold turns",
+            "Show equal earlier turns in one line, or whole.",
+            "E",
+            leader="E",
+        ),
         Action("comparison.look", "Does it look?", _LOOK_HELP, "x", leader="x"),
         Action("comparison.inspect", "Inspect", "Inspect the prompt and answer of a side.", "f12,alt+x", leader="i"),
         Action(

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from textual.app import ComposeResult
 from textual.containers import Vertical, VerticalScroll
 from textual.content import Content
+from textual.message import Message
 from textual.timer import Timer
 from textual.widgets import Static
 
@@ -61,9 +62,19 @@ class PromptPane(Vertical):
     }
     """
 
+    class Resized(Message):
+        """The prompt has another width."""
+
     def compose(self) -> ComposeResult:
         yield Static("…", classes="note", markup=False)
         yield PromptText()
+
+    def on_resize(self) -> None:
+        self.post_message(self.Resized())
+
+    @property
+    def text(self) -> PromptText:
+        return self.query_one(PromptText)
 
     @property
     def shown(self) -> str:
@@ -76,6 +87,11 @@ class PromptPane(Vertical):
         text = self.query_one(PromptText)
         text.show(runs_content(runs).split("\n", allow_blank=True))
         text.call_after_refresh(text.scroll_end, animate=False)
+
+    def show_lines(self, lines: Sequence[Content], barred: Collection[int]) -> None:
+        """Show these lines, some with a bar at the left edge."""
+        self.query_one(".note").display = False
+        self.text.show(lines, barred=barred)
 
     def tell(self, text: str) -> None:
         """Show why there is no prompt."""

@@ -104,3 +104,11 @@ def _line(text: str, finding: Finding) -> Content:
 
 def _same(one: Finding, other: Finding) -> bool:
     return (one.kind, one.message) == (other.kind, other.message)
+
+
+def warning_of(findings: Sequence[Finding]) -> str:
+    """Return the note that a prompt was sent with these findings; empty without any."""
+    if not findings:
+        return ""
+    more = f" (and {len(findings) - 1} more)" if len(findings) > 1 else ""
+    return f"! Sent with a warning: {one_line(findings[0].message)}{more}"

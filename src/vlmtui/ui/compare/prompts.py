@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
@@ -14,9 +15,9 @@ from vlmtui.domain.attachment import Attachment
 from vlmtui.domain.generation import PromptReady
 from vlmtui.domain.prompt import attachments_of
 from vlmtui.errors import VlmtuiError
-from vlmtui.inspection.folded_prompt import folded_runs
-from vlmtui.inspection.marked_runs import Run
+from vlmtui.inspection.aligned_turns import TurnPair, aligned, parts_of, raw_turns, rendered_turns
 from vlmtui.session.comparison import RENDERED, CompareController
+from vlmtui.session.difference import Difference
 from vlmtui.session.engine_controller import EngineController
 from vlmtui.session.raw_draft import SavedPrompts
 from vlmtui.text import one_line
@@ -65,10 +66,27 @@ class Prompts:
         self._engine_controller = engine_controller
         self._saved = saved
 
-    def runs(self, ready: PromptReady) -> list[Run]:
-        """Return a prompt to display, each image folded into one chip."""
-        given = self._controller.input
-        return folded_runs(ready, self.attachments, given.attachments, self._controller.special_tokens())
+    @dataclass
+    class TurnsPaired(Message):
+        """The turns of both prompts, in pairs."""
+
+        pairs: Sequence[TurnPair]
+        text: str
+        """The raw prompt's."""
+
+    async def pair_turns(self) -> None:
+        """Find the turns of the left prompt that correspond to those of the raw prompt."""
+        ready, text = self._controller.chat.prompt, self._controller.draft.text
+        if ready is not None:
+            pairs = await asyncio.to_thread(self._pairs, ready, text, self.attachments)
+            self._view.post_message(self.TurnsPaired(pairs, text))
+
+    def _pairs(self, ready: PromptReady, text: str, attachments: Sequence[Attachment]) -> Sequence[TurnPair]:
+        controller, given = self._controller, self._controller.input
+        special, bos = controller.special_tokens(), given.info.bos_token if given.info.adds_bos else None
+        parts = parts_of(ready, attachments, given.attachments, given.family, special, added_bos=bos or "")
+        raw = raw_turns(text, given.family, controller.raw_attachments())
+        return aligned(rendered_turns(parts, given.family), raw)
 
     @property
     def attachments(self) -> tuple[Attachment, ...]:
@@ -95,6 +113,18 @@ class Prompts:
             made = controller.chat.rendered
             text, origin = (controller.text_of(made), RENDERED) if made else ("", "")
         view.post_message(self.RawPromptLoaded(text, origin))
+
+    async def difference(self) -> Difference:
+        """Compare the sent prompts; before that, the prompts that would be sent."""
+        controller = self._controller
+        if controller.raw.answer is None:
+            try:
+                engine = self._engine_controller.require_engine()
+                controller.require_sendable()
+                await controller.render_raw(engine)
+            except VlmtuiError as error:
+                return Difference(problem=error)
+        return await asyncio.to_thread(controller.difference)
 
     async def fill(self) -> None:
         """Load the raw prompt from the registry's template, from the left side, or from a saved prompt."""

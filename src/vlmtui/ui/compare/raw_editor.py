@@ -16,6 +16,7 @@ from textual import events
 from textual.document._document import Document, DocumentBase, Location
 from textual.document._document_navigator import DocumentNavigator
 from textual.document._wrapped_document import WrappedDocument
+from textual.message import Message
 from textual.widgets import TextArea
 
 from vlmtui.inspection.folded_prompt import PlaceholderSlot
@@ -103,6 +104,9 @@ class RawEditor(TextArea):
     }
     """
 
+    class Resized(Message):
+        """The editor has another size."""
+
     def __init__(self, *, id: str | None = None) -> None:
         self._special: re.Pattern[str] | None = None
         super().__init__(
@@ -133,6 +137,7 @@ class RawEditor(TextArea):
 
     def on_resize(self) -> None:
         self.call_after_refresh(self.scroll_cursor_visible)
+        self.post_message(self.Resized())
 
     async def _on_key(self, event: events.Key) -> None:
         # Textual calls the text area's own handler after this one, unless prevented.
@@ -188,6 +193,10 @@ class RawEditor(TextArea):
         """The cursor's offset in the text."""
         assert isinstance(self.document, Document)
         return self.document.get_index_from_location(self.cursor_location)
+
+    def row_of(self, index: int) -> int:
+        """Return the row, as wrapped, that shows this offset."""
+        return self.wrapped_document.location_to_offset(self._location_of(index)).y
 
     def _location_of(self, index: int) -> tuple[int, int]:
         assert isinstance(self.document, Document)

@@ -17,7 +17,6 @@ from vlmtui.errors import Remedy, VlmtuiError
 from vlmtui.inspection.raw_prompt_check import Finding
 from vlmtui.session.compared_message import ComparedMessage
 from vlmtui.session.comparison import CompareController, ComparedSide
-from vlmtui.session.difference import Difference
 from vlmtui.session.engine_controller import EngineController, EngineState
 from vlmtui.session.generation import PromptMode
 from vlmtui.session.lanes import InFlightRequest
@@ -25,7 +24,9 @@ from vlmtui.session.prompt_report import PromptReport
 from vlmtui.session.raw_draft import SavedPrompts
 from vlmtui.text import one_line
 from vlmtui.ui.actions import bindings
+from vlmtui.ui.compare.aligned_turns import AlignedTurns
 from vlmtui.ui.compare.compare_pane import AnswerPane, PromptPane
+from vlmtui.ui.compare.findings_list import warning_of
 from vlmtui.ui.compare.picture_strip import PictureStrip
 from vlmtui.ui.compare.prompts import Prompts, Result
 from vlmtui.ui.compare.raw_editor import RawEditor
@@ -101,6 +102,7 @@ class CompareScreen(SidesScreen):
         return self.query_one(RawPane)
 
     def on_mount(self) -> None:
+        self._turns = AlignedTurns(self.query_one("#chat-prompt", PromptPane), self.editor)
         draft = self.controller.draft
         if draft.is_edited:
             self.pane.put(draft.text)
@@ -112,7 +114,7 @@ class CompareScreen(SidesScreen):
     def _prompt_made(self, event: Prompts.LeftPromptReady) -> None:
         pane = self.query_one("#chat-prompt", PromptPane)
         if event.ready is not None:
-            pane.show(self._prompts.runs(event.ready))
+            self._pair_turns()
             self.query_one(PictureStrip).tell_tokens(event.ready, self._prompts.attachments)
             media = usage_of(event.ready).media_text
             told = f" · {len(event.ready.token_ids):,} tokens" + (f" ({media})" if media else "")
@@ -142,6 +144,16 @@ class CompareScreen(SidesScreen):
     @on(RawPane.Checked)
     def _checked(self) -> None:
         self.refresh_bindings()
+        self._pair_turns()
+
+    @on(Prompts.TurnsPaired)
+    def _turns_paired(self, event: Prompts.TurnsPaired) -> None:
+        self._turns.show(event.pairs, event.text)
+
+    @on(PromptPane.Resized)
+    @on(RawEditor.Resized)
+    def _pane_resized(self) -> None:
+        self.call_after_refresh(self._turns.lay_out)
 
     @on(RawPane.NoFix)
     def _no_fix(self) -> None:
@@ -160,9 +172,7 @@ class CompareScreen(SidesScreen):
     def _over(self) -> None:
         for pane in self.query(AnswerPane):
             pane.update_answer()
-        for side in self.controller.sides:
-            if side.mode == "chat" and side.answer is not None and side.answer.prompt is not None:
-                self.query_one("#chat-prompt", PromptPane).show(self._prompts.runs(side.answer.prompt))
+        self._pair_turns()
         self._show_state()
         self._find_difference()
         if any(side.answer and side.answer.text for side in self.controller.sides):
@@ -255,6 +265,10 @@ class CompareScreen(SidesScreen):
         """Find text in the raw prompt."""
         run_before_keys(self, self._find, exclusive=True)
 
+    def action_fold(self) -> None:
+        """Show equal earlier turns in one line, or whole."""
+        self._turns.fold()
+
     def action_fill(self) -> None:
         """Load the raw prompt from the registry's template, from the left side, or from a saved prompt."""
         run_before_keys(self, self._prompts.fill, exclusive=True)
@@ -293,14 +307,9 @@ class CompareScreen(SidesScreen):
 
     def _show_begun(self, findings: Sequence[Finding]) -> None:
         """Show the answers that are starting, the raw one with the findings about its prompt."""
-        mark = ""
-        if findings:
-            first = one_line(findings[0].message)
-            more = f" (and {len(findings) - 1} more)" if len(findings) > 1 else ""
-            mark = f"! Sent with a warning: {first}{more}"
         for side in self.controller.sides:
             if side.answer is not None:
-                told = mark if side.mode == "raw" else ""
+                told = warning_of(findings) if side.mode == "raw" else ""
                 self.query_one(f"#{side.mode}-answer", AnswerPane).begin(side.answer, mark=told)
         self.query_one("#divergence").remove_class("-filled")
         self._show_state()
@@ -315,6 +324,10 @@ class CompareScreen(SidesScreen):
     @work(group="prepare", exclusive=True)
     async def _make_prompts(self) -> None:
         await self._prompts.make()
+
+    @work(group="turns", exclusive=True)
+    async def _pair_turns(self) -> None:
+        await self._prompts.pair_turns()
 
     @work(group="send")
     async def _answer(self) -> None:
@@ -334,17 +347,7 @@ class CompareScreen(SidesScreen):
     @work(group="difference", exclusive=True)
     async def _find_difference(self) -> None:
         """Compare the sent prompts; before that, the prompts that would be sent."""
-        controller = self.controller
-        problem: VlmtuiError | None = None
-        if controller.raw.answer is None:
-            try:
-                engine = self.engine_controller.require_engine()
-                controller.require_sendable()
-                await controller.render_raw(engine)
-            except VlmtuiError as error:
-                problem = error
-        difference = await asyncio.to_thread(controller.difference) if problem is None else Difference(problem=problem)
-        self.post_message(self.DifferenceKnown(difference))
+        self.post_message(self.DifferenceKnown(await self._prompts.difference()))
 
     async def _find(self) -> None:
         hint = "Enter goes to the next one, after the last to the first; capitals do not matter."

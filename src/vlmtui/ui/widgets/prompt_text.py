@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 from rich.cells import cell_len, chop_cells
 from textual import events, on
@@ -13,6 +13,7 @@ from textual.strip import Strip
 from textual.visual import Visual
 
 _NARROWEST = 8
+_BAR, _NO_BAR = Content.styled("▌ ", "$warning"), Content("  ")
 
 
 class PromptText(ScrollView, can_focus=True):
@@ -34,15 +35,23 @@ class PromptText(ScrollView, can_focus=True):
         self._rows: list[tuple[int, int, int]] = []
         """For each row the line, and its first and last character in it."""
         self._width = 0
+        self._barred: Collection[int] | None = None
 
     @property
     def lines(self) -> Sequence[Content]:
         """The lines shown, before wrapping."""
         return self._lines
 
-    def show(self, lines: Sequence[Content]) -> None:
-        """Show these lines; control characters must be visible already."""
+    @property
+    def text_width(self) -> int:
+        """Cells of a row of text."""
+        return max(self.scrollable_content_region.width - self._edge, _NARROWEST)
+
+    def show(self, lines: Sequence[Content], *, barred: Collection[int] | None = None) -> None:
+        """Show these lines; control characters must be visible already. `barred` are the numbers of the lines with a
+        bar at the left edge; None: no line has one, nor room for it."""
         self._lines = lines
+        self._barred = barred
         self._width = 0
         self._break()
         self.scroll_to(y=0, animate=False)
@@ -56,8 +65,15 @@ class PromptText(ScrollView, can_focus=True):
         if row >= len(self._rows):
             return Strip.blank(width, style.rich_style)
         line, start, end = self._rows[row]
-        strips = Visual.to_strips(self, self._lines[line][start:end], width, 1, style)
+        content = self._lines[line][start:end]
+        if self._barred is not None:
+            content = Content.assemble(_BAR if line in self._barred else _NO_BAR, content)
+        strips = Visual.to_strips(self, content, width, 1, style)
         return strips[0].extend_cell_length(width, style.rich_style) if strips else Strip.blank(width, style.rich_style)
+
+    @property
+    def _edge(self) -> int:
+        return 0 if self._barred is None else _BAR.cell_length
 
     def _break(self) -> None:
         width = self.scrollable_content_region.width
@@ -67,7 +83,7 @@ class PromptText(ScrollView, can_focus=True):
         self._rows = []
         for number, line in enumerate(self._lines):
             start = 0
-            for part in parts_of(line, max(width, _NARROWEST)):
+            for part in parts_of(line, self.text_width):
                 self._rows.append((number, start, start + part))
                 start += part
         self.virtual_size = Size(width, len(self._rows))
