@@ -10,6 +10,7 @@ import pytest
 from tests.support.toy_prompts import use_chat_template
 from tests.ui.conftest import Chat, StartChat
 from vlmtui.ui.compare.compare_pane import PromptPane
+from vlmtui.ui.compare.diff_view import DiffView
 from vlmtui.ui.compare.raw_editor import RawEditor
 from vlmtui.ui.compare.screen import CompareScreen
 
@@ -98,6 +99,8 @@ async def test_a_turn_that_differs_is_marked_and_stands_beside_its_other_one(aft
         assert turns.rows[turns.row_of("Question 2?")].startswith(BAR)
         assert turns.row_of("turns 1–2 · equal") >= 0 and turns.row_of("turns 4–6 · equal") >= 0
         assert turns.row_of("Question 2?") == turns.right_row_of("Another")
+        barred = [row.split(BAR)[1].strip() for row in turns.right_rows if BAR in row]
+        assert barred == ["<|im_start|>user", "Another", "", "", "question?<|im_end|>"]
         last = turns.row_of("The last one?")
         assert last == turns.right_row_of("The last one?") and not turns.rows[last].startswith(BAR)
 
@@ -133,3 +136,12 @@ async def test_one_side_at_a_time_has_no_rows_left_empty(after: StartTurns, size
         await turns.until(lambda: turns.row_of("turns 1–10 · equal") >= 0)
         assert turns.row_of("user") == turns.row_of("turns 1–10 · equal") + 1 + ("unfolds" not in "".join(turns.rows))
         assert turns.row_of("┊") == -1
+
+
+async def test_the_difference_says_in_which_turn_it_begins(after: StartTurns) -> None:
+    async with after(2) as turns:
+        turns.editor.fill(turns.editor.text.replace("Question 2?", "Another question?"))
+        await turns.until(lambda: turns.row_of("Question 2?") >= 0)
+        turns.screen.turn_to("difference")
+        shown = turns.screen.query_one(DiffView)
+        await turns.until(lambda: "in user turn 2 of the chat template" in shown.shown)

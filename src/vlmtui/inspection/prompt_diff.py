@@ -47,6 +47,8 @@ class PromptDiff(msgspec.Struct, frozen=True):
     """Whether token ids, images, videos and their places are equal."""
     first_divergence: int | None
     """Index of the first differing token, the same in both; an image counts from its first token."""
+    first_turn: str = ""
+    """The turn of the left prompt that has it (`user turn 2`); empty where that is not known."""
     changes: tuple[Change, ...] = ()
     """What the differences mean."""
     findings: tuple[str, ...] = ()
@@ -76,6 +78,7 @@ def prompt_diff(left: PromptTokens, right: PromptTokens, *, generation_prompt: s
         spans=spans,
         identical=identical,
         first_divergence=_first_divergence(spans),
+        first_turn=_first_turn(one, spans),
         changes=changes,
         findings=("no difference",) if identical else sentences(changes, names),
     )
@@ -88,3 +91,9 @@ def _first_divergence(spans: Sequence[PromptSpan]) -> int | None:
             return position
         position += sum(len(piece.ids) for piece in span.left)
     return None
+
+
+def _first_turn(left: Outline, spans: Sequence[PromptSpan]) -> str:
+    at = len(spans[0].left) if spans and spans[0].operation == "equal" else 0
+    turn = left.turn_at(at) if at < len(left.pieces) else None
+    return turn.title if turn else ""

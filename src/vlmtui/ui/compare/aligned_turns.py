@@ -43,7 +43,10 @@ class AlignedTurns:
 
     def lay_out(self) -> None:
         """Fill the rows, for the sizes of both prompts."""
-        if not self._pairs or self._text != self._editor.text or not self._pane.size:
+        if self._text != self._editor.text:
+            return
+        self._editor.bar(frozenset(self._differing_rows()))
+        if not self._pairs or not self._pane.size:
             return
         text, at = self._pane.text, self._pane.text.scroll_y
         with self._scrolling():
@@ -104,6 +107,13 @@ class AlignedTurns:
 
     def _row(self, pair: TurnPair) -> int | None:
         return self._editor.row_of(pair.right.start) if pair.right and self._is_beside else None
+
+    def _differing_rows(self) -> Iterator[int]:
+        """The rows of the right prompt that have a bar."""
+        for pair in self._pairs:
+            if pair.right is not None and not pair.is_equal and self._editor.size:
+                end = pair.right.start + len(pair.right.text)
+                yield from range(self._editor.row_of(pair.right.start), self._editor.row_of(end - 1) + 1)
 
     def _below(self) -> int:
         """Empty rows to add, so that the left prompt can be scrolled as far as the right one."""

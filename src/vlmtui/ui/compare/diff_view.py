@@ -110,7 +110,8 @@ def _prompts(found: PromptDiff | None) -> Iterator[DiffRow]:
         yield _muted(f"All {count:,} tokens are identical.")
         return
     first = found.first_divergence
-    yield _verdict("Prompts", "different" if first is None else f"different from token {first:,} on", good=False)
+    place = f", in {found.first_turn} of the chat template" if found.first_turn else ""
+    yield _verdict("Prompts", "different" if first is None else f"different from token {first:,} on{place}", good=False)
     for finding in found.findings:
         yield DiffRow(Content(one_line(finding)), Content.styled("• ", "bold $text-warning"))
     yield DiffRow(Content())

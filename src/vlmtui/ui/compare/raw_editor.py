@@ -5,11 +5,13 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
+from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
 from itertools import accumulate
 from typing import cast
 
 import msgspec
+from rich.segment import Segment
 from rich.style import Style
 from rich.text import Text
 from textual import events
@@ -17,6 +19,7 @@ from textual.document._document import Document, DocumentBase, Location
 from textual.document._document_navigator import DocumentNavigator
 from textual.document._wrapped_document import WrappedDocument
 from textual.message import Message
+from textual.strip import Strip
 from textual.widgets import TextArea
 
 from vlmtui.inspection.folded_prompt import PlaceholderSlot
@@ -120,6 +123,7 @@ class RawEditor(TextArea):
         )
         self._marks: dict[int, list[tuple[int, int, str]]] = {}
         """By line: start, end, and kind."""
+        self._barred: AbstractSet[int] = frozenset()
 
     def keep_whole(self, special: re.Pattern[str] | None) -> None:
         """Tear none of these by a wrap."""
@@ -168,6 +172,19 @@ class RawEditor(TextArea):
         for start, end, kind in self._marks.get(line_index, ()):
             line.stylize(self._style(kind), start, end)
         return line
+
+    def bar(self, rows: AbstractSet[int]) -> None:
+        """Mark these rows, as wrapped, with a bar beside the line numbers."""
+        if rows != self._barred:
+            self._barred = rows
+            self.refresh()
+
+    def render_line(self, y: int) -> Strip:
+        strip, at = super().render_line(y), self.gutter_width - 2
+        if at < 1 or y + self.scroll_offset.y not in self._barred:
+            return strip
+        bar = Strip([Segment("▌", Style(color=self.app.theme_variables.get("warning")))])
+        return Strip.join([strip.crop(0, at), bar, strip.crop(at + 1)])
 
     def go_to(self, start: int, end: int) -> None:
         """Select a range of offsets, and scroll to it."""

@@ -13,7 +13,7 @@ from textual.strip import Strip
 from textual.visual import Visual
 
 _NARROWEST = 8
-_BAR, _NO_BAR = Content.styled("▌ ", "$warning"), Content("  ")
+_BAR, _NO_BAR = Content.styled("▌ ", "$warning"), Content.styled("  ", "$faint")
 
 
 class PromptText(ScrollView, can_focus=True):
@@ -52,6 +52,7 @@ class PromptText(ScrollView, can_focus=True):
         bar at the left edge; None: no line has one, nor room for it."""
         self._lines = lines
         self._barred = barred
+        self._rows = []
         self._width = 0
         self._break()
         self.scroll_to(y=0, animate=False)
