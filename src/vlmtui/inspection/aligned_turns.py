@@ -20,7 +20,7 @@ from vlmtui.inspection.tokens import attachment_of
 from vlmtui.registry.schema import Family
 
 
-class Part(msgspec.Struct, frozen=True):
+class PromptPart(msgspec.Struct, frozen=True):
     """A stretch of a rendered prompt: text, or the tokens of one image or video."""
 
     text: str
@@ -96,7 +96,7 @@ def raw_turns(text: str, family: Family, attachments: Sequence[Attachment]) -> l
     ]
 
 
-def rendered_turns(parts: Sequence[Part], family: Family) -> list[PromptTurn]:
+def rendered_turns(parts: Sequence[PromptPart], family: Family) -> list[PromptTurn]:
     """Return the turns of a rendered prompt. Joined, their runs are those of the parts."""
     text = "".join(part.text for part in parts)
     starts = [0]
@@ -130,7 +130,7 @@ def rendered_turns(parts: Sequence[Part], family: Family) -> list[PromptTurn]:
     ]
 
 
-def parts_of(
+def prompt_parts(
     ready: PromptReady,
     attachments: Sequence[Attachment],
     conversation: Sequence[Attachment],
@@ -138,16 +138,16 @@ def parts_of(
     special: AbstractSet[str],
     *,
     added_bos: str = "",
-) -> list[Part]:
+) -> list[PromptPart]:
     """Return a rendered prompt in stretches. `added_bos` is the token that the engine puts before a raw prompt;
     `attachments` are in the order of the placeholders, `conversation` numbers them."""
     known = special | {token.text for token in ready.vocabulary.values() if token.special}
     several = max(Counter(span.modality for span in ready.media).values(), default=0) > 1
-    parts: list[Part] = []
+    parts: list[PromptPart] = []
     position = 0
     if added_bos and ready.prompt.startswith(added_bos):
         position = len(added_bos)
-        parts.append(Part("", (Run(added_bos, "special"),)))
+        parts.append(PromptPart("", (Run(added_bos, "special"),)))
     done: set[tuple[str, int]] = set()
     for fold in folds(ready):
         parts += _text_part(ready.prompt[position : fold.start], known)
@@ -157,14 +157,14 @@ def parts_of(
         done.add(key)
         item = attachment_of(fold.span, attachments)
         shown = Run(f"[{chip(item, conversation, fold.span.tokens)}]", "media")
-        parts.append(Part(core, (shown,), item.sha256 if item else ""))
+        parts.append(PromptPart(core, (shown,), item.sha256 if item else ""))
         position = max(position, fold.end)
     return [*parts, *_text_part(ready.prompt[position:], known)]
 
 
-def _text_part(text: str, known: AbstractSet[str]) -> Iterator[Part]:
+def _text_part(text: str, known: AbstractSet[str]) -> Iterator[PromptPart]:
     if text:
-        yield Part(text, tuple(text_runs(text, known)))
+        yield PromptPart(text, tuple(text_runs(text, known)))
 
 
 def _stretches(text: str, family: Family, media: Sequence[tuple[int, int]]) -> list[tuple[str, int, int]]:

@@ -14,11 +14,11 @@ from vlmtui.domain.generation import GenerateRequest
 from vlmtui.domain.prompt import RawPrompt
 from vlmtui.domain.sampling import Sampling
 from vlmtui.inspection.aligned_turns import (
-    Part,
+    PromptPart,
     PromptTurn,
     TurnPair,
     aligned,
-    parts_of,
+    prompt_parts,
     raw_turns,
     rendered_turns,
 )
@@ -49,7 +49,7 @@ async def rendered(text: str, *items: Attachment) -> list[PromptTurn]:
     """The turns of a prompt that an engine has rendered."""
     request = GenerateRequest(request_id="r", prompt=RawPrompt(text=text, attachments=items), sampling=Sampling())
     ready = await render(ScriptedEngine(), request.prompt)
-    parts = parts_of(ready, items, items, SHAPES, frozenset())
+    parts = prompt_parts(ready, items, items, SHAPES, frozenset())
     turns = rendered_turns(parts, SHAPES)
     assert [run for turn in turns for run in turn.runs] == folded_runs(ready, items, items, frozenset())
     return turns
@@ -107,7 +107,7 @@ def test_heads_of_turns(text: str, roles: list[str]) -> None:
 
 
 def test_a_token_that_the_engine_adds_belongs_to_the_first_turn_and_not_to_its_text() -> None:
-    parts = [Part("", (Run("<s>", "special"),)), Part("USER: hi", (Run("USER: hi"),))]
+    parts = [PromptPart("", (Run("<s>", "special"),)), PromptPart("USER: hi", (Run("USER: hi"),))]
     (turn,) = rendered_turns(parts, SHAPES)
     assert turn.text == "USER: hi" and turn.runs == (Run("<s>", "special"), Run("USER: hi"))
 
@@ -139,8 +139,8 @@ def test_the_turns_joined_are_the_prompts_and_equal_means_equal(left: list[str],
 
 @given(PIECES)
 def test_the_runs_of_a_rendered_prompt_are_kept_whole(pieces: list[str]) -> None:
-    media = {PAD: Part("<|image_pad|>", (Run("[Image]", "media"),), "c")}
-    parts = [media.get(one) or Part(one, (Run(one),)) for one in pieces]
+    media = {PAD: PromptPart("<|image_pad|>", (Run("[Image]", "media"),), "c")}
+    parts = [media.get(one) or PromptPart(one, (Run(one),)) for one in pieces]
     turns = rendered_turns(parts, SHAPES)
     assert "".join(turn.text for turn in turns) == "".join(part.text for part in parts)
     shown = "".join(run.text for turn in turns for run in turn.runs)

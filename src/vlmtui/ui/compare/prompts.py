@@ -15,7 +15,7 @@ from vlmtui.domain.attachment import Attachment
 from vlmtui.domain.generation import PromptReady
 from vlmtui.domain.prompt import attachments_of
 from vlmtui.errors import VlmtuiError
-from vlmtui.inspection.aligned_turns import TurnPair, aligned, parts_of, raw_turns, rendered_turns
+from vlmtui.inspection.aligned_turns import TurnPair, aligned, prompt_parts, raw_turns, rendered_turns
 from vlmtui.session.comparison import RENDERED, CompareController
 from vlmtui.session.difference import Difference
 from vlmtui.session.engine_controller import EngineController
@@ -84,7 +84,7 @@ class Prompts:
     def _pairs(self, ready: PromptReady, text: str, attachments: Sequence[Attachment]) -> Sequence[TurnPair]:
         controller, given = self._controller, self._controller.input
         special, bos = controller.special_tokens(), given.info.bos_token if given.info.adds_bos else None
-        parts = parts_of(ready, attachments, given.attachments, given.family, special, added_bos=bos or "")
+        parts = prompt_parts(ready, attachments, given.attachments, given.family, special, added_bos=bos or "")
         raw = raw_turns(text, given.family, controller.raw_attachments())
         return aligned(rendered_turns(parts, given.family), raw)
 
