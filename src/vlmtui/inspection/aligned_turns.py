@@ -11,7 +11,7 @@ import msgspec
 
 from vlmtui.domain.attachment import Attachment
 from vlmtui.domain.generation import PromptReady
-from vlmtui.inspection.folded_prompt import chip, folds, placeholders, text_runs
+from vlmtui.inspection.folded_prompt import PlaceholderSlot, chip, folds, text_runs
 from vlmtui.inspection.marked_runs import Run
 from vlmtui.inspection.placeholder_forms import forms_of
 from vlmtui.inspection.raw_turns import turn_starts
@@ -82,9 +82,8 @@ def aligned(left: Sequence[PromptTurn], right: Sequence[PromptTurn]) -> list[Tur
     return pairs
 
 
-def raw_turns(text: str, family: Family, attachments: Sequence[Attachment]) -> list[PromptTurn]:
-    """Return the turns of a raw prompt. `attachments` are in the order of its placeholders."""
-    placed = placeholders(text, family, attachments)
+def raw_turns(text: str, family: Family, placed: Sequence[PlaceholderSlot]) -> list[PromptTurn]:
+    """Return the turns of a raw prompt with these placeholders."""
     return [
         PromptTurn(
             role,

@@ -22,9 +22,10 @@ from vlmtui.inspection.aligned_turns import (
     raw_turns,
     rendered_turns,
 )
-from vlmtui.inspection.folded_prompt import folded_runs
+from vlmtui.inspection.folded_prompt import folded_runs, placeholders
 from vlmtui.inspection.marked_runs import Run
 from vlmtui.registry.loader import Registry
+from vlmtui.registry.schema import Family
 from vlmtui.session.generation import render
 
 REGISTRY = Registry.bundled()
@@ -55,13 +56,17 @@ async def rendered(text: str, *items: Attachment) -> list[PromptTurn]:
     return turns
 
 
+def turns_of(text: str, family: Family, items: Sequence[Attachment]) -> list[PromptTurn]:
+    return raw_turns(text, family, placeholders(text, family, items))
+
+
 def told(pairs: Sequence[TurnPair]) -> list[tuple[str, str, bool]]:
     return [(one.left.role if one.left else "-", one.right.role if one.right else "-", one.is_equal) for one in pairs]
 
 
 async def test_a_rendered_prompt_equals_the_raw_prompt_it_was_made_from() -> None:
     text = USER.format(PAD + "What?") + MODEL.format("A cat.") + USER.format(PAD + "And?") + LAST
-    left, right = await rendered(text, CAT, DOG), raw_turns(text, SHAPES, (CAT, DOG))
+    left, right = await rendered(text, CAT, DOG), turns_of(text, SHAPES, (CAT, DOG))
     assert told(aligned(left, right)) == [
         ("user", "user", True), ("assistant", "assistant", True), ("user", "user", True),
         ("assistant", "assistant", True),
@@ -71,14 +76,14 @@ async def test_a_rendered_prompt_equals_the_raw_prompt_it_was_made_from() -> Non
 
 async def test_the_same_text_with_another_picture_is_not_equal() -> None:
     text = USER.format(PAD + "What?") + LAST
-    pairs = aligned(await rendered(text, CAT), raw_turns(text, SHAPES, (DOG,)))
+    pairs = aligned(await rendered(text, CAT), turns_of(text, SHAPES, (DOG,)))
     assert told(pairs) == [("user", "user", False), ("assistant", "assistant", True)]
 
 
 def test_a_changed_and_a_removed_turn_leave_the_others_in_line() -> None:
     turns = [USER.format("one"), MODEL.format("1"), USER.format("two"), MODEL.format("2"), USER.format("three"), LAST]
     changed = [turns[0], "<|im_start|>assistantuh", *turns[3:]]
-    pairs = aligned(raw_turns("".join(turns), SHAPES, ()), raw_turns("".join(changed), SHAPES, ()))
+    pairs = aligned(turns_of("".join(turns), SHAPES, ()), turns_of("".join(changed), SHAPES, ()))
     assert told(pairs) == [
         ("user", "user", True), ("assistant", "assistant", False), ("user", "-", False),
         ("assistant", "assistant", True), ("user", "user", True), ("assistant", "assistant", True),
@@ -86,8 +91,8 @@ def test_a_changed_and_a_removed_turn_leave_the_others_in_line() -> None:
 
 
 def test_text_without_marks_is_one_turn_without_a_role() -> None:
-    assert raw_turns("Just text\n\nwith lines", SHAPES, ()) == [PromptTurn("", 0, "Just text\n\nwith lines")]
-    assert raw_turns("", SHAPES, ()) == []
+    assert turns_of("Just text\n\nwith lines", SHAPES, ()) == [PromptTurn("", 0, "Just text\n\nwith lines")]
+    assert turns_of("", SHAPES, ()) == []
     assert rendered_turns([], SHAPES) == []
 
 
@@ -103,7 +108,7 @@ def test_text_without_marks_is_one_turn_without_a_role() -> None:
 )
 def test_heads_of_turns(text: str, roles: list[str]) -> None:
     """Those of the family, the most common ones, and those whose line break was lost."""
-    assert [turn.role for turn in raw_turns(text, SHAPES, ())] == roles
+    assert [turn.role for turn in turns_of(text, SHAPES, ())] == roles
 
 
 def test_a_token_that_the_engine_adds_belongs_to_the_first_turn_and_not_to_its_text() -> None:
@@ -124,7 +129,7 @@ PIECES = st.lists(
 @given(PIECES, PIECES, st.sampled_from(sorted(REGISTRY, key=str)))
 def test_the_turns_joined_are_the_prompts_and_equal_means_equal(left: list[str], right: list[str], name: str) -> None:
     family = REGISTRY[name]
-    sides = [raw_turns("".join(pieces), family, (CAT,)) for pieces in (left, right)]
+    sides = [turns_of("".join(pieces), family, (CAT,)) for pieces in (left, right)]
     for pieces, turns in zip((left, right), sides, strict=True):
         assert "".join(turn.text for turn in turns) == "".join(pieces)
         assert all("".join(pieces)[turn.start :].startswith(turn.text) for turn in turns)

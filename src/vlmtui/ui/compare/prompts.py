@@ -85,7 +85,7 @@ class Prompts:
         controller, given = self._controller, self._controller.input
         special, bos = controller.special_tokens(), given.info.bos_token if given.info.adds_bos else None
         parts = prompt_parts(ready, attachments, given.attachments, given.family, special, added_bos=bos or "")
-        raw = raw_turns(text, given.family, controller.raw_attachments())
+        raw = raw_turns(text, given.family, controller.placeholders(text))
         return aligned(rendered_turns(parts, given.family), raw)
 
     @property

@@ -183,7 +183,8 @@ class RawEditor(TextArea):
         strip, at = super().render_line(y), self.gutter_width - 2
         if at < 1 or y + self.scroll_offset.y not in self._barred:
             return strip
-        bar = Strip([Segment("▌", Style(color=self.app.theme_variables.get("warning")))])
+        ground = next((part.style for part in strip.crop(at, at + 1) if part.style), Style())
+        bar = Strip([Segment("▌", ground + Style(color=self.app.theme_variables.get("warning")))])
         return Strip.join([strip.crop(0, at), bar, strip.crop(at + 1)])
 
     def go_to(self, start: int, end: int) -> None:
