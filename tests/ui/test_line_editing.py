@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from textual.widgets import Input
 
 from tests.support.toy_prompts import use_chat_template
 from tests.ui.conftest import StartChat
@@ -29,6 +30,34 @@ async def test_words_and_lines_are_cut_and_put_in_again(chatting: StartChat) -> 
         await chat.until(lambda: chat.composer.text == " two ")
         await chat.pilot.press("ctrl+x", "a", "ctrl+k")
         await chat.until(lambda: chat.composer.text == "")
+
+
+@pytest.mark.parametrize(
+    "opens",
+    [["f2", "tab"], ["ctrl+l"], ["f3"], ["f1", "slash"], ["ctrl+o"]],
+    ids=["settings", "conversations", "models", "help", "files"],
+)
+async def test_fields_of_one_line_have_the_same_keys(chatting: StartChat, opens: list[str]) -> None:
+    async with chatting() as chat:
+        await chat.pilot.press(opens[0])
+        await chat.until(lambda: chat.app.screen is not chat.app.screen_stack[1] and bool(chat.app.screen.query(Input)))
+        await chat.pilot.press(*opens[1:])
+        await chat.until(lambda: isinstance(chat.app.focused, Input))
+        field = chat.app.focused
+        assert isinstance(field, Input)
+        field.value = "one two three"
+        await chat.pilot.press("end", "ctrl+w")
+        await chat.until(lambda: field.value == "one two ")
+        await chat.pilot.press("ctrl+a", "ctrl+y")
+        await chat.until(lambda: field.value == "threeone two ")
+        await chat.pilot.press("ctrl+a", "alt+d")
+        await chat.until(lambda: field.value == " two ")
+        await chat.pilot.press("ctrl+e", "ctrl+left", "ctrl+k", "ctrl+a", "ctrl+y")
+        await chat.until(lambda: field.value == "two  ")
+        await chat.pilot.press("ctrl+e", "ctrl+u")
+        await chat.until(lambda: field.value == "")
+        await chat.pilot.press("ctrl+y", "ctrl+y")
+        await chat.until(lambda: field.value == "two  two  ")
 
 
 async def test_a_wrapped_line_of_a_raw_prompt_is_cut_whole_and_the_cursor_stays_in_view(

@@ -10,7 +10,7 @@ from textual import events, on
 from textual.actions import parse
 from textual.app import App
 from textual.driver import Driver
-from textual.widgets import TextArea
+from textual.widgets import Input, TextArea
 from textual.worker import WorkerFailed, WorkType
 
 from vlmtui import gc_policy
@@ -37,7 +37,7 @@ from vlmtui.ui.terminal.query import TerminalQuestion
 from vlmtui.ui.terminal.screenshot import without_ligatures
 from vlmtui.ui.terminal.themes import THEMES, VARIABLES, theme_name
 from vlmtui.ui.view import Steps
-from vlmtui.ui.widgets.line_editing import EDITS
+from vlmtui.ui.widgets.line_editing import EDITS, LINE_EDITS
 
 if TYPE_CHECKING:
     from textual.binding import Binding
@@ -287,6 +287,8 @@ class VlmtuiApp(App[ExitReport | None]):
         """Run an editing command in the focused text field."""
         if isinstance(self.focused, TextArea):
             EDITS[name](self.focused)
+        elif isinstance(self.focused, Input):
+            LINE_EDITS[name](self.focused)
 
     def action_leader(self) -> None:
         """Show the keys that work after the leader, or close that strip."""

@@ -1,6 +1,17 @@
 """The table of all user actions, the single source of keys, footer, palette, slash commands and help."""
 
 from vlmtui.ui.actions.action import UNBOUND, Action, ActionMethods, FixedKey, HasActions, Scope
-from vlmtui.ui.actions.table import ACTIONS, SCOPES, bindings
+from vlmtui.ui.actions.table import ACTIONS, SCOPES, bindings, line_bindings
 
-__all__ = ["ACTIONS", "SCOPES", "UNBOUND", "Action", "ActionMethods", "FixedKey", "HasActions", "Scope", "bindings"]
+__all__ = [
+    "ACTIONS",
+    "SCOPES",
+    "UNBOUND",
+    "Action",
+    "ActionMethods",
+    "FixedKey",
+    "HasActions",
+    "Scope",
+    "bindings",
+    "line_bindings",
+]

@@ -65,3 +65,9 @@ def bindings(scope: str) -> list[BindingType]:
     """Return the `BINDINGS` of the scope's screen or widget."""
     found = SCOPES[scope]
     return [action.binding(command=f"run('{action.id}')" if found.by_id else "") for action in found.actions]
+
+
+def line_bindings() -> list[BindingType]:
+    """Return the editor's bindings for a text field of one line."""
+    names = ("kill_line_end", "kill_line_start", "kill_word_left", "kill_word_right", "yank")
+    return [ACTIONS[f"editor.{name}"].binding() for name in names]

@@ -21,7 +21,7 @@ from textual.widgets import Input, Static
 
 from vlmtui.media.folder import FolderEntry, home_short
 from vlmtui.text import human_bytes, one_line
-from vlmtui.ui.actions import ACTIONS
+from vlmtui.ui.actions import ACTIONS, line_bindings
 from vlmtui.ui.keys import LEADER, hint, shown_keys, spell_key
 from vlmtui.ui.widgets.highlight import entry_at
 
@@ -167,6 +167,8 @@ class FolderTitle(Static):
 
 class FilterInput(Input):
     """Keeps the focus. Keys without a use in an empty filter go to the browser; so does Space after an arrow key."""
+
+    BINDINGS = line_bindings()
 
     is_browsing = True
     """Whether Space marks a file. False while typing."""

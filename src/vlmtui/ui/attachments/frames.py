@@ -27,6 +27,7 @@ from vlmtui.ui.actions import bindings
 from vlmtui.ui.keys import hint, short_keys
 from vlmtui.ui.navigation import FramesChoice
 from vlmtui.ui.terminal.graphics import Graphics
+from vlmtui.ui.widgets.line_input import LineInput
 
 SETTLE_S = 0.35
 """Seconds from the last edit to reading the frames."""
@@ -91,7 +92,7 @@ class FramesScreen(ModalScreen[FramesChoice | None]):
                         with Vertical(classes="field"):
                             with Horizontal(classes="line"):
                                 yield Static(_LABELS[name], classes="label")
-                                yield Input(values[name], placeholder=_HINTS[name], id=name, compact=True)
+                                yield LineInput(values[name], placeholder=_HINTS[name], id=name, compact=True)
                             yield Static(id=f"problem-{name}", classes="problem", markup=False)
             with Horizontal(id="send"):
                 yield Static("Send as", classes="label")

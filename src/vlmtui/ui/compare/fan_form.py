@@ -17,6 +17,7 @@ from vlmtui.session.plan_text import read_number, read_values
 from vlmtui.text import one_line
 from vlmtui.ui.actions import bindings
 from vlmtui.ui.keys import hint
+from vlmtui.ui.widgets.line_input import LineInput
 
 _CHOICES: tuple[tuple[str, str, str], ...] = (
     ("seed", "Seeds", "1, 2, 3, 4"),
@@ -66,11 +67,11 @@ class FanFormScreen(ModalScreen[Plan | None]):
                     yield RadioButton(title, value=number == first, disabled=is_off, id=f"by-{name}")
             yield Static(self._no_seeds, classes="label" if self._no_seeds else "-nothing", id="no-seeds", markup=False)
             yield Static(_COMMAS, classes="label", id="values-label")
-            yield Input(_CHOICES[1 if self._no_seeds else 0][2], id="values", compact=True)
+            yield LineInput(_CHOICES[1 if self._no_seeds else 0][2], id="values", compact=True)
             yield Static("Prompts, one a line", classes="label", id="prompts-label")
             yield TextArea(self._texts[PROMPT], id="prompts", compact=True, tab_behavior="focus")
             yield Static("Temperature of all answers", classes="label", id="temperature-label")
-            yield Input(f"{own or _WARM:g}", id="temperature", compact=True)
+            yield LineInput(f"{own or _WARM:g}", id="temperature", compact=True)
             yield Static(id="problem", markup=False)
             keys = hint(self.app, "fan_form.ask", "fan_form.cancel")
             yield Static(f"Enter or {keys} · Tab Next field", id="keys", markup=False)

@@ -6,13 +6,13 @@ from textual.message import Message
 from textual.widgets import Input
 
 from vlmtui.text import one_line
-from vlmtui.ui.actions import bindings
+from vlmtui.ui.actions import bindings, line_bindings
 
 
 class SearchInput(Input):
     """The search field. Enter opens, and the arrow keys move in the list below."""
 
-    BINDINGS = bindings("conversation_search")
+    BINDINGS = [*bindings("conversation_search"), *line_bindings()]
 
     def on_mount(self) -> None:
         # A blinking cursor would repaint twice a second: over SSH an idle screen sends nothing.
@@ -26,7 +26,7 @@ class SearchInput(Input):
 class RenameInput(Input):
     """The field for a new title, over the old one."""
 
-    BINDINGS = bindings("conversation_title")
+    BINDINGS = [*bindings("conversation_title"), *line_bindings()]
 
     class RenameCancelled(Message):
         """Keep the old title."""

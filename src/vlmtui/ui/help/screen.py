@@ -13,7 +13,7 @@ from textual.content import Content
 from textual.screen import ModalScreen
 from textual.widgets import Input, Static
 
-from vlmtui.ui.actions import SCOPES, Scope, bindings
+from vlmtui.ui.actions import SCOPES, Scope, bindings, line_bindings
 from vlmtui.ui.keys import hint, shown_keys
 from vlmtui.ui.widgets.footer_bar import FooterBar
 
@@ -45,6 +45,8 @@ class Row(msgspec.Struct, frozen=True):
 
 class HelpFilter(Input):
     """The field for words to filter the lines by."""
+
+    BINDINGS = line_bindings()
 
 
 class HelpScreen(ModalScreen[None]):

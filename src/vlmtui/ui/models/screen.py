@@ -17,7 +17,7 @@ from vlmtui.errors import VlmtuiError
 from vlmtui.registry.hub_cache import downloaded_models
 from vlmtui.registry.match import Model, resolve
 from vlmtui.session.engine_controller import EngineController, EngineState
-from vlmtui.ui.actions import bindings
+from vlmtui.ui.actions import bindings, line_bindings
 from vlmtui.ui.keys import error_text, key_of
 from vlmtui.ui.messages import EngineChanged
 from vlmtui.ui.models.choices import model_choices
@@ -33,7 +33,7 @@ _WIDE = 100
 class ModelFilter(Input):
     """The filter field. Enter is bound here, like the arrow keys."""
 
-    BINDINGS = bindings("model_filter")
+    BINDINGS = [*bindings("model_filter"), *line_bindings()]
 
     def on_mount(self) -> None:
         # A blinking cursor would repaint twice a second: over SSH an idle screen sends nothing.

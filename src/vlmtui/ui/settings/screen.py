@@ -15,6 +15,7 @@ from vlmtui.errors import VlmtuiError
 from vlmtui.session.settings import ChatSettings
 from vlmtui.ui.actions import bindings
 from vlmtui.ui.keys import hint
+from vlmtui.ui.widgets.line_input import LineInput
 
 
 class SettingsScreen(ModalScreen[ChatSettings | None]):
@@ -38,7 +39,7 @@ class SettingsScreen(ModalScreen[ChatSettings | None]):
                     yield Static(parameter.title, classes="label")
                     value = getattr(self._current.sampling, name)
                     unset = f"{parameter.unset} ({parameter.help})"
-                    yield Input("" if value is None else f"{value}", placeholder=unset, id=name, compact=True)
+                    yield LineInput("" if value is None else f"{value}", placeholder=unset, id=name, compact=True)
                     yield Static(id=f"problem-{name}", classes="problem", markup=False)
             keys = hint(self.app, "settings_form.apply", "settings_form.cancel")
             yield Static(f"{keys} · Tab Next field", id="keys", markup=False)

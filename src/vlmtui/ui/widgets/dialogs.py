@@ -10,7 +10,7 @@ from textual.content import Content
 from textual.screen import ModalScreen
 from textual.widgets import Input, OptionList, Static
 
-from vlmtui.ui.actions import bindings
+from vlmtui.ui.actions import bindings, line_bindings
 from vlmtui.ui.keys import with_keys
 from vlmtui.ui.widgets.dialog_panel import DialogPanel
 
@@ -57,6 +57,8 @@ class ChoiceScreen(ModalScreen[int | None]):
 
 class NameInput(Input):
     """A text field of one line."""
+
+    BINDINGS = line_bindings()
 
 
 class NameScreen(ModalScreen[str | None]):

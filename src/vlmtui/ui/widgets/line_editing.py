@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
-from textual.widgets import TextArea
+from textual.widgets import Input, TextArea
 
 Place = tuple[int, int]
 
@@ -78,3 +79,38 @@ EDITS: dict[str, Callable[[TextArea], object]] = {
     "select_all": lambda area: area.select_all(),
 }
 """Editing commands by the action's name, without its scope."""
+
+
+def _cut(field: Input, start: int, end: int) -> None:
+    """Cut this part of a field of one line, or its selection."""
+    if not field.selection.is_empty:
+        start, end = sorted(field.selection)
+    if start != end:
+        KILLED.text = field.value[start:end]
+        field.delete(start, end)
+
+
+def _word_start(field: Input) -> int:
+    found = re.search(r"\w+\W*\Z", field.value[: field.cursor_position])
+    return found.start() if found else 0
+
+
+def _word_end(field: Input) -> int:
+    found = re.compile(r"\W*\w+").match(field.value, field.cursor_position)
+    return found.end() if found else len(field.value)
+
+
+def _put(field: Input) -> None:
+    """Paste the first line of the text cut last."""
+    line = KILLED.text.split("\n")[0]
+    field.replace(line, *sorted(field.selection))
+
+
+LINE_EDITS: dict[str, Callable[[Input], object]] = {
+    "kill_line_end": lambda field: _cut(field, field.cursor_position, len(field.value)),
+    "kill_line_start": lambda field: _cut(field, 0, field.cursor_position),
+    "kill_word_left": lambda field: _cut(field, _word_start(field), field.cursor_position),
+    "kill_word_right": lambda field: _cut(field, field.cursor_position, _word_end(field)),
+    "yank": _put,
+}
+"""Those of fields of one line, where Textual's own lack them or forget the text."""
