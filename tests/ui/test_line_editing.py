@@ -34,7 +34,7 @@ async def test_words_and_lines_are_cut_and_put_in_again(chatting: StartChat) -> 
 
 @pytest.mark.parametrize(
     "opens",
-    [["f2", "tab"], ["ctrl+l"], ["f3"], ["f1", "slash"], ["ctrl+o"]],
+    [["f2", "tab"], ["ctrl+l", "slash"], ["f3"], ["f1", "slash"], ["ctrl+o"]],
     ids=["settings", "conversations", "models", "help", "files"],
 )
 async def test_fields_of_one_line_have_the_same_keys(chatting: StartChat, opens: list[str]) -> None:
