@@ -1,4 +1,4 @@
-"""What the chat looks like, at the smallest size and at a comfortable one."""
+"""What the chat looks like, from a small terminal to a large one, dark and light."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.support.pictures import Easel
 from tests.support.scripted_engine import Die, ScriptedHost
 from tests.support.waiting import until, until_chat
 from tests.ui.conftest import AppPilot, MakeApp
-from tests.ui.test_screens_look import SIZES, SnapCompare, of, still
+from tests.ui.test_screens_look import LOOKS, Look, SnapCompare, of, still
 from vlmtui.ui.app import VlmtuiApp
 from vlmtui.ui.chat.assistant_turn import AssistantTurn
 from vlmtui.ui.chat.side_pane import FactsLine
@@ -30,8 +30,13 @@ def last_row(app: VlmtuiApp) -> str:
     return app.screen._compositor.render_strips()[-1].text
 
 
-@SIZES
-def test_a_conversation(snap_compare: SnapCompare, make_app: MakeApp, tmp_path: Path, size: tuple[int, int]) -> None:
+def status(app: VlmtuiApp) -> str:
+    rows = app.screen._compositor.render_strips()
+    return rows[-2].text if len(rows) > 1 else ""
+
+
+@LOOKS
+def test_a_conversation(snap_compare: SnapCompare, make_app: MakeApp, tmp_path: Path, look: Look) -> None:
     host = ScriptedHost(answers=[["<think>\nOne shape.\n</think>\n\n", MARKDOWN], ["Half ", Die()]])
 
     async def before(pilot: AppPilot) -> None:
@@ -52,16 +57,24 @@ def test_a_conversation(snap_compare: SnapCompare, make_app: MakeApp, tmp_path: 
         await until(pilot, lambda: app.screen.query_one(FactsLine).has_class("-filled"))
         await pilot.pause()
 
-    assert snap_compare(still(make_app(host, initial_model="shapes")), run_before=before, terminal_size=size)
+    assert snap_compare(
+        still(make_app(host, initial_model="shapes", settings=look.settings)),
+        run_before=before,
+        terminal_size=look.size,
+    )
 
 
-@SIZES
-def test_the_settings(snap_compare: SnapCompare, make_app: MakeApp, size: tuple[int, int]) -> None:
+@LOOKS
+def test_the_settings(snap_compare: SnapCompare, make_app: MakeApp, look: Look) -> None:
     async def before(pilot: AppPilot) -> None:
         app = of(pilot)
         await until_chat(pilot)
+        has_pane = look.size[0] >= 110  # the side pane, which shows the context then
+        await until(pilot, lambda: "ready" in status(app) and ("context" in status(app)) != has_pane)
         await pilot.press("f2")
         await until(pilot, lambda: isinstance(app.screen, SettingsScreen))
         await pilot.pause()
 
-    assert snap_compare(still(make_app(initial_model="shapes")), run_before=before, terminal_size=size)
+    assert snap_compare(
+        still(make_app(initial_model="shapes", settings=look.settings)), run_before=before, terminal_size=look.size
+    )

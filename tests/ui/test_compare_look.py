@@ -1,4 +1,4 @@
-"""What the comparison looks like, at the smallest size and at a comfortable one."""
+"""What the comparison looks like, from a small terminal to a large one, dark and light."""
 
 from __future__ import annotations
 
@@ -11,10 +11,12 @@ from tests.support.scripted_engine import ScriptedHost
 from tests.support.toy_prompts import use_chat_template
 from tests.support.waiting import until, until_chat
 from tests.ui.conftest import AppPilot, MakeApp, picture
-from tests.ui.test_screens_look import SIZES, SnapCompare, of, still
+from tests.ui.test_screens_look import LOOKS, Look, SnapCompare, of, still
+from vlmtui.domain.prompt import attachments_of
 from vlmtui.ui.app import VlmtuiApp
 from vlmtui.ui.chat.composer import Composer
 from vlmtui.ui.compare.diff_view import DiffView
+from vlmtui.ui.compare.fan_out import FanOutScreen
 from vlmtui.ui.compare.findings_list import FindingsList
 from vlmtui.ui.compare.raw_editor import RawEditor
 from vlmtui.ui.compare.screen import CompareScreen
@@ -59,24 +61,49 @@ def _stored(app: VlmtuiApp) -> int:
     return 0 if turn is None else app.services.store.run_now(lambda store: len(store.comparisons(turn)))
 
 
-@SIZES
-def test_two_sides(snap_compare: SnapCompare, make_app: MakeApp, tmp_path: Path, size: tuple[int, int]) -> None:
+@LOOKS
+def test_two_sides(snap_compare: SnapCompare, make_app: MakeApp, tmp_path: Path, look: Look) -> None:
     async def before(pilot: AppPilot) -> None:
         screen = await asked(pilot, tmp_path)
         screen.turn_to("raw")
         await pilot.pause()
 
-    app = make_app(ScriptedHost(answers=[list(LEFT), list(RIGHT)]), initial_model="shapes")
-    assert snap_compare(still(app), run_before=before, terminal_size=size)
+    app = make_app(ScriptedHost(answers=[list(LEFT), list(RIGHT)]), initial_model="shapes", settings=look.settings)
+    assert snap_compare(still(app), run_before=before, terminal_size=look.size)
 
 
-@SIZES
-def test_the_difference(snap_compare: SnapCompare, make_app: MakeApp, tmp_path: Path, size: tuple[int, int]) -> None:
+@LOOKS
+def test_the_difference(snap_compare: SnapCompare, make_app: MakeApp, tmp_path: Path, look: Look) -> None:
     async def before(pilot: AppPilot) -> None:
         screen = await asked(pilot, tmp_path)
         screen.turn_to("difference")
         await until(pilot, lambda: "Answers: different" in screen.query_one(DiffView).shown)
         await pilot.pause()
 
-    app = make_app(ScriptedHost(answers=[list(LEFT), list(RIGHT)]), initial_model="shapes")
-    assert snap_compare(still(app), run_before=before, terminal_size=size)
+    app = make_app(ScriptedHost(answers=[list(LEFT), list(RIGHT)]), initial_model="shapes", settings=look.settings)
+    assert snap_compare(still(app), run_before=before, terminal_size=look.size)
+
+
+@LOOKS
+def test_asking_without_the_picture(snap_compare: SnapCompare, make_app: MakeApp, tmp_path: Path, look: Look) -> None:
+    async def before(pilot: AppPilot) -> None:
+        app = of(pilot)
+        await until_chat(pilot)
+        chat = app.chat_controller
+        assert chat is not None
+        app.run_action_id("attach", str(picture(tmp_path)))
+        await until(pilot, lambda: len(chat.staged) == 1)
+        app.screen.query_one(Composer).insert("What is this?")
+        await pilot.press("enter")
+        await until(pilot, lambda: bool(chat.exchanges) and not chat.exchanges[0].is_running)
+        host.engine.score = lambda request: -0.1 if attachments_of(request.prompt) else -1.1
+        app.run_action_id("look")
+        await until(pilot, lambda: isinstance(app.screen, FanOutScreen))
+        screen = app.screen
+        assert isinstance(screen, FanOutScreen)
+        await until(pilot, lambda: screen.scores is not None and screen.differences is not None)
+        await pilot.pause()
+
+    host = ScriptedHost(answers=[list(LEFT), list(LEFT), ["Nothing."], list(RIGHT), list(LEFT)])
+    app = make_app(host, initial_model="shapes", settings=look.settings)
+    assert snap_compare(still(app), run_before=before, terminal_size=look.size)

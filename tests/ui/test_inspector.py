@@ -33,6 +33,7 @@ from vlmtui.ui.inspector.media_parts import MediaParts
 from vlmtui.ui.inspector.screen import InspectorScreen
 from vlmtui.ui.inspector.token_table import TokenTable
 from vlmtui.ui.terminal.graphics import Graphics, GraphicsMode
+from vlmtui.ui.terminal.screenshot import portable_svg
 from vlmtui.ui.terminal.themes import DARK, VARIABLES
 
 SIZES = pytest.mark.parametrize("size", [(80, 24), (120, 40)], ids=["80x24", "120x40"])
@@ -68,6 +69,9 @@ class Host(App[None]):
         self.engine = engine
         self.animation_level = "none"
         self._made = (inspected, cache, again)
+
+    def export_screenshot(self, *, title: str | None = None, simplify: bool = False) -> str:
+        return portable_svg(super().export_screenshot(title=title, simplify=simplify))
 
     def get_theme_variable_defaults(self) -> dict[str, str]:
         return dict(VARIABLES)

@@ -1,9 +1,10 @@
-"""What the screens look like, at the smallest size and at a comfortable one. Clock and spinner stand still."""
+"""What the screens look like, from a small terminal to a large one, dark and light. Clock and spinner stand still."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from typing import NamedTuple
 
 import pytest
 
@@ -11,6 +12,7 @@ from tests.support.scripted_engine import ScriptedHost
 from tests.support.waiting import until
 from tests.ui.conftest import AppPilot, MakeApp
 from tests.ui.test_loading import OUT_OF_MEMORY, held_load, loading
+from vlmtui.config.settings import Settings
 from vlmtui.domain.engine import LoadFailed
 from vlmtui.registry.loader import Registry
 from vlmtui.session.engine_controller import EngineState
@@ -23,6 +25,29 @@ from vlmtui.ui.models.screen import ModelsScreen
 SnapCompare = Callable[..., bool]
 
 SIZES = pytest.mark.parametrize("size", [(80, 24), (120, 40)], ids=["80x24", "120x40"])
+
+
+class Look(NamedTuple):
+    """A terminal's size in columns and rows, and a theme."""
+
+    size: tuple[int, int]
+    theme: str = ""
+
+    @property
+    def settings(self) -> Settings:
+        return Settings(graphics="off", theme=self.theme)
+
+    @property
+    def id(self) -> str:
+        return "{}x{}".format(*self.size) + (f"-{self.theme}" if self.theme else "")
+
+
+LOOKS = pytest.mark.parametrize(
+    "look",
+    [Look((60, 20)), Look((80, 24)), Look((120, 40)), Look((200, 60)), Look((120, 40), "light")],
+    ids=lambda look: look.id,
+)
+"""For the screens that one works in; the others are looked at in `SIZES`."""
 
 pytestmark = pytest.mark.usefixtures("plain_chat")
 
@@ -48,10 +73,8 @@ async def stop_the_clock(app: VlmtuiApp, pilot: AppPilot, host: ScriptedHost) ->
     screen._tick()
 
 
-@SIZES
-def test_the_picker(
-    snap_compare: SnapCompare, make_app: MakeApp, eighty_families: Registry, size: tuple[int, int]
-) -> None:
+@LOOKS
+def test_the_picker(snap_compare: SnapCompare, make_app: MakeApp, eighty_families: Registry, look: Look) -> None:
     async def before(pilot: AppPilot) -> None:
         app = of(pilot)
         await until(pilot, lambda: isinstance(app.screen, ModelsScreen))
@@ -59,7 +82,8 @@ def test_the_picker(
         await pilot.press("down", "down", "down")
         await pilot.pause()
 
-    assert snap_compare(still(make_app(registry=eighty_families)), run_before=before, terminal_size=size)
+    app = make_app(registry=eighty_families, settings=look.settings)
+    assert snap_compare(still(app), run_before=before, terminal_size=look.size)
 
 
 @SIZES

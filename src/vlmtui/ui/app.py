@@ -34,7 +34,7 @@ from vlmtui.ui.services import Services
 from vlmtui.ui.terminal.graphics import Graphics
 from vlmtui.ui.terminal.key_queue import KeyQueue, run_before_keys
 from vlmtui.ui.terminal.query import TerminalQuestion
-from vlmtui.ui.terminal.screenshot import without_ligatures
+from vlmtui.ui.terminal.screenshot import portable_svg
 from vlmtui.ui.terminal.themes import THEMES, VARIABLES, theme_name
 from vlmtui.ui.view import Steps
 from vlmtui.ui.widgets.line_editing import EDITS, LINE_EDITS
@@ -309,7 +309,7 @@ class VlmtuiApp(App[ExitReport | None]):
     def export_screenshot(self, *, title: str | None = None, simplify: bool = False) -> str:
         """Return an SVG of the screen that shows each character as it is. Fira Code, which Textual names and has loaded
         from the network, draws `<|im_start|>` with ligatures."""
-        return without_ligatures(super().export_screenshot(title=title, simplify=simplify))
+        return portable_svg(super().export_screenshot(title=title, simplify=simplify))
 
     def _begin(self) -> None:
         self.models.begin()
