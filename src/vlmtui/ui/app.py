@@ -134,6 +134,13 @@ class VlmtuiApp(App[ExitReport | None]):
     async def on_event(self, event: events.Event) -> None:
         await self.key_queue.take(event)
 
+    async def _on_key(self, event: events.Key) -> None:
+        """Let Ctrl+C say how to quit in dialogs, too, unless they use the key: there the app's keys do not act."""
+        if self.screen.is_modal and event.key in self.key_bindings.of("interrupt"):
+            event.prevent_default()
+            if not await self._check_bindings(event.key):
+                self.interrupt()
+
     def on_mount(self) -> None:
         self._departure.watch_signals()
         self.set_timer(_STARTED_AFTER_S, gc_policy.resume_collection)
