@@ -25,6 +25,8 @@ class AlignedTurns:
         self._text = ""
         """The raw prompt that the pairs are of."""
         self._rows = TurnRows([], frozenset(), [(0, 0)], 0)
+        self._starts: list[int] = []
+        """Offsets of the raw prompt's lines."""
         self._is_folded = True
         self._is_new = True
         self._is_scrolling = False
@@ -45,6 +47,7 @@ class AlignedTurns:
         """Fill the rows, for the sizes of both prompts."""
         if self._text != self._editor.text:
             return
+        self._starts = self._editor.line_starts()
         self._editor.bar(frozenset(self._differing_rows()))
         if not self._pairs or not self._pane.size:
             return
@@ -106,14 +109,16 @@ class AlignedTurns:
         return TurnBlock((line,), row=row, is_fold=True)
 
     def _row(self, pair: TurnPair) -> int | None:
-        return self._editor.row_of(pair.right.start) if pair.right and self._is_beside else None
+        return self._editor.row_of(pair.right.start, self._starts) if pair.right and self._is_beside else None
 
     def _differing_rows(self) -> Iterator[int]:
         """The rows of the right prompt that have a bar."""
         for pair in self._pairs:
             if pair.right is not None and not pair.is_equal and self._editor.size:
                 end = pair.right.start + len(pair.right.text)
-                yield from range(self._editor.row_of(pair.right.start), self._editor.row_of(end - 1) + 1)
+                yield from range(
+                    self._editor.row_of(pair.right.start, self._starts), self._editor.row_of(end - 1, self._starts) + 1
+                )
 
     def _below(self) -> int:
         """Empty rows to add, so that the left prompt can be scrolled as far as the right one."""
@@ -131,7 +136,7 @@ class AlignedTurns:
         pair = next((one for one in self._pairs if one.right and not one.is_equal), *newest)
         if pair.right is not None and pair.right.start:
             editor.go_to(pair.right.start, pair.right.start)
-            editor.scroll_to(y=max(editor.row_of(pair.right.start) - 1, 0), animate=False, immediate=True)
+            editor.scroll_to(y=max(editor.row_of(pair.right.start, self._starts) - 1, 0), animate=False, immediate=True)
 
     def _right_scrolled(self) -> None:
         if not self._is_scrolling and self._is_beside:

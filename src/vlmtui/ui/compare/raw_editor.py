@@ -151,9 +151,7 @@ class RawEditor(TextArea):
 
     def mark(self, marks: Sequence[Mark]) -> None:
         """Highlight ranges of the current text."""
-        assert isinstance(self.document, Document)
-        gap = len(self.document.newline)
-        starts = [0, *accumulate(len(line) + gap for line in self.document.lines)]
+        starts = self.line_starts()
         by_line: dict[int, list[tuple[int, int, str]]] = {}
         for mark in marks:
             line = bisect_right(starts, mark.start) - 1
@@ -212,9 +210,16 @@ class RawEditor(TextArea):
         assert isinstance(self.document, Document)
         return self.document.get_index_from_location(self.cursor_location)
 
-    def row_of(self, index: int) -> int:
-        """Return the row, as wrapped, that shows this offset."""
-        return self.wrapped_document.location_to_offset(self._location_of(index)).y
+    def line_starts(self) -> list[int]:
+        """Return the offset of each line, then that behind the last."""
+        assert isinstance(self.document, Document)
+        gap = len(self.document.newline)
+        return [0, *accumulate(len(line) + gap for line in self.document.lines)]
+
+    def row_of(self, index: int, starts: Sequence[int]) -> int:
+        """Return the row, as wrapped, that shows this offset. `starts` are the `line_starts`."""
+        line = min(bisect_right(starts, index), len(starts) - 1) - 1
+        return self.wrapped_document.location_to_offset((line, index - starts[line])).y
 
     def _location_of(self, index: int) -> tuple[int, int]:
         assert isinstance(self.document, Document)
