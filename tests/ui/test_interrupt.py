@@ -1,4 +1,4 @@
-"""Ctrl+C: with nothing to copy or to stop it says, on screens and in dialogs, how to quit and that the same key again does."""
+"""Ctrl+C with nothing to copy or to stop says how to quit, on screens and in dialogs; a second one quits."""
 
 from __future__ import annotations
 
