@@ -72,7 +72,7 @@ def test_every_binding_comes_from_the_action_table() -> None:
         for action in scope.actions:
             prefix = action.id.rpartition(".")[0]
             assert prefix in ({""} if scope.name in ("chat", "app") else {scope.name, "sides"}), action.id
-            assert action.title and action.help.endswith(".")
+            assert action.title and action.help.endswith((".", "?"))
             assert not action.slash or not prefix, f"{action.id}: its command is run on the chat"
     assert ACTIONS.keys().isdisjoint(SCOPES), "`[keys]` can have an id, or a table of that name, but not both"
     for name, binding in every_binding():
