@@ -466,11 +466,20 @@ async def test_the_narrowest_footer_leads_to_the_other_view_and_to_the_answers(
 ) -> None:
     async with comparing(size=(80, 24)) as compare:
         compare.screen.turn_to(view)
-        await compare.until(lambda: footer(compare) >= {"Next view", "Send both", "Back"})
+        await compare.until(lambda: {*footer(compare)} >= {"Next view", "Send both", "Back"})
 
 
-def footer(compare: Comparing) -> set[str]:
-    return {str(key.description) for key in compare.screen.query(FooterKey)}
+async def test_the_footer_has_one_order_in_all_views(comparing: StartComparing) -> None:
+    titles = ["Send both", "Next view", "Back"]
+    async with comparing(size=(80, 24)) as compare:
+        for side in ("#chat-side", "#raw-side", "#difference"):
+            await compare.until(lambda side=side: compare.screen.query_one(side).has_pseudo_class("focus-within"))  # type: ignore[misc]
+            await compare.until(lambda: [title for title in footer(compare) if title in titles] == titles)
+            await compare.press("f6")
+
+
+def footer(compare: Comparing) -> list[str]:
+    return [str(key.description) for key in compare.screen.query(FooterKey)]
 
 
 async def test_a_wide_terminal_shows_both(comparing: StartComparing) -> None:

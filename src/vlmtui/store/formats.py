@@ -1,4 +1,4 @@
-"""The export formats for conversations. To add one, add a row."""
+"""The export formats for conversations. To add one, add a row, and its name to the choices in `cli/parser.py`."""
 
 from __future__ import annotations
 

@@ -24,7 +24,6 @@ from vlmtui.ui.widgets.attachment_view import name_line
 WIDTH = 32
 """Columns of the pane, including borders."""
 _ROW = WIDTH - 4
-_LABEL = 12
 _MOST_SHARES = 12
 _FULL, _EMPTY = "━", "─"
 _NEARLY_FULL = 0.9
@@ -171,6 +170,7 @@ def _row(left: str, right: str, style: str = "") -> Content:
 
 
 def _labelled(name: str, value: str) -> Content:
-    room = _ROW - _LABEL
+    """Return a row with the whole name, and as much of the value as fits."""
+    room = _ROW - cell_len(name) - 1
     value = value if cell_len(value) <= room else set_cell_size(value, room - 1) + "…"
-    return Content.assemble((set_cell_size(name, _LABEL), "$muted"), value)
+    return _row(name, value) if name else Content(value)

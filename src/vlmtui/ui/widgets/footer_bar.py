@@ -19,6 +19,8 @@ _AROUND_KEY, _AROUND_TEXT = 2, 1
 """Cells around a key and after its description."""
 _ALWAYS = ("help", "command_palette")
 """Actions shown at the end, at every width."""
+_RANKS = {id: number for number, id in enumerate(ACTIONS)}
+"""The order of the other actions, whatever has the focus."""
 
 
 class FooterItem(msgspec.Struct, frozen=True):
@@ -93,10 +95,14 @@ class FooterBar(Footer):
         led = self._led()
         last = [item for item in keyed if item.id in _ALWAYS]
         leader = [item for item in keyed if item.id == LEADER]
-        first = [item for item in keyed if item not in last and item not in leader]
+        own_ids = self._own_ids()
+        first = sorted(
+            [item for item in keyed if item not in last and item not in leader],
+            key=lambda item: (item.id not in own_ids, _RANKS.get(item.id, len(_RANKS))),
+        )
         room = self.app.size.width - sum(item.width for item in last)
         urgent = [item for item in first if _leaves(item)]
-        own = [item for item in first if item not in urgent and item.id in self._own_ids()]
+        own = [item for item in first if item not in urgent and item.id in own_ids]
         rest = [item for item in first if item not in urgent and item not in own]
         named = [item for item in led if item.id in self._named()]
         others = [item for item in led if item not in named]
