@@ -161,7 +161,7 @@ async def test_a_chat_that_is_left_while_the_store_is_asked_begins_nothing(
         await chat.until(lambda: chat.controller.running is None and bool(chat.controller.exchanges))
         asked, go_on = asyncio.Event(), asyncio.Event()
 
-        async def slowly() -> None:
+        async def slowly(of: object) -> None:
             asked.set()
             await go_on.wait()
 

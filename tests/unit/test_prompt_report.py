@@ -158,7 +158,7 @@ async def test_the_request_says_everything_that_was_sent() -> None:
     for word in (
         "vision (id 1",
         "</s>",
-        "<s> (put before",
+        "<s> (added to a raw prompt",
         "'\\n\\n'",
         "min_p",
         "0.5",

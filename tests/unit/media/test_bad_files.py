@@ -8,7 +8,6 @@ import random
 import socket
 import struct
 import sys
-import tempfile
 import zlib
 from collections.abc import Callable
 from pathlib import Path
@@ -224,11 +223,11 @@ def test_a_file_that_changes_while_it_is_read(tmp_path: Path, monkeypatch: pytes
 def test_disk_full_while_storing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     corners().save(tmp_path / "a.png")
 
-    def mkstemp(**_: object) -> tuple[int, str]:
+    def full(_: Path) -> tuple[int, Path]:
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(files, "_without_a_name", lambda _: None)
-    monkeypatch.setattr(tempfile, "mkstemp", mkstemp)
+    monkeypatch.setattr(files, "_with_a_name", full)
     _refused(tmp_path / "a.png", "the disk is full", kind=ErrorKind.DISK_FULL)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import tempfile
 from pathlib import Path
 
 import numpy as np
@@ -84,15 +83,15 @@ async def test_a_stored_copy_that_became_a_pipe_does_not_block(tmp_path: Path) -
 @pytest.mark.parametrize("number", [0, 1])
 def test_disk_full_in_the_midst_of_storing(number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path, store = _both(tmp_path)[number], tmp_path / "store"
-    honest = tempfile.mkstemp
+    honest = files._with_a_name
 
-    def mkstemp(prefix: str, dir: Path) -> tuple[int, str]:
-        descriptor, name = honest(prefix=prefix, dir=dir)
+    def full(folder: Path) -> tuple[int, Path]:
+        descriptor, path = honest(folder)
         os.close(descriptor)
-        return os.open("/dev/full", os.O_WRONLY), name
+        return os.open("/dev/full", os.O_WRONLY), path
 
     monkeypatch.setattr(files, "_without_a_name", lambda _: None)
-    monkeypatch.setattr(tempfile, "mkstemp", mkstemp)
+    monkeypatch.setattr(files, "_with_a_name", full)
     with pytest.raises(VlmtuiError, match=rf"write {path.name}: the disk is full") as caught:
         stage(path, store)
     assert os.strerror(errno.ENOSPC) in caught.value.detail
@@ -116,14 +115,14 @@ def test_a_file_still_being_written(number: int, tmp_path: Path) -> None:
 
 def test_a_video_that_grows_while_it_is_copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = _both(tmp_path)[1]
-    honest = tempfile.mkstemp
+    honest = files._with_a_name
 
-    def mkstemp(prefix: str, dir: Path) -> tuple[int, str]:
+    def growing(folder: Path) -> tuple[int, Path]:
         with path.open("ab") as file:
             file.write(b"more")
-        return honest(prefix=prefix, dir=dir)
+        return honest(folder)
 
     monkeypatch.setattr(files, "_without_a_name", lambda _: None)
-    monkeypatch.setattr(tempfile, "mkstemp", mkstemp)
+    monkeypatch.setattr(files, "_with_a_name", growing)
     with pytest.raises(VlmtuiError, match=r"a\.mp4 changed while it was being read"):
         stage(path, tmp_path / "store")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import errno
 import json
-import tempfile
 from collections.abc import Callable
 from html.parser import HTMLParser
 from pathlib import Path
@@ -242,7 +241,7 @@ def test_a_full_disk_is_told_as_such(tmp_path: Path, monkeypatch: pytest.MonkeyP
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(files, "_without_a_name", lambda _: None)
-    monkeypatch.setattr(tempfile, "mkstemp", full)
+    monkeypatch.setattr(files, "_with_a_name", full)
     with pytest.raises(VlmtuiError, match="disk is full") as raised:
         add_document(other, read_document(data), tmp_path)
     assert "no conversation that vlmtui can read" not in raised.value.message
