@@ -65,40 +65,40 @@ class PromptPane(Vertical):
     class Resized(Message):
         """The prompt has another width."""
 
+    def __init__(self, id: str) -> None:
+        super().__init__(id=id)
+        self.text = PromptText()
+        self._note = Static("…", classes="note", markup=False)
+
     def compose(self) -> ComposeResult:
-        yield Static("…", classes="note", markup=False)
-        yield PromptText()
+        yield self._note
+        yield self.text
 
     def on_resize(self) -> None:
         self.post_message(self.Resized())
 
     @property
-    def text(self) -> PromptText:
-        return self.query_one(PromptText)
-
-    @property
     def shown(self) -> str:
         """The prompt's text as shown."""
-        return "\n".join(line.plain for line in self.query_one(PromptText).lines)
+        return "\n".join(line.plain for line in self.text.lines)
 
     def show(self, runs: Sequence[Run]) -> None:
         """Show the prompt, scrolled to its end, which is the newest turn."""
-        self.query_one(".note").display = False
-        text = self.query_one(PromptText)
+        self._note.display = False
+        text = self.text
         text.show(runs_content(runs).split("\n", allow_blank=True))
         text.call_after_refresh(text.scroll_end, animate=False)
 
     def show_lines(self, lines: Sequence[Content], barred: Collection[int]) -> None:
         """Show these lines, some with a bar at the left edge."""
-        self.query_one(".note").display = False
+        self._note.display = False
         self.text.show(lines, barred=barred)
 
     def tell(self, text: str) -> None:
         """Show why there is no prompt."""
-        note = self.query_one(".note", Static)
-        note.update(visible(text))
-        note.display = True
-        self.query_one(PromptText).show(())
+        self._note.update(visible(text))
+        self._note.display = True
+        self.text.show(())
 
 
 class AnswerPane(Vertical):
