@@ -24,8 +24,8 @@ run: setup ## open vlmtui; without a terminal, ask the bundled model about a bun
 		exec $(BIN)/vlmtui ask --keep-alive 0 --image "$$image" "What is in this image?"; \
 	fi
 
-test: setup ## run every test, a process a core; those that load engines one after another (ARGS="tests/unit -n 0": in one)
-	@$(PYTEST) --dist loadgroup $(ARGS)
+test: setup ## run every test, a process a core, engines one after another; the few that fail once more, alone (ARGS="tests/unit -n 0": in one process)
+	@$(BIN)/python tools/run_tests.py -n logical --maxprocesses 8 --dist loadgroup $(ARGS)
 
 test-fast: setup ## run the unit and screen tests that need no process of their own (about two minutes)
 	@# Screen tests wait about as long as they compute: two of them share a core.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import os
+import re
 import tempfile
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -49,6 +50,19 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(20_000, 20, 50)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--list-failed", type=Path, metavar="FILE", help="write the ids of what failed, a line each")
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """List what failed, for `tools/run_tests.py`. An id that xdist has grouped ends in `@` and its group."""
+    listed: Path | None = config.getoption("--list-failed")
+    if listed is not None:
+        reports = [*terminalreporter.getreports("failed"), *terminalreporter.getreports("error")]
+        ids = {re.sub(r"@(engine|long)$", "", report.nodeid) for report in reports}
+        listed.write_text("".join(f"{one}\n" for one in sorted(ids)), "utf-8")
 
 
 @pytest.fixture
