@@ -13,7 +13,6 @@ import pytest
 from PIL import Image
 from textual import events
 from textual.widgets import Input, OptionList, Static
-from textual.widgets._footer import FooterKey
 
 from tests.support.scripted_engine import Die, Fail, Hold, Step
 from tests.support.toy_prompts import use_chat_template
@@ -40,6 +39,7 @@ from vlmtui.ui.compare.stored_comparison import StoredComparisonScreen, kept_lin
 from vlmtui.ui.inspector.screen import InspectorScreen
 from vlmtui.ui.widgets.attachment_view import AttachmentView
 from vlmtui.ui.widgets.dialogs import ChoiceScreen, NameScreen
+from vlmtui.ui.widgets.footer_bar import FooterBar
 
 TEMPLATE = "<|im_start|>user\n{}<|im_end|>\n<|im_start|>assistant\n"
 CAT = "<|vision_start|><|image_pad|><|vision_end|>"
@@ -479,7 +479,7 @@ async def test_the_footer_has_one_order_in_all_views(comparing: StartComparing) 
 
 
 def footer(compare: Comparing) -> list[str]:
-    return [str(key.description) for key in compare.screen.query(FooterKey)]
+    return [item.title for item in compare.screen.query_one(FooterBar).items]
 
 
 async def test_a_wide_terminal_shows_both(comparing: StartComparing) -> None:

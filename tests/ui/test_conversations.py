@@ -12,7 +12,6 @@ import pytest
 from textual import events
 from textual.message import Message
 from textual.widgets import Input, Static
-from textual.widgets._footer import FooterKey
 
 from tests.support.waiting import until
 from tests.ui.conftest import AppPilot, MakeApp, StartChat, picture
@@ -37,6 +36,7 @@ from vlmtui.ui.conversations.screen import ConversationsScreen
 from vlmtui.ui.models.loading import LoadingScreen
 from vlmtui.ui.models.screen import ModelsScreen
 from vlmtui.ui.terminal.graphics import Graphics
+from vlmtui.ui.widgets.footer_bar import FooterBar
 
 MANY = 250
 HOSTILE = "\x1b[2J[/x] \u202egnp"
@@ -223,7 +223,7 @@ async def test_a_title_is_written_in_its_place(listing: ShowList, key: str) -> N
         await shown.pilot.pause()
         assert title.region.y == shown.view.region.y + 2
         assert title.region.height == 1
-        assert [item.description for item in shown.screen.query(FooterKey)][:2] == ["Rename", "Cancel"]
+        assert [item.title for item in shown.screen.query_one(FooterBar).items][:2] == ["Rename", "Cancel"]
         await shown.press("up")
         assert shown.view.highlighted == 1
         title.value = "  Two   cats "
@@ -489,9 +489,10 @@ async def test_n_asks_for_a_new_chat(listing: ShowList) -> None:
 
 async def test_every_hint_of_the_footer_fits_on_a_small_terminal(listing: ShowList) -> None:
     async with listing() as shown:
-        await shown.until(lambda: "Delete" in [key.description for key in shown.screen.query(FooterKey)])
-        for key in shown.screen.query(FooterKey):
-            assert shown.screen.region.contains_region(key.region), key.description
+        bar = shown.screen.query_one(FooterBar)
+        await shown.until(lambda: "Delete" in [item.title for item in bar.items])
+        for item, region in bar.placed():
+            assert shown.screen.region.contains_region(region), item.title
 
 
 def test_times_are_short() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from textual.app import App, ComposeResult
 from textual.binding import Binding
-from textual.widgets._footer import FooterKey
 
 from tests.support.waiting import until
 from vlmtui.ui.widgets.footer_bar import FooterBar
@@ -15,6 +14,16 @@ class Small(App[None]):
     has_second = True
     is_free = True
 
+    def __init__(self) -> None:
+        super().__init__()
+        self.done: list[str] = []
+
+    def action_first(self) -> None:
+        self.done.append("First")
+
+    def action_second(self) -> None:
+        self.done.append("Second")
+
     def compose(self) -> ComposeResult:
         yield FooterBar()
 
@@ -22,12 +31,12 @@ class Small(App[None]):
         return (self.has_second if action == "second" else True) and (True if self.is_free else None)
 
     @property
-    def keys(self) -> list[FooterKey]:
-        return list(self.screen.query(FooterKey))
+    def bar(self) -> FooterBar:
+        return self.screen.query_one(FooterBar)
 
     @property
     def said(self) -> list[str]:
-        return [key.description + (" (not now)" if key.has_class("-disabled") else "") for key in self.keys]
+        return [item.title + ("" if item.enabled else " (not now)") for item in self.bar.items]
 
 
 async def test_it_says_what_the_keys_do_now() -> None:
@@ -49,12 +58,12 @@ async def test_it_is_not_made_anew_for_nothing() -> None:
     app = Small()
     async with app.run_test() as pilot:
         await until(pilot, lambda: app.said == ["First", "Second"])
-        keys = app.keys
+        items = app.bar.items
         for _ in range(3):
             app.refresh_bindings()
             await pilot.pause()
             await pilot.pause(0.05)
-        assert app.keys == keys
+        assert app.bar.items is items
         app.has_second = False
         app.refresh_bindings()
         await until(pilot, lambda: app.said == ["First"])
@@ -63,9 +72,27 @@ async def test_it_is_not_made_anew_for_nothing() -> None:
 async def test_a_screen_that_is_left_meanwhile_does_no_harm() -> None:
     app = Small()
     async with app.run_test() as pilot:
-        await until(pilot, lambda: bool(app.keys))
-        bar = app.screen.query_one(FooterBar)
+        await until(pilot, lambda: bool(app.said))
+        bar = app.bar
         app.has_second = False
         app.refresh_bindings()
         await bar.remove()
         await pilot.pause()
+
+
+async def test_a_click_presses_the_key_that_is_there_and_the_mouse_tells_what_it_does() -> None:
+    app = Small()
+    async with app.run_test() as pilot:
+        await until(pilot, lambda: app.said == ["First", "Second"])
+        (_, _), (item, place) = app.bar.placed()
+        await pilot.hover(offset=place.offset)
+        await until(pilot, lambda: app.bar.styles.pointer == "pointer")
+        await pilot.click(offset=place.offset)
+        await until(pilot, lambda: app.done == [item.title])
+        app.is_free = False
+        app.refresh_bindings()
+        await until(pilot, lambda: app.said == ["First (not now)", "Second (not now)"])
+        await pilot.click(offset=place.offset)
+        await pilot.hover(offset=(place.right + 5, place.y))
+        await until(pilot, lambda: app.bar.styles.pointer == "default")
+        assert app.done == ["Second"]

@@ -10,7 +10,6 @@ from textual.app import App
 from textual.command import DiscoveryHit
 from textual.screen import Screen
 from textual.widgets import Static
-from textual.widgets._footer import FooterKey
 
 import key_table
 from tests.support.scripted_engine import ScriptedHost
@@ -28,6 +27,7 @@ from vlmtui.ui.keys import ARRIVES_AS, KeyBindings, default_keys, error_text, pa
 from vlmtui.ui.models.log import LogScreen
 from vlmtui.ui.palette import ActionCommands
 from vlmtui.ui.settings.screen import SettingsScreen
+from vlmtui.ui.widgets.footer_bar import FooterBar
 
 
 def changed(keys: KeyBindings) -> dict[str, str]:
@@ -173,7 +173,7 @@ def is_shown(app: VlmtuiApp, kind: type[Screen[Any]]) -> bool:
 
 
 def footer(app: VlmtuiApp) -> dict[str, str]:
-    return {key.description: key.key_display for key in app.screen.query(FooterKey)}
+    return {item.title: item.shown for item in app.screen.query_one(FooterBar).items}
 
 
 async def in_the_chat(app: VlmtuiApp, pilot: AppPilot) -> ChatScreen:

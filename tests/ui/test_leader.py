@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 from textual.widgets import Static
-from textual.widgets._footer import FooterKey
 
 from tests.support.scripted_engine import ScriptedHost
 from tests.support.waiting import until, until_chat
@@ -17,6 +16,7 @@ from vlmtui.ui.inspector.screen import InspectorScreen
 from vlmtui.ui.models.log import LogScreen
 from vlmtui.ui.models.screen import ModelsScreen
 from vlmtui.ui.settings.screen import SettingsScreen
+from vlmtui.ui.widgets.footer_bar import FooterBar
 
 
 def strip(chat: Chat) -> str:
@@ -25,7 +25,7 @@ def strip(chat: Chat) -> str:
 
 
 def footer(chat: Chat) -> str:
-    return " ".join(f"{key.key_display} {key.description}".strip() for key in chat.screen.query(FooterKey))
+    return " ".join(f"{item.shown} {item.title}".strip() for item in chat.screen.query_one(FooterBar).items)
 
 
 async def test_it_shows_what_can_be_done_by_group_and_escape_leaves(chatting: StartChat) -> None:
@@ -102,8 +102,8 @@ async def test_the_footer_shows_the_features_once_there_is_an_answer_and_help_at
         features = "Ctrl+X c Compare i Inspect" + (" f Fan out l Chats" if width >= 80 else "")
         await chat.until(lambda: features in footer(chat))
         assert footer(chat).endswith("F1 Help Ctrl+P Commands")
-        for key in chat.screen.query(FooterKey):
-            assert chat.screen.region.contains_region(key.region), key.description
+        for item, region in chat.screen.query_one(FooterBar).placed():
+            assert chat.screen.region.contains_region(region), item.title
 
 
 async def test_the_engine_is_restarted_only_where_it_is_gone(make_app: MakeApp) -> None:
@@ -117,6 +117,7 @@ async def test_the_engine_is_restarted_only_where_it_is_gone(make_app: MakeApp) 
 async def test_a_click_on_what_goes_by_the_leader_does_it(chatting: StartChat) -> None:
     async with chatting(size=(120, 30)) as chat:
         await chat.until(lambda: "l Chats" in footer(chat))
-        chats = next(key for key in chat.screen.query(FooterKey) if str(key.description) == "Chats")
-        await chat.pilot.click(chats)
+        bar = chat.screen.query_one(FooterBar)
+        chats = next(region for item, region in bar.placed() if item.title == "Chats")
+        await chat.pilot.click(offset=chats.offset)
         await chat.until(lambda: isinstance(chat.app.screen, ConversationsScreen))

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 from textual import events
 from textual.widgets import Static
-from textual.widgets._footer import FooterKey
 
 from tests.support.scripted_engine import Hold
 from tests.ui.conftest import Chat, StartChat, picture
@@ -23,6 +22,7 @@ from vlmtui.ui.compare.screen import CompareScreen
 from vlmtui.ui.help.leader_screen import LeaderScreen
 from vlmtui.ui.help.screen import HelpScreen
 from vlmtui.ui.inspector.screen import InspectorScreen
+from vlmtui.ui.widgets.footer_bar import FooterBar
 
 ANSWERS = (["Answer one."], ["Answer two."], ["Answer three."])
 
@@ -44,7 +44,7 @@ def place(chat: Chat) -> tuple[int, Part] | None:
 
 
 def footer(chat: Chat) -> list[str]:
-    return [str(key.description) for key in chat.screen.query(FooterKey)]
+    return [item.title for item in chat.screen.query_one(FooterBar).items]
 
 
 def inspected(chat: Chat) -> str:

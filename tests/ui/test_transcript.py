@@ -8,7 +8,6 @@ import pytest
 from textual.app import App
 from textual.widget import Widget
 from textual.widgets import Collapsible, Static
-from textual.widgets._footer import FooterKey
 
 from tests.support.scripted_engine import Fail, Hold, Step
 from tests.ui.conftest import StartChat
@@ -24,6 +23,7 @@ from vlmtui.ui.chat.thinking_block import ThinkingBlock
 from vlmtui.ui.chat.transcript import LIVE_MAX, Transcript
 from vlmtui.ui.chat.welcome import WelcomePanel
 from vlmtui.ui.terminal.themes import VARIABLES
+from vlmtui.ui.widgets.footer_bar import FooterBar
 from vlmtui.ui.widgets.markdown_text import MarkdownText
 
 MARKDOWN = """# One
@@ -176,12 +176,13 @@ async def test_scrolling_up_holds_still_until_one_jumps_to_the_end(chatting: Sta
 async def test_every_hint_of_the_footer_fits_on_a_small_terminal(chatting: StartChat) -> None:
     never = asyncio.Event()
     async with chatting(["One ", Hold(never)], size=(80, 24)) as chat:
+        bar = chat.screen.query_one(FooterBar)
         for is_running in (False, True):
             if is_running:
                 await chat.send("Count")
-                await chat.until(lambda: "Stop" in [key.description for key in chat.screen.query(FooterKey)])
-            for key in chat.screen.query(FooterKey):
-                assert chat.screen.region.contains_region(key.region), key.description
+                await chat.until(lambda: "Stop" in [item.title for item in bar.items])
+            for item, region in bar.placed():
+                assert chat.screen.region.contains_region(region), item.title
 
 
 async def test_a_new_chat_shows_the_welcome_again(chatting: StartChat) -> None:

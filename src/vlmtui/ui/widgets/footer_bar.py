@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import groupby
 
 import msgspec
 from textual import events
-from textual.app import ComposeResult
+from textual.content import Content
+from textual.geometry import Region
+from textual.reactive import var
 from textual.screen import Screen
-from textual.widgets import Footer
-from textual.widgets._footer import FooterKey
+from textual.strip import Strip
+from textual.visual import Visual
+from textual.widget import Widget
 
 from vlmtui.ui.actions import ACTIONS, SCOPES, UNBOUND
 from vlmtui.ui.keys import LEADER, key_bindings, spell_key
@@ -41,53 +45,97 @@ class FooterItem(msgspec.Struct, frozen=True):
         return len(self.shown) + _AROUND_KEY + (len(self.title) + _AROUND_TEXT if self.title else 0)
 
 
-class LedKey(FooterKey):
-    """What goes by the leader: a click does it, without the strip."""
+class FooterBar(Widget):
+    """One line of keys, limited to what fits: actions that stop or leave first, then the focused widget's letters, then
+    the leader's actions named by the screen, then actions with a key of their own, then the rest. A click presses the
+    key. One widget draws all items: a widget each costs a screen more than all its other parts."""
 
-    async def _on_mouse_down(self, event: events.MouseDown) -> None:
-        event.prevent_default()  # it would press the letter
-        entry = leader_entries(self.screen).get(self.key)
-        if entry is not None:
-            await self.app.run_action(entry.command, entry.node)
-
-
-class FooterBar(Footer):
-    """Textual's footer, limited to what fits: actions that stop or leave first, then the focused widget's letters, then
-    the leader's actions named by the screen, then actions with a key of their own, then the rest. It is rebuilt only
-    when its content changes: Textual asks for that after every typed key."""
+    ALLOW_SELECT = False
+    DEFAULT_CSS = """
+    FooterBar {
+        dock: bottom; height: 1; background: $footer-background; text-wrap: nowrap; text-overflow: clip;
+    }
+    """
+    _hovered: var[FooterItem | None] = var(None)
 
     def __init__(self) -> None:
-        super().__init__(show_command_palette=False)
-        self._said: object = None
+        super().__init__()
+        self.items: list[FooterItem] = []
+        """The items on the screen, from left to right."""
+        self._is_ready = False
+        """Whether the screen's bindings are known."""
 
-    def compose(self) -> ComposeResult:
-        """Compose all items that fit, without actions that the user has left without a key.
+    def on_mount(self) -> None:
+        self.screen.bindings_updated_signal.subscribe(self, self._bindings_changed)
 
-        Textual's own footer binds each key to its `compact`, which computes the key's styles once more.
-        """
-        if not self._bindings_ready:
+    def on_unmount(self) -> None:
+        self.screen.bindings_updated_signal.unsubscribe(self)
+
+    def on_resize(self) -> None:
+        self._update_items()
+
+    def render_line(self, y: int) -> Strip:
+        style, room = self.visual_style, self.content_size.width
+        runs = [
+            Content("").join(map(self._drawn, run)) for _, run in groupby(self.items, lambda item: bool(item.title))
+        ]
+        widths = [run.cell_length for run in runs]
+        widths[-1:] = [max(0, room - sum(widths[:-1]))]  # up to the end
+        drawn = zip(runs or [Content()], widths, strict=True)
+        return Strip.join(Visual.to_strips(self, run, width, 1, style)[0] for run, width in drawn)
+
+    def _drawn(self, item: FooterItem) -> Content:
+        drawn = _drawn(item)
+        return drawn.stylize_before("on $block-hover-background") if item == self._hovered else drawn
+
+    def placed(self) -> list[tuple[FooterItem, Region]]:
+        """Return each item, and where it is on the screen."""
+        found, x = [], self.content_region.x
+        for item in self.items:
+            width = _drawn(item).cell_length
+            found.append((item, Region(x, self.content_region.y, width, 1)))
+            x += width
+        return found
+
+    async def on_mouse_down(self, event: events.MouseDown) -> None:
+        item = self._item_at(event)
+        if item is None:
             return
-        for item in self._items():
-            kind = LedKey if item.is_led else FooterKey
-            key = kind(item.key, item.shown, item.title, item.id, disabled=not item.enabled, tooltip=item.tooltip)
-            key.set_reactive(FooterKey.compact, False)
-            yield key
+        if not item.enabled:
+            self.app.bell()
+        elif item.is_led:
+            entry = leader_entries(self.screen).get(item.key)
+            if entry is not None:
+                await self.app.run_action(entry.command, entry.node)
+        else:
+            self.app.simulate_key(item.key)
 
-    def bindings_changed(self, screen: Screen[object]) -> None:
-        self._bindings_ready = True
+    def on_mouse_move(self, event: events.MouseMove) -> None:
+        self._hovered = self._item_at(event)
+
+    def on_leave(self) -> None:
+        self._hovered = None
+
+    def watch__hovered(self, item: FooterItem | None) -> None:
+        self.tooltip = item.tooltip or None if item is not None else None
+        self.styles.pointer = "default" if item is None else "pointer"
+        self.refresh()
+
+    def _item_at(self, event: events.MouseEvent) -> FooterItem | None:
+        return next((item for item, region in self.placed() if region.contains(*event.screen_offset)), None)
+
+    def _bindings_changed(self, screen: Screen[object]) -> None:
+        self._is_ready = True
         if screen.app.app_focus and self.is_attached and screen is self.screen:
-            self.call_after_refresh(self._say)
+            self.call_after_refresh(self._update_items)
 
-    async def on_resize(self, event: events.Resize) -> None:
-        await self._say()
-
-    async def _say(self) -> None:
-        if not self.is_attached or self._pruning or not self._bindings_ready:  # the screen was closed meanwhile
+    def _update_items(self) -> None:
+        """Repaint if the items changed: Textual reports changed bindings after every typed key."""
+        if not self.is_attached or self._pruning or not self._is_ready:  # the screen was closed meanwhile
             return
-        says = self._items()
-        if says != self._said:
-            self._said = says
-            await self.recompose()
+        if (items := self._items()) != self.items:
+            self.items = items
+            self.refresh()
 
     def _items(self) -> list[FooterItem]:
         """Return the items from left to right."""
@@ -169,3 +217,12 @@ def _fitting(items: Sequence[FooterItem], room: int) -> list[FooterItem]:
             found.append(item)
             room -= item.width
     return found
+
+
+def _drawn(item: FooterItem) -> Content:
+    """Return an item as styled text: ` Ctrl+X Title `; the key alone without spaces."""
+    key = f" {item.shown} " if item.title else item.shown
+    text = Content.styled(key, "bold $footer-key-foreground")
+    if item.title:
+        text += Content.styled(f"{item.title} ", "$footer-description-foreground")
+    return text if item.enabled else text.stylize("dim")
