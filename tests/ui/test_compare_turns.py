@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pathlib import Path
 
 import pytest
 
+from tests.support.scripted_engine import Hold, Step
 from tests.support.toy_prompts import use_chat_template
-from tests.ui.conftest import Chat, StartChat
-from vlmtui.ui.compare.compare_pane import PromptPane
+from tests.ui.conftest import Chat, StartChat, picture
+from vlmtui.ui.compare.compare_pane import PlainText, PromptPane
 from vlmtui.ui.compare.diff_view import DiffView
 from vlmtui.ui.compare.raw_editor import RawEditor
 from vlmtui.ui.compare.screen import CompareScreen
+from vlmtui.ui.compare.stored_comparison import StoredComparisonScreen
+from vlmtui.ui.widgets.attachment_view import AttachmentView
+from vlmtui.ui.widgets.dialogs import ChoiceScreen
 
 BAR = "▌"
 
@@ -44,6 +50,18 @@ class Turns:
     def right_rows(self) -> list[str]:
         return [self.editor.render_line(row).text.rstrip() for row in range(self.editor.size.height)]
 
+    @property
+    def kept(self) -> int:
+        """How many comparisons of the message are stored."""
+        turn = self.chat.last.user_id
+        store = self.chat.controller.recorder.store
+        return 0 if turn is None else len(store.run_now(lambda store: store.comparisons(turn)))
+
+    def marked(self, side: str) -> list[str]:
+        """The words of an answer that are marked."""
+        text = self.screen.query_one(f"#{side}-answer PlainText", PlainText)
+        return [line.plain[span.start : span.end] for line in text.lines_of(100) for span in line.spans]
+
     def row_of(self, sought: str) -> int:
         return next((at for at, row in enumerate(self.rows) if sought in row), -1)
 
@@ -60,11 +78,19 @@ def after(chatting: StartChat, monkeypatch: pytest.MonkeyPatch) -> StartTurns:
     use_chat_template(monkeypatch)
 
     @asynccontextmanager
-    async def start(count: int, size: tuple[int, int] = (120, 40)) -> AsyncIterator[Turns]:
-        answers = [[f"Answer {number}."] for number in range(1, count + 1)]
-        async with chatting(*answers, size=size) as chat:
+    async def start(
+        count: int,
+        size: tuple[int, int] = (120, 40),
+        answers: Sequence[list[Step]] = (),
+        image: Path | None = None,
+    ) -> AsyncIterator[Turns]:
+        before: list[list[Step]] = [[f"Answer {number}."] for number in range(1, count + 1)]
+        async with chatting(*before, *answers, size=size) as chat:
             for number in range(1, count + 1):
                 await chat.say(f"Question {number}?")
+            if image is not None:
+                chat.app.run_action_id("attach", str(image))
+                await chat.until(lambda: len(chat.controller.staged) == 1)
             await chat.write("The last one?")
             await chat.pilot.press("f10")
             await chat.until(lambda: isinstance(chat.app.screen, CompareScreen) and chat.app.screen.is_mounted)
@@ -145,3 +171,57 @@ async def test_the_difference_says_in_which_turn_it_begins(after: StartTurns) ->
         turns.screen.turn_to("difference")
         shown = turns.screen.query_one(DiffView)
         await turns.until(lambda: "in user turn 2 of the chat template" in shown.shown)
+
+
+async def test_a_finding_stands_beside_its_line(after: StartTurns) -> None:
+    async with after(0) as turns:
+        turns.editor.fill(turns.editor.text.replace("The last one?<|im_end|>", "The last one?"))
+        row = "The last one?"
+        await turns.until(lambda: "The user turn is not closed" in turns.right_rows[turns.right_row_of(row)])
+        first = turns.right_rows[turns.right_row_of(row)]
+        assert "!" in first.partition(row)[0]
+        turns.editor.fill(turns.editor.text.replace(row, f"{row}<|im_end|>"))
+        await turns.until(lambda: "not closed" not in "".join(turns.right_rows))
+
+
+async def test_differing_words_are_marked_while_they_come(after: StartTurns) -> None:
+    hold = asyncio.Event()
+    async with after(
+        0, answers=[["A red circle", " on", Hold(hold), " top."], ["A blue circle", " on", " top."]]
+    ) as turns:
+        await turns.chat.pilot.press("ctrl+r")
+        await turns.until(lambda: turns.marked("chat") == ["red"] and turns.marked("raw") == ["blue"])
+        hold.set()
+        await turns.until(lambda: turns.screen.controller.is_over)
+        await turns.until(lambda: (turns.marked("chat"), turns.marked("raw")) == (["red"], ["blue"]))
+
+
+async def test_a_tall_screen_shows_the_prompts_above_their_difference(after: StartTurns) -> None:
+    async with after(0, size=(120, 40)) as turns:
+        turns.editor.fill(turns.editor.text.replace("The last one?", "Another one?"))
+        await turns.chat.lead("d")
+        difference = turns.screen.query_one(DiffView)
+        await turns.until(lambda: "different" in difference.shown)
+        await turns.until(lambda: turns.pane.size.height > 5 and difference.size.height > 5)
+        await turns.chat.pilot.resize_terminal(120, 30)
+        await turns.until(lambda: not turns.pane.size.height and difference.size.height > 15)
+
+
+async def test_a_kept_comparison_has_folded_turns_and_its_pictures(after: StartTurns, tmp_path: Path) -> None:
+    async with after(2, answers=[["A."], ["B."]], image=picture(tmp_path)) as turns:
+        chat = turns.chat
+        turns.editor.fill(turns.editor.text.replace("The last one?", "Another one?"))
+        await chat.pilot.press("ctrl+r")
+        await turns.until(lambda: turns.screen.controller.is_over and turns.kept == 1)
+        await chat.lead("h")
+        await chat.until(lambda: isinstance(chat.app.screen, ChoiceScreen) and chat.app.screen.is_mounted)
+        await chat.pilot.press("enter")
+        await chat.until(lambda: isinstance(chat.app.screen, StoredComparisonScreen))
+        kept = chat.app.screen
+        panes = [kept.query_one(f"#{side}-prompt", PromptPane) for side in ("chat", "raw")]
+        await chat.until(lambda: all("turns 1–4 · equal" in pane.shown for pane in panes))
+        assert "Question 1?" not in panes[0].shown + panes[1].shown
+        assert "The last one?" in panes[0].shown and "Another one?" in panes[1].shown
+        await chat.until(lambda: len(kept.query(AttachmentView)) == 1)
+        await chat.lead("E")
+        await chat.until(lambda: all("Question 1?" in pane.shown for pane in panes))

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from textual.command import CommandPalette
 
 from tests.support.toy_prompts import use_chat_template
-from tests.ui.conftest import StartChat
+from tests.ui.conftest import Chat, StartChat, picture
+from vlmtui.session.load_checks import LoadCheck, LoadOption
 from vlmtui.ui.attachments.browser import BrowserScreen
+from vlmtui.ui.attachments.viewer import ViewerScreen
 from vlmtui.ui.compare.screen import CompareScreen
 from vlmtui.ui.conversations.screen import ConversationsScreen
 from vlmtui.ui.help.leader_screen import LeaderScreen
 from vlmtui.ui.help.screen import HelpScreen
 from vlmtui.ui.inspector.screen import InspectorScreen
+from vlmtui.ui.models.before_load import BeforeLoadScreen
 from vlmtui.ui.models.log import LogScreen
 from vlmtui.ui.models.screen import ModelsScreen
 from vlmtui.ui.services import Delays
+from vlmtui.ui.widgets.confirm import ConfirmScreen
 from vlmtui.ui.widgets.dialogs import ChoiceScreen, NameScreen
 
 SAID = "quits; so does pressing the same key again."
@@ -32,6 +38,7 @@ SAID = "quits; so does pressing the same key again."
         (["f4"], [LogScreen]),
         (["ctrl+p"], [CommandPalette]),
         (["f12"], [InspectorScreen]),
+        (["ctrl+x"], [LeaderScreen]),
         (["f10"], [CompareScreen]),
         (["f10", "ctrl+x", "P"], [CompareScreen, LeaderScreen, ChoiceScreen]),
         (["f10", "ctrl+s"], [CompareScreen, NameScreen]),
@@ -47,9 +54,33 @@ async def test_it_says_that_a_second_one_quits(
         for key, screen in zip(keys, screens, strict=True):
             await chat.pilot.press(key)
             await chat.until(lambda screen=screen: isinstance(chat.app.screen, screen) and chat.app.screen.is_mounted)  # type: ignore[misc]
-        shown = chat.app.screen
-        await chat.pilot.press("ctrl+c")
-        await chat.until(lambda: SAID in chat.notes)
-        assert chat.app.screen is shown and chat.app.return_value is None
-        await chat.pilot.press("ctrl+c")
-        await chat.until(lambda: chat.app.return_value is not None)
+        await quits(chat)
+
+
+async def quits(chat: Chat) -> None:
+    """The first Ctrl+C says it, on this screen; the second one quits."""
+    shown = chat.app.screen
+    await chat.pilot.press("ctrl+c")
+    await chat.until(lambda: SAID in chat.notes)
+    assert chat.app.screen is shown and chat.app.return_value is None
+    await chat.pilot.press("ctrl+c")
+    await chat.until(lambda: chat.app.return_value is not None)
+
+
+@pytest.mark.parametrize("screen", [ConfirmScreen, ViewerScreen, BeforeLoadScreen])
+async def test_other_dialogs_say_it_too(chatting: StartChat, tmp_path: Path, screen: type) -> None:
+    async with chatting(delays=Delays(quit_again=60)) as chat:
+        await opened(chat, screen, tmp_path)
+        await chat.until(lambda: isinstance(chat.app.screen, screen) and chat.app.screen.is_mounted)
+        await quits(chat)
+
+
+async def opened(chat: Chat, screen: type, folder: Path) -> None:
+    if screen is ConfirmScreen:
+        chat.app.push_screen(ConfirmScreen("Really?", yes="Yes"))
+    elif screen is ViewerScreen:
+        chat.screen.sources.attach_files([picture(folder)])
+        await chat.until(lambda: len(chat.controller.staged) == 1)
+        await chat.pilot.press("f9")
+    else:
+        chat.app.push_screen(BeforeLoadScreen("shapes", LoadCheck("Load it?", "", (LoadOption("Back"),))))

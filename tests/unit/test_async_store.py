@@ -14,7 +14,8 @@ import pytest
 
 from tests.support.scripted_engine import Die, Hold, ScriptedEngine, Step
 from tests.unit.store.made import integrity, opened
-from vlmtui.domain.conversation import user_turn
+from vlmtui.domain.attachment import Attachment
+from vlmtui.domain.conversation import Media, Text, Turn, user_turn
 from vlmtui.domain.engine import EngineReady
 from vlmtui.errors import VlmtuiError
 from vlmtui.paths import Paths
@@ -243,6 +244,13 @@ async def test_a_draft_alone_makes_a_conversation_and_its_end_takes_it_away(tmp_
 
 def test_titles_are_one_short_line() -> None:
     assert title_from_turn(user_turn("  two\n\nlines\x1b[31m ")) == "two lines␛[31m"
+    cat = Media(
+        Attachment(modality="image", name="cat.png", path="", sha256="", width=1, height=1, size_bytes=1, format="PNG")
+    )
+    assert title_from_turn(Turn("user", (cat, Text("What is this?")))) == "What is this?"
+    assert title_from_turn(Turn("user", (Text("What is in "), cat, Text("?")))) == "What is in cat.png?"
+    assert title_from_turn(Turn("user", (Text("Compare "), cat, Text("and"), cat))) == "Compare cat.png and cat.png"
+    assert title_from_turn(Turn("user", (cat, Text(" ")))) == "cat.png"
     long = title_from_turn(user_turn("word " * 40))
     assert len(long) <= 60 and long.endswith("…")
 

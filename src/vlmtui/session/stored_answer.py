@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from vlmtui.domain.conversation import Turn
+from vlmtui.domain.conversation import Text, Turn
 from vlmtui.domain.generation import Cancelled, Failed, Finished
 from vlmtui.domain.sampling import Sampling
 from vlmtui.session.branch import Branch
@@ -145,9 +145,21 @@ class WriteResult(msgspec.Struct, frozen=True):
 
 
 def title_from_turn(turn: Turn) -> str:
-    """Return the first words of a message as one line; without words, the names of its attachments."""
-    text = " ".join(map(one_line, turn.text.split())) or ", ".join(one_line(item.name) for item in turn.attachments)
+    """Return the first words of a message as one line, with the names of attachments that stand among them; without
+    words, the names of all."""
+    text = " ".join(map(one_line, _titled(turn).split())) or ", ".join(one_line(item.name) for item in turn.attachments)
     return text if len(text) <= TITLE_MAX else text[: TITLE_MAX - 1].rstrip() + "…"
+
+
+def _titled(turn: Turn) -> str:
+    """The text with the names of attachments, but for those before its first word."""
+    text = ""
+    for part in turn.parts:
+        if isinstance(part, Text):
+            text += f" {part.text}" if text[-1:].isalnum() and part.text[:1].isalnum() else part.text
+        elif text.strip():
+            text += part.attachment.name if text[-1:].isspace() or text[-1:] in "([“\"'" else f" {part.attachment.name}"
+    return text
 
 
 def write_draft(

@@ -129,6 +129,13 @@ STORED_COMPARISON = Scope(
         _NEXT_VIEW,
         _DIFFERENCE,
         _EXPORT,
+        Action(
+            "stored_comparison.fold",
+            "Fold turns",
+            "Show equal earlier turns in one line, or whole.",
+            "E",
+            leader="E",
+        ),
         Action("stored_comparison.leave", "Back", "Close the comparison.", "escape", verb="back", footer=True),
     ),
 )

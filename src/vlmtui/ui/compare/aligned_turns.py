@@ -9,9 +9,18 @@ from contextlib import contextmanager
 from textual.content import Content
 
 from vlmtui.inspection.aligned_turns import TurnPair
-from vlmtui.ui.compare.compare_pane import PromptPane, runs_content
+from vlmtui.ui.compare.compare_pane import PromptPane
 from vlmtui.ui.compare.raw_editor import RawEditor
-from vlmtui.ui.compare.turn_rows import TurnBlock, TurnRows, left_of, right_of, turn_rows
+from vlmtui.ui.compare.turn_rows import (
+    TurnBlock,
+    TurnRows,
+    fold_line,
+    left_of,
+    lines_of_turn,
+    newest_turn,
+    right_of,
+    turn_rows,
+)
 from vlmtui.ui.keys import key_of
 
 
@@ -72,13 +81,8 @@ class AlignedTurns:
         """Whether both prompts are on the screen."""
         return bool(self._pane.size and self._editor.size)
 
-    @property
-    def _newest(self) -> int:
-        """The pair of the newest user turn, which is never folded; 0 without one."""
-        return max((at for at, pair in enumerate(self._pairs) if pair.left and pair.left.role == "user"), default=0)
-
     def _blocks(self) -> Iterator[TurnBlock]:
-        newest, has_right = self._newest, any(pair.right for pair in self._pairs)
+        newest, has_right = newest_turn(self._pairs), any(pair.right for pair in self._pairs)
         folded: list[TurnPair] = []
         number = 0
         for at, pair in enumerate(self._pairs):
@@ -93,19 +97,11 @@ class AlignedTurns:
             if pair.left is None:
                 continue
             number += 1
-            lines = runs_content(pair.left.runs).split("\n", allow_blank=True)
-            if at < len(self._pairs) - 1 and len(lines) > 1 and not lines[-1]:
-                lines = lines[:-1]
-            yield TurnBlock(tuple(lines), has_right and not pair.is_equal, row)
+            lines = lines_of_turn(pair.left, is_last=at == len(self._pairs) - 1)
+            yield TurnBlock(lines, has_right and not pair.is_equal, row)
 
     def _fold_line(self, pairs: Sequence[TurnPair], last: int, row: int | None) -> TurnBlock:
-        first = last - len(pairs) + 1
-        role = pairs[0].left.role if pairs[0].left else ""
-        which = f"turns {first:,}–{last:,}" if first < last else f"turn {last:,} · {role}"
-        pictures = sum(len(pair.left.pictures) for pair in pairs if pair.left)
-        told = f" · {pictures:,} picture{'' if pictures == 1 else 's'}" if pictures else ""
-        key = key_of(self._pane.app, "comparison.fold")
-        line = Content.assemble(("▸ ", "$accent"), (f"{which} · equal{told} · {key} unfolds", "$muted"))
+        line = fold_line(pairs, last, key_of(self._pane.app, "comparison.fold"))
         return TurnBlock((line,), row=row, is_fold=True)
 
     def _row(self, pair: TurnPair) -> int | None:
@@ -132,7 +128,8 @@ class AlignedTurns:
         editor = self._editor
         if not self._is_new or not editor.max_scroll_y or editor.cursor_location != (0, 0):
             return
-        newest = self._pairs[self._newest : self._newest + 1]
+        at = newest_turn(self._pairs)
+        newest = self._pairs[at : at + 1]
         pair = next((one for one in self._pairs if one.right and not one.is_equal), *newest)
         if pair.right is not None and pair.right.start:
             editor.go_to(pair.right.start, pair.right.start)

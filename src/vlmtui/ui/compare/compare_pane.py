@@ -12,6 +12,7 @@ from textual.timer import Timer
 from textual.widgets import Static
 
 from vlmtui.domain.generation import Failed
+from vlmtui.inspection.growing_diff import Span
 from vlmtui.inspection.marked_runs import Run
 from vlmtui.session.generation import Answer
 from vlmtui.text import one_line, visible
@@ -35,6 +36,14 @@ class PlainText(LineWidget):
         super().__init__()
         self.text = ""
         self._grows = False
+        self._marks: tuple[Span, ...] = ()
+        self._mark_style = ""
+
+    def mark(self, marks: tuple[Span, ...], style: str) -> None:
+        """Show these parts of the text in a style."""
+        if marks != self._marks:
+            self._marks, self._mark_style = marks, style
+            self.lay_out_again()
 
     def show(self, text: str, *, grows: bool = False) -> None:
         """Show this text; control characters must be visible already. `grows`: more follows, so that the end of a
@@ -47,7 +56,16 @@ class PlainText(LineWidget):
 
     def lines_of(self, width: int) -> Lines:
         shown = growing(self.text) if self._grows else self.text
-        return Content(shown).wrap(max(width, 1)) if shown else []
+        if not shown:
+            return []
+        # Of a long text only the end is shown: what is above is told in a line.
+        above = len(self.text) - len(shown) if shown != self.text else 0
+        hidden = shown.index("\n") if above else 0
+        content = Content(shown)
+        for mark in self._marks:
+            if mark.start - above > hidden:
+                content = content.stylize(self._mark_style, mark.start - above, mark.end - above)
+        return content.wrap(max(width, 1))
 
 
 class PromptPane(Vertical):
@@ -116,6 +134,9 @@ class AnswerPane(Vertical):
     }
     """
 
+    class Grown(Message):
+        """There is more of the answer."""
+
     def __init__(self, stop: str, *, id: str | None = None) -> None:
         """`stop`: the id of the action that stops the answer."""
         super().__init__(id=id)
@@ -142,6 +163,7 @@ class AnswerPane(Vertical):
         self.answer, self._pieces = answer, 0
         self.display = True
         self.query_one(PlainText).show("")
+        self.mark((), "")
         self.query_one(".failure").display = False
         self._mark = mark
         self.tell_stale("")
@@ -149,6 +171,10 @@ class AnswerPane(Vertical):
             self._timer.stop()
         self._timer = self.set_interval(REFRESH_S, self.update_answer)
         self.update_answer()
+
+    def mark(self, differing: tuple[Span, ...], style: str) -> None:
+        """Mark the words that the other answer does not have."""
+        self.query_one(PlainText).mark(differing, style)
 
     def tell_stale(self, text: str) -> None:
         """Note that the prompt of this answer has changed since; empty once it is the same again."""
@@ -169,10 +195,12 @@ class AnswerPane(Vertical):
             if scroll.max_scroll_y - scroll.scroll_y < 1:
                 scroll.call_after_refresh(scroll.scroll_end, animate=False)
             self.query_one(PlainText).show(self.shown + visible("".join(fresh)), grows=answer.outcome is None)
+            self.post_message(self.Grown())
         facts = self.query_one(".facts", Static)
         if answer.outcome is None:
             facts.update(f"{answer.tokens:,} tokens · {key_of(self.app, self._stop)} Stop" if answer.tokens else "…")
             return
+        self.post_message(self.Grown())
         facts.update(answer_line(answer))
         self.query_one(PlainText).show(self.shown)
         self._show_failure(answer)

@@ -13,6 +13,7 @@ from textual.widgets.option_list import Option
 
 from vlmtui.inspection.raw_prompt_check import Finding
 from vlmtui.text import one_line
+from vlmtui.ui.compare.raw_editor import LineNote
 
 
 class FindingsList(OptionList):
@@ -100,6 +101,20 @@ def _line(text: str, finding: Finding) -> Content:
         one_line(finding.message),
         (fix, "$text-accent"),
     )
+
+
+def notes_of(text: str, findings: Sequence[Finding]) -> dict[int, LineNote]:
+    """Return what is said beside each line, by its number from 0: its first finding, one that blocks before others,
+    and how many there are more."""
+    by_line: dict[int, list[Finding]] = {}
+    for finding in findings:
+        by_line.setdefault(text.count("\n", 0, finding.start), []).append(finding)
+    notes: dict[int, LineNote] = {}
+    for line, found in by_line.items():
+        first = next((finding for finding in found if finding.blocks), found[0])
+        more = f" (+{len(found) - 1})" if len(found) > 1 else ""
+        notes[line] = LineNote(f"{one_line(first.message)}{more}", first.blocks)
+    return notes
 
 
 def _same(one: Finding, other: Finding) -> bool:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
 from itertools import accumulate
 from typing import cast
 
 import msgspec
+from rich.cells import cell_len, set_cell_size
 from rich.segment import Segment
 from rich.style import Style
 from rich.text import Text
@@ -27,6 +28,9 @@ from vlmtui.ui.actions import bindings
 
 _CONTROL = {code: 0x2400 + code for code in range(0x20) if code != 0x09}
 _ONE_CELL = re.compile("[\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff]")
+
+_NOTE_MIN = 12
+"""Fewest cells for a note behind the text."""
 
 
 class TokenWrap(WrappedDocument):
@@ -89,6 +93,20 @@ class Mark(msgspec.Struct, frozen=True):
     """`special`, `placeholder`, `surplus` (a placeholder without an attachment) or `finding`."""
 
 
+class LineNote(msgspec.Struct, frozen=True):
+    """What is said beside a line of the text."""
+
+    text: str
+    """One line, visible."""
+    blocks: bool
+    """Whether the prompt cannot be sent so."""
+
+    @property
+    def sign(self) -> tuple[str, str]:
+        """The sign and the name of its colour."""
+        return ("✗", "error") if self.blocks else ("!", "warning")
+
+
 class RawEditor(TextArea):
     """Highlights special tokens and placeholders. Enter breaks the line; Tab moves the focus. The cursor stays in
     view, even when the findings below take rows away."""
@@ -124,6 +142,7 @@ class RawEditor(TextArea):
         self._marks: dict[int, list[tuple[int, int, str]]] = {}
         """By line: start, end, and kind."""
         self._barred: AbstractSet[int] = frozenset()
+        self._notes: Mapping[int, LineNote] = {}
 
     def keep_whole(self, special: re.Pattern[str] | None) -> None:
         """Tear none of these by a wrap."""
@@ -177,13 +196,44 @@ class RawEditor(TextArea):
             self._barred = rows
             self.refresh()
 
+    def annotate(self, notes: Mapping[int, LineNote]) -> None:
+        """Say these beside their lines, by the number of the line from 0: a sign between number and text, and what
+        fits behind the text."""
+        if notes != self._notes:
+            self._notes = notes
+            self.refresh()
+
     def render_line(self, y: int) -> Strip:
         strip, at = super().render_line(y), self.gutter_width - 2
-        if at < 1 or y + self.scroll_offset.y not in self._barred:
+        row = y + self.scroll_offset.y
+        if at >= 1 and row in self._barred:
+            strip = self._put(strip, at, "▌", "warning")
+        return self._with_note(strip, row) if self._notes else strip
+
+    def _with_note(self, strip: Strip, row: int) -> Strip:
+        """The row with the note of its line, if it is the last one of that line."""
+        rows = self.wrapped_document._offset_to_line_info
+        line, section = rows[row] if row < len(rows) else (-1, 0)
+        note = self._notes.get(line)
+        if note is None:
             return strip
-        ground = next((part.style for part in strip.crop(at, at + 1) if part.style), Style())
-        bar = Strip([Segment("▌", ground + Style(color=self.app.theme_variables.get("warning")))])
-        return Strip.join([strip.crop(0, at), bar, strip.crop(at + 1)])
+        sign, colour = note.sign
+        if section == 0:
+            strip = self._put(strip, self.gutter_width - 1, sign, colour)
+        is_last = row + 1 >= len(rows) or rows[row + 1][0] != line
+        begin = cell_len(strip.text.rstrip()) + 2
+        room = self.scrollable_content_region.width - begin
+        if not is_last or room < _NOTE_MIN:
+            return strip
+        fits = cell_len(note.text) <= room
+        return self._put(strip, begin, note.text if fits else f"{set_cell_size(note.text, room - 1)}…", colour)
+
+    def _put(self, strip: Strip, at: int, text: str, colour: str) -> Strip:
+        """The row with this text at a column."""
+        end = at + cell_len(text)
+        ground = next((part.style for part in strip.crop(at, end) if part.style), Style())
+        style = Style(color=self.app.theme_variables.get(colour), bgcolor=ground.bgcolor)
+        return Strip.join([strip.crop(0, at), Strip([Segment(text, style)]), strip.crop(end)])
 
     def go_to(self, start: int, end: int) -> None:
         """Select a range of offsets, and scroll to it."""

@@ -24,6 +24,8 @@ from vlmtui.inspection.replay import Comparison
 from vlmtui.session.comparison_export import export_comparison
 from vlmtui.session.difference import Difference
 from vlmtui.text import one_line
+from vlmtui.ui.compare.answer_marks import AnswerMarks
+from vlmtui.ui.compare.compare_pane import AnswerPane
 from vlmtui.ui.compare.diff_view import DiffView
 from vlmtui.ui.compare.divergence_line import divergence_line
 from vlmtui.ui.compare.picture_strip import PictureStrip
@@ -35,6 +37,8 @@ from vlmtui.ui.widgets.footer_bar import FooterBar
 
 NARROW = 100
 """Columns below which only one side is shown."""
+TALL = 36
+"""Rows from which on a wide screen shows the prompts above their difference."""
 View = Literal["chat", "raw", "difference"]
 _NARROW_TABS: tuple[tuple[View, str], ...] = (("chat", "Chat"), ("raw", "Raw"), ("difference", "Difference"))
 _WIDE_TABS: tuple[tuple[View, str], ...] = (("chat", "Chat and raw"), ("difference", "Difference"))
@@ -47,6 +51,7 @@ class SidesScreen(Screen[None]):
     """Actions shown beside the tabs, as the footer has no room."""
     CSS_PATH = "screen.tcss"
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (NARROW, "-wide")]
+    VERTICAL_BREAKPOINTS = [(0, "-low"), (TALL, "-tall")]
 
     @dataclass
     class DifferenceKnown(Message):
@@ -82,6 +87,7 @@ class SidesScreen(Screen[None]):
         self._document = document
         self._landing = landing
         self._pictures = pictures
+        self._marks: AnswerMarks | None = None
 
     def compose(self) -> ComposeResult:
         with Horizontal(id="top"):
@@ -120,6 +126,12 @@ class SidesScreen(Screen[None]):
         line, found = self.query_one("#divergence", Static), divergence_line(event.difference)
         line.update(found)
         line.set_class(bool(found), "-filled")
+
+    @on(AnswerPane.Grown)
+    def _answer_grown(self) -> None:
+        if self._marks is None:
+            self._marks = AnswerMarks(*(self.query_one(f"#{side}-answer", AnswerPane) for side in ("chat", "raw")))
+        self._marks.grown()
 
     def turn_to(self, view: View) -> None:
         """Show a view and focus it."""

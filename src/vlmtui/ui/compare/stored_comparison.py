@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 from textual import on, work
 from textual.app import App
 from textual.content import Content
+from textual.message import Message
 from textual.widget import Widget
 
 from vlmtui.domain.attachment import Attachment
 from vlmtui.domain.prompt import RawPrompt, attachments_of
 from vlmtui.domain.times import local_time
+from vlmtui.inspection.aligned_turns import TurnPair
 from vlmtui.inspection.folded_prompt import folded_runs
 from vlmtui.inspection.replay import Comparison, Side
 from vlmtui.session.changed_since import side_since
@@ -25,8 +28,10 @@ from vlmtui.session.stored_comparisons import LoadedComparison, answer_of
 from vlmtui.text import one_line
 from vlmtui.ui.actions import bindings
 from vlmtui.ui.compare.compare_pane import AnswerPane, PromptPane
+from vlmtui.ui.compare.picture_strip import PictureStrip
 from vlmtui.ui.compare.sides import SidesScreen, View
-from vlmtui.ui.keys import with_keys
+from vlmtui.ui.compare.stored_turns import StoredTurns, stored_pairs
+from vlmtui.ui.keys import key_of, with_keys
 from vlmtui.ui.services import Services
 from vlmtui.ui.terminal.key_queue import ask_user
 from vlmtui.ui.widgets.dialogs import ChoiceScreen
@@ -41,6 +46,12 @@ class StoredComparisonScreen(SidesScreen):
     SCOPE = "stored_comparison"
     BINDINGS = bindings(SCOPE)
 
+    @dataclass
+    class TurnsPaired(Message):
+        """The turns of both prompts, in pairs."""
+
+        pairs: Sequence[TurnPair]
+
     def __init__(self, services: Services, stored: LoadedComparison, message: ComparedMessage) -> None:
         """`message` as it would be sent now: an answer of other settings is marked."""
         turns = message.turns
@@ -52,9 +63,11 @@ class StoredComparisonScreen(SidesScreen):
             raw=[PromptPane(id="raw-prompt"), AnswerPane("", id="raw-answer")],
             document=lambda: stored.document,
             landing=self._landing_of,
+            pictures=_numbered(stored.document),
         )
         self.stored = stored
         self._turns, self._sampling = turns, message.conversation.settings.sampling
+        self._folded: StoredTurns | None = None
         self.wants_again: str | None = None
         """The raw prompt's text, if it is to be run again."""
 
@@ -64,6 +77,7 @@ class StoredComparisonScreen(SidesScreen):
         for name, side in zip(names, self.stored.document.sides, strict=False):
             self._show_side(name, side)
         self.turn_to("chat")
+        self._pair_turns()
 
     @on(SidesScreen.DifferenceWanted)
     def _difference_wanted(self) -> None:
@@ -78,6 +92,11 @@ class StoredComparisonScreen(SidesScreen):
         else:
             self.tell("Its raw prompt was not stored as text.")
 
+    def action_fold(self) -> None:
+        """Show equal earlier turns in one line, or whole."""
+        if self._folded is not None:
+            self._folded.fold()
+
     def action_leave(self) -> None:
         self.dismiss()
 
@@ -90,7 +109,10 @@ class StoredComparisonScreen(SidesScreen):
         answer = answer_of(side)
         own = attachments_of(side.request) if side.request else ()
         if answer.prompt is not None:
-            runs = folded_runs(answer.prompt, own, self._conversation(), frozenset())
+            numbered = _numbered(self.stored.document)
+            runs = folded_runs(answer.prompt, own, numbered, frozenset())
+            if name == "chat":
+                self.query_one(PictureStrip).tell_tokens(answer.prompt, own)
             self.query_one(f"#{name}-prompt", PromptPane).show(runs)
         else:
             self.query_one(f"#{name}-prompt", PromptPane).tell("No prompt was rendered.")
@@ -98,10 +120,17 @@ class StoredComparisonScreen(SidesScreen):
         stale = f"Stale: {one_line(changed)}. {{stored_comparison.run_again}} sends again." if changed else ""
         self.query_one(f"#{name}-answer", AnswerPane).begin(answer, mark=with_keys(self.app, stale))
 
-    def _conversation(self) -> Sequence[Attachment]:
-        """The attachments in the order of their numbers: that of the chat template."""
-        first = self.stored.document.sides[0]
-        return attachments_of(first.request) if first.request else ()
+    @work(group="turns")
+    async def _pair_turns(self) -> None:
+        pairs = await asyncio.to_thread(stored_pairs, self.stored.document, self.services.registry)
+        if pairs:
+            self.post_message(self.TurnsPaired(pairs))
+
+    @on(TurnsPaired)
+    def _turns_paired(self, event: TurnsPaired) -> None:
+        left, right = (self.query_one(f"#{side}-prompt", PromptPane) for side in ("chat", "raw"))
+        self._folded = StoredTurns(left, right, event.pairs, key_of(self.app, "stored_comparison.fold"))
+        self._folded.show()
 
     @work(group="difference", exclusive=True)
     async def _find_difference(self) -> None:
@@ -131,6 +160,12 @@ async def choose_stored_comparison(app: App[Any], services: Services, message: C
     shown = StoredComparisonScreen(services, found[at], message)
     await ask_user(app, shown)
     return shown.wants_again
+
+
+def _numbered(document: Comparison) -> Sequence[Attachment]:
+    """The attachments in the order of their numbers: that of the chat template."""
+    first = document.sides[0]
+    return attachments_of(first.request) if first.request else ()
 
 
 def local_date_time(created_ms: int) -> str:

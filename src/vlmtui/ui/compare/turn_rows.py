@@ -8,6 +8,8 @@ from collections.abc import Sequence
 import msgspec
 from textual.content import Content
 
+from vlmtui.inspection.aligned_turns import PromptTurn, TurnPair
+from vlmtui.ui.compare.compare_pane import runs_content
 from vlmtui.ui.widgets.prompt_text import parts_of
 
 _FILLER = Content.styled("┊", "$faint")
@@ -35,6 +37,27 @@ class TurnRows(msgspec.Struct, frozen=True):
     """Rows of the left prompt with the row of the right prompt that each stands beside, both ascending."""
     height: int
     """All rows."""
+
+
+def newest_turn(pairs: Sequence[TurnPair]) -> int:
+    """The pair of the newest user turn, which is never folded; 0 without one."""
+    return max((at for at, pair in enumerate(pairs) if pair.left and pair.left.role == "user"), default=0)
+
+
+def fold_line(pairs: Sequence[TurnPair], last: int, key: str) -> Content:
+    """The line that stands for equal turns. `last` is the number of the last one, `key` the key that unfolds them."""
+    first = last - len(pairs) + 1
+    role = pairs[0].left.role if pairs[0].left else ""
+    which = f"turns {first:,}–{last:,}" if first < last else f"turn {last:,} · {role}"
+    pictures = sum(len(pair.left.pictures) for pair in pairs if pair.left)
+    told = f" · {pictures:,} picture{'' if pictures == 1 else 's'}" if pictures else ""
+    return Content.assemble(("▸ ", "$accent"), (f"{which} · equal{told} · {key} unfolds", "$muted"))
+
+
+def lines_of_turn(turn: PromptTurn, *, is_last: bool) -> tuple[Content, ...]:
+    """The lines of a turn, without the empty one after the line break that leads to the next turn."""
+    lines = runs_content(turn.runs).split("\n", allow_blank=True)
+    return tuple(lines[:-1] if not is_last and len(lines) > 1 and not lines[-1] else lines)
 
 
 def turn_rows(blocks: Sequence[TurnBlock], width: int) -> TurnRows:

@@ -60,7 +60,8 @@ class LeaderScreen(ModalScreen[LeaderEntry | None]):
         self.query_one("#strip", Static).update(Content("\n").join([title, *_columns(self._blocks(), width)]))
 
     async def _on_key(self, event: events.Key) -> None:
-        if event.key in key_bindings(self.app).of("leader_screen.close"):
+        keys = key_bindings(self.app)
+        if event.key in (*keys.of("leader_screen.close"), *keys.of("interrupt")):
             return
         event.stop()
         event.prevent_default()

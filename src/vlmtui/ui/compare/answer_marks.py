@@ -1,0 +1,46 @@
+"""Marks the words in which two answers differ, in place, while they grow."""
+
+from __future__ import annotations
+
+import asyncio
+
+from textual.timer import Timer
+
+from vlmtui.domain.generation import Finished
+from vlmtui.inspection.growing_diff import GrowingDiff
+from vlmtui.session.generation import Answer
+from vlmtui.ui.compare.compare_pane import AnswerPane
+from vlmtui.ui.compare.divergence_line import LEFT, RIGHT
+
+_AFTER_S = 0.3
+"""Seconds after which new text is compared, so that a stream is not compared at every token."""
+
+
+class AnswerMarks:
+    """Marks both panes. What one answer has not come to yet is no difference."""
+
+    def __init__(self, left: AnswerPane, right: AnswerPane) -> None:
+        self._panes = (left, right)
+        self._answers: tuple[Answer | None, Answer | None] = (None, None)
+        self._diff = GrowingDiff()
+        self._timer: Timer | None = None
+
+    def grown(self) -> None:
+        """Compare the answers soon, once for all that comes until then."""
+        if self._timer is None:
+            self._timer = self._panes[0].set_timer(_AFTER_S, self._mark)
+
+    async def _mark(self) -> None:
+        left, right = self._panes
+        answers = (left.answer, right.answer)
+        if any(one is not other for one, other in zip(answers, self._answers, strict=True)):
+            self._diff, self._answers = GrowingDiff(), answers
+        grows = [not (answer and isinstance(answer.outcome, Finished)) for answer in answers]
+        diff, texts = self._diff, (left.shown, right.shown)
+        marks = await asyncio.to_thread(diff.spans, *texts, left_grows=grows[0], right_grows=grows[1])
+        self._timer = None
+        if diff is self._diff and all(answers):
+            left.mark(marks[0], f"underline {LEFT}")
+            right.mark(marks[1], f"underline {RIGHT}")
+        if (left.shown, right.shown) != texts:
+            self.grown()
