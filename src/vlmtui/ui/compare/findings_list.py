@@ -103,7 +103,7 @@ def _line(text: str, finding: Finding) -> Content:
     )
 
 
-def notes_of(text: str, findings: Sequence[Finding]) -> dict[int, LineNote]:
+def line_notes(text: str, findings: Sequence[Finding]) -> dict[int, LineNote]:
     """Return what is said beside each line, by its number from 0: its first finding, one that blocks before others,
     and how many there are more."""
     by_line: dict[int, list[Finding]] = {}

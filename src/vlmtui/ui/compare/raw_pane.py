@@ -19,7 +19,7 @@ from vlmtui.inspection.folded_prompt import PlaceholderSlot, chip, placeholders,
 from vlmtui.inspection.raw_prompt_check import Finding
 from vlmtui.session.comparison import CompareController
 from vlmtui.text import one_line
-from vlmtui.ui.compare.findings_list import FindingsList, notes_of
+from vlmtui.ui.compare.findings_list import FindingsList, line_notes
 from vlmtui.ui.compare.raw_editor import RawEditor, marks_of
 
 _CHECK_AFTER_S = 0.25
@@ -125,7 +125,7 @@ class RawPane(Vertical):
     def _checked(self, event: Checked) -> None:
         if event.text == self.editor.text:
             self.query_one(FindingsList).show(event.text, event.findings)
-            self.editor.annotate(notes_of(event.text, event.findings))
+            self.editor.annotate(line_notes(event.text, event.findings))
             self._show_places(event.text, event.placed)
 
     @on(FindingsList.Visited)
