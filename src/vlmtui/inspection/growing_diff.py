@@ -15,7 +15,7 @@ _MOST = 512
 """Unsettled words of a side from which on it is settled without a match."""
 
 
-class Span(msgspec.Struct, frozen=True):
+class DifferingSpan(msgspec.Struct, frozen=True):
     """Characters `start:end` of an answer, which the other answer does not have there."""
 
     start: int
@@ -26,13 +26,13 @@ class GrowingDiff:
     """Compares two texts again and again as they grow. Each look costs what is new, not the whole."""
 
     def __init__(self) -> None:
-        self._settled: tuple[list[Span], list[Span]] = ([], [])
+        self._settled: tuple[list[DifferingSpan], list[DifferingSpan]] = ([], [])
         self._at = [0, 0]
         """Characters of each side that are settled."""
 
     def spans(
         self, left: str, right: str, *, left_grows: bool, right_grows: bool
-    ) -> tuple[tuple[Span, ...], tuple[Span, ...]]:
+    ) -> tuple[tuple[DifferingSpan, ...], tuple[DifferingSpan, ...]]:
         """Return what differs on each side. Each text must continue the one given before. The last word of a side that
         grows may not be whole, and what the other side has beyond its end may still come: both are left out."""
         words = (_words(left[self._at[0] :], left_grows), _words(right[self._at[1] :], right_grows))
@@ -80,11 +80,11 @@ def _starts(words: Sequence[str], first: int) -> list[int]:
     return starts
 
 
-def _differing(blocks: Sequence[DiffBlock], starts: Sequence[int], side: int) -> Iterator[Span]:
+def _differing(blocks: Sequence[DiffBlock], starts: Sequence[int], side: int) -> Iterator[DifferingSpan]:
     for block in blocks:
         first, last = (block.left_start, block.left_end) if side == 0 else (block.right_start, block.right_end)
         if block.operation != "equal" and first < last:
-            yield Span(starts[first], starts[last])
+            yield DifferingSpan(starts[first], starts[last])
 
 
 def _without_rest(block: DiffBlock, grows: tuple[bool, bool]) -> Iterator[DiffBlock]:

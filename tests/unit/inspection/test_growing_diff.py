@@ -7,12 +7,12 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vlmtui.inspection.growing_diff import GrowingDiff, Span
+from vlmtui.inspection.growing_diff import DifferingSpan, GrowingDiff
 
 WORDS = st.sampled_from(["a", "red", "blue", "circle", "square", "is", "the", ",", "."])
 
 
-def parts(text: str, spans: tuple[Span, ...]) -> list[str]:
+def parts(text: str, spans: tuple[DifferingSpan, ...]) -> list[str]:
     return [text[span.start : span.end] for span in spans]
 
 

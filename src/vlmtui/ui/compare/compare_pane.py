@@ -12,7 +12,7 @@ from textual.timer import Timer
 from textual.widgets import Static
 
 from vlmtui.domain.generation import Failed
-from vlmtui.inspection.growing_diff import Span
+from vlmtui.inspection.growing_diff import DifferingSpan
 from vlmtui.inspection.marked_runs import Run
 from vlmtui.session.generation import Answer
 from vlmtui.text import one_line, visible
@@ -36,10 +36,10 @@ class PlainText(LineWidget):
         super().__init__()
         self.text = ""
         self._grows = False
-        self._marks: tuple[Span, ...] = ()
+        self._marks: tuple[DifferingSpan, ...] = ()
         self._mark_style = ""
 
-    def mark(self, marks: tuple[Span, ...], style: str) -> None:
+    def mark(self, marks: tuple[DifferingSpan, ...], style: str) -> None:
         """Show these parts of the text in a style."""
         if marks != self._marks:
             self._marks, self._mark_style = marks, style
@@ -172,7 +172,7 @@ class AnswerPane(Vertical):
         self._timer = self.set_interval(REFRESH_S, self.update_answer)
         self.update_answer()
 
-    def mark(self, differing: tuple[Span, ...], style: str) -> None:
+    def mark(self, differing: tuple[DifferingSpan, ...], style: str) -> None:
         """Mark the words that the other answer does not have."""
         self.query_one(PlainText).mark(differing, style)
 
