@@ -1,17 +1,24 @@
-"""Detects NVIDIA GPUs and their driver using only the standard library."""
+"""Detects GPUs and NVIDIA's driver using only the standard library."""
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
 from pathlib import Path
 from typing import NamedTuple
 
+from vlmtui.engines.amd_gpus import find_amd_gpus
 from vlmtui.engines.variants import VARIANTS
 
 _KERNEL_MODULE = Path("/proc/driver/nvidia/version")
 _ASK_TIMEOUT_S = 20.0
+ROCM_HINT = (
+    "for which vlmtui installs no build: install vLLM for ROCm in an environment of its own, then "
+    "`vlmtui engines add PYTHON`"
+)
+KFD_HINT = "Install ROCm's driver, or give the container --device=/dev/kfd --device=/dev/dri."
 
 
 class Hardware(NamedTuple):
@@ -20,6 +27,10 @@ class Hardware(NamedTuple):
     gpus: tuple[str, ...] = ()
     driver: str = ""
     """NVIDIA's driver version, such as `580.65.06`; empty if unknown."""
+    amd: tuple[str, ...] = ()
+    """The names of AMD GPUs, looked for where there is no NVIDIA GPU."""
+    has_kfd: bool = True
+    """Whether ROCm's driver lets programs compute on the AMD GPUs."""
 
     @property
     def driver_is_new_enough(self) -> bool:
@@ -33,7 +44,10 @@ class Hardware(NamedTuple):
         return "cuda" if self.gpus and self.driver_is_new_enough else "cpu"
 
     def describe(self) -> str:
-        """Return the GPUs and the driver in one line."""
+        """Return the GPUs and the driver in one line; for AMD GPUs, also what to do to use them."""
+        if not self.gpus and self.amd:
+            count = f"{len(self.amd)} × " if len(self.amd) > 1 else ""
+            return f"{count}{self.amd[0]}, {ROCM_HINT if self.has_kfd else f'but no /dev/kfd. {KFD_HINT[:-1]}'}"
         if not self.gpus:
             return "no NVIDIA GPU"
         count = f"{len(self.gpus)} × " if len(self.gpus) > 1 else ""
@@ -44,7 +58,15 @@ class Hardware(NamedTuple):
 
 
 def find_hardware() -> Hardware:
-    """Query `nvidia-smi`, or the kernel driver if it is not installed. Takes about a second."""
+    """Query `nvidia-smi`, or the kernel driver if it is not installed; else look for AMD GPUs. Takes about a second."""
+    found = _find_nvidia()
+    if found.gpus:
+        return found
+    amd = find_amd_gpus(os.environ)
+    return found._replace(amd=tuple(gpu.name for gpu in amd.gpus), has_kfd=amd.can_compute)
+
+
+def _find_nvidia() -> Hardware:
     if shutil.which("nvidia-smi"):
         command = ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]
         try:

@@ -203,7 +203,7 @@ def test_a_record_that_cannot_be_read_is_no_engine(tmp_path: Path) -> None:
 
 
 def test_the_set_up_of_a_checkout_needs_no_package() -> None:
-    names = "variants", "hardware", "environment", "indexes", "torch_build", "packages"
+    names = "variants", "amd_gpus", "hardware", "environment", "indexes", "torch_build", "packages"
     imports = "; ".join(f"import vlmtui.engines.{name}" for name in names)
     code = f"import sys; sys.path.insert(0, sys.argv[1]); {imports}"
     source = Path(torch_build.__file__).parents[2]
