@@ -91,6 +91,7 @@ def make_parser() -> argparse.ArgumentParser:
         ("import", "read exported conversations", _fill_import),
         ("config", "show file locations and effective settings", _fill_config),
         ("engines", "list the engines; install, verify, add or remove one", _fill_engines),
+        ("serve", "print the `vllm serve` command lines for a model, with the reason for each flag", _fill_serve),
         ("doctor", "check whether this machine is ready", _fill_doctor),
         ("ps", "list the loaded models", _fill_ps),
         ("stop", "unload a model and free its memory", _fill_stop),
@@ -157,6 +158,12 @@ def _fill_engines(engines: argparse.ArgumentParser) -> None:
     from vlmtui.cli.engines_parser import fill_engines
 
     fill_engines(engines)
+
+
+def _fill_serve(serve: argparse.ArgumentParser) -> None:
+    from vlmtui.cli.serve_parser import fill_serve
+
+    fill_serve(serve)
 
 
 def _fill_models(models: argparse.ArgumentParser) -> None:

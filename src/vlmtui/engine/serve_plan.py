@@ -1,0 +1,230 @@
+"""Derives the command lines of `vllm serve` for a model from its record: one line for each node.
+
+The flags are those of vLLM 0.32. How ranks are spread over nodes was tried with that version: data parallel with whole
+replicas on each node, or one replica over all nodes by tensor and pipeline parallel.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Mapping
+
+import msgspec
+
+from vlmtui.engine.machine import Machine, gib
+from vlmtui.engine.memory_fit import attention_heads, claimed_share, estimate
+from vlmtui.errors import ErrorKind, VlmtuiError
+from vlmtui.registry.match import Model
+
+_LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
+_RPC_PORT = 13345
+_MASTER_PORT = 29611
+_REASONS = {
+    "max_model_len": "the context length of the model's record",
+    "limit_mm_per_prompt": "the most images and videos of a prompt",
+    "mm_processor_kwargs": "how the model's processor prepares media",
+    "hf_overrides": "what its config.json lacks for vLLM",
+    "max_num_seqs": "how many requests run at a time",
+    "dtype": "the number format of weights and activations",
+    "revision": "exactly the files that were looked at",
+    "code_revision": "exactly the code that is allowed",
+    "tokenizer_revision": "exactly the tokenizer that is allowed",
+    "trust_remote_code": "the model's own Python code, which you allowed",
+    "enforce_eager": "the model fails or gains nothing with CUDA graphs",
+}
+_SIZES = frozenset({"tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size"})
+
+
+class RankLayout(msgspec.Struct, frozen=True, kw_only=True):
+    """How the ranks of an engine are spread, and where it listens."""
+
+    tensor: int = 1
+    pipeline: int = 1
+    data: int = 1
+    nodes: int = 1
+    node_address: str = ""
+    """The address of the first node, which the other nodes reach; needed for several nodes."""
+    host: str = "127.0.0.1"
+    port: int = 8000
+
+    @property
+    def gpus_per_replica(self) -> int:
+        """The number of GPUs over which one copy of the weights is split."""
+        return self.tensor * self.pipeline
+
+    @property
+    def gpus_per_node(self) -> int:
+        """The number of GPUs used on each node."""
+        return self.gpus_per_replica * self.data // self.nodes
+
+
+class Flag(msgspec.Struct, frozen=True):
+    """A flag of `vllm serve`."""
+
+    words: tuple[str, ...]
+    """The flag and its values, as separate words of a command line."""
+    reason: str
+
+
+class ServePlan(msgspec.Struct, frozen=True):
+    """The command lines that serve a model, and why."""
+
+    model: str
+    layout: RankLayout
+    flags: tuple[Flag, ...]
+    """Those that all nodes share."""
+    node_flags: tuple[tuple[Flag, ...], ...]
+    """Those of each node, the first node first."""
+    bytes_per_gpu: int | None
+    """Estimated; None if the model's size is unknown."""
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def commands(self) -> tuple[tuple[str, ...], ...]:
+        """The words of each node's command line."""
+        shared = [word for flag in self.flags for word in flag.words]
+        return tuple(
+            ("vllm", "serve", self.model, *shared, *(word for flag in flags for word in flag.words))
+            for flags in self.node_flags
+        )
+
+    @property
+    def lines(self) -> tuple[str, ...]:
+        """Each node's command line, quoted for a POSIX shell."""
+        return tuple(shlex.join(words) for words in self.commands)
+
+
+def plan_serving(model: Model, layout: RankLayout, machine: Machine | None) -> ServePlan:
+    """Return the plan to serve a model. `machine`: where it will run; None: unknown, so nothing is said of its memory.
+
+    Raises VlmtuiError(BAD_USAGE) for a layout that vLLM refuses, or that was never tried.
+    """
+    _check_layout(model, layout)
+    found = estimate(model)
+    needed = None if found is None else round(found.per_gpu(layout.gpus_per_replica))
+    return ServePlan(
+        model.spec.model,
+        layout,
+        (*_model_flags(model), *_feature_flags(model), *_size_flags(layout)),
+        tuple(_node_flags(layout, rank) for rank in range(layout.nodes)),
+        needed,
+        tuple(_warnings(model, layout, machine, needed)),
+    )
+
+
+def _check_layout(model: Model, layout: RankLayout) -> None:
+    heads = attention_heads(model)
+    if heads is not None and heads % layout.tensor:
+        sizes = ", ".join(str(size) for size in range(1, min(heads, 64) + 1) if heads % size == 0)
+        message = f"{model.spec.name} has {heads} attention heads, which {layout.tensor} does not divide."
+        raise _bad_layout(message, f"Choose a tensor parallel size of {sizes}.")
+    if layout.nodes == 1:
+        return
+    if not layout.node_address:
+        message = "Several nodes need the address of the first one."
+        raise _bad_layout(message, "Add --node-address ADDRESS: one that the other nodes reach.")
+    if layout.data > 1 and layout.data % layout.nodes:
+        message = f"{layout.data} replicas do not spread evenly over {layout.nodes} nodes."
+        raise _bad_layout(message, f"Choose a multiple of {layout.nodes}, or 1 replica over all nodes.")
+    if layout.data == 1 and layout.gpus_per_replica % layout.nodes:
+        message = f"{layout.gpus_per_replica} GPUs of one replica do not spread evenly over {layout.nodes} nodes."
+        raise _bad_layout(message, f"Choose --tensor times --pipeline as a multiple of {layout.nodes}.")
+
+
+def _bad_layout(message: str, hint: str) -> VlmtuiError:
+    return VlmtuiError(ErrorKind.BAD_USAGE, message, hint=hint)
+
+
+def _model_flags(model: Model) -> Iterator[Flag]:
+    spec = model.spec
+    yield Flag(("--served-model-name", spec.name), "the name that clients ask for")
+    arguments = {name: value for name, value in spec.engine_args.items() if name not in _SIZES}
+    if spec.trust_remote_code:
+        arguments |= {"trust_remote_code": True, "code_revision": spec.code_revision}
+        arguments["tokenizer_revision"] = spec.revision
+    if spec.revision is not None:
+        arguments["revision"] = spec.revision
+    for name, value in arguments.items():
+        if value not in (None, {}, []):
+            yield Flag(_words(name, value), _REASONS.get(name, "the model's record, or --engine-arg"))
+
+
+def _words(name: str, value: object) -> tuple[str, ...]:
+    """Return an engine argument as vLLM's command line takes it."""
+    flag = name.replace("_", "-")
+    match value:
+        case bool():
+            return (f"--{flag}" if value else f"--no-{flag}",)
+        case list() | tuple():
+            return (f"--{flag}", *(str(one) for one in value))
+        case Mapping():
+            return (f"--{flag}", msgspec.json.encode(value).decode())
+    return (f"--{flag}", str(value))
+
+
+def _feature_flags(model: Model) -> Iterator[Flag]:
+    yield Flag(("--enable-scale-out",), "raw prompts with media: the server's /inference/v1/generate")
+    yield Flag(("--enable-tokenizer-info-endpoint",), "the chat template that the server uses can be read")
+    yield Flag(("--enable-prompt-tokens-details",), "how many tokens of a prompt are cached, and how many are of media")
+    if "video" in model.family.takes:
+        yield Flag(("--trust-request-mm-kwargs",), "the times of a video's frames; only for clients that you trust")
+        yield Flag(
+            ("--media-io-kwargs", '{"video":{"num_frames":-1}}'),
+            "all frames that are sent are used: without it those after the 32nd are dropped without a word",
+        )
+
+
+def _size_flags(layout: RankLayout) -> Iterator[Flag]:
+    if layout.tensor > 1:
+        yield Flag(("--tensor-parallel-size", str(layout.tensor)), "each layer is split over so many GPUs")
+    if layout.pipeline > 1:
+        yield Flag(("--pipeline-parallel-size", str(layout.pipeline)), "the layers are dealt out to so many stages")
+    if layout.data > 1:
+        yield Flag(("--data-parallel-size", str(layout.data)), "so many copies of the model share the requests")
+
+
+def _node_flags(layout: RankLayout, rank: int) -> tuple[Flag, ...]:
+    flags: list[Flag] = []
+    if layout.nodes > 1 and layout.data > 1:
+        local = layout.data // layout.nodes
+        flags += [
+            Flag(("--data-parallel-size-local", str(local)), "the copies on this node"),
+            Flag(("--data-parallel-address", layout.node_address), "the first node, which all others reach"),
+            Flag(("--data-parallel-rpc-port", str(_RPC_PORT)), "the port of the first node for the other nodes"),
+        ]
+        if rank:
+            flags.append(Flag(("--data-parallel-start-rank", str(rank * local)), "the first copy on this node"))
+        else:
+            flags.append(Flag(("--api-server-count", "1"), "one address for all copies"))
+    elif layout.nodes > 1:
+        flags += [
+            Flag(("--nnodes", str(layout.nodes)), "one copy over all nodes"),
+            Flag(("--node-rank", str(rank)), "which node this is"),
+            Flag(("--master-addr", layout.node_address), "the first node, which all others reach"),
+            Flag(("--master-port", str(_MASTER_PORT)), "the port of the first node for the other nodes"),
+        ]
+    if rank:
+        return (*flags, Flag(("--headless",), "the first node answers requests; this one only computes"))
+    where = Flag(("--host", layout.host), "where it listens"), Flag(("--port", str(layout.port)), "where it listens")
+    return (*flags, *where)
+
+
+def _warnings(model: Model, layout: RankLayout, machine: Machine | None, needed: int | None) -> Iterator[str]:
+    if layout.host not in _LOOPBACK:
+        yield (
+            "Others on the network can reach it: set VLLM_API_KEY in its environment, never on its command line. "
+            "vLLM asks for no key at /metrics, /tokenize and /invocations, and the last one answers chats."
+        )
+    if layout.nodes > 1:
+        yield f"Ports {_RPC_PORT if layout.data > 1 else _MASTER_PORT} and others between the nodes have no key at all."
+    if model.spec.lora is not None:
+        yield f"The record's adapter {model.spec.lora.name!r} is not part of this line: add --lora-modules NAME=FOLDER."
+    if machine is None or not machine.gpus:
+        return
+    if layout.gpus_per_node > len(machine.gpus):
+        yield f"It needs {layout.gpus_per_node} GPUs on each node; this machine has {len(machine.gpus)}."
+        return
+    share = claimed_share(model)
+    free = sorted((min(gpu.free, int(gpu.total * share)) for gpu in machine.gpus), reverse=True)
+    if needed is not None and needed > free[layout.gpus_per_node - 1]:
+        yield f"It needs about {gib(needed)} of each GPU; here {gib(free[layout.gpus_per_node - 1])} can be used."
