@@ -13,6 +13,13 @@ Name = Annotated[str, msgspec.Meta(min_length=1, max_length=1000)]
 Place = Literal["before", "after", "turn", "front"]
 RenderedBy = Literal["text", "tokenizer", "processor"]
 Engine = Literal["vllm", "vllm-transformers", "plugin"]
+GroundingFormat = Literal["json", "box_tags", "brackets", "det_tags", "loc_before", "loc_after", "point_tags"]
+"""`json`: objects with `bbox_2d` or `point_2d`; `box_tags`: `(x,y),(x,y)` between tags; `brackets`: `[[x,y,x,y]]`;
+`det_tags`: the same after `<|ref|>`, in `<|det|>`; `loc_before`, `loc_after`: `<locN>` tokens, the label before or
+after them; `point_tags`: `<point x="…" y="…">`."""
+CoordinateScale = Literal["pixels", "resized", "unit", "percent", "thousand", "to_999", "to_1024", "bins"]
+"""Pixels of the picture, or of what the processor makes of it; 0 to 1, 100, 1,000, 999 and 1,024 for the whole side;
+`bins`: the middles of 1,000 equal parts."""
 Version = Annotated[str, msgspec.Meta(pattern=r"^(\d{1,6}(\.\d{1,6}){0,3})?$")]
 Package = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$", max_length=100)]
 
@@ -104,6 +111,17 @@ class Route(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     note: str = ""
 
 
+class Grounding(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How a family's models write places in a picture."""
+
+    format: GroundingFormat
+    scale: CoordinateScale
+    order: Literal["xy", "yx"] = "xy"
+    """Whether a pair of numbers begins with the horizontal or with the vertical one."""
+    source: str
+    """Where the convention is documented."""
+
+
 Checked = Literal["", "engine", "trained"]
 
 
@@ -139,6 +157,8 @@ class Family(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     sampling: Sampling | None = None
     """Defaults for this family; the user's settings take precedence."""
     lora: Lora | None = None
+    grounding: Grounding | None = None
+    """None: unknown, or its models give no coordinates."""
     trust_remote_code: bool = False
     """The model needs the repository's own Python code, which never runs without the user's permission."""
     engine_args: dict[str, object] = msgspec.field(default_factory=dict)

@@ -57,6 +57,17 @@ class PatchTokens(_Rule, frozen=True, kw_only=True, forbid_unknown_fields=True, 
     """Frames of a video that share one layer of tokens (the temporal patch size)."""
 
     def of_image(self, width: int, height: int, settings: Settings) -> int | None:
+        grid = self._grid(width, height, settings)
+        return None if grid is None else grid[0] * grid[1]
+
+    def resized(self, width: int, height: int, settings: Settings) -> tuple[int, int] | None:
+        """Return width and height of the resized picture in pixels; None if the processor would refuse it."""
+        grid = self._grid(width, height, settings)
+        side = self.patch * self.merge
+        return None if grid is None else (grid[1] * side, grid[0] * side)
+
+    def _grid(self, width: int, height: int, settings: Settings) -> tuple[int, int] | None:
+        """Return rows and columns of tokens."""
         if max(width, height) > _LONGEST_TO_SHORTEST * min(width, height):
             return None
         low = _setting(settings, "min_pixels", "shortest_edge", self.min_pixels)
@@ -69,7 +80,7 @@ class PatchTokens(_Rule, frozen=True, kw_only=True, forbid_unknown_fields=True, 
         elif rows * columns * side * side < low:
             scale = math.sqrt(low / (height * width))
             rows, columns = (math.ceil(pixels * scale / side) for pixels in (height, width))
-        return rows * columns
+        return rows, columns
 
     def of_video(self, width: int, height: int, frames: int, settings: Settings) -> int | None:
         one = self.of_image(width, height, settings)

@@ -1,0 +1,219 @@
+"""Find the boxes, polygons and points in an answer, and say where they lie in the picture."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator
+from typing import Literal
+
+import msgspec
+
+from vlmtui.registry.schema import CoordinateScale, Grounding, GroundingFormat
+
+MARKS_MAX = 1_000
+"""Most marks found in one answer."""
+_TEXT_MAX = 1_000_000
+_NUMBER_MAX = 1e9
+_LABEL_MAX = 200
+_NUMBER = r"-?\d{1,9}(?:\.\d{1,9})?"
+_OBJECT = re.compile(r"\{[^{}]{0,4000}\}")
+_PAIRS = re.compile(
+    rf"(?:<(?:ref|\|object_ref_start\|)>(?P<label>[^<]{{0,{_LABEL_MAX}}})<(?:/ref|\|object_ref_end\|)>\s{{0,20}})?"
+    r"(?:<(?:box|\|box_start\|)>)?"
+    rf"\(\s?(?P<a>{_NUMBER}),\s?(?P<b>{_NUMBER})\s?\),\s?\(\s?(?P<c>{_NUMBER}),\s?(?P<d>{_NUMBER})\s?\)"
+    r"(?:<(?:/box|\|box_end\|)>)?"
+)
+_FOUR = re.compile(rf"\[\s?({_NUMBER}),\s?({_NUMBER}),\s?({_NUMBER}),\s?({_NUMBER})\s?\]")
+_DET = re.compile(
+    rf"<\|ref\|>(?P<label>[^<]{{0,{_LABEL_MAX}}})<\|/ref\|>\s{{0,20}}<\|det\|>(?P<boxes>[^<]{{0,100000}})<\|/det\|>"
+)
+_LOCS = re.compile(r"(?:<loc_?\d{1,4}>){1,400}")
+_LOC = re.compile(r"<loc_?(\d{1,4})>")
+_POINT = re.compile(r"<points?\s(?P<inside>[^<>]{0,20000})>(?P<label>[^<]{0,200})")
+_COORDINATE = re.compile(rf'\b(?P<axis>[xy])(?P<number>\d{{0,4}})\s?=\s?"\s?(?P<value>{_NUMBER})\s?"')
+_WHOLE: dict[CoordinateScale, float] = {"unit": 1, "percent": 100, "thousand": 1000, "to_999": 999, "to_1024": 1024}
+
+Size = tuple[int, int]
+XY = tuple[float, float]
+MarkKind = Literal["box", "polygon", "point"]
+
+
+class GroundingMark(msgspec.Struct, frozen=True, kw_only=True):
+    """A place that an answer names, as written: x before y, in the numbers of the answer."""
+
+    kind: MarkKind
+    label: str
+    """Hostile text."""
+    points: tuple[XY, ...]
+    """Of a box: two opposite corners."""
+    start: int
+    """The part of the answer that it was read from, in characters."""
+    end: int
+
+
+class PlacedMark(msgspec.Struct, frozen=True, kw_only=True):
+    """A mark in pixels of the picture, with its corners in order and cut at the picture's edges."""
+
+    mark: GroundingMark
+    points: tuple[XY, ...]
+    is_clipped: bool
+    """Whether a part of it lies outside of the picture."""
+
+    @property
+    def xyxy(self) -> tuple[float, float, float, float]:
+        """The smallest upright box around it: left, top, right, bottom."""
+        across, down = zip(*self.points, strict=True)
+        return min(across), min(down), max(across), max(down)
+
+
+class FoundMarks(msgspec.Struct, frozen=True, kw_only=True):
+    """What an answer says about places."""
+
+    marks: tuple[GroundingMark, ...]
+    unreadable: tuple[tuple[int, int], ...]
+    """Parts of the answer that look like a place, but are none."""
+
+
+def find_marks(answer: str, grounding: Grounding) -> FoundMarks:
+    """Find at most MARKS_MAX places in an answer, complete or not. What is still being written is not there yet."""
+    marks: list[GroundingMark] = []
+    unreadable: list[tuple[int, int]] = []
+    for start, end, label, numbers in _READERS[grounding.format](answer[:_TEXT_MAX]):
+        if len(marks) + len(unreadable) == MARKS_MAX:
+            break
+        points = _points(numbers, grounding)
+        if points is None:
+            unreadable.append((start, end))
+            continue
+        kind: MarkKind = "point" if len(points) == 1 else "box" if len(points) == 2 else "polygon"
+        marks.append(GroundingMark(kind=kind, label=label.strip()[:_LABEL_MAX], points=points, start=start, end=end))
+    return FoundMarks(marks=tuple(marks), unreadable=tuple(unreadable))
+
+
+def place_mark(mark: GroundingMark, scale: CoordinateScale, size: Size, resized: Size | None = None) -> PlacedMark:
+    """Return where a mark lies in a picture of `size` (width and height in pixels).
+
+    `resized`: width and height of what the processor makes of the picture. Raises ValueError if the scale needs it and
+    it is None.
+    """
+    whole = resized if scale == "resized" else size if scale == "pixels" else None
+    if scale == "resized" and whole is None:
+        raise ValueError("the resized picture's size is unknown")
+
+    def pixels(value: float, axis: Literal[0, 1]) -> float:
+        if scale == "bins":
+            return (value + 0.5) / 1000 * size[axis]
+        return value / (whole[axis] if whole is not None else _WHOLE[scale]) * size[axis]
+
+    exact = [(pixels(x, 0), pixels(y, 1)) for x, y in mark.points]
+    if mark.kind == "box":
+        (left, top), (right, bottom) = exact
+        exact = [(min(left, right), min(top, bottom)), (max(left, right), max(top, bottom))]
+    clipped = tuple((min(max(x, 0.0), float(size[0])), min(max(y, 0.0), float(size[1]))) for x, y in exact)
+    return PlacedMark(mark=mark, points=clipped, is_clipped=clipped != tuple(exact))
+
+
+_Reading = Iterator[tuple[int, int, str, list[object]]]
+"""Start and end in the text, the label, and the numbers as written."""
+
+
+def _points(numbers: list[object], grounding: Grounding) -> tuple[XY, ...] | None:
+    """Pair the numbers, x first. None if they are no place."""
+    if len(numbers) < 2 or len(numbers) % 2:
+        return None
+    values: list[float] = []
+    for number in numbers:
+        if isinstance(number, bool) or not isinstance(number, int | float) or not -_NUMBER_MAX <= number <= _NUMBER_MAX:
+            return None
+        values.append(float(number))
+    pairs = list(zip(values[::2], values[1::2], strict=True))
+    return tuple((second, first) if grounding.order == "yx" else (first, second) for first, second in pairs)
+
+
+def _json_objects(text: str) -> _Reading:
+    for found in _OBJECT.finditer(text):
+        if not any(key in found[0] for key in ('"bbox_2d"', '"point_2d"')):
+            continue
+        try:
+            table = json.loads(found[0])
+        except (ValueError, RecursionError):
+            yield found.start(), found.end(), "", []
+            continue
+        label = table.get("label", "")
+        box = table.get("bbox_2d")
+        values = box if box is not None else table.get("point_2d")
+        wanted = 4 if box is not None else 2
+        numbers = values if isinstance(values, list) and len(values) == wanted else []
+        yield found.start(), found.end(), label if isinstance(label, str) else "", numbers
+
+
+def _box_tags(text: str) -> _Reading:
+    for found in _PAIRS.finditer(text):
+        yield found.start(), found.end(), found["label"] or "", [float(found[name]) for name in "abcd"]
+
+
+def _brackets(text: str) -> _Reading:
+    for found in _FOUR.finditer(text):
+        yield found.start(), found.end(), "", [float(number) for number in found.groups()]
+
+
+def _det_tags(text: str) -> _Reading:
+    for found in _DET.finditer(text):
+        boxes = list(_FOUR.finditer(found["boxes"]))
+        if not boxes:
+            yield found.start(), found.end(), found["label"], []
+        for box in boxes:
+            yield found.start(), found.end(), found["label"], [float(number) for number in box.groups()]
+
+
+def _loc_before(text: str) -> _Reading:
+    """The label, then tokens; boxes of the same label follow each other."""
+    label, last = "", 0
+    for found in _LOCS.finditer(text):
+        label = _name(text[last : found.start()]) or label
+        last = found.end()
+        yield from _boxes_of(found, label)
+
+
+def _loc_after(text: str) -> _Reading:
+    """The tokens, then the label up to a semicolon or the next token."""
+    for found in _LOCS.finditer(text):
+        after = re.split(r"[;<\n]", text[found.end() : found.end() + _LABEL_MAX + 1], maxsplit=1)[0]
+        yield from _boxes_of(found, after)
+
+
+def _boxes_of(found: re.Match[str], label: str) -> _Reading:
+    """Four tokens are a box, eight are two boxes. The quads of Florence-2's `<OCR_WITH_REGION>` are not told apart."""
+    numbers: list[object] = [float(number) for number in _LOC.findall(found[0])]
+    if len(numbers) % 4:
+        yield found.start(), found.end(), label, []
+        return
+    for at in range(0, len(numbers), 4):
+        yield found.start(), found.end(), label, numbers[at : at + 4]
+
+
+def _point_tags(text: str) -> _Reading:
+    for found in _POINT.finditer(text):
+        pairs: dict[str, dict[str, float]] = {}
+        for one in _COORDINATE.finditer(found["inside"]):
+            pairs.setdefault(one["number"], {})[one["axis"]] = float(one["value"])
+        if not pairs:
+            yield found.start(), found.end(), found["label"], []
+        for pair in pairs.values():
+            yield found.start(), found.end(), found["label"], [pair[axis] for axis in "xy" if axis in pair]
+
+
+def _name(text: str) -> str:
+    return re.sub(r"<[^<>]{0,40}>", "", text[-_LABEL_MAX:]).strip()
+
+
+_READERS: dict[GroundingFormat, Callable[[str], _Reading]] = {
+    "json": _json_objects,
+    "box_tags": _box_tags,
+    "brackets": _brackets,
+    "det_tags": _det_tags,
+    "loc_before": _loc_before,
+    "loc_after": _loc_after,
+    "point_tags": _point_tags,
+}

@@ -1,0 +1,49 @@
+"""Draw the places of an answer on the picture: numbered, one colour a label."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from PIL import Image, ImageDraw, ImageFont
+
+from vlmtui.inspection.grounding import PlacedMark
+
+_COLOURS = ("#e6194b", "#4363d8", "#3cb44b", "#f58231", "#911eb4", "#008080", "#9a6324", "#808000")
+_LINES_PER_SIDE = 300
+"""A line is a three-hundredth of the longer side wide, so that it is seen in a large picture, too."""
+
+
+def draw_marks(picture: Image.Image, marks: Sequence[PlacedMark]) -> Image.Image:
+    """Return a copy of an RGB picture with the marks on it, numbered from 1 in their order."""
+    drawn = picture.copy()
+    brush = ImageDraw.Draw(drawn)
+    width = max(1, max(picture.size) // _LINES_PER_SIDE)
+    font = ImageFont.load_default(size=max(10, max(picture.size) // 50))
+    labels = list(dict.fromkeys(placed.mark.label for placed in marks))
+    colours = {label: _COLOURS[at % len(_COLOURS)] for at, label in enumerate(labels)}
+    for number, placed in enumerate(marks, 1):
+        colour = colours[placed.mark.label]
+        across, down = (side - 1 for side in picture.size)
+        points = [(min(x, across), min(y, down)) for x, y in placed.points]
+        left, top = (min(axis) for axis in zip(*points, strict=True))
+        right, bottom = (max(axis) for axis in zip(*points, strict=True))
+        if placed.mark.kind == "point":
+            brush.ellipse((left - 3 * width, top - 3 * width, left + 3 * width, top + 3 * width), fill=colour)
+        elif placed.mark.kind == "polygon":
+            brush.polygon(points, outline=colour, width=width)
+        else:
+            brush.rectangle((left, top, right, bottom), outline=colour, width=width)
+        _write_number(brush, number, (left, top), colour, font)
+    return drawn
+
+
+def _write_number(
+    brush: ImageDraw.ImageDraw,
+    number: int,
+    at: tuple[float, float],
+    colour: str,
+    font: ImageFont.FreeTypeFont | ImageFont.ImageFont,
+) -> None:
+    box = brush.textbbox(at, str(number), font=font)
+    brush.rectangle((box[0] - 1, box[1] - 1, box[2] + 1, box[3] + 1), fill=colour)
+    brush.text(at, str(number), fill="white", font=font)

@@ -1,0 +1,111 @@
+"""Places in answers, read by the records' own conventions: published examples to pixels of the picture."""
+
+from __future__ import annotations
+
+import pytest
+from PIL import Image
+
+from vlmtui.inspection.grounding import MARKS_MAX, find_marks, place_mark
+from vlmtui.inspection.grounding_picture import draw_marks
+from vlmtui.registry.loader import Registry
+from vlmtui.registry.schema import Grounding
+from vlmtui.registry.token_rules import PatchTokens
+
+REGISTRY = Registry.bundled()
+THOUSAND = (1000, 1000)
+CAKES = '```json\n[\n  {"bbox_2d": [139, 768, 315, 954], "label": "small cake"},\n  {"bbox_2d": [366, 679, 536, 849], "label": "small cake"}\n]\n```'  # noqa: E501
+GOLDEN: list[tuple[str, str, tuple[int, int], list[tuple[str, tuple[float, ...]]]]] = [
+    # QwenLM/Qwen-VL, README
+    ("qwen_vl_chat", "<ref>击掌</ref><box>(536,509),(588,602)</box>", THOUSAND, [("击掌", (536, 509, 588, 602))]),
+    ("qwen2_vl", "<|object_ref_start|>击掌<|object_ref_end|><|box_start|>(536,509),(588,602)<|box_end|>", (500, 2000),
+     [("击掌", (268, 1018, 294, 1204))]),
+    ("qwen2_vl", "(536,509),(588,602)", THOUSAND, [("", (536, 509, 588, 602))]),  # without its special tokens
+    # QwenLM/Qwen2.5-VL, cookbook of spatial understanding; 1,008 pixels stay 1,008 in whole patches of 28
+    ("qwen2_5_vl", CAKES, (1008, 1008), [("small cake", (139, 768, 315, 954)), ("small cake", (366, 679, 536, 849))]),
+    # roboflow/supervision, documentation of Detections.from_vlm
+    ("qwen3_vl", '[{"bbox_2d": [139, 768, 315, 954], "label": "cat"}]', (500, 100),
+     [("cat", (69.5, 76.8, 157.5, 95.4))]),
+    ("qwen3_vl", '{"point_2d": [394, 105], "label": "bird"}', THOUSAND, [("bird", (394, 105, 394, 105))]),
+    ("paligemma", "<loc0256><loc0256><loc0768><loc0768> cat", THOUSAND, [("cat", (250, 250, 750, 750))]),
+    ("paligemma", "<loc0000><loc0512><loc0256><loc1024> cat", (100, 200), [("cat", (50, 0, 100, 50))]),
+    ("paligemma2", "<loc0256><loc0256><loc0768><loc0768> cat ; <loc0256><loc0256><loc0768><loc0768> dog", (1024, 1024),
+     [("cat", (256, 256, 768, 768)), ("dog", (256, 256, 768, 768))]),
+    # Microsoft's model card of Florence-2, and the tests of transformers.js: the picture is 640 by 480 pixels
+    ("florence2", "car<loc_53><loc_333><loc_933><loc_774>", (640, 480), [("car", (34.24, 160.08, 597.44, 371.76))]),
+    ("florence2", "door<loc_712><loc_203><loc_906><loc_545>", (640, 480), [("door", (456.0, 97.68, 580.16, 261.84))]),
+    ("florence2", "wheel<loc_704><loc_576><loc_866><loc_772><loc_149><loc_584><loc_310><loc_773></s>", (640, 480),
+     [("wheel", (450.88, 276.72, 554.56, 370.8)), ("wheel", (95.68, 280.56, 198.72, 371.28))]),
+    # roboflow/supervision, from_deepseek_vl_2
+    ("deepseek_vl_v2", "<|ref|>The giraffe at the back<|/ref|><|det|>[[580, 270, 999, 904]]<|/det|>"
+     "<|ref|>The giraffe at the front<|/ref|><|det|>[[26, 31, 632, 998]]<|/det|>", (999, 999),
+     [("The giraffe at the back", (580, 270, 999, 904)), ("The giraffe at the front", (26, 31, 632, 998))]),
+    # An answer of GLM-4.6V, as reported to its maintainers
+    ("glm4_5v", "on the table are <|begin_of_box|>[[94,598,177,991]]<|end_of_box|>.", THOUSAND,
+     [("", (94, 598, 177, 991))]),
+    # Molmo's format as its users train it
+    ("molmo", '<point x="10.0" y="10.0" alt="alt text">Inline text</point>', (200, 100),
+     [("Inline text", (20, 10, 20, 10))]),
+    ("molmo", '<points x1="14.0" y1="73.2" x2="16.7" y2="63.6" alt="lids">lids</points>', THOUSAND,
+     [("lids", (140, 732, 140, 732)), ("lids", (167, 636, 167, 636))]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("family", "answer", "size", "wanted"), GOLDEN)
+def test_published_examples_lie_where_they_are_said_to(
+    family: str, answer: str, size: tuple[int, int], wanted: list[tuple[str, tuple[float, ...]]]
+) -> None:
+    record = REGISTRY[family]
+    assert record.grounding is not None
+    found = find_marks(answer, record.grounding)
+    assert found.unreadable == ()
+    placed = [place_mark(mark, record.grounding.scale, size, size) for mark in found.marks]
+    assert [one.mark.label for one in placed] == [label for label, _ in wanted]
+    for one, (_, xyxy) in zip(placed, wanted, strict=True):
+        assert one.xyxy == pytest.approx(xyxy)
+        assert answer[one.mark.start : one.mark.end]
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        '{"bbox_2d": [1, 2, NaN, 4]}', '{"bbox_2d": [1, 2, 3]}', '{"bbox_2d": "all"}', '{"bbox_2d": [1, 2, 3, true]}',
+        '{"bbox_2d": [1, 2, 3, 1e999]}', '{"bbox_2d": ' + "[" * 1900 + "}", '{"bbox_2d": [1, 2, 3, ' + "9" * 500 + "]}",
+    ],
+)  # fmt: skip
+def test_what_is_no_place_is_listed_as_unreadable(written: str) -> None:
+    grounding = REGISTRY["qwen3_vl"].grounding
+    assert grounding is not None
+    found = find_marks(f"here: {written}", grounding)
+    assert found.marks == ()
+    assert found.unreadable == ((6, 6 + len(written)),)
+
+
+def test_every_beginning_of_an_answer_can_be_read() -> None:
+    for family, answer, _, wanted in GOLDEN:
+        grounding = REGISTRY[family].grounding
+        assert grounding is not None
+        assert all(len(find_marks(answer[:end], grounding).marks) <= len(wanted) for end in range(len(answer)))
+
+
+def test_marks_are_cut_at_the_edges_put_in_order_and_bounded() -> None:
+    grounding = Grounding(format="json", scale="pixels", source="a test")
+    answer = '{"bbox_2d": [90, 80, -10, 20], "label": "\\u001b[31m"}' * (MARKS_MAX + 5)
+    found = find_marks(answer, grounding)
+    assert len(found.marks) == MARKS_MAX
+    placed = place_mark(found.marks[0], "pixels", (50, 60))
+    assert placed.xyxy == pytest.approx((0, 20, 50, 60))
+    assert placed.is_clipped
+    drawn = draw_marks(Image.new("RGB", (50, 60)), [placed])
+    assert drawn.size == (50, 60)
+    assert drawn.getpixel((49, 40)) != (0, 0, 0)
+
+
+def test_pixels_of_the_resized_picture_are_pixels_of_the_original_by_the_resized_size() -> None:
+    rule = PatchTokens(min_pixels=784, max_pixels=1003520)
+    assert rule.resized(2000, 1000, {}) == (1400, 700)
+    grounding = REGISTRY["qwen2_5_vl"].grounding
+    assert grounding is not None
+    (mark,) = find_marks('{"bbox_2d": [140, 70, 700, 350], "label": "cat"}', grounding).marks
+    assert place_mark(mark, "resized", (2000, 1000), (1400, 700)).xyxy == pytest.approx((200, 100, 1000, 500))
+    with pytest.raises(ValueError, match="unknown"):
+        place_mark(mark, "resized", (2000, 1000))
