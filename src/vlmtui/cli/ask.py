@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from vlmtui.cli.answer_stream import AnswerStream
 from vlmtui.cli.ask_engine import AskSetup, prepare, ready_engine
 from vlmtui.cli.attachments import stage_attachments, user_turn_with_placed
+from vlmtui.cli.boxes import box_convention, box_reader, with_special_tokens
 from vlmtui.cli.engine_offer import offer_engine
 from vlmtui.cli.interrupts import run_interruptible
 from vlmtui.cli.output import note, print_json
@@ -44,6 +45,7 @@ _TELL_TOKENS = ("mode", "raw_prompt", "logprobs", "fan_out")
 """Options of those who look at tokens; the JSON of others stays short."""
 _NOT_WITH_REPLAY = (
     "question", "media", "many", "mode", "raw_prompt", "force", "fan_out", "logprobs", "system_prompt",
+    "boxes", "boxes_like",
     *PARAMETERS,
 )  # fmt: skip
 
@@ -58,6 +60,7 @@ def ask(arguments: argparse.Namespace) -> int:
     setup = prepare(arguments)
     specs = _planned(setup, arguments)
     _check_raw(setup, specs, None, force=arguments.force)
+    box_reader(setup, specs[0].request.prompt, arguments)
     try:
         return run_interruptible(lambda: _ask(setup, specs, arguments))
     except VlmtuiError as error:
@@ -75,8 +78,10 @@ async def _ask(setup: AskSetup, specs: Sequence[LaneSpec], arguments: argparse.N
         await (lanes.run() if setup.as_json else AnswerStream(lanes).run())
         scores = await _scores(lanes, arguments)
         comparison = lanes.document(generation_prompt=setup.model.family.raw.generation_prompt)
+        reader = None if lanes[0].has_failed else box_reader(setup, specs[0].request.prompt, arguments)
+        boxes = {} if reader is None else reader.write(lanes[0].answer.text)
         if setup.as_json:
-            print_json(_as_json(setup, lanes, comparison, load_s, arguments, scores))
+            print_json(_as_json(setup, lanes, comparison, load_s, arguments, scores) | boxes)
         elif len(lanes) > 1:
             for line in [*difference_lines(comparison), *_told_of(lanes, scores, arguments)]:
                 note(line)
@@ -159,6 +164,8 @@ def _planned(setup: AskSetup, arguments: argparse.Namespace) -> list[LaneSpec]:
     )
     turns = _turns(application.settings.system_prompt, user_turn_with_placed(question, attachments))
     sampling = application.settings.sampling.over(family.sampling)
+    if arguments.boxes is not None:
+        sampling = with_special_tokens(sampling, box_convention(setup, arguments))
     raw = None
     if raw_text is not None:
         check_attachments(family, turns)
@@ -218,6 +225,10 @@ def _check_usage(arguments: argparse.Namespace) -> None:
         problem = "QUESTION and the raw prompt cannot both be read from stdin."
     elif arguments.logprobs is not None and not 0 <= arguments.logprobs <= LOGPROBS_MAX:
         problem = f"--logprobs must lie between 0 and {LOGPROBS_MAX}, not {arguments.logprobs}."
+    elif arguments.boxes is not None and (arguments.mode == "both" or arguments.fan_out is not None):
+        problem = "--boxes draws one answer: it goes with one mode, and without --fan-out."
+    elif arguments.boxes is None and arguments.boxes_like is not None:
+        problem = "--boxes-like goes with --boxes."
     if problem:
         raise VlmtuiError(ErrorKind.BAD_USAGE, problem, hint="See `vlmtui ask --help`.")
     if arguments.fan_out is not None:

@@ -123,6 +123,14 @@ def _add_output(group: argparse._ArgumentGroup) -> None:
         "--export", metavar="FILE", help="also write what was asked and answered as FILE.md, FILE.html or FILE.json"
     )
     group.add_argument(
+        "--boxes",
+        metavar="FILE.png",
+        help="also draw the boxes and points of the answer on the picture; with --json, list them in its pixels",
+    )
+    group.add_argument(
+        "--boxes-like", metavar="FAMILY", help="read them by the convention of this family instead of the model's own"
+    )
+    group.add_argument(
         "--replay",
         metavar="FILE.json",
         help="run an exported document again and say whether the answers are the same",
