@@ -92,6 +92,7 @@ def make_parser() -> argparse.ArgumentParser:
         ("config", "show file locations and effective settings", _fill_config),
         ("engines", "list the engines; install, verify, add or remove one", _fill_engines),
         ("serve", "print the `vllm serve` command lines for a model, with the reason for each flag", _fill_serve),
+        ("top", "show what a vLLM server is doing", _fill_top),
         ("doctor", "check whether this machine is ready", _fill_doctor),
         ("ps", "list the loaded models", _fill_ps),
         ("stop", "unload a model and free its memory", _fill_stop),
@@ -164,6 +165,14 @@ def _fill_serve(serve: argparse.ArgumentParser) -> None:
     from vlmtui.cli.serve_parser import fill_serve
 
     fill_serve(serve)
+
+
+def _fill_top(top: argparse.ArgumentParser) -> None:
+    top.description = (
+        "Print what a vLLM server is doing, once: requests, caches and tokens of each rank, and how long tokens take."
+    )
+    top.add_argument("address", metavar="ADDRESS", help="the server, such as http://127.0.0.1:8000")
+    top.add_argument("--json", action="store_true", help="print one JSON object")
 
 
 def _fill_models(models: argparse.ArgumentParser) -> None:
