@@ -87,7 +87,9 @@ def find_marks(answer: str, grounding: Grounding) -> FoundMarks:
             unreadable.append((start, end))
             continue
         kind: MarkKind = "point" if len(points) == 1 else "box" if len(points) == 2 else "polygon"
-        marks.append(GroundingMark(kind=kind, label=label.strip()[:_LABEL_MAX], points=points, start=start, end=end))
+        # JSON may name half of a surrogate pair, which no file and no terminal can be given.
+        name = label.strip()[:_LABEL_MAX].encode(errors="replace").decode()
+        marks.append(GroundingMark(kind=kind, label=name, points=points, start=start, end=end))
     return FoundMarks(marks=tuple(marks), unreadable=tuple(unreadable))
 
 

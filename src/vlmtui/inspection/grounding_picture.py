@@ -33,7 +33,7 @@ def draw_marks(picture: Image.Image, marks: Sequence[PlacedMark]) -> Image.Image
             brush.polygon(points, outline=colour, width=width)
         else:
             brush.rectangle((left, top, right, bottom), outline=colour, width=width)
-        _write_number(brush, number, (left, top), colour, font)
+        _write_number(brush, number, (left, top), colour, font, picture.size)
     return drawn
 
 
@@ -43,7 +43,11 @@ def _write_number(
     at: tuple[float, float],
     colour: str,
     font: ImageFont.FreeTypeFont | ImageFont.ImageFont,
+    size: tuple[int, int],
 ) -> None:
+    """Write the number at a place, moved so far that it is inside of the picture."""
+    box = brush.textbbox(at, str(number), font=font)
+    at = at[0] - max(0, box[2] + 2 - size[0]), at[1] - max(0, box[3] + 2 - size[1])
     box = brush.textbbox(at, str(number), font=font)
     brush.rectangle((box[0] - 1, box[1] - 1, box[2] + 1, box[3] + 1), fill=colour)
     brush.text(at, str(number), fill="white", font=font)

@@ -39,6 +39,9 @@ GOLDEN: list[tuple[str, str, tuple[int, int], list[tuple[str, tuple[float, ...]]
     ("deepseek_vl_v2", "<|ref|>The giraffe at the back<|/ref|><|det|>[[580, 270, 999, 904]]<|/det|>"
      "<|ref|>The giraffe at the front<|/ref|><|det|>[[26, 31, 632, 998]]<|/det|>", (999, 999),
      [("The giraffe at the back", (580, 270, 999, 904)), ("The giraffe at the front", (26, 31, 632, 998))]),
+    # DeepSeek-VL2's special tokens, as its documentation shows them
+    ("deepseek_ocr", "<|ref|>The giraffe at the back.<|/ref|><|det|>[[580, 270, 999, 900]]<|/det|>", (999, 999),
+     [("The giraffe at the back.", (580, 270, 999, 900))]),
     # An answer of GLM-4.6V, as reported to its maintainers
     ("glm4_5v", "on the table are <|begin_of_box|>[[94,598,177,991]]<|end_of_box|>.", THOUSAND,
      [("", (94, 598, 177, 991))]),
@@ -98,6 +101,19 @@ def test_marks_are_cut_at_the_edges_put_in_order_and_bounded() -> None:
     drawn = draw_marks(Image.new("RGB", (50, 60)), [placed])
     assert drawn.size == (50, 60)
     assert drawn.getpixel((49, 40)) != (0, 0, 0)
+
+
+def test_a_label_that_no_file_can_hold_is_replaced() -> None:
+    grounding = Grounding(format="json", scale="pixels", source="a test")
+    (mark,) = find_marks('{"bbox_2d": [1, 2, 3, 4], "label": "\\ud800 cat"}', grounding).marks
+    assert mark.label == "? cat"
+
+
+def test_the_number_of_a_point_in_the_corner_is_inside_of_the_picture() -> None:
+    grounding = Grounding(format="point_tags", scale="percent", source="a test")
+    (mark,) = find_marks('<point x="100" y="100" alt="end">end</point>', grounding).marks
+    drawn = draw_marks(Image.new("RGB", (100, 100)), [place_mark(mark, "percent", (100, 100))])
+    assert max(drawn.getchannel("G").tobytes()) > 100  # the number is white; the point is red on black
 
 
 def test_pixels_of_the_resized_picture_are_pixels_of_the_original_by_the_resized_size() -> None:
