@@ -58,6 +58,10 @@ def test_boxes_are_drawn_on_the_picture_and_listed_in_its_pixels(
         (("--boxes", "out.png", "--boxes-like", "qwen9"), "no family"),
         (("--boxes-like", "qwen3_vl"), "goes with --boxes"),
         (("--boxes", "out.png", "--mode", "both"), "one answer"),
+        (
+            ("--boxes", "out.png", "--boxes-like", "qwen2_5_vl", "--engine-arg", 'mm_processor_kwargs={"a": 28}'),
+            "its size is unknown",
+        ),
     ],
 )
 def test_what_cannot_be_drawn_is_told_before_anything_is_loaded(

@@ -83,20 +83,25 @@ def box_reader(setup: AskSetup, prompt: Prompt, arguments: argparse.Namespace) -
     resized = _resized(setup, images[0]) if grounding.scale == "resized" else None
     if grounding.scale == "resized" and resized is None:
         raise bad_input(
-            "These coordinates are pixels of the resized picture, and the model's record does not tell its size.",
-            hint="Choose a family of the same processor with --model.",
+            "These coordinates are pixels of the resized picture, and its size is unknown.",
+            hint="The model's record has no rule for it, or none for the mm_processor_kwargs that are set.",
         )
     return BoxReader(arguments.boxes, grounding, images[0], resized)
 
 
 def _resized(setup: AskSetup, image: Attachment) -> Size | None:
-    """Return the size of what the processor makes of the image, by the record's rule."""
+    """Return the size of what the processor makes of the image, by the record's rule; None if that does not know."""
     takes = setup.model.family.takes.get("image")
     rule = takes.tokens if takes is not None else None
-    settings = setup.model.spec.engine_args.get("mm_processor_kwargs")
-    if not isinstance(rule, PatchTokens):
+    given = setup.model.spec.engine_args.get("mm_processor_kwargs")
+    settings = {} if given is None else given
+    if (
+        not isinstance(rule, PatchTokens)
+        or not isinstance(settings, dict)
+        or not settings.keys() <= rule.knows | {"fps"}
+    ):
         return None
-    return rule.resized(image.width, image.height, settings if isinstance(settings, dict) else {})
+    return rule.resized(image.width, image.height, settings)
 
 
 def _listed(placed: Sequence[PlacedMark], unreadable: int) -> list[str]:
