@@ -9,7 +9,7 @@ from textual.timer import Timer
 from vlmtui.domain.generation import Finished
 from vlmtui.inspection.growing_diff import GrowingDiff
 from vlmtui.session.generation import Answer
-from vlmtui.ui.compare.compare_pane import AnswerPane
+from vlmtui.ui.compare.compare_pane import AnswerPane, PlainText
 from vlmtui.ui.compare.divergence_line import LEFT, RIGHT
 
 _AFTER_S = 0.3
@@ -30,8 +30,15 @@ class AnswerMarks:
         if self._timer is None:
             self._timer = self._panes[0].set_timer(_AFTER_S, self._mark)
 
+    @property
+    def _are_shown(self) -> bool:
+        """Whether both panes still have their texts: a screen that is left loses them one by one."""
+        return all(pane.query(PlainText) for pane in self._panes)
+
     async def _mark(self) -> None:
         left, right = self._panes
+        if not self._are_shown:
+            return
         answers = (left.answer, right.answer)
         if any(one is not other for one, other in zip(answers, self._answers, strict=True)):
             self._diff, self._answers = GrowingDiff(), answers
@@ -39,6 +46,8 @@ class AnswerMarks:
         diff, texts = self._diff, (left.shown, right.shown)
         marks = await asyncio.to_thread(diff.spans, *texts, left_grows=grows[0], right_grows=grows[1])
         self._timer = None
+        if not self._are_shown:
+            return
         if diff is self._diff and all(answers):
             left.mark(marks[0], f"underline {LEFT}")
             right.mark(marks[1], f"underline {RIGHT}")
