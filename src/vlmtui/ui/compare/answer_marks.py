@@ -30,14 +30,13 @@ class AnswerMarks:
         if self._timer is None:
             self._timer = self._panes[0].set_timer(_AFTER_S, self._mark)
 
-    @property
     def _are_shown(self) -> bool:
         """Whether both panes still have their texts: a screen that is left loses them one by one."""
         return all(pane.query(PlainText) for pane in self._panes)
 
     async def _mark(self) -> None:
         left, right = self._panes
-        if not self._are_shown:
+        if not self._are_shown():
             return
         answers = (left.answer, right.answer)
         if any(one is not other for one, other in zip(answers, self._answers, strict=True)):
@@ -46,7 +45,7 @@ class AnswerMarks:
         diff, texts = self._diff, (left.shown, right.shown)
         marks = await asyncio.to_thread(diff.spans, *texts, left_grows=grows[0], right_grows=grows[1])
         self._timer = None
-        if not self._are_shown:
+        if not self._are_shown():
             return
         if diff is self._diff and all(answers):
             left.mark(marks[0], f"underline {LEFT}")

@@ -38,7 +38,13 @@ BUNDLED = {
         "vllm",
         "No engine is installed, so no model can run.",
         "`vlmtui engines install` installs vLLM for this machine; `vlmtui engines add` uses an existing one.",
-    )
+    ),
+    "remote": Bundled(
+        "vlmtui.worker.backends.remote.backend:BACKEND",
+        "httpx2",
+        "The HTTP client that servers need is not installed.",
+        "Install vlmtui again: httpx2 is one of its dependencies.",
+    ),
 }
 
 

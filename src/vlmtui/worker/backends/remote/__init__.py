@@ -1,0 +1,1 @@
+"""A server that speaks vLLM's HTTP interface, as a backend."""

@@ -1,0 +1,90 @@
+"""Reads the events of an answer, as chats and requests by token ids stream them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+from vlmtui.domain.generation import Candidate, TokenLogprob
+from vlmtui.errors import ErrorKind, VlmtuiError
+
+_TOKEN = "token_id:"
+
+
+class StreamedPart(msgspec.Struct, frozen=True, kw_only=True):
+    """What one event adds to an answer."""
+
+    text: str = ""
+    token_ids: tuple[int, ...] = ()
+    logprobs: tuple[TokenLogprob, ...] = ()
+    finish: str | None = None
+    """`stop`, `length`, or another word that is no end of a whole answer."""
+    stop: str | int | None = None
+    """The stop string or token that ended it."""
+    prompt_ids: tuple[int, ...] | None = None
+    """The prompt's tokens, once, where the server tells them."""
+    prompt_text: str | None = None
+    """The prompt as the server's template wrote it, with one placeholder for each attachment."""
+    placeholders: object = None
+    """Where media are, as requests by token ids tell it."""
+
+
+def part_of(event: dict[str, Any]) -> StreamedPart:
+    """Read an event. Fields of other kinds than expected count as missing: the server may be another one."""
+    choices = event.get("choices")
+    choice = choices[0] if isinstance(choices, list) and choices and isinstance(choices[0], dict) else {}
+    found = choice.get("delta")
+    delta = found if isinstance(found, dict) else {}
+    text = delta.get("content", choice.get("text"))
+    prompt_text = event.get("prompt_text")
+    finish, stop = choice.get("finish_reason"), choice.get("stop_reason")
+    return StreamedPart(
+        text=text if isinstance(text, str) else "",
+        token_ids=_ids(choice.get("token_ids")) or (),
+        logprobs=tuple(_logprobs(choice.get("logprobs"))),
+        finish=finish if isinstance(finish, str) else None,
+        stop=stop if isinstance(stop, str | int) else None,
+        prompt_ids=_ids(event.get("prompt_token_ids", choice.get("prompt_token_ids"))),
+        prompt_text=prompt_text if isinstance(prompt_text, str) else None,
+        placeholders=event.get("mm_placeholders"),
+    )
+
+
+def unfinished(reason: str | None, shown: str) -> VlmtuiError:
+    """Return what an end means that is no end of a whole answer. `[DONE]` alone proves nothing."""
+    if reason == "abort":
+        message = f"{shown} gave this answer up, though the connection holds."
+        hint = "One of its engines may have died. Send the message again."
+    elif reason:
+        message, hint = f"{shown} ended the answer for a reason unknown here.", "Send the message again."
+    else:
+        message = f"{shown} ended the stream in the middle of the answer."
+        hint = "What came is kept. Send the message again."
+    return VlmtuiError(ErrorKind.NO_NETWORK, message, detail=f"finish reason: {reason}", hint=hint)
+
+
+def _ids(found: object) -> tuple[int, ...] | None:
+    return tuple(found) if isinstance(found, list) and all(isinstance(one, int) for one in found) else None
+
+
+def _logprobs(found: object) -> Iterator[TokenLogprob]:
+    """Tokens are told as `token_id:338`, which was asked for, or by `token_id`."""
+    listed = found.get("content") if isinstance(found, dict) else None
+    for one in listed if isinstance(listed, list) else ():
+        own, top = _candidate(one), one.get("top_logprobs") if isinstance(one, dict) else None
+        if own is not None:
+            others = tuple(filter(None, map(_candidate, top if isinstance(top, list) else ())))
+            yield TokenLogprob(token_id=own.token_id, logprob=own.logprob, top=others)
+
+
+def _candidate(found: object) -> Candidate | None:
+    match found:
+        case {"token_id": int(token_id), "logprob": float(value) | int(value)}:
+            return Candidate(token_id=token_id, logprob=float(value))
+        case {"token": str(token), "logprob": float(value) | int(value)} if token.startswith(_TOKEN):
+            number = token.removeprefix(_TOKEN)
+            return Candidate(token_id=int(number), logprob=float(value)) if number.isdecimal() else None
+        case _:
+            return None

@@ -1,0 +1,304 @@
+"""A model on a server, through the worker's interface of an engine."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
+from typing import Any
+
+import msgspec
+
+from vlmtui.domain.attachment import Modality
+from vlmtui.domain.capabilities import Capabilities
+from vlmtui.domain.engine import EngineInfo, LoadSpec, LoadStage
+from vlmtui.domain.generation import (
+    Delta,
+    EngineEvent,
+    Finished,
+    GenerateRequest,
+    MediaSpan,
+    PromptReady,
+    Timings,
+    Usage,
+)
+from vlmtui.domain.prompt import ChatPrompt, RawPrompt, attachments_of
+from vlmtui.errors import ErrorKind, VlmtuiError
+from vlmtui.worker.backends.contract import LoadStep, Report
+from vlmtui.worker.backends.remote.address import server_address
+from vlmtui.worker.backends.remote.answer_stream import StreamedPart, part_of, unfinished
+from vlmtui.worker.backends.remote.bodies import MediaPart, media_parts, messages_of, sampling_body
+from vlmtui.worker.backends.remote.http_api import ServerApi
+from vlmtui.worker.backends.remote.http_errors import ServerError
+from vlmtui.worker.backends.remote.options import server_options
+from vlmtui.worker.backends.remote.probe import ServedModel, ServerFacts, wait_for
+from vlmtui.worker.backends.remote.token_texts import AnswerText, TokenTexts, spans_between, told_spans
+
+_CHAT = "/v1/chat/completions"
+_GENERATE = "/inference/v1/generate"
+_COMPLETIONS = "/v1/completions"
+_VERBATIM = "{{ raw }}"
+"""A chat template that writes a raw prompt as it is."""
+_UNKNOWN_LENGTH = 1_000_000
+"""The context of a server that does not tell it."""
+_LIMITS: dict[Modality, int] = {"image": 64, "video": 8}
+"""What a server takes is not told: it refuses what is too much."""
+_SEED_MAX = 2**31 - 1
+
+
+async def connect(spec: LoadSpec, report: Report) -> RemoteEngine:
+    """Connect to the server that the spec's arguments name. Raises VlmtuiError."""
+    options = server_options(spec.engine_args)
+    address = server_address(options.url)
+    api = ServerApi(address, options)
+    report(LoadStep(LoadStage.CONFIG, f"asking {address.shown}"))
+    try:
+        facts = await wait_for(
+            api,
+            options.wait_s,
+            lambda waited: report(LoadStep(LoadStage.CONFIG, f"waiting for {address.shown}, {waited:.0f} s")),
+        )
+        return RemoteEngine(api, facts, facts.model(options.model), spec, dict(options.limit_mm_per_prompt))
+    except BaseException:
+        await api.close()
+        raise
+
+
+class RemoteEngine:
+    """One model of a server. It never dies: a request fails while the server is away, and the next one may not."""
+
+    def __init__(
+        self, api: ServerApi, facts: ServerFacts, model: ServedModel, spec: LoadSpec, limits: dict[Modality, int]
+    ) -> None:
+        self._api = api
+        self._facts = facts
+        self._model = model.id
+        self._texts = TokenTexts(api, model.id)
+        self.info = EngineInfo(
+            spec=spec,
+            architecture="",
+            engine="vLLM server" if facts.version else "Server",
+            engine_version=facts.version,
+            device=api.shown,
+            dtype="",
+            max_model_len=model.max_model_len or _UNKNOWN_LENGTH,
+            has_chat_template=True,
+            limits=limits or _LIMITS,
+            load_s=0.0,
+            engine_args=spec.engine_args,
+            chat_template=facts.chat_template,
+            capabilities=_capabilities(facts),
+        )
+
+    async def died(self) -> None:
+        await asyncio.Event().wait()
+
+    async def shutdown(self) -> None:
+        await self._api.close()
+
+    async def generate(self, request: GenerateRequest) -> AsyncGenerator[EngineEvent, None]:
+        attachments = attachments_of(request.prompt)
+        media = await media_parts(attachments)
+        if request.only_render:
+            yield await self._render(request, media)
+            yield _finished(request, StreamedPart(finish="stop"), None)
+            return
+        path, body, written = await self._body(request, media)
+        has_begun = False
+        for is_last in (False, True):
+            try:
+                async with aclosing(self._answer(request, path, body, written)) as events:
+                    async for event in events:
+                        has_begun = True
+                        yield event
+                return
+            except ServerError as error:
+                # After a refusal that came once its media were processed, vLLM's engine lacks what its front believes
+                # to be there: the next request for them fails once.
+                if is_last or has_begun or error.code != 500 or not media:
+                    raise
+
+    async def _answer(
+        self, request: GenerateRequest, path: str, body: dict[str, Any], written: Sequence[int] | None
+    ) -> AsyncGenerator[EngineEvent, None]:
+        ready: PromptReady | None = None
+        told: set[int] = set()
+        last, reason = StreamedPart(), StreamedPart()
+        decoded = AnswerText(self._texts) if body.get("output_mode") == "tokens" else None
+        async with aclosing(self._api.events(path, body)) as events:
+            async for event in events:
+                part = part_of(event)
+                if part.finish is not None:
+                    reason = part
+                if part.prompt_ids is not None and ready is None:
+                    ready = await self._prompt_ready(request, part, written)
+                    told |= ready.vocabulary.keys()
+                    yield ready
+                if not (part.text or part.token_ids):
+                    continue
+                if decoded is not None:
+                    part = msgspec.structs.replace(part, text=await decoded.add(part.token_ids))
+                if ready is None:
+                    ready = self._untold_prompt(request, body)
+                    yield ready
+                last = part if part.token_ids else last
+                yield await self._delta(request, part, told)
+        if reason.finish not in ("stop", "length"):
+            raise unfinished(reason.finish, self._api.shown)
+        if ready is None:
+            yield self._untold_prompt(request, body)
+        yield _finished(request, reason, await self._stop_text(reason, last))
+
+    async def _delta(self, request: GenerateRequest, part: StreamedPart, told: set[int]) -> Delta:
+        wanted = {*part.token_ids, *(one.token_id for one in part.logprobs)}
+        wanted |= {other.token_id for one in part.logprobs for other in one.top}
+        fresh = await self._texts.entries(wanted - told) if self._facts.tokenizes else {}
+        told |= fresh.keys()
+        return Delta(
+            request_id=request.request_id,
+            text=part.text,
+            tokens=len(part.token_ids) or 1,
+            token_ids=part.token_ids,
+            vocabulary=fresh,
+            logprobs=part.logprobs if request.logprobs is not None else (),
+        )
+
+    async def _prompt_ready(
+        self, request: GenerateRequest, part: StreamedPart, written: Sequence[int] | None
+    ) -> PromptReady:
+        """Return the prompt as the server tells it."""
+        ids, attachments = part.prompt_ids or (), attachments_of(request.prompt)
+        if not self._facts.tokenizes:
+            return PromptReady(request_id=request.request_id, prompt=part.prompt_text or "", token_ids=ids, media=())
+        spans: tuple[MediaSpan, ...] = told_spans(part.placeholders, ids)
+        if attachments and not spans:
+            if written is None and part.prompt_text is not None:
+                written = await self._texts.ids_of(part.prompt_text, add_special_tokens=False)
+            spans = spans_between(written, ids, attachments) if written is not None else ()
+        text, vocabulary = await asyncio.gather(self._texts.text_of(ids), self._texts.entries(ids))
+        return PromptReady(
+            request_id=request.request_id, prompt=text, token_ids=ids, media=spans, vocabulary=vocabulary
+        )
+
+    def _untold_prompt(self, request: GenerateRequest, body: dict[str, Any]) -> PromptReady:
+        """The server tells no prompt. Of a raw one the text is known; of a chat nothing is."""
+        text = request.prompt.text if isinstance(request.prompt, RawPrompt) else ""
+        return PromptReady(request_id=request.request_id, prompt=text, token_ids=(), media=())
+
+    async def _render(self, request: GenerateRequest, media: Sequence[MediaPart]) -> PromptReady:
+        """Count and tell the prompt without an answer."""
+        prompt = request.prompt
+        if isinstance(prompt, ChatPrompt) or (media and not self._facts.takes_ids):
+            body = {"model": self._model, "return_token_strs": False, **self._chat(prompt, media)}
+            found = await self._api.post("/tokenize", body)
+            ids = found.get("tokens") if isinstance(found, dict) else None
+            part = part_of({"prompt_token_ids": ids})
+            plain = await self._written(prompt, body) if media else None
+            return await self._prompt_ready(request, part, plain)
+        _, body, written = await self._body(request, media)
+        if not media:
+            return await self._prompt_ready(request, StreamedPart(prompt_ids=tuple(written or ())), None)
+        body |= {"stream": False, "sampling_params": {"max_tokens": 1}}
+        body.pop("stream_options", None)
+        part = part_of(await self._api.post(_GENERATE, body))
+        return await self._prompt_ready(request, part, written)
+
+    async def _written(self, prompt: object, body: dict[str, Any]) -> list[int] | None:
+        """The prompt before placeholders are expanded, where that is known."""
+        if isinstance(prompt, RawPrompt):
+            return await self._texts.ids_of(prompt.text, add_special_tokens=True)
+        return None
+
+    async def _body(
+        self, request: GenerateRequest, media: Sequence[MediaPart]
+    ) -> tuple[str, dict[str, Any], list[int] | None]:
+        """Return the path, the request, and the tokens of a raw prompt as written."""
+        sampling = request.sampling
+        if sampling.seed is None and not sampling.is_greedy:
+            sampling = msgspec.structs.replace(sampling, seed=random.randrange(_SEED_MAX))
+        stops = [*sampling.stop_token_ids, *await self._stop_ids(sampling.stop_tokens)]
+        parameters = sampling_body(sampling, stops)
+        common = {"model": self._model, "stream": True, "stream_options": {"include_usage": True}}
+        prompt = request.prompt
+        if isinstance(prompt, RawPrompt) and self._facts.takes_ids:
+            ids = await self._texts.ids_of(prompt.text, add_special_tokens=True)
+            if request.logprobs is not None:
+                parameters["logprobs"] = request.logprobs
+            parts = {"content_parts": [one.content_part for one in media]} if media else {}
+            # Log-probabilities come with token ids only where the answer comes without its text.
+            mode = "text" if request.logprobs is None else "tokens"
+            more = {"token_ids": ids, "return_token_ids": True, "output_mode": mode, "sampling_params": parameters}
+            return _GENERATE, {**common, **more, **parts}, ids
+        logprobs: dict[str, Any] = {"return_token_ids": True}
+        if request.logprobs is not None:
+            logprobs |= {"logprobs": True, "top_logprobs": request.logprobs, "return_tokens_as_token_ids": True}
+        if isinstance(prompt, RawPrompt) and not media and not self._facts.takes_template:
+            logprobs |= {"logprobs": request.logprobs} if request.logprobs is not None else {}
+            return _COMPLETIONS, {**common, "prompt": prompt.text, **parameters, **logprobs}, None
+        return (
+            _CHAT,
+            {**common, **self._chat(prompt, media), **parameters, **logprobs, "return_prompt_text": True},
+            None,
+        )
+
+    def _chat(self, prompt: object, media: Sequence[MediaPart]) -> dict[str, Any]:
+        """Return the fields of a conversation."""
+        if isinstance(prompt, RawPrompt):
+            template = {"chat_template": _VERBATIM, "chat_template_kwargs": {"raw": prompt.text}}
+            return {"messages": [{"role": "user", "content": [one.part for one in media]}], **template}
+        if not isinstance(prompt, ChatPrompt):
+            raise VlmtuiError(ErrorKind.UNSUPPORTED, "A server can't render a raw prompt from messages.")
+        body: dict[str, Any] = {"messages": messages_of(prompt.turns, media)}
+        if prompt.chat_template is not None:
+            body["chat_template"] = prompt.chat_template
+        if prompt.turns[-1].role == "assistant":
+            body |= {"continue_final_message": True, "add_generation_prompt": False}
+        frames = [one.frames for one in media if one.frames is not None]
+        if len(frames) == 1 and self._facts.takes_media_arguments:
+            body["media_io_kwargs"] = {"video": frames[0]}
+        return body
+
+    async def _stop_ids(self, texts: Sequence[str]) -> list[int]:
+        if not self._facts.tokenizes:
+            return []
+        found = [await self._texts.id_of(text) for text in texts]
+        return [one for one in found if one is not None]
+
+    async def _stop_text(self, reason: StreamedPart, last: StreamedPart) -> str | None:
+        """Return the stop string, or the text of the token that ended the answer."""
+        if isinstance(reason.stop, str) or reason.finish != "stop":
+            return reason.stop if isinstance(reason.stop, str) else None
+        ids = reason.token_ids or last.token_ids
+        token = reason.stop if reason.stop is not None else ids[-1] if ids else None
+        if token is None or not self._facts.tokenizes:
+            return None
+        known = await self._texts.entries([token])
+        return known[token].text if token in known else None
+
+
+def _capabilities(facts: ServerFacts) -> Capabilities:
+    is_vllm = bool(facts.version)
+    return Capabilities(
+        raw_prompts=True,
+        raw_media=facts.takes_ids or facts.takes_template,
+        template_override=facts.takes_template,
+        render_only=facts.tokenizes,
+        chat_template_source=bool(facts.chat_template),
+        prompt_token_ids=is_vllm and facts.tokenizes,
+        media_spans=is_vllm and facts.tokenizes,
+        answer_token_ids=is_vllm,
+        logprobs=is_vllm,
+        seed=True,
+        cancel=True,
+    )
+
+
+def _finished(request: GenerateRequest, reason: StreamedPart, stop: str | None) -> Finished:
+    return Finished(
+        request_id=request.request_id,
+        finish_reason="length" if reason.finish == "length" else "stop",
+        stop=stop,
+        usage=Usage(),
+        timings=Timings(),
+    )

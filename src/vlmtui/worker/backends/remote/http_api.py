@@ -1,0 +1,206 @@
+"""HTTP to one server: bounded answers, no redirects, events of a stream, a clock of our own."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import ssl
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing
+from typing import Any
+
+import httpx2
+
+from vlmtui.errors import ErrorKind, VlmtuiError
+from vlmtui.worker.backends.remote.address import ServerAddress
+from vlmtui.worker.backends.remote.http_errors import broken, event_error, refusal
+from vlmtui.worker.backends.remote.options import ServerOptions
+
+_BODY_MAX = 64_000_000
+"""Bytes of an answer that is no stream."""
+_EVENT_MAX = 16_000_000
+"""Bytes of one event."""
+_CONNECT_S = 10.0
+_ANSWER_S = 120.0
+"""Seconds for an answer that is no stream."""
+_HEALTH_S = 10.0
+DONE = "[DONE]"
+
+
+class ServerApi:
+    """One server. Redirects are never followed: the key would go with them."""
+
+    def __init__(self, address: ServerAddress, options: ServerOptions) -> None:
+        self.shown = address.shown
+        self._base = address.base
+        self._options = options
+        verify: ssl.SSLContext | bool = True
+        if options.ca or options.client_cert:
+            verify = _context(options)
+        transport = httpx2.AsyncHTTPTransport(uds=address.socket, verify=verify)
+        self._client = httpx2.AsyncClient(
+            transport=transport,
+            headers=options.request_headers(),
+            timeout=httpx2.Timeout(_ANSWER_S, connect=_CONNECT_S, read=None),
+            follow_redirects=False,
+            trust_env=False,
+        )
+
+    async def close(self) -> None:
+        await self._client.aclose()
+
+    async def get(self, path: str) -> Any:
+        """Return the JSON of a GET. Raises VlmtuiError."""
+        return await self._json("GET", path, None)
+
+    async def post(self, path: str, body: object, *, seconds: float = _ANSWER_S) -> Any:
+        """Return the JSON that answers a POST. Raises VlmtuiError."""
+        return await self._json("POST", path, body, seconds)
+
+    async def status(self, path: str, body: object | None = None) -> tuple[int, bytes]:
+        """Return the status and the content of an answer, whatever it is. Raises VlmtuiError where there is none."""
+        try:
+            async with asyncio.timeout(_HEALTH_S):
+                method = "GET" if body is None else "POST"
+                async with self._client.stream(method, self._base + path, json=body) as response:
+                    return response.status_code, await _content(response, self.shown)
+        except TimeoutError as error:
+            raise self._silent() from error
+        except httpx2.HTTPError as error:
+            raise broken(error, shown=self.shown, is_answering=False) from error
+
+    async def events(self, path: str, body: object) -> AsyncGenerator[dict[str, Any], None]:
+        """Yield the events of a stream, up to `[DONE]` or its end. Raises VlmtuiError for a refusal, an error event,
+        a broken connection, and a silent server that turns out not to be well."""
+        is_answering = False
+        try:
+            async with self._client.stream("POST", self._base + path, json=body) as response:
+                kind = response.headers.get("content-type", "")
+                if response.status_code != 200 or "event-stream" not in kind:
+                    content = await _content(response, self.shown)
+                    raise refusal(response.status_code, content, kind, shown=self.shown)
+                async with aclosing(self._heard(_data_of(response, self.shown))) as texts:
+                    async for text in texts:
+                        if text == DONE:
+                            return
+                        event = _event(text, self.shown)
+                        if "error" in event:
+                            raise event_error(event["error"], shown=self.shown)
+                        is_answering = True
+                        yield event
+        except httpx2.HTTPError as error:
+            raise broken(error, shown=self.shown, is_answering=is_answering) from error
+
+    async def _heard(self, texts: AsyncGenerator[str, None]) -> AsyncGenerator[str, None]:
+        """The same texts. While none comes, the server's health is looked at now and then."""
+        silent_s = 0.0
+        next_text = asyncio.ensure_future(anext(texts, None))
+        try:
+            while True:
+                done, _ = await asyncio.wait({next_text}, timeout=self._options.stall_s)
+                if not done:
+                    silent_s += self._options.stall_s
+                    await self._check_health(silent_s)
+                    continue
+                text = next_text.result()
+                if text is None:
+                    return
+                silent_s = 0.0
+                yield text
+                next_text = asyncio.ensure_future(anext(texts, None))
+        finally:
+            next_text.cancel()
+            await asyncio.gather(next_text, return_exceptions=True)
+            await texts.aclose()
+
+    async def _check_health(self, silent_s: float) -> None:
+        """Raise VlmtuiError if the silent server is not well. A health of 200 proves nothing: a hung engine has it."""
+        code, _ = await self.status("/health")
+        if code >= 500:
+            hint = "Its own log says why. Once it runs again, send the message again."
+            raise VlmtuiError(ErrorKind.NO_NETWORK, f"The engine of {self.shown} died.", hint=hint)
+        if silent_s >= self._options.silence_max_s:
+            hint = "It may hang or sleep, though it says that it is well. Look at its log."
+            message = f"{self.shown} has been silent for {silent_s:.0f} seconds."
+            raise VlmtuiError(ErrorKind.NO_NETWORK, message, hint=hint)
+
+    async def _json(self, method: str, path: str, body: object | None, seconds: float = _ANSWER_S) -> Any:
+        try:
+            async with (
+                asyncio.timeout(seconds),
+                self._client.stream(method, self._base + path, json=body) as response,
+            ):
+                content = await _content(response, self.shown)
+                kind = response.headers.get("content-type", "")
+                if response.status_code != 200:
+                    raise refusal(response.status_code, content, kind, shown=self.shown)
+        except TimeoutError as error:
+            raise self._silent() from error
+        except httpx2.HTTPError as error:
+            raise broken(error, shown=self.shown, is_answering=False) from error
+        try:
+            return json.loads(content)
+        except (ValueError, RecursionError) as error:
+            raise refusal(response.status_code, content, kind, shown=self.shown) from error
+
+    def _silent(self) -> VlmtuiError:
+        hint = "It may hang, sleep or be busy. Look at its log."
+        return VlmtuiError(ErrorKind.NO_NETWORK, f"{self.shown} did not answer in time.", hint=hint)
+
+
+async def _content(response: httpx2.Response, shown: str) -> bytes:
+    """The body, as long as it is not too long."""
+    found = bytearray()
+    async for piece in response.aiter_bytes():
+        found += piece
+        if len(found) > _BODY_MAX:
+            raise _endless(shown)
+    return bytes(found)
+
+
+async def _data_of(response: httpx2.Response, shown: str) -> AsyncGenerator[str, None]:
+    """The data of each event. An event that is cut off is none."""
+    data: list[str] = []
+    async for line in _lines(response.aiter_bytes(), shown):
+        if line.startswith("data:"):
+            data.append(line[5:].removeprefix(" "))
+        elif not line and data:
+            yield "\n".join(data)
+            data = []
+
+
+async def _lines(pieces: AsyncIterator[bytes], shown: str) -> AsyncGenerator[str, None]:
+    rest = b""
+    async for piece in pieces:
+        *lines, rest = (rest + piece).split(b"\n")
+        for line in lines:
+            yield line.removesuffix(b"\r").decode("utf-8", "replace")
+        if len(rest) > _EVENT_MAX:
+            raise _endless(shown)
+
+
+def _event(text: str, shown: str) -> dict[str, Any]:
+    try:
+        event = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        message = f"{shown} sent an event that is not JSON."
+        raise VlmtuiError(ErrorKind.PROTOCOL, message, detail=text[:200], hint="Is it a model server?") from error
+    if not isinstance(event, dict):
+        raise VlmtuiError(ErrorKind.PROTOCOL, f"{shown} sent an event without fields.", detail=text[:200])
+    return event
+
+
+def _endless(shown: str) -> VlmtuiError:
+    message = f"{shown} sends more than an answer can hold."
+    return VlmtuiError(ErrorKind.PROTOCOL, message, hint="Is it a model server?")
+
+
+def _context(options: ServerOptions) -> ssl.SSLContext:
+    try:
+        context = ssl.create_default_context(cafile=options.ca)
+        if options.client_cert:
+            context.load_cert_chain(options.client_cert)
+    except (OSError, ssl.SSLError) as error:
+        message = "Can't read the certificates for the server."
+        raise VlmtuiError(ErrorKind.BAD_ENGINE_ARGUMENT, message, detail=f"{options.ca}: {error}") from error
+    return context

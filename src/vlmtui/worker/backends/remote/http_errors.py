@@ -1,0 +1,182 @@
+"""What a server's refusals and a broken connection mean, as errors that say what to do."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+
+import httpx2
+import msgspec
+
+from vlmtui.errors import ErrorKind, VlmtuiError
+from vlmtui.text import one_line
+
+_TEXT_MAX = 400
+_AGAIN = "Send the message again."
+
+
+class ServerError(VlmtuiError):
+    """A refusal, or an error event in a stream. `code` is the HTTP status that it has, 0 where there is none."""
+
+    def __init__(self, kind: ErrorKind, message: str, code: int, *, detail: str = "", hint: str = "") -> None:
+        super().__init__(kind, message, detail=detail, hint=hint)
+        self.code = code
+
+
+class _Known(msgspec.Struct, frozen=True):
+    """A message of a server, and what it means."""
+
+    pattern: str
+    kind: ErrorKind
+    say: str
+    hint: str = ""
+
+
+_KNOWN = (
+    _Known(
+        r"maximum context length|exceeds model's maximum context",
+        ErrorKind.CONTEXT_TOO_LONG,
+        "The prompt is longer than the server's context.",
+        "Shorten the message, make its images smaller, or leave older ones out.",
+    ),
+    _Known(
+        r"At most (\d+) (image|video|audio)\(s\) may be provided",
+        ErrorKind.BAD_INPUT,
+        "The server takes at most {0} {1}(s) in one prompt.",
+        "Start it with --limit-mm-per-prompt for more, or leave some out.",
+    ),
+    _Known(
+        r"Failed to apply prompt replacement",
+        ErrorKind.PLACEHOLDER_MISMATCH,
+        "The prompt has fewer placeholders than there are attachments.",
+        "Use exactly one placeholder for each attachment.",
+    ),
+    _Known(
+        r"Failed to load image|Non-base64 digit|Could not open video stream|cannot identify image",
+        ErrorKind.BAD_INPUT,
+        "The server can't read one of the attachments.",
+        "Its own words are below; they don't name which one.",
+    ),
+    _Known(
+        r"The model `(.*?)` does not exist",
+        ErrorKind.MODEL_UNKNOWN,
+        "The server doesn't serve a model called {0}.",
+        "`vlmtui engines probe URL` lists its models.",
+    ),
+    _Known(
+        r"--trust-request-chat-template",
+        ErrorKind.UNSUPPORTED,
+        "The server takes no chat template with a request.",
+        "Start it with --trust-request-chat-template.",
+    ),
+    _Known(
+        r"--trust-request-mm-kwargs|Per-request mm_processor_kwargs",
+        ErrorKind.UNSUPPORTED,
+        "The server takes no processor arguments with a request.",
+        "Start it with --trust-request-mm-kwargs.",
+    ),
+    _Known(
+        r"--enable-scale-out|Scale-out endpoints are disabled",
+        ErrorKind.UNSUPPORTED,
+        "The server takes no token ids, so no raw prompt with attachments.",
+        "Start it with --enable-scale-out.",
+    ),
+    _Known(
+        r"EngineCore encountered an issue|EngineDeadError|engine (core )?(is )?dead",
+        ErrorKind.NO_NETWORK,
+        "The server's engine died.",
+        "Its own log says why. Once it runs again, send the message again.",
+    ),
+    _Known(
+        r"logprobs.*(max|greater)|Requested sample logprobs",
+        ErrorKind.BAD_INPUT,
+        "The server gives fewer log-probabilities than asked for.",
+        "Ask for fewer, or start it with --max-logprobs.",
+    ),
+)
+
+
+def refusal(code: int, body: bytes, content_type: str, *, shown: str) -> ServerError:
+    """Return what a response that is no success means. `shown` is the server's address."""
+    text = _message_of(body)
+    if code in (401, 403) and "scale-out" not in text.lower():
+        what = "no key" if code == 401 and not text else "this key"
+        hint = "Name the key's variable or file in config.toml: [engines.NAME] api_key_env or api_key_file."
+        message = f"{shown} refused {what} ({code})."
+        return ServerError(ErrorKind.BAD_ENGINE_ARGUMENT, message, code, detail=text, hint=hint)
+    if "html" in content_type or body.lstrip()[:1] == b"<":
+        hint = "Is the address that of vLLM, and is a proxy in between?"
+        message = f"{shown} answered with a web page ({code}), not as a model server."
+        return ServerError(ErrorKind.PROTOCOL, message, code, detail=text, hint=hint)
+    return _known(text, code) or _unknown(text, code, shown)
+
+
+def event_error(error: object, *, shown: str) -> ServerError:
+    """Return what an error inside a stream means."""
+    text, code = _text_of(error), error.get("code", 500) if isinstance(error, dict) else 500
+    code = code if isinstance(code, int) else 500
+    return _known(text, code) or _unknown(text, code, shown)
+
+
+def broken(error: httpx2.HTTPError, *, shown: str, is_answering: bool) -> VlmtuiError:
+    """Return what a broken connection means. `is_answering`: part of an answer has come."""
+    detail = f"{type(error).__name__}: {error}"
+    if is_answering:
+        message = f"The connection to {shown} broke in the middle of the answer."
+        return VlmtuiError(ErrorKind.NO_NETWORK, message, detail=detail, hint=f"What came is kept. {_AGAIN}")
+    found = f"{error} {error.__cause__}".lower()
+    if "certificate" in found or "ssl" in found:
+        hint = 'Name its certificate in config.toml: [engines.NAME] ca = "FILE".'
+        message = f"The secure connection to {shown} failed."
+        return VlmtuiError(ErrorKind.NO_NETWORK, message, detail=detail, hint=hint)
+    if isinstance(error, httpx2.ConnectError):
+        hint = "Is it running, and is the address right?"
+        return VlmtuiError(ErrorKind.NO_NETWORK, f"Nothing listens at {shown}.", detail=detail, hint=hint)
+    if isinstance(error, httpx2.TimeoutException):
+        return VlmtuiError(ErrorKind.NO_NETWORK, f"{shown} did not answer in time.", detail=detail, hint=_AGAIN)
+    return VlmtuiError(ErrorKind.NO_NETWORK, f"The connection to {shown} broke.", detail=detail, hint=_AGAIN)
+
+
+def _known(text: str, code: int) -> ServerError | None:
+    for known in _KNOWN:
+        if match := re.search(known.pattern, text, re.IGNORECASE):
+            groups = [one_line(group or "") for group in match.groups()]
+            message = re.sub(r"\{(\d)\}", _group(groups), known.say)
+            return ServerError(known.kind, message, code, detail=text[:_TEXT_MAX], hint=known.hint)
+    return None
+
+
+def _group(groups: list[str]) -> Callable[[re.Match[str]], str]:
+    return lambda match: groups[int(match[1])]
+
+
+def _unknown(text: str, code: int, shown: str) -> ServerError:
+    kind = ErrorKind.BAD_INPUT if 400 <= code < 500 else ErrorKind.INTERNAL
+    said = one_line(text)[:_TEXT_MAX] or "(nothing)"
+    return ServerError(
+        kind, f"{shown} refused the request ({code}).", code, detail=said, hint="Its own words are below."
+    )
+
+
+def _message_of(body: bytes) -> str:
+    try:
+        decoded = json.loads(body)
+    except (ValueError, RecursionError):
+        return body[:_TEXT_MAX].decode("utf-8", "replace")
+    return _text_of(decoded.get("error", decoded.get("detail", decoded)) if isinstance(decoded, dict) else decoded)
+
+
+def _text_of(error: object) -> str:
+    """The five shapes: a text, an object with `message`, with `detail`, a list of these, anything else."""
+    match error:
+        case str():
+            return error
+        case {"message": str(text)}:
+            return text
+        case {"detail": inner} | {"msg": inner}:
+            return _text_of(inner)
+        case [first, *_]:
+            return _text_of(first)
+        case _:
+            return json.dumps(error)[:_TEXT_MAX]

@@ -1,0 +1,87 @@
+"""How to reach a server: the engine arguments of a spec whose backend is `remote`.
+
+They hold no secret: a key is named by its environment variable or file, and read here, in the worker.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import msgspec
+
+from vlmtui.domain.attachment import Modality
+from vlmtui.errors import ErrorKind, VlmtuiError
+from vlmtui.reading import opened
+
+_KEY_BYTES_MAX = 10_000
+
+
+class ServerOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The options by name."""
+
+    url: str
+    model: str | None = None
+    """The name under which the server serves it; None: its only one."""
+    api_key_env: str | None = None
+    """The environment variable that holds the key."""
+    api_key_file: str | None = None
+    """The file whose first line is the key."""
+    ca: str | None = None
+    """A file with certificates to trust instead of the system's."""
+    client_cert: str | None = None
+    """A file with this client's certificate and key (PEM)."""
+    headers: dict[str, str] = msgspec.field(default_factory=dict)
+    """More headers. A value `env:NAME` is read from that environment variable."""
+    limit_mm_per_prompt: dict[Modality, int] = msgspec.field(default_factory=dict)
+    """The most items of each modality, which the server does not tell."""
+    wait_s: float = 600.0
+    """Seconds to wait for a server that does not listen yet."""
+    stall_s: float = 20.0
+    """Seconds without a sign of the server, after which its health is looked at."""
+    silence_max_s: float = 900.0
+    """Seconds without a sign of the server, after which a request fails."""
+
+    def request_headers(self) -> dict[str, str]:
+        """Return the headers of every request. Raises VlmtuiError if the key cannot be read."""
+        found = {name: _value_of(name, value) for name, value in self.headers.items()}
+        key = self._key()
+        return {**found, "Authorization": f"Bearer {key}"} if key else found
+
+    def _key(self) -> str:
+        if self.api_key_env:
+            return _environment(self.api_key_env)
+        if not self.api_key_file:
+            return ""
+        path = Path(self.api_key_file).expanduser()
+        try:
+            with opened(path, bytes_max=_KEY_BYTES_MAX) as file:
+                lines = file.read(_KEY_BYTES_MAX).decode("utf-8").strip().splitlines()
+        except (OSError, UnicodeDecodeError, VlmtuiError) as error:
+            raise _unreadable(f"Can't read the key's file: {path}.", str(error)) from error
+        return lines[0].strip() if lines else ""
+
+
+def server_options(arguments: dict[str, object]) -> ServerOptions:
+    """Read the options. Raises VlmtuiError naming what is wrong."""
+    try:
+        return msgspec.convert(arguments, ServerOptions)
+    except msgspec.ValidationError as error:
+        message = "The options of the server are not valid."
+        raise VlmtuiError(ErrorKind.BAD_ENGINE_ARGUMENT, message, detail=str(error)) from error
+
+
+def _value_of(name: str, value: str) -> str:
+    return _environment(value.removeprefix("env:")) if value.startswith("env:") else value
+
+
+def _environment(name: str) -> str:
+    value = os.environ.get(name, "").strip()
+    if not value:
+        raise _unreadable(f"The environment variable {name} is not set.", "")
+    return value
+
+
+def _unreadable(message: str, detail: str) -> VlmtuiError:
+    hint = "The engine's process reads it when it starts: set it, and connect again."
+    return VlmtuiError(ErrorKind.BAD_ENGINE_ARGUMENT, message, detail=detail, hint=hint)

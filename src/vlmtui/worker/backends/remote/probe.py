@@ -1,0 +1,172 @@
+"""What a server is and can do, found by asking; what is missing, with the flag that switches it on."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import msgspec
+
+from vlmtui.errors import ErrorKind, VlmtuiError
+from vlmtui.worker.backends.remote.http_api import ServerApi
+
+_RETRY_S = 1.0
+_SPEC = re.compile(r"[\w./-]{1,200}")
+
+
+class ServedModel(msgspec.Struct, frozen=True, kw_only=True):
+    """A model, or a LoRA adapter, that a server serves."""
+
+    id: str
+    root: str = ""
+    """The path or repository that it was loaded from."""
+    parent: str | None = None
+    """The model that it is a LoRA adapter of."""
+    max_model_len: int | None = None
+
+
+class Feature(msgspec.Struct, frozen=True):
+    """Something that servers may offer."""
+
+    name: str
+    on: bool
+    flag: str
+    """The option of `vllm serve` that switches it on; empty where there is none."""
+
+
+class ServerFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """A server as it answered."""
+
+    models: tuple[ServedModel, ...]
+    version: str
+    """vLLM's; empty for another server."""
+    latency_s: float
+    tokenizes: bool
+    """`/tokenize` and `/detokenize`."""
+    takes_ids: bool
+    """`/inference/v1/generate`: prompts by token ids, with media."""
+    takes_template: bool
+    """A chat template with a request."""
+    takes_media_arguments: bool
+    """`mm_processor_kwargs` and `media_io_kwargs` with a request."""
+    chat_template: str
+
+    @property
+    def features(self) -> tuple[Feature, ...]:
+        """What is on and what is off."""
+        return (
+            Feature("Token counts before sending", self.tokenizes, ""),
+            Feature("Raw prompts with attachments", self.takes_ids or self.takes_template, "--enable-scale-out"),
+            Feature("Another chat template", self.takes_template, "--trust-request-chat-template"),
+            Feature("Times of video frames", self.takes_media_arguments, "--trust-request-mm-kwargs"),
+            Feature("The chat template's source", bool(self.chat_template), "--enable-tokenizer-info-endpoint"),
+        )
+
+    def model(self, name: str | None) -> ServedModel:
+        """Return the model of that name, or the only one. Raises VlmtuiError with the names."""
+        own = [model for model in self.models if model.parent is None]
+        for model in self.models:
+            if name == model.id:
+                return model
+        if name is None and len(own) == 1:
+            return own[0]
+        names = ", ".join(model.id for model in self.models) or "none"
+        message = f"The server has no model {name}." if name else "The server has several models."
+        raise VlmtuiError(ErrorKind.MODEL_UNKNOWN, message, hint=f"Name one of: {names}.")
+
+
+async def probe(api: ServerApi) -> ServerFacts:
+    """Ask a server what it is. Raises VlmtuiError: nothing listens, a wrong key, no model server, no model."""
+    started = time.monotonic()
+    models = _models(await api.get("/v1/models"), api.shown)
+    latency_s = time.monotonic() - started
+    if not models:
+        hint = "Start it with a model."
+        raise VlmtuiError(ErrorKind.MODEL_UNKNOWN, f"{api.shown} serves no model.", hint=hint)
+    name = models[0].id
+    version, tokenizes, takes_ids, template, media, source = await asyncio.gather(
+        _version(api),
+        _exists(api, "/tokenize"),
+        _exists(api, "/inference/v1/generate"),
+        _takes(api, name, {"chat_template": "{{ raise_exception('asked whether it is taken') }}"}, "template"),
+        _takes(api, name, {"mm_processor_kwargs": {}, "media_io_kwargs": {}, "top_p": 9}, "mm-kwargs"),
+        _template(api),
+    )
+    is_vllm = bool(version)
+    return ServerFacts(
+        models=models,
+        version=version,
+        latency_s=latency_s,
+        tokenizes=tokenizes,
+        takes_ids=takes_ids,
+        takes_template=is_vllm and template,
+        takes_media_arguments=is_vllm and media,
+        chat_template=source,
+    )
+
+
+async def wait_for(api: ServerApi, seconds: float, tell: Callable[[float], object]) -> ServerFacts:
+    """Ask until the server listens. `tell` gets the seconds waited so far. Raises VlmtuiError."""
+    started = time.monotonic()
+    while True:
+        try:
+            return await probe(api)
+        except VlmtuiError as error:
+            waited = time.monotonic() - started
+            if not error.message.startswith("Nothing listens") or waited >= seconds:
+                raise
+            tell(waited)
+            await _pause()
+
+
+async def _pause() -> None:
+    await asyncio.sleep(_RETRY_S)
+
+
+def _models(found: object, shown: str) -> tuple[ServedModel, ...]:
+    listed = found.get("data") if isinstance(found, dict) else None
+    if not isinstance(listed, list):
+        message = f"{shown} is no server of models: /v1/models does not list any."
+        raise VlmtuiError(ErrorKind.PROTOCOL, message, hint="Check the address: it ends before /v1.")
+    models: list[ServedModel] = []
+    for one in listed:
+        try:
+            models.append(msgspec.convert(one, ServedModel))
+        except msgspec.ValidationError:
+            continue
+    return tuple(models)
+
+
+async def _version(api: ServerApi) -> str:
+    found = await _told(api.get("/version"))
+    version = found.get("version") if isinstance(found, dict) else None
+    return version if isinstance(version, str) and _SPEC.fullmatch(version) else ""
+
+
+async def _exists(api: ServerApi, path: str) -> bool:
+    """An empty request tells a route that is there (400) from one that is not (404) or is off (403)."""
+    code, _ = await api.status(path, {})
+    return code in (200, 400, 422)
+
+
+async def _takes(api: ServerApi, model: str, more: dict[str, object], flag: str) -> bool:
+    """Whether a field is taken: a request that is refused in any case is refused for the flag where it is off."""
+    body = {"model": model, "messages": [{"role": "user", "content": "x"}], "max_tokens": 1, **more}
+    code, content = await api.status("/v1/chat/completions", body)
+    return code == 400 and f"--trust-request-{'chat-template' if flag == 'template' else flag}".encode() not in content
+
+
+async def _template(api: ServerApi) -> str:
+    found = await _told(api.get("/tokenizer_info"))
+    template = found.get("chat_template") if isinstance(found, dict) else None
+    return template if isinstance(template, str) else ""
+
+
+async def _told(answer: Awaitable[Any]) -> Any:
+    try:
+        return await answer
+    except VlmtuiError:
+        return None
