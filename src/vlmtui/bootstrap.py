@@ -17,6 +17,7 @@ from vlmtui.registry.loader import Registry
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from vlmtui.domain.engine import LoadSpec
     from vlmtui.engines.records import ChosenEngine
     from vlmtui.session.async_store import AsyncStore
     from vlmtui.session.resume import ResumePoint
@@ -48,6 +49,11 @@ def build(command_line: Mapping[str, object] | None = None, *, settings: Setting
     )
 
 
+def _model_of(resumed: ResumePoint | None) -> str | None:
+    """The name of a resumed conversation's model, where that is all that is known of it."""
+    return resumed.model or None if resumed is not None and resumed.spec is None else None
+
+
 def build_for(engine: ChosenEngine, runtime: Path) -> Application:
     """Return the application with a host that uses only this engine. `runtime` is a separate folder for its sockets,
     so that no worker of another engine is reused."""
@@ -65,11 +71,17 @@ def build_workers() -> LocalWorkers:
 
 
 def open_app(
-    application: Application, store: AsyncStore, *, model: str | None, resumed: ResumePoint | None = None
+    application: Application,
+    store: AsyncStore,
+    *,
+    model: str | None,
+    served: LoadSpec | None = None,
+    resumed: ResumePoint | None = None,
 ) -> tuple[int, ExitReport | None]:
     """Run the terminal application until the user quits. Return its exit code and what remains running.
 
-    `resumed`: the conversation to continue; its model is loaded unless `model` is given."""
+    `served`: a server's model to use. `resumed`: the conversation to continue; its model is loaded unless `model` or
+    `served` is given."""
     from vlmtui.logs import log_to_file
     from vlmtui.ui.terminal.query import TerminalQuestion
 
@@ -89,9 +101,9 @@ def open_app(
             settings=application.settings,
             store=store,
             keep_alive_s=application.settings.keep_alive_s,
-            initial_model=model or (resumed.model or None if resumed and resumed.spec is None else None),
+            initial_model=None if served else model or _model_of(resumed),
             resume=resumed.conversation if resumed else None,
-            resume_spec=resumed.spec if resumed else None,
+            resume_spec=served or (resumed.spec if resumed else None),
         )
         app = VlmtuiApp(services, question)
         report = app.run()

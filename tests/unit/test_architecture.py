@@ -17,6 +17,7 @@ from architecture import House, Place
 ROOT = Path(__file__).resolve().parents[2]
 
 SAME_NAMES: set[str] = {
+    "load",  # a backend's contract has what the backend has
     "die_with_parent",  # the start-up hook runs before the package can be imported
     "explain_death",  # a backend's contract has what the backend has
     "explain_load",
@@ -25,6 +26,7 @@ SAME_NAMES: set[str] = {
 SLEEPS = {
     "store/process_lock.py: sleep in alone": "another process holds the lock",
     "ui/chat/attachment_sources.py: sleep in AttachmentSources._watch_inbox": "a folder, maybe over a network",
+    "worker/backends/remote/probe.py: sleep in wait_for": "nothing tells that a server begins to listen",
     "worker/backends/vllm/engine.py: sleep in VllmEngine.died": "vLLM does not tell that its core has died",
     "worker/server.py: sleep in WorkerServer._follow_log": "a file that other programs write",
     "worker/server.py: sleep in WorkerServer._watch_engine": "what is idle or lost is found by its age",

@@ -36,12 +36,18 @@ def app(arguments: argparse.Namespace) -> int:
 def _open(arguments: argparse.Namespace) -> int:
     application = build({name: getattr(arguments, f"app_{name}") for name in APP_OPTIONS})
     model: str | None = arguments.app_model
-    if model is not None:
+    served = None
+    if arguments.app_engine is not None:
+        from vlmtui.engine.remote_models import find_remote_model
+
+        url, key_env = arguments.app_engine, arguments.app_key_env
+        served = find_remote_model(application.registry, url, key_env=key_env, name=model).spec
+    elif model is not None:
         resolve(application.registry, model)
     store = AsyncStore(application.paths)
     try:
         resumed = _wanted_conversation(store, arguments)
-        status, report = open_app(application, store, model=model, resumed=resumed)
+        status, report = open_app(application, store, model=model, served=served, resumed=resumed)
     finally:
         store.close_now()
     if report is not None and report.conversation is not None:

@@ -40,9 +40,15 @@ def prepare(arguments: argparse.Namespace, model_name: str | None = None) -> Ask
     given = {name: getattr(arguments, name) for name in _SETTINGS}
     application = build({**given, "model": arguments.model or model_name})
     print_warnings(application.registry.warnings)
-    model = resolve(application.registry, application.settings.model)
-    model = with_engine_args(model, arguments.engine_arg)
-    model = with_consent(model, trust=arguments.trust_remote_code)
+    if arguments.engine is not None:
+        from vlmtui.engine.remote_models import find_remote_model
+
+        name = arguments.model or model_name
+        model = find_remote_model(application.registry, arguments.engine, key_env=arguments.key_env, name=name)
+    else:
+        model = resolve(application.registry, application.settings.model)
+        model = with_engine_args(model, arguments.engine_arg)
+        model = with_consent(model, trust=arguments.trust_remote_code)
     return AskSetup(application, model, arguments.keep_alive is not None, arguments.json)
 
 

@@ -20,7 +20,8 @@ settings: config.toml in the config folder, then VLMTUI_* in the environment, th
 APP_OPTIONS = ("model", "graphics", "theme", "keep_alive")
 """Options of the app that are settings."""
 _APP_ONLY = ("continue", "resume")
-_APP_FLAGS = frozenset({"--data-dir", "--resume", *(f"--{name.replace('_', '-')}" for name in APP_OPTIONS)})
+_WITH_VALUE = (*APP_OPTIONS, "engine", "key_env")
+_APP_FLAGS = frozenset({"--data-dir", "--resume", *(f"--{name.replace('_', '-')}" for name in _WITH_VALUE)})
 """Options of the app that take a value."""
 
 Fill: TypeAlias = Callable[[argparse.ArgumentParser], None]
@@ -108,7 +109,7 @@ def misplaced_option(arguments: argparse.Namespace) -> str | None:
     for name in _APP_ONLY:
         if getattr(arguments, f"app_{name}") is not None:
             return f"--{name} opens the app, without a command"
-    given = [name for name in APP_OPTIONS if getattr(arguments, f"app_{name}") is not None]
+    given = [name for name in _WITH_VALUE if getattr(arguments, f"app_{name}") is not None]
     return f"--{given[0].replace('_', '-')} must stand after the command {arguments.command!r}" if given else None
 
 
@@ -122,6 +123,15 @@ def _make_app_parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"vlmtui {__version__}")
     app = parser.add_argument_group("options of the app", "They can't be used before a command, which has its own.")
     app.add_argument("--model", metavar="M", dest="app_model", help="load this model at the start")
+    app.add_argument(
+        "--engine",
+        metavar="URL",
+        dest="app_engine",
+        help="chat with a model of the vLLM server at http://HOST:PORT or unix:/PATH; --model is one of its models",
+    )
+    app.add_argument(
+        "--key-env", metavar="NAME", dest="app_key_env", help="the environment variable with the server's key"
+    )
     app.add_argument(
         "--graphics",
         choices=("auto", "kitty", "sixel", "halfcell", "off"),

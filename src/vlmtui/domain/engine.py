@@ -14,6 +14,8 @@ from vlmtui.domain.failure import Failure
 BackendName = Annotated[str, msgspec.Meta(pattern=r"^[a-z][a-z0-9_-]{0,31}$")]
 """A kind of engine, by its name in `vlmtui.worker.backends`."""
 DEFAULT_BACKEND = "vllm"
+REMOTE_BACKEND = "remote"
+"""A server that runs elsewhere: nothing is loaded here."""
 
 
 class LoraAdapter(msgspec.Struct, frozen=True, kw_only=True):

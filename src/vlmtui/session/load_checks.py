@@ -8,7 +8,7 @@ from importlib.util import find_spec
 import msgspec
 
 from vlmtui.config.trust import TrustStore
-from vlmtui.domain.engine import DEFAULT_BACKEND
+from vlmtui.domain.engine import DEFAULT_BACKEND, REMOTE_BACKEND
 from vlmtui.engine.machine import Machine
 from vlmtui.engine.memory_fit import Fit, check_fit, fit_text
 from vlmtui.errors import VlmtuiError, bad_input
@@ -57,6 +57,8 @@ class LoadChecks:
 
     def first(self, model: Model, machine: Machine | None, *, size_accepted: bool = False) -> LoadCheck | None:
         """Return the next decision; None if the model may be loaded. Without a machine, the size is not checked."""
+        if model.spec.backend == REMOTE_BACKEND:
+            return None  # nothing is loaded here
         if error := why_closed(model.family):
             said = "\n\n".join(text for text in (error.message, error.detail, error.hint) if text)
             return LoadCheck("This model does not run here", said, (_BACK,))

@@ -6,6 +6,7 @@ import asyncio
 from functools import partial
 
 from vlmtui.config.trust import TrustStore
+from vlmtui.domain.engine import REMOTE_BACKEND
 from vlmtui.engine.machine import Machine
 from vlmtui.errors import Remedy, VlmtuiError
 from vlmtui.registry.match import Model, resolve
@@ -214,4 +215,4 @@ class ModelLoading:
 
 
 def _fits_beside(model: Model) -> bool:
-    return fits_beside(model, Machine.measure())
+    return model.spec.backend == REMOTE_BACKEND or fits_beside(model, Machine.measure())

@@ -8,9 +8,9 @@ from vlmtui.worker.backends.contract import Backend, HostedEngine, Report
 
 async def load(spec: LoadSpec, report: Report) -> HostedEngine:
     """Connect to the server. Raises VlmtuiError."""
-    from vlmtui.worker.backends.remote.engine import connect  # the HTTP client takes a while to import
+    from vlmtui.worker.backends.remote.engine import connect_to_server  # the HTTP client takes a while to import
 
-    return await connect(spec, report)
+    return await connect_to_server(spec, report)
 
 
 BACKEND = Backend(title="Server", load=load)

@@ -43,9 +43,9 @@ class MediaPart(msgspec.Struct, frozen=True):
         return {"type": f"{self.modality}_url", "url": self.url, "uuid": self.uuid}
 
 
-async def media_parts(attachments: Sequence[Attachment]) -> list[MediaPart]:
-    """Read all attachments in parallel; the order is kept. Raises VlmtuiError naming the unreadable file."""
-    return list(await asyncio.gather(*(asyncio.to_thread(_read, attachment) for attachment in attachments)))
+async def read_media(attachments: Sequence[Attachment]) -> list[MediaPart]:
+    """Read all attachments one after another; the order is kept. Raises VlmtuiError naming the unreadable file."""
+    return [await asyncio.to_thread(_read, attachment) for attachment in attachments]
 
 
 def messages_of(turns: Sequence[Turn], media: Sequence[MediaPart]) -> list[dict[str, Any]]:

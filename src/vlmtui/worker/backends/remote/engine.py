@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import AsyncGenerator, Sequence
-from contextlib import aclosing
+from contextlib import AsyncExitStack, aclosing
 from typing import Any
 
 import msgspec
@@ -28,7 +28,7 @@ from vlmtui.errors import ErrorKind, VlmtuiError
 from vlmtui.worker.backends.contract import LoadStep, Report
 from vlmtui.worker.backends.remote.address import server_address
 from vlmtui.worker.backends.remote.answer_stream import StreamedPart, part_of, unfinished
-from vlmtui.worker.backends.remote.bodies import MediaPart, media_parts, messages_of, sampling_body
+from vlmtui.worker.backends.remote.bodies import MediaPart, messages_of, read_media, sampling_body
 from vlmtui.worker.backends.remote.http_api import ServerApi
 from vlmtui.worker.backends.remote.http_errors import ServerError
 from vlmtui.worker.backends.remote.options import server_options
@@ -47,22 +47,22 @@ _LIMITS: dict[Modality, int] = {"image": 64, "video": 8}
 _SEED_MAX = 2**31 - 1
 
 
-async def connect(spec: LoadSpec, report: Report) -> RemoteEngine:
+async def connect_to_server(spec: LoadSpec, report: Report) -> RemoteEngine:
     """Connect to the server that the spec's arguments name. Raises VlmtuiError."""
     options = server_options(spec.engine_args)
     address = server_address(options.url)
     api = ServerApi(address, options)
     report(LoadStep(LoadStage.CONFIG, f"asking {address.shown}"))
-    try:
+    async with AsyncExitStack() as stack:
+        stack.push_async_callback(api.close)
         facts = await wait_for(
             api,
             options.wait_s,
             lambda waited: report(LoadStep(LoadStage.CONFIG, f"waiting for {address.shown}, {waited:.0f} s")),
         )
-        return RemoteEngine(api, facts, facts.model(options.model), spec, dict(options.limit_mm_per_prompt))
-    except BaseException:
-        await api.close()
-        raise
+        engine = RemoteEngine(api, facts, facts.model(options.model), spec, dict(options.limit_mm_per_prompt))
+        stack.pop_all()
+    return engine
 
 
 class RemoteEngine:
@@ -99,7 +99,7 @@ class RemoteEngine:
 
     async def generate(self, request: GenerateRequest) -> AsyncGenerator[EngineEvent, None]:
         attachments = attachments_of(request.prompt)
-        media = await media_parts(attachments)
+        media = await read_media(attachments)
         if request.only_render:
             yield await self._render(request, media)
             yield _finished(request, StreamedPart(finish="stop"), None)
@@ -189,6 +189,13 @@ class RemoteEngine:
     async def _render(self, request: GenerateRequest, media: Sequence[MediaPart]) -> PromptReady:
         """Count and tell the prompt without an answer."""
         prompt = request.prompt
+        if isinstance(prompt, ChatPrompt) and media and self._facts.takes_ids:
+            body = {"model": self._model, "mm_payload": "none", **self._chat(prompt, media)}
+            found = await self._api.post(f"{_CHAT}/render", body)
+            match found:
+                case {"token_ids": ids, "features": {"mm_placeholders": places}}:
+                    part = part_of({"prompt_token_ids": ids, "mm_placeholders": places})
+                    return await self._prompt_ready(request, part, None)
         if isinstance(prompt, ChatPrompt) or (media and not self._facts.takes_ids):
             body = {"model": self._model, "return_token_strs": False, **self._chat(prompt, media)}
             found = await self._api.post("/tokenize", body)
@@ -252,8 +259,6 @@ class RemoteEngine:
         body: dict[str, Any] = {"messages": messages_of(prompt.turns, media)}
         if prompt.chat_template is not None:
             body["chat_template"] = prompt.chat_template
-        if prompt.turns[-1].role == "assistant":
-            body |= {"continue_final_message": True, "add_generation_prompt": False}
         frames = [one.frames for one in media if one.frames is not None]
         if len(frames) == 1 and self._facts.takes_media_arguments:
             body["media_io_kwargs"] = {"video": frames[0]}

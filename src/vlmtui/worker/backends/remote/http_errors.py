@@ -105,6 +105,10 @@ def refusal(code: int, body: bytes, content_type: str, *, shown: str) -> ServerE
         hint = "Name the key's variable or file in config.toml: [engines.NAME] api_key_env or api_key_file."
         message = f"{shown} refused {what} ({code})."
         return ServerError(ErrorKind.BAD_ENGINE_ARGUMENT, message, code, detail=text, hint=hint)
+    if 300 <= code < 400:
+        hint = "Give the address where it really is."
+        message = f"{shown} sends requests to another address ({code}), which is not followed: the key would go along."
+        return ServerError(ErrorKind.PROTOCOL, message, code, hint=hint)
     if "html" in content_type or body.lstrip()[:1] == b"<":
         hint = "Is the address that of vLLM, and is a proxy in between?"
         message = f"{shown} answered with a web page ({code}), not as a model server."

@@ -91,8 +91,8 @@ async def probe(api: ServerApi) -> ServerFacts:
         _version(api),
         _exists(api, "/tokenize"),
         _exists(api, "/inference/v1/generate"),
-        _takes(api, name, {"chat_template": "{{ raise_exception('asked whether it is taken') }}"}, "template"),
-        _takes(api, name, {"mm_processor_kwargs": {}, "media_io_kwargs": {}, "top_p": 9}, "mm-kwargs"),
+        _takes(api, name, {"chat_template": "{{ raise_exception('asked whether it is taken') }}"}, "chat-template"),
+        _takes(api, name, {"mm_processor_kwargs": {"asked_whether_it_is_taken": True}}, "mm-kwargs"),
         _template(api),
     )
     is_vllm = bool(version)
@@ -119,11 +119,7 @@ async def wait_for(api: ServerApi, seconds: float, tell: Callable[[float], objec
             if not error.message.startswith("Nothing listens") or waited >= seconds:
                 raise
             tell(waited)
-            await _pause()
-
-
-async def _pause() -> None:
-    await asyncio.sleep(_RETRY_S)
+            await asyncio.sleep(_RETRY_S)
 
 
 def _models(found: object, shown: str) -> tuple[ServedModel, ...]:
@@ -154,9 +150,10 @@ async def _exists(api: ServerApi, path: str) -> bool:
 
 async def _takes(api: ServerApi, model: str, more: dict[str, object], flag: str) -> bool:
     """Whether a field is taken: a request that is refused in any case is refused for the flag where it is off."""
-    body = {"model": model, "messages": [{"role": "user", "content": "x"}], "max_tokens": 1, **more}
-    code, content = await api.status("/v1/chat/completions", body)
-    return code == 400 and f"--trust-request-{'chat-template' if flag == 'template' else flag}".encode() not in content
+    content = [{"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}]  # no picture
+    body = {"model": model, "messages": [{"role": "user", "content": content}], "max_tokens": 1, **more}
+    code, answer = await api.status("/v1/chat/completions", body)
+    return code == 400 and f"--trust-request-{flag}".encode() not in answer
 
 
 async def _template(api: ServerApi) -> str:

@@ -101,6 +101,43 @@ def spans_between(
 ) -> tuple[MediaSpan, ...]:
     """Return where the media are in the prompt as it was given, by what it has more than the prompt as written, with
     one placeholder for each. Empty where that does not show one place for each attachment."""
+    runs = _repeated(written, given)
+    if runs is None or len(runs) != len(attachments):
+        runs = _added(written, given)
+    if len(runs) != len(attachments):
+        return ()
+    numbers: Counter[Modality] = Counter()
+    spans: list[MediaSpan] = []
+    for (start, end), item in zip(runs, attachments, strict=True):
+        tokens = Counter(given[start:end]).most_common(1)[0][1]
+        spans.append(_span(item.modality, numbers[item.modality], start, end - start, tokens))
+        numbers[item.modality] += 1
+    return tuple(spans)
+
+
+def _repeated(written: Sequence[int], given: Sequence[int]) -> list[tuple[int, int]] | None:
+    """Return the runs of one token that are longer in `given`; None where the two differ in anything else."""
+    runs: list[tuple[int, int]] = []
+    one, other = 0, 0
+    while one < len(written) and other < len(given) and written[one] == given[other]:
+        until, end = _run_end(written, one), _run_end(given, other)
+        if end - other > until - one:
+            runs.append((other, end))
+        elif end - other < until - one:
+            return None
+        one, other = until, end
+    return runs if one == len(written) and other == len(given) else None
+
+
+def _run_end(ids: Sequence[int], start: int) -> int:
+    end = start + 1
+    while end < len(ids) and ids[end] == ids[start]:
+        end += 1
+    return end
+
+
+def _added(written: Sequence[int], given: Sequence[int]) -> list[tuple[int, int]]:
+    """Return the runs that `given` has more than `written`, as far as a difference tells them."""
     runs: list[tuple[int, int]] = []
     matcher = difflib.SequenceMatcher(None, written, given, autojunk=False)
     for operation, _, _, start, end in matcher.get_opcodes():
@@ -115,15 +152,7 @@ def spans_between(
             runs[-1] = (runs[-1][0], max(end, runs[-1][1]))
         else:
             runs.append((start, end))
-    if len(runs) != len(attachments):
-        return ()
-    numbers: Counter[Modality] = Counter()
-    spans: list[MediaSpan] = []
-    for (start, end), item in zip(runs, attachments, strict=True):
-        tokens = Counter(given[start:end]).most_common(1)[0][1]
-        spans.append(_span(item.modality, numbers[item.modality], start, end - start, tokens))
-        numbers[item.modality] += 1
-    return tuple(spans)
+    return runs
 
 
 def told_spans(placeholders: object, ids: Sequence[int]) -> tuple[MediaSpan, ...]:

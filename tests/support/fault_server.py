@@ -1,0 +1,169 @@
+"""A server on this machine that speaks vLLM's HTTP interface, honest until it is said to be otherwise."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from contextlib import asynccontextmanager, suppress
+
+WORDS = ("<|im_start|>", "user", "<|image_pad|>", "<|im_end|>", "A", " red", " circle", ".", " blue", "hello")
+"""The vocabulary: a token's id is its place."""
+PROMPT = (0, 1, 2, 2, 2, 2, 9, 3)
+"""What every chat with a picture becomes."""
+WRITTEN = (0, 1, 2, 9, 3)
+"""The same before the picture's placeholder is expanded."""
+ANSWER = (4, 5, 6, 7, 3)
+Reply = Callable[["FaultServer", asyncio.StreamWriter], Awaitable[None]]
+
+
+def event(**fields: object) -> bytes:
+    return f"data: {json.dumps(fields)}\n\n".encode()
+
+
+def first_event() -> bytes:
+    """The beginning of a chat: the prompt, before any token."""
+    choice = {"index": 0, "delta": {"role": "assistant", "content": ""}}
+    text = "".join(WORDS[one] for one in WRITTEN)
+    return event(choices=[choice], prompt_token_ids=list(PROMPT), prompt_text=text)
+
+
+def token_event(token: int, *, finish: str | None = None) -> bytes:
+    text = "" if token == 3 else WORDS[token]
+    choice = {"index": 0, "delta": {"content": text}, "token_ids": [token], "finish_reason": finish}
+    return event(choices=[choice])
+
+
+def whole_answer(tokens: Iterable[int] = ANSWER, finish: str = "stop") -> list[bytes]:
+    """The pieces of an answer."""
+    *before, last = tokens
+    return [first_event(), *map(token_event, before), token_event(last, finish=finish), b"data: [DONE]\n\n"]
+
+
+DONE = b"data: [DONE]\n\n"
+
+
+class FaultServer:
+    """Answers one request a connection. `replies` holds what it does at a path instead, once each, in order."""
+
+    def __init__(self) -> None:
+        self.url = ""
+        self.heads: list[str] = []
+        """The heads of all requests."""
+        self.bodies: list[dict[str, object]] = []
+        """The bodies of the requests for answers."""
+        self.replies: dict[str, list[Reply]] = {}
+        self.health = 200
+        self.released = asyncio.Event()
+        """Set when the test ends: whoever waits for ever stops."""
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(OSError, asyncio.IncompleteReadError):
+            head = (await reader.readuntil(b"\r\n\r\n")).decode()
+            self.heads.append(head)
+            lengths = [line for line in head.splitlines() if line.lower().startswith("content-length:")]
+            body = await reader.readexactly(int(lengths[0].split(":")[1])) if lengths else b""
+            path = head.split()[1]
+            asked = json.loads(body) if body else {}
+            is_answer = bool(asked.get("stream"))
+            if is_answer:
+                self.bodies.append(asked)
+            waiting = self.replies.get(path) if is_answer or path not in ("/v1/chat/completions",) else None
+            if waiting:
+                await waiting.pop(0)(self, writer)
+            else:
+                await self.honest(path, asked, writer)
+        writer.close()
+
+    async def honest(self, path: str, asked: dict[str, object], writer: asyncio.StreamWriter) -> None:
+        match path:
+            case "/v1/models":
+                await send(writer, {"data": [{"id": "shapes", "root": "shapes", "max_model_len": 4096}]})
+            case "/version":
+                await send(writer, {"version": "0.32.0"})
+            case "/health":
+                await send(writer, {}, status=self.health)
+            case "/tokenize" if asked:
+                await send(writer, {"tokens": list(PROMPT if "messages" in asked else WRITTEN)})
+            case "/detokenize" if asked:
+                tokens = asked["tokens"]
+                assert isinstance(tokens, list)
+                await send(writer, {"prompt": "".join(WORDS[one] for one in tokens)})
+            case "/v1/chat/completions" if asked.get("stream"):
+                await stream(writer, whole_answer())
+            case "/tokenize" | "/detokenize" | "/v1/chat/completions":
+                said = "--trust-request-chat-template and --trust-request-mm-kwargs are not set"
+                await send(writer, {"error": {"message": said}}, status=400)
+            case _:
+                await send(writer, {"detail": "Not Found"}, status=404)
+
+
+async def send(
+    writer: asyncio.StreamWriter, body: object, *, status: int = 200, kind: str = "application/json", more: str = ""
+) -> None:
+    """Send an answer that is no stream; a text as it is."""
+    content = body.encode() if isinstance(body, str) else json.dumps(body).encode()
+    head = f"HTTP/1.1 {status} X\r\nContent-Type: {kind}\r\nContent-Length: {len(content)}\r\n{more}"
+    writer.write(f"{head}Connection: close\r\n\r\n".encode() + content)
+    await writer.drain()
+
+
+async def stream(writer: asyncio.StreamWriter, pieces: Iterable[bytes]) -> None:
+    """Send the pieces of a stream, each in a write of its own."""
+    writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: close\r\n\r\n")
+    for piece in pieces:
+        writer.write(piece)
+        await writer.drain()
+
+
+def streams(*pieces: bytes) -> Reply:
+    """Stream these, and close."""
+
+    async def reply(_server: FaultServer, writer: asyncio.StreamWriter) -> None:
+        await stream(writer, pieces)
+
+    return reply
+
+
+def sends(body: object, *, status: int = 200, kind: str = "application/json", more: str = "") -> Reply:
+    """Answer with this."""
+
+    async def reply(_server: FaultServer, writer: asyncio.StreamWriter) -> None:
+        await send(writer, body, status=status, kind=kind, more=more)
+
+    return reply
+
+
+def falls_silent(*pieces: bytes) -> Reply:
+    """Stream these, and then nothing until the test ends."""
+
+    async def reply(server: FaultServer, writer: asyncio.StreamWriter) -> None:
+        await stream(writer, pieces)
+        await server.released.wait()
+
+    return reply
+
+
+def never_ends(beginning: bytes, piece: bytes) -> Reply:
+    """Stream the piece again and again."""
+
+    async def reply(server: FaultServer, writer: asyncio.StreamWriter) -> None:
+        await stream(writer, [beginning])
+        while not server.released.is_set():
+            writer.write(piece)
+            await writer.drain()
+
+    return reply
+
+
+@asynccontextmanager
+async def fault_server() -> AsyncIterator[FaultServer]:
+    """A server that listens on a free port of this machine."""
+    server = FaultServer()
+    listening = await asyncio.start_server(server.serve, "127.0.0.1", 0, limit=100_000_000)
+    server.url = f"http://127.0.0.1:{listening.sockets[0].getsockname()[1]}"
+    try:
+        yield server
+    finally:
+        server.released.set()
+        listening.close()

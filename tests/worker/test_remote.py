@@ -1,0 +1,282 @@
+"""A server that runs elsewhere, as an engine: what it says is told, and its faults by name."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from PIL import Image
+
+from tests.support.fault_server import (
+    ANSWER,
+    DONE,
+    PROMPT,
+    WORDS,
+    FaultServer,
+    event,
+    falls_silent,
+    fault_server,
+    first_event,
+    never_ends,
+    sends,
+    streams,
+    token_event,
+    whole_answer,
+)
+from vlmtui.domain.attachment import Attachment
+from vlmtui.domain.conversation import user_turn
+from vlmtui.domain.engine import LoadSpec
+from vlmtui.domain.generation import Delta, EngineEvent, Finished, GenerateRequest, PromptReady
+from vlmtui.domain.prompt import ChatPrompt, RawPrompt
+from vlmtui.domain.sampling import Sampling
+from vlmtui.errors import ErrorKind, VlmtuiError
+from vlmtui.worker.backends.remote.address import server_address
+from vlmtui.worker.backends.remote.engine import RemoteEngine, connect_to_server
+from vlmtui.worker.backends.remote.token_texts import spans_between
+
+CHAT = "/v1/chat/completions"
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[FaultServer]:
+    async with fault_server() as found:
+        yield found
+
+
+async def connected(server: FaultServer, **arguments: object) -> RemoteEngine:
+    given: dict[str, Any] = {"url": server.url, "wait_s": 0, **arguments}
+    return await connect_to_server(
+        LoadSpec(model="shapes", name="shapes", backend="remote", engine_args=given), lambda step: None
+    )
+
+
+def picture(folder: Path) -> Attachment:
+    path = folder / "dot.png"
+    Image.new("RGB", (4, 4)).save(path)
+    return Attachment(
+        modality="image", name="dot.png", path=str(path), sha256="a" * 64, width=4, height=4, size_bytes=1, format="PNG"
+    )
+
+
+async def asked(server: FaultServer, folder: Path, **arguments: object) -> list[EngineEvent]:
+    """The events of a question about a picture."""
+    engine = await connected(server, **arguments)
+    prompt = ChatPrompt(turns=(user_turn("hello", [picture(folder)]),))
+    try:
+        return [one async for one in engine.generate(request(prompt))]
+    finally:
+        await engine.shutdown()
+
+
+def request(prompt: ChatPrompt | RawPrompt, **more: Any) -> GenerateRequest:
+    return GenerateRequest(request_id="r", prompt=prompt, sampling=Sampling(), **more)
+
+
+def text_of(events: list[EngineEvent]) -> str:
+    return "".join(one.text for one in events if isinstance(one, Delta))
+
+
+async def test_an_answer_its_tokens_and_the_prompt_as_the_server_was_given_it(
+    server: FaultServer, tmp_path: Path
+) -> None:
+    events = await asked(server, tmp_path)
+    ready, *deltas, finished = events
+    assert isinstance(ready, PromptReady) and isinstance(finished, Finished)
+    assert ready.token_ids == PROMPT
+    assert [(one.offset, one.length, one.tokens) for one in ready.media] == [(2, 4, 4)]
+    assert ready.prompt == "".join(WORDS[one] for one in PROMPT)
+    assert text_of(events) == "A red circle."
+    assert tuple(one for delta in deltas if isinstance(delta, Delta) for one in delta.token_ids) == ANSWER
+    assert (finished.finish_reason, finished.stop) == ("stop", "<|im_end|>")
+    [body] = server.bodies
+    content = body["messages"][0]["content"]  # type: ignore[index]
+    assert content[0]["image_url"]["url"].startswith("data:image/png;base64,") and content[0]["uuid"] == "a" * 64
+
+
+@pytest.mark.parametrize(
+    ("pieces", "kind", "said", "kept"),
+    [
+        ([*whole_answer()[:3], DONE], ErrorKind.NO_NETWORK, "in the middle of the answer", "A red"),
+        (whole_answer()[:3], ErrorKind.NO_NETWORK, "in the middle of the answer", "A red"),
+        (whole_answer(ANSWER[:2], "abort"), ErrorKind.NO_NETWORK, "gave this answer up", "A red"),
+        ([first_event(), token_event(4), event(error={"message": "boom", "code": 500}), DONE], ErrorKind.INTERNAL,
+         "refused the request (500)", "A"),
+        ([first_event(), token_event(4), event(error={"message": "EngineCore encountered an issue."})],
+         ErrorKind.NO_NETWORK, "engine died", "A"),
+        ([first_event(), b"data: {half"], ErrorKind.NO_NETWORK, "in the middle of the answer", ""),
+        ([first_event(), b"data: {half\n\n"], ErrorKind.PROTOCOL, "not JSON", ""),
+        ([first_event(), b"data: [1]\n\n"], ErrorKind.PROTOCOL, "without fields", ""),
+    ],
+)  # fmt: skip
+async def test_an_end_that_is_none_is_told_and_what_came_is_kept(
+    server: FaultServer, tmp_path: Path, pieces: list[bytes], kind: ErrorKind, said: str, kept: str
+) -> None:
+    server.replies[CHAT] = [streams(*pieces)]
+    engine = await connected(server)
+    prompt = ChatPrompt(turns=(user_turn("hello", [picture(tmp_path)]),))
+    events: list[EngineEvent] = []
+    with pytest.raises(VlmtuiError) as failed:
+        async for one in engine.generate(request(prompt)):
+            events.append(one)
+    assert (failed.value.kind, text_of(events)) == (kind, kept)
+    assert said in failed.value.message
+    await engine.shutdown()
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "kind", "said"),
+    [
+        (400, {"error": {"message": "This model's maximum context length is 4096 tokens."}},
+         ErrorKind.CONTEXT_TOO_LONG, "longer than the server's context"),
+        (400, {"error": {"message": "Input length (4114) exceeds model's maximum context length (4096)."}},
+         ErrorKind.CONTEXT_TOO_LONG, "longer than the server's context"),
+        (400, {"error": {"message": "At most 8 image(s) may be provided in one prompt."}},
+         ErrorKind.BAD_INPUT, "at most 8 image(s)"),
+        (400, {"object": "error", "message": "top_p is 3"}, ErrorKind.BAD_INPUT, "refused the request (400)"),
+        (422, {"detail": [{"msg": "Field required"}]}, ErrorKind.BAD_INPUT, "refused the request (422)"),
+        (401, {"error": "Unauthorized"}, ErrorKind.BAD_ENGINE_ARGUMENT, "refused this key (401)"),
+        (500, "<html>Bad gateway</html>", ErrorKind.PROTOCOL, "web page"),
+        (200, "<html>Sign in</html>", ErrorKind.PROTOCOL, "web page"),
+        (302, "", ErrorKind.PROTOCOL, "to another address (302)"),
+    ],
+)  # fmt: skip
+async def test_a_refusal_is_told_in_plain_words(
+    server: FaultServer, tmp_path: Path, status: int, body: object, kind: ErrorKind, said: str
+) -> None:
+    kind_of_body = "text/html" if isinstance(body, str) and body else "application/json"
+    more = "Location: http://127.0.0.1:1/\r\n" if status == 302 else ""
+    server.replies[CHAT] = [sends(body, status=status, kind=kind_of_body, more=more)] * 2
+    with pytest.raises(VlmtuiError) as failed:
+        await asked(server, tmp_path)
+    assert failed.value.kind is kind and said in failed.value.message
+
+
+async def test_the_500_after_a_refused_request_with_the_same_picture_is_tried_once_more(
+    server: FaultServer, tmp_path: Path
+) -> None:
+    broken = {"error": {"message": "Internal server error", "code": 500}}
+    server.replies[CHAT] = [sends(broken, status=500)]
+    assert text_of(await asked(server, tmp_path)) == "A red circle."
+    server.replies[CHAT] = [streams(event(**broken), DONE)]
+    assert text_of(await asked(server, tmp_path)) == "A red circle."
+    server.replies[CHAT] = [sends(broken, status=500)] * 2
+    with pytest.raises(VlmtuiError, match="500"):
+        await asked(server, tmp_path)
+    assert not server.replies[CHAT]
+
+
+async def test_a_server_that_falls_silent_is_told_by_its_health_or_in_the_end_by_its_silence(
+    server: FaultServer, tmp_path: Path
+) -> None:
+    server.replies[CHAT] = [falls_silent(first_event(), token_event(4))]
+    server.health = 503
+    with pytest.raises(VlmtuiError, match="died"):
+        await asked(server, tmp_path, stall_s=0.05)
+    server.replies[CHAT] = [falls_silent(first_event(), token_event(4))]
+    server.health = 200  # as that of a hung engine
+    with pytest.raises(VlmtuiError, match="has been silent"):
+        await asked(server, tmp_path, stall_s=0.05, silence_max_s=0.2)
+
+
+async def test_what_never_ends_is_given_up(server: FaultServer, tmp_path: Path) -> None:
+    server.replies[CHAT] = [never_ends(b"data: ", b"x" * 1_000_000)]
+    with pytest.raises(VlmtuiError, match="more than an answer can hold"):
+        await asked(server, tmp_path)
+    server.replies["/v1/models"] = [never_ends(b"", b"x" * 1_000_000)]
+    with pytest.raises(VlmtuiError, match="more than an answer can hold"):
+        await connected(server)
+
+
+@pytest.mark.parametrize(
+    ("reply", "said"),
+    [
+        (sends("<html>It works!</html>", kind="text/html"), "web page"),
+        (sends({"hello": 1}), "no server of models"),
+        (sends({"data": []}), "serves no model"),
+        (sends({"data": [{"id": 3}]}), "serves no model"),
+        (sends({"error": "Unauthorized"}, status=401), "refused this key"),
+        (sends("", status=307, more="Location: http://127.0.0.1:1/v1/models\r\n"), "307"),
+        (sends({"data": [{"id": "a"}, {"id": "b"}]}), "several models"),
+    ],
+)
+async def test_what_is_no_server_of_models_is_told(server: FaultServer, reply: Any, said: str) -> None:
+    server.replies["/v1/models"] = [reply]
+    with pytest.raises(VlmtuiError, match=said):
+        await connected(server)
+
+
+async def test_nothing_that_listens_is_waited_for_and_then_told(server: FaultServer) -> None:
+    with pytest.raises(VlmtuiError, match="Nothing listens at"):
+        await connected(server, url="http://127.0.0.1:1")
+
+
+async def test_the_key_is_read_from_where_it_is_named_and_goes_to_no_other_host(
+    server: FaultServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("THE_KEY", "sesame")
+    async with fault_server() as other:
+        server.replies[CHAT] = [sends("", status=307, more=f"Location: {other.url}{CHAT}\r\n")]
+        with pytest.raises(VlmtuiError, match="307"):
+            await asked(server, tmp_path, api_key_env="THE_KEY")
+        assert other.heads == []
+    assert all("authorization: bearer sesame" in head.lower() for head in server.heads)
+    (tmp_path / "key").write_text("open\n")
+    server.heads.clear()
+    await asked(server, tmp_path, api_key_file=str(tmp_path / "key"))
+    assert all("authorization: bearer open" in head.lower() for head in server.heads)
+    with pytest.raises(VlmtuiError, match="NO_SUCH_KEY is not set"):
+        await connected(server, api_key_env="NO_SUCH_KEY")
+
+
+async def test_what_a_server_lacks_is_switched_off_with_its_flag(server: FaultServer) -> None:
+    engine = await connected(server)
+    capabilities = engine.info.capabilities
+    assert capabilities.raw_prompts and not (capabilities.raw_media or capabilities.template_override)
+    assert {one.name: one.flag for one in engine._facts.features if not one.on} == {
+        "Raw prompts with attachments": "--enable-scale-out",
+        "Another chat template": "--trust-request-chat-template",
+        "Times of video frames": "--trust-request-mm-kwargs",
+        "The chat template's source": "--enable-tokenizer-info-endpoint",
+    }
+    await engine.shutdown()
+
+
+async def test_a_server_that_tells_no_prompt_has_none_told(server: FaultServer, tmp_path: Path) -> None:
+    server.replies[CHAT] = [streams(*whole_answer()[1:])]
+    ready, *_ = await asked(server, tmp_path)
+    assert isinstance(ready, PromptReady) and (ready.prompt, ready.token_ids) == ("", ())
+
+
+@pytest.mark.parametrize(
+    ("text", "base", "socket"),
+    [
+        ("http://host:8000", "http://host:8000", None),
+        ("http://host:8000/v1/", "http://host:8000", None),
+        ("https://host/models/v1", "https://host/models", None),
+        ("http://[::1]:80", "http://[::1]:80", None),
+        ("unix:/run/x.sock", "http://localhost", "/run/x.sock"),
+    ],
+)
+def test_addresses(text: str, base: str, socket: str | None) -> None:
+    found = server_address(text)
+    assert (found.base, found.socket) == (base, socket)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "host:8000", "ftp://host", "http://", "unix:x", "http://u:p@host", "http://h?a=1", "http://h:x"]
+)
+def test_what_is_no_address(text: str) -> None:
+    with pytest.raises(VlmtuiError) as failed:
+        server_address(text)
+    assert failed.value.kind is ErrorKind.BAD_INPUT and ":p@" not in str(failed.value)
+
+
+def test_places_of_media_are_told_only_where_they_are_known(tmp_path: Path) -> None:
+    one = picture(tmp_path)
+    assert [(s.offset, s.length) for s in spans_between((0, 2, 3), (0, 2, 2, 2, 3), [one])] == [(1, 3)]
+    two = spans_between((0, 2, 3, 2, 9), (0, 2, 2, 3, 2, 2, 2, 9), [one, one])
+    assert [(s.offset, s.length, s.index) for s in two] == [(1, 2, 0), (4, 3, 1)]
+    assert spans_between((0, 2, 3), (0, 2, 3), [one]) == ()
+    assert spans_between((0, 2, 3), (0, 2, 2, 3), [one, one]) == ()
