@@ -5,7 +5,7 @@ PYTHON ?= python3
 ARGS ?=
 BIN := .venv/bin
 PYTEST := $(BIN)/python -m pytest -n logical --maxprocesses 8
-FAST := tests/unit tests/ui -m "not process"
+FAST := tests/unit tests/ui -m "not process and not slow"
 
 .DEFAULT_GOAL := help
 .PHONY: help setup run test test-fast coverage check lint format types contracts eval fuzz torture zoo families keys fresh-check bench screenshots train clean
@@ -27,7 +27,7 @@ run: setup ## open vlmtui; without a terminal, ask the bundled model about a bun
 test: setup ## run every test, a process a core, engines one after another; the few that fail once more, alone (ARGS="tests/unit -n 0": in one process)
 	@$(BIN)/python tools/run_tests.py -n logical --maxprocesses 8 --dist loadgroup $(ARGS)
 
-test-fast: setup ## run the unit and screen tests that need no process of their own (about two minutes)
+test-fast: setup ## run the unit and screen tests but for the slow ones and those that start processes (about two minutes)
 	@# Screen tests wait about as long as they compute: two of them share a core.
 	@PYTEST_XDIST_AUTO_NUM_WORKERS=$$((2 * $$(getconf _NPROCESSORS_ONLN))) $(PYTEST) --dist worksteal -q $(FAST) $(ARGS)
 

@@ -699,6 +699,7 @@ async def test_a_text_is_found_in_the_raw_prompt_again_and_again(comparing: Star
         assert compare.editor.text == "One cat.\nTwo dogs.\nA CAT again."
 
 
+@pytest.mark.slow
 async def test_a_megabyte_is_pasted_into_the_raw_prompt_and_taken_back(comparing: StartComparing) -> None:
     async with comparing(size=(80, 24)) as compare:
         await compare.press("f6")

@@ -332,6 +332,7 @@ async def test_with_nothing_to_ask_that_is_said(chatting: StartChat) -> None:
         assert isinstance(chat.app.screen, ChatScreen)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [(40, 12), (200, 60)], ids=["40x12", "200x60"])
 async def test_answers_of_20_000_tokens_in_four_lanes_leave_time_for_keys(
     chatting: StartChat, size: tuple[int, int]

@@ -114,6 +114,7 @@ async def test_a_paste_keeps_its_place() -> None:
         assert app.noted == ["answer 'pasted ba'"]
 
 
+@pytest.mark.slow
 async def test_a_process_that_stands_still_changes_no_order() -> None:
     app = Small()
     async with app.run_test() as pilot:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import pytest
+
 from tests.support.waiting import until, until_chat
 from tests.ui.conftest import Chat, MakeApp, StartChat, picture
 from tests.unit.store.made import bulk
@@ -63,6 +65,7 @@ def numbers(chat: Chat) -> set[int]:
     return {view.number for view in chat.screen.query(AttachmentView) if view.number is not None}
 
 
+@pytest.mark.slow
 async def test_two_thousand_stored_turns_with_five_hundred_images(chatting: StartChat) -> None:
     async with chatting() as chat:
         conversation = await chat.app.services.store.run(lambda store: bulk(store, STORED, IMAGES))

@@ -251,6 +251,7 @@ async def test_the_mark_stays_while_an_answer_streams_and_when_the_next_one_come
         await chat.until(lambda: "End." in chat.screen_text())
 
 
+@pytest.mark.slow
 async def test_in_a_long_conversation_older_messages_come_as_the_cursor_does(chatting: StartChat) -> None:
     async with chatting(size=(80, 24)) as chat:
         conversation = await chat.app.services.store.run(lambda store: bulk(store, 600, 0))

@@ -197,6 +197,7 @@ async def test_a_new_chat_shows_the_welcome_again(chatting: StartChat) -> None:
         assert chat.screen.query_one(Transcript).region.contains_region(welcome.region)
 
 
+@pytest.mark.slow
 async def test_a_long_conversation_is_whole_on_another_screen(chatting: StartChat) -> None:
     count = LIVE_MAX + 3
     async with chatting(*[[f"<think>hm</think>Answer {number}."] for number in range(count)]) as chat:

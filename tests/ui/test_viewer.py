@@ -150,6 +150,7 @@ async def test_it_closes(three: list[Attachment], key: str) -> None:
         await until(pilot, lambda: app.closed)
 
 
+@pytest.mark.slow
 @SIZES
 async def test_zoom_and_pan_and_the_whole(three: list[Attachment], size: tuple[int, int]) -> None:
     app = Host(three)

@@ -192,6 +192,7 @@ async def test_a_long_conversation_opens_at_its_end_with_few_widgets(tmp_path: P
         assert long.transcript.is_following
 
 
+@pytest.mark.slow
 async def test_one_pages_through_all_of_it_and_back(tmp_path: Path) -> None:
     count = 80
     async with conversation(tmp_path, [exchange(number) for number in range(count)], here=40) as long:
@@ -231,6 +232,7 @@ async def test_what_one_reads_stays_where_it_is_when_more_comes_above_and_goes_b
         assert changed >= 4, "the window has moved"
 
 
+@pytest.mark.slow
 async def test_nothing_is_skipped_when_one_pages_on_while_more_is_put_above(tmp_path: Path) -> None:
     async with conversation(tmp_path, [exchange(number) for number in range(COUNT)]) as long:
         read: list[int] = []
@@ -257,6 +259,7 @@ async def test_a_picture_that_grows_above_does_not_move_what_one_reads(tmp_path:
         assert [(widget, long.place(widget)) for widget in long.transcript.in_view()[1:]] == reading
 
 
+@pytest.mark.slow
 async def test_images_are_counted_over_the_whole_conversation(tmp_path: Path) -> None:
     exchanges = [exchange(number, attachments=number % 2, folder=tmp_path) for number in range(100)]
     async with conversation(tmp_path, exchanges, here=30) as long:

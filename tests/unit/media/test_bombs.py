@@ -21,6 +21,7 @@ REFUSED = {
 """Those of which nothing may be used."""
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "darwin", reason="macOS does not hold processes to a limit of memory")
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("kind", KINDS)

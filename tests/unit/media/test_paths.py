@@ -96,6 +96,7 @@ def test_several_in_any_mix_of_styles(names: list[str], styles: list[str], betwe
         assert parse_paths(text) == paths
 
 
+@pytest.mark.slow
 @given(text=st.text(max_size=200))
 @settings(max_examples=500, deadline=None)
 def test_text_without_a_path_is_never_eaten(text: str) -> None:

@@ -165,6 +165,7 @@ FIELDS = st.sampled_from(
 NUMBERS = st.integers(min_value=-(10**400), max_value=10**400) | st.just(True)
 
 
+@pytest.mark.slow
 @settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(config=st.dictionaries(FIELDS, JSON | NUMBERS | st.dictionaries(FIELDS, NUMBERS), max_size=8))
 def test_no_config_at_all_ends_anything(config: dict[str, object], tmp_path: Path) -> None:

@@ -24,9 +24,13 @@ class AnswerMarks:
         self._answers: tuple[Answer | None, Answer | None] = (None, None)
         self._diff = GrowingDiff()
         self._timer: Timer | None = None
+        self._has_grown = False
+        self.are_final = False
+        """Whether both answers were over when they were compared, and did not grow since."""
 
     def grown(self) -> None:
         """Compare the answers soon, once for all that comes until then."""
+        self._has_grown, self.are_final = True, False
         if self._timer is None:
             self._timer = self._panes[0].set_timer(_AFTER_S, self._mark)
 
@@ -38,6 +42,7 @@ class AnswerMarks:
         left, right = self._panes
         if not self._are_shown():
             return
+        self._has_grown = False
         answers = (left.answer, right.answer)
         if any(one is not other for one, other in zip(answers, self._answers, strict=True)):
             self._diff, self._answers = GrowingDiff(), answers
@@ -50,5 +55,7 @@ class AnswerMarks:
         if diff is self._diff and all(answers):
             left.mark(marks[0], f"underline {LEFT}")
             right.mark(marks[1], f"underline {RIGHT}")
-        if (left.shown, right.shown) != texts:
+        if self._has_grown:
             self.grown()
+        else:
+            self.are_final = not any(grows)

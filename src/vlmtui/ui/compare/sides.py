@@ -112,6 +112,11 @@ class SidesScreen(Screen[None]):
         return self.app.size.width < NARROW
 
     @property
+    def words_are_marked(self) -> bool:
+        """Whether the words in which the whole answers differ are marked."""
+        return self._marks is not None and self._marks.are_final
+
+    @property
     def tabs(self) -> Sequence[tuple[View, str]]:
         """Return the views available at this width."""
         return _NARROW_TABS if self.is_narrow else _WIDE_TABS
