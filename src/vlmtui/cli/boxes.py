@@ -19,7 +19,7 @@ from vlmtui.inspection.grounding import PlacedMark, Size, find_marks, place_mark
 from vlmtui.inspection.grounding_picture import draw_marks
 from vlmtui.media.images import as_png, open_prepared
 from vlmtui.registry.schema import Grounding
-from vlmtui.registry.token_rules import PatchTokens
+from vlmtui.session.answer_places import resized_by_rule
 from vlmtui.text import one_line
 
 _LISTED_MAX = 20
@@ -80,28 +80,14 @@ def box_reader(setup: AskSetup, prompt: Prompt, arguments: argparse.Namespace) -
     images = [item for item in attachments_of(prompt) if item.modality == "image"]
     if len(images) != 1:
         raise bad_input(f"--boxes draws on one image; {len(images)} are attached.")
-    resized = _resized(setup, images[0]) if grounding.scale == "resized" else None
+    settings = setup.model.spec.engine_args.get("mm_processor_kwargs")
+    resized = resized_by_rule(setup.model.family, images[0], settings) if grounding.scale == "resized" else None
     if grounding.scale == "resized" and resized is None:
         raise bad_input(
             "These coordinates are pixels of the resized picture, and its size is unknown.",
             hint="The model's record has no rule for it, or none for the mm_processor_kwargs that are set.",
         )
     return BoxReader(arguments.boxes, grounding, images[0], resized)
-
-
-def _resized(setup: AskSetup, image: Attachment) -> Size | None:
-    """Return the size of what the processor makes of the image, by the record's rule; None if that does not know."""
-    takes = setup.model.family.takes.get("image")
-    rule = takes.tokens if takes is not None else None
-    given = setup.model.spec.engine_args.get("mm_processor_kwargs")
-    settings = {} if given is None else given
-    if (
-        not isinstance(rule, PatchTokens)
-        or not isinstance(settings, dict)
-        or not settings.keys() <= rule.knows | {"fps"}
-    ):
-        return None
-    return rule.resized(image.width, image.height, settings)
 
 
 def _listed(placed: Sequence[PlacedMark], unreadable: int) -> list[str]:

@@ -93,6 +93,16 @@ def find_marks(answer: str, grounding: Grounding) -> FoundMarks:
     return FoundMarks(marks=tuple(marks), unreadable=tuple(unreadable))
 
 
+def likeliest_format(answer: str) -> GroundingFormat | None:
+    """Return the format in which most places of an answer can be read; None if there are none in any."""
+    counts: dict[GroundingFormat, int] = {
+        format: len(find_marks(answer, Grounding(format=format, scale="thousand", source="")).marks)
+        for format in _READERS
+    }
+    best = max(counts, key=lambda format: counts[format])
+    return best if counts[best] else None
+
+
 def place_mark(mark: GroundingMark, scale: CoordinateScale, size: Size, resized: Size | None = None) -> PlacedMark:
     """Return where a mark lies in a picture of `size` (width and height in pixels).
 

@@ -6,24 +6,34 @@ from collections.abc import Sequence
 
 from PIL import Image, ImageDraw, ImageFont
 
-from vlmtui.inspection.grounding import PlacedMark
+from vlmtui.inspection.grounding import GroundingMark, PlacedMark
 
 _COLOURS = ("#e6194b", "#4363d8", "#3cb44b", "#f58231", "#911eb4", "#008080", "#9a6324", "#808000")
 _LINES_PER_SIDE = 300
 """A line is a three-hundredth of the longer side wide, so that it is seen in a large picture, too."""
 
 
-def draw_marks(picture: Image.Image, marks: Sequence[PlacedMark]) -> Image.Image:
-    """Return a copy of an RGB picture with the marks on it, numbered from 1 in their order."""
+def colours_of(marks: Sequence[GroundingMark]) -> list[str]:
+    """Return the colour of each mark, as `#rrggbb`: the same for the same label."""
+    labels = list(dict.fromkeys(mark.label for mark in marks))
+    colours = {label: _COLOURS[at % len(_COLOURS)] for at, label in enumerate(labels)}
+    return [colours[mark.label] for mark in marks]
+
+
+def draw_marks(
+    picture: Image.Image, marks: Sequence[PlacedMark], *, chosen: int | None = None, numbers: bool = True
+) -> Image.Image:
+    """Return a copy of an RGB picture with the marks on it, numbered from 1 in their order. `chosen`: the index of the
+    mark to draw last and with a thicker line. `numbers`: whether to write the numbers."""
     drawn = picture.copy()
     brush = ImageDraw.Draw(drawn)
-    width = max(1, max(picture.size) // _LINES_PER_SIDE)
+    thin = max(1, max(picture.size) // _LINES_PER_SIDE)
     font = ImageFont.load_default(size=max(10, max(picture.size) // 50))
-    labels = list(dict.fromkeys(placed.mark.label for placed in marks))
-    colours = {label: _COLOURS[at % len(_COLOURS)] for at, label in enumerate(labels)}
-    for number, placed in enumerate(marks, 1):
-        colour = colours[placed.mark.label]
-        across, down = (side - 1 for side in picture.size)
+    colours = colours_of([placed.mark for placed in marks])
+    across, down = (side - 1 for side in picture.size)
+    for at in sorted(range(len(marks)), key=lambda at: at == chosen):
+        placed, colour, number = marks[at], colours[at], at + 1
+        width = 2 * thin if at == chosen else thin
         points = [(min(x, across), min(y, down)) for x, y in placed.points]
         left, top = (min(axis) for axis in zip(*points, strict=True))
         right, bottom = (max(axis) for axis in zip(*points, strict=True))
@@ -33,7 +43,8 @@ def draw_marks(picture: Image.Image, marks: Sequence[PlacedMark]) -> Image.Image
             brush.polygon(points, outline=colour, width=width)
         else:
             brush.rectangle((left, top, right, bottom), outline=colour, width=width)
-        _write_number(brush, number, (left, top), colour, font, picture.size)
+        if numbers:
+            _write_number(brush, number, (left, top), colour, font, picture.size)
     return drawn
 
 

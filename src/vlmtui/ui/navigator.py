@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from vlmtui.domain.generation import GenerateRequest
     from vlmtui.domain.sampling import Sampling
     from vlmtui.media.folder import FolderView
+    from vlmtui.session.answer_places import AnswerPlaces
     from vlmtui.session.compared_message import ComparedMessage
     from vlmtui.session.comparison import CompareController
     from vlmtui.session.conversation import Conversation
@@ -126,6 +127,11 @@ class AppNavigator:
                 show_viewer=self.show_viewer,
             )
         )
+
+    def show_places(self, places: AnswerPlaces, number: int) -> None:
+        from vlmtui.ui.seeing.places_screen import PlacesScreen
+
+        self._app.push_screen(PlacesScreen(places, number, folder=Path.cwd()))
 
     async def compare(
         self,

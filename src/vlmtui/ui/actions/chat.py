@@ -257,6 +257,15 @@ CHAT = Scope(
             slash="/look",
         ),
         Action(
+            "where",
+            "Where it points",
+            "Draw the boxes and points that an answer names on its picture, and list them.",
+            leader="w",
+            group=_LOOK,
+            slash="/places",
+            argument="NUMBER",
+        ),
+        Action(
             "compare",
             "Compare",
             "Compare the chat template with a raw prompt, side by side.",

@@ -5,9 +5,13 @@ from __future__ import annotations
 from functools import partial
 
 from vlmtui.errors import VlmtuiError
+from vlmtui.registry.loader import Registry
+from vlmtui.registry.schema import Family
+from vlmtui.session.answer_places import places_of
 from vlmtui.session.conversation import Conversation
 from vlmtui.session.engine_controller import EngineController
 from vlmtui.session.past_prompt import exchange_numbered, report_of, request_again
+from vlmtui.session.prompt_report import PromptReport
 from vlmtui.ui.actions import ActionMethods
 from vlmtui.ui.chat.view import ChatView
 from vlmtui.ui.navigation import Navigator
@@ -17,22 +21,55 @@ class Inspections:
     """Opens the inspector."""
 
     def __init__(
-        self, view: ChatView, navigator: Navigator, engine_controller: EngineController, chat: Conversation
+        self,
+        view: ChatView,
+        navigator: Navigator,
+        engine_controller: EngineController,
+        chat: Conversation,
+        registry: Registry,
     ) -> None:
         self._view = view
         self._navigator = navigator
         self._engine_controller = engine_controller
         self._chat = chat
+        self._registry = registry
 
     @property
     def actions(self) -> ActionMethods:
-        return {"inspect": self.inspect}
+        return {"inspect": self.inspect, "where": self.show_places}
 
     def inspect(self, number: str = "") -> None:
         """Inspect the prompt and the answer of message `number`, or else of the selected message or the last."""
+        self._view.start_dialog(partial(self._inspect, self._number(number)))
+
+    def show_places(self, number: str = "") -> None:
+        """Show where the answer to message `number` points, or else the selected one's or the last."""
+        self._view.start_dialog(partial(self._show_places, self._number(number)))
+
+    def _number(self, number: str) -> str:
         if not number and self._view.marked is not None:
-            number = str(self._chat.number_of(self._view.marked.exchange))
-        self._view.start_dialog(partial(self._inspect, number))
+            return str(self._chat.number_of(self._view.marked.exchange))
+        return number
+
+    async def _show_places(self, number: str) -> None:
+        try:
+            exchange = exchange_numbered(self._chat, number)
+            known = await report_of(self._chat, exchange, self._engine_controller.info)
+            places = places_of(known, self._family(known))
+        except VlmtuiError as error:
+            self._view.tell_error(error)
+            return
+        numbered = self._chat.attachments_by_number()
+        at = next((at for at, item in numbered.items() if item == places.image), 1)
+        self._navigator.show_places(places, at)
+
+    def _family(self, known: PromptReport) -> Family | None:
+        """Return the record of the model that answered; None if it is neither loaded nor in the registry."""
+        model = self._engine_controller.model
+        if model is not None and known.model in (model.spec.model, ""):
+            return model.family
+        name = known.recipe.family if known.recipe is not None else None
+        return self._registry.get(name) if name else None
 
     async def _inspect(self, number: str) -> None:
         controller = self._engine_controller

@@ -1,0 +1,209 @@
+"""The places that an answer names, read by one convention or another."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import get_args
+
+import msgspec
+
+from vlmtui.domain.attachment import Attachment
+from vlmtui.errors import bad_input
+from vlmtui.inspection.grounding import XY, GroundingMark, PlacedMark, Size, find_marks, likeliest_format, place_mark
+from vlmtui.inspection.tokens import attachment_of
+from vlmtui.registry.schema import CoordinateScale, Family, Grounding
+from vlmtui.registry.token_rules import PatchTokens
+from vlmtui.session.prompt_report import PromptReport
+
+SCALE_NAMES: Mapping[CoordinateScale, str] = {
+    "pixels": "pixels of the picture",
+    "resized": "pixels of the resized picture",
+    "unit": "0 to 1",
+    "percent": "0 to 100",
+    "thousand": "0 to 1000",
+    "to_999": "0 to 999",
+    "to_1024": "0 to 1024",
+    "bins": "1000 bins",
+}
+_GUESSED: CoordinateScale = "thousand"
+
+
+class AnswerPlaces(msgspec.Struct, frozen=True, kw_only=True):
+    """An answer's places on one picture, read by one convention."""
+
+    answer: str
+    """Hostile text. The spans of the marks are characters of it."""
+    image: Attachment
+    grounding: Grounding
+    own: Grounding | None
+    """The convention of the family's record; None: unknown."""
+    resized: Size | None
+    """Width and height of what the processor made of the picture, in pixels; None: unknown."""
+    marks: tuple[GroundingMark, ...]
+    unreadable: tuple[tuple[int, int], ...]
+
+    @property
+    def scales(self) -> tuple[CoordinateScale, ...]:
+        """The conventions to try, the record's own first."""
+        known = [scale for scale in get_args(CoordinateScale) if scale != "resized" or self.resized is not None]
+        first = self.own.scale if self.own is not None and self.own.scale in known else None
+        return tuple(sorted(known, key=lambda scale: scale != first))
+
+    @property
+    def placed(self) -> tuple[PlacedMark, ...]:
+        """The places in pixels of the picture."""
+        size = self.image.width, self.image.height
+        return tuple(place_mark(mark, self.grounding.scale, size, self.resized) for mark in self.marks)
+
+    @property
+    def inside(self) -> int:
+        """Number of places that lie in the picture completely."""
+        return sum(not one.is_clipped for one in self.placed)
+
+    @property
+    def convention(self) -> str:
+        """`0 to 1000, x first, as the family's record says`."""
+        order = "y first" if self.grounding.order == "yx" else "x first"
+        own = self.own
+        if own is None:
+            says = "a guess: no record says it"
+        elif (own.scale, own.order) == (self.grounding.scale, self.grounding.order):
+            says = "as the family's record says"
+        else:
+            says = f"the record says {SCALE_NAMES[own.scale]}, {'y' if own.order == 'yx' else 'x'} first"
+        return f"{SCALE_NAMES[self.grounding.scale]}, {order} ({says})"
+
+    def with_next_scale(self) -> AnswerPlaces:
+        """Read the numbers by the next convention."""
+        scales = self.scales
+        at = scales.index(self.grounding.scale) if self.grounding.scale in scales else -1
+        return self._read_as(msgspec.structs.replace(self.grounding, scale=scales[(at + 1) % len(scales)]))
+
+    def with_other_order(self) -> AnswerPlaces:
+        """Read the vertical number of each pair first, or the horizontal one again."""
+        order = "xy" if self.grounding.order == "yx" else "yx"
+        return self._read_as(msgspec.structs.replace(self.grounding, order=order))
+
+    def as_json(self) -> dict[str, object]:
+        """Return the places in the layout of COCO: absolute pixels of the picture as stored, upright."""
+        labels = list(dict.fromkeys(mark.label for mark in self.marks))
+        image = {"id": 1, "file_name": self.image.name, "width": self.image.width, "height": self.image.height}
+        return {
+            "images": [image],
+            "categories": [{"id": at, "name": label} for at, label in enumerate(labels, 1)],
+            "annotations": [
+                self._annotation(number, one, labels.index(one.mark.label) + 1)
+                for number, one in enumerate(self.placed, 1)
+            ],
+            "convention": {
+                "format": self.grounding.format,
+                "scale": self.grounding.scale,
+                "order": self.grounding.order,
+            },
+            "unreadable": [self.answer[start:end] for start, end in self.unreadable],
+        }
+
+    def _annotation(self, number: int, one: PlacedMark, category: int) -> dict[str, object]:
+        left, top, right, bottom = one.xyxy
+        return {
+            "id": number,
+            "image_id": 1,
+            "category_id": category,
+            "kind": one.mark.kind,
+            "bbox": [round(value, 2) for value in (left, top, right - left, bottom - top)],
+            "area": round(_area(one), 2),
+            "segmentation": [[round(value, 2) for point in _outline(one) for value in point]],
+            "iscrowd": 0,
+            "clipped": one.is_clipped,
+            "text": self.answer[one.mark.start : one.mark.end],
+        }
+
+    def _read_as(self, grounding: Grounding) -> AnswerPlaces:
+        found = find_marks(self.answer, grounding)
+        return msgspec.structs.replace(self, grounding=grounding, marks=found.marks, unreadable=found.unreadable)
+
+
+def places_of(report: PromptReport, family: Family | None) -> AnswerPlaces:
+    """Find the places that a report's answer names. `family`: the record of the model that answered; None: unknown.
+
+    They lie on the last image of the prompt: an answer does not say which. Raises VlmtuiError if there is no image.
+    """
+    images = [item for item in report.attachments if item.modality == "image"]
+    if not images:
+        raise bad_input("This answer's prompt has no image.", hint="Places are drawn on an image that was sent.")
+    answer = whole_answer(report)
+    own = family.grounding if family is not None else None
+    grounding = own if own is not None and find_marks(answer, own).marks else None
+    if grounding is None:
+        format = likeliest_format(answer)
+        if format is None and own is None:
+            raise bad_input("No boxes, polygons or points were found in this answer.")
+        if format is not None:
+            scale, order = (own.scale, own.order) if own is not None else (_GUESSED, "xy")
+            grounding = Grounding(format=format, scale=scale, order=order, source="")
+        else:
+            grounding = own
+    assert grounding is not None
+    image = images[-1]
+    resized = resized_in(report, image)
+    if resized is None and family is not None:
+        used = report.info.engine_args if report.info else report.recipe.engine_args if report.recipe else {}
+        resized = resized_by_rule(family, image, used.get("mm_processor_kwargs"))
+    if grounding.scale == "resized" and resized is None:
+        grounding = msgspec.structs.replace(grounding, scale="pixels")
+    found = find_marks(answer, grounding)
+    return AnswerPlaces(
+        answer=answer,
+        image=image,
+        grounding=grounding,
+        own=own,
+        resized=resized,
+        marks=found.marks,
+        unreadable=found.unreadable,
+    )
+
+
+def whole_answer(report: PromptReport) -> str:
+    """Return the answer with its special tokens, if these are known: in some families they are the coordinates."""
+    known = [report.vocabulary.get(token) for token in report.answer_ids]
+    if not any(token is not None and token.special for token in known):
+        return report.answer
+    text = "".join(token.text for token in known if token is not None)
+    return text if None not in known and re.search(r"\d", text) else report.answer
+
+
+def resized_in(report: PromptReport, image: Attachment) -> Size | None:
+    """Return the size to which the processor resized an image, as the engine told; None if it did not, or made
+    tiles."""
+    for span in report.prompt.media if report.prompt is not None else ():
+        if attachment_of(span, report.attachments) is image and len(span.grid) == 3:
+            return span.resized
+    return None
+
+
+def resized_by_rule(family: Family, image: Attachment, settings: object = None) -> Size | None:
+    """Return the size to which the processor resizes an image, by the record's rule; None if the rule does not know.
+
+    `settings`: the engine argument `mm_processor_kwargs`.
+    """
+    takes = family.takes.get("image")
+    rule = takes.tokens if takes is not None else None
+    settings = {} if settings is None else settings
+    if not isinstance(rule, PatchTokens) or not isinstance(settings, dict):
+        return None
+    return rule.resized(image.width, image.height, settings) if settings.keys() <= rule.knows | {"fps"} else None
+
+
+def _outline(one: PlacedMark) -> tuple[XY, ...]:
+    if one.mark.kind != "box":
+        return one.points
+    left, top, right, bottom = one.xyxy
+    return (left, top), (right, top), (right, bottom), (left, bottom)
+
+
+def _area(one: PlacedMark) -> float:
+    """Return the area in square pixels, by the shoelace formula; 0 for a point."""
+    points = _outline(one)
+    following = (*points[1:], points[0])
+    return abs(sum(x * below - across * y for (x, y), (across, below) in zip(points, following, strict=True))) / 2

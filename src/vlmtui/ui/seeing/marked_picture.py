@@ -1,0 +1,105 @@
+"""A picture with the places of an answer on it, for the terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+from rich.segment import Segment
+from rich.style import Style
+from textual.strip import Strip
+from textual.widget import Widget
+
+from vlmtui.inspection.grounding import PlacedMark
+from vlmtui.inspection.grounding_picture import colours_of, draw_marks
+from vlmtui.ui.terminal.graphics import Graphics
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+
+_ENLARGED = 1000
+
+
+class CellNumber(NamedTuple):
+    """A number to write over half cells, at a column and row."""
+
+    column: int
+    row: int
+    text: str
+    colour: str
+
+
+class NumberedPicture(Widget):
+    """Half cells, with numbers written over them: two pixels a cell are too few to draw one."""
+
+    ALLOW_SELECT = False
+
+    def __init__(self, strips: Sequence[Strip], numbers: Sequence[CellNumber]) -> None:
+        super().__init__()
+        self._strips = [
+            _written_over(strip, [one for one in numbers if one.row == y]) for y, strip in enumerate(strips)
+        ]
+
+    def render_line(self, y: int) -> Strip:
+        return self._strips[y] if y < len(self._strips) else Strip.blank(self.size.width)
+
+
+class MarkedDrawing(msgspec.Struct, frozen=True):
+    """A drawing to make a widget of: `image` for the terminal's graphics, or `strips` and `numbers` for half cells."""
+
+    image: Image
+    size: tuple[int, int]
+    strips: list[Strip]
+    numbers: list[CellNumber]
+
+    def widget(self, graphics: Graphics) -> Widget | None:
+        """Return the widget; None if pictures are off."""
+        columns, rows = self.size
+        if not self.strips:
+            return graphics.widget_for(self.image, columns=columns, rows=rows)
+        picture = NumberedPicture(self.strips, self.numbers)
+        picture.styles.width, picture.styles.height = self.size
+        return picture
+
+
+def draw_marked(
+    image: Image, marks: Sequence[PlacedMark], chosen: int | None, graphics: Graphics, room: tuple[int, int]
+) -> MarkedDrawing:
+    """Draw an RGB picture with its marks into `room` (columns and rows). Blocking.
+
+    The picture is scaled first, so that lines and numbers are as thick as the screen needs them.
+    """
+    # The picture fills the room: a small one is enlarged.
+    size = graphics.fit(image.width * _ENLARGED, image.height * _ENLARGED, columns=room[0], rows=room[1])
+    is_halfcell = graphics.mode == "halfcell"
+    cell = (1, 2) if is_halfcell else graphics.cell
+    target = max(1, size[0] * cell[0]), max(1, size[1] * cell[1])
+    across, down = target[0] / image.width, target[1] / image.height
+    scaled = [
+        msgspec.structs.replace(one, points=tuple((x * across, y * down) for x, y in one.points)) for one in marks
+    ]
+    drawn = draw_marks(image.resize(target), scaled, chosen=chosen, numbers=not is_halfcell)
+    if not is_halfcell:
+        return MarkedDrawing(drawn, size, [], [])
+    from vlmtui.ui.terminal.halfcell_picture import halfcell_strips
+
+    numbers = []
+    for at, (one, colour) in enumerate(zip(scaled, colours_of([each.mark for each in scaled]), strict=True)):
+        left, top = one.xyxy[:2]
+        text = str(at + 1)
+        column, row = min(int(left), size[0] - len(text)), min(int(top / 2), size[1] - 1)
+        numbers.append(CellNumber(max(0, column), row, text, colour))
+    if chosen is not None and chosen < len(numbers):
+        numbers.append(numbers[chosen])  # on top
+    return MarkedDrawing(drawn, size, halfcell_strips(drawn, *size), numbers)
+
+
+def _written_over(strip: Strip, numbers: Sequence[CellNumber]) -> Strip:
+    for one in numbers:
+        end = min(one.column + len(one.text), strip.cell_length)
+        style = Style(color="#ffffff", bgcolor=one.colour, bold=True)
+        middle = Strip([Segment(one.text[: end - one.column], style)])
+        strip = Strip.join([strip.crop(0, one.column), middle, strip.crop(end)])
+    return strip

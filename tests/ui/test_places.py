@@ -1,0 +1,140 @@
+"""Where an answer points: marks on the picture, their list, the conventions, the export."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from PIL import Image
+from textual.app import App
+from textual.pilot import Pilot
+from textual.widgets import OptionList
+
+from tests.support.scripted_engine import Say
+from tests.support.waiting import until
+from tests.ui.conftest import StartChat, picture
+from vlmtui.media.stage import stage
+from vlmtui.registry.loader import Registry
+from vlmtui.session.answer_places import AnswerPlaces, places_of
+from vlmtui.session.prompt_report import PromptReport
+from vlmtui.ui.seeing.marked_picture import NumberedPicture
+from vlmtui.ui.seeing.places_screen import PlacesScreen
+from vlmtui.ui.terminal.graphics import Graphics, GraphicsMode
+from vlmtui.ui.terminal.themes import DARK, VARIABLES
+
+BOXES = (
+    '[{"bbox_2d": [250, 250, 750, 750], "label": "[red]cat\\u001b]0;t\\u0007"},'
+    ' {"point_2d": [900, 2000], "label": "dog"}, {"bbox_2d": [1, 2, NaN, 4]}]'
+)
+
+
+class Host(App[None]):
+    def __init__(self, places: AnswerPlaces, folder: Path, mode: GraphicsMode = "halfcell") -> None:
+        super().__init__()
+        self.graphics = Graphics(mode)
+        self._made = places, folder
+
+    def get_theme_variable_defaults(self) -> dict[str, str]:
+        return dict(VARIABLES)
+
+    def on_mount(self) -> None:
+        self.register_theme(DARK)
+        self.theme = DARK.name
+        places, folder = self._made
+        self.push_screen(PlacesScreen(places, 1, folder=folder))
+
+    @property
+    def places(self) -> PlacesScreen:
+        assert isinstance(self.screen, PlacesScreen)
+        return self.screen
+
+    def text(self) -> str:
+        return "\n".join(strip.text.rstrip() for strip in self.screen._compositor.render_strips())
+
+
+def found(folder: Path, answer: str = BOXES) -> AnswerPlaces:
+    Image.new("RGB", (400, 200), "white").save(folder / "street.png")
+    image = stage(folder / "street.png", folder / "media")
+    return places_of(PromptReport(title="1", answer=answer, attachments=(image,)), Registry.bundled()["qwen3_vl"])
+
+
+async def drawn(pilot: Pilot[None]) -> Host:
+    app = pilot.app
+    assert isinstance(app, Host)
+    await until(pilot, lambda: isinstance(app.screen, PlacesScreen) and app.places.is_current)
+    await until(pilot, lambda: app.places.shown is not None and app.places.shown == app.places._wanted)
+    await pilot.pause()
+    return app
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 40), (200, 60)], ids=["80x24", "120x40", "200x60"])
+async def test_marks_are_numbered_listed_and_shown_in_the_answer(tmp_path: Path, size: tuple[int, int]) -> None:
+    async with Host(found(tmp_path), tmp_path).run_test(size=size) as pilot:
+        app = await drawn(pilot)
+        text = app.text()
+        assert "street.png" in text
+        assert "Read as 0 to 1000, x first" in text
+        assert "1 of 2 inside · 1 unreadable" in text
+        assert "[red]cat" in text
+        assert "100,50,300,150" in text
+        assert "360,200 cut" in text
+        assert "\x1b" not in text
+        assert "\x07" not in text
+        numbers = {one.text for strip in app.places.query_one(NumberedPicture)._strips for one in strip}
+        assert {"1", "2"} <= numbers
+
+
+async def test_the_convention_is_cycled_and_the_files_are_written(tmp_path: Path) -> None:
+    async with Host(found(tmp_path), tmp_path).run_test(size=(120, 30)) as pilot:
+        app = await drawn(pilot)
+        await pilot.press("down", "c")
+        assert app.places.places.grounding.scale == "pixels"
+        assert app.places.chosen == 1
+        await pilot.press("o")
+        app = await drawn(pilot)
+        assert "pixels of the picture, y first (the record says 0 to 1000, x first)" in app.text()
+        await pilot.press("o", "w")
+        await until(pilot, lambda: (tmp_path / "vlmtui-places.json").is_file())
+        wrote = msgspec.json.decode((tmp_path / "vlmtui-places.json").read_bytes())
+        assert [one["bbox"] for one in wrote["annotations"]] == [[250, 200, 150, 0], [400, 200, 0, 0]]
+        with Image.open(tmp_path / "vlmtui-places.png") as image:
+            assert image.size == (400, 200)
+        await pilot.press("escape")
+        await until(pilot, lambda: not isinstance(app.screen, PlacesScreen))
+
+
+async def test_without_pictures_the_list_stays(tmp_path: Path) -> None:
+    async with Host(found(tmp_path), tmp_path, "off").run_test(size=(80, 24)) as pilot:
+        app = pilot.app
+        assert isinstance(app, Host)
+        await until(pilot, lambda: isinstance(app.screen, PlacesScreen) and app.places.is_current)
+        await until(pilot, lambda: "100,50,300,150" in app.text())
+        assert not app.places.query(".picture")
+
+
+async def test_a_thousand_marks_are_bearable(tmp_path: Path) -> None:
+    many = "".join(f'{{"bbox_2d": [{at % 900}, {at % 700}, 990, 990]}}' for at in range(5000))
+    async with Host(found(tmp_path, many), tmp_path).run_test(size=(80, 24)) as pilot:
+        app = await drawn(pilot)
+        assert app.places.query_one(OptionList).option_count == 1000
+
+
+async def test_the_chat_opens_it_for_the_last_answer(chatting: StartChat, tmp_path: Path) -> None:
+    async with chatting([Say(BOXES)], [Say("A cat.")]) as chat:
+        await chat.paste(str(picture(tmp_path)))
+        await chat.until(lambda: bool(chat.controller.draft.tokens))
+        await chat.say("Where is the cat?")
+        await chat.lead("w")
+        await chat.until(lambda: isinstance(chat.app.screen, PlacesScreen))
+        await chat.until(lambda: "a guess: no record says it" in chat_text(chat.app))
+        await chat.pilot.press("escape")
+        await chat.until(lambda: not isinstance(chat.app.screen, PlacesScreen))
+        await chat.say("And now?")
+        await chat.lead("w")
+        await chat.until(lambda: "No boxes, polygons or points" in chat.notes)
+
+
+def chat_text(app: App[Any]) -> str:
+    return "\n".join(strip.text.rstrip() for strip in app.screen._compositor.render_strips())

@@ -1,0 +1,86 @@
+"""The places of an answer, read by one convention or another."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from vlmtui.domain.attachment import Attachment
+from vlmtui.domain.generation import MediaSpan, PromptReady, Token
+from vlmtui.errors import VlmtuiError
+from vlmtui.registry.loader import Registry
+from vlmtui.session.answer_places import places_of
+from vlmtui.session.prompt_report import PromptReport
+
+REGISTRY = Registry.bundled()
+PICTURE = Attachment(
+    modality="image", name="a.png", path="/a.png", sha256="0", width=400, height=200, size_bytes=1, format="PNG"
+)
+CAT = '[{"bbox_2d": [100, 50, 300, 150], "label": "cat"}]'
+SPAN = MediaSpan(modality="image", index=0, offset=0, length=4, tokens=4, resized=(200, 100), grid=(1, 4, 8))
+
+
+def report(answer: str, *, resized: bool = True) -> PromptReport:
+    prompt = PromptReady(request_id="1", prompt="", token_ids=(1, 2, 3, 4), media=(SPAN,) if resized else ())
+    return PromptReport(title="exchange 1", prompt=prompt, answer=answer, attachments=(PICTURE,))
+
+
+def test_the_engine_s_own_size_decides_where_pixels_of_the_resized_picture_lie() -> None:
+    places = places_of(report(CAT), REGISTRY["qwen2_5_vl"])
+    assert places.resized == (200, 100)
+    (one,) = places.placed
+    assert one.xyxy == pytest.approx((200, 100, 400, 200))
+    assert "as the family's record says" in places.convention
+    assert places.inside == 0
+
+
+def test_the_conventions_are_tried_in_turn_and_come_back() -> None:
+    places = places_of(report(CAT), REGISTRY["qwen3_vl"])
+    seen: dict[str, object] = {}
+    for _ in places.scales:
+        seen[places.grounding.scale] = [*places.placed[0].xyxy, places.inside]
+        places = places.with_next_scale()
+    assert next(iter(seen)) == "thousand"
+    assert places.convention == "0 to 1000, x first (as the family's record says)"
+    assert seen["pixels"] == [100, 50, 300, 150, 1]
+    assert seen["resized"] == [200, 100, 400, 200, 0]
+    assert seen["percent"] == [400, 100, 400, 200, 0]
+    swapped = places.with_other_order()
+    assert swapped.placed[0].xyxy == pytest.approx((20, 20, 60, 60))
+    assert "the record says 0 to 1000, x first" in swapped.convention
+    assert swapped.with_other_order() == places
+
+
+def test_without_a_record_the_format_is_found_and_called_a_guess() -> None:
+    places = places_of(report('<point x=\'1\'> no, <point x="10" y="20">dog</point>', resized=False), None)
+    assert places.grounding.format == "point_tags"
+    assert "a guess" in places.convention
+    assert "resized" not in places.scales
+    assert [mark.label for mark in places.marks] == ["dog"]
+
+
+def test_coordinates_that_are_special_tokens_are_read_from_the_tokens() -> None:
+    texts = ["cat", "<loc_100>", "<loc_100>", "<loc_500>", "<loc_500>", "</s>"]
+    vocabulary = {at: Token(text=text, special=at > 0) for at, text in enumerate(texts)}
+    told = msgspec.structs.replace(report("cat"), answer_ids=tuple(range(6)), vocabulary=vocabulary)
+    places = places_of(told, REGISTRY["florence2"])
+    assert [mark.label for mark in places.marks] == ["cat"]
+    assert places.answer == "".join(texts)
+
+
+@pytest.mark.parametrize(("answer", "pictures"), [("A cat.", 1), (CAT, 0)])
+def test_without_places_or_pictures_the_reason_is_told(answer: str, pictures: int) -> None:
+    told = msgspec.structs.replace(report(answer), attachments=(PICTURE,) * pictures)
+    with pytest.raises(VlmtuiError, match="found in this answer" if pictures else "no image"):
+        places_of(told, None)
+
+
+def test_the_export_is_in_pixels_of_the_picture() -> None:
+    exported = places_of(report(CAT + '{"bbox_2d": [1]}'), REGISTRY["qwen3_vl"]).as_json()
+    assert exported["categories"] == [{"id": 1, "name": "cat"}]
+    assert exported["unreadable"] == ['{"bbox_2d": [1]}']
+    (one,) = msgspec.convert(exported["annotations"], list[dict[str, object]])
+    assert one["bbox"] == [40, 10, 80, 20]
+    assert one["area"] == 1600
+    assert one["segmentation"] == [[40, 10, 120, 10, 120, 30, 40, 30]]
+    assert one["text"] == CAT[1:-1]
