@@ -103,3 +103,28 @@ def test_durations_for_people() -> None:
         "0 seconds",
         "1 hour 1 minute 1 second",
     ]
+
+
+def test_servers_have_names(paths: Paths) -> None:
+    write(paths, '[engines.box]\nurl = "http://box:8000"\napi_key_env = "BOX"\nheaders = { X-Team = "env:TEAM" }\n')
+    box = load_settings(paths, {}).engines["box"]
+    assert box.arguments() == {"url": "http://box:8000", "api_key_env": "BOX", "headers": {"X-Team": "env:TEAM"}}
+
+
+@pytest.mark.parametrize(
+    ("table", "said"),
+    [
+        ('[engines.box]\nurl = "http://b"\napi_key = "s3cret"', "A key is not written here"),
+        ('[engines.box]\nurl = "http://b"\nheaders = { X = "s3cret" }', 'X = "env:NAME"'),
+        ('[engines.box]\nurl = "http://b"\napi_key_env = "A"\napi_key_file = "b"', "both api_key_env and api_key_file"),
+        ('[engines."the box"]\nurl = "http://b"', "can't be the name of an engine"),
+        ("[engines.box]\n", "url"),
+        ('engines = "box"', "engines"),
+    ],
+)
+def test_what_is_no_server_is_told_without_showing_a_key(paths: Paths, table: str, said: str) -> None:
+    write(paths, table)
+    with pytest.raises(VlmtuiError) as caught:
+        load_settings(paths, {})
+    assert said in str(caught.value)
+    assert "s3cret" not in str(caught.value) + caught.value.detail

@@ -40,8 +40,9 @@ def _open(arguments: argparse.Namespace) -> int:
     if arguments.app_engine is not None:
         from vlmtui.engine.remote_models import find_remote_model
 
-        url, key_env = arguments.app_engine, arguments.app_key_env
-        served = find_remote_model(application.registry, url, key_env=key_env, name=model).spec
+        engine, key_env = arguments.app_engine, arguments.app_key_env
+        engines = application.settings.engines
+        served = find_remote_model(application.registry, engines, engine, key_env=key_env, name=model).spec
     elif model is not None:
         resolve(application.registry, model)
     store = AsyncStore(application.paths)

@@ -44,7 +44,8 @@ def prepare(arguments: argparse.Namespace, model_name: str | None = None) -> Ask
         from vlmtui.engine.remote_models import find_remote_model
 
         name = arguments.model or model_name
-        model = find_remote_model(application.registry, arguments.engine, key_env=arguments.key_env, name=name)
+        engines, key_env = application.settings.engines, arguments.key_env
+        model = find_remote_model(application.registry, engines, arguments.engine, key_env=key_env, name=name)
     else:
         model = resolve(application.registry, application.settings.model)
         model = with_engine_args(model, arguments.engine_arg)

@@ -100,9 +100,9 @@ def _add_sampling(group: argparse._ArgumentGroup) -> None:
 def _add_engine(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--engine",
-        metavar="URL",
-        help="ask the vLLM server at this address, http://HOST:PORT or unix:/PATH, instead of an engine here; --model "
-        "is then one of its models, or the family of its only one",
+        metavar="ENGINE",
+        help="ask a vLLM server instead of an engine here: http://HOST:PORT, unix:/PATH, or a name in config.toml "
+        "([engines.NAME]); --model is then one of its models, or the family of its only one",
     )
     group.add_argument("--key-env", metavar="NAME", help="the environment variable with the server's key")
     group.add_argument(

@@ -55,6 +55,10 @@ def engines(arguments: argparse.Namespace) -> int:
                 print_json({"removed": arguments.name})
         case "verify":
             return _verify(paths, arguments.name, as_json=arguments.json)
+        case "probe":
+            from vlmtui.cli.servers import probe_servers
+
+            return probe_servers(arguments)
         case _:
             _list(paths, as_json=arguments.json)
     return 0

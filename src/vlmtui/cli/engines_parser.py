@@ -47,3 +47,19 @@ def fill_engines(engines: argparse.ArgumentParser) -> None:
     remove.add_argument("name", metavar="NAME", help="as `vlmtui engines` lists it")
     remove.add_argument("--json", action="store_true", help="print one JSON object")
     remove.set_defaults(action="remove")
+    _add_probe(actions)
+
+
+def _add_probe(actions: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    probe = actions.add_parser(
+        "probe",
+        help="ask vLLM servers what they serve and offer",
+        description="Ask vLLM servers for their models and what they offer. What is off is told with the flag that "
+        "switches it on.",
+    )
+    probe.add_argument(
+        "engine", metavar="ENGINE", nargs="*", help="an address or a name in config.toml (default: all of config.toml)"
+    )
+    probe.add_argument("--key-env", metavar="NAME", help="the environment variable with the server's key")
+    probe.add_argument("--json", action="store_true", help="print one JSON array")
+    probe.set_defaults(action="probe")

@@ -125,9 +125,10 @@ def _make_app_parser() -> argparse.ArgumentParser:
     app.add_argument("--model", metavar="M", dest="app_model", help="load this model at the start")
     app.add_argument(
         "--engine",
-        metavar="URL",
+        metavar="ENGINE",
         dest="app_engine",
-        help="chat with a model of the vLLM server at http://HOST:PORT or unix:/PATH; --model is one of its models",
+        help="chat with a model of a vLLM server: http://HOST:PORT, unix:/PATH, or a name in config.toml "
+        "([engines.NAME]); --model is one of its models",
     )
     app.add_argument(
         "--key-env", metavar="NAME", dest="app_key_env", help="the environment variable with the server's key"

@@ -9,6 +9,7 @@ from typing import Literal
 import msgspec
 
 from vlmtui.config.duration import parse_duration
+from vlmtui.config.engines import EngineSettings, check_engines
 from vlmtui.domain.sampling import Sampling
 from vlmtui.errors import VlmtuiError, bad_input
 from vlmtui.paths import Paths
@@ -16,7 +17,7 @@ from vlmtui.reading import parse_toml, read_whole
 
 Graphics = Literal["auto", "kitty", "sixel", "halfcell", "off"]
 ENVIRONMENT_PREFIX = "VLMTUI_"
-_ONLY_IN_FILE = frozenset({"keys"})
+_ONLY_IN_FILE = frozenset({"keys", "engines"})
 _BYTES_MAX = 1_000_000
 
 
@@ -70,6 +71,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     keys: dict[str, object] = {}
     """Key bindings by action id: `attach = "ctrl+a"`, a list of keys, or `""` for none. The app checks them; an invalid
     one is a warning."""
+    engines: dict[str, EngineSettings] = {}
+    """Servers by name, for `--engine NAME` and the list of models."""
 
     @property
     def keep_alive_s(self) -> float | None:
@@ -148,7 +151,7 @@ def _with(settings: Settings, given: Mapping[str, object], source: str, *, stric
     try:
         made = msgspec.convert(merged, Settings, strict=strict)
     except msgspec.ValidationError as error:
-        raise bad_input(f"{source}: {_plainly(error)}.") from error
+        raise bad_input(f"{source}: {_plainly(error)}.", hint=_where_keys_are(given)) from error
     for name, duration in (("keep_alive", made.keep_alive), ("keep_deleted", made.keep_deleted)):
         try:
             parse_duration(duration)
@@ -158,6 +161,7 @@ def _with(settings: Settings, given: Mapping[str, object], source: str, *, stric
         raise bad_input(f"{source}: hang_s: not a number of seconds.", hint="30 is usual; 0 turns it off.")
     if problem := made.sampling.over(None).problem():
         raise bad_input(f"{source}: sampling: {problem}.")
+    check_engines(made.engines, source)
     return made
 
 
@@ -200,6 +204,14 @@ def _merge(base: dict[str, object], given: Mapping[str, object]) -> dict[str, ob
         inner = merged.get(name)
         merged[name] = _merge(inner, value) if isinstance(inner, dict) and isinstance(value, Mapping) else value
     return merged
+
+
+def _where_keys_are(given: Mapping[str, object]) -> str:
+    """Return a hint for somebody who wrote a key itself into `[engines.NAME]`."""
+    engines = given.get("engines")
+    tables = engines.values() if isinstance(engines, Mapping) else ()
+    has_key = any(isinstance(table, Mapping) and table.keys() & {"api_key", "key", "token"} for table in tables)
+    return "A key is not written here: api_key_env names its variable, api_key_file its file." if has_key else ""
 
 
 def _plainly(error: msgspec.ValidationError) -> str:

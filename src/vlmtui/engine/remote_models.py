@@ -3,49 +3,145 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
+import msgspec
+
+from vlmtui.config.engines import EngineSettings
 from vlmtui.domain.attachment import Modality
 from vlmtui.domain.engine import REMOTE_BACKEND, LoadSpec
-from vlmtui.errors import VlmtuiError
+from vlmtui.errors import ErrorKind, VlmtuiError, bad_input
 from vlmtui.registry.loader import Registry
 from vlmtui.registry.match import Model, family_of_name, resolve, unlisted_model
 from vlmtui.registry.schema import Family
 
+if TYPE_CHECKING:
+    from vlmtui.worker.backends.remote.probe import ServedModel, ServerFacts
 
-def find_remote_model(registry: Registry, url: str, *, key_env: str | None = None, name: str | None = None) -> Model:
-    """Ask the server at `url`, and return one of its models. Blocks. Raises VlmtuiError.
+_LOOK_S = 5.0
+"""Seconds for a server to answer when it is only looked at."""
 
-    name: that of the model, as the server calls it, or a family for the server's only model. key_env: the environment
-    variable with the server's key.
+
+@dataclass(frozen=True)
+class Server:
+    """A server as it answered."""
+
+    name: str
+    """Its name in the settings, or its address."""
+    address: str
+    models: tuple[Model, ...] = ()
+    """What it serves; LoRA adapters follow the model that they belong to."""
+    facts: ServerFacts | None = None
+    """What it offers; None if it did not answer."""
+    error: VlmtuiError | None = None
+    """Why it did not answer."""
+
+
+def find_remote_model(
+    registry: Registry,
+    engines: Mapping[str, EngineSettings],
+    engine: str,
+    *,
+    key_env: str | None = None,
+    name: str | None = None,
+) -> Model:
+    """Ask a server, and return one of its models. Blocks. Raises VlmtuiError.
+
+    engine: a name in `engines`, or an address. name: that of the model, as the server calls it, or a family for the
+    server's only model. key_env: the environment variable with the server's key.
     """
-    return asyncio.run(served_model(registry, url, key_env=key_env, name=name))
+    settings = engine_settings(engines, engine, key_env=key_env)
+    return asyncio.run(_find(registry, engine, settings, name))
 
 
-async def served_model(registry: Registry, url: str, *, key_env: str | None, name: str | None) -> Model:
-    """Ask the server at `url`, and return one of its models. Raises VlmtuiError."""
+def engine_settings(
+    engines: Mapping[str, EngineSettings], engine: str, *, key_env: str | None = None
+) -> EngineSettings:
+    """Return how to reach a server by its name in `engines` or its address. Raises VlmtuiError(BAD_INPUT)."""
+    found = engines.get(engine)
+    if found is None and ":" not in engine and "/" not in engine:
+        known = f" Known: {', '.join(engines)}." if engines else ""
+        hint = f"Write an address (http://HOST:PORT), or [engines.{engine}] in config.toml.{known}"
+        raise bad_input(f"No engine is called {engine!r}.", hint=hint)
+    found = found or EngineSettings(url=engine)
+    return msgspec.structs.replace(found, api_key_env=key_env, api_key_file=None) if key_env else found
+
+
+def look_at_server(registry: Registry, name: str, settings: EngineSettings) -> Server:
+    """Ask a server what it serves and offers. Blocks for some seconds at most; an error is part of what is returned."""
+    return asyncio.run(_look(registry, name, settings))
+
+
+async def _find(registry: Registry, engine: str, settings: EngineSettings, name: str | None) -> Model:
+    facts, address = await _ask(settings)
+    wanted = name or settings.model
+    is_family = wanted is not None and wanted in registry and wanted not in {model.id for model in facts.models}
+    served = facts.model(settings.model if is_family else wanted)
+    family = registry[wanted] if is_family and wanted else None
+    return _model(registry, _called(engine, address), settings, served, facts, family)
+
+
+async def _look(registry: Registry, name: str, settings: EngineSettings) -> Server:
+    try:
+        async with asyncio.timeout(_LOOK_S):
+            facts, address = await _ask(settings)
+        called = _called(name, address)
+        own = [model for model in facts.models if model.parent is None]
+        ordered = [one for model in own for one in (model, *(x for x in facts.models if x.parent == model.id))]
+        ordered += [model for model in facts.models if model not in ordered]
+        models = tuple(_model(registry, called, settings, served, facts, None) for served in ordered)
+    except TimeoutError:
+        error = VlmtuiError(ErrorKind.NO_NETWORK, f"{settings.url} did not answer within {_LOOK_S:.0f} s.")
+        return Server(name, settings.url, error=error)
+    except VlmtuiError as error:
+        return Server(name, settings.url, error=error)
+    return Server(name, address, models, facts)
+
+
+async def _ask(settings: EngineSettings) -> tuple[ServerFacts, str]:
+    """Return what the server tells, and its address as people write it. Raises VlmtuiError."""
     from vlmtui.worker.backends.remote.address import server_address
     from vlmtui.worker.backends.remote.http_api import ServerApi
     from vlmtui.worker.backends.remote.options import server_options
     from vlmtui.worker.backends.remote.probe import probe
 
-    arguments: dict[str, object] = {"url": url, **({"api_key_env": key_env} if key_env else {})}
-    address = server_address(url)
-    api = ServerApi(address, server_options(arguments))
+    address = server_address(settings.url)
+    api = ServerApi(address, server_options(settings.arguments()))
     try:
-        facts = await probe(api)
+        return await probe(api), address.shown
     finally:
         await api.close()
-    is_family = name in registry and name not in {model.id for model in facts.models}
-    served = facts.model(None if is_family else name)
-    family = registry[name] if is_family and name else _family_of(registry, served.root, served.id)
+
+
+def _called(engine: str, address: str) -> str:
+    """What the engine is called: its name in the settings, or its address."""
+    return address if ":" in engine or "/" in engine else engine
+
+
+def _model(
+    registry: Registry,
+    called: str,
+    settings: EngineSettings,
+    served: ServedModel,
+    facts: ServerFacts,
+    family: Family | None,
+) -> Model:
+    if family is None and settings.family is not None:
+        family = resolve(registry, settings.family).family
+    if family is None:
+        parents = [model for model in facts.models if model.id == served.parent]
+        names = [name for model in (served, *parents) for name in (model.root, model.id)]
+        family = _family_of(registry, *names)
     limits: dict[Modality, int] = {modality: takes.max_items for modality, takes in family.takes.items()}
     video = family.takes.get("video")
     spec = LoadSpec(
         model=served.id,
-        name=f"{served.id} at {address.shown}",
+        name=f"{served.id} at {called}",
         backend=REMOTE_BACKEND,
         family=family.family or None,
-        engine_args={**arguments, "model": served.id, "limit_mm_per_prompt": limits},
+        engine_args={**settings.arguments(), "model": served.id, "limit_mm_per_prompt": limits},
         num_frames=(video.frames if video else None) or 8,
     )
     return Model(family, spec)

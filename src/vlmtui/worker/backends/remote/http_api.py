@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import ssl
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import aclosing
 from typing import Any
 
@@ -24,6 +25,8 @@ _CONNECT_S = 10.0
 _ANSWER_S = 120.0
 """Seconds for an answer that is no stream."""
 _HEALTH_S = 10.0
+_SECRET_MIN = 6
+"""Shorter keys are words that stand in answers by chance."""
 DONE = "[DONE]"
 
 
@@ -37,10 +40,12 @@ class ServerApi:
         verify: ssl.SSLContext | bool = True
         if options.ca or options.client_cert:
             verify = _context(options)
+        headers = options.request_headers()
+        self._hide = _hiding([value.removeprefix("Bearer ").encode() for value in headers.values()])
         transport = httpx2.AsyncHTTPTransport(uds=address.socket, verify=verify)
         self._client = httpx2.AsyncClient(
             transport=transport,
-            headers=options.request_headers(),
+            headers=headers,
             timeout=httpx2.Timeout(_ANSWER_S, connect=_CONNECT_S, read=None),
             follow_redirects=False,
             trust_env=False,
@@ -63,11 +68,11 @@ class ServerApi:
             async with asyncio.timeout(_HEALTH_S):
                 method = "GET" if body is None else "POST"
                 async with self._client.stream(method, self._base + path, json=body) as response:
-                    return response.status_code, await _content(response, self.shown)
+                    return response.status_code, await self._content(response)
         except TimeoutError as error:
             raise self._silent() from error
         except httpx2.HTTPError as error:
-            raise broken(error, shown=self.shown, is_answering=False) from error
+            raise self._broken(error) from error
 
     async def events(self, path: str, body: object) -> AsyncGenerator[dict[str, Any], None]:
         """Yield the events of a stream, up to `[DONE]` or its end. Raises VlmtuiError for a refusal, an error event,
@@ -77,9 +82,9 @@ class ServerApi:
             async with self._client.stream("POST", self._base + path, json=body) as response:
                 kind = response.headers.get("content-type", "")
                 if response.status_code != 200 or "event-stream" not in kind:
-                    content = await _content(response, self.shown)
+                    content = await self._content(response)
                     raise refusal(response.status_code, content, kind, shown=self.shown)
-                async with aclosing(self._heard(_data_of(response, self.shown))) as texts:
+                async with aclosing(self._heard(self._data_of(response))) as texts:
                     async for text in texts:
                         if text == DONE:
                             return
@@ -89,7 +94,7 @@ class ServerApi:
                         is_answering = True
                         yield event
         except httpx2.HTTPError as error:
-            raise broken(error, shown=self.shown, is_answering=is_answering) from error
+            raise self._broken(error, is_answering=is_answering) from error
 
     async def _heard(self, texts: AsyncGenerator[str, None]) -> AsyncGenerator[str, None]:
         """The same texts. While none comes, the server's health is looked at now and then."""
@@ -130,51 +135,60 @@ class ServerApi:
                 asyncio.timeout(seconds),
                 self._client.stream(method, self._base + path, json=body) as response,
             ):
-                content = await _content(response, self.shown)
+                content = await self._content(response)
                 kind = response.headers.get("content-type", "")
                 if response.status_code != 200:
                     raise refusal(response.status_code, content, kind, shown=self.shown)
         except TimeoutError as error:
             raise self._silent() from error
         except httpx2.HTTPError as error:
-            raise broken(error, shown=self.shown, is_answering=False) from error
+            raise self._broken(error) from error
         try:
             return json.loads(content)
         except (ValueError, RecursionError) as error:
             raise refusal(response.status_code, content, kind, shown=self.shown) from error
+
+    async def _content(self, response: httpx2.Response) -> bytes:
+        """The body, as long as it is not too long."""
+        found = bytearray()
+        async for piece in response.aiter_bytes():
+            found += piece
+            if len(found) > _BODY_MAX:
+                raise _endless(self.shown)
+        return self._hide(bytes(found))
+
+    async def _data_of(self, response: httpx2.Response) -> AsyncGenerator[str, None]:
+        """The data of each event. An event that is cut off is none."""
+        data: list[str] = []
+        async for line in _lines(response.aiter_bytes(), self.shown):
+            if line.startswith(b"data:"):
+                data.append(self._hide(line)[5:].decode("utf-8", "replace").removeprefix(" "))
+            elif not line and data:
+                yield "\n".join(data)
+                data = []
+
+    def _broken(self, error: httpx2.HTTPError, *, is_answering: bool = False) -> VlmtuiError:
+        found = broken(error, shown=self.shown, is_answering=is_answering)
+        found.detail = self._hide(found.detail.encode()).decode()
+        return found
 
     def _silent(self) -> VlmtuiError:
         hint = "It may hang, sleep or be busy. Look at its log."
         return VlmtuiError(ErrorKind.NO_NETWORK, f"{self.shown} did not answer in time.", hint=hint)
 
 
-async def _content(response: httpx2.Response, shown: str) -> bytes:
-    """The body, as long as it is not too long."""
-    found = bytearray()
-    async for piece in response.aiter_bytes():
-        found += piece
-        if len(found) > _BODY_MAX:
-            raise _endless(shown)
-    return bytes(found)
+def _hiding(secrets: Sequence[bytes]) -> Callable[[bytes], bytes]:
+    """Return a function that takes these texts out of what a server sends: some repeat a wrong key."""
+    found = re.compile(b"|".join(re.escape(secret) for secret in secrets if len(secret) >= _SECRET_MIN) or b"(?!)")
+    return lambda content: found.sub(b"[hidden]", content)
 
 
-async def _data_of(response: httpx2.Response, shown: str) -> AsyncGenerator[str, None]:
-    """The data of each event. An event that is cut off is none."""
-    data: list[str] = []
-    async for line in _lines(response.aiter_bytes(), shown):
-        if line.startswith("data:"):
-            data.append(line[5:].removeprefix(" "))
-        elif not line and data:
-            yield "\n".join(data)
-            data = []
-
-
-async def _lines(pieces: AsyncIterator[bytes], shown: str) -> AsyncGenerator[str, None]:
+async def _lines(pieces: AsyncIterator[bytes], shown: str) -> AsyncGenerator[bytes, None]:
     rest = b""
     async for piece in pieces:
         *lines, rest = (rest + piece).split(b"\n")
         for line in lines:
-            yield line.removesuffix(b"\r").decode("utf-8", "replace")
+            yield line.removesuffix(b"\r")
         if len(rest) > _EVENT_MAX:
             raise _endless(shown)
 

@@ -16,6 +16,10 @@ _TEXT_MAX = 400
 _AGAIN = "Send the message again."
 
 
+class NothingListens(VlmtuiError):
+    """No server is at the address, or not yet."""
+
+
 class ServerError(VlmtuiError):
     """A refusal, or an error event in a stream. `code` is the HTTP status that it has, 0 where there is none."""
 
@@ -136,7 +140,7 @@ def broken(error: httpx2.HTTPError, *, shown: str, is_answering: bool) -> Vlmtui
         return VlmtuiError(ErrorKind.NO_NETWORK, message, detail=detail, hint=hint)
     if isinstance(error, httpx2.ConnectError):
         hint = "Is it running, and is the address right?"
-        return VlmtuiError(ErrorKind.NO_NETWORK, f"Nothing listens at {shown}.", detail=detail, hint=hint)
+        return NothingListens(ErrorKind.NO_NETWORK, f"Nothing listens at {shown}.", detail=detail, hint=hint)
     if isinstance(error, httpx2.TimeoutException):
         return VlmtuiError(ErrorKind.NO_NETWORK, f"{shown} did not answer in time.", detail=detail, hint=_AGAIN)
     return VlmtuiError(ErrorKind.NO_NETWORK, f"The connection to {shown} broke.", detail=detail, hint=_AGAIN)

@@ -32,7 +32,7 @@ class ServerOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     client_cert: str | None = None
     """A file with this client's certificate and key (PEM)."""
     headers: dict[str, str] = msgspec.field(default_factory=dict)
-    """More headers. A value `env:NAME` is read from that environment variable."""
+    """More headers, each read from an environment variable: `env:NAME`."""
     limit_mm_per_prompt: dict[Modality, int] = msgspec.field(default_factory=dict)
     """The most items of each modality, which the server does not tell."""
     wait_s: float = 600.0
@@ -44,7 +44,7 @@ class ServerOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
     def request_headers(self) -> dict[str, str]:
         """Return the headers of every request. Raises VlmtuiError if the key cannot be read."""
-        found = {name: _value_of(name, value) for name, value in self.headers.items()}
+        found = {name: _environment(value.removeprefix("env:")) for name, value in self.headers.items()}
         key = self._key()
         return {**found, "Authorization": f"Bearer {key}"} if key else found
 
@@ -59,7 +59,7 @@ class ServerOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
                 lines = file.read(_KEY_BYTES_MAX).decode("utf-8").strip().splitlines()
         except (OSError, UnicodeDecodeError, VlmtuiError) as error:
             raise _unreadable(f"Can't read the key's file: {path}.", str(error)) from error
-        return lines[0].strip() if lines else ""
+        return _sendable(lines[0].strip(), f"The file {path}") if lines else ""
 
 
 def server_options(arguments: dict[str, object]) -> ServerOptions:
@@ -71,14 +71,17 @@ def server_options(arguments: dict[str, object]) -> ServerOptions:
         raise VlmtuiError(ErrorKind.BAD_ENGINE_ARGUMENT, message, detail=str(error)) from error
 
 
-def _value_of(name: str, value: str) -> str:
-    return _environment(value.removeprefix("env:")) if value.startswith("env:") else value
-
-
 def _environment(name: str) -> str:
     value = os.environ.get(name, "").strip()
     if not value:
         raise _unreadable(f"The environment variable {name} is not set.", "")
+    return _sendable(value, f"The environment variable {name}")
+
+
+def _sendable(value: str, place: str) -> str:
+    """Return the value if a header can hold it. Raises VlmtuiError, which does not show it."""
+    if not (value.isascii() and value.isprintable()):
+        raise _unreadable(f"{place} holds more than a header can: a line break or a letter that is not ASCII.", "")
     return value
 
 

@@ -12,6 +12,7 @@ import msgspec
 
 from vlmtui.errors import ErrorKind, VlmtuiError
 from vlmtui.worker.backends.remote.http_api import ServerApi
+from vlmtui.worker.backends.remote.http_errors import NothingListens
 
 _RETRY_S = 1.0
 _SPEC = re.compile(r"[\w./-]{1,200}")
@@ -114,9 +115,9 @@ async def wait_for(api: ServerApi, seconds: float, tell: Callable[[float], objec
     while True:
         try:
             return await probe(api)
-        except VlmtuiError as error:
+        except NothingListens:
             waited = time.monotonic() - started
-            if not error.message.startswith("Nothing listens") or waited >= seconds:
+            if waited >= seconds:
                 raise
             tell(waited)
             await asyncio.sleep(_RETRY_S)

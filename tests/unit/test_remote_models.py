@@ -1,0 +1,68 @@
+"""Servers by their names: how they are found, and what is said of one that does not answer."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+
+from tests.support.fault_server import FaultServer, fault_server, sends
+from vlmtui.config.engines import EngineSettings
+from vlmtui.engine.remote_models import engine_settings, find_remote_model, look_at_server
+from vlmtui.errors import VlmtuiError
+from vlmtui.registry.loader import Registry
+
+REGISTRY = Registry.bundled()
+SERVED = [
+    {"id": "lora-a", "root": "/adapters/a", "parent": "qwen"},
+    {"id": "other", "root": "/weights/llava-1.5-7b-hf"},
+    {"id": "qwen", "root": "Qwen/Qwen2.5-VL-7B-Instruct", "max_model_len": 32768},
+]
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[FaultServer]:
+    async with fault_server() as found:
+        yield found
+
+
+def test_a_name_or_an_address() -> None:
+    engines = {"box": EngineSettings(url="http://box:8000", api_key_file="~/key")}
+    assert engine_settings(engines, "box") is engines["box"]
+    assert engine_settings(engines, "box", key_env="K") == EngineSettings(url="http://box:8000", api_key_env="K")
+    assert engine_settings(engines, "http://b:1") == EngineSettings(url="http://b:1")
+    with pytest.raises(VlmtuiError, match=r"No engine is called 'bux'\..*\[engines\.bux\].*Known: box"):
+        engine_settings(engines, "bux")
+
+
+async def test_models_and_the_adapters_below_them(server: FaultServer) -> None:
+    server.replies["/v1/models"] = [sends({"data": SERVED})]
+    found = await asyncio.to_thread(look_at_server, REGISTRY, "box", EngineSettings(url=server.url))
+    assert found.error is None
+    assert [model.spec.name for model in found.models] == ["other at box", "qwen at box", "lora-a at box"]
+    assert [model.family.family for model in found.models][1:] == ["qwen2_5_vl", "qwen2_5_vl"]
+    assert found.facts is not None and found.facts.version == "0.32.0"
+
+
+async def test_a_family_that_is_told(server: FaultServer) -> None:
+    settings = EngineSettings(url=server.url, family="llava")
+    found = await asyncio.to_thread(look_at_server, REGISTRY, "box", settings)
+    assert [model.family.family for model in found.models] == ["llava"]
+
+
+async def test_one_of_several_has_to_be_named(server: FaultServer) -> None:
+    server.replies["/v1/models"] = [sends({"data": SERVED})] * 2
+    engines = {"box": EngineSettings(url=server.url)}
+    with pytest.raises(VlmtuiError, match=r"several models.*lora-a, other, qwen"):
+        await asyncio.to_thread(find_remote_model, REGISTRY, engines, "box")
+    model = await asyncio.to_thread(find_remote_model, REGISTRY, engines, "box", name="lora-a")
+    assert model.spec.model == "lora-a" and model.family.family == "qwen2_5_vl"
+
+
+async def test_what_does_not_answer_is_told_and_ends_nothing(server: FaultServer) -> None:
+    server.replies["/v1/models"] = [sends({"data": []})]
+    settings = EngineSettings(url=server.url)
+    assert "serves no model" in str((await asyncio.to_thread(look_at_server, REGISTRY, "box", settings)).error)
+    nobody = EngineSettings(url="unix:/nowhere/socket")
+    assert "Nothing listens" in str((await asyncio.to_thread(look_at_server, REGISTRY, "box", nobody)).error)
