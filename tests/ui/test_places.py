@@ -89,13 +89,13 @@ async def test_marks_are_numbered_listed_and_shown_in_the_answer(tmp_path: Path,
 async def test_the_convention_is_cycled_and_the_files_are_written(tmp_path: Path) -> None:
     async with Host(found(tmp_path), tmp_path).run_test(size=(120, 30)) as pilot:
         app = await drawn(pilot)
-        await pilot.press("down", "c")
+        await pilot.press("down", "m")
         assert app.places.places.grounding.scale == "pixels"
         assert app.places.chosen == 1
-        await pilot.press("o")
+        await pilot.press("a")
         app = await drawn(pilot)
         assert "pixels of the picture, y first (the record says 0 to 1000, x first)" in app.text()
-        await pilot.press("o", "w")
+        await pilot.press("a", "w")
         await until(pilot, lambda: (tmp_path / "vlmtui-places.json").is_file())
         wrote = msgspec.json.decode((tmp_path / "vlmtui-places.json").read_bytes())
         assert [one["bbox"] for one in wrote["annotations"]] == [[250, 200, 150, 0], [400, 200, 0, 0]]

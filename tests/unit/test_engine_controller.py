@@ -8,14 +8,15 @@ from contextlib import asynccontextmanager
 from functools import partial
 from types import SimpleNamespace
 
+import msgspec
 import pytest
 
 from tests.support.scripted_engine import ScriptedHost
-from vlmtui.domain.engine import LoadFailed
+from vlmtui.domain.engine import REMOTE_BACKEND, LoadFailed
 from vlmtui.domain.failure import Failure
 from vlmtui.errors import ErrorKind, Remedy, VlmtuiError
 from vlmtui.registry.loader import Registry
-from vlmtui.registry.match import resolve
+from vlmtui.registry.match import Model, resolve
 from vlmtui.session.engine_controller import EngineController, EngineState
 
 
@@ -205,3 +206,64 @@ async def test_no_pulse_is_taken_when_it_is_turned_off(monkeypatch: pytest.Monke
         host.engine.die()
         await until(lambda: controller.deaths == 1)
     assert not pinged.is_set()
+
+
+def served(name: str) -> Model:
+    """A model of a server."""
+    shapes = resolve(Registry.bundled(), "shapes")
+    spec = msgspec.structs.replace(
+        shapes.spec, backend=REMOTE_BACKEND, name=f"{name} at box", model=name, engine_args={"url": "http://box"}
+    )
+    return msgspec.structs.replace(shapes, spec=spec)
+
+
+async def test_an_engine_stays_beside_one_of_a_server_and_is_there_at_once() -> None:
+    host = ScriptedHost()
+    controller = await loaded(host)
+    here, there = resolve(Registry.bundled(), "shapes"), served("qwen")
+    await controller.start(there, keep_former=True)
+    first, second = host.engines
+    assert controller.models == (there, here)
+    assert controller.engine is second and controller.engine_of(here) is first
+    await controller.start(here, keep_former=True)
+    assert (controller.state, controller.engine, controller.models) == (EngineState.READY, first, (here, there))
+    assert len(host.opened) == 2, "nothing was loaded again"
+    assert not first.was_shut_down and not second.was_shut_down
+    assert await controller.leave()
+    assert not first.was_shut_down and not second.was_shut_down
+    assert len(controller.models) == 1
+
+
+async def test_what_is_beside_here_goes_when_the_memory_is_needed() -> None:
+    host = ScriptedHost()
+    controller = await loaded(host)
+    there = served("qwen")
+    await controller.start(there, keep_former=True)
+    other = resolve(Registry.bundled(), "qwen3_vl")
+    await controller.start(other)
+    local, remote = host.engines[:2]
+    assert local.was_shut_down and not remote.was_shut_down
+    assert controller.models == (other, there)
+
+
+async def test_two_models_of_this_machine_do_not_stay_beside_each_other() -> None:
+    host = ScriptedHost()
+    controller = await loaded(host)
+    other = resolve(Registry.bundled(), "qwen3_vl")
+    await controller.start(other, keep_former=True)
+    await until(lambda: host.engines[0].was_shut_down)
+    assert controller.models == (other,)
+
+
+async def test_a_further_engine_is_loaded_beside_the_present_one() -> None:
+    host = ScriptedHost()
+    controller = await loaded(host)
+    there = served("qwen")
+    engine = await controller.open_beside(there)
+    assert await controller.open_beside(there) is engine
+    assert controller.engine is host.engines[0]
+    assert [model.spec.name for model in controller.models] == ["shapes", "qwen at box"]
+    host.load_steps = [LoadFailed(failure=Failure.of(VlmtuiError(ErrorKind.NO_NETWORK, "Nothing listens.")))]
+    with pytest.raises(VlmtuiError, match="Nothing listens"):
+        await controller.open_beside(served("llava"))
+    assert host.engines[-1].was_shut_down

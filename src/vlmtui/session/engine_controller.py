@@ -6,15 +6,23 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import AsyncExitStack, suppress
 from enum import StrEnum
 from functools import partial
 
-from vlmtui.domain.engine import EngineInfo, EngineReady, EngineStatus, LoadFailed, LoadProgress, LoadStage
+from vlmtui.domain.engine import (
+    EngineInfo,
+    EngineReady,
+    EngineStatus,
+    LoadFailed,
+    LoadProgress,
+    LoadStage,
+)
 from vlmtui.engine.interface import Engine, EngineHost
 from vlmtui.errors import ErrorKind, Remedy, VlmtuiError
 from vlmtui.log_ring import LogRing
 from vlmtui.registry.match import Model
+from vlmtui.session.engines_beside import EnginesBeside, is_remote
 from vlmtui.session.health import HealthMonitor
 
 _log = logging.getLogger(__name__)
@@ -61,6 +69,7 @@ class EngineController:
         self._opening: asyncio.Task[Engine] | None = None
         self._endings: list[asyncio.Task[None]] = []
         """Engines that are being stopped."""
+        self._beside = EnginesBeside()
         self._kept: Engine | None = None
         """The engine of `former`, while it stays loaded beside the one being loaded."""
         self.former: Model | None = None
@@ -121,15 +130,32 @@ class EngineController:
             return None
 
     @property
+    def models(self) -> tuple[Model, ...]:
+        """The current model, then those that stay loaded besides it."""
+        return (*([self.model] if self.model is not None else []), *self._beside.models)
+
+    def engine_of(self, model: Model) -> Engine | None:
+        """Return the loaded engine with this model; None if there is none."""
+        if self.model is not None and self.model.spec == model.spec:
+            return self.engine if self.state is EngineState.READY else None
+        return self._beside.get(model)
+
+    @property
     def keeps_former(self) -> bool:
         """Whether the previous model is still loaded."""
         return self._kept is not None
 
     async def start(self, model: Model, *, keep_former: bool = False) -> None:
         """Load `model` and return once it is READY or DEAD. Run it in a task. `keep_former`: keep the loaded model
-        until then, for `go_back`; otherwise stop it first."""
+        until then, for `go_back`; otherwise stop first what takes memory of this machine."""
         if self._opening is not None:
             await self.abort()
+        if (loaded := self._beside.take(model)) is not None:
+            await self._change_to(model, loaded)
+            return
+        if not keep_former and not is_remote(model):
+            for local in self._beside.take_local():
+                self._endings.append(asyncio.ensure_future(_release(local, hung=False)))
         self._attempt += 1
         attempt = self._attempt
         self._leave_current(model, keep_former=keep_former)
@@ -155,7 +181,7 @@ class EngineController:
                     self.began.setdefault(event.stage, event.elapsed_s)
                     self._on_change()
                 case EngineReady():
-                    self._end_former()
+                    self._end_former(beside=model)
                     self._set_state(EngineState.READY)
                 case LoadFailed(failure=failure):
                     self._fail(failure.error())
@@ -173,6 +199,21 @@ class EngineController:
         self.log.clear()
         self._set_state(EngineState.READY)
         return True
+
+    async def open_beside(self, model: Model) -> Engine:
+        """Load a model besides the current one, which stays. Raises VlmtuiError."""
+        if (loaded := self.engine_of(model)) is not None:
+            return loaded
+        engine = await self._host.open(model.spec, client="app", keep_alive_s=self._keep_alive_s)
+        async with AsyncExitStack() as unless_loaded:
+            unless_loaded.push_async_callback(_release, engine, hung=False)
+            async for event in engine.load():
+                if isinstance(event, LoadFailed):
+                    raise event.failure.error()
+            unless_loaded.pop_all()
+        self._beside.add(model, engine)
+        self._on_change()
+        return engine
 
     async def follow_log(self, engine: Engine, on_line: Callable[[], None]) -> None:
         """Copy the engine's log into `self.log` until it ends, calling `on_line` after each line. Run it in a task."""
@@ -223,8 +264,8 @@ class EngineController:
         """Release the engine at exit: a loading one is stopped, a ready one stays for its keep-alive time. True if
         one stays."""
         kept, self._kept = self._kept, None
-        if kept is not None:
-            await kept.close()
+        for engine in (*self._beside.take_all(), *([kept] if kept is not None else [])):
+            await engine.close()
         await self._ended()
         if self.state is EngineState.READY and self.engine is not None:
             await self.engine.close()
@@ -258,7 +299,7 @@ class EngineController:
             return
         if self.state is EngineState.READY:
             self.former = self.model
-            if keep_former:
+            if keep_former or is_remote(self.model):
                 self._kept, self.engine = self.engine, None
         elif not keep_former:
             former = self.former
@@ -266,11 +307,28 @@ class EngineController:
             self.former = former
         self._end_current(keep_same=model)
 
-    def _end_former(self) -> None:
-        """Stop keeping the former engine."""
-        kept, self._kept, self.former = self._kept, None, None
-        if kept is not None:
+    def _end_former(self, *, beside: Model | None = None) -> None:
+        """Stop keeping the former engine. It stays loaded `beside` a model where one of both takes no memory here."""
+        kept, former = self._kept, self.former
+        self._kept = self.former = None
+        if kept is None or former is None:
+            return
+        if is_remote(former) or (beside is not None and is_remote(beside)):
+            self._beside.add(former, kept)
+        else:
             self._endings.append(asyncio.ensure_future(_release(kept, hung=False)))
+
+    async def _change_to(self, model: Model, engine: Engine) -> None:
+        """Make an engine that is loaded the current one; the former one stays loaded."""
+        self._attempt += 1
+        self._leave_current(model, keep_former=True)
+        self.model, self.engine, self.error, self.progress = model, engine, None, None
+        self.log.clear()
+        if self._kept is not None and self.former is not None:
+            self._beside.add(self.former, self._kept)
+        self._kept = self.former = None
+        await self._ended()
+        self._set_state(EngineState.READY)
 
     def _end_current(self, *, keep_same: Model) -> None:
         """Start stopping the current engine, in a task that nothing interrupts."""

@@ -266,6 +266,13 @@ class VlmtuiApp(App[ExitReport | None]):
         else:
             self.navigator.offer_models()
 
+    def action_engine(self, name: str = "") -> None:
+        """Use another engine by its name or address; without one, show the models."""
+        if name:
+            self.models.choose_engine(name)
+        else:
+            self.navigator.offer_models()
+
     def action_conversations(self) -> None:
         """Show the list of conversations."""
         chat = self.conversation.chat

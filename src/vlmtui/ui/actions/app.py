@@ -21,6 +21,14 @@ APP = Scope(
         ),
         Action("models", "Models", "Pick another model.", "f3", leader="m", group=_CHATS, slash="/model"),
         Action(
+            "engine",
+            "Engine",
+            "Use another engine: one of config.toml, an address, or one that is loaded. The present one stays loaded "
+            "where that costs no memory.",
+            slash="/engine",
+            argument="NAME",
+        ),
+        Action(
             "conversations",
             "Chats",
             "Search, open, rename or delete conversations.",

@@ -260,7 +260,7 @@ CHAT = Scope(
             "where",
             "Where it points",
             "Draw the boxes and points that an answer names on its picture, and list them.",
-            leader="w",
+            leader="W",
             group=_LOOK,
             slash="/places",
             argument="NUMBER",

@@ -13,12 +13,10 @@ PLACES = Scope(
             "places.convention",
             "Convention",
             "Read the coordinates by the next convention: pixels, resized pixels, 0 to 1, 100, 1000.",
-            "c",
+            "m",
             footer=True,
         ),
-        Action(
-            "places.order", "x or y first", "Swap which number of a pair comes first.", "o", verb="sort", footer=True
-        ),
+        Action("places.order", "x or y first", "Swap which number of a pair comes first.", "a", footer=True),
         Action("places.list", "List", "Show or hide the list beside the picture.", "i", verb="inspect", footer=True),
         Action(
             "places.export",

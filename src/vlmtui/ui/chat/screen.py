@@ -384,7 +384,7 @@ class ChatScreen(Screen[None]):
         controller, answering = self.engine_controller, self.chat.running is not None
         self.panel.set_class(answering, "-busy")
         self.query_one(StatusBar).show(
-            model=controller.model.spec.name if controller.model else "no model",
+            models=[model.spec.name for model in controller.models],
             state=controller.state,
             progress=controller.progress,
             answering=answering,

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from textual.content import Content
 from textual.widgets import Static
 
-from vlmtui.domain.engine import EngineInfo, EngineStatus, LoadProgress
+from vlmtui.domain.engine import REMOTE_BACKEND, EngineInfo, EngineStatus, LoadProgress
 from vlmtui.session.engine_controller import EngineState
 from vlmtui.text import one_line
 from vlmtui.ui.keys import with_keys
@@ -31,7 +33,7 @@ class StatusBar(Static):
     def show(
         self,
         *,
-        model: str,
+        models: Sequence[str],
         state: EngineState,
         progress: LoadProgress | None,
         answering: bool,
@@ -40,7 +42,8 @@ class StatusBar(Static):
         context_used: int | None,
         settings: str,
     ) -> None:
-        """Update the line. `context_used` None: the context is hidden."""
+        """Update the line. `models`: the current one, then the others that are loaded. `context_used` None: the context
+        is hidden."""
         glyph, colour, word = _LOOKS[state]
         word = with_keys(self.app, word)
         if state is EngineState.READY and answering:
@@ -48,8 +51,12 @@ class StatusBar(Static):
         if state is EngineState.LOADING and progress is not None:
             share = "" if progress.fraction is None else f" {progress.fraction:.0%}"
             word = f"loading: {progress.stage.label.lower()}{share}"
+        model, *beside = models or ["no model"]
         parts = [Content.assemble((f"{glyph} ", colour), (one_line(model), "bold")), Content.styled(word, colour)]
-        if status is not None and state is EngineState.READY:
+        if beside:
+            more = f"+ {one_line(beside[0])}" if len(beside) == 1 else f"+ {len(beside)} engines"
+            parts.append(Content.styled(more, "$muted"))
+        if status is not None and state is EngineState.READY and status.spec.backend != REMOTE_BACKEND:
             memory = status.gpu_bytes if status.gpu_bytes else status.rss_bytes
             parts.append(Content.styled(f"{memory / 1e9:.1f} GB {'GPU' if status.gpu_bytes else 'RAM'}", "$muted"))
         parts.append(Content.styled(settings, "$muted"))

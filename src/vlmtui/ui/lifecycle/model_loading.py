@@ -6,12 +6,12 @@ import asyncio
 from functools import partial
 
 from vlmtui.config.trust import TrustStore
-from vlmtui.domain.engine import REMOTE_BACKEND
 from vlmtui.engine.machine import Machine
 from vlmtui.errors import Remedy, VlmtuiError
 from vlmtui.registry.match import Model, resolve
 from vlmtui.registry.routes import forget_installed
 from vlmtui.session.engine_controller import EngineController, EngineState
+from vlmtui.session.engines_beside import is_remote
 from vlmtui.session.load_checks import LoadChecks, LoadOption, lacks_engine
 from vlmtui.session.model_switch import fits_beside
 from vlmtui.text import one_line
@@ -93,6 +93,14 @@ class ModelLoading:
             return
         self.choose(model)
 
+    def choose_engine(self, name: str) -> None:
+        """Use another engine: one that is loaded, by its model's name, or a server by its name or address."""
+        loaded = next((model for model in self._engine_controller.models if name in _names(model)), None)
+        if loaded is not None:
+            self.choose(loaded)
+        else:
+            self._view.start(partial(self._connect, name), "engine-by-name", exclusive=True)
+
     def load(self, model: Model) -> None:
         """Load a model, or use it if it is loaded. Asks before giving up another one."""
         controller = self._engine_controller
@@ -136,6 +144,20 @@ class ModelLoading:
         """Stop the load, and go back to the models."""
         self._view.start(self._abort, "abort")
 
+    async def _connect(self, name: str) -> None:
+        from vlmtui.engine.remote_models import find_remote_model  # the HTTP client takes a while to import
+
+        engine, _, model = name.partition(" ")
+        services = self._services
+        try:
+            found = await asyncio.to_thread(
+                find_remote_model, services.registry, services.settings.engines, engine, name=model.strip() or None
+            )
+        except VlmtuiError as error:
+            self._view.tell_error(error)
+        else:
+            self.choose(found)
+
     def _tell_death(self, error: VlmtuiError, loads_again: bool) -> None:
         """Report that the engine died while idle; otherwise its answer reports it."""
         chat, model = self._holder.chat, self._engine_controller.model
@@ -171,13 +193,16 @@ class ModelLoading:
         """Load another model. The loaded one stays meanwhile if both fit into memory; otherwise, or while an answer
         is running, ask first."""
         controller, chat = self._engine_controller, self._holder.chat
-        keeps = await asyncio.to_thread(_fits_beside, model)
-        loaded = controller.former if controller.keeps_former else controller.model
-        name, former = one_line(model.spec.name), one_line(loaded.spec.name) if loaded is not None else ""
+        loaded = [*controller.models, *([controller.former] if controller.keeps_former and controller.former else [])]
+        in_the_way = [one for one in loaded if not is_remote(one)]
+        keeps = not in_the_way or await asyncio.to_thread(_fits_beside, model)
+        name = one_line(model.spec.name)
+        former = " and ".join(one_line(one.spec.name) for one in (loaded[:1] if keeps else in_the_way))
         asked = ["Still answering."] if chat is not None and chat.running is not None else []
         if not keeps:
+            verb = "is" if len(in_the_way) == 1 else "are"
             asked.append(
-                f"There may not be enough memory for {former} and {name} together: {former} is unloaded first."
+                f"There may not be enough memory for {former} and {name} together: {former} {verb} unloaded first."
             )
         stops = (
             "Stop the answer and load" if chat is not None and chat.running is not None else f"Unload {former} and load"
@@ -214,5 +239,11 @@ class ModelLoading:
             self._navigator.show_models()
 
 
+def _names(model: Model) -> tuple[str, ...]:
+    """What an engine that is loaded is called: `qwen at box`, `box`; `shapes`."""
+    name = model.spec.name
+    return (name, name.rpartition(" at ")[2]) if is_remote(model) else (name,)
+
+
 def _fits_beside(model: Model) -> bool:
-    return model.spec.backend == REMOTE_BACKEND or fits_beside(model, Machine.measure())
+    return is_remote(model) or fits_beside(model, Machine.measure())

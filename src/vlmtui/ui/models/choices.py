@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -12,6 +13,10 @@ from vlmtui.registry.loader import Registry
 from vlmtui.registry.match import Model, model_of, resolve
 from vlmtui.registry.routes import mark_of
 from vlmtui.registry.schema import Family
+
+if TYPE_CHECKING:
+    from vlmtui.engine.remote_models import Server
+    from vlmtui.worker.backends.remote.probe import ServedModel
 
 _BUNDLED = "bundled:"
 _FOLDER_STARTS = ("/", "~", "./", "../")
@@ -30,11 +35,19 @@ class Choice(msgspec.Struct, frozen=True):
     """Whether it is the app's loaded model."""
     downloaded: bool = False
     """Whether its files are on this machine."""
+    server: Server | None = None
+    """The server that serves it; None: it is loaded here."""
 
     @property
     def closed(self) -> bool:
         """Whether the installed vLLM cannot run it."""
-        return bool(mark_of(self.family))
+        return self.server is None and bool(mark_of(self.family))
+
+    @property
+    def served(self) -> ServedModel | None:
+        """What the server tells of it."""
+        facts = self.server.facts if self.server is not None else None
+        return next((one for one in facts.models if one.id == self.model.spec.model), None) if facts else None
 
     @property
     def family(self) -> Family:
@@ -52,6 +65,8 @@ class Choice(msgspec.Struct, frozen=True):
     @property
     def context(self) -> int | None:
         """Tokens of context."""
+        if self.served is not None:
+            return self.served.max_model_len
         return self.family.context if self.default else None
 
     @property
@@ -60,6 +75,8 @@ class Choice(msgspec.Struct, frozen=True):
             return "loaded"
         if self.running:
             return "running"
+        if self.server is not None:
+            return "server"
         if self.closed:
             return mark_of(self.family)
         if self.bundled:
@@ -73,11 +90,12 @@ def model_choices(
     running: Sequence[EngineStatus] = (),
     current: LoadSpec | None = None,
     downloaded: Sequence[Model] = (),
+    servers: Sequence[Server] = (),
     query: str = "",
 ) -> list[Choice]:
     """Return the rows for a query: those whose title contains it, then those whose repository does, then those whose
     architecture or media kinds do. Within each group: bundled, running, downloaded, then registry order; those that
-    cannot run here come last.
+    cannot run here come last. The models of servers follow those that run here, adapters below theirs.
 
     A family is one row. Another model of it has its own row if it runs or is downloaded, or if the query names it and
     not the default. A typed local folder or repository id is a row, too.
@@ -87,6 +105,7 @@ def model_choices(
     rows: list[Choice] = []
     for family in registry.values():
         rows += _of_family(family, specs, current, here, query.strip().casefold())
+    rows += _served(servers, specs, current, query.casefold().split())
     if not query.strip():
         rows += _unlisted(registry, specs, current, rows)
     rows += _downloaded(downloaded, specs, current, rows, query.strip().casefold())
@@ -101,7 +120,8 @@ def model_choices(
             not has_title,
             not has_name,
             not row.bundled,
-            not (row.running or row.current),
+            row.server is None and not (row.running or row.current),
+            row.server is not None,
             not row.downloaded,
             row.closed,
         )
@@ -135,6 +155,26 @@ def _of_family(
         if listed:
             rows.append(row)
     return rows
+
+
+def _served(
+    servers: Sequence[Server], specs: Sequence[LoadSpec], current: LoadSpec | None, words: Sequence[str]
+) -> list[Choice]:
+    return [
+        Choice(
+            model,
+            title=f"  {name}" if served is not None and served.parent else name,
+            default=False,
+            running=model.spec in specs,
+            current=model.spec == current,
+            server=server,
+        )
+        for server in servers
+        for model in server.models
+        for name in [model.spec.model]
+        for served in [next((one for one in server.facts.models if one.id == name), None) if server.facts else None]
+        if all(word in f"{model.spec.name} {model.family.title}".casefold() for word in words)
+    ]
 
 
 def _unlisted(

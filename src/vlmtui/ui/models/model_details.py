@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from textual.content import Content
 from textual.widgets import Static
 
@@ -11,6 +13,10 @@ from vlmtui.registry.routes import route_name, status_of, why_closed
 from vlmtui.text import one_line
 from vlmtui.ui.models.choices import Choice
 from vlmtui.ui.models.model_list import context_text, size_text
+
+if TYPE_CHECKING:
+    from vlmtui.engine.remote_models import Server
+    from vlmtui.worker.backends.remote.probe import Feature
 
 _LABEL = 11
 
@@ -26,6 +32,8 @@ class ModelDetails(Static):
 def details(choice: Choice, machine: Machine | None) -> Content:
     """Return heading, note and facts, one on each line."""
     family = choice.family
+    if choice.server is not None:
+        return _served_details(choice, choice.server)
     facts = [
         ("Takes", ", ".join(f"{modality} ×{takes.max_items}" for modality, takes in family.takes.items())),
         ("Parameters", size_text(choice.parameters_b)),
@@ -52,6 +60,36 @@ def details(choice: Choice, machine: Machine | None) -> Content:
         also = Content("\n").join(Content(f"  {one_line(name)}") for name in others)
         blocks.append(Content.assemble(("Also, by typing its name:\n", "$muted"), also))
     return Content("\n\n").join(blocks)
+
+
+def _served_details(choice: Choice, server: Server) -> Content:
+    family, found = choice.family, server.facts
+    facts = [
+        ("Server", server.address),
+        ("Runs", (f"vLLM {found.version}" if found.version else "not vLLM") if found else "?"),
+        ("Answers in", f"{found.latency_s * 1000:.0f} ms" if found else "?"),
+        ("Family", family.title if family.family else "not in the registry"),
+        ("Takes", ", ".join(f"{modality} ×{takes.max_items}" for modality, takes in family.takes.items())),
+        ("Context", f"{context_text(choice.context)} tokens" if choice.context else "?"),
+    ]
+    if choice.served is not None and choice.served.parent:
+        facts.append(("LoRA of", choice.served.parent))
+    blocks = [
+        Content.assemble(
+            (one_line(choice.title), "bold $text-accent"), "\n", (one_line(choice.model.spec.name), "$muted")
+        ),
+        Content("\n").join(_fact(label, value) for label, value in facts),
+    ]
+    if found is not None:
+        blocks.append(Content("\n").join(_feature(one) for one in found.features))
+    return Content("\n\n").join(blocks)
+
+
+def _feature(feature: Feature) -> Content:
+    if feature.on:
+        return Content.assemble(("✓ ", "$text-success"), feature.name)
+    flag = f"\n  {feature.flag} switches it on" if feature.flag else ""
+    return Content.assemble(("✗ ", "$text-warning"), feature.name, (flag, "$muted"))
 
 
 def _licence(choice: Choice) -> str:

@@ -65,7 +65,8 @@ def row(choice: Choice, machine: Machine | None, width: int, *, marked: bool = F
     title_width, name_width = _first_columns(width)
     gap = " " * _GAP
     name = f"{gap}{_cell(one_line(choice.model.spec.name), name_width)}" if name_width else ""
-    fits = check_fit(choice.model, machine).fit if machine else Fit.UNKNOWN
+    fits = check_fit(choice.model, machine).fit if machine and choice.server is None else Fit.UNKNOWN
+    fits_text = _FIT_MARKS[fits] if choice.server is None else ""
     # Use as few pieces as styles: this list is part of the first paint.
     line = Content.assemble(
         (_MARK if marked else " ", "$text-accent"),
@@ -73,7 +74,7 @@ def row(choice: Choice, machine: Machine | None, width: int, *, marked: bool = F
         (f"{name}{gap}{_cell(takes_text(choice), _TAKES)}{gap}", "$muted"),
         size_text(choice.parameters_b).rjust(_SIZE),
         (f"{gap}{context_text(choice.context).rjust(_CONTEXT)}{gap}", "$muted"),
-        (_cell(_FIT_MARKS[fits], _FITS), _FIT_STYLES[fits]),
+        (_cell(fits_text, _FITS), _FIT_STYLES[fits]),
         (f"{gap}{_cell(choice.state, _STATE)}", _state_style(choice)),
     )
     return line if line.cell_length <= width + 1 else line.truncate(max(1, width + 1), ellipsis=True)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from textual import on, work
 from textual.app import ComposeResult
@@ -17,6 +19,7 @@ from vlmtui.errors import VlmtuiError
 from vlmtui.registry.hub_cache import downloaded_models
 from vlmtui.registry.match import Model, resolve
 from vlmtui.session.engine_controller import EngineController, EngineState
+from vlmtui.text import one_line
 from vlmtui.ui.actions import bindings, line_bindings
 from vlmtui.ui.keys import error_text, key_of
 from vlmtui.ui.messages import EngineChanged
@@ -25,6 +28,9 @@ from vlmtui.ui.models.model_details import ModelDetails
 from vlmtui.ui.models.model_list import ModelHeader, ModelList
 from vlmtui.ui.services import Services
 from vlmtui.ui.widgets.footer_bar import FooterBar
+
+if TYPE_CHECKING:
+    from vlmtui.engine.remote_models import Server
 
 _WIDE = 100
 """Fewest columns for the details."""
@@ -77,6 +83,12 @@ class ModelsScreen(Screen[None]):
         error: VlmtuiError
 
     @dataclass
+    class ServersFound(Message):
+        """The servers of the settings were asked."""
+
+        servers: list[Server]
+
+    @dataclass
     class DownloadedFound(Message):
         """The downloaded models were found."""
 
@@ -89,6 +101,7 @@ class ModelsScreen(Screen[None]):
         self.machine: Machine | None = None
         self.running: list[EngineStatus] = []
         self.downloaded: list[Model] = []
+        self.servers: list[Server] = []
 
     def compose(self) -> ComposeResult:
         # Breakpoints would do the same, but only after all styles were applied once.
@@ -105,6 +118,7 @@ class ModelsScreen(Screen[None]):
                 yield ModelHeader()
                 yield ModelList(id="list")
                 yield Static(id="nothing", markup=False)
+                yield Static(id="silent", markup=False)
             with VerticalScroll(id="side", can_focus=False):
                 yield ModelDetails(id="details", markup=False)
         yield FooterBar()
@@ -139,6 +153,15 @@ class ModelsScreen(Screen[None]):
     @on(DownloadedFound)
     def _downloaded_found(self, event: DownloadedFound) -> None:
         self.downloaded = event.downloaded
+        self._fill()
+
+    @on(ServersFound)
+    def _servers_found(self, event: ServersFound) -> None:
+        self.servers = event.servers
+        silent = [f"{one_line(one.name)}: {one_line(str(one.error))}" for one in event.servers if one.error is not None]
+        line = self.query_one("#silent", Static)
+        line.update("\n".join(silent))
+        line.display = bool(silent)
         self._fill()
 
     @on(RunningFound)
@@ -192,6 +215,8 @@ class ModelsScreen(Screen[None]):
         self._measure()
         self._find_running()
         self._find_downloaded()
+        if self.services.settings.engines:
+            self._find_servers()
 
     @work(thread=True, group="machine")
     def _measure(self) -> None:
@@ -209,6 +234,15 @@ class ModelsScreen(Screen[None]):
         if found:
             self.post_message(self.DownloadedFound(found))
 
+    @work(thread=True, group="servers")
+    def _find_servers(self) -> None:
+        from vlmtui.engine.remote_models import look_at_server  # the HTTP client takes a while to import
+
+        engines = self.services.settings.engines
+        with ThreadPoolExecutor(len(engines)) as threads:
+            found = threads.map(lambda name: look_at_server(self.services.registry, name, engines[name]), engines)
+            self.post_message(self.ServersFound(list(found)))
+
     @work(group="running")
     async def _find_running(self) -> None:
         try:
@@ -222,7 +256,12 @@ class ModelsScreen(Screen[None]):
         loaded = newest if controller.state is EngineState.READY else None
         query = self._query
         rows = model_choices(
-            self.services.registry, running=self.running, current=loaded, downloaded=self.downloaded, query=query
+            self.services.registry,
+            running=self.running,
+            current=loaded,
+            downloaded=self.downloaded,
+            servers=self.servers,
+            query=query,
         )
         self.query_one(ModelList).show(rows, self.machine, prefer=newest)
         nothing = self.query_one("#nothing", Static)

@@ -1,0 +1,45 @@
+"""Engines that stay loaded besides the app's current one."""
+
+from __future__ import annotations
+
+from vlmtui.domain.engine import REMOTE_BACKEND
+from vlmtui.engine.interface import Engine
+from vlmtui.registry.match import Model
+
+
+class EnginesBeside:
+    """Models and their engines, in the order in which they were left."""
+
+    def __init__(self) -> None:
+        self._found: list[tuple[Model, Engine]] = []
+
+    @property
+    def models(self) -> tuple[Model, ...]:
+        return tuple(model for model, _ in self._found)
+
+    def add(self, model: Model, engine: Engine) -> None:
+        self._found.append((model, engine))
+
+    def get(self, model: Model) -> Engine | None:
+        return next((engine for other, engine in self._found if other.spec == model.spec), None)
+
+    def take(self, model: Model) -> Engine | None:
+        """Return the engine with this model and forget it; None if there is none."""
+        engine = self.get(model)
+        self._found = [one for one in self._found if one[1] is not engine]
+        return engine
+
+    def take_local(self) -> list[Engine]:
+        """Return the engines that take memory of this machine, and forget them."""
+        taken = [engine for model, engine in self._found if not is_remote(model)]
+        self._found = [one for one in self._found if is_remote(one[0])]
+        return taken
+
+    def take_all(self) -> list[Engine]:
+        found, self._found = self._found, []
+        return [engine for _, engine in found]
+
+
+def is_remote(model: Model) -> bool:
+    """Whether it takes no memory of this machine."""
+    return model.spec.backend == REMOTE_BACKEND
