@@ -98,7 +98,9 @@ class AssistantTurn(Vertical):
         event.stop()
 
     def _show(self) -> None:
-        """Update the widgets to the answer's current state."""
+        """Update the widgets to the answer's current state. One that is removed before it was drawn has none."""
+        if not self.children:
+            return
         over = self.answer.outcome is not None
         parts = self._parts(over=over)
         waits = not over and not parts.answer and not parts.thinking
