@@ -80,6 +80,11 @@ class Paths(msgspec.Struct, frozen=True):
         return self.data / "inbox"
 
     @property
+    def seen(self) -> Path:
+        """Pictures of what models see, made when they are looked at."""
+        return self.cache / "seen"
+
+    @property
     def thumbnails(self) -> Path:
         """Cached thumbnails, created when they are shown."""
         return self.cache / "thumbnails"

@@ -15,7 +15,7 @@ from vlmtui.domain.attachment import Attachment
 from vlmtui.domain.conversation import Turn, all_attachments, assistant_turn, user_turn
 from vlmtui.domain.engine import EngineInfo
 from vlmtui.domain.generation import Failed, Finished, MediaSpan
-from vlmtui.domain.prompt import RawPrompt
+from vlmtui.domain.prompt import ChatPrompt, RawPrompt
 from vlmtui.domain.sampling import Sampling
 from vlmtui.engine.local.client import WorkerClient
 from vlmtui.errors import ErrorKind
@@ -29,6 +29,7 @@ from vlmtui.registry.loader import Registry
 from vlmtui.registry.match import Model
 from vlmtui.registry.prompts import raw_prompt
 from vlmtui.session.generation import Answer, PromptMode, make_request, render
+from vlmtui.session.model_view import ask_model_view, open_model_view
 
 pytestmark = pytest.mark.engine
 BOTH: Sequence[PromptMode] = ("chat", "raw")
@@ -322,3 +323,17 @@ async def test_the_engine_says_what_a_prompt_is_made_with(info: EngineInfo) -> N
     assert info.stop_tokens[0] == "<|im_end|>"
     assert (info.bos_token, info.adds_bos) == (None, False)
     assert info.revision is None
+
+
+async def test_what_the_model_sees_is_what_was_sent(engine: WorkerClient, tmp_path: Path, easel: Easel) -> None:
+    picture = easel.picture(("red", "circle", "top left")).attachment
+    prompt = ChatPrompt(turns=(user_turn("What is it?", [picture]),))
+    (view,) = await ask_model_view(engine, prompt, tmp_path / "seen")
+    assert view.medium.is_exact
+    opened = open_model_view(view)
+    for number, found in enumerate(opened.regions):
+        assert found is not None
+        difference = opened.difference(number)
+        assert difference is not None
+        assert difference.mean < 3.0
+    assert all(one.length for one in view.medium.pictures)

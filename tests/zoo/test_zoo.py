@@ -53,6 +53,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Resu
 def test_the_family_answers_every_case_in_both_modes(results: dict[str, Results], name: str) -> None:
     shown = cases(load_recipes()[name], Registry.bundled()[name])
     wanted = {"load", *(f"{case} {what}" for case in shown for what in (*MODES, "difference"))}
+    wanted |= {"image seen"} & {f"{case} seen" for case in shown}
     assert set(results[name]) == wanted
     assert {case: text for case, text in results[name].items() if not text.startswith("ok")} == {}
 

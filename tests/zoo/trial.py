@@ -15,6 +15,7 @@ import msgspec
 
 from tests.zoo.difference import difference
 from tests.zoo.kit import Recipe, make_checkpoint
+from tests.zoo.seen import seen_as_given
 from vlmtui.domain.attachment import Attachment, Modality
 from vlmtui.domain.conversation import user_turn
 from vlmtui.domain.generation import Failed, Finished, PromptReady
@@ -98,6 +99,12 @@ async def _run(recipe: Recipe, family: Family, folder: Path) -> Results:
                 except Exception as error:
                     traceback.print_exc()
                     results[f"{case} {mode}"] = _said(error)
+            if case == "image" and "chat" in prompts:
+                try:
+                    results["image seen"] = f"ok {await seen_as_given(engine, model, attachments, folder / 'seen')}"
+                except Exception as error:
+                    traceback.print_exc()
+                    results["image seen"] = _said(error)
             if len(prompts) == len(MODES):
                 results[f"{case} difference"] = f"ok {difference(prompts['chat'], prompts['raw'], attachments)}"
     finally:

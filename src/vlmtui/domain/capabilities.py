@@ -20,6 +20,7 @@ Capability = Literal[
     "chat_template_source",
     "prompt_token_ids",
     "media_spans",
+    "model_view",
     "answer_token_ids",
     "logprobs",
     "scores",
@@ -51,6 +52,8 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
     """Reports the prompt's tokens (ids and texts), with placeholders expanded."""
     media_spans: bool = False
     """Reports where each attachment's tokens are in the prompt."""
+    model_view: bool = False
+    """Tells what the model sees of each attachment (`GenerateRequest.view`)."""
     answer_token_ids: bool = False
     """Reports the answer's tokens (ids and texts)."""
     logprobs: bool = False
@@ -79,6 +82,7 @@ _LACKS: dict[Capability, str] = {
     "chat_template_source": "doesn't report its chat template",
     "prompt_token_ids": "doesn't report prompt tokens",
     "media_spans": "doesn't report where images are in the prompt",
+    "model_view": "doesn't tell what the model sees of a picture",
     "answer_token_ids": "doesn't report answer tokens",
     "logprobs": "doesn't report log-probabilities",
     "scores": "doesn't tell how likely a given answer is under another prompt",
@@ -130,6 +134,8 @@ def _needs(request: GenerateRequest) -> Iterator[Capability]:
                 yield "template_override"
     if request.only_render:
         yield "render_only"
+    if request.view:
+        yield "model_view"
     if request.logprobs is not None:
         yield "logprobs"
     if request.score:

@@ -20,6 +20,9 @@ class GenerateRequest(msgspec.Struct, frozen=True, kw_only=True):
     sampling: Sampling
     only_render: bool = False
     """Render the prompt, including its media, and stop after PromptReady without generating."""
+    view: str = ""
+    """With `only_render`: also write what the model sees of each attachment as pictures into this private folder, and
+    report them (`PromptReady.seen`). Absolute; empty: don't."""
     logprobs: int | None = None
     """Report the log-probability of every answer token, and this many of the most likely tokens at its position."""
     score: tuple[int, ...] = ()
@@ -77,6 +80,37 @@ class MediaSpan(msgspec.Struct, frozen=True, kw_only=True):
     """Shapes of the processor's output tensors by name (`pixel_values`: (1024, 1176))."""
 
 
+class SeenPicture(msgspec.Struct, frozen=True, kw_only=True):
+    """A picture, tile or frame as the model sees it, made from the processor's tensor."""
+
+    path: str
+    """A PNG file, RGB."""
+    width: int
+    """Pixels."""
+    height: int
+    offset: int | None = None
+    """Where its tokens begin in the prompt; None: unknown."""
+    length: int = 0
+    """Number of these tokens."""
+
+
+class SeenMedium(msgspec.Struct, frozen=True, kw_only=True):
+    """What the model sees of an attachment."""
+
+    modality: Modality
+    index: int
+    """Index among the attachments of this modality, from 0."""
+    layout: Literal["", "picture", "tiles", "patches", "frames"] = ""
+    """How the tensor held the pictures; empty: in a way that cannot be read."""
+    tensor: str = ""
+    """The tensor's name (`pixel_values`)."""
+    pictures: tuple[SeenPicture, ...] = ()
+    is_exact: bool = True
+    """False: the processor's mean and deviation are unknown, so that contrast and colours are stretched."""
+    left_out: int = 0
+    """Number of further pictures that were not written."""
+
+
 class Usage(msgspec.Struct, frozen=True, kw_only=True):
     """Token counts, as the engine reports them."""
 
@@ -112,6 +146,8 @@ class PromptReady(msgspec.Struct, frozen=True, kw_only=True, tag="prompt_ready")
     media: tuple[MediaSpan, ...]
     vocabulary: Vocabulary = msgspec.field(default_factory=dict)
     """Every distinct token of the prompt."""
+    seen: tuple[SeenMedium, ...] = ()
+    """If requested by `GenerateRequest.view`."""
     used: Sampling | None = None
     """The sampling as the engine uses it: the model's own defaults filled in, the seed drawn. None where nothing is
     generated, or where the engine does not tell."""

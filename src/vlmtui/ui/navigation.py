@@ -19,6 +19,7 @@ from vlmtui.session.cost import EstimateTokens
 from vlmtui.session.fan_out import FanOut
 from vlmtui.session.lane_plan import Plan
 from vlmtui.session.lanes import InFlightRequest
+from vlmtui.session.model_view import ModelView
 from vlmtui.session.prompt_report import PromptReport
 from vlmtui.session.recent_folders import RecentFolders
 from vlmtui.session.settings import ChatSettings
@@ -68,6 +69,9 @@ class Navigator(Protocol):
 
     def show_places(self, places: AnswerPlaces, number: int) -> None:
         """Show where an answer points. `number`: its image's number in the conversation."""
+
+    def show_model_view(self, views: Sequence[ModelView], numbers: Sequence[int]) -> None:
+        """Show what the model sees of attachments. `numbers`: their numbers in the conversation."""
 
     async def compare(
         self,

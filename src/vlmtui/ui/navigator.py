@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from vlmtui.session.fan_out import FanOut
     from vlmtui.session.lane_plan import Plan
     from vlmtui.session.lanes import InFlightRequest
+    from vlmtui.session.model_view import ModelView
     from vlmtui.session.prompt_report import PromptReport
     from vlmtui.session.recent_folders import RecentFolders
     from vlmtui.session.settings import ChatSettings
@@ -132,6 +133,11 @@ class AppNavigator:
         from vlmtui.ui.seeing.places_screen import PlacesScreen
 
         self._app.push_screen(PlacesScreen(places, number, folder=Path.cwd()))
+
+    def show_model_view(self, views: Sequence[ModelView], numbers: Sequence[int]) -> None:
+        from vlmtui.ui.seeing.model_view_screen import ModelViewScreen
+
+        self._app.push_screen(ModelViewScreen(views, numbers))
 
     async def compare(
         self,

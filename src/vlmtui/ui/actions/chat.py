@@ -257,6 +257,15 @@ CHAT = Scope(
             slash="/look",
         ),
         Action(
+            "seen",
+            "What it sees",
+            "Show each attachment as attached, as sent, as the model sees it, and the difference.",
+            leader="S",
+            group=_LOOK,
+            slash="/seen",
+            argument="NUMBER",
+        ),
+        Action(
             "where",
             "Where it points",
             "Draw the boxes and points that an answer names on its picture, and list them.",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from pathlib import Path
 
 from vlmtui.errors import VlmtuiError
 from vlmtui.registry.loader import Registry
@@ -10,6 +11,7 @@ from vlmtui.registry.schema import Family
 from vlmtui.session.answer_places import places_of
 from vlmtui.session.conversation import Conversation
 from vlmtui.session.engine_controller import EngineController
+from vlmtui.session.model_view import ask_model_view
 from vlmtui.session.past_prompt import exchange_numbered, report_of, request_again
 from vlmtui.session.prompt_report import PromptReport
 from vlmtui.ui.actions import ActionMethods
@@ -27,16 +29,19 @@ class Inspections:
         engine_controller: EngineController,
         chat: Conversation,
         registry: Registry,
+        seen: Path,
     ) -> None:
+        """`seen`: the folder for what the model sees."""
         self._view = view
         self._navigator = navigator
         self._engine_controller = engine_controller
         self._chat = chat
         self._registry = registry
+        self._seen = seen
 
     @property
     def actions(self) -> ActionMethods:
-        return {"inspect": self.inspect, "where": self.show_places}
+        return {"inspect": self.inspect, "where": self.show_places, "seen": self.show_model_view}
 
     def inspect(self, number: str = "") -> None:
         """Inspect the prompt and the answer of message `number`, or else of the selected message or the last."""
@@ -45,6 +50,24 @@ class Inspections:
     def show_places(self, number: str = "") -> None:
         """Show where the answer to message `number` points, or else the selected one's or the last."""
         self._view.start_dialog(partial(self._show_places, self._number(number)))
+
+    def show_model_view(self, number: str = "") -> None:
+        """Show what the model sees of the attachments of a message's prompt, or else of the last one's."""
+        self._view.start_dialog(partial(self._show_model_view, self._number(number)))
+
+    async def _show_model_view(self, number: str) -> None:
+        controller = self._engine_controller
+        try:
+            engine, model = controller.require_engine(), controller.require_model()
+            exchange = exchange_numbered(self._chat, number)
+            known = await report_of(self._chat, exchange, controller.info)
+            request = known.request or request_again(self._chat, exchange, known, model.family)
+            views = await ask_model_view(engine, request.prompt, self._seen)
+        except VlmtuiError as error:
+            self._view.tell_error(error)
+            return
+        numbered = {item.sha256: at for at, item in self._chat.attachments_by_number().items()}
+        self._navigator.show_model_view(views, [numbered.get(view.attachment.sha256, 1) for view in views])
 
     def _number(self, number: str) -> str:
         if not number and self._view.marked is not None:

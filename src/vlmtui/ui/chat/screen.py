@@ -96,7 +96,7 @@ class ChatScreen(Screen[None]):
             **Branches(self, chat).actions,
             **Comparisons(self, navigator, sender, cost, services, engine_controller, chat, fan_outs).actions,
             **fan_outs.actions,
-            **Inspections(self, navigator, engine_controller, chat, services.registry).actions,
+            **Inspections(self, navigator, engine_controller, chat, services.registry, paths.seen).actions,
             **SettingsActions(self, navigator, chat).actions,
             **TranscriptActions(self, chat).actions,
             "select_message": self._select_message,

@@ -39,7 +39,7 @@ _AROUND = 60
 class PlacesScreen(Screen[None]):
     """The picture with numbered marks, the list of them, and the part of the answer that each was read from."""
 
-    CSS_PATH = "places.tcss"
+    CSS_PATH = "seeing.tcss"
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (100, "-wide")]
     SCOPE = "places"
     BINDINGS = bindings(SCOPE)

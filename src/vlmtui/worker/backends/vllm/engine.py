@@ -41,6 +41,7 @@ from vlmtui.worker.backends.vllm.remote_code import pin_remote_code
 from vlmtui.worker.backends.vllm.rendering import chat_message, render_messages
 from vlmtui.worker.backends.vllm.sampling_parameters import sampling_parameters, used_sampling
 from vlmtui.worker.backends.vllm.scoring import scored_delta, scoring_parameters, with_answer
+from vlmtui.worker.backends.vllm.seen_media import seen_media
 from vlmtui.worker.backends.vllm.template_limits import within_limits
 from vlmtui.worker.backends.vllm.vocabulary import VocabularyReader
 from vlmtui.worker.backends.vllm.worker_extension import CLOSE_LISTENERS, WORKER_EXTENSION
@@ -137,7 +138,12 @@ class VllmEngine:
         if request.only_render:
             if self.is_dead:
                 raise self._llm.dead_error
-            yield self._prompt_ready(request, await self._render(request.prompt, items, is_sent=False))
+            rendered = await self._render(request.prompt, items, is_sent=False)
+            ready = self._prompt_ready(request, rendered)
+            if request.view:
+                seen = await asyncio.to_thread(seen_media, rendered, self._processor(), request)
+                ready = msgspec.structs.replace(ready, seen=seen)
+            yield ready
             yield _finished(request.request_id, "stop", None)
             return
         async with aclosing((self._score if request.score else self._answer)(request, items)) as events:

@@ -1,0 +1,233 @@
+"""Turns the processor's tensors back into pictures: what the model sees of an attachment. Does not import vLLM.
+
+Layouts that are read: whole pictures and tiles `(…, 3, height, width)`; patches of Qwen2-VL's kind, grouped to be
+merged, with a grid of frames, rows and columns; patches in rows of the picture, with rows and columns (`spatial_shapes`
+of SigLIP 2, channels last; `image_grid_hws` of MoonViT, channels first). Their source is the image processors of
+Transformers.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+import numpy as np
+from PIL import Image
+
+from vlmtui.domain.attachment import Modality
+from vlmtui.domain.generation import SeenMedium, SeenPicture
+from vlmtui.files import write_private
+from vlmtui.media.images import as_png
+
+PICTURES_MAX = 64
+"""Most pictures of one attachment that are written; further tiles and frames are left out."""
+_PIXELS_MAX = 64_000_000
+_NAMES = ("pixel_values", "pixel_values_videos", "pixel_values_flat", "pixel_values_images", "images", "video")
+_GRIDS = ("image_grid_thw", "video_grid_thw", "grid_thw")
+_FLAT_GRIDS = ("spatial_shapes", "image_grid_hws", "image_grid_hw", "grid_hws")
+_SIDE_MIN = 8
+Floats = np.ndarray[Any, np.dtype[np.float32]]
+
+
+class Normalisation(msgspec.Struct, frozen=True):
+    """What the processor did to a pixel's values, which were 0 to 1: `(value - mean) / std`. None: unknown."""
+
+    mean: tuple[float, ...] | None
+    std: tuple[float, ...] | None
+    patch: int | None = None
+    merge: int = 1
+    temporal: int = 1
+
+    def pixels(self, values: Floats) -> np.ndarray[Any, np.dtype[np.uint8]]:
+        """Return `(3, height, width)` as uint8 `(height, width, 3)`. Unknown: the least value black, the largest
+        white."""
+        if self.mean is None or self.std is None:
+            low, high = float(values.min()), float(values.max())
+            shown = (values - low) / (high - low or 1.0)
+        else:
+            mean, std = (np.asarray(one, np.float32).reshape(-1, 1, 1) for one in (self.mean, self.std))
+            shown = values * std + mean
+        whole = np.clip(np.nan_to_num(np.rint(shown * 255)), 0, 255).astype(np.uint8)
+        if whole.shape[0] == 1:
+            whole = np.repeat(whole, 3, axis=0)
+        return np.ascontiguousarray(whole.transpose(1, 2, 0))
+
+
+def normalisation_of(processor: Any, modality: Modality) -> Normalisation:
+    """Read how a Hugging Face processor normalises, and how it cuts patches."""
+    wanted = ("image_processor", "video_processor") if modality == "image" else ("video_processor", "image_processor")
+    found: list[Any] = [one for name in wanted if (one := getattr(processor, name, None)) is not None]
+    found.append(processor)
+
+    def first(*names: str) -> Any:
+        return next((value for one in found for name in names if (value := getattr(one, name, None)) is not None), None)
+
+    mean, std = _three(first("image_mean", "MEAN")), _three(first("image_std", "STD"))
+    if mean is None or std is None:  # InternVL's processor has them in its module
+        homes = [vars(module) for one in found if (module := sys.modules.get(type(one).__module__)) is not None]
+        mean = next((value for home in homes if (value := _three(home.get("IMAGENET_MEAN")))), None)
+        std = next((value for home in homes if (value := _three(home.get("IMAGENET_STD")))), None)
+    if first("do_normalize") is False:
+        mean, std = (0.0,), (1.0,)
+    scale = first("rescale_factor")
+    if first("do_rescale") is False or (isinstance(scale, float) and abs(scale - 1 / 255) > 1e-6):
+        mean = std = None
+    sizes = [first("patch_size", "encoder_patch_size"), first("merge_size"), first("temporal_patch_size")]
+    patch, merge, temporal = (size if isinstance(size, int) else None for size in sizes)
+    return Normalisation(mean, std, patch, merge or 1, temporal or 1)
+
+
+def pictures_in(data: Mapping[str, Any], how: Normalisation) -> tuple[str, str, Iterator[Floats]]:
+    """Return the layout (empty: unknown), the tensor's name, and its pictures as `(channels, height, width)`."""
+    name = next((name for name in _NAMES if data.get(name) is not None), "")
+    if not name:
+        return "", "", iter(())
+    value = data[name]
+    grid = next((_whole(data[one]) for one in _GRIDS if data.get(one) is not None), ())
+    rows = next((_whole(data[one]) for one in _FLAT_GRIDS if data.get(one) is not None), ())
+    if len(grid) == 3 and how.patch and not isinstance(value, list | tuple):
+        return "patches", name, _merged_patches(_floats(value), grid, how)
+    if len(rows) >= 2 and len(rows) % 2 == 0 and how.patch and not isinstance(value, list | tuple):
+        return (
+            "patches",
+            name,
+            _patches_in_rows(_floats(value), rows, how.patch, last=data.get("spatial_shapes") is not None),
+        )
+    pictures = list(_whole_pictures(value))
+    return ("tiles" if len(pictures) > 1 else "picture" if pictures else ""), name, iter(pictures)
+
+
+def write_seen(
+    data: Mapping[str, Any],
+    how: Normalisation,
+    *,
+    modality: Modality,
+    index: int,
+    ranges: Sequence[tuple[int, int]],
+    folder: Path,
+    prefix: str,
+) -> SeenMedium:
+    """Write an attachment's pictures as PNG files into a private folder and say what they are.
+
+    `ranges`: offset and length of each run of its embeddings in the prompt. Raises VlmtuiError if writing fails.
+    """
+    layout, name, pictures = pictures_in(data, how)
+    if name and "uint8" in str(getattr(data[name], "dtype", "")):
+        # vLLM's mm_device_do_normalize: the model itself normalises what are still pixels.
+        how = msgspec.structs.replace(how, mean=(0.0,), std=(1 / 255,))
+    written: list[SeenPicture] = []
+    pixels = left_out = 0
+    values = list(pictures)
+    for number, one in enumerate(values):
+        pixels += one.shape[1] * one.shape[2]
+        if number >= PICTURES_MAX or pixels > _PIXELS_MAX:
+            left_out = len(values) - number
+            break
+        path = folder / f"{prefix}-{modality}-{index}-{number}.png"
+        write_private(path, as_png(Image.fromarray(how.pixels(one))))
+        written.append(SeenPicture(path=str(path), width=int(one.shape[2]), height=int(one.shape[1])))
+    parts = shares(ranges, len(values))
+    return SeenMedium(
+        modality=modality,
+        index=index,
+        layout=_layout(layout, modality),
+        tensor=name,
+        pictures=tuple(
+            msgspec.structs.replace(one, offset=part[0], length=part[1]) if part else one
+            for one, part in zip(written, parts[: len(written)] if parts else [None] * len(written), strict=True)
+        ),
+        is_exact=how.mean is not None and how.std is not None,
+        left_out=left_out,
+    )
+
+
+def shares(ranges: Sequence[tuple[int, int]], count: int) -> list[tuple[int, int]]:
+    """Divide runs of embeddings among `count` pictures: a run each, or equal parts of one run; empty if neither."""
+    if len(ranges) == count:
+        return list(ranges)
+    if len(ranges) == 1 and count and ranges[0][1] % count == 0:
+        offset, each = ranges[0][0], ranges[0][1] // count
+        return [(offset + at * each, each) for at in range(count)]
+    return []
+
+
+def _layout(layout: str, modality: Modality) -> Literal["", "picture", "tiles", "patches", "frames"]:
+    if layout and modality == "video":
+        return "frames"
+    match layout:
+        case "picture" | "tiles" | "patches":
+            return layout
+        case _:
+            return ""
+
+
+def _merged_patches(values: Floats, grid: Sequence[int], how: Normalisation) -> Iterator[Floats]:
+    """Undo `patchify` of Qwen2VLImageProcessor; a picture a frame, the copies of a still picture's only frame once."""
+    frames, rows, columns = grid
+    patch, merge, temporal = how.patch or 1, how.merge, how.temporal
+    channels = values.size // max(1, frames * rows * columns * temporal * patch * patch)
+    if channels not in (1, 3) or rows % merge or columns % merge:
+        return
+    shape = (frames, rows // merge, columns // merge, merge, merge, channels, temporal, patch, patch)
+    laid = values.reshape(shape).transpose(0, 6, 5, 1, 3, 7, 2, 4, 8)
+    laid = laid.reshape(frames * temporal, channels, rows * patch, columns * patch)
+    for at, one in enumerate(laid):
+        if frames > 1 or at % temporal == 0 or not np.array_equal(one, laid[at - 1]):
+            yield one
+
+
+def _patches_in_rows(values: Floats, shapes: Sequence[int], patch: int, *, last: bool) -> Iterator[Floats]:
+    """Undo patches that follow each other row by row. `last`: channels last. Each tile of several is padded to the same
+    number of patches, or the tiles follow each other."""
+    values = values[0] if values.ndim > 3 and values.shape[0] == 1 else values
+    if values.size % (3 * patch * patch):
+        return
+    flat = values.reshape(-1, *((patch, patch, 3) if last else (3, patch, patch)))
+    grids = list(zip(shapes[::2], shapes[1::2], strict=True))
+    padded = values.shape[1] if values.ndim == 3 and len(grids) == values.shape[0] else None
+    begin = 0
+    for number, (rows, columns) in enumerate(grids):
+        at = number * padded if padded is not None else begin
+        part = flat[at : at + rows * columns]
+        begin += rows * columns
+        if len(part) != rows * columns or rows < 1 or columns < 1:
+            return
+        part = part.transpose(0, 3, 1, 2) if last else part
+        laid = part.reshape(rows, columns, 3, patch, patch).transpose(2, 0, 3, 1, 4)
+        yield laid.reshape(3, rows * patch, columns * patch)
+
+
+def _whole_pictures(value: Any) -> Iterator[Floats]:
+    if isinstance(value, list | tuple):
+        for one in value:
+            yield from _whole_pictures(one)
+        return
+    values = _floats(value)
+    if values.ndim < 3:
+        return
+    if values.shape[-3] not in (1, 3) and values.shape[-1] in (1, 3):
+        values = np.moveaxis(values, -1, -3)
+    if values.shape[-3] in (1, 3) and min(values.shape[-2:]) >= _SIDE_MIN:
+        yield from values.reshape(-1, *values.shape[-3:])
+
+
+def _floats(value: Any) -> Floats:
+    """Return a tensor of any kind as float32; NumPy has no bfloat16."""
+    tensor = value.detach().float().cpu() if hasattr(value, "detach") else value
+    return np.asarray(tensor, dtype=np.float32)
+
+
+def _whole(value: Any) -> tuple[int, ...]:
+    flat = value.flatten().tolist() if hasattr(value, "flatten") else []
+    return tuple(flat) if all(isinstance(one, int) for one in flat) else ()
+
+
+def _three(value: Any) -> tuple[float, ...] | None:
+    if isinstance(value, int | float):
+        return (float(value),)
+    if isinstance(value, list | tuple) and len(value) in (1, 3) and all(isinstance(one, int | float) for one in value):
+        return tuple(float(one) for one in value)
+    return None

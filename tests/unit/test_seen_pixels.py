@@ -1,0 +1,161 @@
+"""Pictures made of a processor's tensors; where they lie in what was sent."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image, ImageDraw
+
+from vlmtui.inspection.seen_regions import difference_between, find_regions, part_of
+from vlmtui.paths import private_dir
+from vlmtui.worker.backends.vllm.seen_pixels import (
+    PICTURES_MAX,
+    Normalisation,
+    normalisation_of,
+    pictures_in,
+    shares,
+    write_seen,
+)
+
+HALF = Normalisation((0.5, 0.5, 0.5), (0.5, 0.5, 0.5), patch=14, merge=2, temporal=2)
+
+
+def drawing(width: int, height: int) -> Image.Image:
+    image = Image.new("RGB", (width, height), "white")
+    brush = ImageDraw.Draw(image)
+    brush.ellipse((0, 0, width // 2, height // 2), fill="red")
+    brush.rectangle((width * 2 // 3, height // 2, width - 1, height - 1), fill="blue")
+    brush.line((0, height, width, 0), fill="green", width=7)
+    return image
+
+
+def values(image: Image.Image) -> np.ndarray[Any, np.dtype[np.float32]]:
+    return ((np.asarray(image, np.float32).transpose(2, 0, 1) / 255 - 0.5) / 0.5).astype(np.float32)
+
+
+def shown(data: dict[str, Any], how: Normalisation = HALF) -> tuple[str, list[Image.Image]]:
+    layout, _, found = pictures_in(data, how)
+    return layout, [Image.fromarray(how.pixels(one)) for one in found]
+
+
+def patches_by_loops(image: Image.Image) -> np.ndarray[Any, np.dtype[np.float32]]:
+    """Qwen2-VL's order, written out: blocks of 2 × 2 patches; in each its channels, both frames, rows, columns."""
+    held, rows = values(image), []
+    for top in range(0, image.height, 28):
+        for left in range(0, image.width, 28):
+            for y in (top, top + 14):
+                for x in (left, left + 14):
+                    patch = held[:, y : y + 14, x : x + 14]
+                    rows.append(np.stack([patch, patch], axis=1).reshape(-1))
+    return np.stack(rows)
+
+
+@pytest.mark.parametrize("nested", [lambda x: x, lambda x: x[None], lambda x: [x], lambda x: [[x]]])
+def test_whole_pictures_come_back_to_the_last_level(nested: Any) -> None:
+    image = drawing(61, 43)
+    layout, (found,) = shown({"pixel_values": nested(values(image))})
+    assert layout == "picture"
+    assert found.tobytes() == image.tobytes()
+
+
+def test_merged_patches_come_back() -> None:
+    image = drawing(84, 56)
+    layout, found = shown({"pixel_values": patches_by_loops(image), "image_grid_thw": np.array([1, 4, 6])})
+    assert layout == "patches"
+    assert [one.tobytes() for one in found] == [image.tobytes()]
+
+
+@pytest.mark.parametrize("last", [True, False])
+def test_patches_in_rows_come_back(last: bool) -> None:
+    image = drawing(56, 42)
+    held = values(image).reshape(3, 3, 14, 4, 14)
+    order = (1, 3, 2, 4, 0) if last else (1, 3, 0, 2, 4)
+    flat = held.transpose(order).reshape(12, -1)
+    padded = np.concatenate([flat, np.zeros((5, flat.shape[1]), np.float32)])
+    grid = {"spatial_shapes" if last else "image_grid_hws": np.array([[3, 4]])}
+    layout, found = shown({"pixel_values": padded, **grid})
+    assert layout == "patches"
+    assert [one.tobytes() for one in found] == [image.tobytes()]
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        {},
+        {"pixel_values": np.zeros((7, 1176), np.float32)},
+        {"pixel_values": np.zeros((7, 1176), np.float32), "image_grid_thw": np.array([1, 3, 5])},
+        {"pixel_values": np.zeros((4, 9), np.float32), "spatial_shapes": np.array([[2, 2]])},
+        {"pixel_values": np.zeros((3, 588), np.float32), "spatial_shapes": np.array([[90, 90]])},
+    ],
+)
+def test_what_cannot_be_read_is_no_picture(data: dict[str, Any]) -> None:
+    assert shown(data)[1] == []
+
+
+def test_values_that_are_no_numbers_are_black() -> None:
+    held = values(drawing(20, 20))
+    held[:, 0, 0] = np.nan
+    held[:, 0, 1] = 1e30
+    _, (found,) = shown({"pixel_values": held})
+    assert found.getpixel((0, 0)) == (0, 0, 0)
+    assert found.getpixel((1, 0)) == (255, 255, 255)
+
+
+def test_how_a_processor_normalises_is_read_from_it() -> None:
+    image_processor = SimpleNamespace(
+        image_mean=[0.4, 0.4, 0.4], image_std=[0.2, 0.2, 0.2], patch_size=16, merge_size=2
+    )
+    how = normalisation_of(SimpleNamespace(image_processor=image_processor), "image")
+    assert how == Normalisation((0.4, 0.4, 0.4), (0.2, 0.2, 0.2), 16, 2, 1)
+    assert normalisation_of(SimpleNamespace(), "image").mean is None
+    plain = SimpleNamespace(image_processor=SimpleNamespace(do_normalize=False))
+    assert normalisation_of(plain, "image").std == (1.0,)
+
+
+def test_files_are_private_numbered_and_bounded(tmp_path: Path) -> None:
+    folder = private_dir(tmp_path / "seen")
+    many = np.zeros((PICTURES_MAX + 6, 3, 16, 16), np.uint8)
+    medium = write_seen(
+        {"pixel_values": many}, HALF, modality="image", index=0, ranges=[(5, 700)], folder=folder, prefix="a"
+    )
+    assert medium.layout == "tiles"
+    assert (len(medium.pictures), medium.left_out) == (PICTURES_MAX, 6)
+    assert (medium.pictures[1].offset, medium.pictures[1].length) == (15, 10)
+    with Image.open(medium.pictures[0].path) as first:
+        assert first.getpixel((0, 0)) == (0, 0, 0)  # bytes are pixels as they are: nothing is normalised yet
+    assert {file.stat().st_mode & 0o777 for file in folder.iterdir()} == {0o600}
+
+
+def test_tokens_are_shared_only_where_that_is_certain() -> None:
+    assert shares([(0, 4), (6, 4)], 2) == [(0, 4), (6, 4)]
+    assert shares([(3, 8)], 2) == [(3, 4), (7, 4)]
+    assert shares([(3, 9)], 2) == []
+    assert shares([(0, 4), (6, 4)], 3) == []
+
+
+@pytest.mark.parametrize("whole_first", [True, False, None])
+def test_tiles_are_found_in_the_picture(whole_first: bool | None) -> None:
+    image = drawing(600, 400)
+    regions = [(x / 3, y / 2, (x + 1) / 3, (y + 1) / 2) for y in range(2) for x in range(3)]
+    if whole_first is not None:
+        regions.insert(0 if whole_first else len(regions), (0.0, 0.0, 1.0, 1.0))
+    found = find_regions(image, [part_of(image, region, (224, 224)) for region in regions])
+    assert [one.region if one else None for one in found] == [pytest.approx(region) for region in regions]
+
+
+@pytest.mark.parametrize("region", [(0, 0, 1, 1), (0, -0.25, 1, 1.25), (1 / 6, 0, 5 / 6, 1)])
+def test_a_padded_or_cropped_whole_is_found_and_compared(region: tuple[float, float, float, float]) -> None:
+    image = drawing(600, 400)
+    seen = part_of(image, region, (224, 224))
+    (found,) = find_regions(image, [seen])
+    assert found is not None
+    assert found.region == pytest.approx(region)
+    assert difference_between(image, seen, found.region).mean < 1.0
+
+
+def test_another_picture_is_not_taken_for_a_part() -> None:
+    assert find_regions(drawing(300, 300), [Image.new("RGB", (200, 200), "black")]) == [None]

@@ -1,0 +1,76 @@
+"""Whether the pictures that the worker makes of the processor's tensors are what these tensors hold."""
+
+from __future__ import annotations
+
+from contextlib import aclosing
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+from PIL import Image
+
+from vlmtui.domain.attachment import Attachment
+from vlmtui.domain.conversation import user_turn
+from vlmtui.domain.generation import PromptReady
+from vlmtui.domain.sampling import Sampling
+from vlmtui.paths import private_dir
+from vlmtui.registry.match import Model
+from vlmtui.session.generation import make_request
+from vlmtui.worker.backends.vllm.media_items import load_items
+
+IMAGENET = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+"""Mean and deviation of InternVL's processor, which does not tell them."""
+LIKE_MAX = 12.0
+"""Most levels of 255 by which the most similar picture may differ from the attachment in the mean, by scaling."""
+
+
+async def seen_as_given(engine: Any, model: Model, attachments: list[Attachment], folder: Path) -> str:
+    """Ask the engine what its model sees of an image, and hold that against its own tensors and the attachment.
+
+    Raises AssertionError."""
+    turn = user_turn("What is {this}?", attachments)
+    request = make_request(model.family, [turn], Sampling())
+    request = msgspec.structs.replace(request, only_render=True, view=str(private_dir(folder.resolve())))
+    ready: PromptReady | None = None
+    async with aclosing(engine.generate(request)) as events:
+        async for event in events:
+            ready = event if isinstance(event, PromptReady) else ready
+    assert ready is not None
+    (medium,) = ready.seen
+    assert medium.layout, f"the layout is unknown: {ready.media[0].tensors}"
+    assert medium.is_exact, "mean and deviation are unknown"
+    pictures = [Image.open(one.path).convert("RGB") for one in medium.pictures]
+    assert [one.size for one in pictures] == [(one.width, one.height) for one in medium.pictures]
+    rendered = await engine._render(request.prompt, await load_items(attachments), is_sent=False)
+    data = {name: one.data for name, one in rendered["mm_kwargs"]["image"][0].items()}
+    worst = _levels_apart(pictures, data[medium.tensor], engine._processor(), medium.layout)
+    assert worst <= 0.51, f"{worst:.2f} levels apart from the tensor"
+    with Image.open(attachments[0].path) as image:
+        like = min(_difference(image.convert("RGB"), one) for one in pictures)
+    assert like <= LIKE_MAX, f"{like:.1f} levels apart from the attachment"
+    return f"{len(pictures)} {medium.layout}, {worst:.2f} levels apart"
+
+
+def _levels_apart(pictures: list[Image.Image], tensor: Any, processor: Any, layout: str) -> float:
+    """The most by which a value of the tensor differs from that of the pictures, in levels of 255."""
+    own = getattr(processor, "image_processor", processor)
+    is_raw = "uint8" in str(getattr(tensor, "dtype", ""))  # vLLM's mm_device_do_normalize
+    if layout == "patches":
+        # The library's own processor cuts the pictures into patches again.
+        raw = {"do_rescale": False, "do_normalize": False} if is_raw else {}
+        again = own(images=pictures, do_resize=False, return_tensors="pt", **raw)["pixel_values"].float().numpy()
+        held = tensor.float().numpy().reshape(again.shape)
+        return float(np.abs(again - held).max()) * (1 if is_raw else 255 * max(own.image_std))
+    mean, std = IMAGENET if not hasattr(own, "image_mean") else (own.image_mean, own.image_std)
+    tensors = tensor if isinstance(tensor, list) else [tensor]
+    held = np.concatenate([one.float().numpy().reshape(-1, 3, *one.shape[-2:]) for one in tensors])
+    assert len(held) == len(pictures)
+    shown = held.transpose(0, 2, 3, 1) * np.asarray(std) + np.asarray(mean)
+    return max(float(np.abs(one * 255 - np.asarray(two)).max()) for one, two in zip(shown, pictures, strict=True))
+
+
+def _difference(one: Image.Image, other: Image.Image) -> float:
+    """The mean difference of two pictures at the same size, in levels."""
+    small = [np.asarray(image.resize((32, 32)), np.float32) for image in (one, other)]
+    return float(np.abs(small[0] - small[1]).mean())
