@@ -12,7 +12,7 @@ from textual.pilot import Pilot
 from tests.support.waiting import until
 from tests.unit.test_seen_pixels import drawing
 from vlmtui.domain.generation import SeenMedium, SeenPicture
-from vlmtui.inspection.seen_regions import part_of
+from vlmtui.inspection.seen_regions import crop_region
 from vlmtui.media.stage import stage
 from vlmtui.session.model_view import ModelView
 from vlmtui.ui.seeing.model_view_screen import ModelViewScreen
@@ -50,7 +50,7 @@ def view_of(folder: Path, tiles: int = 3) -> ModelView:
     pictures = []
     for number, region in enumerate(regions):
         path = folder / f"tile-{number}.png"
-        part_of(image, region, (224, 224)).save(path)
+        crop_region(image, region, (224, 224)).save(path)
         pictures.append(SeenPicture(path=str(path), width=224, height=224, offset=5 + 16 * number, length=16))
     medium = SeenMedium(modality="image", index=0, layout="tiles", tensor="pixel_values_flat", pictures=tuple(pictures))
     return ModelView(attachment=stage(folder / "street.png", folder / "media"), medium=medium)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from PIL import Image, ImageDraw
 
-from vlmtui.inspection.seen_regions import difference_between, find_regions, part_of
+from vlmtui.inspection.seen_regions import crop_region, difference_between, find_regions
 from vlmtui.paths import private_dir
 from vlmtui.worker.backends.vllm.seen_pixels import (
     PICTURES_MAX,
@@ -143,14 +143,14 @@ def test_tiles_are_found_in_the_picture(whole_first: bool | None) -> None:
     regions = [(x / 3, y / 2, (x + 1) / 3, (y + 1) / 2) for y in range(2) for x in range(3)]
     if whole_first is not None:
         regions.insert(0 if whole_first else len(regions), (0.0, 0.0, 1.0, 1.0))
-    found = find_regions(image, [part_of(image, region, (224, 224)) for region in regions])
+    found = find_regions(image, [crop_region(image, region, (224, 224)) for region in regions])
     assert [one.region if one else None for one in found] == [pytest.approx(region) for region in regions]
 
 
 @pytest.mark.parametrize("region", [(0, 0, 1, 1), (0, -0.25, 1, 1.25), (1 / 6, 0, 5 / 6, 1)])
 def test_a_padded_or_cropped_whole_is_found_and_compared(region: tuple[float, float, float, float]) -> None:
     image = drawing(600, 400)
-    seen = part_of(image, region, (224, 224))
+    seen = crop_region(image, region, (224, 224))
     (found,) = find_regions(image, [seen])
     assert found is not None
     assert found.region == pytest.approx(region)

@@ -30,7 +30,7 @@ def find_regions(sent: Image.Image, seen: Sequence[Image.Image]) -> list[FoundRe
     best: list[FoundRegion] = []
     for regions in _arrangements(sent.size, seen):
         found = [
-            FoundRegion(region, _levels(part_of(sent, region, (_SIDE, _SIDE)), one))
+            FoundRegion(region, _levels(crop_region(sent, region, (_SIDE, _SIDE)), one))
             for region, one in zip(regions, seen, strict=True)
         ]
         if not best or sum(one.levels for one in found) < sum(one.levels for one in best) - 0.01 * len(found):
@@ -38,7 +38,7 @@ def find_regions(sent: Image.Image, seen: Sequence[Image.Image]) -> list[FoundRe
     return [one if one.levels <= LEVELS_MAX else None for one in best]
 
 
-def part_of(sent: Image.Image, region: Region, size: tuple[int, int]) -> Image.Image:
+def crop_region(sent: Image.Image, region: Region, size: tuple[int, int]) -> Image.Image:
     """Return a part of an RGB picture at `size`; padding is grey."""
     left, top, right, bottom = (value * side for value, side in zip(region, (*sent.size, *sent.size), strict=True))
     inside = max(0.0, left), max(0.0, top), min(float(sent.width), right), min(float(sent.height), bottom)
@@ -64,7 +64,7 @@ class SeenDifference(msgspec.Struct, frozen=True):
 
 def difference_between(sent: Image.Image, seen: Image.Image, region: Region) -> SeenDifference:
     """Compare what the model sees with the same part of what was sent, scaled to the same size."""
-    levels = ImageChops.difference(part_of(sent, region, seen.size), seen)
+    levels = ImageChops.difference(crop_region(sent, region, seen.size), seen)
     values = np.asarray(levels, np.uint8)
     bright = Image.fromarray(np.minimum(values.astype(np.uint16) * 4, 255).astype(np.uint8))
     return SeenDifference(bright, float(values.mean()), int(values.max()))
