@@ -29,6 +29,13 @@ def blurred_image(attachment: Attachment, store: Path) -> Attachment:
     return _stored(attachment, pixels.filter(ImageFilter.GaussianBlur(radius)), store, "blurred")
 
 
+def occluded_image(attachment: Attachment, box: tuple[int, int, int, int], store: Path) -> Attachment:
+    """Return the picture with a grey rectangle (left, top, right, bottom in pixels). Blocking. Raises VlmtuiError."""
+    pixels = open_prepared(attachment.path)
+    pixels.paste(_GREY, box)
+    return _stored(attachment, pixels, store, "partly grey")
+
+
 def bounded_image(attachment: Attachment, pixels_max: int, store: Path) -> Attachment:
     """Return the picture with at most `pixels_max` pixels; unchanged if it has no more. Blocking. Raises
     VlmtuiError."""

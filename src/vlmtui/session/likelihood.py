@@ -15,11 +15,13 @@ import msgspec
 
 from vlmtui.domain.capabilities import lack
 from vlmtui.domain.generation import Delta, Failed, GenerateRequest, TokenLogprob
+from vlmtui.domain.prompt import Prompt
 from vlmtui.domain.sampling import Sampling
+from vlmtui.engine.interface import Engine
 from vlmtui.errors import bad_input
 from vlmtui.session.generation import new_request_id
 from vlmtui.session.lane_plan import PICTURE, Plan
-from vlmtui.session.lanes import Lane, Lanes
+from vlmtui.session.lanes import Lanes
 from vlmtui.session.picture_changes import PictureChange
 from vlmtui.text import one_line
 
@@ -77,7 +79,7 @@ async def score_lanes(lanes: Lanes, base: int) -> list[LaneScore | None]:
     ids = tuple(lane.answer.token_ids)
     if not ids or lane.has_failed:
         raise bad_input("There is no complete answer to score.")
-    found = await asyncio.gather(*(_scored(one, ids) for one in lanes))
+    found = await asyncio.gather(*(score_answer(one.engine, one.request.prompt, ids) for one in lanes))
     texts = [lane.answer.vocabulary[token].text if token in lane.answer.vocabulary else f"⟨{token}⟩" for token in ids]
     return [None if at == base else _compared(found[base], other, texts) for at, other in enumerate(found)]
 
@@ -136,12 +138,12 @@ def _compared(own: Sequence[TokenLogprob], other: Sequence[TokenLogprob], texts:
     return LaneScore(math.fsum(losses), len(pairs), drop)
 
 
-async def _scored(lane: Lane, ids: tuple[int, ...]) -> list[TokenLogprob]:
-    request = GenerateRequest(
-        request_id=new_request_id(), prompt=lane.request.prompt, sampling=Sampling(temperature=0), score=ids
-    )
+async def score_answer(engine: Engine, prompt: Prompt, ids: tuple[int, ...]) -> list[TokenLogprob]:
+    """Return the log-probability of each token of an answer to a prompt; fewer where the context ends. Raises
+    VlmtuiError."""
+    request = GenerateRequest(request_id=new_request_id(), prompt=prompt, sampling=Sampling(temperature=0), score=ids)
     found: list[TokenLogprob] = []
-    async with aclosing(lane.engine.generate(request)) as events:
+    async with aclosing(engine.generate(request)) as events:
         async for event in events:
             match event:
                 case Delta(logprobs=logprobs):

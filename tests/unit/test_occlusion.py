@@ -1,0 +1,112 @@
+"""Which part of a picture carries an answer, on an engine that only looks at one place."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import msgspec
+import pytest
+from PIL import Image
+
+from tests.support.scripted_engine import scripted_info
+from vlmtui.domain.attachment import Attachment
+from vlmtui.domain.capabilities import Capabilities
+from vlmtui.domain.conversation import user_turn
+from vlmtui.domain.generation import Delta, EngineEvent, GenerateRequest, Token, TokenLogprob
+from vlmtui.domain.prompt import ChatPrompt, RawPrompt, attachments_of
+from vlmtui.engine.interface import Engine
+from vlmtui.errors import VlmtuiError
+from vlmtui.inspection.heat_picture import draw_heat
+from vlmtui.media.images import open_prepared
+from vlmtui.media.stage import stage
+from vlmtui.session.occlusion import OcclusionPlan, occlusion_map, occlusion_plan
+from vlmtui.session.prompt_report import PromptReport
+
+TEXTS = ("a", " red", " cir", "cle")
+SPOT = (310, 70)
+"""Where the engine looks for its second token."""
+
+
+class LooksAtOnePlace:
+    """Its second token is unlikely where the spot is grey."""
+
+    def __init__(self) -> None:
+        self.info = scripted_info()
+        self.asked = 0
+
+    async def generate(self, request: GenerateRequest) -> AsyncGenerator[EngineEvent, None]:
+        self.asked += 1
+        (image,) = attachments_of(request.prompt)
+        is_seen = open_prepared(image.path).getpixel(SPOT) != (128, 128, 128)
+        scores = tuple(
+            TokenLogprob(token_id=token, logprob=-0.1 if is_seen or at != 1 else -5.1)
+            for at, token in enumerate(request.score)
+        )
+        yield Delta(request_id=request.request_id, text="", tokens=len(scores), logprobs=scores)
+
+
+@pytest.fixture
+def image(tmp_path: Path) -> Attachment:
+    Image.new("RGB", (400, 200), "white").save(tmp_path / "a.png")
+    return stage(tmp_path / "a.png", tmp_path / "media")
+
+
+def plan_of(image: Attachment, longer: int = 8) -> OcclusionPlan:
+    prompt = ChatPrompt(turns=(user_turn("What is it?", [image]),))
+    return OcclusionPlan(prompt=prompt, image=image, ids=(1, 2, 3, 4), texts=TEXTS, prompt_tokens=96, longer=longer)
+
+
+async def test_the_place_that_matters_is_the_hottest(image: Attachment, tmp_path: Path) -> None:
+    engine, plan, seen = LooksAtOnePlace(), plan_of(image), list[int]()
+    found = await occlusion_map(cast(Engine, engine), plan, tmp_path / "seen", seen.append)
+    assert plan.grid == (4, 8)
+    assert engine.asked == plan.requests == 33
+    assert seen == list(range(1, 34))
+    assert found.hottest() == (1, 6)
+    left, top, right, bottom = plan.box(1, 6)
+    assert left <= SPOT[0] < right and top <= SPOT[1] < bottom
+    assert sum(cell > 1 for row in found.heat() for cell in row) == 1
+    assert found.heat(range(1, 2))[1][6] == pytest.approx(5.0)
+    assert found.heat(range(2, 4))[1][6] == pytest.approx(0.0)
+    assert not list((tmp_path / "seen").iterdir())
+    assert plan.cost == "4 × 8 cells: 33 prompts of 100 tokens each; nothing is generated."
+
+
+def test_words_are_runs_of_tokens(image: Attachment) -> None:
+    assert plan_of(image).words() == [("a", range(1)), ("red", range(1, 2)), ("circle", range(2, 4))]
+
+
+@pytest.mark.parametrize("size", [(1, 1), (4000, 10), (3, 700)])
+def test_cells_cover_pictures_of_any_shape(image: Attachment, size: tuple[int, int]) -> None:
+    plan = plan_of(msgspec.structs.replace(image, width=size[0], height=size[1]))
+    rows, columns = plan.grid
+    assert plan.box(0, 0)[:2] == (0, 0)
+    assert plan.box(rows - 1, columns - 1)[2:] == size
+
+
+def test_why_it_cannot_be_measured_is_told(image: Attachment) -> None:
+    engine: Any = LooksAtOnePlace()
+    report = PromptReport(title="1", answer_ids=(1,), vocabulary={1: Token(text="a")})
+    with pytest.raises(VlmtuiError, match="no image"):
+        occlusion_plan(report, RawPrompt(text="Hello"), engine)
+    prompt = RawPrompt(text="Hello", attachments=(image,))
+    assert occlusion_plan(report, prompt, engine).texts == ("a",)
+    with pytest.raises(VlmtuiError, match="tokens of this answer are unknown"):
+        occlusion_plan(PromptReport(title="1"), prompt, engine)
+    engine.info = SimpleNamespace(engine="x", capabilities=Capabilities())
+    with pytest.raises(VlmtuiError, match="how likely"):
+        occlusion_plan(report, prompt, engine)
+
+
+def test_heat_is_drawn_over_the_picture() -> None:
+    drawn = draw_heat(Image.new("RGB", (40, 20), "white"), [[0.0, 2.0], [-2.0, float("nan")]], (0, 1))
+    assert drawn.getpixel((5, 5)) == (140, 140, 140)
+    red, _, blue = cast(tuple[int, int, int], drawn.getpixel((30, 5)))
+    assert red > 200 > blue
+    red, _, blue = cast(tuple[int, int, int], drawn.getpixel((5, 15)))
+    assert blue > 200 > red
+    assert drawn.getpixel((20, 0)) == (255, 255, 255)
+    assert drawn.getpixel((30, 15)) == (140, 140, 140)
