@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from textual import events, on, work
 from textual.app import ComposeResult
-from textual.containers import Horizontal, Vertical
 from textual.content import Content
 from textual.message import Message
 from textual.screen import Screen
@@ -22,9 +21,9 @@ from vlmtui.text import one_line
 from vlmtui.ui.actions import bindings
 from vlmtui.ui.keys import short_keys
 from vlmtui.ui.seeing.marked_picture import MarkedDrawing, draw_marked
+from vlmtui.ui.seeing.picture_and_list import picture_and_list
 from vlmtui.ui.terminal.graphics import Graphics
 from vlmtui.ui.widgets.attachment_view import name_line
-from vlmtui.ui.widgets.footer_bar import FooterBar
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -82,17 +81,7 @@ class ModelViewScreen(Screen[None]):
         self._numbers = numbers
 
     def compose(self) -> ComposeResult:
-        with Horizontal(id="top"):
-            yield Static(id="title", markup=False)
-            yield Static(id="count", markup=False)
-        yield Static(id="convention", markup=False)
-        with Horizontal(id="body"):
-            with Vertical(id="stage"):
-                yield Static(id="reason", markup=False)
-            with Vertical(id="side"):
-                yield OptionList(id="marks", markup=False, compact=True)
-                yield Static(id="span", markup=False)
-        yield FooterBar()
+        yield from picture_and_list()
 
     def on_mount(self) -> None:
         self.set_class(Graphics.of(self.app).mode == "off", "-off")
