@@ -10,10 +10,28 @@ MODEL_VIEW = Scope(
     actions=(
         Action("model_view.close", "Back", "Back to the conversation.", "escape,q", verb="back", footer=True),
         Action("model_view.next_kind", "Flick", "The next of the four views.", "space", run="kind(1)", footer=True),
-        Action("model_view.original", "Original", "The file as it was attached.", "1", run="show('original')"),
-        Action("model_view.sent", "Sent", "What was sent, with the tiles on it.", "2", run="show('sent')"),
-        Action("model_view.seen", "Seen", "What the processor made, from its tensor.", "3", run="show('seen')"),
-        Action("model_view.difference", "Difference", "What scaling changed.", "4", run="show('difference')"),
+        Action(
+            "model_view.original",
+            "Original",
+            "The file as it was attached.",
+            "1",
+            verb="part_1",
+            run="show('original')",
+        ),
+        Action(
+            "model_view.sent", "Sent", "What was sent, with the tiles on it.", "2", verb="part_2", run="show('sent')"
+        ),
+        Action(
+            "model_view.seen",
+            "Seen",
+            "What the processor made, from its tensor.",
+            "3",
+            verb="part_3",
+            run="show('seen')",
+        ),
+        Action(
+            "model_view.difference", "Difference", "What scaling changed.", "4", verb="part_4", run="show('difference')"
+        ),
         Action("model_view.next", "Next", "The next attachment.", "n,right", run="turn(1)", footer=True),
         Action("model_view.previous", "Previous", "The previous attachment.", "p,left", run="turn(-1)", footer=True),
         Action("model_view.list", "List", "Show or hide the list.", "i", verb="inspect", footer=True),
