@@ -63,16 +63,18 @@ async def test_the_place_that_matters_is_the_hottest(image: Attachment, tmp_path
     engine, plan, seen = LooksAtOnePlace(), plan_of(image), list[int]()
     found = await occlusion_map(cast(Engine, engine), plan, tmp_path / "seen", seen.append)
     assert plan.grid == (4, 8)
-    assert engine.asked == plan.requests == 33
-    assert seen == list(range(1, 34))
-    assert found.hottest() == (1, 6)
-    left, top, right, bottom = plan.box(1, 6)
+    assert engine.asked == plan.requests == 1 + 3 * 7
+    assert seen == list(range(1, 23))
+    (left, top, right, bottom), drop = found.hottest()
     assert left <= SPOT[0] < right and top <= SPOT[1] < bottom
-    assert sum(cell > 1 for row in found.heat() for cell in row) == 1
+    assert drop == pytest.approx(5.0)
+    heat = found.heat()
+    assert max(cell for row in heat for cell in row) == heat[1][6] == pytest.approx(5.0)
+    assert heat[0][0] == heat[1][3] == pytest.approx(0.0)
     assert found.heat(range(1, 2))[1][6] == pytest.approx(5.0)
     assert found.heat(range(2, 4))[1][6] == pytest.approx(0.0)
     assert not list((tmp_path / "seen").iterdir())
-    assert plan.cost == "4 × 8 cells: 33 prompts of 100 tokens each; nothing is generated."
+    assert plan.cost == "4 × 8 cells, 2 × 2 grey at a time: 22 prompts of 100 tokens each; nothing is generated."
 
 
 def test_words_are_runs_of_tokens(image: Attachment) -> None:
@@ -82,9 +84,8 @@ def test_words_are_runs_of_tokens(image: Attachment) -> None:
 @pytest.mark.parametrize("size", [(1, 1), (4000, 10), (3, 700)])
 def test_cells_cover_pictures_of_any_shape(image: Attachment, size: tuple[int, int]) -> None:
     plan = plan_of(msgspec.structs.replace(image, width=size[0], height=size[1]))
-    rows, columns = plan.grid
-    assert plan.box(0, 0)[:2] == (0, 0)
-    assert plan.box(rows - 1, columns - 1)[2:] == size
+    assert plan.box(plan.windows[0])[:2] == (0, 0)
+    assert plan.box(plan.windows[-1])[2:] == size
 
 
 def test_why_it_cannot_be_measured_is_told(image: Attachment) -> None:
@@ -102,7 +103,7 @@ def test_why_it_cannot_be_measured_is_told(image: Attachment) -> None:
 
 
 def test_heat_is_drawn_over_the_picture() -> None:
-    drawn = draw_heat(Image.new("RGB", (40, 20), "white"), [[0.0, 2.0], [-2.0, float("nan")]], (0, 1))
+    drawn = draw_heat(Image.new("RGB", (40, 20), "white"), [[0.0, 2.0], [-2.0, float("nan")]], (20, 0, 40, 10))
     assert drawn.getpixel((5, 5)) == (140, 140, 140)
     red, _, blue = cast(tuple[int, int, int], drawn.getpixel((30, 5)))
     assert red > 200 > blue

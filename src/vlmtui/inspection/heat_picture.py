@@ -15,11 +15,13 @@ _DIM = 0.55
 """Brightness of the picture below, so that warm colours in it are not taken for heat."""
 
 
-def draw_heat(picture: Image.Image, heat: Sequence[Sequence[float]], hottest: tuple[int, int] | None) -> Image.Image:
+def draw_heat(
+    picture: Image.Image, heat: Sequence[Sequence[float]], hottest: tuple[int, int, int, int] | None
+) -> Image.Image:
     """Return an RGB picture dimmed and grey, red where the answer depends on it, blue where it is in the way.
 
-    `heat`: rows of cells, of which the largest magnitude gets the strongest colour. `hottest`: row and column of a cell
-    to outline.
+    `heat`: rows of cells, of which the largest magnitude gets the strongest colour. `hottest`: left, top, right and
+    bottom in pixels of what to outline.
     """
     grey = np.asarray(picture.convert("L"), np.float32)[..., None].repeat(3, axis=2) * _DIM
     cells = np.nan_to_num(np.asarray(heat, np.float32))
@@ -31,8 +33,7 @@ def draw_heat(picture: Image.Image, heat: Sequence[Sequence[float]], hottest: tu
     share = np.abs(each) * _STRONGEST
     drawn = Image.fromarray((grey * (1 - share) + colour * share).astype(np.uint8))
     if hottest is not None:
-        across, down = picture.width / cells.shape[1], picture.height / cells.shape[0]
-        row, column = hottest
-        box = (column * across, row * down, (column + 1) * across - 1, (row + 1) * down - 1)
+        left, top, right, bottom = hottest
+        box = (left, top, max(left, right - 1), max(top, bottom - 1))
         ImageDraw.Draw(drawn).rectangle(box, outline="white", width=max(1, max(picture.size) // 150))
     return drawn

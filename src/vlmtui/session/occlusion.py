@@ -1,4 +1,7 @@
-"""Which part of a picture carries an answer: the answer is scored with one cell after another greyed out.
+"""Which part of a picture carries an answer: the answer is scored with one part after another greyed out.
+
+The parts are windows of 2 × 2 cells of a grid, each moved by one cell: a part must be as large as what is looked for,
+or enough of that stays to be seen. A cell's heat is the mean of the windows that cover it.
 
 What is measured is how much less likely the answer's tokens become, in nats (natural logarithm of the ratio). This is
 the occlusion sensitivity of Zeiler and Fergus, "Visualizing and Understanding Convolutional Networks", 2014.
@@ -18,7 +21,7 @@ from vlmtui.domain.capabilities import lack
 from vlmtui.domain.conversation import Media, Part, Turn
 from vlmtui.domain.prompt import ChatPrompt, Prompt, attachments_of
 from vlmtui.engine.interface import Engine
-from vlmtui.errors import bad_input
+from vlmtui.errors import VlmtuiError, bad_input
 from vlmtui.media.changed_images import occluded_image
 from vlmtui.paths import private_dir
 from vlmtui.session.likelihood import score_answer
@@ -26,6 +29,8 @@ from vlmtui.session.prompt_report import PromptReport, answer_tokens
 
 GRIDS = (4, 6, 8, 12)
 """Cells along the longer side that can be chosen."""
+WINDOW = 2
+"""Cells per side that are grey at a time."""
 _AT_ONCE = 4
 """Requests under way at the same time."""
 
@@ -41,7 +46,8 @@ class OcclusionPlan(msgspec.Struct, frozen=True, kw_only=True):
     """Each token's text. Hostile."""
     prompt_tokens: int | None
     """None: unknown."""
-    longer: int = 8
+    longer: int = 6
+    """Cells along the longer side."""
 
     @property
     def grid(self) -> tuple[int, int]:
@@ -51,16 +57,23 @@ class OcclusionPlan(msgspec.Struct, frozen=True, kw_only=True):
         return (shorter, self.longer) if wide >= high else (self.longer, shorter)
 
     @property
+    def windows(self) -> list[tuple[int, int]]:
+        """Row and column of each window's first cell, row by row."""
+        rows, columns = self.grid
+        return [(row, column) for row in range(max(1, rows - 1)) for column in range(max(1, columns - 1))]
+
+    @property
     def requests(self) -> int:
-        """Number of prompts that will be scored: one with the whole picture, and one a cell."""
-        return 1 + self.grid[0] * self.grid[1]
+        """Number of prompts that will be scored: one with the whole picture, and one a window."""
+        return 1 + len(self.windows)
 
     @property
     def cost(self) -> str:
         """One line for people."""
         tokens = "" if self.prompt_tokens is None else f" of {self.prompt_tokens + len(self.ids):,} tokens each"
         rows, columns = self.grid
-        return f"{rows} × {columns} cells: {self.requests:,} prompts{tokens}; nothing is generated."
+        what = f"{rows} × {columns} cells, {WINDOW} × {WINDOW} grey at a time"
+        return f"{what}: {self.requests:,} prompts{tokens}; nothing is generated."
 
     def words(self) -> list[tuple[str, range]]:
         """Return the answer's words, each with its tokens. A token that begins with a space begins a word."""
@@ -73,39 +86,63 @@ class OcclusionPlan(msgspec.Struct, frozen=True, kw_only=True):
                 found.append((text, range(at, at + 1)))
         return [(word.strip(), tokens) for word, tokens in found]
 
-    def box(self, row: int, column: int) -> tuple[int, int, int, int]:
-        """Return left, top, right and bottom of a cell in pixels of the picture."""
+    def box(self, window: tuple[int, int]) -> tuple[int, int, int, int]:
+        """Return left, top, right and bottom of a window in pixels of the picture."""
         rows, columns = self.grid
         wide, high = self.image.width, self.image.height
-        return (
-            column * wide // columns,
-            row * high // rows,
-            (column + 1) * wide // columns,
-            (row + 1) * high // rows,
-        )
+        row, column = window
+        right, bottom = min(column + WINDOW, columns), min(row + WINDOW, rows)
+        return column * wide // columns, row * high // rows, right * wide // columns, bottom * high // rows
 
 
 class OcclusionMap(msgspec.Struct, frozen=True, kw_only=True):
-    """How much each cell matters for each token of the answer."""
+    """How much each window matters for each token of the answer."""
 
     plan: OcclusionPlan
     drops: tuple[tuple[float, ...], ...]
-    """For each cell, row by row: how many nats less likely each token is without it; negative: more likely."""
+    """For each window: how many nats less likely each token is without it; negative: more likely."""
+
+    def sums(self, tokens: range | None = None) -> list[float]:
+        """Return each window's drop over some tokens, by default the whole answer."""
+        chosen = tokens or range(len(self.plan.ids))
+        return [sum(drop[at] for at in chosen if at < len(drop)) for drop in self.drops]
 
     def heat(self, tokens: range | None = None) -> list[list[float]]:
-        """Return rows of the cells' drops over some tokens, by default the whole answer."""
+        """Return rows of cells, each the mean of the windows that cover it."""
         rows, columns = self.plan.grid
-        chosen = tokens or range(len(self.plan.ids))
-        sums = [sum(drop[at] for at in chosen if at < len(drop)) for drop in self.drops]
-        return [sums[row * columns : (row + 1) * columns] for row in range(rows)]
+        covering: list[list[list[float]]] = [[[] for _ in range(columns)] for _ in range(rows)]
+        for (row, column), drop in zip(self.plan.windows, self.sums(tokens), strict=True):
+            for down in range(row, min(row + WINDOW, rows)):
+                for across in range(column, min(column + WINDOW, columns)):
+                    covering[down][across].append(drop)
+        return [[sum(cell) / len(cell) for cell in cells] for cells in covering]
 
-    def hottest(self, tokens: range | None = None) -> tuple[int, int]:
-        """Return row and column of the cell that matters most."""
-        heat = self.heat(tokens)
-        return max(
-            ((row, column) for row, cells in enumerate(heat) for column in range(len(cells))),
-            key=lambda cell: heat[cell[0]][cell[1]],
-        )
+    def hottest(self, tokens: range | None = None) -> tuple[tuple[int, int, int, int], float]:
+        """Return the box of the window that matters most, in pixels, and its drop in nats."""
+        sums = self.sums(tokens)
+        at = sums.index(max(sums))
+        return self.plan.box(self.plan.windows[at]), sums[at]
+
+    def as_json(self) -> dict[str, object]:
+        """Return all numbers: the windows' boxes in pixels, and each token's drop in nats."""
+        boxes = [self.plan.box(window) for window in self.plan.windows]
+        return {
+            "image": {"name": self.plan.image.name, "width": self.plan.image.width, "height": self.plan.image.height},
+            "tokens": [{"id": id, "text": text} for id, text in zip(self.plan.ids, self.plan.texts, strict=True)],
+            "windows": [{"xyxy": box, "drop_nats": drop} for box, drop in zip(boxes, self.drops, strict=True)],
+        }
+
+
+def first_error(errors: BaseExceptionGroup[BaseException]) -> VlmtuiError:
+    """Return the first error of a measurement that failed. Raises the group if it has none of ours."""
+    ours = errors.subgroup(VlmtuiError)
+    if ours is None:
+        raise errors
+    error: BaseException = ours
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    assert isinstance(error, VlmtuiError)
+    return error
 
 
 def occlusion_plan(report: PromptReport, prompt: Prompt, engine: Engine) -> OcclusionPlan:
@@ -134,7 +171,6 @@ async def occlusion_map(
 ) -> OcclusionMap:
     """Score the answer under every prompt of the plan. `folder` is private; what is written there is deleted again.
     `on_progress` gets the number of prompts scored. Raises VlmtuiError; cancelling the task ends all requests."""
-    rows, columns = plan.grid
     places = asyncio.Semaphore(_AT_ONCE)
     done = 0
 
@@ -150,12 +186,12 @@ async def occlusion_map(
         on_progress(done)
         return found
 
-    boxes = [None, *(plan.box(row, column) for row in range(rows) for column in range(columns))]
+    boxes = [None, *(plan.box(window) for window in plan.windows)]
     with tempfile.TemporaryDirectory(dir=private_dir(folder), ignore_cleanup_errors=True) as store:
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(scored(box, Path(store))) for box in boxes]
-    whole, *cells = [task.result() for task in tasks]
-    return OcclusionMap(plan=plan, drops=tuple(_drops(whole, cell) for cell in cells))
+    whole, *windows = [task.result() for task in tasks]
+    return OcclusionMap(plan=plan, drops=tuple(_drops(whole, window) for window in windows))
 
 
 def with_image(prompt: Prompt, old: Attachment, new: Attachment) -> Prompt:
@@ -171,5 +207,5 @@ def with_image(prompt: Prompt, old: Attachment, new: Attachment) -> Prompt:
     return msgspec.structs.replace(prompt, turns=turns)
 
 
-def _drops(whole: Sequence[float], cell: Sequence[float]) -> tuple[float, ...]:
-    return tuple(before - after for before, after in zip(whole, cell, strict=False))
+def _drops(whole: Sequence[float], window: Sequence[float]) -> tuple[float, ...]:
+    return tuple(before - after for before, after in zip(whole, window, strict=False))

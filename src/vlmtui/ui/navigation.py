@@ -20,6 +20,7 @@ from vlmtui.session.fan_out import FanOut
 from vlmtui.session.lane_plan import Plan
 from vlmtui.session.lanes import InFlightRequest
 from vlmtui.session.model_view import ModelView
+from vlmtui.session.occlusion import OcclusionPlan
 from vlmtui.session.prompt_report import PromptReport
 from vlmtui.session.recent_folders import RecentFolders
 from vlmtui.session.settings import ChatSettings
@@ -72,6 +73,9 @@ class Navigator(Protocol):
 
     def show_model_view(self, views: Sequence[ModelView], numbers: Sequence[int]) -> None:
         """Show what the model sees of attachments. `numbers`: their numbers in the conversation."""
+
+    def show_occlusion(self, plan: OcclusionPlan, number: int) -> None:
+        """Show which part of a picture an answer depends on. `number`: the image's number in the conversation."""
 
     async def compare(
         self,

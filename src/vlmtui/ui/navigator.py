@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from vlmtui.session.lane_plan import Plan
     from vlmtui.session.lanes import InFlightRequest
     from vlmtui.session.model_view import ModelView
+    from vlmtui.session.occlusion import OcclusionPlan
     from vlmtui.session.prompt_report import PromptReport
     from vlmtui.session.recent_folders import RecentFolders
     from vlmtui.session.settings import ChatSettings
@@ -138,6 +139,12 @@ class AppNavigator:
         from vlmtui.ui.seeing.model_view_screen import ModelViewScreen
 
         self._app.push_screen(ModelViewScreen(views, numbers))
+
+    def show_occlusion(self, plan: OcclusionPlan, number: int) -> None:
+        from vlmtui.ui.seeing.occlusion_screen import OcclusionScreen
+
+        engine, store = self._engine_controller.require_engine, self._services.paths.seen
+        self._app.push_screen(OcclusionScreen(plan, engine, store=store, folder=Path.cwd(), number=number))
 
     async def compare(
         self,

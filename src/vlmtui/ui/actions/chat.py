@@ -266,6 +266,15 @@ CHAT = Scope(
             argument="NUMBER",
         ),
         Action(
+            "heat",
+            "What it depends on",
+            "Grey out one part of the picture after another, and show where that makes the answer less likely.",
+            leader="D",
+            group=_LOOK,
+            slash="/heat",
+            argument="NUMBER",
+        ),
+        Action(
             "where",
             "Where it points",
             "Draw the boxes and points that an answer names on its picture, and list them.",

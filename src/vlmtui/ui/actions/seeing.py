@@ -39,6 +39,47 @@ MODEL_VIEW = Scope(
     fixed=(FixedKey("↑ ↓", "The previous and the next picture, tile or frame."),),
 )
 
+OCCLUSION = Scope(
+    "occlusion",
+    "What an answer depends on",
+    actions=(
+        Action("occlusion.close", "Stop, back", "Stop measuring; or go back.", "escape,q", verb="back", footer=True),
+        Action(
+            "occlusion.measure",
+            "Measure",
+            "Score the answer with one part after another greyed out.",
+            "r",
+            leader="r",
+            verb="run",
+            footer=True,
+        ),
+        Action(
+            "occlusion.finer",
+            "Finer",
+            "Take smaller cells.",
+            "plus,equals_sign",
+            verb="zoom_in",
+            run="grid(1)",
+            footer=True,
+        ),
+        Action(
+            "occlusion.coarser", "Coarser", "Take larger cells.", "minus", verb="zoom_out", run="grid(-1)", footer=True
+        ),
+        Action(
+            "occlusion.export",
+            "Export",
+            "Write the heat map (PNG) and its numbers (JSON) into the current folder.",
+            "w",
+            leader="w",
+            footer=True,
+        ),
+    ),
+    fixed=(
+        FixedKey("↑ ↓", "The whole answer, or a word of it."),
+        FixedKey("enter", "Measure."),
+    ),
+)
+
 PLACES = Scope(
     "places",
     "Where an answer points",

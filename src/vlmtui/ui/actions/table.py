@@ -19,7 +19,7 @@ from vlmtui.ui.actions.dialogs import CHOICE, CONFIRM, HELP_SCREEN, LEADER_SCREE
 from vlmtui.ui.actions.editor import EDITOR
 from vlmtui.ui.actions.inspector import INSPECTOR, LOGPROB_TEXT, TOKEN_TABLE
 from vlmtui.ui.actions.models import BEFORE_LOAD, ENGINE_OFFER, LOADING, LOG, MODEL_FILTER, MODEL_LIST
-from vlmtui.ui.actions.seeing import MODEL_VIEW, PLACES
+from vlmtui.ui.actions.seeing import MODEL_VIEW, OCCLUSION, PLACES
 
 _ALL: tuple[Scope, ...] = (
     CHAT,
@@ -40,6 +40,7 @@ _ALL: tuple[Scope, ...] = (
     LOGPROB_TEXT,
     PLACES,
     MODEL_VIEW,
+    OCCLUSION,
     CONVERSATION_LIST,
     CONVERSATION_SEARCH,
     CONVERSATION_TITLE,

@@ -5,6 +5,8 @@ from __future__ import annotations
 from functools import partial
 from pathlib import Path
 
+from vlmtui.domain.attachment import Attachment
+from vlmtui.domain.prompt import Prompt
 from vlmtui.errors import VlmtuiError
 from vlmtui.registry.loader import Registry
 from vlmtui.registry.schema import Family
@@ -12,6 +14,7 @@ from vlmtui.session.answer_places import places_of
 from vlmtui.session.conversation import Conversation
 from vlmtui.session.engine_controller import EngineController
 from vlmtui.session.model_view import ask_model_view
+from vlmtui.session.occlusion import occlusion_plan
 from vlmtui.session.past_prompt import exchange_numbered, report_of, request_again
 from vlmtui.session.prompt_report import PromptReport
 from vlmtui.ui.actions import ActionMethods
@@ -41,7 +44,12 @@ class Inspections:
 
     @property
     def actions(self) -> ActionMethods:
-        return {"inspect": self.inspect, "where": self.show_places, "seen": self.show_model_view}
+        return {
+            "inspect": self.inspect,
+            "where": self.show_places,
+            "seen": self.show_model_view,
+            "heat": self.show_occlusion,
+        }
 
     def inspect(self, number: str = "") -> None:
         """Inspect the prompt and the answer of message `number`, or else of the selected message or the last."""
@@ -56,18 +64,39 @@ class Inspections:
         self._view.start_dialog(partial(self._show_model_view, self._number(number)))
 
     async def _show_model_view(self, number: str) -> None:
-        controller = self._engine_controller
         try:
-            engine, model = controller.require_engine(), controller.require_model()
-            exchange = exchange_numbered(self._chat, number)
-            known = await report_of(self._chat, exchange, controller.info)
-            request = known.request or request_again(self._chat, exchange, known, model.family)
-            views = await ask_model_view(engine, request.prompt, self._seen)
+            _, prompt = await self._prompt(number)
+            views = await ask_model_view(self._engine_controller.require_engine(), prompt, self._seen)
         except VlmtuiError as error:
             self._view.tell_error(error)
             return
-        numbered = {item.sha256: at for at, item in self._chat.attachments_by_number().items()}
-        self._navigator.show_model_view(views, [numbered.get(view.attachment.sha256, 1) for view in views])
+        self._navigator.show_model_view(views, [self._number_of(view.attachment) for view in views])
+
+    def show_occlusion(self, number: str = "") -> None:
+        """Show which part of the picture the answer to a message depends on, or else the last one's."""
+        self._view.start_dialog(partial(self._show_occlusion, self._number(number)))
+
+    async def _show_occlusion(self, number: str) -> None:
+        try:
+            known, prompt = await self._prompt(number)
+            plan = occlusion_plan(known, prompt, self._engine_controller.require_engine())
+        except VlmtuiError as error:
+            self._view.tell_error(error)
+            return
+        self._navigator.show_occlusion(plan, self._number_of(plan.image))
+
+    async def _prompt(self, number: str) -> tuple[PromptReport, Prompt]:
+        """Return what is known of a message's answer, and its prompt for the loaded model. Raises VlmtuiError."""
+        controller = self._engine_controller
+        model = controller.require_model()
+        exchange = exchange_numbered(self._chat, number)
+        known = await report_of(self._chat, exchange, controller.info)
+        request = known.request or request_again(self._chat, exchange, known, model.family)
+        return known, request.prompt
+
+    def _number_of(self, attachment: Attachment) -> int:
+        numbered = self._chat.attachments_by_number()
+        return next((at for at, item in numbered.items() if item.sha256 == attachment.sha256), 1)
 
     def _number(self, number: str) -> str:
         if not number and self._view.marked is not None:
@@ -82,9 +111,7 @@ class Inspections:
         except VlmtuiError as error:
             self._view.tell_error(error)
             return
-        numbered = self._chat.attachments_by_number()
-        at = next((at for at, item in numbered.items() if item == places.image), 1)
-        self._navigator.show_places(places, at)
+        self._navigator.show_places(places, self._number_of(places.image))
 
     def _family(self, known: PromptReport) -> Family | None:
         """Return the record of the model that answered; None if it is neither loaded nor in the registry."""

@@ -21,7 +21,7 @@ from vlmtui.text import one_line
 from vlmtui.ui.actions import bindings
 from vlmtui.ui.keys import short_keys
 from vlmtui.ui.seeing.marked_picture import MarkedDrawing, draw_marked
-from vlmtui.ui.seeing.picture_and_list import picture_and_list
+from vlmtui.ui.seeing.picture_and_list import picture_and_list, show_drawing
 from vlmtui.ui.terminal.graphics import Graphics
 from vlmtui.ui.widgets.attachment_view import name_line
 
@@ -120,12 +120,8 @@ class ModelViewScreen(Screen[None]):
         if isinstance(event.outcome, VlmtuiError):
             await stage.query(".picture").remove()
             self._say_why(event.outcome)
-        elif (picture := event.outcome.widget(Graphics.of(self.app))) is not None:
+        elif await show_drawing(self, event.outcome):
             self.query_one("#reason").display = False
-            picture.add_class("picture")
-            with self.app.batch_update():
-                await stage.query(".picture").remove()
-                await stage.mount(picture)
         self.shown = event.wanted
 
     def action_close(self) -> None:

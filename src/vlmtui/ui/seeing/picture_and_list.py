@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from textual.app import ComposeResult
 from textual.containers import Horizontal, Vertical
+from textual.screen import Screen
 from textual.widgets import OptionList, Static
 
+from vlmtui.ui.seeing.marked_picture import MarkedDrawing
+from vlmtui.ui.terminal.graphics import Graphics
 from vlmtui.ui.widgets.footer_bar import FooterBar
 
 
@@ -22,3 +25,15 @@ def picture_and_list() -> ComposeResult:
             yield OptionList(id="marks", markup=False, compact=True)
             yield Static(id="span", markup=False)
     yield FooterBar()
+
+
+async def show_drawing(screen: Screen[None], drawing: MarkedDrawing) -> bool:
+    """Show a drawing in the place of the one before; False if pictures are off."""
+    stage, picture = screen.query_one("#stage"), drawing.widget(Graphics.of(screen.app))
+    if picture is None:
+        return False
+    picture.add_class("picture")
+    with screen.app.batch_update():
+        await stage.query(".picture").remove()
+        await stage.mount(picture)
+    return True

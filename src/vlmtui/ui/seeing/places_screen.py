@@ -25,7 +25,7 @@ from vlmtui.text import one_line
 from vlmtui.ui.actions import bindings
 from vlmtui.ui.keys import error_text
 from vlmtui.ui.seeing.marked_picture import MarkedDrawing, draw_marked
-from vlmtui.ui.seeing.picture_and_list import picture_and_list
+from vlmtui.ui.seeing.picture_and_list import picture_and_list, show_drawing
 from vlmtui.ui.terminal.graphics import Graphics
 
 if TYPE_CHECKING:
@@ -102,17 +102,8 @@ class PlacesScreen(Screen[None]):
 
     @on(Drawn)
     async def _drawn(self, event: Drawn) -> None:
-        if event.wanted != self._wanted:
-            return
-        stage = self.query_one("#stage")
-        picture = event.drawing.widget(Graphics.of(self.app))
-        if picture is None:
-            return
-        picture.add_class("picture")
-        with self.app.batch_update():
-            await stage.query(".picture").remove()
-            await stage.mount(picture)
-        self.shown = event.wanted
+        if event.wanted == self._wanted and await show_drawing(self, event.drawing):
+            self.shown = event.wanted
 
     @on(Exported)
     def _exported(self, event: Exported) -> None:

@@ -1,0 +1,132 @@
+"""The heat map on the screen: cost first, progress, words, Escape."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from PIL import Image
+from textual.app import App
+from textual.pilot import Pilot
+
+from tests.support.scripted_engine import scripted_info
+from tests.support.waiting import until
+from vlmtui.domain.conversation import user_turn
+from vlmtui.domain.failure import Failure
+from vlmtui.domain.generation import Delta, EngineEvent, Failed, GenerateRequest, TokenLogprob
+from vlmtui.domain.prompt import ChatPrompt, attachments_of
+from vlmtui.errors import ErrorKind
+from vlmtui.media.images import open_prepared
+from vlmtui.media.stage import stage
+from vlmtui.session.occlusion import OcclusionPlan
+from vlmtui.ui.seeing.occlusion_screen import OcclusionScreen
+from vlmtui.ui.terminal.graphics import Graphics
+from vlmtui.ui.terminal.themes import DARK, VARIABLES
+
+
+class Looks:
+    """The second token is unlikely where the middle of the last two columns is grey. Waits until `may_go`."""
+
+    def __init__(self) -> None:
+        self.info = scripted_info()
+        self.may_go = asyncio.Event()
+        self.may_go.set()
+        self.fails = False
+
+    async def generate(self, request: GenerateRequest) -> AsyncGenerator[EngineEvent, None]:
+        await self.may_go.wait()
+        if self.fails:
+            failure = Failure(kind=ErrorKind.INTERNAL, message="It broke.")
+            yield Failed(request_id=request.request_id, failure=failure)
+            return
+        (image,) = attachments_of(request.prompt)
+        is_seen = open_prepared(image.path).getpixel((330, 70)) != (128, 128, 128)
+        scores = tuple(
+            TokenLogprob(token_id=token, logprob=-0.1 if is_seen or at != 1 else -2.4)
+            for at, token in enumerate(request.score)
+        )
+        yield Delta(request_id=request.request_id, text="", tokens=len(scores), logprobs=scores)
+
+
+class Host(App[None]):
+    def __init__(self, folder: Path) -> None:
+        super().__init__()
+        self.graphics = Graphics("halfcell")
+        self.engine: Any = Looks()
+        Image.new("RGB", (400, 200), "white").save(folder / "a.png")
+        image = stage(folder / "a.png", folder / "media")
+        self.plan = OcclusionPlan(
+            prompt=ChatPrompt(turns=(user_turn("What is it?", [image]),)),
+            image=image,
+            ids=(1, 2, 3),
+            texts=("a", " red\x1b]0;t\x07", " one"),
+            prompt_tokens=97,
+            longer=4,
+        )
+        self._folder = folder
+
+    def get_theme_variable_defaults(self) -> dict[str, str]:
+        return dict(VARIABLES)
+
+    def on_mount(self) -> None:
+        self.register_theme(DARK)
+        self.theme = DARK.name
+        store = self._folder / "seen"
+        self.push_screen(OcclusionScreen(self.plan, lambda: self.engine, store=store, folder=self._folder, number=1))
+
+    @property
+    def heat(self) -> OcclusionScreen:
+        assert isinstance(self.screen, OcclusionScreen)
+        return self.screen
+
+    def text(self) -> str:
+        return "\n".join(strip.text.rstrip() for strip in self.screen._compositor.render_strips())
+
+
+async def drawn(pilot: Pilot[None]) -> Host:
+    app = pilot.app
+    assert isinstance(app, Host)
+    await until(pilot, lambda: isinstance(app.screen, OcclusionScreen) and app.heat.is_current)
+    await until(pilot, lambda: app.heat.shown is not None and app.heat.shown == app.heat._wanted)
+    await pilot.pause()
+    return app
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 40), (200, 60)], ids=["80x24", "120x40", "200x60"])
+async def test_the_cost_is_told_and_then_the_map_is_shown(tmp_path: Path, size: tuple[int, int]) -> None:
+    async with Host(tmp_path).run_test(size=size) as pilot:
+        app = await drawn(pilot)
+        assert "2 × 4 cells, 2 × 2 grey at a time: 4 prompts" in app.text()
+        assert "\x1b" not in app.text()
+        assert app.heat.map is None
+        await pilot.press("enter")
+        await until(pilot, lambda: app.heat.map is not None)
+        app = await drawn(pilot)
+        await until(pilot, lambda: "0.1× as likely" in app.text())
+        assert app.heat.map is not None
+        assert app.heat.map.hottest()[0] == (200, 0, 400, 200)
+        await pilot.press("down")
+        await until(pilot, lambda: "not less likely" in app.text())
+        await pilot.press("w")
+        await until(pilot, lambda: (tmp_path / "vlmtui-heat.json").is_file())
+        assert not list((tmp_path / "seen").iterdir())
+
+
+async def test_escape_stops_measuring_and_then_closes(tmp_path: Path) -> None:
+    async with Host(tmp_path).run_test(size=(120, 30)) as pilot:
+        app = await drawn(pilot)
+        app.engine.may_go.clear()
+        await pilot.press("plus", "minus", "r")
+        await until(pilot, lambda: "0 of 4 scored" in app.text())
+        await pilot.press("escape")
+        await until(pilot, lambda: "measures" in app.text())
+        assert app.heat.map is None
+        app.engine.may_go.set()
+        app.engine.fails = True
+        await pilot.press("r")
+        await until(pilot, lambda: "It broke." in "".join(note.message for note in app._notifications))
+        await pilot.press("escape")
+        await until(pilot, lambda: not isinstance(app.screen, OcclusionScreen))
