@@ -452,7 +452,7 @@ class ScriptedHost:
                 engine.attached = True
                 return engine
         engine = ScriptedEngine(spec, answers=self.answers, load=self.load_steps, info=self.info)
-        self.answers = engine.answers  # one queue for all engines, so that a restart goes on where the last one died
+        engine.answers = self.answers  # one queue for all engines, so that a restart goes on where the last one died
         engine.keep_alive_s = keep_alive_s
         engine.kept, self.kept = self.kept, {}
         self.engines.append(engine)

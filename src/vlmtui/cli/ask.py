@@ -33,7 +33,7 @@ from vlmtui.inspection.markdown_export import difference_lines
 from vlmtui.inspection.replay import Comparison
 from vlmtui.registry.prompts import check_attachments
 from vlmtui.session.generation import PromptMode
-from vlmtui.session.lane_plan import PICTURE, PIXELS, why_identical
+from vlmtui.session.lane_plan import ENGINE, PICTURE, PIXELS, why_identical
 from vlmtui.session.lanes import Lane, Lanes, LaneSpec, lane_spec, planned_specs
 from vlmtui.session.likelihood import LaneScore, score_lanes, verdict
 from vlmtui.session.picture_changes import PictureChange, changed_pictures
@@ -233,6 +233,9 @@ def _check_usage(arguments: argparse.Namespace) -> None:
         raise VlmtuiError(ErrorKind.BAD_USAGE, problem, hint="See `vlmtui ask --help`.")
     if arguments.fan_out is not None:
         plan = parse_plan(arguments.fan_out)
+        if plan.parameter == ENGINE:
+            problem = "Only the app fans out over engines: ask each with --engine."
+            raise VlmtuiError(ErrorKind.BAD_USAGE, problem)
         if arguments.raw_prompt is not None and plan.parameter not in PARAMETERS:
             problem = f"--raw-prompt is sent as it is: it cannot be fanned out over {plan.parameter}."
             raise VlmtuiError(ErrorKind.BAD_USAGE, problem, hint="See `vlmtui ask --help`.")

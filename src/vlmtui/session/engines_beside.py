@@ -40,6 +40,12 @@ class EnginesBeside:
         return [engine for _, engine in found]
 
 
+def called(model: Model) -> tuple[str, ...]:
+    """What an engine that is loaded is called: `qwen at box`, `box`; `shapes`."""
+    name = model.spec.name
+    return (name, name.rpartition(" at ")[2]) if is_remote(model) else (name,)
+
+
 def is_remote(model: Model) -> bool:
     """Whether it takes no memory of this machine."""
     return model.spec.backend == REMOTE_BACKEND

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from vlmtui.domain.attachment import Attachment
 from vlmtui.domain.conversation import Turn
@@ -16,6 +16,7 @@ from vlmtui.registry.match import Model
 from vlmtui.registry.schema import Family
 from vlmtui.session.changed_since import sampling_since
 from vlmtui.session.compared_message import ComparedMessage
+from vlmtui.session.engine_lanes import LaneEngine
 from vlmtui.session.exchange import Exchange
 from vlmtui.session.lane_plan import Plan
 from vlmtui.session.lanes import Lane, Lanes, planned_specs
@@ -40,8 +41,9 @@ class FanOut:
         engine: Engine,
         *,
         pictures: PictureMap | None = None,
+        engines: Mapping[str, LaneEngine] | None = None,
     ) -> None:
-        """`pictures`: those that `changed_pictures` made for the plan."""
+        """`pictures`: those that `changed_pictures` made for the plan. `engines`: those of a plan over engines."""
         self.plan = plan
         self.sampling = sampling
         self.base = 0
@@ -49,8 +51,12 @@ class FanOut:
         self.question = turns[-1].text
         self.turns = tuple(turns)
         """As they would be sent without a plan."""
-        specs = planned_specs(plan, family, turns, sampling, pictures=pictures)
-        self.lanes = Lanes([Lane(spec, engine) for spec in specs])
+        self.engines = dict(engines or {})
+        """By the label of its lane, where it is not the conversation's."""
+        families = {name: one.model.family for name, one in self.engines.items()}
+        specs = planned_specs(plan, family, turns, sampling, pictures=pictures, families=families)
+        used = [self.engines[spec.label].engine if spec.label in self.engines else engine for spec in specs]
+        self.lanes = Lanes([Lane(spec, one) for spec, one in zip(specs, used, strict=True)])
 
     @property
     def is_running(self) -> bool:
@@ -108,22 +114,22 @@ async def choose_lane(fan_out: FanOut, chosen: int, message: ComparedMessage, mo
         raise bad_input("The chat cannot continue with this answer: what comes before its message was changed, too.")
     same = [other for other in fan_out.lanes if other.spec.turns == lane.spec.turns and other is not lane]
     first, *rest = [*(other for other in same if not other.is_running and other.answer.text), lane]
-    exchange = await _first_answer(first, message, model)
+
+    def made(one: Lane) -> Generation:
+        of = fan_out.engines[one.spec.label].model if one.spec.label in fan_out.engines else model
+        return Generation(one.request, one.answer, of, one.engine.info, one.spec.mode, one.spec.sampling)
+
+    exchange = await _first_answer(first, message, made(first))
     for one in rest:
-        await message.conversation.adopt(exchange, _generation(one, model))
+        await message.conversation.adopt(exchange, made(one))
     return exchange
 
 
-async def _first_answer(lane: Lane, message: ComparedMessage, model: Model) -> Exchange:
+async def _first_answer(lane: Lane, message: ComparedMessage, made: Generation) -> Exchange:
     """Add the answer to its exchange, or to a new one for a draft or another wording."""
     conversation, exchange, turn = message.conversation, message.exchange, lane.spec.turn
     assert turn is not None
-    made = _generation(lane, model)
     if exchange is None or turn != exchange.user:
         return await conversation.fork(turn, made, instead_of=exchange)
     await conversation.adopt(exchange, made)
     return exchange
-
-
-def _generation(lane: Lane, model: Model) -> Generation:
-    return Generation(lane.request, lane.answer, model, lane.engine.info, lane.spec.mode, lane.spec.sampling)

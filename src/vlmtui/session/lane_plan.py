@@ -1,5 +1,5 @@
 """The plan of a fan-out: one turn asked with several seeds, temperatures, other sampling parameters, wordings, system
-prompts, pictures or picture sizes. `plan_text` reads one that was typed."""
+prompts, pictures, picture sizes or engines. `plan_text` reads one that was typed."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from vlmtui.domain.sampling import Sampling
 from vlmtui.errors import bad_input
 from vlmtui.session.picture_changes import PictureChange, PictureMap, label_of, with_pictures
 
-PROMPT, SYSTEM, PICTURE, PIXELS = "prompt", "system", "picture", "pixels"
-"""The names of plans that vary the turn's text, the system prompt, the pictures, or their sizes."""
+PROMPT, SYSTEM, PICTURE, PIXELS, ENGINE = "prompt", "system", "picture", "pixels", "engine"
+"""The names of plans that vary the turn's text, the system prompt, the pictures, their sizes, or the engine."""
 MOST = 8
 """Most answers at a time."""
 PIXELS_LEAST = 28 * 28
 _SEEDS = 2**31
-_NOUNS = {PROMPT: "prompts", SYSTEM: "system prompts", PICTURE: "pictures", PIXELS: "picture sizes"}
+_NOUNS = {PROMPT: "prompts", SYSTEM: "system prompts", PICTURE: "pictures", PIXELS: "picture sizes", ENGINE: "engines"}
 
 
 class Plan(msgspec.Struct, frozen=True):
     """One parameter with several values; the others are fixed."""
 
     parameter: str
-    """The name of a sampling parameter, or `PROMPT`, `SYSTEM`, `PICTURE` or `PIXELS`."""
+    """The name of a sampling parameter, or `PROMPT`, `SYSTEM`, `PICTURE`, `PIXELS` or `ENGINE`."""
     values: tuple[Number | str, ...]
-    """Numbers, texts, or names of picture changes; 2 to `MOST`, all different."""
+    """Numbers, texts, or names of picture changes or engines; 2 to `MOST`, all different."""
     fixed: Mapping[str, Number] = msgspec.field(default_factory=dict)
     """Sampling parameters with one value for all, overriding the conversation's."""
 
@@ -89,6 +89,8 @@ def variants(
                 found.append(LaneVariant(f"prompt {number}", asked, base))
             case "system":
                 found.append(LaneVariant(f"system prompt {number}", with_system(turns, str(value)), base))
+            case "engine":
+                found.append(LaneVariant(str(value), tuple(turns), with_seed(base)))
             case "picture":
                 change = PictureChange(str(value))
                 found.append(LaneVariant(label_of(change), with_pictures(turns, change, made), base))

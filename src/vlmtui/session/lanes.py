@@ -197,12 +197,14 @@ def planned_specs(
     raw: RawPrompt | None = None,
     logprobs: int | None = None,
     pictures: PictureMap | None = None,
+    families: Mapping[str, Family] | None = None,
 ) -> list[LaneSpec]:
-    """Return a spec for each variant of a plan. `pictures`: the result of `changed_pictures` for the plan. Raises
-    VlmtuiError if the family does not accept one."""
+    """Return a spec for each variant of a plan. `pictures`: the result of `changed_pictures` for the plan. `families`:
+    by the label of a variant, where its engine's model is of another one. Raises VlmtuiError if the family does not
+    accept one."""
     return [
         lane_spec(
-            family,
+            (families or {}).get(variant.label, family),
             variant.turns,
             variant.sampling,
             mode=mode,

@@ -7,7 +7,7 @@ import re
 
 from vlmtui.domain.parameters import PARAMETERS, Number, find_parameter
 from vlmtui.errors import bad_input
-from vlmtui.session.lane_plan import PICTURE, PIXELS, PIXELS_LEAST, PROMPT, SYSTEM, Plan, plan_of
+from vlmtui.session.lane_plan import ENGINE, PICTURE, PIXELS, PIXELS_LEAST, PROMPT, SYSTEM, Plan, plan_of
 from vlmtui.session.picture_changes import PictureChange, read_change
 
 _COMMA = re.compile(r"\s*,\s*")
@@ -28,8 +28,8 @@ def parse_plan(text: str) -> Plan:
     for found, values in _PART.findall(hidden):
         parameter = find_parameter(found)
         name = parameter.name if parameter else found.lower()
-        if parameter is None and name not in (*_TEXTS, PICTURE, PIXELS):
-            known = ", ".join((*PARAMETERS, PROMPT, SYSTEM, PICTURE, PIXELS))
+        if parameter is None and name not in (*_TEXTS, PICTURE, PIXELS, ENGINE):
+            known = ", ".join((*PARAMETERS, PROMPT, SYSTEM, PICTURE, PIXELS, ENGINE))
             raise bad_input(f"Can't fan out over {found}. Parameters: {known}.", hint=_EXAMPLE)
         if name in given:
             raise bad_input(f"{name} is given twice.", hint=_EXAMPLE)
@@ -64,7 +64,7 @@ def read_number(name: str, text: str) -> Number:
 
 
 def _read(name: str, text: str) -> Number | str:
-    if name in _TEXTS:
+    if name in (*_TEXTS, ENGINE):
         return text
     if name == PICTURE:
         return _change(text).value

@@ -286,11 +286,12 @@ CHAT = Scope(
         Action(
             "compare",
             "Compare",
-            "Compare the chat template with a raw prompt, side by side.",
+            "Compare the chat template with a raw prompt, side by side; or engines: engine=here,NAME.",
             "f10,alt+c",
             leader="c",
             group=_LOOK,
             slash="/compare",
+            argument="PLAN",
             priority=True,
         ),
         Action(

@@ -71,8 +71,12 @@ class Comparisons:
     def actions(self) -> ActionMethods:
         return {"compare": self.compare, "comparisons": self.look_at_stored}
 
-    def compare(self) -> None:
-        """Compare the chat template with a raw prompt, for the draft or the last message."""
+    def compare(self, text: str = "") -> None:
+        """Compare the chat template with a raw prompt, for the draft or the last message; with `engine=A,B`, the
+        answers of two engines."""
+        if text:
+            self._fan_outs.fan_out(text)
+            return
         self._view.take_composer_text()
         self._view.start_dialog(self._compare)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from functools import partial
-from pathlib import Path
 from typing import Protocol
 
 from vlmtui.domain.capabilities import lack, require_capability
@@ -13,14 +12,16 @@ from vlmtui.errors import VlmtuiError
 from vlmtui.session.compared_message import ComparedMessage
 from vlmtui.session.conversation import Conversation
 from vlmtui.session.engine_controller import EngineController
+from vlmtui.session.engine_lanes import engines_of
 from vlmtui.session.fan_out import FanOut, choose_lane
-from vlmtui.session.lane_plan import PICTURE, PIXELS, Plan, plan_of
+from vlmtui.session.lane_plan import ENGINE, PICTURE, PIXELS, Plan, plan_of
 from vlmtui.session.picture_changes import changed_pictures, possible_changes
 from vlmtui.session.plan_text import parse_plan
 from vlmtui.ui.actions import ActionMethods
 from vlmtui.ui.chat.prompt_cost import PromptCost
 from vlmtui.ui.chat.view import ChatView, compared
 from vlmtui.ui.navigation import Navigator
+from vlmtui.ui.services import Services
 
 
 class FanOutsView(ChatView, Protocol):
@@ -43,15 +44,14 @@ class FanOuts:
         cost: PromptCost,
         engine_controller: EngineController,
         chat: Conversation,
-        media: Path,
+        services: Services,
     ) -> None:
-        """`media`: the folder of the stored attachments."""
         self._view = view
         self._navigator = navigator
         self._cost = cost
         self._engine_controller = engine_controller
         self._chat = chat
-        self._media = media
+        self._services = services
         self._open: tuple[FanOut, ComparedMessage] | None = None
         """The newest fan-out without a chosen answer, and its message."""
 
@@ -144,8 +144,12 @@ class FanOuts:
         family, sampling, turns = controller.require_model().family, self._chat.settings.sampling, message.turns
         pictures = None
         if plan.parameter in (PICTURE, PIXELS):
-            pictures = await asyncio.to_thread(changed_pictures, plan.values, turns, self._media)
-        return FanOut(plan, family, turns, sampling, engine, pictures=pictures)
+            pictures = await asyncio.to_thread(changed_pictures, plan.values, turns, self._services.paths.media)
+        engines = None
+        if plan.parameter == ENGINE:
+            services = self._services
+            engines = await engines_of(plan, controller, services.registry, services.settings.engines)
+        return FanOut(plan, family, turns, sampling, engine, pictures=pictures, engines=engines)
 
 
 def _look_plan(message: ComparedMessage) -> Plan:

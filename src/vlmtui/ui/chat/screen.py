@@ -88,7 +88,7 @@ class ChatScreen(Screen[None]):
         self._sender = sender = TurnSender(self, navigator, cost, engine_controller, chat)
         self._attachments = MessageAttachments(self, navigator, cost, paths, engine_controller, chat)
         self.sources = AttachmentSources(self, navigator, paths, engine_controller, inbox_s=services.delays.inbox)
-        fan_outs = FanOuts(self, navigator, cost, engine_controller, chat, services.paths.media)
+        fan_outs = FanOuts(self, navigator, cost, engine_controller, chat, services)
         self.actions: ActionMethods = {
             **sender.actions,
             **self._attachments.actions,

@@ -11,7 +11,7 @@ from vlmtui.errors import Remedy, VlmtuiError
 from vlmtui.registry.match import Model, resolve
 from vlmtui.registry.routes import forget_installed
 from vlmtui.session.engine_controller import EngineController, EngineState
-from vlmtui.session.engines_beside import is_remote
+from vlmtui.session.engines_beside import called, is_remote
 from vlmtui.session.load_checks import LoadChecks, LoadOption, lacks_engine
 from vlmtui.session.model_switch import fits_beside
 from vlmtui.text import one_line
@@ -95,7 +95,7 @@ class ModelLoading:
 
     def choose_engine(self, name: str) -> None:
         """Use another engine: one that is loaded, by its model's name, or a server by its name or address."""
-        loaded = next((model for model in self._engine_controller.models if name in _names(model)), None)
+        loaded = next((model for model in self._engine_controller.models if name in called(model)), None)
         if loaded is not None:
             self.choose(loaded)
         else:
@@ -237,12 +237,6 @@ class ModelLoading:
         await controller.abort()
         if self._navigator.shows_a_load():
             self._navigator.show_models()
-
-
-def _names(model: Model) -> tuple[str, ...]:
-    """What an engine that is loaded is called: `qwen at box`, `box`; `shapes`."""
-    name = model.spec.name
-    return (name, name.rpartition(" at ")[2]) if is_remote(model) else (name,)
 
 
 def _fits_beside(model: Model) -> bool:

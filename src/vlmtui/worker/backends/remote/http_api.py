@@ -8,6 +8,7 @@ import re
 import ssl
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import aclosing
+from pathlib import Path
 from typing import Any
 
 import httpx2
@@ -209,12 +210,18 @@ def _endless(shown: str) -> VlmtuiError:
     return VlmtuiError(ErrorKind.PROTOCOL, message, hint="Is it a model server?")
 
 
+def _path(text: str) -> Path:
+    return Path(text).expanduser()
+
+
 def _context(options: ServerOptions) -> ssl.SSLContext:
     try:
-        context = ssl.create_default_context(cafile=options.ca)
+        context = ssl.create_default_context(cafile=_path(options.ca) if options.ca else None)
         if options.client_cert:
-            context.load_cert_chain(options.client_cert)
+            context.load_cert_chain(_path(options.client_cert))
     except (OSError, ssl.SSLError) as error:
         message = "Can't read the certificates for the server."
-        raise VlmtuiError(ErrorKind.BAD_ENGINE_ARGUMENT, message, detail=f"{options.ca}: {error}") from error
+        raise VlmtuiError(
+            ErrorKind.BAD_ENGINE_ARGUMENT, message, detail=f"{options.ca or options.client_cert}: {error}"
+        ) from error
     return context
