@@ -142,7 +142,7 @@ async def _page_through(
 async def _search(app: VlmtuiApp, pilot: Pilot[ExitReport | None], words: str) -> float:
     """Milliseconds from the word to its conversation in the list."""
     app.run_action_id("conversations")
-    await until(pilot, lambda: isinstance(app.screen, ConversationsScreen) and bool(app.screen.query("#search")))
+    await until(pilot, lambda: isinstance(app.screen, ConversationsScreen) and app.screen.is_mounted)
     listed = app.screen.query_one(ConversationListView)
     await until(pilot, lambda: bool(listed.entries))
     started = time.perf_counter()
@@ -175,7 +175,7 @@ def _body(app: VlmtuiApp) -> str:
 def measured(folder: Path, turns: int) -> dict[str, float]:
     """`measure` in a process of its own."""
     command = [sys.executable, "-m", "benchmarks.conversations", "--one", str(folder), str(turns)]
-    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
     found: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
     return found
 
