@@ -13,13 +13,12 @@ from vlmtui.cli.output import note
 from vlmtui.domain.attachment import Attachment, VideoSampling
 from vlmtui.domain.conversation import Media, Part, Text, Turn
 from vlmtui.errors import VlmtuiError, bad_input
+from vlmtui.media.pages import split_pages
 from vlmtui.paths import Paths
 from vlmtui.reading import is_file
 from vlmtui.session.draft import token_text
 from vlmtui.text import one_line
 
-_PAGE = re.compile(r"(.+)#page=([1-9][0-9]{0,5})", re.DOTALL)
-"""As web addresses name a page of a document (RFC 8118)."""
 _TOKEN = re.compile(r"\[(?:Image|Video) #[0-9]+\]")
 
 
@@ -53,9 +52,9 @@ def _sources(kind: str, text: str, *, many: bool) -> list[tuple[Path | str, int]
     """Resolve one argument to files and addresses, each with its page."""
     from vlmtui.media.gather import ASK_ABOVE, gather
 
-    page = 1
-    if (match := _PAGE.fullmatch(text)) and not is_file(Path(text)):
-        text, page = match[1], int(match[2])
+    pages = range(1, 2)
+    if not is_file(Path(text)) and (split := split_pages(text))[1]:
+        text, pages = split
     found = gather(text, base=Path.cwd())
     if found.problems:
         raise found.problems[0]
@@ -64,10 +63,12 @@ def _sources(kind: str, text: str, *, many: bool) -> list[tuple[Path | str, int]
         sources = [*(path for path in found.paths if _may_be(kind, path)), *found.urls]
     if not sources:
         raise bad_input(f"There is no {kind} in {one_line(text)}.")
-    if len(sources) > ASK_ABOVE and not many:
-        message = f"{one_line(text)} matches {len(sources)} files, more than {ASK_ABOVE}."
+    count = len(sources) * len(pages)
+    if count > ASK_ABOVE and not many:
+        what = "files" if len(pages) == 1 else "pages"
+        message = f"{one_line(text)} matches {count} {what}, more than {ASK_ABOVE}."
         raise bad_input(message, hint="Allow it with --many, or choose fewer.")
-    return [(source, page) for source in sources]
+    return [(source, page) for source in sources for page in pages]
 
 
 def _may_be(kind: str, path: Path) -> bool:
@@ -79,7 +80,7 @@ def _may_be(kind: str, path: Path) -> bool:
         found = file_type(path).kind
     except VlmtuiError:
         return True
-    return found in ((Kind.IMAGE, Kind.ANIMATION) if kind == "image" else (Kind.VIDEO, Kind.ANIMATION))
+    return found in ((Kind.IMAGE, Kind.ANIMATION, Kind.DOCUMENT) if kind == "image" else (Kind.VIDEO, Kind.ANIMATION))
 
 
 def _stage(paths: Paths, kind: str, source: Path | str, page: int, sampling: VideoSampling) -> Attachment:
@@ -87,8 +88,11 @@ def _stage(paths: Paths, kind: str, source: Path | str, page: int, sampling: Vid
     file = source if isinstance(source, Path) else _fetched(paths, source)
     if kind == "image":
         from vlmtui.media.images import stage_image
+        from vlmtui.media.sniff import Kind
+        from vlmtui.media.stage import file_type, stage
 
-        attachment = stage_image(file, paths.media, page=page)
+        is_document = file_type(file).kind is Kind.DOCUMENT
+        attachment = (stage if is_document else stage_image)(file, paths.media, page=page)
     else:
         from vlmtui.media.stage import stage
 

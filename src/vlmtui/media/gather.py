@@ -13,6 +13,7 @@ from pathlib import Path
 import msgspec
 
 from vlmtui.errors import VlmtuiError, bad_input
+from vlmtui.media.pages import split_pages
 from vlmtui.media.paths import TEXT_MAX, looks_like_media, parse_paths, split_words
 from vlmtui.media.web_address import is_url
 from vlmtui.reading import shown_name, unreadable
@@ -88,7 +89,10 @@ class _Search:
             return
         path = word if isinstance(word, Path) else _path(word, self.base)
         failure = _failure(path)
-        if failure is None and path.is_dir():
+        name, pages = split_pages(path.name)
+        if failure is not None and pages and _failure(path.with_name(name)) is None:
+            self._add(path.with_name(f"{name}#page={page}") for page in pages)
+        elif failure is None and path.is_dir():
             self._add_folder(path)
         elif failure is None:
             self._add([path])
@@ -109,7 +113,7 @@ class _Search:
 
     def _add_folder(self, folder: Path) -> None:
         names = self.entries(folder, say=True)
-        found = [path for name in names if not name.startswith(".") and looks_like_media(path := folder / name)]
+        found = [path for name in names if not name.startswith(".") and _is_shown(path := folder / name)]
         if not found and folder in self.looked_at and not self.is_over:
             self.problems.append(bad_input(f"There are no pictures or videos in the folder {shown_name(folder)}."))
         self._add(sorted(found, key=natural_key))
@@ -227,3 +231,8 @@ def _failure(path: Path) -> OSError | ValueError | None:
     except (OSError, ValueError) as error:
         return error
     return None
+
+
+def _is_shown(path: Path) -> bool:
+    """Whether a folder means this file, too: pictures and videos, but no documents, of which one chooses pages."""
+    return path.suffix.lower() != ".pdf" and looks_like_media(path)

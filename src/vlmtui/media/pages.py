@@ -1,7 +1,8 @@
-"""Multi-part images: the pages of a TIFF, and the frames of an animation used as still pictures."""
+"""Multi-part images: the pages of a TIFF or a document, and the frames of an animation used as still pictures."""
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from PIL import Image
@@ -13,7 +14,8 @@ _MOVING = frozenset({"GIF", "WEBP", "PNG", "AVIF"})
 """Pillow's formats whose parts are frames; in all others they are pages."""
 _COUNTED_BY_WALKING = frozenset({"GIF", "TIFF"})
 """Formats without a stored count, for which Pillow reads the whole file to count."""
-
+_PAGES = re.compile(r"(?P<file>.+)#page=(?P<first>[1-9][0-9]{0,5})(?:-(?P<last>[1-9][0-9]{0,5}))?", re.DOTALL)
+"""As web addresses name a page of a document (RFC 8118); a range is our own."""
 
 PAGES_MAX = 1000
 """Most pages counted and selectable; decoders read all earlier pages to reach one."""
@@ -81,3 +83,22 @@ def page_note(kind: str, page: int, pages: int) -> str:
 
 def _part(kind: str | None) -> str:
     return "frame" if kind in _MOVING else "page"
+
+
+def split_pages(text: str) -> tuple[str, range]:
+    """Split `paper.pdf#page=3-7` into the file and its pages, from 1; without `#page=` the pages are empty. At most
+    PAGES_MAX pages."""
+    found = _PAGES.fullmatch(text)
+    if found is None:
+        return text, range(0)
+    first = int(found["first"])
+    last = int(found["last"] or first)
+    return found["file"], range(first, min(last, first + PAGES_MAX - 1) + 1)
+
+
+def with_page(path: Path, page: int = 1) -> tuple[Path, int]:
+    """Return the file and the page of a path such as `paper.pdf#page=3`; a file of that very name comes first."""
+    name, pages = split_pages(path.name)
+    if len(pages) != 1 or path.exists():
+        return path, page
+    return path.with_name(name), pages[0]

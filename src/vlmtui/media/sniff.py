@@ -15,6 +15,8 @@ class Kind(StrEnum):
     ANIMATION = "animation"
     """A format for one picture or many (GIF, WebP, AVIF); only the decoder can tell."""
     VIDEO = "video"
+    DOCUMENT = "document"
+    """Pages, each attached as an image."""
     OTHER = "other"
 
 
@@ -45,7 +47,7 @@ class FileType(Enum):
     MP4_SOUND = Kind.VIDEO, "an MPEG-4 sound file"
     """May contain a picture track after all."""
     SOUND = Kind.OTHER, "a sound file"
-    PDF = Kind.OTHER, "a PDF document"
+    PDF = Kind.DOCUMENT, "a PDF document"
     POSTSCRIPT = Kind.OTHER, "a PostScript document"
     PHOTOSHOP = Kind.OTHER, "a Photoshop document"
     PROGRAM = Kind.OTHER, "a program"

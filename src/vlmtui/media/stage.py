@@ -11,13 +11,17 @@ import msgspec
 from vlmtui.domain.attachment import Attachment, VideoSampling
 from vlmtui.errors import bad_input
 from vlmtui.media import images
+from vlmtui.media.pages import with_page
 from vlmtui.media.sniff import HEAD_BYTES, FileType, Kind, sniff
 from vlmtui.media.web_address import address_file_name, is_url, public_address
 from vlmtui.reading import opened, read_whole, shown_name
 
 FILE_BYTES_MAX = 16_000_000_000
 """Most bytes of any file; images have a lower limit of their own."""
-_SUPPORTED = "Supported: JPEG, PNG, WebP, GIF, BMP, TIFF, HEIC and AVIF pictures; MP4, MKV, WebM, MOV and AVI videos."
+_SUPPORTED = (
+    "Supported: JPEG, PNG, WebP, GIF, BMP, TIFF, HEIC and AVIF pictures; pages of PDF documents; "
+    "MP4, MKV, WebM, MOV and AVI videos."
+)
 
 
 def stage(
@@ -26,10 +30,15 @@ def stage(
     """Check the file at `path`, convert it if necessary and store it. Blocking: call it in a thread.
 
     Animated GIF, WebP, AVIF and PNG files are staged as videos, or with `still` as an image of their first frame.
-    `page` selects a page of a TIFF, from 1. `sampling` is for videos only. Raises VlmtuiError (BAD_INPUT) naming the
-    file and why it cannot be attached.
+    `page` selects a page of a TIFF or a PDF, from 1; so does `#page=N` behind the path. `sampling` is for videos only.
+    Raises VlmtuiError (BAD_INPUT) naming the file and why it cannot be attached.
     """
+    path, page = with_page(path, page)
     found = file_type(path)
+    if found.kind is Kind.DOCUMENT:
+        from vlmtui.media.pdf import stage_page
+
+        return stage_page(path, store, page=page)
     if found.kind is Kind.OTHER:
         raise bad_input(f"{shown_name(path)} is {found.title}, not a picture or a video.", hint=_SUPPORTED)
     if found.kind is Kind.VIDEO or (not still and _moves(path, found)):

@@ -106,7 +106,7 @@ def test_empty(tmp_path: Path) -> None:
         ("grüße".encode(), "is text"),
         (b"<!DOCTYPE html><html><body>404</body></html>", "is a web page"),
         (b'<?xml version="1.0"?><svg xmlns="http://www.w3.org/2000/svg"/>', "is an SVG drawing"),
-        (b"%PDF-1.7\n", "is a PDF document"),
+        (b"%PDF-1.7\n", "is a damaged PDF document"),
         (b"%!PS-Adobe-3.0 EPSF-3.0\n", "is a PostScript document"),
         (b"PK\x03\x04\x14\0", "is a ZIP archive"),
         (b"\x7fELF\x02\x01\x01\0", "is a program"),

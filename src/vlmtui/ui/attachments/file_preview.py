@@ -166,6 +166,8 @@ def _first_picture(path: Path) -> _Picture:
     match found.kind:
         case Kind.VIDEO:
             return _of_video(path)
+        case Kind.DOCUMENT:
+            return _of_document(path)
         case Kind.OTHER:
             raise bad_input(f"{shown_name(path)} is {found.title}, neither a picture nor a video.")
         case _:
@@ -185,6 +187,16 @@ def _of_video(path: Path) -> _Picture:
     image.thumbnail(_PIXELS)
     told = (f"{size[0]} × {size[1]} pixels", f"{human_duration(video.duration_s)} · {video.fps:.4g} frames/s")
     return _Picture(image, "video", size, told)
+
+
+def _of_document(path: Path) -> _Picture:
+    from vlmtui.media.pdf import page_picture
+
+    drawn = page_picture(path)
+    pages = f"{drawn.pages:,} page{'s' if drawn.pages != 1 else ''} · {{name}}#page=3-7 attaches some"
+    size = drawn.image.size
+    drawn.image.thumbnail(_PIXELS)
+    return _Picture(drawn.image, "image", size, (pages.format(name=shown_name(path)),))
 
 
 def _of_image(path: Path, *, may_move: bool) -> _Picture:
