@@ -6,7 +6,7 @@ import argparse
 from concurrent.futures import ThreadPoolExecutor
 
 from vlmtui.bootstrap import build
-from vlmtui.cli.output import note, print_json, print_table
+from vlmtui.cli.output import print_json, print_table
 from vlmtui.engine.remote_models import Server, engine_settings, look_at_server
 from vlmtui.errors import bad_input
 from vlmtui.text import one_line
@@ -33,16 +33,16 @@ def probe_servers(arguments: argparse.Namespace) -> int:
 
 def _print(server: Server, *, is_first: bool) -> None:
     if not is_first:
-        note("")
+        print()
     name = f"{server.name}: " if server.name != server.address else ""
     if server.error is not None or server.facts is None:
-        note(f"{name}{server.error}")
+        print(one_line(f"{name}{server.error}"))
         return
     facts = server.facts
     kind = f"vLLM {facts.version}" if facts.version else "not vLLM"
-    note(f"{name}{one_line(server.address)} · {one_line(kind)} · answers in {facts.latency_s * 1000:.0f} ms")
+    print(one_line(f"{name}{server.address} · {kind} · answers in {facts.latency_s * 1000:.0f} ms"))
     print_table(["MODEL", "FAMILY", "CONTEXT"], [_model_row(server, index) for index in range(len(server.models))])
-    note("")
+    print()
     rows = [[one.name, "yes" if one.on else "no", "" if one.on else one.flag] for one in facts.features]
     print_table(["FEATURE", "", "SWITCHED ON BY"], rows)
 

@@ -22,7 +22,7 @@ def tally_text(answers: Iterable[str]) -> str:
     if total < 2:
         return ""
     if len(found) == 1:
-        return f"All {total} answers are equal."
+        return "Both answers are equal." if total == 2 else f"All {total} answers are equal."
     if len(found) == total:
         return f"{total} different answers."
     return " · ".join(f"{count} × “{_quoted(answer)}”" for answer, count in found)

@@ -20,6 +20,8 @@ from vlmtui.ui.navigator import AppNavigator
 from vlmtui.ui.services import Services
 from vlmtui.ui.view import View
 
+_ADDRESSES = ("http://", "https://", "unix:")
+
 
 class ModelLoading:
     """Loads the model that the user chooses, after the checks before a load."""
@@ -94,10 +96,14 @@ class ModelLoading:
         self.choose(model)
 
     def choose_engine(self, name: str) -> None:
-        """Use another engine: one that is loaded, by its model's name, or a server by its name or address."""
+        """Use another engine: one that is loaded, by its model's name, a server by its name or address, or one here by
+        the name of the model to load."""
+        engines = self._services.settings.engines
         loaded = next((model for model in self._engine_controller.models if name in called(model)), None)
         if loaded is not None:
             self.choose(loaded)
+        elif name.partition(" ")[0] not in engines and not name.startswith(_ADDRESSES):
+            self.choose_by_name(name)
         else:
             self._view.start(partial(self._connect, name), "engine-by-name", exclusive=True)
 

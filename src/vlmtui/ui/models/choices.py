@@ -55,7 +55,7 @@ class Choice(msgspec.Struct, frozen=True):
 
     @property
     def bundled(self) -> bool:
-        return self.family.models[0].startswith(_BUNDLED)
+        return self.server is None and self.family.models[0].startswith(_BUNDLED)
 
     @property
     def parameters_b(self) -> float | None:
@@ -160,21 +160,23 @@ def _of_family(
 def _served(
     servers: Sequence[Server], specs: Sequence[LoadSpec], current: LoadSpec | None, words: Sequence[str]
 ) -> list[Choice]:
-    return [
-        Choice(
-            model,
-            title=f"  {name}" if served is not None and served.parent else name,
-            default=False,
-            running=model.spec in specs,
-            current=model.spec == current,
-            server=server,
-        )
-        for server in servers
-        for model in server.models
-        for name in [model.spec.model]
-        for served in [next((one for one in server.facts.models if one.id == name), None) if server.facts else None]
-        if all(word in f"{model.spec.name} {model.family.title}".casefold() for word in words)
-    ]
+    """Return a row for each model of each server; an adapter is indented below its model."""
+    found: list[Choice] = []
+    for server in servers:
+        adapters = {one.id for one in server.facts.models if one.parent} if server.facts else set()
+        found += [
+            Choice(
+                model,
+                title=f"  {model.spec.name}" if model.spec.model in adapters else model.spec.name,
+                default=False,
+                running=model.spec in specs,
+                current=model.spec == current,
+                server=server,
+            )
+            for model in server.models
+            if all(word in f"{model.spec.name} {model.family.title}".casefold() for word in words)
+        ]
+    return found
 
 
 def _unlisted(

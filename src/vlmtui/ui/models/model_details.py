@@ -75,9 +75,7 @@ def _served_details(choice: Choice, server: Server) -> Content:
     if choice.served is not None and choice.served.parent:
         facts.append(("LoRA of", choice.served.parent))
     blocks = [
-        Content.assemble(
-            (one_line(choice.title), "bold $text-accent"), "\n", (one_line(choice.model.spec.name), "$muted")
-        ),
+        Content.styled(one_line(choice.model.spec.name), "bold $text-accent"),
         Content("\n").join(_fact(label, value) for label, value in facts),
     ]
     if found is not None:
