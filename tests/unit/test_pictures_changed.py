@@ -197,7 +197,7 @@ def test_a_ratio_without_bounds_is_none_the_less_a_number() -> None:
 
 def test_equal_answers_are_counted() -> None:
     assert tally_text(["a red circle", "a red circle ", "blue", "a red circle"]) == "3 × “a red circle” · 1 × “blue”"
-    assert tally_text(["a", "a"]) == "All 2 answers are equal."
+    assert tally_text(["a", "a"]) == "Both answers are equal."
     assert tally_text(["a", "b", "c"]) == "3 different answers."
     assert tally_text(["a"]) == tally_text([]) == ""
     assert "\x1b" not in tally_text(["\x1b[2J" * 30, "b", "b"])

@@ -193,10 +193,10 @@ def _of_document(path: Path) -> _Picture:
     from vlmtui.media.pdf import page_picture
 
     drawn = page_picture(path)
-    pages = f"{drawn.pages:,} page{'s' if drawn.pages != 1 else ''} · {{name}}#page=3-7 attaches some"
+    pages = f"{drawn.pages:,} page{'s' if drawn.pages != 1 else ''} · {shown_name(path)}#page=3-7 attaches some"
     size = drawn.image.size
     drawn.image.thumbnail(_PIXELS)
-    return _Picture(drawn.image, "image", size, (pages.format(name=shown_name(path)),))
+    return _Picture(drawn.image, "image", size, (pages,))
 
 
 def _of_image(path: Path, *, may_move: bool) -> _Picture:
