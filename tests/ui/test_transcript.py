@@ -7,7 +7,7 @@ import asyncio
 import pytest
 from textual.app import App
 from textual.widget import Widget
-from textual.widgets import Collapsible, Static
+from textual.widgets import Static
 
 from tests.support.scripted_engine import Fail, Hold, Step
 from tests.ui.conftest import StartChat
@@ -71,18 +71,38 @@ async def test_hostile_text_is_shown_and_not_obeyed(chatting: StartChat) -> None
         assert chat.last.answer.text.startswith("\x1b[31m"), "what the model said is kept as it was"
 
 
-async def test_thinking_is_folded_away_once_it_is_over(chatting: StartChat) -> None:
+async def test_thinking_shows_its_last_lines_and_is_folded_away_once_it_is_over(chatting: StartChat) -> None:
     gate, never = asyncio.Event(), asyncio.Event()
-    async with chatting(["<thi", "nk>\nhm ", Hold(gate), "so.\n</think>\n\n", "The answer.", Hold(never)]) as chat:
+    lines = "".join(f"step {number}\n" for number in range(1, 9))
+    async with chatting(["<thi", f"nk>\n{lines}", Hold(gate), "so.\n</think>\n\n", "The answer.", Hold(never)]) as chat:
         await chat.send("Think")
-        await chat.until(lambda: bool(chat.screen.query(Collapsible)))
+        await chat.until(lambda: "step 8" in chat.screen_text())
         assert chat.shown() == ""
+        assert "▶ Thinking… 2 tokens" in chat.screen_text()
+        assert "step 6" in chat.screen_text() and "step 5" not in chat.screen_text()
+        await chat.pilot.press("ctrl+t")
+        await chat.until(lambda: "step 1" in chat.screen_text())
+        await chat.pilot.press("ctrl+t")
         gate.set()
         await chat.until(lambda: chat.shown() == "The answer.")
-        block = chat.screen.query_one(Collapsible)
-        await chat.until(lambda: block.title == "Thought · 2 words")
-        assert block.collapsed
-        assert "so." in str(chat.screen.query_one(".thoughts", Static).render())
+        block = chat.screen.query_one(ThinkingBlock)
+        await chat.until(lambda: block.title.startswith("Thought · ") and block.title.endswith(" · 3 tokens"))
+        assert not block.is_open
+        assert "so." not in chat.screen_text()
+        await chat.pilot.press("ctrl+t")
+        await chat.until(lambda: "so." in chat.screen_text())
+
+
+async def test_what_reasoning_took_is_kept_with_the_answer(chatting: StartChat) -> None:
+    async with chatting(["<think>hm ", "so.</think>", "The answer."]) as chat:
+        await chat.say("Think")
+        title = chat.screen.query_one(ThinkingBlock).title
+        assert title.endswith(" · 2 tokens")
+        stored = chat.controller.live.id
+        assert stored is not None
+        await chat.controller.open(stored)
+        chat.app.navigator.show_chat()
+        await chat.until(lambda: title in chat.screen_text())
 
 
 async def test_nothing_is_cut_off_on_a_small_terminal(chatting: StartChat) -> None:
@@ -111,9 +131,9 @@ async def test_thinking_stays_open_when_no_answer_came(chatting: StartChat) -> N
         await chat.until(lambda: not chat.last.is_running)
         block = chat.screen.query_one(ThinkingBlock)
         await chat.until(lambda: block.title.startswith("Thought"))
-        assert not block.collapsed
+        assert block.is_open
         await chat.pilot.press("ctrl+t")
-        await chat.until(lambda: block.collapsed)
+        await chat.until(lambda: not block.is_open)
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-_OPEN, _CLOSE = "<think>", "</think>"
+from vlmtui.domain.thinking import COMMON_TAGS, ThinkingTags
 
 
 class ThinkingParts(NamedTuple):
@@ -17,24 +17,36 @@ class ThinkingParts(NamedTuple):
     """Whether the reasoning is still being generated."""
 
 
-def split_thinking(text: str, *, over: bool) -> ThinkingParts:
+def split_thinking(text: str, tags: ThinkingTags = COMMON_TAGS, *, over: bool, is_open: bool = False) -> ThinkingParts:
     """Split the text so far; `over` says that it is complete.
 
-    A chat template may have opened the reasoning block, so that the text contains only the closing tag; this is known
-    once the tag arrives. A text that is nothing but tags counts as the answer, so that something is shown.
+    A chat template may have opened the reasoning, so that the text contains only the closing tag: `is_open` says that
+    the prompt ends with the opening one; where that is unknown, the closing tag tells. A text that is nothing but tags
+    counts as the answer, so that something is shown.
     """
-    parts = _split(text, over=over)
+    parts = _split(text, tags, over=over, is_open=is_open)
     return ThinkingParts("", text, False) if over and not parts.thinking.strip() and not parts.answer.strip() else parts
 
 
-def _split(text: str, *, over: bool) -> ThinkingParts:
-    start = text.lstrip()
-    if not start.startswith(_OPEN):
-        if not over and start and _OPEN.startswith(start):
-            return ThinkingParts("", "", True)
-        before, closed, after = text.partition(_CLOSE)
-        return (
-            ThinkingParts(before.strip("\n"), after.lstrip("\n"), False) if closed else ThinkingParts("", text, False)
-        )
-    thinking, closed, answer = start[len(_OPEN) :].partition(_CLOSE)
+def _split(text: str, tags: ThinkingTags, *, over: bool, is_open: bool) -> ThinkingParts:
+    start, opening = text.lstrip(), tags.open.strip()
+    if start.startswith(opening):
+        inside = start[len(opening) :]
+    elif not over and start and opening.startswith(start):
+        return ThinkingParts("", "", True)
+    elif is_open or tags.close in text:
+        inside = text
+    else:
+        return ThinkingParts("", text, False)
+    thinking, closed, answer = inside.partition(tags.close)
+    if is_open and over and not closed and inside is text:
+        return ThinkingParts("", text, False)
+    if not closed and not over:
+        thinking = _without_beginning(thinking, tags.close)
     return ThinkingParts(thinking.strip("\n"), answer.lstrip("\n"), not closed and not over)
+
+
+def _without_beginning(text: str, tag: str) -> str:
+    """Return the text without the beginning of a tag at its end."""
+    lengths = range(min(len(tag) - 1, len(text)), 0, -1)
+    return next((text[:-length] for length in lengths if text.endswith(tag[:length])), text)

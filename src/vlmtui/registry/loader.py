@@ -14,7 +14,7 @@ import msgspec
 from vlmtui.errors import VlmtuiError, bad_input
 from vlmtui.reading import parse_toml, read_whole
 from vlmtui.registry.record_cache import read_records, stamp_of, write_records
-from vlmtui.registry.schema import Family, Grounding, Layout, Lora, RawTemplate, Route, Takes
+from vlmtui.registry.schema import Family, Grounding, Layout, Lora, RawTemplate, Route, Takes, Thinking
 from vlmtui.registry.token_rules import TokenRule
 
 _RECORD_BYTES_MAX = 1_000_000
@@ -170,7 +170,7 @@ def _fields(path: str) -> list[str]:
     start = path.partition("[")[0].partition(".")[0]
     tables: dict[str, type[msgspec.Struct]] = {
         "takes": Takes, "raw": RawTemplate, "raw_several": RawTemplate, "routes": Route, "lora": Lora,
-        "grounding": Grounding,
+        "grounding": Grounding, "thinking": Thinking,
     }  # fmt: skip
     kind: type[msgspec.Struct] = tables.get(start, Family)
     if path.endswith(".several"):

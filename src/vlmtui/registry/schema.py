@@ -6,6 +6,7 @@ import msgspec
 
 from vlmtui.domain.attachment import Modality
 from vlmtui.domain.sampling import Sampling
+from vlmtui.domain.thinking import COMMON_TAGS, ThinkingTags
 from vlmtui.registry.token_rules import TokenRule
 
 Count = Annotated[int, msgspec.Meta(ge=0, le=1_000_000_000)]
@@ -122,6 +123,21 @@ class Grounding(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     """Where the convention is documented."""
 
 
+class Thinking(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How a family's models mark their reasoning."""
+
+    open: Annotated[str, msgspec.Meta(min_length=1, max_length=100)] = COMMON_TAGS.open
+    close: Annotated[str, msgspec.Meta(min_length=1, max_length=100)] = COMMON_TAGS.close
+    special: bool = False
+    """Whether the tags are special tokens: then answers keep their special tokens."""
+    source: str
+    """Where the tags are documented."""
+
+    @property
+    def tags(self) -> ThinkingTags:
+        return ThinkingTags(self.open, self.close)
+
+
 Checked = Literal["", "engine", "trained"]
 
 
@@ -159,6 +175,8 @@ class Family(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     lora: Lora | None = None
     grounding: Grounding | None = None
     """None: unknown, or its models give no coordinates."""
+    thinking: Thinking | None = None
+    """None: unknown, or its models don't reason; the common tags are recognised then, too."""
     trust_remote_code: bool = False
     """The model needs the repository's own Python code, which never runs without the user's permission."""
     engine_args: dict[str, object] = msgspec.field(default_factory=dict)

@@ -12,6 +12,7 @@ from vlmtui.inspection.replay import Comparison
 from vlmtui.registry.match import Model
 from vlmtui.session.conversation import Conversation
 from vlmtui.session.exchange import Exchange
+from vlmtui.session.generation import tags_of
 from vlmtui.session.lanes import InFlightRequest, Lane
 from vlmtui.session.provenance import Generation
 from vlmtui.session.stored_comparisons import LoadedComparison, read_comparisons
@@ -62,6 +63,7 @@ class ComparedMessage:
         another message follows."""
         if self.exchange is None or lane.is_running or not lane.answer.text:
             raise bad_input("There is no answer to use yet.")
+        lane.answer.read_by(tags_of(model.family))
         made = Generation(lane.request, lane.answer, model, lane.engine.info, lane.spec.mode)
         await self.conversation.adopt(self.exchange, made)
 

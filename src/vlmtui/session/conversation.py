@@ -22,7 +22,7 @@ from vlmtui.session.draft import Draft
 from vlmtui.session.draft_saver import DraftSaver
 from vlmtui.session.events import AnswerReplaced, AttachmentsLeftOut, Subscriber, Subscribers
 from vlmtui.session.exchange import Exchange, Siblings
-from vlmtui.session.generation import Answer, make_request
+from vlmtui.session.generation import answer_to, make_request
 from vlmtui.session.live_answers import LiveAnswers
 from vlmtui.session.message_queue import MessageQueue
 from vlmtui.session.persistence import Recorder
@@ -161,7 +161,7 @@ class Conversation:
             sampling = msgspec.structs.replace(sampling, seed=seed)
         turns = self.turns_until()
         request = make_request(model.family, turns, sampling, logprobs=logprobs, keep=True)
-        made = Generation(request, Answer(request.request_id), model, info)
+        made = Generation(request, answer_to(request, model.family), model, info)
         exchange = self._add(turns[-1], made, instead_of=self._editing)
         self._draft_taken()
         self.answers.begin(self.live, exchange, self._put(exchange, made))
@@ -172,7 +172,7 @@ class Conversation:
         message = self.queue.messages[0]
         turns = self._turns_to(message.draft, message.editing, self.settings.system_prompt)
         request = make_request(model.family, turns, self.settings.sampling, keep=True)
-        made = Generation(request, Answer(request.request_id), model, info)
+        made = Generation(request, answer_to(request, model.family), model, info)
         exchange = self._add(turns[-1], made, instead_of=message.editing)
         self.queue.take_first()
         self._draft_saver.note()
@@ -200,7 +200,7 @@ class Conversation:
         if exchange is not self.last:
             exchange, self._editing = self._branch.end_at(exchange), None
         request = make_request(model.family, self.turns_until(exchange), self.settings.sampling, keep=True)
-        made = Generation(request, Answer(request.request_id), model, info)
+        made = Generation(request, answer_to(request, model.family), model, info)
         self.answers.begin(self.live, exchange, self._put(exchange, made))
         self._subscribers.notify(AnswerReplaced(exchange))
         return exchange

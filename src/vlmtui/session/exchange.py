@@ -15,6 +15,7 @@ from vlmtui.domain.failure import Failure
 from vlmtui.domain.generation import Cancelled, Failed, Finished, GenerateRequest, Timings, Usage
 from vlmtui.errors import ErrorKind
 from vlmtui.session.generation import Answer, PromptMode
+from vlmtui.session.thought import ThoughtMeter
 
 if TYPE_CHECKING:
     from vlmtui.store.records import GenerationRecord, StoredTurn, TurnId
@@ -165,7 +166,13 @@ def stored_answer(turn: StoredTurn) -> Answer:
     request_id = turn.generation.request_id if turn.generation else ""
     usage = turn.statistics.usage if turn.statistics else Usage(completion_tokens=turn.tokens)
     timings = turn.statistics.timings if turn.statistics else Timings()
-    answer = Answer(request_id, [turn.text] if turn.text else [], tokens=turn.tokens, used=turn.used)
+    thought = ThoughtMeter(is_timed=False, ended=turn.statistics.thought if turn.statistics else None)
+    if thought.ended is not None:
+        thought.tags = thought.ended.tags
+    elif turn.generation is not None and turn.generation.thinking is not None:
+        thought.tags = turn.generation.thinking
+    pieces = [turn.text] if turn.text else []
+    answer = Answer(request_id, pieces, tokens=turn.tokens, used=turn.used, thought=thought)
     match turn.state:
         case "complete":
             statistics = turn.statistics

@@ -29,10 +29,13 @@ from vlmtui.domain.generation import (
 )
 from vlmtui.domain.prompt import Prompt
 from vlmtui.domain.sampling import Sampling
+from vlmtui.domain.thinking import COMMON_TAGS, ThinkingTags
 from vlmtui.engine.interface import Engine
 from vlmtui.errors import ErrorKind, VlmtuiError
+from vlmtui.inspection.thinking import ThinkingParts, split_thinking
 from vlmtui.registry.prompts import chat_prompt, raw_prompt
 from vlmtui.registry.schema import Family
+from vlmtui.session.thought import ThoughtMeter
 
 PromptMode = Literal["chat", "raw"]
 
@@ -56,6 +59,8 @@ class Answer:
     """`time.monotonic()` when it was requested; for a stored answer, when it was read."""
     used: Sampling | None = None
     """The sampling values that the engine used, every one resolved; None: not recorded."""
+    thought: ThoughtMeter = field(default_factory=ThoughtMeter)
+    """What its reasoning takes."""
 
     @property
     def text(self) -> str:
@@ -77,6 +82,18 @@ class Answer:
             case _:
                 return None
 
+    def read_by(self, tags: ThinkingTags) -> None:
+        """Read the text, which was generated before, by these tags."""
+        if tags != self.thought.tags:
+            self.thought = ThoughtMeter(tags, is_timed=False)
+            self.thought.take(self.text, self.token_ids, self.vocabulary)
+
+    def parts(self, text: str) -> ThinkingParts:
+        """Split the answer's text so far, as shown, into reasoning and answer."""
+        tags = self.thought.tags
+        is_open = self.prompt is not None and self.prompt.prompt.rstrip().endswith(tags.open.strip())
+        return split_thinking(text, tags, over=self.outcome is not None, is_open=is_open)
+
     @property
     def failure(self) -> Failure | None:
         return self.outcome.failure if isinstance(self.outcome, Failed) else None
@@ -93,8 +110,19 @@ class Answer:
                 self.token_ids += event.token_ids
                 self.vocabulary.update(event.vocabulary)
                 self.logprobs += event.logprobs
+                self.thought.take(event.text, self.token_ids, self.vocabulary)
             case Finished() | Failed() | Cancelled():
                 self.outcome = event
+
+
+def tags_of(family: Family) -> ThinkingTags:
+    """Return what marks the reasoning of the family's models."""
+    return family.thinking.tags if family.thinking is not None else COMMON_TAGS
+
+
+def answer_to(request: GenerateRequest, family: Family) -> Answer:
+    """Return the answer to a request before its first event."""
+    return Answer(request.request_id, thought=ThoughtMeter(tags_of(family)))
 
 
 def new_request_id() -> str:
@@ -130,16 +158,19 @@ def request_for(
     return GenerateRequest(
         request_id=request_id or new_request_id(),
         prompt=prompt,
-        sampling=with_family_stops(family, sampling),
+        sampling=with_family_tokens(family, sampling),
         logprobs=logprobs,
         keep=keep,
     )
 
 
-def with_family_stops(family: Family, sampling: Sampling) -> Sampling:
-    """Return the sampling with the family's stop tokens added."""
+def with_family_tokens(family: Family, sampling: Sampling) -> Sampling:
+    """Return the sampling with the family's stop tokens added, and with special tokens kept where they mark the
+    reasoning."""
+    keeps_special = family.thinking is not None and family.thinking.special
     return msgspec.structs.replace(
         sampling,
+        skip_special_tokens=sampling.skip_special_tokens and not keeps_special,
         stop_tokens=(*sampling.stop_tokens, *family.stop_tokens),
         stop_token_ids=(*sampling.stop_token_ids, *family.stop_token_ids),
     )

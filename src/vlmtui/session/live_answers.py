@@ -10,6 +10,7 @@ from typing import Any
 
 from vlmtui.domain.failure import Failure
 from vlmtui.domain.generation import Cancelled, Delta, EngineEvent, Failed, Timings
+from vlmtui.domain.thinking import COMMON_TAGS
 from vlmtui.engine.interface import Engine, EngineHost
 from vlmtui.errors import ErrorKind
 from vlmtui.session.death_counts import DeathCounts
@@ -18,6 +19,7 @@ from vlmtui.session.exchange import Exchange
 from vlmtui.session.generation import Answer, broken_off
 from vlmtui.session.persistence import Recorder
 from vlmtui.session.stored_answer import LiveConversation, PendingAnswer
+from vlmtui.session.thought import ThoughtMeter
 from vlmtui.store.records import GenerationRecord
 
 _STOP_WITHIN_S = 3.0
@@ -65,7 +67,8 @@ class LiveAnswers:
         if turn is None or record is None or not await self._recorder.store.run(lambda store: store.take_over(turn)):
             return False
         before = exchange.answer
-        exchange.show_answer(Answer(record.request_id))
+        thought = ThoughtMeter(record.thinking or COMMON_TAGS, is_timed=False)
+        exchange.show_answer(Answer(record.request_id, thought=thought))
         pending = self._recorder.rewrite(conversation, exchange, record)
         self._running_answers[exchange] = _RunningAnswer(pending, before)
         self._notify(AnswerReplaced(exchange))

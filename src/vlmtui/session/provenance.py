@@ -46,6 +46,7 @@ class Generation(msgspec.Struct, frozen=True):
             engine_args=dict(info.engine_args) if info else dict(model.spec.engine_args),
             system_prompt=settings.system_prompt,
             request_id=self.request.request_id,
+            thinking=model.family.thinking.tags if model.family.thinking else None,
             spec=model.spec,
         )
 

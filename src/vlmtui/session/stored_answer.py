@@ -217,7 +217,7 @@ def outcome_of(answer: Answer) -> Outcome | None:
             state = "stopped"
         case Failed():
             state = "failed"
-    statistics = Statistics(usage=answer.usage)
+    statistics = Statistics(usage=answer.usage, thought=answer.thought.ended)
     if isinstance(answer.outcome, Finished):
         ended = answer.outcome
         statistics = msgspec.structs.replace(statistics, finish_reason=ended.finish_reason, stop=ended.stop)

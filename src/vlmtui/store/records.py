@@ -13,6 +13,7 @@ from vlmtui.domain.engine import LoadSpec
 from vlmtui.domain.failure import Failure
 from vlmtui.domain.generation import FinishReason, Timings, Usage
 from vlmtui.domain.sampling import Sampling
+from vlmtui.domain.thinking import ThinkingTags, Thought
 from vlmtui.domain.times import LAST_MS
 
 ConversationId = NewType("ConversationId", str)
@@ -53,6 +54,8 @@ class GenerationRecord(msgspec.Struct, frozen=True, kw_only=True):
     system_prompt: str = ""
     request_id: str = ""
     """Its id in the engine, valid while the engine keeps the answer."""
+    thinking: ThinkingTags | None = None
+    """What the family's models mark their reasoning with; None: the common tags."""
     spec: LoadSpec | None = None
     """The spec of the engine."""
 
@@ -65,6 +68,8 @@ class Statistics(msgspec.Struct, frozen=True, kw_only=True):
     finish_reason: FinishReason | None = None
     stop: str | None = None
     """The stop string, or the text of the stop token, that ended it."""
+    thought: Thought | None = None
+    """Its reasoning, if it ended one."""
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):

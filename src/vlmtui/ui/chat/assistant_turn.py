@@ -5,13 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from textual import on
 from textual.app import ComposeResult
 from textual.containers import Vertical
 from textual.timer import Timer
-from textual.widgets import Collapsible, Static
+from textual.widgets import Static
 
-from vlmtui.inspection.thinking import ThinkingParts, split_thinking
+from vlmtui.inspection.thinking import ThinkingParts
 from vlmtui.session.generation import Answer
 from vlmtui.text import visible
 from vlmtui.ui.chat.failure_note import failure_note
@@ -84,32 +83,27 @@ class AssistantTurn(Vertical):
 
     @property
     def is_thinking_open(self) -> bool:
-        return any(not block.collapsed for block in self.query(ThinkingBlock))
+        return any(block.is_open for block in self.query(ThinkingBlock))
 
     def toggle_thinking(self) -> bool:
         """Show or hide the reasoning; False if there is none."""
         blocks = self.query(ThinkingBlock)
         for block in blocks:
-            block.collapsed = not block.collapsed
+            block.toggle()
         return bool(blocks)
-
-    @on(Collapsible.Toggled)
-    def _toggled(self, event: Collapsible.Toggled) -> None:
-        event.stop()
 
     def _show(self) -> None:
         """Update the widgets to the answer's current state. One that is removed before it was drawn has none."""
         if not self.children:
             return
         over = self.answer.outcome is not None
-        parts = self._parts(over=over)
+        parts = self._parts()
         waits = not over and not parts.answer and not parts.thinking
         waiting = self.query_one(".waiting", Static)
         waiting.display = waits
         if waits:
             self._tell_wait(waiting)
-        if parts.thinking:
-            self._show_thinking(parts)
+        self._show_thinking(parts)
         self.query_one(MarkdownText).show(parts.answer)
         if over:
             self._show_end()
@@ -121,18 +115,20 @@ class AssistantTurn(Vertical):
             self._waits_for = told
             waiting.update(told)
 
-    def _parts(self, *, over: bool) -> ThinkingParts:
+    def _parts(self) -> ThinkingParts:
         fresh = self.answer.pieces[self._pieces :]
         self._pieces += len(fresh)
         self._text += visible("".join(fresh))
-        return split_thinking(self._text, over=over)
+        return self.answer.parts(self._text)
 
     def _show_thinking(self, parts: ThinkingParts) -> None:
         blocks = self.query(ThinkingBlock)
-        if blocks:
+        if not parts.thinking:
+            blocks.remove()
+        elif blocks:
             blocks.first().show(parts)
         else:
-            self.mount(ThinkingBlock(parts), before=0)
+            self.mount(ThinkingBlock(self.answer, parts), before=0)
 
     def _show_end(self) -> None:
         self._shows_end = True

@@ -7,7 +7,6 @@ from textual import events
 from textual.content import Content
 from textual.widgets import Static
 
-from vlmtui.inspection.thinking import split_thinking
 from vlmtui.session.conversation import Conversation
 from vlmtui.ui.actions import bindings
 from vlmtui.ui.chat.composer import Composer
@@ -119,7 +118,8 @@ class MessageCursor(Static):
             return True
         if marked.part is Part.MESSAGE:
             return bool(marked.exchange.user.attachments)
-        return bool(split_thinking(marked.exchange.answer.text, over=True).thinking)
+        answer = marked.exchange.answer
+        return bool(answer.parts(answer.text).thinking)
 
     def action_leave(self) -> None:
         self.leave()

@@ -7,11 +7,10 @@ from collections.abc import Callable
 from textual import events
 from textual.content import Content
 
-from vlmtui.inspection.thinking import split_thinking
 from vlmtui.session.generation import Answer
 from vlmtui.text import visible
 from vlmtui.ui.chat.failure_note import failure_note
-from vlmtui.ui.chat.thinking_block import thinking_title
+from vlmtui.ui.chat.thinking_block import thinking_lines, thinking_title
 from vlmtui.ui.widgets.answer_line import answer_marks
 from vlmtui.ui.widgets.line_widget import LineWidget
 from vlmtui.ui.widgets.markdown_lines import Lines, markdown_lines
@@ -30,7 +29,7 @@ class PastAnswer(LineWidget):
         super().__init__()
         self._marks = marks
         self.answer = answer
-        self._parts = split_thinking(visible(answer.text), over=True)
+        self._parts = answer.parts(visible(answer.text))
         self._is_open = not self._parts.answer if thinking_open is None else thinking_open
 
     @property
@@ -61,9 +60,8 @@ class PastAnswer(LineWidget):
     def _thinking_lines(self, width: int) -> Lines:
         if not self._parts.thinking:
             return []
-        title = Content.styled(f"{'▼' if self._is_open else '▶'} {thinking_title(self._parts)}", "$muted")
-        thoughts = Content.styled(self._parts.thinking, "$muted") if self._is_open else Content()
-        return [title, *(line.pad_left(2) for line in _wrapped(thoughts, max(1, width - 2))), Content()]
+        title = thinking_title(self.answer, self._parts)
+        return [*thinking_lines(self._parts, title, width, is_open=self._is_open), Content()]
 
     def _failure_lines(self, width: int) -> Lines:
         lines = _wrapped(failure_note(self.app, self.answer), max(1, width - 3))

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from textual.content import Content
 from textual.widgets import Static
 
-from vlmtui.inspection.thinking import split_thinking
 from vlmtui.session.conversation_list import Entry
+from vlmtui.session.exchange import stored_answer
 from vlmtui.store.records import StoredTurn
 from vlmtui.text import one_line, visible
 from vlmtui.ui.conversations.conversation_list import entry_title, facts_of
@@ -47,9 +47,15 @@ def _turn(turn: StoredTurn, limit: int, words: Sequence[str]) -> list[Content]:
     names = [one_line(item.name) for item in turn.turn.attachments]
     head = Content.styled("You" if is_user else turn.role.capitalize(), "$text-accent" if is_user else "$muted")
     said = [Content.styled(f"▣ {name}", "$muted") for name in names]
-    text = turn.text if is_user or words else split_thinking(turn.text, over=True).answer or turn.text
+    text = turn.text if is_user or words else _answer_of(turn)
     excerpt = _excerpt(text.strip(), limit, words)
     return [head, *said, *([_marked(visible(excerpt), words)] if excerpt else [])]
+
+
+def _answer_of(turn: StoredTurn) -> str:
+    """Return the text without its reasoning, unless there is nothing else."""
+    answer = stored_answer(turn)
+    return answer.parts(turn.text).answer or turn.text
 
 
 def _excerpt(text: str, limit: int, words: Sequence[str]) -> str:
