@@ -30,9 +30,23 @@ def tables() -> dict[str, dict[str, object]]:
     return found
 
 
+def transformers_classes() -> list[str]:
+    """The classes of the installed Transformers for images and text, read as source text."""
+    spec = importlib.util.find_spec("transformers")
+    if spec is None or spec.origin is None:
+        raise FileNotFoundError("Transformers is not installed")
+    source = (Path(spec.origin).parent / "models" / "auto" / "modeling_auto.py").read_text(encoding="utf-8")
+    for node in ast.parse(source).body:
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call):
+            target = node.targets[0]
+            if isinstance(target, ast.Name) and target.id == "MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES":
+                return sorted({name for _, name in ast.literal_eval(node.value.args[0])})
+    raise ValueError("Transformers has no table of models for images and text")
+
+
 def installed() -> dict[str, object]:
-    """The version; the architectures that take images or videos; those that were dropped, with their last version; and
-    those of plugins, with where these are."""
+    """The version; the architectures that take images or videos; those that were dropped, with their last version;
+    those of plugins, with where these are; and those of Transformers."""
     found = tables()
     backend = [name for name, served in found["_TRANSFORMERS_SUPPORTED_MODELS"].items() if "MultiModal" in str(served)]
     return {
@@ -40,6 +54,7 @@ def installed() -> dict[str, object]:
         "multimodal": sorted({*found["_MULTIMODAL_MODELS"], *backend}),
         "removed": found["_PREVIOUSLY_SUPPORTED_MODELS"],
         "plugin": found["_OOT_SUPPORTED_MODELS"],
+        "transformers": transformers_classes(),
     }
 
 

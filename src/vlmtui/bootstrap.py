@@ -17,6 +17,7 @@ from vlmtui.registry.loader import Registry
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from vlmtui.domain.backend_choice import BackendChoice
     from vlmtui.domain.engine import LoadSpec
     from vlmtui.engines.records import ChosenEngine
     from vlmtui.session.async_store import AsyncStore
@@ -75,13 +76,14 @@ def open_app(
     store: AsyncStore,
     *,
     model: str | None,
+    backend: BackendChoice | None = None,
     served: LoadSpec | None = None,
     resumed: ResumePoint | None = None,
 ) -> tuple[int, ExitReport | None]:
     """Run the terminal application until the user quits. Return its exit code and what remains running.
 
-    `served`: a server's model to use. `resumed`: the conversation to continue; its model is loaded unless `model` or
-    `served` is given."""
+    `backend`: the kind of engine that loads `model`. `served`: a server's model to use. `resumed`: the conversation to
+    continue; its model is loaded unless `model` or `served` is given."""
     from vlmtui.logs import log_to_file
     from vlmtui.ui.terminal.query import TerminalQuestion
 
@@ -102,6 +104,7 @@ def open_app(
             store=store,
             keep_alive_s=application.settings.keep_alive_s,
             initial_model=None if served else model or _model_of(resumed),
+            initial_backend=backend,
             resume=resumed.conversation if resumed else None,
             resume_spec=served or (resumed.spec if resumed else None),
         )

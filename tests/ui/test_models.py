@@ -158,3 +158,27 @@ def test_numbers_are_short() -> None:
     assert [size_text(value) for value in (0.003, 0.5, 7.6, 72.7, None)] == ["3M", "0.5B", "7.6B", "72.7B", "?"]
     assert [context_text(value) for value in (512, 4096, 131072, None)] == ["512", "4k", "128k", "?"]
     assert [gib(value) for value in (7 * 2**20, 3 * GIB // 2, 80 * GIB)] == ["7 MiB", "1.5 GiB", "80 GiB"]
+
+
+async def test_a_key_chooses_what_runs_the_model(make_app: MakeApp) -> None:
+    host = ScriptedHost(load=[])
+    app = make_app(host)
+    async with app.run_test(size=(120, 40)) as pilot:
+        await until(pilot, lambda: isinstance(app.screen, ModelsScreen))
+        models = app.screen.query_one(ModelList)
+
+        def backend() -> str:
+            assert models.chosen is not None
+            return models.chosen.backend.text
+
+        assert backend() == "vllm"
+        await pilot.press("ctrl+g")
+        await until(pilot, lambda: backend() == "transformers")
+        assert "HF" in row(models.rows[0], MACHINE, 100).plain
+        assert "transformers: runs" in details(models.rows[0], MACHINE).plain
+        await pilot.press("ctrl+g")
+        await until(pilot, lambda: backend() == "vllm")
+        await pilot.press("ctrl+g", "enter")
+        await until(pilot, lambda: bool(host.opened))
+    spec = host.opened[0][0]
+    assert (spec.name, spec.backend) == ("shapes", "transformers")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from vlmtui.bootstrap import build, open_app
 from vlmtui.cli.output import note, stay_note
 from vlmtui.cli.parser import APP_OPTIONS
+from vlmtui.domain.backend_choice import read_backend
 from vlmtui.errors import ErrorKind, VlmtuiError, bad_input
 from vlmtui.registry.match import resolve
 from vlmtui.session.async_store import AsyncStore
@@ -36,6 +37,7 @@ def app(arguments: argparse.Namespace) -> int:
 def _open(arguments: argparse.Namespace) -> int:
     application = build({name: getattr(arguments, f"app_{name}") for name in APP_OPTIONS})
     model: str | None = arguments.app_model
+    choice = read_backend(arguments.app_backend) if arguments.app_backend is not None else None
     served = None
     if arguments.app_engine is not None:
         from vlmtui.engine.remote_models import find_remote_model
@@ -44,11 +46,13 @@ def _open(arguments: argparse.Namespace) -> int:
         engines = application.settings.engines
         served = find_remote_model(application.registry, engines, engine, key_env=key_env, name=model).spec
     elif model is not None:
-        resolve(application.registry, model)
+        resolve(application.registry, model, choice)
+    elif choice is not None:
+        raise VlmtuiError(ErrorKind.BAD_USAGE, "--backend needs a model.", hint="Add --model MODEL.")
     store = AsyncStore(application.paths)
     try:
         resumed = _wanted_conversation(store, arguments)
-        status, report = open_app(application, store, model=model, served=served, resumed=resumed)
+        status, report = open_app(application, store, model=model, backend=choice, served=served, resumed=resumed)
     finally:
         store.close_now()
     if report is not None and report.conversation is not None:

@@ -12,13 +12,14 @@ import msgspec
 
 from vlmtui.bootstrap import Application, build
 from vlmtui.cli.output import LoadLine, is_tty, note, print_warnings, stay_note
+from vlmtui.domain.backend_choice import read_backend
 from vlmtui.domain.engine import EngineInfo, EngineReady, LoadFailed, LoadProgress
 from vlmtui.domain.parameters import PARAMETERS
 from vlmtui.engine.interface import Engine
 from vlmtui.errors import ErrorKind, VlmtuiError
 from vlmtui.registry.engine_values import with_engine_args
 from vlmtui.registry.match import Model, resolve, with_trust
-from vlmtui.registry.routes import why_closed
+from vlmtui.registry.routes import model_closed
 
 _SETTINGS = ("model", "keep_alive", "system_prompt", *PARAMETERS)
 
@@ -47,7 +48,8 @@ def prepare(arguments: argparse.Namespace, model_name: str | None = None) -> Ask
         engines, key_env = application.settings.engines, arguments.key_env
         model = find_remote_model(application.registry, engines, arguments.engine, key_env=key_env, name=name)
     else:
-        model = resolve(application.registry, application.settings.model)
+        choice = read_backend(arguments.backend) if arguments.backend is not None else None
+        model = resolve(application.registry, application.settings.model, choice)
         model = with_engine_args(model, arguments.engine_arg)
         model = with_consent(model, trust=arguments.trust_remote_code)
     return AskSetup(application, model, arguments.keep_alive is not None, arguments.json)
@@ -56,10 +58,10 @@ def prepare(arguments: argparse.Namespace, model_name: str | None = None) -> Ask
 def with_consent(model: Model, *, trust: bool) -> Model:
     """Return the model, with permission to run its own code if `trust` is set.
 
-    Raises VlmtuiError, before anything is downloaded, if the installed vLLM cannot run it, or if it needs its
+    Raises VlmtuiError, before anything is downloaded, if its engine cannot run it, or if it needs its
     repository's own code and that is not allowed.
     """
-    if error := why_closed(model.family):
+    if error := model_closed(model.family, model.spec):
         raise error
     if model.family.trust_remote_code and not trust:
         raise VlmtuiError(

@@ -104,6 +104,7 @@ def _add_engine(group: argparse._ArgumentGroup) -> None:
         help="ask a vLLM server instead of an engine here: http://HOST:PORT, unix:/PATH, or a name in config.toml "
         "([engines.NAME]); --model is then one of its models, or the family of its only one",
     )
+    add_backend(group)
     group.add_argument("--key-env", metavar="NAME", help="the environment variable with the server's key")
     group.add_argument(
         "--keep-alive",
@@ -121,6 +122,17 @@ def _add_engine(group: argparse._ArgumentGroup) -> None:
         default=[],
         metavar="NAME=VALUE",
         help="an additional vLLM engine argument, for example max_model_len=4096; may be repeated",
+    )
+
+
+def add_backend(group: argparse._ActionsContainer, dest: str = "backend") -> None:
+    """Add --backend."""
+    group.add_argument(
+        "--backend",
+        metavar="BACKEND",
+        dest=dest,
+        help="what runs the model here: vllm, transformers, or another version, as in vllm==0.23.0 "
+        "(default: the best route of the model's record)",
     )
 
 

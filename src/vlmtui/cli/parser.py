@@ -20,7 +20,7 @@ settings: config.toml in the config folder, then VLMTUI_* in the environment, th
 APP_OPTIONS = ("model", "graphics", "theme", "keep_alive")
 """Options of the app that are settings."""
 _APP_ONLY = ("continue", "resume")
-_WITH_VALUE = (*APP_OPTIONS, "engine", "key_env")
+_WITH_VALUE = (*APP_OPTIONS, "backend", "engine", "key_env")
 _APP_FLAGS = frozenset({"--data-dir", "--resume", *(f"--{name.replace('_', '-')}" for name in _WITH_VALUE)})
 """Options of the app that take a value."""
 
@@ -122,17 +122,7 @@ def _make_app_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"vlmtui {__version__}")
     app = parser.add_argument_group("options of the app", "They can't be used before a command, which has its own.")
-    app.add_argument("--model", metavar="M", dest="app_model", help="load this model at the start")
-    app.add_argument(
-        "--engine",
-        metavar="ENGINE",
-        dest="app_engine",
-        help="chat with a model of a vLLM server: http://HOST:PORT, unix:/PATH, or a name in config.toml "
-        "([engines.NAME]); --model is one of its models",
-    )
-    app.add_argument(
-        "--key-env", metavar="NAME", dest="app_key_env", help="the environment variable with the server's key"
-    )
+    _add_app_model(app)
     app.add_argument(
         "--graphics",
         choices=("auto", "kitty", "sixel", "halfcell", "off"),
@@ -158,6 +148,26 @@ def _make_app_parser() -> argparse.ArgumentParser:
         help="continue this one; `vlmtui conversations` lists them",
     )
     return parser
+
+
+def _add_app_model(app: argparse._ArgumentGroup) -> None:
+    app.add_argument("--model", metavar="M", dest="app_model", help="load this model at the start")
+    app.add_argument(
+        "--backend",
+        metavar="BACKEND",
+        dest="app_backend",
+        help="what runs it here: vllm, transformers, or another version, as in vllm==0.23.0",
+    )
+    app.add_argument(
+        "--engine",
+        metavar="ENGINE",
+        dest="app_engine",
+        help="chat with a model of a vLLM server: http://HOST:PORT, unix:/PATH, or a name in config.toml "
+        "([engines.NAME]); --model is one of its models",
+    )
+    app.add_argument(
+        "--key-env", metavar="NAME", dest="app_key_env", help="the environment variable with the server's key"
+    )
 
 
 def _fill_ask(ask: argparse.ArgumentParser) -> None:

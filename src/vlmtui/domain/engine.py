@@ -14,8 +14,14 @@ from vlmtui.domain.failure import Failure
 BackendName = Annotated[str, msgspec.Meta(pattern=r"^[a-z][a-z0-9_-]{0,31}$")]
 """A kind of engine, by its name in `vlmtui.worker.backends`."""
 DEFAULT_BACKEND = "vllm"
+TRANSFORMERS_BACKEND = "transformers"
+"""Hugging Face Transformers, in the environment of the installed vLLM."""
+PINNED_BACKEND = "pinned"
+"""Another version of vLLM, in an environment of its own."""
 REMOTE_BACKEND = "remote"
 """A server that runs elsewhere: nothing is loaded here."""
+PinnedVersion = Annotated[str, msgspec.Meta(pattern=r"^\d{1,6}(\.\d{1,6}){1,3}$")]
+"""A version of vLLM, such as `0.23.0`."""
 
 
 class LoraAdapter(msgspec.Struct, frozen=True, kw_only=True):
@@ -36,6 +42,8 @@ class LoadSpec(msgspec.Struct, frozen=True, kw_only=True):
     """Its display name (`shapes`, `Qwen/Qwen2-VL-7B-Instruct`)."""
     backend: BackendName = DEFAULT_BACKEND
     """The kind of engine that runs it."""
+    pinned: PinnedVersion | None = None
+    """For `pinned`: the version of vLLM."""
     family: str | None = None
     revision: str | None = None
     """The commit to load; None: the newest."""

@@ -11,20 +11,26 @@ from typing import Literal
 import msgspec
 
 from vlmtui.domain.attachment import Modality
-from vlmtui.domain.engine import LoadSpec, LoraAdapter
+from vlmtui.domain.backend_choice import BackendChoice
+from vlmtui.domain.engine import DEFAULT_BACKEND, TRANSFORMERS_BACKEND, LoadSpec, LoraAdapter
 from vlmtui.errors import ErrorKind, VlmtuiError
 from vlmtui.paths import bundled
 from vlmtui.reading import is_folder
 from vlmtui.registry.hub_cache import read_config, snapshot_of
 from vlmtui.registry.loader import Registry
 from vlmtui.registry.remote_code import RemoteCode, remote_code_of
-from vlmtui.registry.routes import is_multimodal, open_route
+from vlmtui.registry.routes import choice_of, is_multimodal, is_of_transformers, open_route
 from vlmtui.registry.schema import Family, RawTemplate, Takes
 
 DEFAULT_MODEL = "shapes"
 UNLISTED = ""
 """Family name of models that belong to no listed family."""
 _BUNDLED = "bundled:"
+_OWN_CLASSES = "vlmtui.worker.backends.vllm.models."
+_FOR_ANY_ENGINE = frozenset(
+    {"max_model_len", "limit_mm_per_prompt", "mm_processor_kwargs", "dtype", "revision", "tokenizer"}
+)
+"""Engine arguments of a record, named as in vLLM, that Transformers is given as well."""
 _REPOSITORY = r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*"
 
 Case = Literal["single", "several", "video"]
@@ -42,23 +48,24 @@ class Model(msgspec.Struct, frozen=True):
         return self.family.family != UNLISTED
 
 
-def resolve(registry: Registry, name: str) -> Model:
-    """Return the model called `name`: a family, a repository id, or a local folder with a `config.json`.
+def resolve(registry: Registry, name: str, choice: BackendChoice | None = None) -> Model:
+    """Return the model called `name`: a family, a repository id, or a local folder with a `config.json`. `choice`: the
+    kind of engine to run it; None: the best of its record.
 
     Matched in this order: family name, listed repository id, facts of `config.json` (of the folder or the downloaded
     repository), longest matching name pattern. Raises VlmtuiError(MODEL_UNKNOWN) with suggestions, or with the
     candidates if several families match equally well.
     """
     if name in registry:
-        return model_of(registry[name])
+        return model_of(registry[name], choice=choice)
     for family in registry.values():
         if name in family.models:
-            return model_of(family, name)
+            return model_of(family, name, choice=choice)
     folder = _folder(name)
     if folder is not None:
-        return _of_folder(registry, folder.resolve())
+        return _of_folder(registry, folder.resolve(), choice)
     if re.fullmatch(_REPOSITORY, name, re.ASCII):
-        return _of_repository(registry, name, snapshot_of(name))
+        return _of_repository(registry, name, snapshot_of(name), choice)
     raise VlmtuiError(
         ErrorKind.MODEL_UNKNOWN,
         f"Unknown model: {name!r}.",
@@ -66,17 +73,27 @@ def resolve(registry: Registry, name: str) -> Model:
     )
 
 
-def model_of(family: Family, model: str | None = None, *, limits: Mapping[Modality, int] | None = None) -> Model:
+def model_of(
+    family: Family,
+    model: str | None = None,
+    *,
+    limits: Mapping[Modality, int] | None = None,
+    choice: BackendChoice | None = None,
+) -> Model:
     """Return a model of a family, by default its first. `limits`: the most items of each modality to load it for; by
-    default the family's maxima."""
+    default the family's maxima. `choice`: the kind of engine; None: the best of its record."""
     wanted = model or family.models[0]
     shipped = wanted.startswith(_BUNDLED)
     video = family.takes.get("video")
+    route = open_route(family, choice)
+    chosen = choice or (choice_of(route) if route is not None else BackendChoice())
     spec = LoadSpec(
+        backend=chosen.backend,
+        pinned=chosen.pinned,
         model=str(bundled(wanted.removeprefix(_BUNDLED))) if shipped else wanted,
         name=family.family if shipped else wanted,
         family=family.family or None,
-        engine_args=engine_args_of(family, limits),
+        engine_args=engine_args_of(family, limits, choice),
         num_frames=(video.frames if video else None) or 8,
         lora=None
         if family.lora is None
@@ -99,8 +116,23 @@ def with_trust(model: Model, code: RemoteCode | None = None) -> Model:
     return msgspec.structs.replace(model, spec=spec)
 
 
-def engine_args_of(family: Family, limits: Mapping[Modality, int] | None = None) -> dict[str, object]:
-    """Return the engine arguments for up to `limits` items of each modality; default: the family's maxima.
+def with_backend(model: Model, choice: BackendChoice) -> Model:
+    """Return the model to be run by another kind of engine, with that engine's arguments in place of its own."""
+    family, spec = model.family, model.spec
+    if BackendChoice.of(spec) == choice:
+        return model
+    arguments = engine_args_of(family, None, choice) if model.listed else {}
+    return Model(
+        family,
+        msgspec.structs.replace(spec, backend=choice.backend, pinned=choice.pinned, engine_args=arguments),
+    )
+
+
+def engine_args_of(
+    family: Family, limits: Mapping[Modality, int] | None = None, choice: BackendChoice | None = None
+) -> dict[str, object]:
+    """Return the engine arguments for up to `limits` items of each modality; default: the family's maxima. `choice`: of
+    this kind of engine.
 
     Arguments for several images or video override the general ones, and the available route adds its own.
     """
@@ -110,9 +142,13 @@ def engine_args_of(family: Family, limits: Mapping[Modality, int] | None = None)
         arguments |= family.engine_args_several
     if wanted.get("video", 0):
         arguments |= family.engine_args_video
-    route = open_route(family)
+    route = open_route(family, choice)
+    if route is not None and route.engine == "transformers":
+        arguments = {name: value for name, value in arguments.items() if name in _FOR_ANY_ENGINE}
     if route is not None:
         arguments |= route.engine_args
+        if route.model_class:
+            arguments["model_class_overrides"] = {route.architecture: _OWN_CLASSES + route.model_class}
         overrides = arguments.get("hf_overrides")
         if route.hf_overrides:
             arguments["hf_overrides"] = {**(overrides if isinstance(overrides, dict) else {}), **route.hf_overrides}
@@ -144,8 +180,9 @@ def family_of_name(registry: Registry, name: str) -> Family | None:
     return _only(_best(fitting, name), name)
 
 
-def unlisted_model(name: str, spec_model: str, architecture: str) -> Model:
-    """Return a model of no listed family; it uses its own chat template in both modes."""
+def unlisted_model(name: str, spec_model: str, architecture: str, choice: BackendChoice | None = None) -> Model:
+    """Return a model of no listed family; it uses its own chat template in both modes. `choice`: the kind of engine;
+    None: vLLM, or Transformers where only that has the architecture."""
     family = Family(
         family=UNLISTED,
         title=name,
@@ -155,7 +192,9 @@ def unlisted_model(name: str, spec_model: str, architecture: str) -> Model:
         raw=RawTemplate(by="processor", parts=True),
         note="Not in the registry: uses the model's own chat template; its limits are unknown.",
     )
-    return Model(family, LoadSpec(model=spec_model, name=name))
+    only_transformers = is_of_transformers(architecture) and not is_multimodal(architecture)
+    chosen = choice or BackendChoice(TRANSFORMERS_BACKEND if only_transformers else DEFAULT_BACKEND)
+    return Model(family, LoadSpec(model=spec_model, name=name, backend=chosen.backend, pinned=chosen.pinned))
 
 
 def _folder(name: str) -> Path | None:
@@ -167,35 +206,35 @@ def _folder(name: str) -> Path | None:
         return None
 
 
-def _of_folder(registry: Registry, folder: Path) -> Model:
+def _of_folder(registry: Registry, folder: Path, choice: BackendChoice | None) -> Model:
     config = read_config(folder)
     family = family_of_config(registry, config, folder.name) or family_of_name(registry, folder.name)
     if family is not None:
-        return model_of(family, str(folder))
-    return _unlisted_or_refused(str(folder), config)
+        return model_of(family, str(folder), choice=choice)
+    return _unlisted_or_refused(str(folder), config, choice)
 
 
-def _of_repository(registry: Registry, name: str, downloaded: Path | None) -> Model:
+def _of_repository(registry: Registry, name: str, downloaded: Path | None, choice: BackendChoice | None) -> Model:
     config = read_config(downloaded) if downloaded is not None else None
     family = family_of_config(registry, config, name) if config is not None else None
     family = family or family_of_name(registry, name.rpartition("/")[2])
     if family is not None:
-        return model_of(family, name)
+        return model_of(family, name, choice=choice)
     if config is not None:
-        return _unlisted_or_refused(name, config)
-    return unlisted_model(name, name, "")
+        return _unlisted_or_refused(name, config, choice)
+    return unlisted_model(name, name, "", choice)
 
 
-def _unlisted_or_refused(name: str, config: Mapping[str, object]) -> Model:
+def _unlisted_or_refused(name: str, config: Mapping[str, object], choice: BackendChoice | None) -> Model:
     architectures = config.get("architectures")
     found = [one for one in architectures if isinstance(one, str)] if isinstance(architectures, list) else []
     for architecture in found:
-        if is_multimodal(architecture):
-            return unlisted_model(name, name, architecture)
+        if is_multimodal(architecture) or is_of_transformers(architecture) or choice is not None:
+            return unlisted_model(name, name, architecture, choice)
     raise VlmtuiError(
         ErrorKind.MODEL_UNKNOWN,
         f"Unknown architecture {', '.join(found) or '(none named)'}: no family has it, and it is not one of vLLM's "
-        "vision-language models.",
+        "or Transformers' vision-language models.",
         detail=name,
         hint="`vlmtui models new FAMILY` creates a record to fill in.",
     )

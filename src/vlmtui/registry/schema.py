@@ -13,7 +13,7 @@ Count = Annotated[int, msgspec.Meta(ge=0, le=1_000_000_000)]
 Name = Annotated[str, msgspec.Meta(min_length=1, max_length=1000)]
 Place = Literal["before", "after", "turn", "front"]
 RenderedBy = Literal["text", "tokenizer", "processor"]
-Engine = Literal["vllm", "vllm-transformers", "plugin"]
+Engine = Literal["vllm", "vllm-transformers", "plugin", "transformers", "pinned"]
 GroundingFormat = Literal["json", "box_tags", "brackets", "det_tags", "loc_before", "loc_after", "point_tags"]
 """`json`: objects with `bbox_2d` or `point_2d`; `box_tags`: `(x,y),(x,y)` between tags; `brackets`: `[[x,y,x,y]]`;
 `det_tags`: the same after `<|ref|>`, in `<|det|>`; `loc_before`, `loc_after`: `<locN>` tokens, the label before or
@@ -22,6 +22,7 @@ CoordinateScale = Literal["pixels", "resized", "unit", "percent", "thousand", "t
 """Pixels of the picture, or of what the processor makes of it; 0 to 1, 100, 1,000, 999 and 1,024 for the whole side;
 `bins`: the middles of 1,000 equal parts."""
 Version = Annotated[str, msgspec.Meta(pattern=r"^(\d{1,6}(\.\d{1,6}){0,3})?$")]
+ModelClass = Annotated[str, msgspec.Meta(pattern=r"^([a-z][a-z0-9_]*:[A-Za-z][A-Za-z0-9_]*)?$", max_length=200)]
 Package = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$", max_length=100)]
 
 
@@ -93,9 +94,15 @@ class Route(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """One way to run the family."""
 
     engine: Engine = "vllm"
-    """`vllm`: its own class; `vllm-transformers`: its Transformers backend; `plugin`: a package that extends vLLM."""
+    """`vllm`: its own class; `vllm-transformers`: its Transformers backend; `plugin`: a package that extends vLLM;
+    `transformers`: Hugging Face Transformers instead of vLLM; `pinned`: another version of vLLM, in an environment of
+    its own."""
+    vllm: Version = ""
+    """`pinned` only: that version."""
+    model_class: ModelClass = ""
+    """`vllm` only: a class that vlmtui brings, as `module:Class` below `vlmtui.worker.backends.vllm.models`."""
     architecture: str = ""
-    """The architecture's name in vLLM's registry."""
+    """The architecture's name in vLLM's registry; for `transformers`, its class."""
     since: Version = ""
     """The first vLLM version that supports it; empty: unknown, or any."""
     until: Version = ""
@@ -110,6 +117,13 @@ class Route(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """Import names of required packages besides vLLM's own. No submodules (`a.b`): Python would have to run the package
     to find them."""
     note: str = ""
+
+    def __post_init__(self) -> None:
+        """Refuse a field that this kind of engine would pass over."""
+        if (self.engine == "pinned") != bool(self.vllm):
+            raise ValueError('a route with engine = "pinned" has a version `vllm`, and no other route has one')
+        if self.model_class and self.engine != "vllm":
+            raise ValueError('only a route with engine = "vllm" has a `model_class`')
 
 
 class Grounding(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -8,7 +8,7 @@ from importlib.util import find_spec
 import msgspec
 
 from vlmtui.config.trust import TrustStore
-from vlmtui.domain.engine import DEFAULT_BACKEND, REMOTE_BACKEND
+from vlmtui.domain.engine import DEFAULT_BACKEND, REMOTE_BACKEND, TRANSFORMERS_BACKEND
 from vlmtui.engine.machine import Machine
 from vlmtui.engine.memory_fit import Fit, check_fit, fit_text
 from vlmtui.errors import VlmtuiError, bad_input
@@ -16,7 +16,7 @@ from vlmtui.paths import Paths
 from vlmtui.registry.engine_values import with_engine_args
 from vlmtui.registry.match import Model, with_trust
 from vlmtui.registry.remote_code import RemoteCode, remote_code_of
-from vlmtui.registry.routes import why_closed
+from vlmtui.registry.routes import model_closed
 
 
 class LoadOption(msgspec.Struct, frozen=True):
@@ -41,8 +41,9 @@ _NAMES_SHOWN = 8
 
 
 def lacks_engine(paths: Paths, model: Model) -> bool:
-    """Return whether vLLM is needed but neither installed beside the app nor by it."""
-    if model.spec.backend != DEFAULT_BACKEND or find_spec("vllm") is not None:
+    """Return whether vLLM, or Transformers, is needed but neither installed beside the app nor by it."""
+    package = {DEFAULT_BACKEND: "vllm", TRANSFORMERS_BACKEND: "transformers"}.get(model.spec.backend)
+    if package is None or find_spec(package) is not None:
         return False
     from vlmtui.engines.records import Engines, choose_engine
 
@@ -59,7 +60,7 @@ class LoadChecks:
         """Return the next decision; None if the model may be loaded. Without a machine, the size is not checked."""
         if model.spec.backend == REMOTE_BACKEND:
             return None  # nothing is loaded here
-        if error := why_closed(model.family):
+        if error := model_closed(model.family, model.spec):
             said = "\n\n".join(text for text in (error.message, error.detail, error.hint) if text)
             return LoadCheck("This model does not run here", said, (_BACK,))
         if not size_accepted and (check := self._too_big(model, machine)):

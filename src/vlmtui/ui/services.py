@@ -13,6 +13,7 @@ from vlmtui.session.async_store import AsyncStore
 
 if TYPE_CHECKING:
     from vlmtui.config.settings import Settings
+    from vlmtui.domain.backend_choice import BackendChoice
     from vlmtui.domain.engine import LoadSpec
     from vlmtui.store.records import ConversationId
 
@@ -43,6 +44,8 @@ class Services(msgspec.Struct, frozen=True):
     """Finds and stops leftover engines; None if they are not ours to stop."""
     initial_model: str | None = None
     """The model to load at once, instead of showing the list of models."""
+    initial_backend: BackendChoice | None = None
+    """The kind of engine that loads it; None: the best of its record."""
     resume: ConversationId | None = None
     """The conversation to continue."""
     resume_spec: LoadSpec | None = None

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, BinaryIO
 
 import msgspec
 
-from vlmtui.domain.engine import DEFAULT_BACKEND, LoadSpec
+from vlmtui.domain.engine import DEFAULT_BACKEND, TRANSFORMERS_BACKEND, LoadSpec
 from vlmtui.errors import ErrorKind, VlmtuiError
 from vlmtui.files import open_to_append
 from vlmtui.paths import APP, Paths, private_dir
@@ -56,7 +56,8 @@ def installed_program(paths: Paths, spec: LoadSpec) -> WorkerProgram:
     from vlmtui.engines.records import Engines, choose_engine  # not needed for the first paint
     from vlmtui.worker.backends import require_backend
 
-    chosen = choose_engine(Engines(paths)) if spec.backend == DEFAULT_BACKEND else None
+    is_installed = spec.backend in (DEFAULT_BACKEND, TRANSFORMERS_BACKEND)
+    chosen = choose_engine(Engines(paths)) if is_installed else None
     if chosen is None:
         require_backend(spec.backend)
         return WorkerProgram((sys.executable, "-m", "vlmtui.worker"))

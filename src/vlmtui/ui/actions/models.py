@@ -12,6 +12,13 @@ MODEL_LIST = Scope(
         Action(
             "model_list.back", "Back", "Clear the filter, or go back to the chat.", "escape", verb="back", footer=True
         ),
+        Action(
+            "model_list.backend",
+            "Engine",
+            "Choose what runs the highlighted model: vLLM, Transformers, or another version of vLLM.",
+            "ctrl+g",
+            footer=True,
+        ),
         Action("model_list.up", "Up", "The model above.", "up", run="move('up')", moves=True),
         Action("model_list.down", "Down", "The model below.", "down", run="move('down')", moves=True),
         Action("model_list.page_up", "A page up", "A page up.", "pageup", run="move('page_up')", moves=True),

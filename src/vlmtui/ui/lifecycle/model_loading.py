@@ -184,7 +184,7 @@ class ModelLoading:
                 from vlmtui.session.resume import stored_model
 
                 return stored_model(self._services.registry, spec, spec.name)
-            return resolve(self._services.registry, name or "")
+            return resolve(self._services.registry, name or "", self._services.initial_backend)
         except VlmtuiError as error:
             self._view.tell_error(error)
             return None

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from vlmtui.domain.engine import EngineStatus, LoadSpec
+from vlmtui.domain.backend_choice import BackendChoice
+from vlmtui.domain.engine import TRANSFORMERS_BACKEND, EngineStatus, LoadSpec
 from vlmtui.errors import VlmtuiError
 from vlmtui.registry.loader import Registry
-from vlmtui.registry.match import Model, model_of, resolve
-from vlmtui.registry.routes import mark_of
+from vlmtui.registry.match import Model, model_of, resolve, with_backend
+from vlmtui.registry.routes import choices_of, mark_of
 from vlmtui.registry.schema import Family
 
 if TYPE_CHECKING:
@@ -40,8 +41,18 @@ class Choice(msgspec.Struct, frozen=True):
 
     @property
     def closed(self) -> bool:
-        """Whether the installed vLLM cannot run it."""
-        return self.server is None and bool(mark_of(self.family))
+        """Whether it cannot run here."""
+        return self.server is None and bool(mark_of(self.family, self.backend))
+
+    @property
+    def backend(self) -> BackendChoice:
+        """The kind of engine that would load it."""
+        return BackendChoice.of(self.model.spec)
+
+    @property
+    def backends(self) -> tuple[BackendChoice, ...]:
+        """The kinds of engines to choose from, the best first."""
+        return choices_of(self.family) if self.server is None else ()
 
     @property
     def served(self) -> ServedModel | None:
@@ -78,7 +89,11 @@ class Choice(msgspec.Struct, frozen=True):
         if self.server is not None:
             return "server"
         if self.closed:
-            return mark_of(self.family)
+            return mark_of(self.family, self.backend)
+        if self.backend.pinned is not None:
+            return self.backend.pinned
+        if self.backend.backend == TRANSFORMERS_BACKEND:
+            return "HF"
         if self.bundled:
             return "bundled"
         return "here" if self.downloaded else ""
@@ -91,6 +106,7 @@ def model_choices(
     current: LoadSpec | None = None,
     downloaded: Sequence[Model] = (),
     servers: Sequence[Server] = (),
+    backends: Mapping[str, BackendChoice] | None = None,
     query: str = "",
 ) -> list[Choice]:
     """Return the rows for a query: those whose title contains it, then those whose repository does, then those whose
@@ -99,6 +115,8 @@ def model_choices(
 
     A family is one row. Another model of it has its own row if it runs or is downloaded, or if the query names it and
     not the default. A typed local folder or repository id is a row, too.
+
+    `backends`: the kinds of engines that the user chose, by the name of the model.
     """
     specs = [status.spec for status in running]
     here = {model.spec.model for model in downloaded}
@@ -111,22 +129,36 @@ def model_choices(
     rows += _downloaded(downloaded, specs, current, rows, query.strip().casefold())
     if query.startswith(_FOLDER_STARTS) or (query.count("/") == 1 and not rows):
         rows += _typed(registry, query.strip(), specs, current)
+    if backends:
+        rows = [_by_backend(row, backends, specs, current) for row in rows]
     words = query.casefold().split()
+    return sorted(rows, key=lambda row: _order(row, words))
 
-    def order(row: Choice) -> tuple[bool, ...]:
-        title, name = row.title.casefold(), row.model.spec.name.casefold()
-        has_title, has_name = (all(word in text for word in words) for text in (title, f"{title} {name}"))
-        return (
-            not has_title,
-            not has_name,
-            not row.bundled,
-            row.server is None and not (row.running or row.current),
-            row.server is not None,
-            not row.downloaded,
-            row.closed,
-        )
 
-    return sorted(rows, key=order)
+def _order(row: Choice, words: Sequence[str]) -> tuple[bool, ...]:
+    """Return where a row stands; False comes first."""
+    title, name = row.title.casefold(), row.model.spec.name.casefold()
+    has_title, has_name = (all(word in text for word in words) for text in (title, f"{title} {name}"))
+    return (
+        not has_title,
+        not has_name,
+        not row.bundled,
+        row.server is None and not (row.running or row.current),
+        row.server is not None,
+        not row.downloaded,
+        row.closed,
+    )
+
+
+def _by_backend(
+    row: Choice, backends: Mapping[str, BackendChoice], specs: Sequence[LoadSpec], current: LoadSpec | None
+) -> Choice:
+    """Return the row with the kind of engine that the user chose for it."""
+    chosen = backends.get(row.model.spec.name)
+    if chosen is None or row.server is not None:
+        return row
+    model = with_backend(row.model, chosen)
+    return msgspec.structs.replace(row, model=model, running=model.spec in specs, current=model.spec == current)
 
 
 def _of_family(

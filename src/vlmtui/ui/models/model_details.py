@@ -9,7 +9,7 @@ from textual.widgets import Static
 
 from vlmtui.engine.machine import Machine, gib
 from vlmtui.engine.memory_fit import Fit, check_fit
-from vlmtui.registry.routes import route_name, status_of, why_closed
+from vlmtui.registry.routes import model_closed, route_name, status_of
 from vlmtui.text import one_line
 from vlmtui.ui.models.choices import Choice
 from vlmtui.ui.models.model_list import context_text, size_text
@@ -39,11 +39,14 @@ def details(choice: Choice, machine: Machine | None) -> Content:
         ("Parameters", size_text(choice.parameters_b)),
         ("Context", f"{context_text(choice.context)} tokens" if choice.context else "?"),
         ("Licence", _licence(choice)),
-        ("Route", f"{route_name(family)}: {status_of(family)}" if choice.model.listed else "not in the registry"),
+        ("Route", f"{route_name(family, choice.backend)}: {status_of(family, choice.backend)}"),
+        *([("", "not in the registry")] if not choice.model.listed else []),
+        *[("or", other.text) for other in choice.backends if other != choice.backend],
         ("Checked", {"engine": "tiny model, real engine", "trained": "trained model"}.get(family.checked, "no")),
     ]
     if family.trust_remote_code:
         facts.append(("Own code", "asks before it runs"))
+    error = model_closed(family, choice.model.spec)
     architectures = Content.styled("\n".join(one_line(name) for name in family.architectures), "$muted")
     others = [name for name in family.models if name != family.models[0]]
     blocks = [
@@ -53,7 +56,7 @@ def details(choice: Choice, machine: Machine | None) -> Content:
         *([Content(one_line(family.note))] if family.note else []),
         Content("\n").join(_fact(label, value) for label, value in facts),
         architectures,
-        *([Content.styled(one_line(str(error)), "$text-error")] if (error := why_closed(family)) else []),
+        *([Content.styled(one_line(str(error)), "$text-error")] if error else []),
         _memory(choice, machine),
     ]
     if others:

@@ -175,7 +175,9 @@ class ModelList(ScrollView):
         wanted = self.chosen.model.spec if self.chosen else prefer
         self.rows, self.machine = list(rows), machine
         self.virtual_size = Size(0, len(self.rows))
-        kept = next((index for index, row in enumerate(self.rows) if row.model.spec == wanted), 0)
+        same = (index for index, row in enumerate(self.rows) if row.model.spec == wanted)
+        named = (index for index, row in enumerate(self.rows) if wanted and row.model.spec.name == wanted.name)
+        kept = next(same, next(named, 0))
         self.set_reactive(ModelList.highlighted, kept if self.rows else None)
         self.call_after_refresh(self._keep_in_view)
         self.refresh()

@@ -13,6 +13,7 @@ from textual.message import Message
 from textual.screen import Screen
 from textual.widgets import Input, Static
 
+from vlmtui.domain.backend_choice import BackendChoice
 from vlmtui.domain.engine import EngineStatus
 from vlmtui.engine.machine import Machine
 from vlmtui.errors import VlmtuiError
@@ -102,6 +103,8 @@ class ModelsScreen(Screen[None]):
         self.running: list[EngineStatus] = []
         self.downloaded: list[Model] = []
         self.servers: list[Server] = []
+        self.backends: dict[str, BackendChoice] = {}
+        """The kinds of engines that the user chose, by the name of the model."""
 
     def compose(self) -> ComposeResult:
         # Breakpoints would do the same, but only after all styles were applied once.
@@ -190,6 +193,17 @@ class ModelsScreen(Screen[None]):
         else:
             self.post_message(self.ModelChosen(chosen.model, self.machine))
 
+    def action_backend(self) -> None:
+        """Choose the next kind of engine for the highlighted model."""
+        chosen = self.query_one(ModelList).chosen
+        choices = chosen.backends if chosen is not None else ()
+        if chosen is None or len(choices) < 2:
+            self.app.bell()
+            return
+        at = choices.index(chosen.backend) if chosen.backend in choices else -1
+        self.backends[chosen.model.spec.name] = choices[(at + 1) % len(choices)]
+        self._fill()
+
     def action_back(self) -> None:
         """Clear the filter; if it is empty, go back to the chat."""
         if self._query:
@@ -261,6 +275,7 @@ class ModelsScreen(Screen[None]):
             current=loaded,
             downloaded=self.downloaded,
             servers=self.servers,
+            backends=self.backends,
             query=query,
         )
         self.query_one(ModelList).show(rows, self.machine, prefer=newest)
