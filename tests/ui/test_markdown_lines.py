@@ -33,6 +33,48 @@ def test_a_table_is_as_wide_as_its_cells() -> None:
     ]
 
 
+def test_html_and_otsl_tables_are_drawn_as_tables() -> None:
+    table = ["┌───┬────┐", "│ a │ bb │", "├───┼────┤", "│ c │    │", "└───┴────┘"]
+    html = "<table><tr><td>a</td><td>bb</td></tr>\n<tr><td>c</td><td></td></tr></table>"
+    assert plain(f"Read:\n{html}\nend") == ["Read:", "", *table, "", "end"]
+    assert plain("<fcel>a<fcel>bb<nl><fcel>c<ecel><nl>") == table
+
+
+def test_a_tag_in_a_sentence_and_text_between_cells_stay_as_written() -> None:
+    assert plain("<table> is a tag") == ["<table> is a tag"]
+    assert plain("<table><tr>stray<td>a</td></tr></table>") == ["<table><tr>stray<td>a</td></tr></table>"]
+
+
+def test_bare_json_is_code_and_a_long_line_of_it_is_broken() -> None:
+    source = '[{"bbox_2d": [1, 2, 3.50, 4], "label": "cat"}]'
+    assert plain(f"Here:\n{source}", 80)[-2:] == [f"  {source}", ""]
+    assert plain(source, 40)[1:-1] == [
+        "  [", "    {", '      "bbox_2d": [1, 2, 3.50, 4],', '      "label": "cat"', "    }", "  ]",
+    ]  # fmt: skip
+    assert plain('{"a": 1,\n    "b": [', 30)[1:-1] == ['  {"a": 1,', '      "b": [']  # still being written
+
+
+@pytest.mark.parametrize("source", ["[1] A reference", "[Image]", "{brace} yourself", "[x](y) z"])
+def test_what_only_begins_like_json_is_text(source: str) -> None:
+    assert plain(source) == [source]
+
+
+def test_long_json_is_folded_until_it_is_unfolded() -> None:
+    source = "[\n" + ",\n".join(f'  "{number}"' for number in range(60)) + "\n]"
+    folded = plain(source)
+    assert len(folded) < 25
+    assert folded[-1] == f"  … {len(markdown_lines(source, 40, folds=False)) - 20} more lines"
+    assert [line.plain.strip() for line in markdown_lines(source, 40, folds=False)].count('"59"') == 1
+
+
+def test_formulas_stay_as_written() -> None:
+    line = "$x*y*z$ and \\(a_1*b*\\) cost $5 or $6."
+    assert plain(line, 60) == [line]
+    assert plain("so\n$$\na\n= b\n- c\n$$\nend") == ["so", "", "$$", "a", "= b", "- c", "$$", "", "end"]
+    assert plain("\\[\n\\frac{1}{2}\n\\]") == ["\\[", "\\frac{1}{2}", "\\]"]
+    assert plain("$$ is money\n\n- a") == ["$$ is money", "", "• a"]
+
+
 @pytest.mark.parametrize("width", [20, 33, 80])
 @pytest.mark.parametrize(
     "source",
@@ -43,6 +85,9 @@ def test_a_table_is_as_wide_as_its_cells() -> None:
         "> " + "quoted " * 40,
         "| a | b |\n|---|---|\n| " + "cell " * 30 + " | short |",
         "漢字" * 60,
+        "<table><tr><td>" + "cell " * 30 + "</td><td>short</td></tr></table>",
+        '[{"a": "' + "long " * 40 + '"}]',
+        "$$" + "x+" * 60 + "$$",
     ],
 )
 def test_no_line_is_too_wide(source: str, width: int) -> None:
@@ -57,6 +102,7 @@ def test_what_is_unfinished_is_no_error(source: str) -> None:
 GROWING = (
     "# T\n\npara "
     + "word " * 30
+    + "\n\n<table><tr><td>a</td><td>b</td></tr></table>\n\n[1,\n 2]\n\n$$\nx\n$$"
     + "\n\n1. a\n\n2. b\n\ntext\n- x\n\n- y\n\n| a | b |\n|---|---|\n| c | d |\n\n[x]: y\n\n```\ncode"
 )
 

@@ -309,3 +309,47 @@ async def test_what_is_pasted_goes_to_the_composer(chatting: StartChat) -> None:
         await chat.pilot.press("up")
         await chat.paste("some text")
         await chat.until(lambda: chat.composer.text == "some text" and place(chat) is None)
+
+
+STRUCTURED = """<think>hm</think>Before.
+
+```json
+{"a": 1}
+```
+
+<table><tr><td>x</td></tr></table>
+
+After **all**.
+
+- end"""
+
+
+async def test_the_parts_of_an_answer_are_selected_and_copied(chatting: StartChat) -> None:
+    async with chatting([STRUCTURED]) as chat:
+        await chat.say("Parts, please")
+        await chat.pilot.press("up")
+        line = chat.screen.query_one(MessageCursor)
+        wanted = [
+            ("reasoning, 1 line", "hm"), ("text, 1 line", "Before."), ("JSON, 1 line", '{"a": 1}'),
+            ("table, 1 line", "<table><tr><td>x</td></tr></table>"), ("text, 3 lines", "After **all**.\n\n- end"),
+        ]  # fmt: skip
+        for number, (told, text) in enumerate(wanted, 1):
+            await chat.pilot.press("right_square_bracket")
+            await chat.until(lambda at=number, told=told: f"part {at} of 5: {told}" in str(line.render()))  # type: ignore[misc]
+            await chat.pilot.press("Y")
+            assert chat.app.clipboard == text
+        await chat.pilot.press("right_square_bracket", "Y")
+        assert chat.app.clipboard == STRUCTURED
+        await chat.pilot.press("left_square_bracket", "up", "down")
+        await chat.until(lambda: "part" not in str(line.render()).partition("·")[0])
+
+
+async def test_space_unfolds_long_json(chatting: StartChat) -> None:
+    long = "[\n" + ",\n".join(f'  "{number}"' for number in range(60)) + "\n]"
+    async with chatting([long], size=(100, 100)) as chat:
+        await chat.say("JSON, please")
+        assert '"59"' not in chat.screen_text() and "more lines" in chat.screen_text()
+        await chat.pilot.press("up", "space")
+        await chat.until(lambda: '"59"' in chat.screen_text())
+        await chat.pilot.press("space")
+        await chat.until(lambda: "more lines" in chat.screen_text())

@@ -355,6 +355,10 @@ def _does(id: str, title: str, help: str, key: str, *, verb: str = "", footer: b
     return Action(f"message_cursor.{id}", title, help, key, verb=verb, run=f"screen.run('{id}')", footer=footer)
 
 
+def _part(verb: str, help: str, key: str, by: int) -> Action:
+    return Action(f"message_cursor.{verb}_part", f"{verb.capitalize()} part", help, key, verb=verb, run=f"part({by})")
+
+
 MESSAGE_CURSOR = Scope(
     "message_cursor",
     "On a selected message",
@@ -371,10 +375,13 @@ MESSAGE_CURSOR = Scope(
         Action(
             "message_cursor.open",
             "Open",
-            "View the message's pictures; show or hide the answer's reasoning.",
+            "View the message's pictures; show or hide the answer's reasoning, or its long JSON.",
             "space,enter",
             footer=True,
         ),
+        _part("next", "The next part of the answer: reasoning, text, code, JSON, table.", "right_square_bracket", 1),
+        _part("previous", "The previous part of the answer.", "left_square_bracket", -1),
+        Action("message_cursor.copy_part", "Copy part", "Copy the selected part of the answer.", "Y"),
         _does("branch_before", "Previous branch", "Previous branch at this message.", "left", footer=False),
         _does("branch_after", "Next branch", "Next branch at this message.", "right", footer=False),
         _move("up", "Up", "The message or answer above.", "up,k"),

@@ -92,6 +92,10 @@ class AssistantTurn(Vertical):
             block.toggle()
         return bool(blocks)
 
+    def toggle_json(self) -> None:
+        """Show long JSON completely, or fold it."""
+        self.query_one(MarkdownText).toggle_json()
+
     def _show(self) -> None:
         """Update the widgets to the answer's current state. One that is removed before it was drawn has none."""
         if not self.children:

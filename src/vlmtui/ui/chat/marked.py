@@ -7,6 +7,7 @@ from enum import Enum
 
 from vlmtui.session.exchange import Exchange, Siblings
 from vlmtui.store.records import TurnId
+from vlmtui.ui.widgets.answer_parts import AnswerPart, answer_parts
 
 
 class Part(Enum):
@@ -26,6 +27,12 @@ class Marked:
     @property
     def text(self) -> str:
         return self.exchange.user.text if self.part is Part.MESSAGE else self.exchange.answer.text
+
+    @property
+    def parts(self) -> list[AnswerPart]:
+        """The parts of an answer; none of a message."""
+        answer = self.exchange.answer
+        return [] if self.part is Part.MESSAGE else answer_parts(answer.parts(answer.text))
 
     @property
     def turn(self) -> TurnId | None:

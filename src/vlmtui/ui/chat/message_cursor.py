@@ -9,10 +9,13 @@ from textual.widgets import Static
 
 from vlmtui.session.conversation import Conversation
 from vlmtui.ui.actions import bindings
+from vlmtui.ui.chat.assistant_turn import AssistantTurn
 from vlmtui.ui.chat.composer import Composer
 from vlmtui.ui.chat.marked import Marked, Part
+from vlmtui.ui.chat.past_answer import PastAnswer
 from vlmtui.ui.chat.transcript import Transcript
 from vlmtui.ui.keys import short_keys
+from vlmtui.ui.widgets.answer_parts import PartKind
 
 _PAGES = {"page_up": -1, "page_down": 1}
 
@@ -37,6 +40,9 @@ class MessageCursor(Static):
         self._transcript = transcript
         self._live: object = None
         """The conversation of the selection."""
+        self._at: Marked | None = None
+        self._part: int | None = None
+        """Index of the selected part of the answer `_at`; None: the whole answer."""
         self._number = 0
         """Number of the selected exchange, from 1."""
 
@@ -106,11 +112,45 @@ class MessageCursor(Static):
             self.leave()
 
     async def action_open(self) -> None:
-        """View a message's pictures, or show or hide an answer's reasoning."""
+        """View a message's pictures, or show or hide an answer's reasoning or long JSON."""
         marked = self.marked
-        if marked is not None:
-            id = "view" if marked.part is Part.MESSAGE else "toggle_thinking"
-            await self.run_action(f"screen.run('{id}')")
+        if marked is None:
+            return
+        if marked.part is Part.ANSWER and self._unfolds_json(marked):
+            for shown in self._transcript.query(".-marked"):
+                if isinstance(shown, AssistantTurn | PastAnswer):
+                    shown.toggle_json()
+            return
+        id = "view" if marked.part is Part.MESSAGE else "toggle_thinking"
+        await self.run_action(f"screen.run('{id}')")
+
+    def action_part(self, by: int) -> None:
+        """Select the next or the previous part of an answer; after the last one, the whole answer again."""
+        marked = self.marked
+        if marked is None:
+            return
+        choices = [None, *range(len(marked.parts))]
+        self._part = choices[(choices.index(self._part_of(marked)) + by) % len(choices)]
+        self._show(marked)
+
+    def action_copy_part(self) -> None:
+        """Copy the selected part, or the whole message or answer."""
+        marked = self.marked
+        at = self._part_of(marked) if marked is not None else None
+        text = marked.parts[at].text if marked is not None and at is not None else marked.text if marked else ""
+        if text:
+            self.app.copy_to_clipboard(text)
+            self.notify(f"Copied {len(text):,} characters.", markup=False)
+
+    def _part_of(self, marked: Marked) -> int | None:
+        """Return the index of the selected part; None: the whole answer."""
+        return self._part if self._part is not None and self._part < len(marked.parts) else None
+
+    def _unfolds_json(self, marked: Marked) -> bool:
+        at, kinds = self._part_of(marked), [part.kind for part in marked.parts]
+        return PartKind.JSON in kinds and (
+            PartKind.REASONING not in kinds if at is None else kinds[at] is PartKind.JSON
+        )
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         marked = self.marked
@@ -118,8 +158,7 @@ class MessageCursor(Static):
             return True
         if marked.part is Part.MESSAGE:
             return bool(marked.exchange.user.attachments)
-        answer = marked.exchange.answer
-        return bool(answer.parts(answer.text).thinking)
+        return any(part.kind in (PartKind.REASONING, PartKind.JSON) for part in marked.parts)
 
     def action_leave(self) -> None:
         self.leave()
@@ -146,6 +185,8 @@ class MessageCursor(Static):
                 self.screen.query_one(Composer).focus()
             self.remove_class("-shown")
         elif marked.exchange in (everything := self._chat.all_exchanges()):
+            if marked != self._at:
+                self._at, self._part = marked, None
             self._number = everything.index(marked.exchange) + 1
             self.update(self._line(marked, len(everything)))
         self.screen.refresh_bindings()
@@ -153,4 +194,9 @@ class MessageCursor(Static):
     def _line(self, marked: Marked, count: int) -> Content:
         which = "Your message" if marked.part is Part.MESSAGE else "Answer"
         keys = f"{short_keys(self.app, 'message_cursor.up', 'message_cursor.down')} move"
-        return Content.assemble((f"█ {which} {self._number} of {count}", "bold"), (f" · {keys}", "$muted"))
+        parts, at = marked.parts, self._part_of(marked)
+        if len(parts) > 1:
+            keys += f" · {short_keys(self.app, 'message_cursor.next_part')} part"
+        told = "" if at is None else f" · part {at + 1} of {len(parts)}: {parts[at]}"
+        keys += "" if at is None else f" · {short_keys(self.app, 'message_cursor.copy_part')} copy it"
+        return Content.assemble((f"█ {which} {self._number} of {count}{told}", "bold"), (f" · {keys}", "$muted"))

@@ -30,6 +30,7 @@ class PastAnswer(LineWidget):
         self._marks = marks
         self.answer = answer
         self._parts = answer.parts(visible(answer.text))
+        self._folds = True
         self._is_open = not self._parts.answer if thinking_open is None else thinking_open
 
     @property
@@ -48,11 +49,16 @@ class PastAnswer(LineWidget):
             self.lay_out_again()
         return bool(self._parts.thinking)
 
+    def toggle_json(self) -> None:
+        """Show long JSON completely, or fold it."""
+        self._folds = not self._folds
+        self.lay_out_again()
+
     def lines_of(self, width: int) -> Lines:
         width = max(width, 1)
         return [
             *self._thinking_lines(width),
-            *markdown_lines(self._parts.answer, width),
+            *markdown_lines(self._parts.answer, width, folds=self._folds),
             *_wrapped(Content.styled(answer_marks(self.answer, self._marks()), "$muted 80%"), width),
             *self._failure_lines(width),
         ]

@@ -8,30 +8,39 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from itertools import pairwise, zip_longest
+from collections.abc import Callable, Iterable, Mapping
+from itertools import pairwise
 from typing import NamedTuple
 
+import msgspec
 from markdown_it import MarkdownIt
 from markdown_it.tree import SyntaxTreeNode
 from textual.content import Content
 from textual.highlight import highlight
 
+from vlmtui.inspection.ocr_tables import Rows, read_html_table, read_otsl_table, without_tags
+from vlmtui.ui.widgets.block_rules import HTML_TABLE, JSON, MATH, OTSL_TABLE, use_block_rules
+from vlmtui.ui.widgets.table_lines import filled, table_lines
+
 Lines = list[Content]
 
 _BULLETS = ("• ", "▪ ", "‣ ", "⭑ ", "◦ ")
 _CODE = "$text-warning 95% on $warning 10%"
+_MATH_STYLE = "$text-accent"
+_TABLES: Mapping[str, Callable[[str], Rows | None]] = {HTML_TABLE: read_html_table, OTSL_TABLE: read_otsl_table}
+"""Readers of tables that are no Markdown, by the type of their node."""
 _SPANS = {"em": "italic", "strong": "bold", "s": "strike", "link": "underline"}
 _MIN_WIDTH = 8
-_CELL_MIN = 2
-"""Smallest width of a column, in cells: that of the widest character."""
-
 _HIDDEN = ("link", "image", "reference", "autolink", "entity", "text_join")
 """Markdown rules that hide something; without `text_join`, escapes stay separate from text."""
 
 _NESTING_MAX = 100
 _UNSETTLED = 2
 """Blocks at the end that more text may change: a new list item joins the list before it."""
+
+_FOLDED_FROM, _FOLDED_TO = 30, 20
+"""JSON of more lines is folded to its first ones."""
+_NUMBERS = re.compile(r"\[[\s\d.,eE+-]{1,4000}\]")
 
 _NOT_ALPHANUMERIC = re.compile(r"[\W_]+")
 
@@ -48,24 +57,26 @@ class MarkdownLines:
     """The lines of a growing text: only its last blocks are laid out again."""
 
     def __init__(self) -> None:
-        self._parser = _markdown_parser()
+        self._parser = markdown_parser()
         self._settled = ""
         """The start of the text, whose layout is final."""
         self._page = _Page()
         self._width = -1
+        self._folds = True
 
-    def lay_out(self, source: str, width: int) -> Lines:
-        """Return `source` as lines of at most `width` cells, and at least 8."""
+    def lay_out(self, source: str, width: int, *, folds: bool = True) -> Lines:
+        """Return `source` as lines of at most `width` cells, and at least 8. `folds`: show only the beginning of long
+        JSON, and how much follows."""
         width = max(_MIN_WIDTH, width)
-        if width != self._width or not source.startswith(self._settled):
-            self._settled, self._page, self._width = "", _Page(), width
-        written = _top_blocks(self._parser, source[len(self._settled) :])
+        if (width, folds) != (self._width, self._folds) or not source.startswith(self._settled):
+            self._settled, self._page, self._width, self._folds = "", _Page(), width, folds
+        written = top_blocks(self._parser, source[len(self._settled) :])
         for text, node in written[:-_UNSETTLED]:
-            self._page.add(_block_or_literal(text, node, width))
+            self._page.add(_block_or_literal(text, node, width, folds=folds))
             self._settled += text
         page = _Page(self._page.lines.copy(), self._page.gap)
         for text, node in written[-_UNSETTLED:]:
-            page.add(_block_or_literal(text, node, width))
+            page.add(_block_or_literal(text, node, width, folds=folds))
         return page.lines
 
 
@@ -75,16 +86,17 @@ class _LiteralParser(MarkdownIt):
         return link
 
 
-def _markdown_parser() -> MarkdownIt:
+def markdown_parser() -> MarkdownIt:
     """Return a parser for model output: tags such as `<box>` are text, and line breaks are kept."""
     parser = _LiteralParser("gfm-like", {"html": False, "maxNesting": _NESTING_MAX})
     parser.disable(_HIDDEN)
+    use_block_rules(parser)
     return parser
 
 
-def markdown_lines(source: str, width: int) -> Lines:
+def markdown_lines(source: str, width: int, *, folds: bool = True) -> Lines:
     """Lay out a complete text."""
-    return MarkdownLines().lay_out(source, width)
+    return MarkdownLines().lay_out(source, width, folds=folds)
 
 
 class _Page:
@@ -109,7 +121,7 @@ def _stacked(blocks: Iterable[_Block]) -> Lines:
     return page.lines
 
 
-def _top_blocks(parser: MarkdownIt, source: str) -> list[tuple[str, SyntaxTreeNode]]:
+def top_blocks(parser: MarkdownIt, source: str) -> list[tuple[str, SyntaxTreeNode]]:
     """Return each block with its text. Joined, the texts are `source`."""
     nodes = [node for node in SyntaxTreeNode(parser.parse(source)).children if node.map is not None]
     lines = re.findall(r"[^\n]*\n|[^\n]+", source)
@@ -117,11 +129,24 @@ def _top_blocks(parser: MarkdownIt, source: str) -> list[tuple[str, SyntaxTreeNo
     return [("".join(lines[start:end]), node) for (start, end), node in zip(pairwise(starts), nodes, strict=False)]
 
 
-def _block_or_literal(text: str, node: SyntaxTreeNode, width: int) -> _Block:
+def _block_or_literal(written: str, node: SyntaxTreeNode, width: int, *, folds: bool) -> _Block:
     block = _block(node, width, depth=0)
+    text = without_tags(written) if node.type in _TABLES else written
     if max((line.cell_length for line in block.lines), default=0) <= width and not _lost(text, block.lines):
+        return _folded(block) if folds and is_json(node) else block
+    return _Block(Content(written.strip("\n")).wrap(width))
+
+
+def is_json(node: SyntaxTreeNode) -> bool:
+    """Return whether a block is JSON, bare or fenced."""
+    return node.type == JSON or (node.type == "fence" and node.info.split()[:1] == ["json"])
+
+
+def _folded(block: _Block) -> _Block:
+    if len(block.lines) <= _FOLDED_FROM:
         return block
-    return _Block(Content(text.strip("\n")).wrap(width))
+    rest = Content.styled(f"  … {len(block.lines) - _FOLDED_TO:,} more lines", "$muted")
+    return block._replace(lines=[*block.lines[:_FOLDED_TO], rest])
 
 
 def _lost(text: str, lines: Lines) -> bool:
@@ -145,6 +170,13 @@ def _block(node: SyntaxTreeNode, width: int, depth: int) -> _Block:
             return _Block(_list(node, width, depth), below=0 if depth else 1)
         case "table":
             return _Block(_table(node, width))
+        case kind if kind in _TABLES:
+            rows = _TABLES[kind](node.content)
+            return _Block(table_lines([[Content(cell) for cell in row] for row in rows or []], width))
+        case kind if kind == JSON:
+            return _Block(_code(_readable(node.content, width), "json", "", width), above=1)
+        case kind if kind == MATH:
+            return _Block(Content.styled(node.content.strip("\n"), _MATH_STYLE).wrap(width))
         case "hr":
             return _Block([Content.styled("─" * width, "$foreground 20%")])
         case _:
@@ -157,10 +189,28 @@ def _heading(tag: str) -> str:
 
 def _fence(node: SyntaxTreeNode, width: int) -> Lines:
     """Return the code, below the fence's info string (its language)."""
+    return _code(node.content, (node.info.split() or ["text"])[0], node.info.strip(), width)
+
+
+def _code(text: str, language: str, title: str, width: int) -> Lines:
     room = max(_MIN_WIDTH, width - 4)
-    code = highlight(node.content.rstrip("\n"), language=(node.info.split() or ["text"])[0])
-    lines = [*Content.styled(node.info.strip(), "$muted").wrap(room), *code.wrap(room), Content()]
-    return [_filled(line.pad_left(2), width, "on $surface") for line in lines]
+    code = highlight(text.rstrip("\n"), language=language)
+    lines = [*Content.styled(title, "$muted").wrap(room), *code.wrap(room), Content()]
+    return [filled(line.pad_left(2), width, "on $surface") for line in lines]
+
+
+def _readable(text: str, width: int) -> str:
+    """Return JSON as written; a line that is too wide with line breaks between its values, which stay as written."""
+    if "\n" in text.strip() or len(text) <= width - 4:
+        return text
+    try:
+        return _NUMBERS.sub(_in_one_line, msgspec.json.format(text, indent=2))
+    except msgspec.DecodeError:
+        return text
+
+
+def _in_one_line(numbers: re.Match[str]) -> str:
+    return " ".join(numbers[0].split()).replace("[ ", "[").replace(" ]", "]")
 
 
 def _quote(node: SyntaxTreeNode, width: int, depth: int) -> Lines:
@@ -186,41 +236,8 @@ def _marks(node: SyntaxTreeNode, depth: int) -> list[str]:
 
 
 def _table(node: SyntaxTreeNode, width: int) -> Lines:
-    rows = [[_inline(cell) for cell in row.children] for part in node.children for row in part.children]
-    if not rows:
-        return []
-    rows[0] = [cell.stylize("bold $accent") for cell in rows[0]]
-    widths = _columns([[cell.cell_length for cell in row] for row in rows], width)
-    bar = Content.styled("│", "$foreground 20%")
-    lines = [_rule("┌", "┬", "┐", widths)]
-    for number, row in enumerate(rows):
-        if number:
-            lines.append(_rule("├", "┼", "┤", widths))
-        cells = [cell.wrap(column) for cell, column in zip(row, widths, strict=True)]
-        for pieces in zip_longest(*cells, fillvalue=Content()):
-            padded = [
-                _filled(piece, column).pad_left(1).pad_right(1) for piece, column in zip(pieces, widths, strict=True)
-            ]
-            lines.append(Content.assemble(bar, bar.join(padded), bar))
-    return [*lines, _rule("└", "┴", "┘", widths)]
-
-
-def _columns(lengths: list[list[int]], width: int) -> list[int]:
-    """Return column widths: as wide as the widest cell; the widest columns shrink if the table would not fit."""
-    widths = [max(1, *column) for column in zip(*lengths, strict=True)]
-    room = width - 3 * len(widths) - 1
-    while sum(widths) > room and max(widths) > _CELL_MIN:
-        widths[widths.index(max(widths))] -= 1
-    return widths
-
-
-def _rule(left: str, middle: str, right: str, widths: Sequence[int]) -> Content:
-    return Content.styled(left + middle.join("─" * (width + 2) for width in widths) + right, "$foreground 20%")
-
-
-def _filled(line: Content, width: int, style: str = "") -> Content:
-    filled = line.pad_right(max(0, width - line.cell_length))
-    return filled.stylize_before(style) if style else filled
+    rows = [row for part in node.children for row in part.children]
+    return table_lines([[_inline(cell) for cell in row.children] for row in rows], width)
 
 
 def _inline(node: SyntaxTreeNode) -> Content:
@@ -237,6 +254,9 @@ def _span(node: SyntaxTreeNode) -> Content:
             return Content.styled(node.content, _CODE)
         case "softbreak" | "hardbreak":
             return Content("\n")
+        case "math_inline" | "math_inline_double":
+            close = {r"\(": r"\)", r"\[": r"\]"}.get(node.markup, node.markup)
+            return Content.styled(f"{node.markup}{node.content}{close}", _MATH_STYLE)
         case "text_special":
             return Content(node.markup)
         case _:

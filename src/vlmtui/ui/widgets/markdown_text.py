@@ -22,6 +22,7 @@ class MarkdownText(LineWidget):
         super().__init__()
         self.source = ""
         self._layout_of_source = MarkdownLines()
+        self._folds = True
 
     def show(self, source: str) -> None:
         """Show this text; control characters must be visible already."""
@@ -40,8 +41,13 @@ class MarkdownText(LineWidget):
         if same < len(now):
             self.refresh(Region(0, same, width, len(now) - same))
 
+    def toggle_json(self) -> None:
+        """Show long JSON completely, or fold it."""
+        self._folds = not self._folds
+        self.lay_out_again()
+
     def lines_of(self, width: int) -> Lines:
-        return self._layout_of_source.lay_out(self.source, width)
+        return self._layout_of_source.lay_out(self.source, width, folds=self._folds)
 
     def render_line(self, y: int) -> Strip:
         if self.text_selection is not None:

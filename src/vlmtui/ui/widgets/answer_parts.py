@@ -1,0 +1,60 @@
+"""The parts of an answer that can be copied on their own."""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import NamedTuple
+
+from markdown_it.tree import SyntaxTreeNode
+
+from vlmtui.inspection.thinking import ThinkingParts
+from vlmtui.ui.widgets.block_rules import HTML_TABLE, MATH, OTSL_TABLE
+from vlmtui.ui.widgets.markdown_lines import is_json, markdown_parser, top_blocks
+
+
+class PartKind(Enum):
+    """What a part is; the value is its name for people."""
+
+    REASONING = "reasoning"
+    TEXT = "text"
+    CODE = "code"
+    JSON = "JSON"
+    TABLE = "table"
+    FORMULA = "formula"
+
+
+class AnswerPart(NamedTuple):
+    """A part of an answer."""
+
+    kind: PartKind
+    text: str
+    """As written; of fenced code without its fence. Hostile text."""
+
+    def __str__(self) -> str:
+        """`JSON, 34 lines`."""
+        count = len(self.text.splitlines())
+        return f"{self.kind.value}, {count:,} line{'s' * (count != 1)}"
+
+
+def answer_parts(parts: ThinkingParts) -> list[AnswerPart]:
+    """Return reasoning, code, JSON, tables and formulas, and the text between them, in their order."""
+    found = [AnswerPart(PartKind.REASONING, parts.thinking)] if parts.thinking else []
+    for written, node in top_blocks(markdown_parser(), parts.answer):
+        kind = _kind(node)
+        text = node.content if node.type in ("fence", "code_block") else written
+        if kind is PartKind.TEXT and found and found[-1].kind is kind:
+            found[-1] = AnswerPart(kind, found[-1].text + text)
+        else:
+            found.append(AnswerPart(kind, text))
+    stripped = (AnswerPart(part.kind, part.text.strip("\n")) for part in found)
+    return [part for part in stripped if part.text.strip()]
+
+
+def _kind(node: SyntaxTreeNode) -> PartKind:
+    if is_json(node):
+        return PartKind.JSON
+    if node.type in ("fence", "code_block"):
+        return PartKind.CODE
+    if node.type in ("table", HTML_TABLE, OTSL_TABLE):
+        return PartKind.TABLE
+    return PartKind.FORMULA if node.type == MATH else PartKind.TEXT

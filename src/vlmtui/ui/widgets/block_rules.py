@@ -1,0 +1,111 @@
+"""Blocks that answers of vision-language models have and Markdown lacks: JSON, HTML and OTSL tables, LaTeX."""
+
+from __future__ import annotations
+
+import json
+import re
+
+from markdown_it import MarkdownIt
+from markdown_it.rules_block import StateBlock
+from mdit_py_plugins.dollarmath import dollarmath_plugin
+from mdit_py_plugins.texmath import texmath_plugin
+
+HTML_TABLE, OTSL_TABLE, JSON, MATH = "html_table", "otsl_table", "json_value", "math_block"
+"""Types of the blocks' nodes."""
+
+_HTML = re.compile(r"<table[\s>]", re.IGNORECASE)
+_HTML_END = re.compile(r"</table\s*>", re.IGNORECASE)
+_OTSL = re.compile(r"(<otsl>|<(fcel|ecel|ched|rhed|srow)>)")
+_MATH = {"$$": "$$", r"\[": r"\]"}
+_MATH_LINES_MAX = 100
+_JSON_START = re.compile(r'\{\s*("|\}|$)|\[\s*([\[{"\-\d]|$)')
+_JSON_MAX = 300_000
+_TRIES_MAX = 20
+"""Most attempts to read JSON in one text: each may read all of it."""
+
+
+def use_block_rules(parser: MarkdownIt) -> None:
+    """Add the blocks to a parser, and LaTeX in a line (`$…$`, `\\(…\\)`)."""
+    dollarmath_plugin(parser, allow_labels=False, allow_space=False, allow_digits=False, double_inline=True)
+    texmath_plugin(parser, delimiters="brackets")
+    parser.disable([rule for rule in parser.get_active_rules()["block"] if rule.startswith("math_block")])
+    interrupts = {"alt": ["paragraph", "reference", "blockquote", "list"]}
+    parser.block.ruler.before("table", "structure", _structure, interrupts)  # type: ignore[arg-type]
+
+
+def _structure(state: StateBlock, first: int, last: int, silent: bool) -> bool:
+    """Recognise a block at line `first`; it lasts to the line before `last` at most."""
+    if state.blkIndent or state.sCount[first] > 3:
+        return False
+    start = state.bMarks[first] + state.tShift[first]
+    line = state.src[start : state.eMarks[first]]
+    found = _found(state, line, start, first, last)
+    if found is None:
+        return False
+    kind, end = found
+    if not silent:
+        token = state.push(kind, "", 0)
+        token.content = state.getLines(first, end, 0, False)
+        token.map = [first, end]
+        state.line = end
+    return True
+
+
+def _found(state: StateBlock, line: str, start: int, first: int, last: int) -> tuple[str, int] | None:
+    """Return the block's type, and the number of the line after it."""
+    if _HTML.match(line):
+        return HTML_TABLE, _line_of(state, _HTML_END, start, first, last)
+    if _OTSL.match(line):
+        return OTSL_TABLE, _blank_after(state, first, last)
+    for opening, closing in _MATH.items():
+        if line.startswith(opening):
+            end = _math_end(state, opening, closing, first, last)
+            return None if end is None else (MATH, end)
+    if _JSON_START.match(line):
+        end = _json_end(state, start, first, last)
+        return None if end is None else (JSON, end)
+    return None
+
+
+def _line_of(state: StateBlock, closing: re.Pattern[str], start: int, first: int, last: int) -> int:
+    """Return the number of the line after the one with the closing text; without one, that of the next empty line."""
+    found = closing.search(state.src, start)
+    if found is None:
+        return _blank_after(state, first, last)
+    return next((number + 1 for number in range(first, last) if state.eMarks[number] >= found.end()), last)
+
+
+def _blank_after(state: StateBlock, first: int, last: int) -> int:
+    return next((number for number in range(first + 1, last) if state.isEmpty(number)), last)
+
+
+def _math_end(state: StateBlock, opening: str, closing: str, first: int, last: int) -> int | None:
+    """Return the number of the line after the closing delimiter, which has to end a line; None without one."""
+    for number in range(first, min(last, first + _MATH_LINES_MAX)):
+        line = state.src[state.bMarks[number] : state.eMarks[number]].strip()
+        if number == first:
+            line = line[len(opening) :]
+        if closing in line:
+            return number + 1 if line.endswith(closing) else None
+        if not line and number > first:
+            return None
+    return None
+
+
+def _json_end(state: StateBlock, start: int, first: int, last: int) -> int | None:
+    """Return the number of the line after an object or array, complete or not; None if there is none."""
+    tries = state.env.setdefault("json_tries", 0)
+    if tries >= _TRIES_MAX or len(state.src) - start > _JSON_MAX:
+        return None
+    state.env["json_tries"] = tries + 1
+    try:
+        _, end = json.JSONDecoder().raw_decode(state.src, start)
+    except json.JSONDecodeError as error:
+        is_cut = error.pos >= len(state.src.rstrip()) - 1 or error.msg.startswith("Unterminated string")
+        return last if is_cut else None
+    except RecursionError:
+        return None
+    number = next((number for number in range(first, last) if state.eMarks[number] >= end), None)
+    if number is None or state.src[end : state.eMarks[number]].strip():
+        return None
+    return number + 1
