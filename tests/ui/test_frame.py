@@ -72,11 +72,9 @@ async def test_the_pane_comes_and_goes_with_the_width(chatting: StartChat) -> No
     async with chatting(["A ", "cat."], size=NARROW) as chat:
         await chat.say("What is this?")
         await chat.pilot.resize_terminal(*WIDE)
-        await chat.until(lambda: bool(chat.screen.query_one(SidePane).region))
-        assert "A cat." in chat.screen_text()
+        await chat.until(lambda: bool(chat.screen.query_one(SidePane).region) and "A cat." in chat.screen_text())
         await chat.pilot.resize_terminal(*NARROW)
-        await chat.until(lambda: not chat.screen.query_one(SidePane).region)
-        assert "A cat." in chat.screen_text()
+        await chat.until(lambda: not chat.screen.query_one(SidePane).region and "A cat." in chat.screen_text())
 
 
 async def test_the_title_is_the_conversations(chatting: StartChat, store: Store) -> None:
