@@ -20,6 +20,7 @@ from vlmtui.media.exif import exif_facts
 from vlmtui.media.folder import FolderEntry
 from vlmtui.media.frames import sample_frames
 from vlmtui.media.images import open_prepared
+from vlmtui.media.pdf import page_picture, stage_page
 from vlmtui.media.stage import stage
 from vlmtui.media.thumbnails import thumbnail
 from vlmtui.ui.attachments.file_preview import preview_file
@@ -33,7 +34,8 @@ def media_readers() -> list[Reader]:
     pictures += [_picture("avif", _moving("avif")), _picture("gif", _moving("gif")), _picture("heic", _heics)]
     pictures += [_picture("tiff", _tiffs), _picture("other pictures", _others)]
     videos = [_video(name, codec) for name, codec in _VIDEOS.items()]
-    return [*pictures, *videos, Reader("exif", _exifs, _read_exif), Reader("thumbnails", _pngs, _read_thumbnail)]
+    others = [Reader("pdf", _documents, _read_document), Reader("exif", _exifs, _read_exif)]
+    return [*pictures, *videos, *others, Reader("thumbnails", _pngs, _read_thumbnail)]
 
 
 def _picture(name: str, seeds: Callable[[Path], Sequence[bytes]]) -> Reader:
@@ -63,6 +65,19 @@ def _read_media(folder: Path, data: bytes) -> None:
         with suppress(VlmtuiError):
             step()
     _use(stage(path, folder / "store"), folder)
+
+
+def _documents(folder: Path) -> Sequence[bytes]:
+    corners((40, 30)).save(folder / "a.pdf", save_all=True, append_images=[corners((8, 8))])
+    return [(folder / "a.pdf").read_bytes()]
+
+
+def _read_document(folder: Path, data: bytes) -> None:
+    path = folder / "a.pdf"
+    path.write_bytes(data)
+    with suppress(VlmtuiError):
+        page_picture(path)
+    _use(stage_page(path, folder / "store", page=2), folder)
 
 
 def _use(attachment: Attachment, folder: Path) -> None:

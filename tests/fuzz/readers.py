@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from tests.fuzz.campaign import Reader
 from tests.fuzz.media import media_readers
+from tests.fuzz.servers import server_readers
 from tests.fuzz.stored import stored_readers
 from tests.fuzz.texts import text_readers
 from tests.fuzz.web import web_readers
 
 READERS: dict[str, Reader] = {
-    reader.name: reader for reader in (*text_readers(), *stored_readers(), *media_readers(), *web_readers())
+    reader.name: reader
+    for reader in (*text_readers(), *stored_readers(), *media_readers(), *web_readers(), *server_readers())
 }

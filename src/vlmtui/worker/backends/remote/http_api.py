@@ -28,6 +28,7 @@ _ANSWER_S = 120.0
 _HEALTH_S = 10.0
 _SECRET_MIN = 6
 """Shorter keys are words that stand in answers by chance."""
+_HALF_PAIR = re.compile(rb"\\u[dD][89a-fA-F]")
 DONE = "[DONE]"
 
 
@@ -145,7 +146,7 @@ class ServerApi:
         except httpx2.HTTPError as error:
             raise self._broken(error) from error
         try:
-            return json.loads(content)
+            return _decoded(content)
         except (ValueError, RecursionError) as error:
             raise refusal(response.status_code, content, kind, shown=self.shown) from error
 
@@ -194,9 +195,18 @@ async def _lines(pieces: AsyncIterator[bytes], shown: str) -> AsyncGenerator[byt
             raise _endless(shown)
 
 
+def _decoded(content: bytes) -> Any:
+    """Decode JSON. Half of a surrogate pair, which no file and no terminal can be given, becomes a question mark.
+    Raises ValueError and RecursionError."""
+    found = json.loads(content)
+    if _HALF_PAIR.search(content):
+        found = json.loads(json.dumps(found, ensure_ascii=False).encode(errors="replace"))
+    return found
+
+
 def _event(text: str, shown: str) -> dict[str, Any]:
     try:
-        event = json.loads(text)
+        event = _decoded(text.encode())
     except (ValueError, RecursionError) as error:
         message = f"{shown} sent an event that is not JSON."
         raise VlmtuiError(ErrorKind.PROTOCOL, message, detail=text[:200], hint="Is it a model server?") from error

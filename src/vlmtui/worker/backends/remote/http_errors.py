@@ -172,7 +172,8 @@ def _message_of(body: bytes) -> str:
         decoded = json.loads(body)
     except (ValueError, RecursionError):
         return body[:_TEXT_MAX].decode("utf-8", "replace")
-    return _text_of(decoded.get("error", decoded.get("detail", decoded)) if isinstance(decoded, dict) else decoded)
+    said = _text_of(decoded.get("error", decoded.get("detail", decoded)) if isinstance(decoded, dict) else decoded)
+    return said.encode(errors="replace").decode()  # half of a surrogate pair could be sent to nobody
 
 
 def _text_of(error: object) -> str:
