@@ -6,7 +6,17 @@ import importlib.util
 import subprocess
 import sys
 
-ALL = ("first_paint", "records", "store", "engine_overhead", "both_at_once", "conversations", "media", "large_pictures")
+ALL = (
+    "first_paint",
+    "records",
+    "store",
+    "engine_overhead",
+    "remote_overhead",
+    "both_at_once",
+    "conversations",
+    "media",
+    "large_pictures",
+)
 
 
 def main() -> int:

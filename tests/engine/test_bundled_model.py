@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import os
+import time
 from collections.abc import Sequence
+from contextlib import aclosing
 from pathlib import Path
 
 import msgspec
@@ -20,6 +22,7 @@ from tests.support.hosts import patient_host
 from tests.support.pictures import Easel
 from vlmtui.domain.conversation import Media, Text, Turn, assistant_turn, user_turn
 from vlmtui.domain.generation import Cancelled, Delta, Failed, Finished, GenerateRequest
+from vlmtui.domain.metrics import MetricsSample
 from vlmtui.domain.prompt import RawPrompt
 from vlmtui.domain.sampling import Sampling
 from vlmtui.engine.local.client import WorkerClient
@@ -207,3 +210,22 @@ async def test_the_engine_says_what_it_is(engine: WorkerClient) -> None:
     assert engine.info.has_chat_template
     assert engine.info.limits == {"image": 8, "video": 2}
     assert engine.info.max_model_len == 4096
+
+
+async def test_its_metrics_are_told_as_those_of_a_server(engine: WorkerClient, shapes: Model) -> None:
+    async def generated() -> int:
+        async with aclosing(engine.metrics()) as told:
+            began = time.time()
+            async for one in told:
+                assert isinstance(one, MetricsSample), one
+                if one.at >= began:
+                    (rank,) = one.metrics.ranks
+                    assert rank.running == 0 and rank.kv_cache == 0 and one.metrics.first_token_s[0] is not None
+                    return rank.generated_tokens or 0
+        raise AssertionError
+
+    request = make_request(shapes.family, [user_turn("hello")], Sampling(max_tokens=7, extra={"ignore_eos": True}))
+    before = await generated()
+    async for _ in engine.generate(request):
+        pass
+    assert await generated() == before + 7

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import json
-import os
-import signal
-import subprocess
-import sys
+import tempfile
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from tests.support.pictures import Easel
+from tests.support.vllm_server import VllmServer
 from vlmtui.domain.attachment import Attachment
 from vlmtui.domain.conversation import Turn, assistant_turn, system_turn, user_turn
 from vlmtui.domain.engine import LoadSpec
@@ -26,36 +22,18 @@ from vlmtui.registry.match import Model
 from vlmtui.worker.backends.remote.engine import RemoteEngine, connect_to_server
 
 pytestmark = pytest.mark.engine
-SOURCE = Path(__file__).parents[2] / "src"
-FLAGS = {
-    "--max-model-len": "4096",
-    "--max-num-seqs": "8",
-    "--dtype": "float32",
-    "--limit-mm-per-prompt": json.dumps({"image": 8, "video": 2}),
-    "--mm-processor-cache-gb": "0.5",
-}
-SWITCHES = ("--enforce-eager", "--enable-scale-out", "--trust-request-chat-template")
 
 
 @pytest.fixture(scope="module")
-def address(shapes: Model, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def address(shapes: Model) -> Iterator[str]:
     """A server with the bundled model, loading or loaded; it ends with the module."""
-    folder = tmp_path_factory.mktemp("serve")
-    socket, log = Path(f"/tmp/vlmtui-{os.getpid()}.sock"), folder / "log"
-    command = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", shapes.spec.model]
-    command += ["--served-model-name", "shapes", "--uds", str(socket), *SWITCHES]
-    command += [part for flag in FLAGS.items() for part in flag]
-    search = os.pathsep.join([str(SOURCE), str(SOURCE / "vlmtui" / "worker" / "site")])
-    environment = {**os.environ, "PYTHONPATH": search, "VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_NO_USAGE_STATS": "1"}
-    with log.open("wb") as written:
-        server = subprocess.Popen(
-            command, env=environment, stdout=written, stderr=written, cwd=folder, start_new_session=True
-        )
-    yield f"unix:{socket}"
-    with suppress(ProcessLookupError):
-        os.killpg(server.pid, signal.SIGKILL)
-    server.wait()
-    socket.unlink(missing_ok=True)
+    with tempfile.TemporaryDirectory(prefix="vlmtui-", dir="/tmp") as folder:
+        path = Path(folder) / "socket"
+        server = VllmServer(shapes.spec.model, Path(folder), ["--uds", str(path)])
+        try:
+            yield f"unix:{path}"
+        finally:
+            server.end()
 
 
 async def remote(address: str) -> RemoteEngine:
@@ -110,6 +88,8 @@ def prompts(folder: Path) -> Iterator[tuple[str, Prompt]]:
     yield "eight pictures, raw", raw("How many images are there?", *pictures)
     yield "video", chat("What moves?", clip)
     yield "video and picture", chat("What is this?", clip, pictures[0])
+    yield "video, raw", raw("What moves?", clip)
+    yield "picture and video, raw", raw("What is this?", pictures[0], clip)
     for text in ("Hello!", "What can you do?", "naïve café ✓ 日本語", "  spaces  ", "x" * 300):
         yield f"text {text[:9]}", chat(text)
         yield f"raw text {text[:9]}", raw(text)
@@ -127,7 +107,7 @@ def chat(text: str, *media: Attachment) -> ChatPrompt:
 
 
 def raw(text: str, *media: Attachment, begun: str = "") -> RawPrompt:
-    pads = "<|vision_start|><|image_pad|><|vision_end|>" * len(media)
+    pads = "".join(f"<|vision_start|><|{one.modality}_pad|><|vision_end|>" for one in media)
     return RawPrompt(
         text=f"<|im_start|>user\n{pads}{text}<|im_end|>\n<|im_start|>assistant\n{begun}", attachments=tuple(media)
     )

@@ -47,6 +47,7 @@ from vlmtui.domain.generation import (
     Usage,
     usage_of,
 )
+from vlmtui.domain.metrics import MetricsSample
 from vlmtui.domain.prompt import ChatPrompt, MessagesPrompt, Prompt, RawPrompt, attachments_of
 from vlmtui.domain.sampling import Sampling
 from vlmtui.engine.interface import Leftover
@@ -200,6 +201,8 @@ class ScriptedEngine:
         self._gone = asyncio.Event()
         self._cause: VlmtuiError | None = None
         self._log_grew = asyncio.Event()
+        self.metrics_told: list[MetricsSample | Failure] = []
+        self._metrics_grew = asyncio.Event()
 
     @property
     def alive(self) -> bool:
@@ -336,6 +339,22 @@ class ScriptedEngine:
             await _first(self._log_grew.wait, self._gone.wait)
             if not self.alive and shown == len(self.log_lines):
                 return
+
+    def add_metrics(self, told: MetricsSample | Failure) -> None:
+        """Metrics that it tells, or why it has none just now."""
+        self.metrics_told.append(told)
+        self._metrics_grew.set()
+
+    async def metrics(self) -> AsyncGenerator[MetricsSample | Failure, None]:
+        shown = 0
+        while True:
+            while shown < len(self.metrics_told):
+                shown += 1
+                yield self.metrics_told[shown - 1]
+            self._metrics_grew.clear()
+            await _first(self._metrics_grew.wait, self._gone.wait)
+            if not self.alive:
+                raise self._cause or VlmtuiError(ErrorKind.ENGINE_DIED, "The engine was closed.")
 
     async def set_keep_alive(self, seconds: float | None) -> None:
         self.keep_alive_s = seconds

@@ -301,7 +301,10 @@ async def test_help_shows_the_screen_first_then_the_app_then_all_others(make_app
     app = make_app(ScriptedHost(load=[]), initial_model="shapes")
     async with app.run_test(size=(80, 24)) as pilot:
         await in_the_chat(app, pilot)
-        for kind, key, first in ((SettingsScreen, "f2", "In the settings"), (LogScreen, "f4", "In the engine log")):
+        for kind, key, first in (
+            (SettingsScreen, "f2", "In the settings"),
+            (LogScreen, "f4", "The engine: metrics and log"),
+        ):
             await pilot.press(key)
             await until(pilot, partial(is_shown, app, kind))
             await pilot.press("f1")
@@ -344,6 +347,6 @@ async def test_the_palette_offers_the_actions_of_the_screen(make_app: MakeApp, p
         log = app.screen
         hits = [hit async for hit in ActionCommands(log).discover() if isinstance(hit, DiscoveryHit)]
         titles = [str(hit.display) for hit in hits]
-        assert titles[:4] == ["Back", "End", "Top", "Copy"] and "Attach" not in titles and "Models" in titles
+        assert titles[:4] == ["Back", "End", "Top", "Metrics"] and "Attach" not in titles and "Models" in titles
         app.run_action_id("log.close")
         await until(pilot, lambda: isinstance(app.screen, PlainChat))

@@ -88,7 +88,7 @@ async def test_before_a_chat_there_is_one_too_and_another_key_can_lead(make_app:
         await pilot.press("ctrl+g")
         await until(pilot, lambda: isinstance(app.screen, LeaderScreen))
         text = str(app.screen.query_one("#strip", Static).render())
-        assert text.startswith("Ctrl+G then a key") and "g Engine log" in text
+        assert text.startswith("Ctrl+G then a key") and "g Engine" in text
 
 
 @pytest.mark.parametrize("width", [60, 80, 120])

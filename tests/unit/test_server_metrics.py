@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 
 from tests.support.command_line import CommandLine, opened
+from vlmtui.domain.metrics import parse_metrics
 from vlmtui.engine import server_metrics
-from vlmtui.engine.server_metrics import fetch_metrics, parse_metrics
+from vlmtui.engine.server_metrics import fetch_metrics
 from vlmtui.errors import VlmtuiError
 
 RECORDED = """\

@@ -28,13 +28,13 @@ from tests.support.fault_server import (
 from vlmtui.domain.attachment import Attachment
 from vlmtui.domain.conversation import user_turn
 from vlmtui.domain.engine import LoadSpec
-from vlmtui.domain.generation import Delta, EngineEvent, Finished, GenerateRequest, PromptReady
+from vlmtui.domain.generation import Delta, EngineEvent, Finished, GenerateRequest, PromptReady, Token
 from vlmtui.domain.prompt import ChatPrompt, RawPrompt
 from vlmtui.domain.sampling import Sampling
 from vlmtui.errors import ErrorKind, VlmtuiError
 from vlmtui.worker.backends.remote.address import server_address
 from vlmtui.worker.backends.remote.engine import RemoteEngine, connect_to_server
-from vlmtui.worker.backends.remote.token_texts import spans_between
+from vlmtui.worker.backends.remote.token_texts import expansions, spans_between
 
 CHAT = "/v1/chat/completions"
 
@@ -280,3 +280,24 @@ def test_places_of_media_are_told_only_where_they_are_known(tmp_path: Path) -> N
     assert [(s.offset, s.length, s.index) for s in two] == [(1, 2, 0), (4, 3, 1)]
     assert spans_between((0, 2, 3), (0, 2, 3), [one]) == ()
     assert spans_between((0, 2, 3), (0, 2, 2, 3), [one, one]) == ()
+
+
+@pytest.mark.parametrize(
+    ("ids", "written", "runs"),
+    [
+        ((0, 2, 2, 2, 3), "<user><pad>end", [(1, 4)]),
+        ((0, 2, 2, 3, 2, 2, 2), "<user><pad>end<pad>", [(1, 3), (4, 7)]),
+        ((2, 2, 2), "<pad><pad>", None),  # which of the two was expanded, nobody can tell
+        ((0, 3, 3), "<user>endend", []),
+        ((0, 3), "<user>end and more", None),
+        ((0, 2, 3, 3), "<user><pad>", None),
+        ((0, 9, 3), "<user>end", None),  # a token without a text
+        ((0, 1), "<user>é", None),  # part of a character
+        ((), "", []),
+    ],
+)
+def test_a_prompt_is_held_against_what_was_written(
+    ids: tuple[int, ...], written: str, runs: list[tuple[int, int]] | None
+) -> None:
+    vocabulary = {one: Token(text=text) for one, text in enumerate(("<user>", "\ufffd", "<pad>", "end"))}
+    assert expansions(ids, vocabulary, written) == runs

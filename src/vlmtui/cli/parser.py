@@ -93,7 +93,7 @@ def make_parser() -> argparse.ArgumentParser:
         ("config", "show file locations and effective settings", _fill_config),
         ("engines", "list the engines; install, verify, add or remove one", _fill_engines),
         ("serve", "print the `vllm serve` command lines for a model, with the reason for each flag", _fill_serve),
-        ("top", "show what a vLLM server is doing", _fill_top),
+        ("top", "show what a loaded model or a vLLM server is doing", _fill_top),
         ("doctor", "check whether this machine is ready", _fill_doctor),
         ("ps", "list the loaded models", _fill_ps),
         ("stop", "unload a model and free its memory", _fill_stop),
@@ -190,9 +190,15 @@ def _fill_serve(serve: argparse.ArgumentParser) -> None:
 
 def _fill_top(top: argparse.ArgumentParser) -> None:
     top.description = (
-        "Print what a vLLM server is doing, once: requests, caches and tokens of each rank, and how long tokens take."
+        "Print once what the loaded models, or a vLLM server, are doing: requests, caches and tokens of each rank, and "
+        "how long tokens take."
     )
-    top.add_argument("address", metavar="ADDRESS", help="the server, such as http://127.0.0.1:8000")
+    top.add_argument(
+        "name",
+        metavar="MODEL|ADDRESS",
+        nargs="?",
+        help="a model that is loaded here (default: all), or a server's address, such as http://127.0.0.1:8000",
+    )
     top.add_argument("--json", action="store_true", help="print one JSON object")
 
 

@@ -1,30 +1,68 @@
-"""`vlmtui top`: what a vLLM server is doing."""
+"""`vlmtui top`: what a vLLM server, or a model that is loaded here, is doing."""
 
 from __future__ import annotations
 
 import argparse
+import asyncio
 
 import msgspec
 
+from vlmtui.bootstrap import build_workers
 from vlmtui.cli.output import note, print_json, print_table
-from vlmtui.engine.server_metrics import RankMetrics, ServerMetrics, fetch_metrics
-from vlmtui.text import visible
+from vlmtui.domain.metrics import EngineMetrics, RankMetrics
+from vlmtui.engine.server_metrics import fetch_metrics
+from vlmtui.errors import ErrorKind, VlmtuiError
+from vlmtui.text import one_line, visible
 
 _UNKNOWN = "?"
 
 
 def top(arguments: argparse.Namespace) -> int:
-    """Print a server's metrics once. Raises VlmtuiError if there is none."""
-    found = fetch_metrics(arguments.address)
-    if arguments.json:
-        print_json(msgspec.to_builtins(found))
+    """Print once what a server, a model of this machine or all of them are doing. Raises VlmtuiError if there is
+    none."""
+    if arguments.name is not None and ("/" in arguments.name or ":" in arguments.name):
+        found = fetch_metrics(arguments.name)
+        if arguments.json:
+            print_json(msgspec.to_builtins(found))
+        else:
+            _print(", ".join(found.models), found)
         return 0
-    note(f"Model: {visible(', '.join(found.models)) or _UNKNOWN}")
+    return asyncio.run(_workers(arguments.name, as_json=arguments.json))
+
+
+async def _workers(name: str | None, *, as_json: bool) -> int:
+    workers = build_workers()
+    running = await workers.find_all()
+    wanted = [worker for worker in running if name is None or worker.is_called(name)]
+    if name is not None and not wanted:
+        hint = f"Running: {', '.join(worker.name for worker in running) or 'none'}."
+        raise VlmtuiError(ErrorKind.MODEL_UNKNOWN, f"No running model is called {name!r}.", hint=hint)
+    told: list[dict[str, object]] = []
+    for worker in wanted:
+        about: dict[str, object] = {"model": worker.name, "pid": worker.pid}
+        try:
+            found = await workers.metrics(worker.endpoint)
+        except (OSError, VlmtuiError) as error:
+            said = error.message if isinstance(error, VlmtuiError) else one_line(str(error))
+            note(f"{worker.name}: {said}")
+            told.append({**about, "error": said})
+            continue
+        told.append({**about, "metrics": msgspec.to_builtins(found)})
+        if not as_json:
+            _print(worker.name, found)
+    if as_json:
+        print_json(told)
+    elif not wanted:
+        note("No model is loaded.")
+    return 0
+
+
+def _print(name: str, found: EngineMetrics) -> None:
+    note(f"Model: {visible(name) or _UNKNOWN}")
     head = ["RANK", "RUNNING", "WAITING", "KV CACHE", "PREEMPTED", "PROMPT TOKENS", "CACHED", "GENERATED"]
     print_table(head, [_row(rank) for rank in found.ranks])
     for line in _summary(found):
         note(line)
-    return 0
 
 
 def _row(rank: RankMetrics) -> list[str]:
@@ -40,7 +78,7 @@ def _row(rank: RankMetrics) -> list[str]:
     ]
 
 
-def _summary(found: ServerMetrics) -> list[str]:
+def _summary(found: EngineMetrics) -> list[str]:
     lines = []
     if found.media_lookups:
         lines.append(f"Media cache: {_count(found.media_hits)} of {_count(found.media_lookups)} looked up were there.")

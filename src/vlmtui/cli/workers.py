@@ -37,7 +37,7 @@ def stop(arguments: argparse.Namespace) -> int:
 async def _stop(arguments: argparse.Namespace) -> int:
     workers = build_workers()
     found = await workers.find_all()
-    wanted = found if arguments.all else [worker for worker in found if _is_called(worker, arguments.model)]
+    wanted = found if arguments.all else [worker for worker in found if worker.is_called(arguments.model)]
     if not wanted and not arguments.all:
         running = ", ".join(worker.name for worker in found)
         message = f"No running model is called {arguments.model!r}."
@@ -50,12 +50,6 @@ async def _stop(arguments: argparse.Namespace) -> int:
     if not wanted:
         note("No model is loaded.")
     return 0
-
-
-def _is_called(worker: WorkerInfo, name: str) -> bool:
-    specs = [known.spec for known in (worker.status, worker.record) if known is not None]
-    names = {text for spec in specs for text in (spec.name, spec.model, spec.family)}
-    return name in names or name in (str(worker.pid), worker.endpoint.worker_id)
 
 
 def _row(worker: WorkerInfo) -> list[str]:

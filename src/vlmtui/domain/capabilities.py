@@ -28,6 +28,7 @@ Capability = Literal[
     "lora",
     "cancel",
     "keeps_answers",
+    "metrics",
 ]
 """The name of a field of `Capabilities`."""
 
@@ -68,6 +69,8 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
     """Stops computing when a request is cancelled; otherwise the rest of the answer is computed and discarded."""
     keeps_answers: bool = False
     """Continues a request whose client disconnects, and keeps the answer until it is fetched."""
+    metrics: bool = False
+    """Tells its requests, caches and times."""
 
 
 ALL = Capabilities(**dict.fromkeys(Capabilities.__struct_fields__, True))
@@ -90,6 +93,7 @@ _LACKS: dict[Capability, str] = {
     "lora": "can't run LoRA adapters",
     "cancel": "keeps computing after a stop",
     "keeps_answers": "doesn't keep answers once vlmtui is closed",
+    "metrics": "doesn't tell its requests, caches and times",
 }
 
 

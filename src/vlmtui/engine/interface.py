@@ -8,7 +8,9 @@ from typing import Protocol
 import msgspec
 
 from vlmtui.domain.engine import EngineInfo, EngineStatus, LoadEvent, LoadSpec
+from vlmtui.domain.failure import Failure
 from vlmtui.domain.generation import EngineEvent, GenerateRequest
+from vlmtui.domain.metrics import MetricsSample
 from vlmtui.errors import VlmtuiError
 
 
@@ -61,6 +63,11 @@ class Engine(Protocol):
 
     def log(self, lines: int = 200) -> AsyncGenerator[str, None]:
         """Yield the newest lines of the engine's log, then new ones as they appear, until closed. Hostile text."""
+        ...
+
+    def metrics(self) -> AsyncGenerator[MetricsSample | Failure, None]:
+        """Yield the engine's metrics of the last minutes, then new ones every few seconds, or why there are none just
+        now, until closed. Raises VlmtuiError if it has none to tell, or if it is gone."""
         ...
 
     async def set_keep_alive(self, seconds: float | None) -> None:

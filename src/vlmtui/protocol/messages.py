@@ -12,6 +12,7 @@ import msgspec
 from vlmtui.domain.engine import EngineInfo, EngineReady, EngineStatus, LoadFailed, LoadProgress, LoadSpec
 from vlmtui.domain.failure import Failure
 from vlmtui.domain.generation import Cancelled, Delta, Failed, Finished, GenerateRequest, PromptReady
+from vlmtui.domain.metrics import MetricsSample
 
 PROTOCOL_VERSION = 5
 
@@ -70,6 +71,13 @@ class GetLog(msgspec.Struct, frozen=True, tag="get_log"):
     follow: bool = False
 
 
+class GetMetrics(msgspec.Struct, frozen=True, tag="get_metrics"):
+    """Ask for a `MetricsReport` with the samples of the last minutes, and one for each new sample, or, without
+    `follow`, for no more of them. Sent only to an engine with the capability `metrics`."""
+
+    follow: bool
+
+
 class SetKeepAlive(msgspec.Struct, frozen=True, tag="set_keep_alive"):
     """Set how many seconds the worker stays after its last client leaves; 0: it stops at once; None: forever."""
 
@@ -80,7 +88,9 @@ class Shutdown(msgspec.Struct, frozen=True, tag="shutdown"):
     """Stop the engine and the worker, even during a load."""
 
 
-ClientMessage = Hello | Generate | Cancel | Resume | Forget | Ping | GetStatus | GetLog | SetKeepAlive | Shutdown
+ClientMessage = (
+    Hello | Generate | Cancel | Resume | Forget | Ping | GetStatus | GetLog | GetMetrics | SetKeepAlive | Shutdown
+)
 
 
 class Welcome(msgspec.Struct, frozen=True, kw_only=True, tag="welcome"):
@@ -116,6 +126,13 @@ class LogLines(msgspec.Struct, frozen=True, tag="log_lines"):
     lines: tuple[str, ...]
 
 
+class MetricsReport(msgspec.Struct, frozen=True, kw_only=True, tag="metrics"):
+    """Samples of the engine's metrics, the oldest first. `failure`: why there is no newer one."""
+
+    samples: tuple[MetricsSample, ...] = ()
+    failure: Failure | None = None
+
+
 WorkerMessage = (
     Welcome
     | Refused
@@ -130,4 +147,5 @@ WorkerMessage = (
     | Pong
     | StatusReport
     | LogLines
+    | MetricsReport
 )

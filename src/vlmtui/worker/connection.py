@@ -26,6 +26,7 @@ class Connection:
         self._writer = writer
         self.hello: Hello | None = None
         self.follows_log = False
+        self.follows_metrics = False
 
     @property
     def is_user(self) -> bool:

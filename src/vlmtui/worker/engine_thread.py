@@ -7,12 +7,15 @@ import logging
 import threading
 from collections.abc import Callable
 
+import msgspec
+
 from vlmtui.domain.capabilities import require_capability
 from vlmtui.domain.engine import EngineInfo, LoadSpec
 from vlmtui.domain.failure import Failure
 from vlmtui.domain.generation import Cancelled, EngineEvent, Failed, Finished, GenerateRequest
+from vlmtui.domain.metrics import EngineMetrics
 from vlmtui.errors import VlmtuiError
-from vlmtui.worker.backends.contract import Backend, HostedEngine, Report
+from vlmtui.worker.backends.contract import Backend, HostedEngine, Report, TellsMetrics
 from vlmtui.worker.process_exits import ProcessExits
 
 _log = logging.getLogger(__name__)
@@ -53,7 +56,7 @@ class EngineThread:
                 _check_lora(engine.info)
                 self._engine = engine
                 self.process_exits.begin()
-                outcome = engine.info
+                outcome = _with_metrics(engine)
             except Exception as error:
                 _log.exception("the load failed")
                 outcome = self._backend.explain_load(error, self._log_tail(), name=spec.name)
@@ -92,6 +95,12 @@ class EngineThread:
         home = asyncio.get_running_loop()
         self._loop.call_soon_threadsafe(lambda: home.call_soon_threadsafe(on_pong))
 
+    async def metrics(self) -> EngineMetrics:
+        """Ask an engine with the capability `metrics`. Raises VlmtuiError."""
+        engine: object = self._engine
+        assert isinstance(engine, TellsMetrics)
+        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(_metrics_of(engine), self._loop))
+
     def cancel(self, request_id: str) -> None:
         """Abort a request in the engine."""
         self._loop.call_soon_threadsafe(self._abort, request_id)
@@ -124,6 +133,16 @@ class EngineThread:
         finally:
             await events.aclose()
         return last
+
+
+async def _metrics_of(engine: TellsMetrics) -> EngineMetrics:
+    return await engine.metrics()
+
+
+def _with_metrics(engine: HostedEngine) -> EngineInfo:
+    """Return its facts, with the capability that having the method is."""
+    capabilities = msgspec.structs.replace(engine.info.capabilities, metrics=isinstance(engine, TellsMetrics))
+    return msgspec.structs.replace(engine.info, capabilities=capabilities)
 
 
 def _check_lora(info: EngineInfo) -> None:

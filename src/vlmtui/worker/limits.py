@@ -18,5 +18,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """For a client to read the last messages."""
     shortest_silence_s: float = 4.0
     """A shorter silence of the engine is not reported."""
+    metrics_every_s: float = 2.0
+    """Between two samples of the engine's metrics."""
     ended_answers: int = 32
     """Most finished answers held until a client fetches them; the oldest is dropped first."""

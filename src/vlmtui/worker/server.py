@@ -12,7 +12,7 @@ from typing import assert_never
 
 import msgspec
 
-from vlmtui.domain.capabilities import lack_for
+from vlmtui.domain.capabilities import lack, lack_for
 from vlmtui.domain.engine import (
     Activity,
     EngineInfo,
@@ -34,9 +34,11 @@ from vlmtui.protocol.messages import (
     Forget,
     Generate,
     GetLog,
+    GetMetrics,
     GetStatus,
     Hello,
     LogLines,
+    MetricsReport,
     Ping,
     Pong,
     Refused,
@@ -56,6 +58,7 @@ from vlmtui.worker.limits import Limits
 from vlmtui.worker.load_observer import LoadObserver
 from vlmtui.worker.log_file import RING_LINES, LogFile
 from vlmtui.worker.memory import memory_of
+from vlmtui.worker.metrics_history import MetricsHistory
 from vlmtui.worker.requests import Requests, refuse
 
 _log = logging.getLogger(__name__)
@@ -88,6 +91,7 @@ class WorkerServer:
     connections: set[Connection] = field(default_factory=set)
     requests: Requests = field(init=False)
     _health: EngineHealth = field(init=False)
+    _metrics: MetricsHistory = field(init=False)
     _end_timer: asyncio.TimerHandle | None = None
     _log_is_wanted: asyncio.Event = field(default_factory=asyncio.Event)
     """Set while the engine loads, and while a client follows the log."""
@@ -103,6 +107,12 @@ class WorkerServer:
             self.engine, self.runtime, self._end_if_unused, ended_answers=self.limits.ended_answers
         )
         self._health = EngineHealth(self.engine.ping, shortest_s=self.limits.shortest_silence_s)
+        self._metrics = MetricsHistory(
+            self.engine.metrics,
+            every_s=self.limits.metrics_every_s,
+            is_wanted=self._wants_metrics,
+            tell=self._tell_metrics,
+        )
 
     async def run(self, path: Path, *, on_listening: Callable[[], None] = lambda: None) -> int:
         """Listen and serve. Return the process's exit status."""
@@ -112,7 +122,9 @@ class WorkerServer:
         self._log_is_wanted.set()
         self._end_if_unused()
         self.engine.start(self.spec, on_progress=self._progressed, on_loaded=self._loaded, on_death=self._engine_died)
-        watchers = [asyncio.create_task(work) for work in (self._follow_log(), self._watch_engine())]
+        watchers = [
+            asyncio.create_task(work) for work in (self._follow_log(), self._watch_engine(), self._metrics.run())
+        ]
         await self._stopping.wait()
         for task in watchers:
             task.cancel()
@@ -197,6 +209,8 @@ class WorkerServer:
                 connection.send(LogLines(tuple(self.log.ring.newest(lines))))
                 connection.follows_log = follow
                 self._want_log()
+            case GetMetrics(follow=follow):
+                self._follow_metrics(connection, follow=follow)
             case SetKeepAlive(seconds=seconds):
                 self.keep_alive_s = seconds
                 self._end_if_unused()
@@ -214,6 +228,7 @@ class WorkerServer:
             refuse(request.request_id, connection, ErrorKind.UNSUPPORTED, why)
         else:
             self.requests.begin(request, connection)
+            self._metrics.wake()
 
     def _loaded(self, outcome: EngineInfo | VlmtuiError) -> None:
         if isinstance(outcome, EngineInfo):
@@ -263,6 +278,27 @@ class WorkerServer:
             if self.info is not None:
                 last_event_at = self.requests.last_event_at
                 await self._health.check(generating=self.requests.is_generating, last_event_at=last_event_at)
+
+    def _follow_metrics(self, connection: Connection, *, follow: bool) -> None:
+        connection.follows_metrics = follow
+        if not follow:
+            return
+        if self.info is None or not self.info.capabilities.metrics:
+            error = VlmtuiError(ErrorKind.UNSUPPORTED, lack(self.info, "metrics") or "The engine is still loading.")
+            connection.send(MetricsReport(failure=Failure.of(error)))
+        else:
+            connection.send(self._metrics.so_far)
+            self._metrics.ask_now()
+
+    def _wants_metrics(self) -> bool:
+        is_able = self.info is not None and self.info.capabilities.metrics
+        is_of_use = bool(self.requests.running) or any(one.follows_metrics for one in self.connections)
+        return is_able and is_of_use
+
+    def _tell_metrics(self, report: MetricsReport) -> None:
+        for connection in self.connections:
+            if connection.follows_metrics:
+                connection.send(report)
 
     def _read_log(self) -> None:
         lines = self.log.read_new()

@@ -9,6 +9,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import suppress
 from typing import TypeVar, assert_never
 
+from vlmtui.domain.capabilities import require_capability
 from vlmtui.domain.engine import (
     EngineInfo,
     EngineReady,
@@ -21,6 +22,7 @@ from vlmtui.domain.engine import (
 )
 from vlmtui.domain.failure import Failure
 from vlmtui.domain.generation import Cancelled, Delta, EngineEvent, Failed, Finished, GenerateRequest, PromptReady
+from vlmtui.domain.metrics import MetricsSample
 from vlmtui.engine.local.errors import worker_died
 from vlmtui.engine.local.event_queue import EventQueue, LatestProgress
 from vlmtui.errors import ErrorKind, VlmtuiError
@@ -34,8 +36,10 @@ from vlmtui.protocol.messages import (
     Forget,
     Generate,
     GetLog,
+    GetMetrics,
     GetStatus,
     LogLines,
+    MetricsReport,
     Ping,
     Pong,
     Refused,
@@ -89,6 +93,8 @@ class WorkerClient:
         self._pongs: dict[int, asyncio.Future[None]] = {}
         self._pings = 0
         self._statuses: deque[asyncio.Future[StatusReport]] = deque()
+        self._meters: set[asyncio.Queue[MetricsReport | None]] = set()
+        """Those who follow the metrics."""
         self._load = LatestProgress()
         self._load_failure: Failure | None = None
         self._log = LogRing(_LOG_LINES_HELD)
@@ -165,6 +171,28 @@ class WorkerClient:
                 return
             if not fresh:
                 await self._changed.wait()
+
+    async def metrics(self) -> AsyncGenerator[MetricsSample | Failure, None]:
+        require_capability(self.info, "metrics")
+        if self._gone.is_set():
+            raise self._loss()
+        inbox: asyncio.Queue[MetricsReport | None] = asyncio.Queue()
+        self._meters.add(inbox)
+        try:
+            await self._send(GetMetrics(follow=True))
+            newest = 0.0
+            while (report := await inbox.get()) is not None:
+                for sample in report.samples:
+                    if sample.at > newest:  # another reader's beginning may have told it again
+                        yield sample
+                        newest = sample.at
+                if report.failure is not None:
+                    yield report.failure
+            raise self._loss()
+        finally:
+            self._meters.discard(inbox)
+            if not self._meters and self.info is not None:
+                self._post(GetMetrics(follow=False))
 
     async def set_keep_alive(self, seconds: float | None) -> None:
         await self._send(SetKeepAlive(seconds))
@@ -283,6 +311,9 @@ class WorkerClient:
             case LogLines(lines=lines):
                 self._log.extend(lines)
                 self._log_received = True
+            case MetricsReport():
+                for meter in self._meters:
+                    meter.put_nowait(message)
             case Pong(n=number):
                 _resolve(self._pongs.get(number), None)
             case StatusReport():
@@ -312,6 +343,8 @@ class WorkerClient:
             inbox.put(Failed(request_id=request_id, failure=Failure.of(loss)))
         for pong in self._pongs.values():
             _reject(pong, loss)
+        for meter in self._meters:
+            meter.put_nowait(None)
         while self._statuses:
             _reject(self._statuses.popleft(), loss)
         self._wake()

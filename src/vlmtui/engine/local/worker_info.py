@@ -27,6 +27,12 @@ class WorkerInfo(msgspec.Struct, frozen=True):
             return self.status.spec.name
         return self.record.spec.name if self.record is not None else self.endpoint.worker_id
 
+    def is_called(self, name: str) -> bool:
+        """Whether people may mean it by this: its model's name, path or family, its pid or its id."""
+        specs = [known.spec for known in (self.status, self.record) if known is not None]
+        names = {text for spec in specs for text in (spec.name, spec.model, spec.family)}
+        return name in names or name in (str(self.pid), self.endpoint.worker_id)
+
     @property
     def pid(self) -> int:
         """The guardian's pid; 0 if unknown."""

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import time
 import weakref
-from contextlib import suppress
+from contextlib import aclosing, suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
+from vlmtui.domain.failure import Failure
 from vlmtui.engine.interface import Leftover
 from vlmtui.engine.local.timeouts import Timeouts
 from vlmtui.engine.local.worker_info import WorkerInfo
@@ -19,6 +21,7 @@ from vlmtui.protocol.messages import StatusReport
 if TYPE_CHECKING:
     import psutil
 
+    from vlmtui.domain.metrics import EngineMetrics
     from vlmtui.engine.local.client import WorkerClient
 
 # psutil and the message decoders are imported when first needed, so that they do not delay the first paint.
@@ -58,6 +61,23 @@ class LocalWorkers:
         Raises VlmtuiError if the runtime folder or a socket belongs to another user."""
         workers = await asyncio.gather(*(self._inspect(endpoint) for endpoint in Endpoint.all(self.paths)))
         return [worker for worker in workers if worker is not None]
+
+    async def metrics(self, endpoint: Endpoint) -> EngineMetrics:
+        """Return what a worker's engine tells about itself now. Raises OSError or VlmtuiError."""
+        worker = await self.connect(endpoint, "ps", attached=True, timeout_s=self.timeouts.inspect_s)
+        asked_at = time.time()
+        try:
+            async with asyncio.timeout(self.timeouts.answer_s), aclosing(worker.metrics()) as found:
+                async for one in found:
+                    if isinstance(one, Failure):
+                        raise one.error()
+                    if one.at >= asked_at:
+                        return one.metrics
+        except TimeoutError as error:
+            raise VlmtuiError(ErrorKind.ENGINE_BUSY, "The worker does not tell its metrics in time.") from error
+        finally:
+            await worker.close()
+        raise VlmtuiError(ErrorKind.ENGINE_DIED, "The worker ended.")
 
     async def leftovers(self) -> list[Leftover]:
         from vlmtui.engine.local.process_tree import live_worker_ids

@@ -38,7 +38,15 @@ APP = Scope(
             slash="/conversations",
         ),
         Action("undelete", "Undelete", "Restore the conversation deleted last.", slash="/undelete"),
-        Action("show_log", "Engine log", "The engine's own log, live.", "f4", leader="g", group=_APP, slash="/log"),
+        Action(
+            "show_log",
+            "Engine",
+            "What the engine is doing: requests, caches, speed and times; and its own log, live.",
+            "f4",
+            leader="g",
+            group=_APP,
+            slash="/log",
+        ),
         Action(
             "restart_engine", "Restart engine", "Load the model again.", "f5", leader="R", group=_APP, slash="/restart"
         ),

@@ -1,23 +1,34 @@
-"""The engine's log, live."""
+"""What the engine does and writes, live: its metrics and its log."""
 
 from __future__ import annotations
 
-from textual import on
+from contextlib import aclosing, suppress
+
+from textual import on, work
 from textual.app import ComposeResult
-from textual.containers import Horizontal
+from textual.containers import Container, Horizontal, Vertical, VerticalScroll
+from textual.events import Resize
 from textual.screen import Screen
 from textual.widgets import Static
 
+from vlmtui.domain.capabilities import lack
+from vlmtui.engine.interface import Engine
+from vlmtui.errors import VlmtuiError
 from vlmtui.session.engine_controller import EngineController
+from vlmtui.session.engine_meter import EngineMeter
 from vlmtui.text import one_line
 from vlmtui.ui.actions import bindings
 from vlmtui.ui.messages import EngineChanged, EngineLogGrew
+from vlmtui.ui.models.engine_panel import EnginePanel
 from vlmtui.ui.models.log_tail import LogTail, log_line
 from vlmtui.ui.widgets.footer_bar import FooterBar
 
+_BESIDE_COLUMNS = 120
+"""Terminals this wide show the metrics beside the log, others above it."""
+
 
 class LogScreen(Screen[None]):
-    """The newest lines of the engine's log."""
+    """The engine's metrics of the last minutes, and the newest lines of its log."""
 
     CSS_PATH = "log.tcss"
     SCOPE = "log"
@@ -26,14 +37,20 @@ class LogScreen(Screen[None]):
     def __init__(self, engine_controller: EngineController) -> None:
         super().__init__()
         self.engine_controller = engine_controller
+        self._meter = EngineMeter()
+        self._measured: Engine | None = None
 
     def compose(self) -> ComposeResult:
         with Horizontal(id="top"):
-            yield Static("Engine log", id="title")
+            yield Static("Engine", id="title")
             yield Static(id="model", markup=False)
             yield Static(id="count")
-        yield Static("The log is empty so far.", id="empty")
-        yield LogTail(wrap=True, id="lines")
+        with Container(id="both"):
+            with VerticalScroll(id="metrics", can_focus=False):
+                yield EnginePanel()
+            with Vertical(id="log"):
+                yield Static("The log is empty so far.", id="empty")
+                yield LogTail(wrap=True, id="lines")
         yield FooterBar()
 
     def on_mount(self) -> None:
@@ -49,6 +66,37 @@ class LogScreen(Screen[None]):
         self.query_one("#model", Static).update(f"{name} · {controller.state}")
         self.query_one("#count", Static).update(f"{controller.log.total:,} lines")
         self.query_one("#empty").display = controller.log.total == 0
+        engine = controller.engine if controller.is_loaded else None
+        if engine is not self._measured:
+            self._measured = engine
+            self._meter.clear()
+            self._measure()
+        self._show_metrics()
+
+    @work(group="metrics", exclusive=True, exit_on_error=False)
+    async def _measure(self) -> None:
+        """Follow the engine's metrics until it changes."""
+        engine = self._measured
+        if engine is None or lack(engine.info, "metrics"):
+            return
+        with suppress(VlmtuiError):  # that it is gone, the screen's heading says
+            async with aclosing(engine.metrics()) as found:
+                async for told in found:
+                    self._meter.add(told)
+                    self._show_metrics()
+
+    def _show_metrics(self) -> None:
+        info = self.engine_controller.info
+        lacking = "No engine is loaded." if self._measured is None else lack(info, "metrics")
+        self.query_one(EnginePanel).show(self._meter, lacking)
+
+    def on_resize(self, event: Resize) -> None:
+        self.set_class(event.size.width >= _BESIDE_COLUMNS, "-beside")
+
+    def action_metrics(self) -> None:
+        """Show or hide the metrics."""
+        panel = self.query_one("#metrics")
+        panel.display = not panel.display
 
     def action_close(self) -> None:
         self.dismiss()

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import msgspec
 
 from vlmtui.domain.engine import EngineInfo, LoadSpec, LoadStage
 from vlmtui.domain.generation import EngineEvent, GenerateRequest
+from vlmtui.domain.metrics import EngineMetrics
 from vlmtui.errors import ErrorKind, VlmtuiError
 
 
@@ -32,6 +33,15 @@ class HostedEngine(Protocol):
 
     async def shutdown(self) -> None:
         """End the engine's processes."""
+        ...
+
+
+@runtime_checkable
+class TellsMetrics(Protocol):
+    """An engine that tells its requests, caches and times: a method more, for engines that can."""
+
+    async def metrics(self) -> EngineMetrics:
+        """Return what it tells now. Raises VlmtuiError."""
         ...
 
 

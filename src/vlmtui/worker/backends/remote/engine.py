@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import random
+import time
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import AsyncExitStack, aclosing
 from typing import Any
@@ -14,15 +16,14 @@ from vlmtui.domain.attachment import Modality
 from vlmtui.domain.capabilities import Capabilities
 from vlmtui.domain.engine import EngineInfo, LoadSpec, LoadStage
 from vlmtui.domain.generation import (
-    Delta,
     EngineEvent,
     Finished,
     GenerateRequest,
-    MediaSpan,
     PromptReady,
     Timings,
     Usage,
 )
+from vlmtui.domain.metrics import EngineMetrics, parse_metrics
 from vlmtui.domain.prompt import ChatPrompt, RawPrompt, attachments_of
 from vlmtui.errors import ErrorKind, VlmtuiError
 from vlmtui.worker.backends.contract import LoadStep, Report
@@ -32,8 +33,16 @@ from vlmtui.worker.backends.remote.bodies import MediaPart, messages_of, read_me
 from vlmtui.worker.backends.remote.http_api import ServerApi
 from vlmtui.worker.backends.remote.http_errors import ServerError
 from vlmtui.worker.backends.remote.options import server_options
+from vlmtui.worker.backends.remote.part_buffer import PartBuffer
 from vlmtui.worker.backends.remote.probe import ServedModel, ServerFacts, wait_for
-from vlmtui.worker.backends.remote.token_texts import AnswerText, TokenTexts, spans_between, told_spans
+from vlmtui.worker.backends.remote.token_texts import (
+    AnswerText,
+    TokenTexts,
+    expansions,
+    spans_at,
+    spans_between,
+    told_spans,
+)
 
 _CHAT = "/v1/chat/completions"
 _GENERATE = "/inference/v1/generate"
@@ -45,10 +54,13 @@ _UNKNOWN_LENGTH = 1_000_000
 _LIMITS: dict[Modality, int] = {"image": 64, "video": 8}
 """What a server takes is not told: it refuses what is too much."""
 _SEED_MAX = 2**31 - 1
+_DELTA_S = 1 / 30
+"""Minimum seconds between two deltas; the first is sent at once."""
 
 
 async def connect_to_server(spec: LoadSpec, report: Report) -> RemoteEngine:
     """Connect to the server that the spec's arguments name. Raises VlmtuiError."""
+    logging.getLogger("httpx2").setLevel(logging.WARNING)  # it writes a line for each request
     options = server_options(spec.engine_args)
     address = server_address(options.url)
     api = ServerApi(address, options)
@@ -97,6 +109,14 @@ class RemoteEngine:
     async def shutdown(self) -> None:
         await self._api.close()
 
+    async def metrics(self) -> EngineMetrics:
+        """Ask the server. Raises VlmtuiError where it tells none."""
+        found = parse_metrics(await self._api.text("/metrics"))
+        if not found.ranks:
+            message = f"{self._api.shown} tells no metrics of vLLM."
+            raise VlmtuiError(ErrorKind.UNSUPPORTED, message, hint="Other servers and some proxies tell none.")
+        return found
+
     async def generate(self, request: GenerateRequest) -> AsyncGenerator[EngineEvent, None]:
         attachments = attachments_of(request.prompt)
         media = await read_media(attachments)
@@ -122,47 +142,52 @@ class RemoteEngine:
     async def _answer(
         self, request: GenerateRequest, path: str, body: dict[str, Any], written: Sequence[int] | None
     ) -> AsyncGenerator[EngineEvent, None]:
-        ready: PromptReady | None = None
-        told: set[int] = set()
-        last, reason = StreamedPart(), StreamedPart()
-        decoded = AnswerText(self._texts) if body.get("output_mode") == "tokens" else None
-        async with aclosing(self._api.events(path, body)) as events:
-            async for event in events:
-                part = part_of(event)
-                if part.finish is not None:
-                    reason = part
-                if part.prompt_ids is not None and ready is None:
-                    ready = await self._prompt_ready(request, part, written)
-                    told |= ready.vocabulary.keys()
-                    yield ready
-                if not (part.text or part.token_ids):
-                    continue
-                if decoded is not None:
-                    part = msgspec.structs.replace(part, text=await decoded.add(part.token_ids))
-                if ready is None:
-                    ready = self._untold_prompt(request, body)
-                    yield ready
-                last = part if part.token_ids else last
-                yield await self._delta(request, part, told)
+        buffer: PartBuffer | None = None
+        last, reason, sent_at = StreamedPart(), StreamedPart(), 0.0
+        try:
+            async with aclosing(self._api.events(path, body)) as events:
+                async for event in events:
+                    part = part_of(event)
+                    if part.finish is not None:
+                        reason = part
+                    if buffer is None and (part.prompt_ids is not None or part.text or part.token_ids):
+                        ready = await self._told_prompt(request, part, body, written)
+                        buffer = self._buffer(request, ready, body)
+                        yield ready
+                    if buffer is None or not (part.text or part.token_ids):
+                        continue
+                    last = part if part.token_ids else last
+                    buffer.add(part)
+                    if (now := time.monotonic()) - sent_at >= _DELTA_S:
+                        yield await buffer.flush()
+                        sent_at = now
+        except VlmtuiError:
+            if buffer:
+                yield await buffer.flush()
+            raise
+        if buffer:
+            yield await buffer.flush()
         if reason.finish not in ("stop", "length"):
             raise unfinished(reason.finish, self._api.shown)
-        if ready is None:
+        if buffer is None:
             yield self._untold_prompt(request, body)
         yield _finished(request, reason, await self._stop_text(reason, last))
 
-    async def _delta(self, request: GenerateRequest, part: StreamedPart, told: set[int]) -> Delta:
-        wanted = {*part.token_ids, *(one.token_id for one in part.logprobs)}
-        wanted |= {other.token_id for one in part.logprobs for other in one.top}
-        fresh = await self._texts.entries(wanted - told) if self._facts.tokenizes else {}
-        told |= fresh.keys()
-        return Delta(
-            request_id=request.request_id,
-            text=part.text,
-            tokens=len(part.token_ids) or 1,
-            token_ids=part.token_ids,
-            vocabulary=fresh,
-            logprobs=part.logprobs if request.logprobs is not None else (),
+    def _buffer(self, request: GenerateRequest, ready: PromptReady, body: dict[str, Any]) -> PartBuffer:
+        return PartBuffer(
+            request.request_id,
+            self._texts if self._facts.tokenizes else None,
+            ready.vocabulary,
+            decoded=AnswerText(self._texts) if body.get("output_mode") == "tokens" else None,
+            has_logprobs=request.logprobs is not None,
         )
+
+    async def _told_prompt(
+        self, request: GenerateRequest, part: StreamedPart, body: dict[str, Any], written: Sequence[int] | None
+    ) -> PromptReady:
+        if part.prompt_ids is None:
+            return self._untold_prompt(request, body)
+        return await self._prompt_ready(request, part, written)
 
     async def _prompt_ready(
         self, request: GenerateRequest, part: StreamedPart, written: Sequence[int] | None
@@ -171,12 +196,18 @@ class RemoteEngine:
         ids, attachments = part.prompt_ids or (), attachments_of(request.prompt)
         if not self._facts.tokenizes:
             return PromptReady(request_id=request.request_id, prompt=part.prompt_text or "", token_ids=ids, media=())
-        spans: tuple[MediaSpan, ...] = told_spans(part.placeholders, ids)
+        vocabulary = await self._texts.entries(ids)
+        prompt_text = request.prompt.text if isinstance(request.prompt, RawPrompt) else part.prompt_text
+        runs = None if prompt_text is None else expansions(ids, vocabulary, prompt_text)
+        spans = told_spans(part.placeholders, ids)
+        if attachments and not spans and runs is not None:
+            spans = spans_at(runs, ids, attachments)
         if attachments and not spans:
             if written is None and part.prompt_text is not None:
                 written = await self._texts.ids_of(part.prompt_text, add_special_tokens=False)
             spans = spans_between(written, ids, attachments) if written is not None else ()
-        text, vocabulary = await asyncio.gather(self._texts.text_of(ids), self._texts.entries(ids))
+        # Tokens whose texts are the prompt's, one after another, need no decoding.
+        text = await self._texts.text_of(ids) if runs is None else "".join(vocabulary[one].text for one in ids)
         return PromptReady(
             request_id=request.request_id, prompt=text, token_ids=ids, media=spans, vocabulary=vocabulary
         )

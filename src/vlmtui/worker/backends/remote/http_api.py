@@ -60,6 +60,13 @@ class ServerApi:
         """Return the JSON of a GET. Raises VlmtuiError."""
         return await self._json("GET", path, None)
 
+    async def text(self, path: str) -> str:
+        """Return what answers a GET, as text. Raises VlmtuiError."""
+        code, content = await self.status(path)
+        if code != 200:
+            raise refusal(code, content, "", shown=self.shown)
+        return content.decode("utf-8", "replace")
+
     async def post(self, path: str, body: object, *, seconds: float = _ANSWER_S) -> Any:
         """Return the JSON that answers a POST. Raises VlmtuiError."""
         return await self._json("POST", path, body, seconds)

@@ -104,6 +104,13 @@ def spans_between(
     runs = _repeated(written, given)
     if runs is None or len(runs) != len(attachments):
         runs = _added(written, given)
+    return spans_at(runs, given, attachments)
+
+
+def spans_at(
+    runs: Sequence[tuple[int, int]], given: Sequence[int], attachments: Sequence[Attachment]
+) -> tuple[MediaSpan, ...]:
+    """Return the spans of these runs (start, end) of tokens; empty unless there is one for each attachment."""
     if len(runs) != len(attachments):
         return ()
     numbers: Counter[Modality] = Counter()
@@ -113,6 +120,27 @@ def spans_between(
         spans.append(_span(item.modality, numbers[item.modality], start, end - start, tokens))
         numbers[item.modality] += 1
     return tuple(spans)
+
+
+def expansions(ids: Sequence[int], vocabulary: Vocabulary, written: str) -> list[tuple[int, int]] | None:
+    """Return the runs of one token that are longer than in the text as written, with one placeholder for each medium.
+    None unless the texts of all other tokens, one after another, are that text, and where two placeholders stand side
+    by side: which of them a run belongs to cannot be seen."""
+    runs: list[tuple[int, int]] = []
+    position = 0
+    for index, token in enumerate(ids):
+        text = vocabulary[token].text if token in vocabulary else ""
+        if text and written.startswith(text, position):
+            position += len(text)
+        elif index == 0 or token != ids[index - 1]:
+            return None
+        elif runs and runs[-1][1] == index:
+            runs[-1] = (runs[-1][0], index + 1)
+        elif index > 1 and token == ids[index - 2]:
+            return None
+        else:
+            runs.append((index - 1, index + 1))
+    return runs if position == len(written) else None
 
 
 def _repeated(written: Sequence[int], given: Sequence[int]) -> list[tuple[int, int]] | None:

@@ -20,6 +20,7 @@ from vlmtui.domain.attachment import Attachment
 from vlmtui.domain.conversation import user_turn
 from vlmtui.domain.engine import LoadSpec, LoadStage
 from vlmtui.domain.generation import EngineEvent, Finished, FinishReason, GenerateRequest, PromptReady, Timings, Usage
+from vlmtui.domain.metrics import EngineMetrics, parse_metrics
 from vlmtui.domain.prompt import ChatPrompt, MessagesPrompt, Prompt, RawPrompt, attachments_of
 from vlmtui.domain.sampling import Sampling
 from vlmtui.errors import ErrorKind, VlmtuiError
@@ -115,6 +116,13 @@ class VllmEngine:
 
     async def shutdown(self) -> None:
         await asyncio.to_thread(self._llm.shutdown, timeout=0)
+
+    async def metrics(self) -> EngineMetrics:
+        """Read what vLLM counts in this process. It is what its server would answer at `/metrics`."""
+        from prometheus_client import generate_latest
+        from vllm.v1.metrics.prometheus import get_prometheus_registry
+
+        return parse_metrics((await asyncio.to_thread(generate_latest, get_prometheus_registry())).decode())
 
     async def warm_up(self) -> None:
         """Run one short request, with an image if the model takes images, so that the user's first one is not slower.

@@ -55,7 +55,7 @@ def engine_arguments(spec: LoadSpec, *, known: Collection[str], on_cpu: bool) ->
                 hint=f"Did you mean {close[0]!r}?" if close else "Remove it from the model's record or the settings.",
             )
     given = {
-        "disable_log_stats": True,
+        "disable_log_stats": False,  # without them there are no metrics
         **spec.engine_args,
         "model": spec.model,
         "trust_remote_code": spec.trust_remote_code,

@@ -1,0 +1,91 @@
+"""A real `vllm serve` of the bundled model, or of another folder, on this machine."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+import psutil
+
+SOURCE = Path(__file__).parents[2] / "src"
+FLAGS = {
+    "--max-model-len": "4096",
+    "--max-num-seqs": "8",
+    "--dtype": "float32",
+    "--limit-mm-per-prompt": json.dumps({"image": 8, "video": 2}),
+    "--mm-processor-cache-gb": "0.5",
+    "--gpu-memory-utilization": "0.2",
+}
+SWITCHES = ("--enforce-eager", "--enable-scale-out", "--trust-request-chat-template")
+
+
+class VllmServer:
+    """The processes of one `vllm serve`, begun and perhaps still loading. `end` kills them all."""
+
+    def __init__(self, model: str, folder: Path, arguments: Sequence[str] = (), *, name: str = "shapes") -> None:
+        """folder: for its log and what its start needs. arguments: more options of `vllm serve`; the first is an
+        address (`--uds PATH`, or `--port N`) or `--headless`."""
+        self.log = folder / f"{name}.log"
+        # `vllm serve` reads the version of a distribution called `vllm`, which its build for CPUs is not.
+        command = [sys.executable, "-m", "vllm.entrypoints.cli.main", "serve", model]
+        command += ["--served-model-name", "shapes", *SWITCHES, *arguments]
+        command += [part for flag, value in FLAGS.items() if flag not in arguments for part in (flag, value)]
+        with self.log.open("wb") as written:
+            self.process = subprocess.Popen(
+                command, env=_environment(folder), stdout=written, stderr=written, cwd=folder, start_new_session=True
+            )
+
+    def processes(self, title: str = "") -> list[psutil.Process]:
+        """Its living processes whose title begins so (`VLLM::EngineCore_DP1`), all without one. They set their titles
+        once they have loaded."""
+        found = []
+        for process in psutil.process_iter(["pid"]):
+            with suppress(psutil.Error, OSError):
+                if os.getsid(process.pid) == self.process.pid and " ".join(process.cmdline()).startswith(title):
+                    found.append(process)
+        return found
+
+    def newest(self) -> str:
+        """The end of its log."""
+        return self.log.read_text("utf-8", "replace")[-3000:]
+
+    def end(self) -> None:
+        for process in self.processes():
+            with suppress(psutil.Error):
+                process.kill()
+        with suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+
+
+def free_port() -> int:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return int(found.getsockname()[1])
+
+
+def _environment(folder: Path) -> Mapping[str, str]:
+    paths = [str(SOURCE), str(SOURCE / "vlmtui" / "worker" / "site")]
+    try:
+        importlib.metadata.version("vllm")
+    except importlib.metadata.PackageNotFoundError:
+        told = folder / "vllm-0.32.0+cpu.dist-info"
+        told.mkdir(exist_ok=True)
+        (told / "METADATA").write_text("Metadata-Version: 2.1\nName: vllm\nVersion: 0.32.0+cpu\n")
+        paths.append(str(folder))
+    return {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(paths),
+        "VLLM_CPU_KVCACHE_SPACE": "1",
+        "VLLM_NO_USAGE_STATS": "1",
+        "VLLM_HOST_IP": "127.0.0.1",
+        "HF_HUB_OFFLINE": "1",
+    }
