@@ -15,9 +15,9 @@ from tests.support.fault_server import FaultServer, fault_server, send, whole_an
 from vlmtui.domain.conversation import user_turn
 from vlmtui.domain.engine import LoadSpec
 from vlmtui.domain.generation import GenerateRequest
+from vlmtui.domain.metrics import parse_metrics
 from vlmtui.domain.prompt import ChatPrompt
 from vlmtui.domain.sampling import Sampling
-from vlmtui.engine.server_metrics import parse_metrics
 from vlmtui.errors import VlmtuiError
 from vlmtui.inspection.grounding import find_marks, likeliest_format, place_mark
 from vlmtui.registry.schema import CoordinateScale, Grounding, GroundingFormat
