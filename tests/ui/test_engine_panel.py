@@ -78,7 +78,7 @@ async def test_a_failure_is_shown_until_the_next_sample(make_app: MakeApp) -> No
         host.engine.add_metrics(sample(100.0, 0))
         await until(pilot, lambda: "1 run" in text_of(screen, "#state"))
         assert "listens" not in text_of(screen, "#state")
-        await pilot.press("m")
+        await pilot.press("M")
         await until(pilot, lambda: not screen.query_one("#metrics").display)
 
 

@@ -77,7 +77,7 @@ LOG = Scope(
         Action("log.close", "Back", "Close this screen.", "escape,q", verb="back", footer=True),
         Action("log.follow", "End", "Go to the newest line and follow.", "end,G", verb="last", footer=True),
         Action("log.oldest", "Top", "Go to the oldest line in memory.", "home,g", verb="first", footer=True),
-        Action("log.metrics", "Metrics", "Show or hide what the engine is doing.", "m", leader="t", footer=True),
+        Action("log.metrics", "Metrics", "Show or hide what the engine is doing.", "M", leader="M", footer=True),
         Action("log.copy", "Copy", "Copy all lines to your clipboard.", "y", leader="y", footer=True),
     ),
 )
