@@ -25,8 +25,8 @@ from vlmtui.store.store import Store
 
 pytestmark = pytest.mark.e2e
 EMPTY = "Message, or / for commands"
-_OURS = re.compile(r"\x1b\[[?<>]?[\d;]*\$?[HJKhlmpu]|\x1b\]22;\w+\x07")
-"""Cursor, colours, modes, the pointer's shape."""
+_OURS = re.compile(r"\x1b\[[?<>]?[\d;]*\$?[CEGHJKLMXdhlmpru]|\x1b\]22;\w+\x07")
+"""Cursor, erasing, lines that move, colours, modes, the pointer's shape."""
 
 
 def hostile(what: str) -> str:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from rich.text import Text
 from textual import events, on
+from textual._compositor import CompositorUpdate
 from textual.actions import parse
 from textual.app import App
 from textual.driver import Driver
@@ -40,9 +41,11 @@ from vlmtui.ui.view import Steps
 from vlmtui.ui.widgets.line_editing import EDITS, LINE_EDITS
 
 if TYPE_CHECKING:
+    from rich.console import RenderableType
     from textual.binding import Binding
     from textual.command import Provider
     from textual.notifications import SeverityLevel
+    from textual.screen import Screen
 
     from vlmtui.session.conversation import Conversation
     from vlmtui.store.records import ConversationId
@@ -126,6 +129,15 @@ class VlmtuiApp(App[ExitReport | None]):
         from vlmtui.ui.terminal.driver import NonBlockingDriver
 
         return NonBlockingDriver
+
+    def _display(self, screen: Screen[Any], renderable: RenderableType | None) -> None:
+        """Show an update of the compositor; through the frame layer where the driver has one."""
+        shows, update = getattr(self._driver, "show", None), cast(object, renderable)
+        is_shown = self._running and not self._closed and not self._batch_count and not self.is_headless
+        if shows is not None and is_shown and isinstance(update, CompositorUpdate) and shows(screen, update):
+            self.post_display_hook()
+        else:
+            super()._display(screen, renderable)
 
     def get_theme_variable_defaults(self) -> dict[str, str]:
         """Return our own colours, for themes that lack them."""

@@ -8,33 +8,50 @@ import os
 import select
 from codecs import getincrementaldecoder
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
+from textual._compositor import ChopsUpdate, CompositorUpdate, LayoutUpdate
 from textual._xterm_parser import XTermParser
 from textual.drivers.linux_driver import LinuxDriver
 
+from vlmtui.ui.terminal.frame_layer import FrameLayer
 from vlmtui.ui.terminal.output import Output
 from vlmtui.ui.terminal.reports import ReportFilter
+
+if TYPE_CHECKING:
+    from textual.screen import Screen
 
 _LAST_WORDS_S = 5.0
 _TICK_S = 0.1
 """Interval at which the reading thread checks whether to end, and whether a lone Escape was a key."""
 _READ_BYTES = 4096
+_FRAME_BEGINS, _FRAME_ENDS = "\x1b[?2026h", "\x1b[?2026l"
+"""Synchronized output: what stands between them appears at once."""
 
 
 class NonBlockingDriver(LinuxDriver):
-    """A driver whose event loop is not blocked by a stalled terminal (a hung connection, a stopped multiplexer).
+    """A driver that sends only what differs from what the terminal shows, and whose event loop is not blocked by a
+    stalled terminal (a hung connection, a stopped multiplexer).
 
     Textual's driver waits for room in a short queue; meanwhile answers would not be stored, and signals not handled. It
     also types late terminal reports into the message.
     """
 
     _output: Output | None = None
+    _layer: FrameLayer
+    _cursor: tuple[int, int] | None = None
+    """Where the last frame left the terminal's cursor."""
 
     def start_application_mode(self) -> None:
         loop = asyncio.get_running_loop()
+        self._layer, self._cursor = FrameLayer(self._app.console._color_system), None
 
         def redraw() -> None:
-            if self._app.is_running and self._app.screen_stack:
+            if not (self._app.is_running and self._app.screen_stack):
+                return
+            if self._layer.knows(self._app.size):
+                self._send_frame()
+            else:
                 self._app.screen.refresh()
 
         def caught_up() -> None:
@@ -48,7 +65,33 @@ class NonBlockingDriver(LinuxDriver):
 
     def write(self, data: str) -> None:
         assert self._output is not None, "the driver is not in application mode"
-        self._output.write(data)
+        if not self._output.write(data):
+            self._layer.forget()
+
+    def show(self, screen: Screen[object], update: CompositorUpdate) -> bool:
+        """Bring the terminal to what the compositor wants to be seen; while it is behind, that is done once it has
+        caught up. False if the update must be written as it is, because it holds more than text."""
+        if not isinstance(update, LayoutUpdate | ChopsUpdate):
+            self._layer.forget()
+            return False
+        if not self._layer.knows(self._app.size) and isinstance(update, ChopsUpdate):
+            update = screen._compositor.render_full_update()
+        if not self._layer.take(update):
+            return False
+        assert self._output is not None, "the driver is not in application mode"
+        if not self._output.is_behind:
+            self._send_frame()
+        return True
+
+    def _send_frame(self) -> None:
+        app = self._app
+        cursor = app.screen.outer_size.clamp_offset(app.cursor_position)
+        text = self._layer.send()
+        if not text and cursor == self._cursor:
+            return
+        self._cursor = cursor
+        text += f"\x1b[{cursor.y + 1};{cursor.x + 1}H"
+        self.write(f"{_FRAME_BEGINS}{text}{_FRAME_ENDS}" if app._sync_available else text)
 
     def close(self) -> None:
         super().close()

@@ -1,0 +1,101 @@
+"""What terminals show, cell by cell: pyte, and tmux as one that people use."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import uuid
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import pyte
+from ptyprocess import PtyProcess
+
+Cell = tuple[str, ...]
+"""What is seen of a cell: its character, colours and attributes."""
+
+
+class Pyte:
+    """A terminal in this process."""
+
+    def __init__(self, size: tuple[int, int]) -> None:
+        self._screen = pyte.Screen(*size)
+        self._stream = pyte.Stream(self._screen)
+
+    def feed(self, text: str) -> None:
+        self._stream.feed(text)
+
+    def cells(self) -> list[list[Cell]]:
+        """Every line of the screen."""
+        return _cells(self._screen)
+
+
+class Tmux:
+    """A pane of tmux on a server of its own, as an attached terminal shows it. A context manager."""
+
+    def __init__(self, size: tuple[int, int], folder: Path) -> None:
+        self._size = size
+        self._server = ["tmux", "-S", str(folder / "tmux")]
+        self._pipe = folder / "screen"
+        self._screen = pyte.Screen(*size)
+        self._stream = pyte.ByteStream(self._screen)
+
+    def __enter__(self) -> Self:
+        os.mkfifo(self._pipe)
+        columns, rows = self._size
+        options = [("status", "off"), ("set-titles", "on"), ("set-titles-string", "#T")]
+        lines = [f"set -g {name} '{value}'" for name, value in options]
+        source = self._pipe.with_suffix(".conf")
+        # pyte lacks `indn` and `rin`, and moves the cursor wrongly below a scroll region
+        source.write_text("\n".join([*lines, "set -ga terminal-overrides ',*:RGB:indn@:rin@:csr@'"]))
+        show = f"stty raw -echo; exec cat '{self._pipe}'"
+        command = [*self._server, "-f", str(source), "new-session", show]
+        env = {**os.environ, "TERM": "xterm-256color", "LANG": "C.UTF-8"}
+        self._client = PtyProcess.spawn(command, env=env, dimensions=(rows, columns))
+        self._file = self._pipe.open("w", encoding="utf-8")
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._file.close()
+        subprocess.run([*self._server, "kill-server"], check=False, capture_output=True)
+        self._client.close(force=True)
+
+    def feed(self, text: str) -> None:
+        """Write, and wait until the attached terminal shows it. tmux hands over a new title before it redraws, so it is
+        given a second one."""
+        for written in (text, ""):
+            name = uuid.uuid4().hex
+            self._file.write(f"{written}\x1b]2;{name}\x07")
+            self._file.flush()
+            while self._screen.title != name:
+                self._stream.feed(self._client.read(65536))
+
+    def cells(self) -> list[list[Cell]]:
+        """Every line of the screen."""
+        return _cells(self._screen)
+
+
+def _cells(screen: pyte.Screen) -> list[list[Cell]]:
+    return [[_seen(screen.buffer[y][x]) for x in range(screen.columns)] for y in range(screen.lines)]
+
+
+def _seen(char: pyte.screens.Char) -> Cell:
+    """Of a blank, text colour, weight and slant are not seen."""
+    seen = (char.bg, str(char.underscore), str(char.strikethrough), str(char.reverse))
+    if char.data == " " and not char.reverse:
+        return (" ", *seen)
+    return (char.data, char.fg, str(char.bold), str(char.italics), *seen)
+
+
+def differences(one: Sequence[Sequence[Cell]], other: Sequence[Sequence[Cell]]) -> list[str]:
+    """The cells that differ, for a message."""
+    return [
+        f"{x},{y}: {a} {b}"
+        for y, (left, right) in enumerate(zip(one, other, strict=True))
+        for x, (a, b) in enumerate(zip(left, right, strict=True))
+        if a != b
+    ]
