@@ -10,6 +10,7 @@ import msgspec
 
 from vlmtui.config.settings import Settings, load_settings
 from vlmtui.engine.local.host import WorkerHost
+from vlmtui.engine.local.model_reader import LocalModelReader
 from vlmtui.engine.local.workers import LocalWorkers
 from vlmtui.paths import Paths, close_to_others
 from vlmtui.registry.loader import Registry
@@ -32,6 +33,11 @@ class Application(msgspec.Struct, frozen=True):
     settings: Settings
     registry: Registry
     host: WorkerHost
+
+    @property
+    def reader(self) -> LocalModelReader:
+        """Reads models without an engine."""
+        return LocalModelReader(self.paths)
 
 
 def build(command_line: Mapping[str, object] | None = None, *, settings: Settings | None = None) -> Application:
@@ -99,6 +105,7 @@ def open_app(
             paths=application.paths,
             registry=application.registry,
             host=application.host,
+            reader=application.reader,
             cleanup=application.host.workers,
             settings=application.settings,
             store=store,

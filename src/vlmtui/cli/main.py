@@ -16,7 +16,7 @@ _COMMANDS = {
     "ask": "ask.ask", "models": "models.models", "prompt": "prompt.prompt", "doctor": "doctor.doctor",
     "ps": "workers.ps", "stop": "workers.stop", "app": "app.app", "conversations": "conversations.conversations",
     "export": "conversations.export", "import": "conversations.import_", "config": "config.config",
-    "engines": "engines.engines", "serve": "serve.serve", "top": "top.top",
+    "engines": "engines.engines", "serve": "serve.serve", "top": "top.top", "lint": "lint.lint",
 }  # fmt: skip
 """The module and function of each command."""
 

@@ -11,6 +11,7 @@ from vlmtui.domain.engine import EngineInfo, EngineStatus, LoadEvent, LoadSpec
 from vlmtui.domain.failure import Failure
 from vlmtui.domain.generation import EngineEvent, GenerateRequest
 from vlmtui.domain.metrics import MetricsSample
+from vlmtui.domain.model_reading import ModelReading, ReadRequest
 from vlmtui.errors import VlmtuiError
 
 
@@ -142,4 +143,12 @@ class EngineCleanup(Protocol):
 
     async def end(self, leftover: Leftover) -> None:
         """End an engine. Returns when all its processes have ended. Raises VlmtuiError if they cannot be ended."""
+        ...
+
+
+class ModelReader(Protocol):
+    """Reads models' tokenizers and templates, without an engine."""
+
+    def read(self, request: ReadRequest) -> ModelReading:
+        """Read a model and render its templates, within limits. Blocking. Raises VlmtuiError."""
         ...

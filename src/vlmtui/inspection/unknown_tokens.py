@@ -15,6 +15,11 @@ _NEAR = r"\[/?[A-Z][A-Z_]+\]|<\|[^\s<>|]{1,80}>|<[^\s<>|]{1,80}\|>|</?[a-z]+(?:_
 _TOKEN = re.compile(f"(?P<sure>{_SURE})|{_NEAR}")
 
 
+def special_looking(text: str) -> set[str]:
+    """Return the texts that look like special tokens, also those that are common in text and code."""
+    return {match[0] for match in _TOKEN.finditer(text)}
+
+
 def unknown_tokens(text: str, known: AbstractSet[str], taken: Sequence[tuple[int, int]]) -> Iterator[Finding]:
     """Yield findings for those that overlap no span in `taken`, with the most similar of `known` as the fix."""
     spans = sorted(taken)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from vlmtui.engine.interface import EngineCleanup, EngineHost
+from vlmtui.engine.interface import EngineCleanup, EngineHost, ModelReader
 from vlmtui.paths import Paths
 from vlmtui.registry.loader import Registry
 from vlmtui.session.async_store import AsyncStore
@@ -40,6 +40,8 @@ class Services(msgspec.Struct, frozen=True):
     """Closed by the app at exit."""
     keep_alive_s: float | None
     """Seconds that an engine stays loaded after the app exits; None: forever."""
+    reader: ModelReader | None = None
+    """Reads models without an engine; None: only with one."""
     cleanup: EngineCleanup | None = None
     """Finds and stops leftover engines; None if they are not ours to stop."""
     initial_model: str | None = None

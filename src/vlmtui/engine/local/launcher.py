@@ -106,11 +106,16 @@ def _search_path(program: WorkerProgram, endpoint: Endpoint) -> list[str]:
     the program's own."""
     if program.search_path is None:
         return []
-    link = endpoint.home / "app" / APP
+    return [linked_package(endpoint.home), *program.search_path]
+
+
+def linked_package(home: Path) -> str:
+    """Make a folder in `home` with only a link to vlmtui, for another interpreter's search path. Return its name."""
+    link = home / "app" / APP
     link.parent.mkdir(exist_ok=True)
     link.unlink(missing_ok=True)
     link.symlink_to(Path(__file__).parents[2])
-    return [str(link.parent), *program.search_path]
+    return str(link.parent)
 
 
 def _spawn(command: list[str], endpoint: Endpoint, search_path: list[str]) -> StartedWorker:
@@ -137,14 +142,26 @@ def _spawn(command: list[str], endpoint: Endpoint, search_path: list[str]) -> St
 
 def worker_environment(given: Mapping[str, str], endpoint: Endpoint, search_path: Sequence[str] = ()) -> dict[str, str]:
     """Return the environment of a worker: the user's, plus what the engine's processes need."""
-    site = str(Path(__file__).parents[2] / "worker" / "site")
-    kept = [str(Path(item).absolute()) for item in given.get("PYTHONPATH", "").split(os.pathsep) if item]
+    return {**_QUIET, **given, "PYTHONPATH": _python_path(given, search_path), MARKER: str(endpoint.socket)}
+
+
+def reader_environment(given: Mapping[str, str], home: Path, search_path: Sequence[str] = ()) -> dict[str, str]:
+    """Return the environment of a process that reads a model: without the hub; `home` takes what it writes."""
+    hidden = {name for name in given if name.startswith("HF_") and "TOKEN" in name}
     return {
         **_QUIET,
-        **given,
-        "PYTHONPATH": os.pathsep.join([site, *search_path, *kept]),
-        MARKER: str(endpoint.socket),
+        **{name: value for name, value in given.items() if name not in hidden},
+        "HF_HUB_OFFLINE": "1",
+        "HF_MODULES_CACHE": str(home / "modules"),
+        "TOKENIZERS_PARALLELISM": "false",
+        "PYTHONPATH": _python_path(given, search_path),
     }
+
+
+def _python_path(given: Mapping[str, str], search_path: Sequence[str]) -> str:
+    site = str(Path(__file__).parents[2] / "worker" / "site")
+    kept = [str(Path(item).absolute()) for item in given.get("PYTHONPATH", "").split(os.pathsep) if item]
+    return os.pathsep.join([site, *search_path, *kept])
 
 
 def _fresh_log(path: Path) -> BinaryIO:

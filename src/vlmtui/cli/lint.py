@@ -1,0 +1,76 @@
+"""`vlmtui lint`: check a model's chat template and tokenizer."""
+
+from __future__ import annotations
+
+import argparse
+
+from vlmtui.bootstrap import build
+from vlmtui.cli.output import note, print_error, print_json, print_warnings
+from vlmtui.errors import VlmtuiError
+from vlmtui.inspection.lint.finding import LintFinding
+from vlmtui.registry.match import resolve
+from vlmtui.session.lint import LintReport, lint_model
+from vlmtui.text import one_line
+
+CANNOT = 2
+"""Exit code: the model could not be checked."""
+
+
+def lint(arguments: argparse.Namespace) -> int:
+    """Print the findings. Return 0 if there are none, 1 if there are, 2 if the model can't be checked."""
+    try:
+        application = build()
+        print_warnings(application.registry.warnings)
+        model = resolve(application.registry, arguments.model)
+        report = lint_model(model, application.reader, trust_remote_code=arguments.trust_remote_code)
+    except VlmtuiError as error:
+        print_error(error)
+        return CANNOT
+    if arguments.json:
+        print_json(report_json(report))
+    else:
+        _print(report)
+    return 1 if report.findings else 0
+
+
+def report_json(report: LintReport) -> dict[str, object]:
+    """Return the report for scripts."""
+    return {
+        "model": report.model,
+        "family": report.family or None,
+        "folder": report.folder or None,
+        "templates": list(report.templates),
+        "tokenizer": report.tokenizer or None,
+        "conversations": list(report.conversations),
+        "findings": [_finding_json(one) for one in report.findings],
+    }
+
+
+def _finding_json(found: LintFinding) -> dict[str, object]:
+    return {
+        "kind": found.kind.value,
+        "message": found.message,
+        "template": found.source or None,
+        "line": found.line,
+        "conversation": found.conversation or None,
+        "token": found.token or None,
+        "excerpt": found.excerpt or None,
+        "why": found.why,
+        "mend": found.mend,
+    }
+
+
+def _print(report: LintReport) -> None:
+    for found in report.findings:
+        print(f"{found.kind.value}: {one_line(found.message)}")
+        shown = found.place + (f" · {found.conversation}" if found.conversation else "")
+        for label, text in (("where", shown), ("prompt", found.excerpt), ("why", found.why), ("mend", found.mend)):
+            if text:
+                print(f"    {label:<7} {one_line(text)}")
+    what = ", ".join(report.templates) or "no template"
+    of = f"the record of {report.family}" if not report.folder else report.model
+    count = len(report.findings)
+    said = "no finding" if count == 0 else f"{count} finding{'s' if count > 1 else ''}"
+    note(f"{of}: {said} in {len(report.conversations)} conversations ({what}).")
+    if not report.folder:
+        note("Its model is not downloaded: the template that the record generates was checked.")

@@ -1,0 +1,129 @@
+"""What a model's files say, as read by a process of its own: its templates, rendered, and its tokenizer."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Literal, TypeAlias
+
+import msgspec
+
+Form: TypeAlias = Literal["parts", "mixed", "text"]
+"""How messages are handed to a template. `parts`: every content is a list of parts; `mixed`: only those with media;
+`text`: every content is a string with placeholders."""
+FORMS: tuple[Form, ...] = ("parts", "mixed", "text")
+
+
+class TemplateTrouble(StrEnum):
+    """Why a template gave no text."""
+
+    SYNTAX = "syntax"
+    """It does not parse."""
+    SANDBOX = "sandbox"
+    """It does what the sandbox of Transformers and vLLM forbids."""
+    REFUSED = "refused"
+    """It raised an error of its own (`raise_exception`)."""
+    FAILED = "failed"
+    """It raised any other error."""
+    ENDLESS = "endless"
+    """It did not end in time."""
+    TOO_BIG = "too_big"
+    """Its text or its memory grew beyond the limit."""
+
+
+class ReadTrouble(StrEnum):
+    """Why a model's tokenizer could not be read."""
+
+    NONE = "none"
+    """The folder has none."""
+    BROKEN = "broken"
+    NEEDS_CODE = "needs_code"
+    """It needs the repository's own code, which was not allowed."""
+    ENDLESS = "endless"
+    TOO_BIG = "too_big"
+
+
+class RenderCase(msgspec.Struct, frozen=True):
+    """A conversation to render, in each form."""
+
+    name: str
+    messages: dict[Form, tuple[dict[str, object], ...]]
+
+
+class ReadRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """What to read, and what to render."""
+
+    folder: str = ""
+    """The model's folder; empty: only `templates`."""
+    trust_remote_code: bool = False
+    templates: dict[str, str] = {}
+    """Templates besides the model's own, by name."""
+    cases: tuple[RenderCase, ...] = ()
+
+
+class Rendering(msgspec.Struct, frozen=True, kw_only=True):
+    """The text of one conversation, or why there is none."""
+
+    text: str = ""
+    lines: tuple[tuple[int, int], ...] = ()
+    """(offset in `text`, line of the template that wrote from there on), ascending."""
+    trouble: TemplateTrouble | None = None
+    message: str = ""
+    """The error's text. Hostile."""
+    line: int | None = None
+    """The line of the template where it failed."""
+
+    def line_at(self, offset: int) -> int | None:
+        """Return the line of the template that wrote the character at `offset`."""
+        found = None
+        for start, line in self.lines:
+            if start > offset:
+                break
+            found = line
+        return found
+
+
+class TemplateReading(msgspec.Struct, frozen=True, kw_only=True):
+    """A template, and every conversation rendered with it."""
+
+    name: str
+    """The file it comes from (`tokenizer_config.json`), or the name it was given."""
+    source: str
+    trouble: TemplateTrouble | None = None
+    """It could not be compiled, or rendering was given up."""
+    message: str = ""
+    line: int | None = None
+    renderings: dict[str, Rendering] = {}
+    """By `rendering_key`."""
+
+
+class TokenizerReading(msgspec.Struct, frozen=True, kw_only=True):
+    """The facts of a tokenizer that prompts depend on."""
+
+    name: str
+    """Its class."""
+    bos: str | None = None
+    eos: str | None = None
+    adds_bos: bool = False
+    """Whether it puts BOS before a plain text."""
+    special: tuple[str, ...] = ()
+    """Texts of the tokens it treats as special."""
+    stops: tuple[str, ...] = ()
+    """Texts of the tokens that end an answer: its EOS, and those of generation_config.json and config.json."""
+    known: dict[str, bool] = {}
+    """Whether each text that looks like a special token, in a rendering, is one token."""
+
+
+class ModelReading(msgspec.Struct, frozen=True, kw_only=True):
+    """What was read of a model."""
+
+    templates: tuple[TemplateReading, ...] = ()
+    """In the order in which vLLM looks for one."""
+    tokenizer: TokenizerReading | None = None
+    trouble: ReadTrouble | None = None
+    """Why there is no tokenizer."""
+    message: str = ""
+
+
+def rendering_key(case: str, form: Form, *, generation_prompt: bool) -> str:
+    """Return the key of a rendering."""
+    return f"{case}/{form}/{'prompt' if generation_prompt else 'history'}"

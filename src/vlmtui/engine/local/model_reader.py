@@ -1,0 +1,83 @@
+"""Runs the process that reads a model's tokenizer and templates, in the engine's interpreter."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+
+import msgspec
+
+from vlmtui.domain.engine import LoadSpec
+from vlmtui.domain.model_reading import ModelReading, ReadRequest
+from vlmtui.engine.local.launcher import installed_program, linked_package, reader_environment
+from vlmtui.errors import ErrorKind, VlmtuiError
+from vlmtui.paths import Paths, private_dir
+
+WHOLE_S = 240.0
+"""Seconds for the whole process."""
+_ANSWER_BYTES_MAX = 64_000_000
+_LOG_BYTES = 4_000
+
+
+class LocalModelReader(msgspec.Struct, frozen=True):
+    """Reads models in a process of its own on this machine."""
+
+    paths: Paths
+    whole_s: float = WHOLE_S
+
+    def read(self, request: ReadRequest) -> ModelReading:
+        """Read a model. Blocking. Raises VlmtuiError if the process fails or exceeds its limits, or if there is no
+        engine whose packages it could use."""
+        interpreter, search_path = self._interpreter(request)
+        private_dir(self.paths.runtime)
+        with tempfile.TemporaryDirectory(prefix="reader-", dir=self.paths.runtime) as home:
+            linked = [linked_package(Path(home)), *search_path] if search_path is not None else []
+            return self._run(request, interpreter, Path(home), linked)
+
+    def _interpreter(self, request: ReadRequest) -> tuple[str, tuple[str, ...] | None]:
+        if not request.folder:
+            return sys.executable, None  # templates alone need no package of the engine
+        program = installed_program(self.paths, LoadSpec(model=request.folder, name=request.folder))
+        return program.command[0], program.search_path
+
+    def _run(self, request: ReadRequest, interpreter: str, home: Path, linked: list[str]) -> ModelReading:
+        with tempfile.TemporaryFile(dir=home) as answer, tempfile.TemporaryFile(dir=home) as log:
+            process = subprocess.Popen(
+                [interpreter, "-m", "vlmtui.worker.model_reader"],
+                stdin=subprocess.PIPE,
+                stdout=answer,
+                stderr=log,
+                cwd=home,
+                env=reader_environment(os.environ, home, linked),
+                start_new_session=True,
+            )
+            try:
+                process.communicate(msgspec.json.encode(request), timeout=self.whole_s)
+            except subprocess.TimeoutExpired as error:
+                message = f"Reading the model took longer than {self.whole_s:g} s."
+                raise VlmtuiError(ErrorKind.BAD_INPUT, message) from error
+            finally:
+                with suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+            answer.seek(0)
+            log.seek(max(0, log.seek(0, os.SEEK_END) - _LOG_BYTES))
+            try:
+                return msgspec.json.decode(answer.read(_ANSWER_BYTES_MAX), type=ModelReading)
+            except msgspec.DecodeError as error:
+                raise _died(process.returncode, log.read().decode("utf-8", "replace")) from error
+
+
+def _died(code: int, log: str) -> VlmtuiError:
+    reason = f"by signal {-code}" if code < 0 else f"with exit code {code}"
+    return VlmtuiError(
+        ErrorKind.BAD_INPUT,
+        f"The process that reads the model ended {reason}.",
+        detail="\n".join(log.strip().splitlines()[-6:]),
+        hint="Its memory, processor time and network are limited; check the model's tokenizer files.",
+    )

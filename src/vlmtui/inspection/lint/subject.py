@@ -1,0 +1,161 @@
+"""A template under check: its renderings, and where the texts and placeholders of a conversation stand in them."""
+
+from __future__ import annotations
+
+import html
+import re
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+
+import msgspec
+
+from vlmtui.domain.attachment import Modality
+from vlmtui.domain.model_reading import Form, Rendering, TemplateReading, TokenizerReading, rendering_key
+from vlmtui.inspection.lint.conversations import Canned
+from vlmtui.inspection.lint.finding import LintFinding, LintKind
+from vlmtui.inspection.lint.placeholder import Placeholder, known_placeholder, seen_placeholder
+from vlmtui.registry.schema import Family, RawTemplate
+from vlmtui.text import quoted
+
+PYTHON = re.compile(r"\[?\{['\"](?:type|role|text)['\"]:|\bNone\b|\bUndefined\b|<generator object|jinja2\.")
+_LOOPS = re.compile(r"\bfor\s+\w+\s+in\s+[^%]*content")
+_SPACED = re.compile(r"\W+")
+_AROUND = 36
+
+
+class Found(msgspec.Struct, frozen=True):
+    """A text or a placeholder in a rendering."""
+
+    start: int
+    end: int
+    what: str
+    """The text, or the modality of the placeholder."""
+    is_text: bool
+
+
+class Subject:
+    """One template of a model, with the conversations that were rendered with it."""
+
+    def __init__(
+        self, family: Family, template: TemplateReading, canned: Sequence[Canned], tokenizer: TokenizerReading | None
+    ) -> None:
+        self.family = family
+        self.template = template
+        self.canned = {one.name: one for one in canned}
+        self.tokenizer = tokenizer
+
+    @property
+    def raw(self) -> RawTemplate | None:
+        """The record's own way to write a prompt; None if the model's template writes it."""
+        return self.family.raw if self.family.raw.by == "text" else None
+
+    @cached_property
+    def form(self) -> Form:
+        """The form in which the template reads messages. Those that loop over the content read parts, as vLLM has it
+        (`_detect_content_format`)."""
+        if _LOOPS.search(self.template.source):
+            return "mixed" if not self._reads("parts") and self._reads("mixed") else "parts"
+        return "text" if self._reads("text") or not self._reads("parts") else "parts"
+
+    def _reads(self, form: Form) -> bool:
+        for name in ("text", "image"):
+            rendering = self.template.renderings.get(rendering_key(name, form, generation_prompt=True))
+            if rendering is None or name not in self.canned:
+                continue
+            if rendering.trouble is not None or PYTHON.search(rendering.text):
+                return False
+            if any(text not in rendering.text for _, text in self.canned[name].texts):
+                return False
+        return True
+
+    def rendering(self, name: str, *, generation_prompt: bool = True) -> Rendering | None:
+        """Return the rendering of a conversation; None if it was not rendered."""
+        if name not in self.canned:
+            return None
+        return self.template.renderings.get(rendering_key(name, self.form, generation_prompt=generation_prompt))
+
+    def text(self, name: str, *, generation_prompt: bool = True) -> str | None:
+        """Return the prompt of a conversation; None if there is none."""
+        rendering = self.rendering(name, generation_prompt=generation_prompt)
+        return None if rendering is None or rendering.trouble is not None else rendering.text
+
+    def placeholder(self, modality: Modality) -> Placeholder | None:
+        """Return how the template marks an item: by the record, or as seen in the prompt of one image."""
+        takes = self.family.takes.get(modality)
+        if takes is not None and takes.placeholder.strip():
+            return known_placeholder(takes.placeholder, self.stops)
+        with_one, without = self.text(modality), self.text("text")
+        if self.family.family or self.form == "text" or with_one is None or without is None:
+            return None
+        return seen_placeholder(without, with_one, self.stops)
+
+    @cached_property
+    def stops(self) -> frozenset[str]:
+        """Every text that ends an answer: the tokenizer's and the record's."""
+        own = self.tokenizer.stops if self.tokenizer is not None else ()
+        eos = self.tokenizer.eos if self.tokenizer is not None else None
+        named = [eos if one == "@eos_token" else one for one in self.family.stop_tokens]
+        strings = self.family.sampling.stop if self.family.sampling is not None else ()
+        return frozenset(filter(None, (*own, *named, *strings)))
+
+    def found(self, canned: Canned, text: str) -> list[Found]:
+        """Return the conversation's texts, in the order of the conversation where one occurs twice, and placeholders
+        outside of them, as they stand in the prompt."""
+        texts = list(self._texts(canned, text))
+        marks: list[Found] = []
+        for modality in dict.fromkeys(canned.modalities or [*self.family.takes]):
+            placeholder = self.placeholder(modality)
+            for match in placeholder.core.finditer(text) if placeholder is not None else ():
+                if not any(one.start < match.end() and match.start() < one.end for one in texts):
+                    marks.append(Found(match.start(), match.end(), modality, is_text=False))
+        return sorted([*texts, *marks], key=lambda one: one.start)
+
+    def _texts(self, canned: Canned, text: str) -> Iterator[Found]:
+        for _, said in canned.texts:
+            start = text.find(said)
+            if start >= 0:
+                yield Found(start, start + len(said), said, is_text=True)
+
+    def after(self, name: str, said: str, *, generation_prompt: bool = True) -> str | None:
+        """Return what follows a text in a conversation's prompt."""
+        text = self.text(name, generation_prompt=generation_prompt)
+        return None if text is None or said not in text else text.rpartition(said)[2]
+
+    def between(self, name: str, first: str, second: str) -> str | None:
+        """Return what stands between two texts in a conversation's prompt."""
+        text = self.text(name)
+        start = text.find(first) if text is not None else -1
+        end = text.find(second, start + len(first)) if text is not None and start >= 0 else -1
+        return None if text is None or end < 0 else text[start + len(first) : end]
+
+    def finding(
+        self,
+        kind: LintKind,
+        message: str,
+        name: str = "",
+        offset: int | None = None,
+        *,
+        token: str = "",
+        generation_prompt: bool = True,
+    ) -> LintFinding:
+        """Return a finding about this template; `offset` is a place in the prompt of the conversation `name`."""
+        rendering = self.rendering(name, generation_prompt=generation_prompt) if name else None
+        line, excerpt = None, ""
+        if rendering is not None and offset is not None:
+            line = rendering.line_at(offset)
+            excerpt = quoted(rendering.text[max(0, offset - _AROUND) : offset + _AROUND], longest=2 * _AROUND)
+        return LintFinding(
+            kind=kind,
+            message=message,
+            source=self.template.name,
+            line=line,
+            conversation=self.canned[name].title if name in self.canned else "",
+            token=token,
+            excerpt=excerpt,
+        )
+
+
+def resembles(said: str, text: str) -> bool:
+    """Whether a text occurs in the prompt with other case, white space or punctuation, or escaped for HTML."""
+    plain, prompt = (_SPACED.sub("", html.unescape(one)).casefold() for one in (said, text))
+    return bool(plain) and plain in prompt

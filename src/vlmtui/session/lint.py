@@ -1,0 +1,89 @@
+"""Checks a model's chat template and tokenizer; the app and the command share it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+
+from vlmtui.domain.model_reading import ReadRequest
+from vlmtui.engine.interface import ModelReader
+from vlmtui.errors import ErrorKind, VlmtuiError
+from vlmtui.inspection.lint.check import check_reading, record_templates
+from vlmtui.inspection.lint.conversations import canned_conversations, render_case
+from vlmtui.inspection.lint.finding import LintFinding
+from vlmtui.inspection.lint.placeholder import TOKEN
+from vlmtui.inspection.raw_turns import tail_of
+from vlmtui.reading import is_folder
+from vlmtui.registry.hub_cache import snapshot_of
+from vlmtui.registry.match import Model
+from vlmtui.registry.schema import Family
+
+
+class LintReport(msgspec.Struct, frozen=True, kw_only=True):
+    """What a check found."""
+
+    model: str
+    family: str
+    folder: str
+    """The model's files; empty: only the record was checked."""
+    templates: tuple[str, ...]
+    """Names of the templates that were checked."""
+    conversations: tuple[str, ...]
+    """Titles of the conversations they were rendered with."""
+    tokenizer: str
+    """The tokenizer's class; empty: none was read."""
+    findings: tuple[LintFinding, ...]
+
+
+def lint_model(model: Model, reader: ModelReader, *, trust_remote_code: bool = False) -> LintReport:
+    """Check the model's own template; where it is not downloaded, the one that its record generates. Blocking.
+
+    Raises VlmtuiError if neither is there, or if the process that reads them fails.
+    """
+    family = model.family
+    folder = model_folder(model)
+    own = None if folder is not None else record_templates(family)
+    if own is not None and (not own or model.spec.model not in family.models[:1]):
+        raise _not_here(model)
+    canned = canned_conversations(family, stop=_stop_of(family))
+    reading = reader.read(
+        ReadRequest(
+            folder=str(folder or ""),
+            trust_remote_code=trust_remote_code,
+            templates=own or {},
+            cases=tuple(render_case(family, one) for one in canned),
+        )
+    )
+    found = check_reading(family, reading, canned, of_record=own is not None)
+    return LintReport(
+        model=model.spec.name,
+        family=family.family,
+        folder=str(folder or ""),
+        templates=tuple(one.name for one in reading.templates),
+        conversations=tuple(one.title for one in canned),
+        tokenizer=reading.tokenizer.name if reading.tokenizer is not None else "",
+        findings=tuple(found),
+    )
+
+
+def model_folder(model: Model) -> Path | None:
+    """Return the folder with the model's files; None if it is a repository that is not downloaded."""
+    path = Path(model.spec.model)
+    return path if is_folder(path) else snapshot_of(model.spec.model)
+
+
+def _not_here(model: Model) -> VlmtuiError:
+    gated = " It is gated: accept its terms on the hub first." if model.family.gated else ""
+    return VlmtuiError(
+        ErrorKind.BAD_INPUT,
+        f"Can't check {model.spec.name}: it is not downloaded, and its record has no template of its own.",
+        hint=f"Download its tokenizer files, or name a local folder.{gated}",
+    )
+
+
+def _stop_of(family: Family) -> str:
+    """Return a token that ends an answer, by the record."""
+    named = [one for one in family.stop_tokens if not one.startswith("@")]
+    written = TOKEN.findall(tail_of(family.raw.assistant))
+    return next(iter([*written, *named]), "")
