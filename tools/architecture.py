@@ -1,4 +1,4 @@
-"""Measure how the house is built: `python tools/architecture.py [CHECKOUT ...] [--list]`.
+"""Measure the structure of the source: `python tools/architecture.py [CHECKOUT ...] [--list]`.
 
 Prints a table with one column a checkout (the current one without an argument): lines and files, deep inheritance,
 names that mean two things, key bindings outside the action table, assignments to an exchange's fields from outside,
@@ -38,7 +38,7 @@ Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 @dataclass
 class Part:
-    """A function or method: its qualified name, and its nodes without those of the functions and classes in it."""
+    """A function or method: its qualified name, and its syntax nodes without those of nested functions and classes."""
 
     name: str
     node: Function
@@ -92,7 +92,7 @@ class Place:
 
 @dataclass
 class House:
-    """The modules of one package, and what is known about its classes."""
+    """The modules of one package, and an index of its classes."""
 
     package: str
     modules: list[Module]
@@ -118,12 +118,12 @@ class House:
         return house
 
     def depth(self, name: str) -> int:
-        """How many of our classes stand in the longest line between a class and the library's."""
+        """Return the number of our classes on the longest path from a class to the library's."""
         ours = [base for base in self.bases.get(name, ()) if base in self.classes and base != name]
         return max((1 + self.depth(base) for base in ours), default=0)
 
     def ancestors(self, name: str) -> list[str]:
-        """The class itself and those of its bases that are ours."""
+        """Return the class and its bases that are ours."""
         found = [name]
         for base in self.bases.get(name, ()):
             if base in self.classes and base != name:
@@ -220,7 +220,7 @@ def exchange_changes(house: House) -> list[Place]:
 
 
 def exchange_changes_outside(house: House) -> list[Place]:
-    """Those of `exchange_changes` outside `session`."""
+    """The assignments of `exchange_changes` that are outside `session`."""
     return [place for place in exchange_changes(house) if not place.path.startswith(f"{house.package}/session/")]
 
 
@@ -352,7 +352,7 @@ def uncovered(house: House, pyproject: Path) -> list[str]:
 
 
 def measure(checkout: Path) -> dict[str, list[str]]:
-    """What was found in a checkout, by the table's row, one line a finding."""
+    """Return the findings in a checkout by row of the table, one line each."""
     house = House.read(checkout / "src")
     tests = House.read(checkout, "tests")
     changes, sleeping, sleeping_tests = exchange_changes(house), sleeps(house), sleeps(tests)
@@ -418,7 +418,7 @@ def _sizes(checkout: Path) -> dict[str, str]:
 
 
 def _names(module: Module) -> dict[str, str]:
-    """What a module's names stand for: its own classes, and what it imports."""
+    """Map a module's names to what they refer to: its own classes and its imports."""
     package = module.name if module.is_package else module.name.rpartition(".")[0]
     known: dict[str, str] = {}
     for node in ast.walk(module.tree):
@@ -459,7 +459,7 @@ def _targets(node: ast.AST) -> list[ast.expr]:
 
 
 def _changed(node: ast.AST) -> list[ast.Attribute]:
-    """The attributes that a node assigns, or whose list it changes."""
+    """Return the attributes that a node assigns, or whose list it changes in place."""
     changed = [target for target in _targets(node) if isinstance(target, ast.Attribute)]
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in CHANGING_METHODS:
         changed += [node.func.value] if isinstance(node.func.value, ast.Attribute) else []
@@ -506,7 +506,7 @@ def _is_exchange(node: ast.expr, known: set[str]) -> bool:
 
 
 def _is_protocol(node: ast.ClassDef) -> bool:
-    """A class is a protocol only where it names `Protocol` itself."""
+    """Return whether a class names `Protocol` among its own bases."""
     return any(_dotted(base).rpartition(".")[2] == "Protocol" for base in node.bases)
 
 
@@ -531,7 +531,7 @@ def _handlers(owner: ast.ClassDef) -> list[str]:
 
 
 class _Renamed(ast.NodeTransformer):
-    """Numbers for names, in the order in which they come."""
+    """Replace names by numbers in order of appearance, so that copies with other names compare equal."""
 
     def __init__(self) -> None:
         self.numbers: dict[str, int] = {}

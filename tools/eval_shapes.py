@@ -55,7 +55,7 @@ CHUNK = 100
 
 @dataclass
 class Exam:
-    """One conversation whose last answer is to be given: pictures in order, drawn once for both modes."""
+    """One test conversation whose last answer the model gives; its pictures are drawn once for both modes."""
 
     turns: list[scenes.Turn]
     system: str
@@ -64,7 +64,7 @@ class Exam:
 
 
 def exam(name: str, index: int) -> Exam:
-    """Exam `index` of a row, from the evaluation namespace of seeds."""
+    """Draw test `index` of a row from the seeds reserved for evaluation."""
     row = ROWS[name]
     for attempt in itertools.count():
         rng = scenes.rng_for("eval", "final", row.task, index, *([attempt] if attempt else []))
@@ -155,7 +155,7 @@ def engine(model: Path) -> Any:
 
 
 def run(llm: Any, task: str, count: int, show: int) -> dict[str, Any]:
-    """Counts of right answers per mode, and how many prompts differed in their tokens between the modes."""
+    """Return the correct answers per mode, and the number of prompts whose tokens differ between the modes."""
     from vllm import SamplingParams
 
     sampling = SamplingParams(temperature=0.0, max_tokens=700)

@@ -61,7 +61,7 @@ def _verified(family: Family) -> str:
 
 
 def written(text: str) -> str:
-    """The page with the table in its place. Raises ValueError where its marks are missing."""
+    """Return the page with the new table. Raises ValueError if its markers are missing."""
     before, begin, rest = text.partition(BEGIN)
     _, end, after = rest.partition(END)
     if not (begin and end):

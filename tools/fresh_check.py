@@ -44,7 +44,7 @@ HEAD = ("Python", "packages from", "set-up s", "again s", "first answer s", "GB"
 
 
 class Trial:
-    """One attempt in a folder of its own, with nothing of this user's."""
+    """One installation in a temporary folder, isolated from this user's settings and caches."""
 
     def __init__(self, folder: Path, *, configured: bool, cache: Path | None) -> None:
         self.folder = folder
@@ -63,7 +63,7 @@ class Trial:
             self.env["UV_CACHE_DIR"] = str(cache)
 
     def run(self, *command: object, check: bool = True) -> tuple[float, subprocess.CompletedProcess[str]]:
-        """Seconds, and what came of it. Exits with the output where `check` fails."""
+        """Run a command; return its seconds and result. Exits with the output if it fails and `check` is set."""
         started = time.monotonic()
         done = subprocess.run(
             [str(one) for one in command],
@@ -82,14 +82,14 @@ class Trial:
         return took, done
 
     def ask(self, vlmtui: Path) -> tuple[float, str]:
-        """Seconds to the answer, and the answer."""
+        """Ask the model; return the seconds to the answer, and the answer."""
         image = ROOT / "src" / "vlmtui" / "bundled" / "samples" / "circle.png"
         took, done = self.run(vlmtui, "ask", "--keep-alive", "0", "--image", image, QUESTION)
         return took, done.stdout.strip()
 
 
 def pythons() -> list[Path]:
-    """One interpreter of every version from 3.11: those on the path, then pyenv's."""
+    """Return one interpreter of each version from 3.11 on: those on the path, then pyenv's."""
     pyenv = Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv") / "versions"
     candidates = [Path(path) for name in NAMES if (path := shutil.which(name))]
     candidates += sorted(pyenv.glob("3.1[1-4]*/bin/python"))
@@ -120,13 +120,13 @@ def offers_cpu_torch(python: Path, torch: str) -> bool:
 
 
 def gigabytes(folder: Path) -> float:
-    """What a folder takes on the disk, a file with several names once."""
+    """Return the disk space of a folder in GB; hard links count once."""
     kilobytes = subprocess.run(["du", "-sk", str(folder)], capture_output=True, text=True, check=True).stdout.split()[0]
     return int(kilobytes) * 1024 / 1e9
 
 
 def copy_of(checkout: Path, target: Path) -> None:
-    """The files of a checkout that git knows or would take."""
+    """Copy the files of a checkout that git tracks or would add."""
     command = ["git", "-C", str(checkout), "ls-files", "--cached", "--others", "--exclude-standard", "-z"]
     for name in filter(None, subprocess.run(command, capture_output=True, check=True).stdout.decode().split("\0")):
         if (checkout / name).is_file():
@@ -135,7 +135,7 @@ def copy_of(checkout: Path, target: Path) -> None:
 
 
 def try_checkout(checkout: Path, python: Path, where: Path, *, configured: bool, cache: Path | None) -> list[str]:
-    """Set a copy of the checkout up, and ask: a row of the table."""
+    """Set up a copy of the checkout and ask the model: one row of the table."""
     trial = Trial(where, configured=configured, cache=cache)
     copy = where / "checkout"
     copy_of(checkout, copy)
@@ -148,7 +148,7 @@ def try_checkout(checkout: Path, python: Path, where: Path, *, configured: bool,
 
 
 def try_wheel(python: Path, where: Path, *, cache: Path | None) -> list[str]:
-    """The wheel by pipx, the engine by the app, one question, all removed: a row of the table."""
+    """Install the wheel with pipx and an engine with the app, ask once, remove all: one row of the table."""
     trial = Trial(where, configured=False, cache=cache)
     trial.env.update({"PIPX_HOME": str(where / "pipx"), "PIPX_BIN_DIR": str(where / "bin")})
     copy_of(ROOT, where / "checkout")

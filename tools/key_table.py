@@ -12,7 +12,7 @@ BEGIN, END = "<!-- keys: made by `make keys` -->", "<!-- keys end -->"
 
 
 def tables() -> str:
-    """One table a scope, as Markdown."""
+    """Return a Markdown table per scope."""
     return "\n\n".join(_table(scope) for scope in SCOPES.values())
 
 
@@ -27,7 +27,7 @@ def _table(scope: Scope) -> str:
 
 
 def ways(action: Action) -> list[str]:
-    """Its own keys, then the one behind the leader."""
+    """Return an action's direct keys, then its key after the leader."""
     led = f"{spell_key(default_keys(LEADER)[0])} {spell_key(action.leader)}"
     return [*map(spell_key, default_keys(action.id)), *([led] if action.leader else [])]
 
@@ -37,7 +37,7 @@ def _cell(text: str) -> str:
 
 
 def written(text: str) -> str:
-    """The page with the tables in their place. Raises ValueError where its marks are missing."""
+    """Return the page with new tables. Raises ValueError if its markers are missing."""
     before, begin, rest = text.partition(BEGIN)
     _, end, after = rest.partition(END)
     if not (begin and end):

@@ -73,7 +73,7 @@ def main() -> int:
 
 
 class Locked:
-    """One resolution by uv, for all the extras together."""
+    """uv's resolution of all extras together."""
 
     def __init__(
         self, extras: Mapping[str, Sequence[str]], constraints: Iterable[str], *, overrides: Iterable[str] = ()
@@ -94,7 +94,7 @@ class Locked:
         self._wheels = {one["name"]: one.get("wheels", []) for one in tomllib.loads(text)["package"]}
 
     def closure(self, *extras: str, without: Iterable[str] = ()) -> Lines:
-        """What the extras need, by name, in the alphabet's order."""
+        """Return the packages that the extras need, sorted by name."""
         chosen = [option for name in extras for option in ("--extra", name)]
         exported = self._uv("export", "--frozen", "--no-hashes", "--no-header", "--no-annotate", *chosen)
         lines: Lines = {}
@@ -106,7 +106,7 @@ class Locked:
         return dict(sorted(lines.items()))
 
     def write(self, path: Path, lines: Lines, title: str) -> None:
-        """Write the lock. A package without a fitting wheel is an error: it could not be installed."""
+        """Write the lock. Raises an error for a package without a fitting wheel: it could not be installed."""
         blocks = [f"# {title}. Made by tools/lock.py, for CPython 3.11 to 3.14 on Linux, x86-64 and aarch64.\n"]
         for name, (version, marker) in lines.items():
             hashes = sorted(wheel["hash"] for wheel in self._wheels[name] if _fits(wheel))
@@ -124,12 +124,12 @@ class Locked:
 
 
 def _is_of_torch(name: str) -> bool:
-    """Whether it is PyTorch itself, or a CUDA library that only its CUDA build needs."""
+    """Return whether a package is PyTorch, or a CUDA library that only its CUDA build needs."""
     return name == "torch" or (name.startswith(("nvidia-", "cuda-")) and name != "nvidia-ml-py")
 
 
 def _fits(wheel: Mapping[str, Any]) -> bool:
-    """Whether a wheel is for one of our Pythons and machines, by its file name's last three parts."""
+    """Return whether a wheel's tags (the last three parts of its name) fit our Pythons and platforms."""
     python, abi, platform = wheel["url"].rsplit("/", 1)[1].removesuffix(".whl").rsplit("-", 3)[1:]
     if abi == "abi3":
         versions = [int(one.removeprefix("cp3")) for one in python.split(".")]
@@ -142,7 +142,7 @@ def _fits(wheel: Mapping[str, Any]) -> bool:
 
 
 def _shortened(marker: str) -> str:
-    """The marker without what is true of all our platforms, and of one machine where it names one."""
+    """Return the marker without conditions that hold on all our platforms."""
     machines = [name for name in MACHINES if f"platform_machine == '{name}'" in marker]
     pythons = re.findall(r"python_full_version [<>=!]+ '[\d.]+'", marker)
     parts = sorted(set(pythons))

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Run the tests, and look at the few that failed a second time, alone: `python tools/run_tests.py ARGUMENTS-OF-PYTEST`.
+"""Run the tests, and repeat the few that failed, alone: `python tools/run_tests.py ARGUMENTS-OF-PYTEST`.
 
-Thousands of tests that share two cores with engines being loaded now and then meet a stall that nothing bears. So what
-failed is run once more, in one process, with nothing beside it. What fails again is a failure. What passes alone is
-named at the end, since it depends on its neighbours or on time, and ought to be mended. More than `MOST` failures are
-no bad luck: nothing is run again.
+Thousands of tests share two cores with engines that are being loaded, so a test may meet a long stall. Failed tests run
+once more, in one process, with nothing beside them. A test that fails again is a failure. A test that passes alone is
+named at the end: it depends on its neighbours or on time, and should be mended. After more than `MOST` failures nothing
+is repeated.
 
-Exits as pytest does; 0 where all that failed has passed alone.
+Exits as pytest does; 0 if every failed test passed alone.
 """
 
 from __future__ import annotations

@@ -38,7 +38,7 @@ MAX_ASPECT = 4.0
 
 
 def rng_for(split: Split, *keys: object) -> Random:
-    """A generator for one sample; the same keys give the same sample, and splits never share a seed."""
+    """Return the random generator of one sample: the same keys give the same sample, and splits never share a seed."""
     return Random("/".join(["shapes", split, *map(str, keys)]))
 
 
@@ -101,7 +101,7 @@ def capital(text: str) -> str:
 
 
 def article(word: str) -> str:
-    """`a` or `an`, as the word that follows wants it."""
+    """Return `a` or `an` for the word that follows."""
     return f"{'an' if word[0] in 'aeiou' else 'a'} {word}"
 
 
@@ -116,7 +116,7 @@ def describe(scene: Scene) -> str:
 
 
 def describe_all(scenes: list[Scene]) -> str:
-    """Several scenes, numbered from 1; a single one is described without a number."""
+    """Describe several scenes, numbered from 1; a single one has no number."""
     if len(scenes) == 1:
         return describe(scenes[0])
     texts = [describe(scene) for scene in scenes]
@@ -199,14 +199,14 @@ def _paint(
 
 
 def _canvas(size: Size, ground: Rgb) -> tuple[Image.Image, ImageDraw.ImageDraw]:
-    """An empty picture, larger than `size` where that is small, so that edges come out smooth."""
+    """Return an empty picture, larger than a small `size`, so that edges are smooth after scaling down."""
     scale = max(1, min(4, 360 // max(size)))
     image = Image.new("RGB", (size[0] * scale, size[1] * scale), ground)
     return image, ImageDraw.Draw(image)
 
 
 def _finished(image: Image.Image, size: Size, quality: int | None) -> Image.Image:
-    """The picture at its wanted size, through JPEG where a quality is given."""
+    """Return the picture at its final size, compressed as JPEG if a quality is given."""
     if image.size != size:
         image = image.resize(size, Image.Resampling.BOX)
     if quality is None:
@@ -346,12 +346,12 @@ NUMBERS = ("no", "one", "two", "three")
 
 
 def phrases(text: str) -> list[str]:
-    """The entries of one of the lists above."""
+    """Return the entries of one of the lists above."""
     return [entry for line in text.splitlines() for entry in line.split("|")]
 
 
 def varied(rng: Random, text: str) -> str:
-    """A question as people type it: sometimes in lower or upper case, without its full stop or with a courtesy."""
+    """Vary a question as people type it: in lower or upper case, without its full stop, or with a courtesy."""
     kind = rng.random()
     if kind < 0.15:
         text = text.lower()
@@ -367,7 +367,7 @@ def varied(rng: Random, text: str) -> str:
 
 
 def other_text(rng: Random) -> str:
-    """A text that has nothing to do with shapes."""
+    """Return a text that has nothing to do with shapes."""
     kind = rng.random()
     if kind < 0.5:
         return varied(rng, rng.choice(phrases(OTHER_TEXT)))
@@ -469,7 +469,7 @@ def _first_look(rng: Random, scene: Scene, plain: float = 0.72) -> Turn:
 
 
 def ask_earlier(rng: Random, index: int, scenes: list[Scene]) -> Turn:
-    """A question about image `index` of those shown so far."""
+    """Ask about image `index` of those shown so far."""
     word = "last" if index == len(scenes) - 1 and rng.random() < 0.3 else ORDINALS[index]
     if rng.random() < 0.2:
         question, answer = specific(rng, scenes[index])

@@ -56,7 +56,7 @@ async def until(pilot: Pilot[ExitReport | None], condition: Callable[[], bool], 
 
 
 def save(app: VlmtuiApp, name: str, theme: str = "") -> None:
-    """Write what the screen shows."""
+    """Write the screen as an SVG file."""
     columns, rows = app.size
     target = OUT / f"{name}{theme}-{columns}x{rows}.svg"
     # Where this copy of the project lies is nobody's business.
@@ -92,7 +92,7 @@ async def new_chat(app: VlmtuiApp, pilot: Pilot[ExitReport | None]) -> None:
 
 
 async def earlier(app: VlmtuiApp, pilot: Pilot[ExitReport | None]) -> None:
-    """Conversations of before, for the list of them."""
+    """Add earlier conversations, for the list of conversations."""
     for file, questions in EARLIER:
         await attach(app, pilot, SAMPLES / file)
         for question in questions:
@@ -101,7 +101,7 @@ async def earlier(app: VlmtuiApp, pilot: Pilot[ExitReport | None]) -> None:
 
 
 async def compare(app: VlmtuiApp, pilot: Pilot[ExitReport | None]) -> None:
-    """Chat template against a raw prompt that has forgotten the turns."""
+    """Compare the chat template with a raw prompt that lacks the turns."""
     question = "What is in this image?"
     await attach(app, pilot, SAMPLES / "three-shapes.png")
     await pilot.press(*question)
@@ -125,7 +125,7 @@ async def compare(app: VlmtuiApp, pilot: Pilot[ExitReport | None]) -> None:
 
 
 async def inspect(app: VlmtuiApp, pilot: Pilot[ExitReport | None]) -> None:
-    """What the last answer was made of."""
+    """Show the tabs of the inspector for the last answer."""
     app.run_action_id("inspect")
     await until(pilot, lambda: isinstance(app.screen, InspectorScreen))
     screen = app.screen
@@ -144,7 +144,7 @@ async def inspect(app: VlmtuiApp, pilot: Pilot[ExitReport | None]) -> None:
 
 
 async def fan_out(app: VlmtuiApp, pilot: Pilot[ExitReport | None]) -> None:
-    """The last message at three temperatures, the last of which is too hot."""
+    """Fan out the last message over three temperatures, the last of them too high."""
     app.run_action_id("fan_out", "temperature=0,1,2 seed=1")
     await until(pilot, lambda: isinstance(app.screen, FanOutScreen))
     screen = app.screen
@@ -156,7 +156,7 @@ async def fan_out(app: VlmtuiApp, pilot: Pilot[ExitReport | None]) -> None:
 
 
 async def look(app: VlmtuiApp, pilot: Pilot[ExitReport | None]) -> None:
-    """The last message without its picture, with a grey and with a blurred one."""
+    """Ask the last message without its picture, with a grey and with a blurred one."""
     app.run_action_id("look")
     await until(pilot, lambda: isinstance(app.screen, FanOutScreen))
     screen = app.screen
@@ -168,7 +168,7 @@ async def look(app: VlmtuiApp, pilot: Pilot[ExitReport | None]) -> None:
 
 
 async def conversations(app: VlmtuiApp, pilot: Pilot[ExitReport | None]) -> None:
-    """What is stored."""
+    """Show the list of conversations."""
     app.run_action_id("conversations")
     await until(pilot, lambda: isinstance(app.screen, ConversationsScreen))
     screen = app.screen
@@ -182,7 +182,7 @@ async def conversations(app: VlmtuiApp, pilot: Pilot[ExitReport | None]) -> None
 
 
 async def beside(app: VlmtuiApp, pilot: Pilot[ExitReport | None]) -> None:
-    """The screens beside a conversation with attachments that are not sent yet."""
+    """Show the screens around a message with attachments that is not sent yet."""
     await attach(app, pilot, PHOTOGRAPHS / "coffee.jpg", PHOTOGRAPHS / "cat.jpg", SAMPLES / "moving-circle.mp4")
     save(app, "attached")
     app.run_action_id("frames")
@@ -198,7 +198,7 @@ async def beside(app: VlmtuiApp, pilot: Pilot[ExitReport | None]) -> None:
 
 
 async def session(paths: Paths, size: tuple[int, int], *, theme: str = "") -> None:
-    """Picker, load, conversation, and the screens beside it."""
+    """Play a session: picker, load, conversation, and the screens beside it."""
     settings = Settings(graphics="halfcell", theme=theme)
     services = Services(paths, Registry.bundled(), WorkerHost(paths), settings, AsyncStore(paths), keep_alive_s=120)
     app = VlmtuiApp(services)

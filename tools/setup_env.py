@@ -41,7 +41,7 @@ HEARTBEAT_SECONDS = 30
 
 
 class Steps:
-    """Names every step on stdout as it begins, and how far it is: one line on a terminal, else one now and then."""
+    """Print every step as it begins, and its progress: on a terminal in one line, else as a line now and then."""
 
     def __init__(self, total: int) -> None:
         self.total = total
@@ -74,7 +74,7 @@ class Steps:
 
 
 def fingerprint(variant: str) -> str:
-    """A hash of all that decides what is in `.venv`; empty when the environment's Python is missing."""
+    """Return a hash of all that decides what is in `.venv`; empty if the environment's Python is missing."""
     if not PYTHON.exists():
         return ""
     digest = hashlib.sha256()
@@ -118,7 +118,7 @@ def make_venv(variant: str) -> None:
 
 
 def choose_torch(installer: Installer, variant: str) -> TorchBuild | None:
-    """PyTorch's build for the CPU variant, told in a line; None where the variant's lock names it."""
+    """Choose PyTorch's build for the CPU variant and print it; None if the variant's lock names it."""
     from vlmtui.engines.torch_build import find_torch
     from vlmtui.engines.variants import VARIANTS
 
@@ -166,7 +166,7 @@ def set_up(variant: str) -> None:
 
 
 def install_itself(installer: Installer, report: OnInstallStep) -> None:
-    """Put this checkout into `.venv`, as it is and as it changes."""
+    """Install this checkout into `.venv` as an editable package."""
     program = [*installer.uv, "pip"] if installer.uv else [str(PYTHON), "-m", "pip"]
     where = ["--python", str(PYTHON)] if installer.uv else []
     command = [*program, "install", *where, "--no-deps", "--no-build-isolation", "--editable", str(ROOT)]
@@ -174,7 +174,7 @@ def install_itself(installer: Installer, report: OnInstallStep) -> None:
 
 
 def is_finished() -> bool:
-    """Whether `.venv` is what this checkout wants, and complete."""
+    """Return whether `.venv` is complete and matches this checkout."""
     from vlmtui.engines.environment import SetupPhase, read_state
 
     state = read_state(VENV)
@@ -188,7 +188,7 @@ def is_finished() -> bool:
 
 
 def newer_python() -> str:
-    """An interpreter of this machine that vlmtui runs on; empty where there is none."""
+    """Return an interpreter of this machine that vlmtui runs on; empty if there is none."""
     for name in PYTHONS:
         found = shutil.which(name)
         if found and subprocess.call([found, "-c", "pass"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) == 0:
@@ -231,7 +231,7 @@ def main() -> int:
 
 
 def prepare() -> int:
-    """Set up unless all is there. Raises VlmtuiError, OSError and KeyboardInterrupt."""
+    """Set up `.venv` unless it is finished. Raises VlmtuiError, OSError and KeyboardInterrupt."""
     from vlmtui.engines.environment import installation_lock, read_state
 
     if is_finished():

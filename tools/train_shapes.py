@@ -148,13 +148,13 @@ class Batch:
 
 
 def grid_of(size: scenes.Size) -> Grid:
-    """Rows and columns of image tokens for an image of this width and height, as the image processor decides."""
+    """Return rows and columns of image tokens for an image of this width and height, as the image processor does."""
     height, width = smart_resize(size[1], size[0], PATCH * MERGE, MIN_PIXELS, MAX_PIXELS)
     return height // 28, width // 28
 
 
 def similar_size(rng: Random, size: scenes.Size) -> scenes.Size:
-    """A size with the same grid, not much larger than what the model will see of it."""
+    """Return a size with the same grid, little larger than what the model sees."""
     grid = grid_of(size)
     for _ in range(12):
         scale = math.exp(rng.uniform(-0.7, 0.7))
@@ -187,12 +187,12 @@ def move_of(part: scenes.Scene | scenes.Clip, unit: Any) -> int:
 
 
 def glance(rng: Random, most: int) -> scenes.Conversation:
-    """A picture with nothing said about it."""
+    """Make a conversation of a picture without text."""
     return scenes.Conversation([scenes.Turn([scenes.random_scene(rng, most)], "")])
 
 
 class Maker:
-    """Turns conversations into batches; holds the tokenizer."""
+    """Turn conversations into batches; holds the tokenizer."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self.tokenizer = tokenizer
@@ -317,7 +317,7 @@ def plan(rng: Random, step: int, progress: float) -> list[tuple[str, int, float]
 
 
 def feed(tokenizer_json: str, seed: int, first: int, progress: Any, queue: Any) -> None:
-    """Background process: makes the batches of every step in order and puts them into the queue."""
+    """Put the batches of every step into the queue, in order. Runs in a background process."""
     maker, parent, step = Maker(Tokenizer.from_str(tokenizer_json)), os.getppid(), first
     while True:
         rng = scenes.rng_for("train", seed, step)
@@ -423,7 +423,7 @@ class Student:
         return losses[0] + losses[1]
 
     def watch(self, maker: Maker, task: str, count: int) -> tuple[float, float]:
-        """Shares of first and of later turns that greedy decoding gets exactly right, on fresh samples."""
+        """Return the shares of first and of later turns that greedy decoding answers correctly, on fresh samples."""
         batch = maker.batch(scenes.rng_for("eval", "watch", task), task, count, 3)
         with torch.no_grad():
             logits, ids, _ = self.logits(batch)
@@ -495,7 +495,7 @@ def options() -> argparse.Namespace:
 
 
 def report(student: Student, maker: Maker, count: int = 40) -> str:
-    """Accuracies per task, first turns and later turns, in per cent."""
+    """Return the accuracies per task, of first and of later turns, in per cent."""
     scores = {task: student.watch(maker, task, count) for task in scenes.TASKS}
     return " ".join(f"{task} {first:.0%}/{later:.0%}" for task, (first, later) in scores.items())
 
@@ -512,7 +512,7 @@ def orthogonal(grad: torch.Tensor, coefficients: tuple[float, float, float], ste
 
 
 class Both:
-    """Muon for the matrices of the blocks, AdamW for all else, as one optimiser."""
+    """One optimiser of two: Muon for the matrices of the blocks, AdamW for all other weights."""
 
     def __init__(self, *parts: torch.optim.Optimizer) -> None:
         self.parts = parts
@@ -538,7 +538,7 @@ class Both:
 
 
 class Run:
-    """One training run: the model, its optimiser, how far it is, and where it is kept."""
+    """One training run: the model, its optimiser, its progress and its files."""
 
     def __init__(self, args: argparse.Namespace) -> None:
         state = torch.load(args.checkpoint, weights_only=False) if args.resume else None
@@ -568,7 +568,7 @@ class Run:
 
     @staticmethod
     def origin(start: Path | None, state: Any) -> tuple[Tokenizer, Qwen2VLForConditionalGeneration]:
-        """Tokenizer and model to begin with: those of an exported folder, or new weights."""
+        """Return the tokenizer and model to start from: those of an exported folder, or new weights."""
         if start and not state:
             model = Qwen2VLForConditionalGeneration.from_pretrained(
                 start, dtype=torch.float32, attn_implementation="sdpa"
@@ -579,14 +579,14 @@ class Run:
 
     @property
     def stage(self) -> float:
-        """How far the curriculum is. Where the run began with a trained model, a short look is all that is left."""
+        """Return the stage of the curriculum. A run that started from a trained model has only a short first stage."""
         if self.args.start:
             return 0.0 if self.progress < self.args.look else FULL
         return self.progress
 
     @property
     def progress(self) -> float:
-        """The share of the time that has passed."""
+        """Return the share of the time that has passed."""
         return min(1.0, self.spent / float(self.args.minutes * 60))
 
     def rate(self) -> float:
@@ -595,7 +595,7 @@ class Run:
         return float(self.args.peak * min(1.0, (self.step + 1) / 150) * (0.01 + 0.99 * cosine))
 
     def note(self, name: str, loss: float) -> None:
-        """Keeps a running mean of a loss."""
+        """Update a running mean of a loss."""
         self.losses[name] = 0.95 * self.losses[name] + 0.05 * loss if self.losses[name] else loss
 
     def update(self, batches: list[Batch]) -> None:
@@ -632,7 +632,7 @@ class Run:
         self.saved = time.monotonic()
 
     def train(self, share: Any, queue: Any) -> None:
-        """Takes batches from the queue until the time is over or the process is asked to end; saves then, too."""
+        """Train on batches from the queue until the time is over or the process is asked to end; save at the end."""
         last, ended = time.monotonic(), False
 
         def end(*_: object) -> None:

@@ -16,7 +16,7 @@ TARGET = Path(__file__).parent.parent / "src" / "vlmtui" / "registry" / "archite
 
 
 def tables() -> dict[str, dict[str, object]]:
-    """The literal tables of vLLM's model registry, by name. Raises FileNotFoundError where no vLLM is installed."""
+    """Return the literal tables of vLLM's model registry by name. Raises FileNotFoundError without vLLM."""
     spec = importlib.util.find_spec("vllm")
     if spec is None or spec.origin is None:
         raise FileNotFoundError("vLLM is not installed")
