@@ -80,7 +80,9 @@ def test_a_damaged_record_is_none(tmp_path: Path, content: bytes) -> None:
     assert endpoint.read_record() is None
 
 
-@pytest.mark.parametrize("later", [{"backend": "echo"}, {"code_revision": "0" * 40}, {"code_sha256": "0" * 64}])
+@pytest.mark.parametrize(
+    "later", [{"backend": "echo"}, {"pinned": "0.23.0"}, {"code_revision": "0" * 40}, {"code_sha256": "0" * 64}]
+)
 def test_what_is_new_in_a_spec_is_another_worker_and_a_spec_without_it_is_named_as_ever(
     paths: Paths, later: dict[str, str]
 ) -> None:

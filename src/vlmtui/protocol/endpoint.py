@@ -24,7 +24,12 @@ HOME_SUFFIX = ".d"
 _RECORD_BYTES_MAX = 10_000_000
 _SLUG_MAX = 24
 _DIGEST_LENGTH = 8
-_LATER_FIELDS: dict[str, object] = {"backend": DEFAULT_BACKEND, "code_revision": None, "code_sha256": None}
+_LATER_FIELDS: dict[str, object] = {
+    "backend": DEFAULT_BACKEND,
+    "pinned": None,
+    "code_revision": None,
+    "code_sha256": None,
+}
 """Fields added to specs since vlmtui 0.1, with their former implicit values. They are left out of a worker's name when
 they have these values, so that a running worker of version 0.1 is found, and then refused because of its version."""
 
