@@ -8,7 +8,7 @@ PYTEST := $(BIN)/python -m pytest -n logical --maxprocesses 8
 FAST := tests/unit tests/ui -m "not process and not slow"
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-fast coverage check lint format types contracts eval fuzz torture zoo families keys fresh-check bench screenshots train clean
+.PHONY: help setup run test test-fast coverage check lint format types contracts eval fuzz torture zoo distributed families keys fresh-check bench screenshots train clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-12s %s\n", $$1, $$2}'
@@ -61,6 +61,9 @@ torture: setup ## kill and break everything, 200 rounds, and see that nothing is
 
 zoo: setup ## a tiny model of every family's true architecture, in the real engine (about 20 minutes)
 	@PYTHONPATH=src/vlmtui/worker/site $(BIN)/python -m tests.zoo $(ARGS)
+
+distributed: setup ## a server on two ranks and on two "nodes", over loopback, with a rank that is killed (about ten minutes)
+	@VLMTUI_ALL_LAYOUTS=1 $(BIN)/python -m pytest -q -n 0 tests/engine/test_parallel_servers.py $(ARGS)
 
 families: setup ## write the table of families into docs/families.md
 	@$(BIN)/python tools/family_table.py

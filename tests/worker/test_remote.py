@@ -28,7 +28,7 @@ from tests.support.fault_server import (
 from vlmtui.domain.attachment import Attachment
 from vlmtui.domain.conversation import user_turn
 from vlmtui.domain.engine import LoadSpec
-from vlmtui.domain.generation import Delta, EngineEvent, Finished, GenerateRequest, PromptReady, Token
+from vlmtui.domain.generation import Delta, EngineEvent, Finished, GenerateRequest, PromptReady, Token, Usage
 from vlmtui.domain.prompt import ChatPrompt, RawPrompt
 from vlmtui.domain.sampling import Sampling
 from vlmtui.errors import ErrorKind, VlmtuiError
@@ -93,6 +93,21 @@ async def test_an_answer_its_tokens_and_the_prompt_as_the_server_was_given_it(
     [body] = server.bodies
     content = body["messages"][0]["content"]  # type: ignore[index]
     assert content[0]["image_url"]["url"].startswith("data:image/png;base64,") and content[0]["uuid"] == "a" * 64
+
+
+async def test_what_the_server_counted_and_how_long_it_let_wait_is_told(server: FaultServer, tmp_path: Path) -> None:
+    *events, done = whole_answer()
+    usage = {"prompt_tokens": 8, "completion_tokens": 5, "prompt_tokens_details": {"cached_tokens": 4}}
+    end = event(choices=[], usage=usage, metrics={"queue_time_ms": 3000})
+    server.replies[CHAT] = [streams(*events, end, done)]
+    *_, finished = await asked(server, tmp_path)
+    assert isinstance(finished, Finished)
+    assert (finished.usage.prompt_tokens, finished.usage.completion_tokens, finished.usage.cached_tokens) == (8, 5, 4)
+    assert finished.timings.queued_s == 3
+    odd = event(choices=[], usage={"prompt_tokens": -1, "prompt_tokens_details": [1]}, metrics={"queue_time_ms": "x"})
+    server.replies[CHAT] = [streams(*events, odd, done)]
+    *_, finished = await asked(server, tmp_path)
+    assert isinstance(finished, Finished) and finished.usage == Usage() and finished.timings.queued_s is None
 
 
 @pytest.mark.parametrize(

@@ -121,6 +121,9 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True):
     video_tokens: int = 0
     """Prompt tokens that represent video frames. Version 0.1 counted them as `image_tokens`."""
 
+    cached_tokens: int = 0
+    """Prompt tokens that were found in the prefix cache."""
+
     @property
     def media_text(self) -> str:
         """`16 image`, `164 video`, `16 image, 164 video`; empty where the prompt has neither."""
@@ -134,6 +137,8 @@ class Timings(msgspec.Struct, frozen=True, kw_only=True):
     ttft_s: float | None = None
     """Time to first token; None if there was none."""
     total_s: float = 0.0
+    queued_s: float | None = None
+    """Time that it waited for other requests, as the engine tells; None: unknown."""
 
 
 class PromptReady(msgspec.Struct, frozen=True, kw_only=True, tag="prompt_ready"):

@@ -104,13 +104,21 @@ class TrackedRequest:
                     self._ttft_s = time.monotonic() - self._started
             case Finished():
                 self._has_ended = True
-                usage = self.usage if event.usage == Usage() else event.usage
-                return msgspec.structs.replace(event, usage=usage, timings=self.timings)
+                timings = msgspec.structs.replace(self.timings, queued_s=event.timings.queued_s)
+                return msgspec.structs.replace(event, usage=self._whole(event.usage), timings=timings)
             case Failed() | Cancelled():
                 self._has_ended = True
             case _:
                 assert_never(event)
         return event
+
+    def _whole(self, told: Usage) -> Usage:
+        """The counts that the engine tells; those that it leaves out as they were counted here."""
+        own = self.usage
+        is_told = bool(told.prompt_tokens or told.completion_tokens)
+        if is_told and not (own.prompt_tokens and not told.prompt_tokens):
+            return told
+        return msgspec.structs.replace(own, cached_tokens=told.cached_tokens)
 
     def _send(self, event: EngineEvent) -> None:
         if self.owner is not None:

@@ -125,6 +125,7 @@ def prompt_rows(exchange: Exchange) -> list[Content]:
         media = usage.image_tokens + usage.video_tokens
         rows += [_row("text", f"{usage.prompt_tokens - media:,}")] if media else []
         rows.append(_row("tokens", f"{usage.prompt_tokens:,}"))
+        rows += [_row("cached", f"{usage.cached_tokens:,}")] if usage.cached_tokens else []
     return rows
 
 

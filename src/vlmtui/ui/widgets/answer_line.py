@@ -8,6 +8,9 @@ from vlmtui.domain.generation import Cancelled, Failed, Finished
 from vlmtui.session.generation import Answer
 from vlmtui.text import one_line
 
+_LATE_S = 1.0
+"""A shorter wait for other requests explains nothing."""
+
 
 def answer_line(answer: Answer, marks: str = "") -> str:
     """Return `42 tokens · 310 tok/s · TTFT 12 ms · stop <|im_end|> · prompt 29 (16 image)`, the sampling unless it
@@ -43,7 +46,7 @@ def answer_speed(answer: Answer) -> list[tuple[str, str]]:
 
 
 def answer_marks(answer: Answer, marks: str = "") -> str:
-    """Return why the answer is incomplete, and its other marks; empty for most."""
+    """Return why the answer is incomplete, why it came late, and its other marks; empty for most."""
     match answer.outcome:
         case Finished(finish_reason="length"):
             mark = "ended by the token limit"
@@ -55,7 +58,22 @@ def answer_marks(answer: Answer, marks: str = "") -> str:
             mark = ""
         case _:
             assert_never(answer.outcome)
-    return " · ".join(part for part in (mark, marks) if part)
+    return " · ".join(part for part in (mark, _why_late(answer), marks) if part)
+
+
+def _why_late(answer: Answer) -> str:
+    """`waited 3.2 s for other requests, cached 40 of 57 prompt tokens`; empty where it did not wait."""
+    queued_s = answer.timings.queued_s if answer.timings is not None else None
+    if queued_s is None or queued_s < _LATE_S:
+        return ""
+    cached = cached_text(answer)
+    return f"waited {seconds(queued_s)} for other requests" + (f", cached {cached} prompt tokens" if cached else "")
+
+
+def cached_text(answer: Answer) -> str:
+    """`40 of 57`; empty where nothing of the prompt was in the prefix cache."""
+    usage = answer.usage
+    return f"{usage.cached_tokens:,} of {usage.prompt_tokens:,}" if usage.cached_tokens else ""
 
 
 def seconds(value: float) -> str:

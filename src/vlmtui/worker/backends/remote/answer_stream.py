@@ -7,10 +7,11 @@ from typing import Any
 
 import msgspec
 
-from vlmtui.domain.generation import Candidate, TokenLogprob
+from vlmtui.domain.generation import Candidate, TokenLogprob, Usage
 from vlmtui.errors import ErrorKind, VlmtuiError
 
 _TOKEN = "token_id:"
+_COUNT_MAX = 10**9
 
 
 class StreamedPart(msgspec.Struct, frozen=True, kw_only=True):
@@ -29,6 +30,10 @@ class StreamedPart(msgspec.Struct, frozen=True, kw_only=True):
     """The prompt as the server's template wrote it, with one placeholder for each attachment."""
     placeholders: object = None
     """Where media are, as requests by token ids tell it."""
+    usage: Usage | None = None
+    """Counts, near the end."""
+    queued_s: float | None = None
+    """Seconds that the request waited for others, near the end, where the server tells them."""
 
 
 def part_of(event: dict[str, Any]) -> StreamedPart:
@@ -49,6 +54,8 @@ def part_of(event: dict[str, Any]) -> StreamedPart:
         prompt_ids=_ids(event.get("prompt_token_ids", choice.get("prompt_token_ids"))),
         prompt_text=prompt_text if isinstance(prompt_text, str) else None,
         placeholders=event.get("mm_placeholders"),
+        usage=_usage(event.get("usage")),
+        queued_s=_queued(event.get("metrics")),
     )
 
 
@@ -63,6 +70,27 @@ def unfinished(reason: str | None, shown: str) -> VlmtuiError:
         message = f"{shown} ended the stream in the middle of the answer."
         hint = "What came is kept. Send the message again."
     return VlmtuiError(ErrorKind.NO_NETWORK, message, detail=f"finish reason: {reason}", hint=hint)
+
+
+def _usage(found: object) -> Usage | None:
+    if not isinstance(found, dict):
+        return None
+    details = found.get("prompt_tokens_details")
+    return Usage(
+        prompt_tokens=_count(found, "prompt_tokens"),
+        completion_tokens=_count(found, "completion_tokens"),
+        cached_tokens=_count(details, "cached_tokens") if isinstance(details, dict) else 0,
+    )
+
+
+def _count(found: dict[str, Any], name: str) -> int:
+    value = found.get(name)
+    return value if isinstance(value, int) and 0 <= value < _COUNT_MAX else 0
+
+
+def _queued(found: object) -> float | None:
+    value = found.get("queue_time_ms") if isinstance(found, dict) else None
+    return value / 1000 if isinstance(value, int | float) and 0 <= value < _COUNT_MAX else None
 
 
 def _ids(found: object) -> tuple[int, ...] | None:

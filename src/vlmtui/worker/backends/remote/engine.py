@@ -143,6 +143,7 @@ class RemoteEngine:
         self, request: GenerateRequest, path: str, body: dict[str, Any], written: Sequence[int] | None
     ) -> AsyncGenerator[EngineEvent, None]:
         buffer: PartBuffer | None = None
+        ending = Ending()
         last, reason, sent_at = StreamedPart(), StreamedPart(), 0.0
         try:
             async with aclosing(self._api.events(path, body)) as events:
@@ -150,6 +151,7 @@ class RemoteEngine:
                     part = part_of(event)
                     if part.finish is not None:
                         reason = part
+                    ending = _more_told(ending, part)
                     if buffer is None and (part.prompt_ids is not None or part.text or part.token_ids):
                         ready = await self._told_prompt(request, part, body, written)
                         buffer = self._buffer(request, ready, body)
@@ -171,7 +173,7 @@ class RemoteEngine:
             raise unfinished(reason.finish, self._api.shown)
         if buffer is None:
             yield self._untold_prompt(request, body)
-        yield _finished(request, reason, await self._stop_text(reason, last))
+        yield _finished(request, reason, await self._stop_text(reason, last), ending)
 
     def _buffer(self, request: GenerateRequest, ready: PromptReady, body: dict[str, Any]) -> PartBuffer:
         return PartBuffer(
@@ -313,6 +315,13 @@ class RemoteEngine:
         return known[token].text if token in known else None
 
 
+class Ending(msgspec.Struct, frozen=True):
+    """What a server counted, told with the end of an answer."""
+
+    usage: Usage = Usage()
+    queued_s: float | None = None
+
+
 def _capabilities(facts: ServerFacts) -> Capabilities:
     is_vllm = bool(facts.version)
     return Capabilities(
@@ -330,11 +339,19 @@ def _capabilities(facts: ServerFacts) -> Capabilities:
     )
 
 
-def _finished(request: GenerateRequest, reason: StreamedPart, stop: str | None) -> Finished:
+def _more_told(ending: Ending, part: StreamedPart) -> Ending:
+    if part.usage is None and part.queued_s is None:
+        return ending
+    return Ending(part.usage or ending.usage, part.queued_s if part.queued_s is not None else ending.queued_s)
+
+
+def _finished(
+    request: GenerateRequest, reason: StreamedPart, stop: str | None, ending: Ending | None = None
+) -> Finished:
     return Finished(
         request_id=request.request_id,
         finish_reason="length" if reason.finish == "length" else "stop",
         stop=stop,
-        usage=Usage(),
-        timings=Timings(),
+        usage=ending.usage if ending else Usage(),
+        timings=Timings(queued_s=ending.queued_s if ending else None),
     )

@@ -129,7 +129,12 @@ class ServerApi:
 
     async def _check_health(self, silent_s: float) -> None:
         """Raise VlmtuiError if the silent server is not well. A health of 200 proves nothing: a hung engine has it."""
-        code, _ = await self.status("/health")
+        try:
+            code, _ = await self.status("/health")
+        except VlmtuiError as error:
+            message = f"{self.shown} went away in the middle of the answer."
+            hint = "What came is kept. Once it runs again, send the message again."
+            raise VlmtuiError(ErrorKind.NO_NETWORK, message, detail=error.message, hint=hint) from error
         if code >= 500:
             hint = "Its own log says why. Once it runs again, send the message again."
             raise VlmtuiError(ErrorKind.NO_NETWORK, f"The engine of {self.shown} died.", hint=hint)

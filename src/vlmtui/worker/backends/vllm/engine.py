@@ -173,8 +173,9 @@ class VllmEngine:
         buffer = DeltaBuffer(request.request_id, self._vocabulary, ready.vocabulary, request.logprobs)
         sent_at = 0.0
         output: Any = None
+        last: Any = None
         async for result in self._results(request, rendered, items, parameters):
-            output = result.outputs[0]
+            last, output = result, result.outputs[0]
             buffer.add(output)
             now = time.monotonic()
             if buffer and (now - sent_at >= _DELTA_S or result.finished):
@@ -184,7 +185,8 @@ class VllmEngine:
         if reason not in ("stop", "length"):
             message = "The engine aborted the answer."
             raise VlmtuiError(ErrorKind.INTERNAL, message, detail=f"finish reason: {reason}", hint="Try again.")
-        yield _finished(request.request_id, reason, self._stop_text(output, buffer.last) if reason == "stop" else None)
+        stop = self._stop_text(output, buffer.last) if reason == "stop" else None
+        yield _finished(request.request_id, reason, stop, last)
 
     async def _score(self, request: GenerateRequest, items: list[MediaItem]) -> AsyncGenerator[EngineEvent, None]:
         parameters = scoring_parameters(request.logprobs)
@@ -304,9 +306,13 @@ class VllmEngine:
         return None if token is None else self._vocabulary.text(token)
 
 
-def _finished(request_id: str, reason: FinishReason, stop: str | None) -> Finished:
-    """Return Finished without usage and timings, which the server fills in."""
-    return Finished(request_id=request_id, finish_reason=reason, stop=stop, usage=Usage(), timings=Timings())
+def _finished(request_id: str, reason: FinishReason, stop: str | None, last: Any = None) -> Finished:
+    """Return Finished with what vLLM's last output tells; the server fills in the other counts and times."""
+    usage = Usage(cached_tokens=getattr(last, "num_cached_tokens", None) or 0)
+    stats = getattr(last, "metrics", None)
+    scheduled, queued = getattr(stats, "scheduled_ts", 0.0), getattr(stats, "queued_ts", 0.0)
+    timings = Timings(queued_s=max(0.0, scheduled - queued) if scheduled and queued else None)
+    return Finished(request_id=request_id, finish_reason=reason, stop=stop, usage=usage, timings=timings)
 
 
 def _lora_request(spec: LoadSpec) -> Any:

@@ -1,0 +1,212 @@
+"""Real servers of several ranks and "nodes", over loopback, through our worker: chat, raw, both at once, many at once;
+and a rank that is killed while others stream.
+
+One layout is started with the other tests, all of them by `make distributed` (some minutes each).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from tests.support.asker import Asker
+from tests.support.hosts import patient_host
+from tests.support.pictures import Easel
+from tests.support.vllm_server import VllmServer, free_port
+from vlmtui.domain.conversation import user_turn
+from vlmtui.domain.engine import EngineReady, LoadSpec
+from vlmtui.domain.generation import Delta, Failed, Finished, GenerateRequest
+from vlmtui.domain.metrics import MetricsSample
+from vlmtui.domain.sampling import Sampling
+from vlmtui.engine.local.client import WorkerClient
+from vlmtui.errors import ErrorKind
+from vlmtui.paths import Paths
+from vlmtui.registry.match import Model
+from vlmtui.session.generation import make_request, new_request_id
+
+pytestmark = [pytest.mark.engine, pytest.mark.slow, pytest.mark.timeout(2400)]
+ALL_LAYOUTS = pytest.mark.skipif("VLMTUI_ALL_LAYOUTS" not in os.environ, reason="make distributed")
+RANK = "X-data-parallel-rank"
+
+
+class Layout(msgspec.Struct, frozen=True):
+    """How a model is spread, as options of `vllm serve`, a tuple for each node; `{…}` are free ports."""
+
+    nodes: tuple[tuple[str, ...], ...]
+    victim: str
+    """How the title of the process begins that is killed, on the last node."""
+    ranks: int = 1
+    """Data-parallel ranks."""
+    is_trained: bool = True
+    """False: with a model of random weights, whose attention heads divide."""
+    silence_s: float = 60.0
+    """Seconds after which our own clock gives a silent stream up."""
+
+
+_DATA = ("--data-parallel-size", "2")
+_MANY = (*_DATA, "--data-parallel-size-local", "1", "--data-parallel-address", "127.0.0.1")
+_TENSOR = ("--tensor-parallel-size", "2", "--nnodes", "2", "--master-addr", "127.0.0.1", "--master-port", "{b}")
+LAYOUTS = {
+    "data parallel on one node": Layout((("--port", "{a}", *_DATA),), "VLLM::EngineCore_DP1", 2),
+    "data parallel on two nodes": Layout(
+        (
+            ("--port", "{a}", *_MANY, "--data-parallel-rpc-port", "{b}", "--api-server-count", "1"),
+            ("--headless", *_MANY, "--data-parallel-rpc-port", "{b}", "--data-parallel-start-rank", "1"),
+        ),
+        "VLLM::EngineCore",
+        2,
+        silence_s=20.0,
+    ),
+    "tensor parallel on two nodes": Layout(
+        (("--port", "{a}", *_TENSOR, "--node-rank", "0"), ("--headless", *_TENSOR, "--node-rank", "1")),
+        "VLLM::Worker",
+        is_trained=False,
+    ),
+}
+
+
+class Running(msgspec.Struct, frozen=True):
+    """The servers of a layout."""
+
+    layout: Layout
+    url: str
+    nodes: tuple[VllmServer, ...]
+
+    def kill_a_rank(self) -> None:
+        found = self.nodes[-1].processes(self.layout.victim)
+        assert found, [" ".join(process.cmdline()) for process in self.nodes[-1].processes()]
+        for process in found:
+            process.kill()
+
+
+@pytest.fixture(
+    scope="module",
+    params=[pytest.param(name, marks=ALL_LAYOUTS if number else []) for number, name in enumerate(LAYOUTS)],
+)
+def running(request: pytest.FixtureRequest, shapes: Model) -> Iterator[Running]:
+    """The servers of a layout, loading or loaded. They end with the layout's last test."""
+    layout = LAYOUTS[request.param]
+    ports = {"a": str(free_port()), "b": str(free_port())}
+    with tempfile.TemporaryDirectory(prefix="vlmtui-", dir="/tmp", ignore_cleanup_errors=True) as folder:
+        model = shapes.spec.model if layout.is_trained else with_four_heads(Path(shapes.spec.model), Path(folder))
+        more = () if layout.is_trained else ("--load-format", "dummy")
+        nodes = tuple(
+            VllmServer(model, Path(folder), [part.format_map(ports) for part in (*node, *more)], name=f"node-{number}")
+            for number, node in enumerate(layout.nodes)
+        )
+        try:
+            yield Running(layout, f"http://127.0.0.1:{ports['a']}", nodes)
+        finally:
+            for node in nodes:
+                node.end()
+
+
+def with_four_heads(model: Path, folder: Path) -> str:
+    """A copy of the bundled model's files, without weights, whose attention heads two ranks can share."""
+    copy = folder / "model"
+    shutil.copytree(model, copy, ignore=shutil.ignore_patterns("*.safetensors"))
+    config = json.loads((copy / "config.json").read_text())
+    config["text_config"] |= {"hidden_size": 256, "num_attention_heads": 4, "num_key_value_heads": 2}
+    config["vision_config"]["hidden_size"] = 256
+    (copy / "config.json").write_text(json.dumps(config))
+    return str(copy)
+
+
+@asynccontextmanager
+async def connected(
+    running: Running, folder: Path, *, headers: Mapping[str, str] | None = None, **options: object
+) -> AsyncIterator[WorkerClient]:
+    """A worker of its own, once the servers listen."""
+    given = {"url": running.url, "wait_s": 1200, "headers": dict(headers or {}), **options}
+    spec = LoadSpec(model="shapes", name="shapes", backend="remote", engine_args=given)
+    client = await patient_host(Paths.below(folder)).open(spec, client="tests", keep_alive_s=0)
+    try:
+        events = [event async for event in client.load()]
+        assert isinstance(events[-1], EngineReady), (events[-1], *(node.newest() for node in running.nodes))
+        yield client
+    finally:
+        await client.shutdown()
+
+
+def endless(model: Model) -> GenerateRequest:
+    """Does not end before the context does."""
+    request = make_request(model.family, [user_turn("Count to 200.")], Sampling())
+    return msgspec.structs.replace(request, sampling=Sampling(max_tokens=None, extra={"ignore_eos": True}))
+
+
+async def test_all_ways_to_ask_work_through_it(running: Running, shapes: Model, short_path: Path) -> None:
+    picture = Easel(short_path).picture(("red", "circle", "left"))
+    turn = user_turn("What is in this image?", [picture.attachment])
+    async with connected(running, short_path) as client:
+        ask = Asker(client, shapes)
+        chat, raw = await asyncio.gather(ask(turn), ask(turn, mode="raw"))  # as a comparison does
+        assert isinstance(chat.outcome, Finished) and isinstance(raw.outcome, Finished)
+        assert chat.prompt is not None and raw.prompt is not None
+        assert chat.prompt.token_ids == raw.prompt.token_ids
+        assert [(span.modality, span.length) for span in chat.prompt.media] == [("image", 36)]
+        assert chat.token_ids == raw.token_ids
+        if running.layout.is_trained:
+            assert "red circle" in chat.text
+        many = await asyncio.gather(*(ask(turn, sampling=Sampling(max_tokens=30)) for _ in range(8)))
+        assert {answer.text for answer in many} == {many[0].text}
+        assert all(isinstance(answer.outcome, Finished) for answer in many)
+        assert await ranks_that_generated(client) == running.layout.ranks
+
+
+async def ranks_that_generated(client: WorkerClient) -> int:
+    async for told in client.metrics():
+        assert isinstance(told, MetricsSample), told
+        return sum(bool(rank.generated_tokens) for rank in told.metrics.ranks)
+    raise AssertionError
+
+
+async def test_a_rank_that_is_killed_leaves_no_answer_that_looks_whole(
+    running: Running, shapes: Model, short_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The last test of a layout: its servers do not outlive it."""
+    async with AsyncExitStack() as stack:
+        clients = []
+        for rank in range(running.layout.ranks):
+            headers = {}
+            if running.layout.ranks > 1:
+                monkeypatch.setenv(f"RANK_{rank}", str(rank))
+                headers = {RANK: f"env:RANK_{rank}"}
+            folder = short_path / str(rank)
+            silence_s = running.layout.silence_s
+            clients.append(
+                await stack.enter_async_context(
+                    connected(running, folder, headers=headers, stall_s=2.0, silence_max_s=silence_s)
+                )
+            )
+        begun = [asyncio.Event() for _ in clients]
+        streams = [
+            asyncio.create_task(stream(client, endless(shapes), event))
+            for client, event in zip(clients, begun, strict=True)
+        ]
+        await asyncio.gather(*(event.wait() for event in begun))
+        running.kill_a_rank()
+        for text, last in await asyncio.gather(*streams):
+            assert isinstance(last, Failed), last
+            assert last.failure.kind is ErrorKind.NO_NETWORK and last.failure.hint, last
+            assert text, "what came is kept"
+
+
+async def stream(client: WorkerClient, request: GenerateRequest, begun: asyncio.Event) -> tuple[str, object]:
+    text, last = "", None
+    request = msgspec.structs.replace(request, request_id=new_request_id())
+    async for event in client.generate(request):
+        if isinstance(event, Delta):
+            text += event.text
+            begun.set()
+        last = event
+    begun.set()
+    return text, last
