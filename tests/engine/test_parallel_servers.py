@@ -12,7 +12,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import AsyncIterator, Iterator, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from pathlib import Path
 
 import msgspec
@@ -159,14 +159,17 @@ async def test_all_ways_to_ask_work_through_it(running: Running, shapes: Model, 
         many = await asyncio.gather(*(ask(turn, sampling=Sampling(max_tokens=30)) for _ in range(8)))
         assert {answer.text for answer in many} == {many[0].text}
         assert all(isinstance(answer.outcome, Finished) for answer in many)
-        assert await ranks_that_generated(client) == running.layout.ranks
+        await until_ranks_generated(client, running.layout.ranks)
 
 
-async def ranks_that_generated(client: WorkerClient) -> int:
-    async for told in client.metrics():
-        assert isinstance(told, MetricsSample), told
-        return sum(bool(rank.generated_tokens) for rank in told.metrics.ranks)
-    raise AssertionError
+async def until_ranks_generated(client: WorkerClient, ranks: int) -> None:
+    """Wait until the metrics say that so many ranks did. The first samples are of before."""
+    async with asyncio.timeout(60), aclosing(client.metrics()) as samples:
+        async for told in samples:
+            assert isinstance(told, MetricsSample), told
+            assert len(told.metrics.ranks) == ranks
+            if all(rank.generated_tokens for rank in told.metrics.ranks):
+                return
 
 
 async def test_a_rank_that_is_killed_leaves_no_answer_that_looks_whole(
@@ -194,10 +197,13 @@ async def test_a_rank_that_is_killed_leaves_no_answer_that_looks_whole(
         ]
         await asyncio.gather(*(event.wait() for event in begun))
         running.kill_a_rank()
-        for text, last in await asyncio.gather(*streams):
-            assert isinstance(last, Failed), last
-            assert last.failure.kind is ErrorKind.NO_NETWORK and last.failure.hint, last
-            assert text, "what came is kept"
+        *others, (kept, last) = await asyncio.gather(*streams)
+        assert isinstance(last, Failed), last
+        assert last.failure.kind is ErrorKind.NO_NETWORK and last.failure.hint, last
+        assert kept, "what came is kept"
+        for _, end in others:  # another node's rank may live on, and its answer end as it should
+            is_whole = isinstance(end, Finished) and end.usage.prompt_tokens + end.usage.completion_tokens == 4096
+            assert is_whole or isinstance(end, Failed), end
 
 
 async def stream(client: WorkerClient, request: GenerateRequest, begun: asyncio.Event) -> tuple[str, object]:

@@ -54,6 +54,8 @@ class FaultServer:
         """The bodies of the requests for answers."""
         self.replies: dict[str, list[Reply]] = {}
         self.health = 200
+        self.tokens: dict[object, list[int]] = {}
+        """What `/tokenize` answers for these texts."""
         self.released = asyncio.Event()
         """Set when the test ends: whoever waits for ever stops."""
 
@@ -84,7 +86,8 @@ class FaultServer:
             case "/health":
                 await send(writer, {}, status=self.health)
             case "/tokenize" if asked:
-                await send(writer, {"tokens": list(PROMPT if "messages" in asked else WRITTEN)})
+                told = list(PROMPT if "messages" in asked else WRITTEN)
+                await send(writer, {"tokens": self.tokens.get(asked.get("prompt"), told)})
             case "/detokenize" if asked:
                 tokens = asked["tokens"]
                 assert isinstance(tokens, list)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -123,6 +124,8 @@ async def test_what_the_server_counted_and_how_long_it_let_wait_is_told(server: 
         ([first_event(), b"data: {half"], ErrorKind.NO_NETWORK, "in the middle of the answer", ""),
         ([first_event(), b"data: {half\n\n"], ErrorKind.PROTOCOL, "not JSON", ""),
         ([first_event(), b"data: [1]\n\n"], ErrorKind.PROTOCOL, "without fields", ""),
+        ([event(id="a", choices=[]), first_event(), token_event(4), event(id="b", choices=[])], ErrorKind.PROTOCOL,
+         "parts of another answer", "A"),
     ],
 )  # fmt: skip
 async def test_an_end_that_is_none_is_told_and_what_came_is_kept(
@@ -316,3 +319,40 @@ def test_a_prompt_is_held_against_what_was_written(
 ) -> None:
     vocabulary = {one: Token(text=text) for one, text in enumerate(("<user>", "\ufffd", "<pad>", "end"))}
     assert expansions(ids, vocabulary, written) == runs
+
+
+PAD = "<|image_pad|>"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("<|im_start|>hello", "has 0 image placeholders for 1 images"),
+        (PAD * 2, "has 2 image placeholders for 1 images"),
+        (f"hello{PAD * 36}", "expanded already: <|image_pad|> stands 36 times in a row"),
+        (f"{PAD}hello<|video_1|>", "has 1 video placeholders for 0 videos"),
+    ],
+)
+async def test_placeholders_are_counted_before_anything_is_sent(
+    server: FaultServer, tmp_path: Path, text: str, said: str
+) -> None:
+    engine = await connected(server, placeholders={"image": [PAD], "video": ["<|video_{i}|>"]})
+    with pytest.raises(VlmtuiError, match=re.escape(said)) as failed:
+        [_ async for _ in engine.generate(request(RawPrompt(text=text, attachments=(picture(tmp_path),))))]
+    assert failed.value.kind is ErrorKind.PLACEHOLDER_MISMATCH and server.bodies == []
+    await engine.shutdown()
+
+
+async def test_a_placeholder_within_a_message_and_one_that_is_left_over_are_told(
+    server: FaultServer, tmp_path: Path
+) -> None:
+    server.tokens[PAD] = [2]
+    engine = await connected(server, placeholders={"image": [PAD]})
+    with pytest.raises(VlmtuiError, match="in the text of a message"):
+        [_ async for _ in engine.generate(request(ChatPrompt(turns=(user_turn(f"a {PAD}"),))))]
+    assert server.bodies == []
+    with pytest.raises(VlmtuiError, match=r"\(token 2 of the prompt\) does not match any attached image"):
+        [_ async for _ in engine.generate(request(ChatPrompt(turns=(user_turn("no picture"),))))]
+    prompt = ChatPrompt(turns=(user_turn("hello", [picture(tmp_path)]),))
+    assert text_of([one async for one in engine.generate(request(prompt))]) == "A red circle."
+    await engine.shutdown()

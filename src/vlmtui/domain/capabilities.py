@@ -104,13 +104,15 @@ class Capable(Protocol):
     def engine(self) -> str: ...
     @property
     def capabilities(self) -> Capabilities: ...
+    @property
+    def remedies(self) -> dict[str, str]: ...
 
 
 def lack(info: Capable | None, wanted: Capability) -> str:
     """Return why the engine can't do this, as a sentence; empty if it can, or if there is no engine yet."""
     if info is None or getattr(info.capabilities, wanted):
         return ""
-    return f"This engine ({info.engine}) {_LACKS[wanted]}."
+    return " ".join(filter(None, (f"This engine ({info.engine}) {_LACKS[wanted]}.", info.remedies.get(wanted))))
 
 
 def require_capability(info: Capable | None, wanted: Capability) -> None:

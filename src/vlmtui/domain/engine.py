@@ -128,6 +128,8 @@ class EngineInfo(msgspec.Struct, frozen=True, kw_only=True):
     adds_bos: bool = False
     """Whether the tokenizer adds the BOS token to a raw prompt."""
     capabilities: Capabilities = Capabilities()
+    remedies: dict[str, str] = msgspec.field(default_factory=dict)
+    """What would give the engine a capability that it lacks, by the capability's name; none for most."""
 
 
 class Activity(StrEnum):

@@ -10,6 +10,7 @@ from textual.binding import Binding
 from textual.dom import DOMNode
 from textual.screen import Screen
 
+from vlmtui.domain.capabilities import lack
 from vlmtui.ui.actions import ACTIONS, SCOPES, Action
 
 _APP_WIDE = frozenset(action.id for action in SCOPES["app"].actions)
@@ -25,6 +26,8 @@ class LeaderEntry(msgspec.Struct, frozen=True):
     """The Textual action."""
     node: DOMNode
     """The widget, screen or app that runs it."""
+    lacking: str = ""
+    """Why the engine can't do it; empty if it can."""
 
 
 def leader_entries(screen: Screen[Any]) -> dict[str, LeaderEntry]:
@@ -41,8 +44,16 @@ def leader_entries(screen: Screen[Any]) -> dict[str, LeaderEntry]:
             continue
         if binding.priority:
             first.add(action.leader)
-        found[action.leader] = LeaderEntry(action, action.group or _title(action), binding.action, node)
+        group, lacking = action.group or _title(action), lacking_of(screen, action)
+        found[action.leader] = LeaderEntry(action, group, binding.action, node, lacking)
     return found
+
+
+def lacking_of(screen: Screen[Any], action: Action) -> str:
+    """Return why the screen's engine can't do it, as a sentence; empty if it can, or if the screen has none."""
+    controller = getattr(screen, "engine_controller", None)
+    info = controller.info if controller is not None else None
+    return next(filter(None, (lack(info, one) for one in action.needs)), "")
 
 
 def _bindings(screen: Screen[Any]) -> Iterator[tuple[DOMNode, Binding]]:

@@ -8,6 +8,8 @@ from typing import Protocol, runtime_checkable
 import msgspec
 from textual.binding import Binding
 
+from vlmtui.domain.capabilities import Capability
+
 UNBOUND = "unbound"
 """Stands for "no key": Textual's bindings and keymap need a name."""
 ActionMethods = Mapping[str, Callable[..., object]]
@@ -52,6 +54,8 @@ class Action(msgspec.Struct, frozen=True):
     """Whether it acts before the focused widget sees the key."""
     moves: bool = False
     """Whether it moves a cursor or scrolls: then the palette leaves it out."""
+    needs: tuple[Capability, ...] = ()
+    """What an engine needs for it: where one lacks any of these, footer and leader strip dim it, and it says why."""
     system: bool = False
     """Whether Textual's own key panel leaves it out."""
 

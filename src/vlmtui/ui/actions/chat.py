@@ -264,6 +264,7 @@ CHAT = Scope(
             group=_LOOK,
             slash="/seen",
             argument="NUMBER",
+            needs=("model_view",),
         ),
         Action(
             "heat",
@@ -273,6 +274,7 @@ CHAT = Scope(
             group=_LOOK,
             slash="/heat",
             argument="NUMBER",
+            needs=("scores",),
         ),
         Action(
             "where",
@@ -293,6 +295,7 @@ CHAT = Scope(
             slash="/compare",
             argument="PLAN",
             priority=True,
+            needs=("raw_prompts", "raw_media"),
         ),
         Action(
             "comparisons",

@@ -395,6 +395,6 @@ class ChatScreen(Screen[None]):
         )
         self.query_one(ChatFrame).show_facts()
         # Refresh only on changes: Textual's footer never releases the keys that it showed before.
-        if (changing := (impossible_actions(self.chat), self.not_in_footer)) != self._changing:
+        if (changing := (impossible_actions(self.chat), self.not_in_footer, controller.info)) != self._changing:
             self._changing = changing
             self.refresh_bindings()

@@ -103,7 +103,7 @@ def _block(group: str, entries: Sequence[LeaderEntry]) -> Lines:
     keys = [spell_key(entry.action.leader) for entry in entries]
     width = max(map(len, keys))
     rows = (
-        Content.assemble((key.rjust(width), "bold $accent"), " ", entry.action.title)
+        Content.assemble((key.rjust(width), "bold $accent"), " ", (entry.action.title, "dim" if entry.lacking else ""))
         for key, entry in zip(keys, entries, strict=True)
     )
     return [Content.styled(group, "$muted"), *rows]

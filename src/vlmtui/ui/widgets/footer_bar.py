@@ -17,7 +17,7 @@ from textual.widget import Widget
 
 from vlmtui.ui.actions import ACTIONS, SCOPES, UNBOUND
 from vlmtui.ui.keys import LEADER, key_bindings, spell_key
-from vlmtui.ui.leader import leader_entries
+from vlmtui.ui.leader import lacking_of, leader_entries
 
 _AROUND_KEY, _AROUND_TEXT = 2, 1
 """Cells around a key and after its description."""
@@ -37,6 +37,8 @@ class FooterItem(msgspec.Struct, frozen=True):
     title: str
     tooltip: str = ""
     enabled: bool = True
+    lacks: bool = False
+    """Whether the engine can't do it: dimmed, and a click says why."""
     is_led: bool = False
     """Whether it goes by the leader, and `key` is the letter after that."""
 
@@ -178,7 +180,12 @@ class FooterBar(Widget):
             found[binding.action] = FooterItem(
                 binding.id or binding.action, binding.key, shown, binding.description, tooltip, enabled
             )
-        return list(found.values())
+        return [self._dimmed(item) for item in found.values()]
+
+    def _dimmed(self, item: FooterItem) -> FooterItem:
+        """Dim what the engine can't do; its key says why."""
+        why = lacking_of(self.screen, ACTIONS[item.id]) if item.id in ACTIONS else ""
+        return msgspec.structs.replace(item, lacks=True, tooltip=why) if why else item
 
     def _named(self) -> tuple[str, ...]:
         """The actions that the screen wants shown with their key behind the leader."""
@@ -195,13 +202,16 @@ class FooterBar(Widget):
         keyed = {item.id for item in self._keyed()}
         meant = {ACTIONS[id].meaning for id in keyed & self._own_ids()}
         found = [
-            FooterItem(entry.action.id, key, spell_key(key), entry.action.title, entry.action.help, is_led=True)
+            self._dimmed(
+                FooterItem(entry.action.id, key, spell_key(key), entry.action.title, entry.action.help, is_led=True)
+            )
             for key, entry in leader_entries(self.screen).items()
             if (entry.action.id in named or (entry.action.footer and entry.action.id not in keyed))
             and entry.action.meaning not in meant
         ]
         order = [*named, *ACTIONS]
-        return sorted((item for item in found if item.id not in hidden), key=lambda item: order.index(item.id))
+        shown = [self._dimmed(item) for item in found if item.id not in hidden]
+        return sorted(shown, key=lambda item: order.index(item.id))
 
 
 def _leaves(item: FooterItem) -> bool:
@@ -225,4 +235,4 @@ def _drawn(item: FooterItem) -> Content:
     text = Content.styled(key, "bold $footer-key-foreground")
     if item.title:
         text += Content.styled(f"{item.title} ", "$footer-description-foreground")
-    return text if item.enabled else text.stylize("dim")
+    return text if item.enabled and not item.lacks else text.stylize("dim")

@@ -17,6 +17,8 @@ _COUNT_MAX = 10**9
 class StreamedPart(msgspec.Struct, frozen=True, kw_only=True):
     """What one event adds to an answer."""
 
+    id: str = ""
+    """Of the request that it answers."""
     text: str = ""
     token_ids: tuple[int, ...] = ()
     logprobs: tuple[TokenLogprob, ...] = ()
@@ -45,7 +47,9 @@ def part_of(event: dict[str, Any]) -> StreamedPart:
     text = delta.get("content", choice.get("text"))
     prompt_text = event.get("prompt_text")
     finish, stop = choice.get("finish_reason"), choice.get("stop_reason")
+    number = event.get("id", event.get("request_id"))
     return StreamedPart(
+        id=number if isinstance(number, str) else "",
         text=text if isinstance(text, str) else "",
         token_ids=_ids(choice.get("token_ids")) or (),
         logprobs=tuple(_logprobs(choice.get("logprobs"))),
@@ -57,6 +61,12 @@ def part_of(event: dict[str, Any]) -> StreamedPart:
         usage=_usage(event.get("usage")),
         queued_s=_queued(event.get("metrics")),
     )
+
+
+def of_another(shown: str) -> VlmtuiError:
+    """Return the error for an event that belongs to the answer of another request."""
+    message = f"{shown} sent parts of another answer within this one."
+    return VlmtuiError(ErrorKind.PROTOCOL, message, hint="Is a proxy in between that mixes them up?")
 
 
 def unfinished(reason: str | None, shown: str) -> VlmtuiError:

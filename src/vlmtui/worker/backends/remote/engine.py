@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from vlmtui.domain.attachment import Modality
-from vlmtui.domain.capabilities import Capabilities
+from vlmtui.domain.capabilities import Capabilities, Capability
 from vlmtui.domain.engine import EngineInfo, LoadSpec, LoadStage
 from vlmtui.domain.generation import (
     EngineEvent,
@@ -28,12 +28,13 @@ from vlmtui.domain.prompt import ChatPrompt, RawPrompt, attachments_of
 from vlmtui.errors import ErrorKind, VlmtuiError
 from vlmtui.worker.backends.contract import LoadStep, Report
 from vlmtui.worker.backends.remote.address import server_address
-from vlmtui.worker.backends.remote.answer_stream import StreamedPart, part_of, unfinished
+from vlmtui.worker.backends.remote.answer_stream import StreamedPart, of_another, part_of, unfinished
 from vlmtui.worker.backends.remote.bodies import MediaPart, messages_of, read_media, sampling_body
 from vlmtui.worker.backends.remote.http_api import ServerApi
 from vlmtui.worker.backends.remote.http_errors import ServerError
 from vlmtui.worker.backends.remote.options import server_options
 from vlmtui.worker.backends.remote.part_buffer import PartBuffer
+from vlmtui.worker.backends.remote.placeholder_counts import Placeholders
 from vlmtui.worker.backends.remote.probe import ServedModel, ServerFacts, wait_for
 from vlmtui.worker.backends.remote.token_texts import (
     AnswerText,
@@ -53,6 +54,12 @@ _UNKNOWN_LENGTH = 1_000_000
 """The context of a server that does not tell it."""
 _LIMITS: dict[Modality, int] = {"image": 64, "video": 8}
 """What a server takes is not told: it refuses what is too much."""
+_FLAGS: dict[Capability, str] = {
+    "raw_media": "--enable-scale-out, or with --trust-request-chat-template",
+    "template_override": "--trust-request-chat-template",
+    "chat_template_source": "--enable-tokenizer-info-endpoint",
+}
+"""The option of `vllm serve` that each needs."""
 _SEED_MAX = 2**31 - 1
 _DELTA_S = 1 / 30
 """Minimum seconds between two deltas; the first is sent at once."""
@@ -72,7 +79,10 @@ async def connect_to_server(spec: LoadSpec, report: Report) -> RemoteEngine:
             options.wait_s,
             lambda waited: report(LoadStep(LoadStage.CONFIG, f"waiting for {address.shown}, {waited:.0f} s")),
         )
-        engine = RemoteEngine(api, facts, facts.model(options.model), spec, dict(options.limit_mm_per_prompt))
+        model = facts.model(options.model)
+        texts = TokenTexts(api, model.id)
+        placeholders = await Placeholders.of(options.placeholders, texts if facts.tokenizes else None)
+        engine = RemoteEngine(api, facts, model, spec, texts, placeholders, dict(options.limit_mm_per_prompt))
         stack.pop_all()
     return engine
 
@@ -81,12 +91,20 @@ class RemoteEngine:
     """One model of a server. It never dies: a request fails while the server is away, and the next one may not."""
 
     def __init__(
-        self, api: ServerApi, facts: ServerFacts, model: ServedModel, spec: LoadSpec, limits: dict[Modality, int]
+        self,
+        api: ServerApi,
+        facts: ServerFacts,
+        model: ServedModel,
+        spec: LoadSpec,
+        texts: TokenTexts,
+        placeholders: Placeholders,
+        limits: dict[Modality, int],
     ) -> None:
         self._api = api
         self._facts = facts
         self._model = model.id
-        self._texts = TokenTexts(api, model.id)
+        self._texts = texts
+        self._placeholders = placeholders
         self.info = EngineInfo(
             spec=spec,
             architecture="",
@@ -101,6 +119,7 @@ class RemoteEngine:
             engine_args=spec.engine_args,
             chat_template=facts.chat_template,
             capabilities=_capabilities(facts),
+            remedies=_remedies(facts),
         )
 
     async def died(self) -> None:
@@ -119,6 +138,7 @@ class RemoteEngine:
 
     async def generate(self, request: GenerateRequest) -> AsyncGenerator[EngineEvent, None]:
         attachments = attachments_of(request.prompt)
+        self._placeholders.check(request.prompt, attachments)
         media = await read_media(attachments)
         if request.only_render:
             yield await self._render(request, media)
@@ -143,12 +163,15 @@ class RemoteEngine:
         self, request: GenerateRequest, path: str, body: dict[str, Any], written: Sequence[int] | None
     ) -> AsyncGenerator[EngineEvent, None]:
         buffer: PartBuffer | None = None
-        ending = Ending()
+        ending, number = Ending(), ""
         last, reason, sent_at = StreamedPart(), StreamedPart(), 0.0
         try:
             async with aclosing(self._api.events(path, body)) as events:
                 async for event in events:
                     part = part_of(event)
+                    number = number or part.id
+                    if part.id not in ("", number):
+                        raise of_another(self._api.shown)
                     if part.finish is not None:
                         reason = part
                     ending = _more_told(ending, part)
@@ -204,6 +227,7 @@ class RemoteEngine:
         spans = told_spans(part.placeholders, ids)
         if attachments and not spans and runs is not None:
             spans = spans_at(runs, ids, attachments)
+        self._placeholders.check_given(ids, spans, attachments)
         if attachments and not spans:
             if written is None and part.prompt_text is not None:
                 written = await self._texts.ids_of(part.prompt_text, add_special_tokens=False)
@@ -337,6 +361,14 @@ def _capabilities(facts: ServerFacts) -> Capabilities:
         seed=True,
         cancel=True,
     )
+
+
+def _remedies(facts: ServerFacts) -> dict[str, str]:
+    """What switches the features on that the server has off."""
+    if not facts.version:
+        return {}
+    hints = {name: f"Start the server with {flag}." for name, flag in _FLAGS.items()}
+    return {name: hint for name, hint in hints.items() if not getattr(_capabilities(facts), name)}
 
 
 def _more_told(ending: Ending, part: StreamedPart) -> Ending:

@@ -35,6 +35,8 @@ class ServerOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     """More headers, each read from an environment variable: `env:NAME`."""
     limit_mm_per_prompt: dict[Modality, int] = msgspec.field(default_factory=dict)
     """The most items of each modality, which the server does not tell."""
+    placeholders: dict[Modality, tuple[str, ...]] = msgspec.field(default_factory=dict)
+    """What stands for an item of each modality in a prompt of the model's family; `{i}` for its number."""
     wait_s: float = 600.0
     """Seconds to wait for a server that does not listen yet."""
     stall_s: float = 20.0
