@@ -15,11 +15,9 @@ from vlmtui.cli.output import note, print_json
 from vlmtui.cli.questions import read_question
 from vlmtui.cli.raw_prompt import check, read_raw_prompt
 from vlmtui.cli.results import (
-    answer_json,
     difference_json,
     export_suffix,
     likelihood_json,
-    tokens_json,
     write_comparison,
 )
 from vlmtui.domain.capabilities import require_capability
@@ -32,6 +30,7 @@ from vlmtui.inspection.answer_tally import tally_text
 from vlmtui.inspection.markdown_export import difference_lines
 from vlmtui.inspection.replay import Comparison
 from vlmtui.registry.prompts import check_attachments
+from vlmtui.session.answer_json import answer_json, tokens_json
 from vlmtui.session.generation import PromptMode
 from vlmtui.session.lane_plan import ENGINE, PICTURE, PIXELS, why_identical
 from vlmtui.session.lanes import Lane, Lanes, LaneSpec, lane_spec, planned_specs

@@ -6,7 +6,7 @@ import argparse
 import sys
 import time
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 
 import msgspec
 
@@ -79,21 +79,35 @@ async def ready_engine(setup: AskSetup) -> AsyncIterator[tuple[Engine, EngineInf
     An engine that was started here and is still loading on exit (Ctrl+C) is stopped.
     """
     started = time.monotonic()
-    settings = setup.application.settings
-    host = setup.application.host
-    engine = await host.open(setup.model.spec, client="ask", keep_alive_s=settings.keep_alive_s)
+    engine = await open_loaded(setup, client="ask")
     try:
-        info = await _load(engine)
+        assert engine.info is not None
+        yield engine, engine.info, time.monotonic() - started
+    finally:
+        await leave_engine(engine, setup)
+
+
+async def open_loaded(setup: AskSetup, *, client: str) -> Engine:
+    """Return a ready engine, to be left with `leave_engine`. One that was started here and is still loading when this
+    is cancelled is stopped. Raises VlmtuiError."""
+    settings = setup.application.settings
+    engine = await setup.application.host.open(setup.model.spec, client=client, keep_alive_s=settings.keep_alive_s)
+    async with AsyncExitStack() as stack:
+        stack.push_async_callback(_give_up, engine, setup)
+        await _load(engine)
         if engine.attached and setup.keep_alive_given:
             await engine.set_keep_alive(settings.keep_alive_s)
-        yield engine, info, time.monotonic() - started
-    finally:
-        if engine.info is None and not engine.attached:
-            if is_tty(sys.stderr):
-                note(f"Stopping the load of {engine.spec.name}…")
-            await engine.shutdown()
-        else:
-            await _leave(engine, setup)
+        stack.pop_all()
+    return engine
+
+
+async def _give_up(engine: Engine, setup: AskSetup) -> None:
+    if engine.info is None and not engine.attached:
+        if is_tty(sys.stderr):
+            note(f"Stopping the load of {engine.spec.name}…")
+        await engine.shutdown()
+    else:
+        await leave_engine(engine, setup)
 
 
 async def _load(engine: Engine) -> EngineInfo:
@@ -109,7 +123,7 @@ async def _load(engine: Engine) -> EngineInfo:
     raise VlmtuiError(ErrorKind.INTERNAL, "The engine stopped loading without an error message.")
 
 
-async def _leave(engine: Engine, setup: AskSetup) -> None:
+async def leave_engine(engine: Engine, setup: AskSetup) -> None:
     """Disconnect, and print how long the model stays loaded. If it is to be unloaded at once, wait for that."""
     try:
         status = await engine.status()

@@ -20,7 +20,7 @@ exit codes: 0 fine, 1 failed (with --replay: another answer), 2 bad usage or bad
 """
 
 
-class _AppendMedia(argparse.Action):
+class AppendMedia(argparse.Action):
     """Collects --image and --video in one list, in the order given."""
 
     def __call__(
@@ -44,7 +44,7 @@ def fill_ask(ask: argparse.ArgumentParser) -> None:
     ask.add_argument("--system", metavar="S", dest="system_prompt", help="the system prompt")
     _add_prompt(ask.add_argument_group("the prompt"))
     _add_sampling(ask.add_argument_group("sampling"))
-    _add_engine(ask.add_argument_group("the engine"))
+    add_engine_options(ask.add_argument_group("the engine"))
     _add_output(ask.add_argument_group("output"))
 
 
@@ -54,7 +54,7 @@ def add_media(parser: argparse.ArgumentParser) -> None:
         parser.add_argument(
             f"--{kind}",
             dest="media",
-            action=_AppendMedia,
+            action=AppendMedia,
             const=kind,
             metavar="P",
             help=f"{'an' if kind == 'image' else 'a'} {kind}, or several; may be repeated, the order is kept",
@@ -97,7 +97,8 @@ def _add_sampling(group: argparse._ArgumentGroup) -> None:
     )
 
 
-def _add_engine(group: argparse._ArgumentGroup) -> None:
+def add_engine_options(group: argparse._ArgumentGroup) -> None:
+    """Add the options that choose an engine."""
     group.add_argument(
         "--engine",
         metavar="ENGINE",

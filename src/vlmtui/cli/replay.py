@@ -12,12 +12,13 @@ from vlmtui.cli.ask_engine import AskSetup, prepare, ready_engine
 from vlmtui.cli.inputs import DOCUMENT_BYTES_MAX, read_input
 from vlmtui.cli.interrupts import run_interruptible
 from vlmtui.cli.output import note, print_json
-from vlmtui.cli.results import answer_json, tokens_json, write_comparison
+from vlmtui.cli.results import write_comparison
 from vlmtui.domain.engine import EngineInfo
 from vlmtui.domain.prompt import attachments_of
 from vlmtui.errors import bad_input
 from vlmtui.inspection.answer_diff import AnswerDiff, answer_diff
 from vlmtui.inspection.replay import Comparison, MediaRecord, Side, from_json
+from vlmtui.session.answer_json import answer_json, tokens_json
 from vlmtui.session.generation import Answer
 from vlmtui.session.lanes import Lane, Lanes, LaneSpec, recorded_specs
 from vlmtui.store.media_files import keep, place

@@ -1,0 +1,238 @@
+"""`vlmtui batch`: asks many questions, and appends each answer to a file."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import shlex
+import sys
+import time
+from collections.abc import AsyncIterator, Sequence
+from contextlib import ExitStack, asynccontextmanager
+from functools import partial
+from pathlib import Path
+
+import msgspec
+
+from vlmtui.cli.ask_engine import AskSetup, leave_engine, open_loaded, prepare
+from vlmtui.cli.batch_items import ItemSource, open_items
+from vlmtui.cli.batch_progress import BatchProgress
+from vlmtui.cli.batch_summary import print_summary, summary_json
+from vlmtui.cli.engine_offer import offer_engine
+from vlmtui.cli.interrupts import run_interruptible
+from vlmtui.cli.output import note, print_json
+from vlmtui.cli.raw_prompt import read_raw_prompt
+from vlmtui.domain.parameters import find_parameter
+from vlmtui.domain.sampling import Sampling
+from vlmtui.errors import ErrorKind, VlmtuiError
+from vlmtui.reading import is_file
+from vlmtui.registry.match import Model
+from vlmtui.session.batch.output import OutputFile
+from vlmtui.session.batch.parsing import read_sampling
+from vlmtui.session.batch.places import EnginePlace
+from vlmtui.session.batch.requests import ItemRequests
+from vlmtui.session.batch.results import score_of
+from vlmtui.session.batch.runner import BatchJob, run_batch
+from vlmtui.session.batch.tally import Tally
+from vlmtui.session.batch.work import INCLUDES
+from vlmtui.session.generation import PromptMode
+from vlmtui.text import one_line, quoted
+
+_EXAMPLE_SAMPLING: dict[str, object] = {"temperature": 0.2, "max_tokens": 64}
+"""What vLLM's example `vision_language.py` sets, so that equal prompts may get different answers."""
+
+
+def batch(arguments: argparse.Namespace) -> int:
+    """Run the command. Raises VlmtuiError."""
+    _check_usage(arguments)
+    setups = [_prepared(arguments, engine) for engine in arguments.on or [arguments.engine]]
+    with ExitStack() as stack:
+        source = open_items(arguments, stack)
+        requests = _requests(setups[0], arguments)
+        output = OutputFile(Path(arguments.output))
+        stack.callback(output.close)
+        _tell_of(output)
+        job = _Job(arguments, setups, source, requests, output)
+        try:
+            return run_interruptible(job.run)
+        except VlmtuiError as error:
+            if error.kind is not ErrorKind.NO_ENGINE or not offer_engine(setups[0].application.paths):
+                raise
+        return run_interruptible(job.run)
+
+
+class _Job:
+    """One run of the command, after everything that needs no engine has been checked."""
+
+    def __init__(
+        self,
+        arguments: argparse.Namespace,
+        setups: Sequence[AskSetup],
+        source: ItemSource,
+        requests: ItemRequests,
+        output: OutputFile,
+    ) -> None:
+        self._arguments = arguments
+        self._setups = setups
+        self._source = source
+        self._requests = requests
+        self._output = output
+        self._tally = Tally()
+        self._started = 0.0
+
+    async def run(self) -> int:
+        progress = BatchProgress(sys.stderr, self._source.share)
+        async with _engines(self._setups, self._arguments.max_concurrency) as places:
+            self._started = time.monotonic()
+            try:
+                await self._answer_all(places, progress)
+            except (VlmtuiError, asyncio.CancelledError):
+                progress.clear()
+                self._print(time.monotonic() - self._started)
+                note(f"What was answered is in {one_line(self._arguments.output)}. To go on: {_same_command()}")
+                raise
+            progress.clear()
+            elapsed_s = time.monotonic() - self._started
+        self._print(elapsed_s)
+        return self._status()
+
+    async def _answer_all(self, places: Sequence[EnginePlace], progress: BatchProgress) -> None:
+        model = self._setups[0].model
+        job = BatchJob(
+            items=self._source.items,
+            output=self._output,
+            requests=self._requests,
+            places=places,
+            model=model.spec.name,
+            cache=self._setups[0].application.paths.cache,
+            num_frames=self._arguments.num_frames or model.spec.num_frames,
+            include=frozenset(_words(self._arguments.include)),
+            retry_errors=self._arguments.retry_errors,
+        )
+        await run_batch(job, self._tally, progress)
+
+    def _print(self, elapsed_s: float) -> None:
+        if self._arguments.time_generate:
+            note(f"-- generate time = {elapsed_s}")
+        for model in self._source.reader.models if self._source.reader is not None else ():
+            if model not in (self._setups[0].model.spec.model, self._setups[0].model.spec.name):
+                note(f"warning: lines name the model {quoted(model)}; {self._setups[0].model.spec.name} was asked.")
+        print_summary(self._tally, elapsed_s)
+        if self._arguments.json:
+            print_json(summary_json(self._tally, elapsed_s, self._arguments.output))
+
+    def _status(self) -> int:
+        failed = self._tally.failed + self._tally.failed_before
+        if failed:
+            note(f"{failed:,} items failed: --retry-errors asks them again.")
+        score = score_of(self._output.path)
+        if score is not None:
+            note(f"As expected: {score.correct:,} of {score.expected:,} ({score.share:.1%}).")
+        least = self._arguments.min_score
+        if least is not None and (score is None or score.share < least):
+            found = "nothing is expected" if score is None else f"the score is {score.share:.3f}"
+            note(f"vlmtui: {found}, below --min-score {least:g}.")
+            return 1
+        return 1 if failed else 0
+
+
+@asynccontextmanager
+async def _engines(setups: Sequence[AskSetup], most: int | None) -> AsyncIterator[list[EnginePlace]]:
+    """Yield a place for each engine, loaded, and leave them all in the end."""
+    places: list[EnginePlace] = []
+    try:
+        for setup in setups:
+            opener = partial(open_loaded, setup, client="batch")
+            places.append(EnginePlace(opener, await opener(), most=most))
+        yield places
+    finally:
+        for place, setup in zip(places, setups, strict=False):
+            await leave_engine(place.engine, setup)
+
+
+def _prepared(arguments: argparse.Namespace, engine: str | None) -> AskSetup:
+    """Return the model on one engine, with the engine arguments that the switches stand for."""
+    values = dict(vars(arguments), engine=engine)
+    if engine is None:
+        values["engine_arg"] = [*arguments.engine_arg, *_engine_arguments(arguments)]
+    return prepare(argparse.Namespace(**values))
+
+
+def _engine_arguments(arguments: argparse.Namespace) -> list[str]:
+    found = []
+    if arguments.disable_mm_processor_cache:
+        found.append("mm_processor_cache_gb=0")
+    if arguments.tensor_parallel_size is not None:
+        found.append(f"tensor_parallel_size={arguments.tensor_parallel_size}")
+    return found
+
+
+def _requests(setup: AskSetup, arguments: argparse.Namespace) -> ItemRequests:
+    application, model = setup.application, setup.model
+    mode: PromptMode = "raw" if arguments.mode == "raw" or arguments.method == "generate" else "chat"
+    template = read_raw_prompt(arguments.raw_prompt) if arguments.raw_prompt is not None else ""
+    return ItemRequests(
+        family=model.family,
+        sampling=_sampling(application.settings.sampling.over(model.family.sampling), model, arguments),
+        mode=mode,
+        system=application.settings.system_prompt,
+        template=template,
+        logprobs=0 if arguments.logprobs is None and "logprobs" in _words(arguments.include) else arguments.logprobs,
+        registry=application.registry,
+    )
+
+
+def _sampling(sampling: Sampling, model: Model, arguments: argparse.Namespace) -> Sampling:
+    """Return the sampling of items that set none: --set, then what the examples set, over the settings."""
+    values: dict[str, object] = {}
+    for text in arguments.settings:
+        name, sign, value = text.partition("=")
+        if not sign:
+            raise VlmtuiError(ErrorKind.BAD_USAGE, f"--set {quoted(text)} is not NAME=VALUE.")
+        parameter = find_parameter(name)
+        values[parameter.name if parameter else name.strip()] = parameter.read(value) if parameter else value
+    given, _ = read_sampling(values)
+    if arguments.num_prompts is not None and model.family.sampling is None:
+        open_ones = {name: value for name, value in _EXAMPLE_SAMPLING.items() if getattr(arguments, name) is None}
+        given = open_ones | given
+    return msgspec.structs.replace(sampling, **given)
+
+
+def _check_usage(arguments: argparse.Namespace) -> None:
+    """Raise VlmtuiError(BAD_USAGE) for options that cannot be combined."""
+    problem = ""
+    unknown = [word for word in _words(arguments.include) if word not in INCLUDES]
+    example = ("modality", "image_repeat_prob", "use_different_prompt_per_request", "verify_mm_cache_hit_with_uuids")
+    if unknown:
+        problem = f"--include takes {', '.join(INCLUDES)}, not {quoted(unknown[0])}."
+    elif arguments.on and arguments.engine:
+        problem = "--on and --engine are the same: name each server with --on."
+    elif arguments.input is not None and (arguments.media or arguments.num_prompts):
+        problem = "IN has its own pictures: there is no place for --image, --video and --num-prompts."
+    elif arguments.mode and arguments.method and (arguments.mode == "raw") != (arguments.method == "generate"):
+        problem = "--mode and --method are the same, and say different things."
+    elif arguments.num_prompts is None and (given := next((one for one in example if getattr(arguments, one)), "")):
+        problem = f"--{given.replace('_', '-')} goes with --num-prompts."
+    elif arguments.input not in (None, "-") and is_file(Path(arguments.output)) and _is_same(arguments):
+        problem = "IN and OUT are the same file."
+    if problem:
+        raise VlmtuiError(ErrorKind.BAD_USAGE, problem, hint="See `vlmtui batch --help`.")
+
+
+def _is_same(arguments: argparse.Namespace) -> bool:
+    return is_file(Path(arguments.input)) and Path(arguments.input).samefile(arguments.output)
+
+
+def _words(text: str) -> list[str]:
+    return [word.strip() for word in text.split(",") if word.strip()]
+
+
+def _tell_of(output: OutputFile) -> None:
+    if output.lines:
+        note(f"{one_line(output.path.name)} has {output.lines:,} lines: going on.")
+    if output.cut_bytes:
+        note(f"Its last line was cut off ({output.cut_bytes:,} bytes); that item is asked again.")
+
+
+def _same_command() -> str:
+    return shlex.join(["vlmtui", *sys.argv[1:]])

@@ -1,0 +1,1 @@
+"""Batches: many items through one model, each answered once."""

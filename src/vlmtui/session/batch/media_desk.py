@@ -1,0 +1,227 @@
+"""Opens and checks the media of items, and holds their prepared copies for as long as an answer needs them.
+
+The copies are in a folder of the batch's own, not among the conversations' media: a hundred thousand pictures pass
+through it, and it is removed at the end, or by the next batch after a kill.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+import fcntl
+import hashlib
+import os
+import shutil
+import threading
+from collections import Counter, OrderedDict, deque
+from contextlib import suppress
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from vlmtui.domain.attachment import Attachment, VideoSampling
+from vlmtui.errors import bad_input
+from vlmtui.media.stage import FILE_BYTES_MAX, download_source, stage
+from vlmtui.media.web_address import is_url, public_address
+from vlmtui.paths import private_dir
+from vlmtui.reading import opened
+from vlmtui.session.batch.item import MediaSource
+from vlmtui.text import one_line
+
+_CHUNK = 1 << 20
+_RECENT = 32
+"""Prepared media that are held in case that the next item has the same."""
+_UNUSED = 64
+"""Copies that are no longer used and not yet removed."""
+_DOWNLOADS = 8
+"""Downloads at the same time."""
+_SUFFIXES: dict[str, str] = {"image": ".png", "video": ".mp4"}
+_LOCK = "lock"
+
+
+class MediaDesk:
+    """Prepares media; methods may be called from several threads. `close` removes the copies."""
+
+    def __init__(self, cache: Path, *, num_frames: int) -> None:
+        """`cache`: the application's cache folder. num_frames: of a video. Raises VlmtuiError."""
+        parent = private_dir(private_dir(cache) / "batches")
+        _remove_abandoned_folders(parent)
+        self._folder = private_dir(parent / f"{os.getpid()}-{os.urandom(4).hex()}")
+        self._lock_file = os.open(self._folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        fcntl.flock(self._lock_file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        self._sampling = VideoSampling(num_frames=num_frames)
+        self._uses: Counter[str] = Counter()
+        self._unused: deque[str] = deque()
+        self._recent: OrderedDict[tuple[object, ...], Attachment] = OrderedDict()
+        self._guard = threading.Lock()
+        self._downloading = asyncio.Semaphore(_DOWNLOADS)
+
+    @property
+    def sampling(self) -> VideoSampling:
+        """Which frames of a video are used."""
+        return self._sampling
+
+    def content(self, source: MediaSource) -> str:
+        """Return a text that is the same for the same content. Blocking. A web address stands for what is behind it.
+
+        Raises VlmtuiError if the file cannot be read."""
+        mark = f"{source.modality} {source.pixel} "
+        if source.encoded:
+            return mark + hashlib.blake2b(source.encoded.encode("ascii", "replace"), digest_size=16).hexdigest()
+        if is_url(source.place):
+            return mark + source.place
+        path, page = _split_page(source.place)
+        digest = hashlib.blake2b(digest_size=16)
+        with opened(path, bytes_max=FILE_BYTES_MAX) as file:
+            while chunk := file.read(_CHUNK):
+                digest.update(chunk)
+        return f"{mark}{page} {digest.hexdigest()}"
+
+    async def prepare(self, source: MediaSource) -> Attachment:
+        """Return the medium as it is sent; `release` it in the end. Raises VlmtuiError with the file and the reason."""
+        if not is_url(source.place):
+            return await asyncio.to_thread(self._prepare, source, source.place)
+        async with self._downloading:
+            file = await download_source(source.place, self._folder / "downloads")
+        try:
+            attachment = await asyncio.to_thread(self._prepare, source, str(file))
+        finally:
+            with suppress(OSError):
+                file.unlink()
+        return msgspec.structs.replace(attachment, source=public_address(source.place))
+
+    def release(self, attachments: tuple[Attachment, ...]) -> None:
+        """Give back attachments; copies that nothing uses any more are removed in a while."""
+        with self._guard:
+            for attachment in attachments:
+                self._release(attachment.path)
+
+    def close(self) -> None:
+        """Remove all copies."""
+        shutil.rmtree(self._folder, ignore_errors=True)
+        os.close(self._lock_file)
+
+    def _prepare(self, source: MediaSource, place: str) -> Attachment:
+        key = self._version(source, place)
+        with self._guard:
+            known = self._recent.get(key)
+            if known is not None:
+                self._recent.move_to_end(key)
+                self._uses[known.path] += 1
+                return known
+        while True:
+            attachment = self._staged(source, place)
+            with self._guard:
+                self._uses[attachment.path] += 1
+                if Path(attachment.path).exists():
+                    self._hold(key, attachment)
+                    return attachment
+                self._uses[attachment.path] -= 1  # it was removed as unused in the moment before
+
+    def _hold(self, key: tuple[object, ...], attachment: Attachment) -> None:
+        if key in self._recent:
+            return
+        self._recent[key] = attachment
+        self._uses[attachment.path] += 1
+        if len(self._recent) > _RECENT:
+            self._release(self._recent.popitem(last=False)[1].path)
+
+    def _release(self, path: str) -> None:
+        self._uses[path] -= 1
+        if self._uses[path]:
+            return
+        self._unused.append(path)
+        while len(self._unused) > _UNUSED:
+            oldest = self._unused.popleft()
+            if not self._uses[oldest]:
+                del self._uses[oldest]
+                with suppress(OSError):
+                    Path(oldest).unlink()
+
+    def _staged(self, source: MediaSource, place: str) -> Attachment:
+        if source.encoded:
+            return self._from_bytes(source, _decoded(source))
+        if source.pixel is not None:
+            return self._from_bytes(source, _with_pixel(place, source.pixel))
+        return self._checked(source, stage(Path(place), self._folder, sampling=self._sampling, still=_still(source)))
+
+    def _from_bytes(self, source: MediaSource, data: bytes) -> Attachment:
+        file = private_dir(self._folder / "new") / f"{os.urandom(8).hex()}{_SUFFIXES[source.modality]}"
+        try:
+            file.write_bytes(data)
+            attachment = stage(file, self._folder, sampling=self._sampling, still=_still(source))
+        finally:
+            with suppress(OSError):
+                file.unlink()
+        name = Path(source.place).name or f"{source.modality} of the line"
+        return self._checked(source, msgspec.structs.replace(attachment, name=name, source=source.place))
+
+    def _checked(self, source: MediaSource, attachment: Attachment) -> Attachment:
+        if attachment.modality != source.modality:
+            kind = "a picture" if attachment.modality == "image" else "a video"
+            raise bad_input(f"{one_line(attachment.name)} is {kind}, not {_noun(source.modality)}.")
+        return attachment
+
+    def _version(self, source: MediaSource, place: str) -> tuple[object, ...]:
+        """What is the same for as long as a file stays as it is."""
+        content: tuple[object, ...] = ()
+        if source.encoded:
+            content = (hashlib.blake2b(source.encoded.encode("ascii", "replace"), digest_size=16).digest(),)
+        else:
+            with suppress(OSError, ValueError):
+                found = _split_page(place)[0].stat()
+                content = (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns)
+        return (source.modality, place, source.pixel, *content)
+
+
+def _decoded(source: MediaSource) -> bytes:
+    try:
+        return base64.b64decode(source.encoded, validate=True)
+    except (binascii.Error, ValueError):
+        pass
+    try:
+        return base64.b64decode("".join(source.encoded.split()), validate=True)
+    except (binascii.Error, ValueError) as error:
+        raise bad_input(f"Can't read the {source.modality}: it is not base64.", detail=str(error)) from error
+
+
+def _with_pixel(place: str, pixel: tuple[int, int, int]) -> bytes:
+    from vlmtui.media.images import BYTES_MAX, as_png, open_image
+    from vlmtui.reading import read_whole
+
+    path = Path(place)
+    with open_image(read_whole(path, bytes_max=BYTES_MAX), path) as image:
+        changed = image.convert("RGB")
+    changed.putpixel((0, 0), pixel)
+    return as_png(changed)
+
+
+def _split_page(place: str) -> tuple[Path, str]:
+    if Path(place).exists():
+        return Path(place), ""
+    from vlmtui.media.pages import split_pages
+
+    path, pages = split_pages(place)
+    return Path(path), f"{pages.start}" if path != place else ""
+
+
+def _still(source: MediaSource) -> bool:
+    return source.modality == "image"
+
+
+def _noun(modality: Literal["image", "video"]) -> str:
+    return "a picture" if modality == "image" else "a video"
+
+
+def _remove_abandoned_folders(parent: Path) -> None:
+    """Remove the folders of batches that were killed: nobody has locked them."""
+    for folder in parent.iterdir():
+        with suppress(OSError):
+            descriptor = os.open(folder / _LOCK, os.O_RDWR | os.O_CLOEXEC)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(folder, ignore_errors=True)
+            finally:
+                os.close(descriptor)

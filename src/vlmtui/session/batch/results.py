@@ -1,0 +1,83 @@
+"""Reads the output file of a batch again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+
+from vlmtui.domain.failure import Failure
+from vlmtui.domain.generation import Usage
+from vlmtui.session.batch.item import Expectation
+
+_LINE_MAX = 300_000_000
+
+
+class StoredTimings(msgspec.Struct, frozen=True):
+    """Seconds of an answer."""
+
+    ttft_s: float | None = None
+    total_s: float | None = None
+
+
+class StoredResult(msgspec.Struct, frozen=True, kw_only=True):
+    """A line of the output file, without its tokens."""
+
+    id: str | None
+    line: int
+    key: str
+    question: str = ""
+    mode: str = "chat"
+    model: str = ""
+    answer: str = ""
+    finish_reason: str = ""
+    usage: Usage = Usage()
+    timings: StoredTimings = StoredTimings()
+    expect: Expectation | None = None
+    correct: bool | None = None
+    error: Failure | None = None
+
+
+class Score(msgspec.Struct, frozen=True):
+    """How many of the answers with an expectation are right."""
+
+    correct: int
+    expected: int
+
+    @property
+    def share(self) -> float:
+        return self.correct / self.expected
+
+
+class _Outcome(msgspec.Struct, frozen=True):
+    correct: bool | None = None
+
+
+def read_results(path: Path) -> Iterator[StoredResult]:
+    """Yield the results of a file, also while a batch appends to it. Lines that are no result are left out. Raises
+    OSError."""
+    with path.open("rb") as file:
+        while data := file.readline(_LINE_MAX):
+            if (found := decode_result(data)) is not None:
+                yield found
+
+
+def decode_result(data: bytes) -> StoredResult | None:
+    """Return the result in a line, or None if there is none."""
+    try:
+        return msgspec.json.decode(data, type=StoredResult)
+    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
+        return None
+
+
+def score_of(path: Path) -> Score | None:
+    """Return the score of all lines of a file; None if nothing is expected of any. Raises OSError."""
+    correct = expected = 0
+    with path.open("rb") as file:
+        while data := file.readline(_LINE_MAX):
+            found = msgspec.json.decode(data, type=_Outcome)
+            if found.correct is not None:
+                expected += 1
+                correct += found.correct
+    return Score(correct, expected) if expected else None

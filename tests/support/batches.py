@@ -1,0 +1,159 @@
+"""Batches without a real engine: an engine that answers what it is asked, and batches over it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping
+from contextlib import closing
+from pathlib import Path
+
+from tests.support.scripted_engine import ScriptedEngine, scripted_info
+from vlmtui.domain.engine import EngineInfo
+from vlmtui.domain.failure import Failure
+from vlmtui.domain.generation import (
+    Cancelled,
+    Delta,
+    EngineEvent,
+    Failed,
+    Finished,
+    GenerateRequest,
+    PromptReady,
+    Timings,
+    Usage,
+)
+from vlmtui.domain.prompt import attachments_of
+from vlmtui.domain.sampling import Sampling
+from vlmtui.errors import ErrorKind
+from vlmtui.registry.loader import Registry
+from vlmtui.session.batch.item import BadItem, BatchItem
+from vlmtui.session.batch.output import OutputFile
+from vlmtui.session.batch.places import EnginePlace
+from vlmtui.session.batch.reading import BatchFormat, BatchReader
+from vlmtui.session.batch.requests import ItemRequests
+from vlmtui.session.batch.runner import BatchJob, Progress, run_batch
+from vlmtui.session.batch.tally import Tally
+
+Trouble = Callable[[str], ErrorKind | None]
+"""By an item's question: how its request fails, or None. ENGINE_DIED takes the engine with it."""
+
+
+class RepeatingEngine(ScriptedEngine):
+    """Answers "said: " and the question, with the number of its pictures; `most` is how many it had at once."""
+
+    def __init__(self, trouble: Trouble = lambda question: None, info: EngineInfo | None = None) -> None:
+        super().__init__(info=info)
+        self.trouble = trouble
+        self.info = info or scripted_info()
+        self.asked: list[str] = []
+        self.most = self._now = 0
+
+    async def generate(self, request: GenerateRequest) -> AsyncGenerator[EngineEvent, None]:
+        self._now += 1
+        self.most = max(self.most, self._now)
+        try:
+            async for event in self._events_of(request):
+                yield event
+        finally:
+            self._now -= 1
+
+    async def _events_of(self, request: GenerateRequest) -> AsyncGenerator[EngineEvent, None]:
+        question = question_of(request)
+        self.asked.append(question)
+        rid = request.request_id
+        yield PromptReady(request_id=rid, prompt=question, token_ids=(1, 2), media=(), used=request.sampling)
+        for _ in range(3):
+            await asyncio.sleep(0)
+            if not self.alive:
+                yield Failed(request_id=rid, failure=Failure(kind=ErrorKind.ENGINE_DIED, message="It was killed."))
+                return
+        match self.trouble(question):
+            case ErrorKind.ENGINE_DIED:
+                self.die()
+                yield Failed(request_id=rid, failure=Failure(kind=ErrorKind.ENGINE_DIED, message="It died."))
+            case ErrorKind.NOT_KEPT:
+                yield Cancelled(request_id=rid, usage=Usage(), timings=Timings())
+            case None:
+                text = f"said: {question} {len(attachments_of(request.prompt))}"
+                yield Delta(request_id=rid, text=text, tokens=2, token_ids=(3, 4))
+                usage = Usage(prompt_tokens=2, completion_tokens=2)
+                timings = Timings(ttft_s=0.01, total_s=0.02)
+                yield Finished(request_id=rid, finish_reason="stop", usage=usage, timings=timings)
+            case kind:
+                yield Failed(request_id=rid, failure=Failure(kind=kind, message="It was refused."))
+
+
+def question_of(request: GenerateRequest) -> str:
+    """The text of the last message, or the raw prompt."""
+    prompt = request.prompt
+    return prompt.turns[-1].text if hasattr(prompt, "turns") else str(getattr(prompt, "text", ""))
+
+
+class Bench:
+    """Runs batches in a folder: `input` is written, `lines` are read."""
+
+    def __init__(self, folder: Path, trouble: Trouble = lambda question: None) -> None:
+        self.folder = folder
+        self.input = folder / "in.jsonl"
+        self.output = folder / "out.jsonl"
+        self.trouble = trouble
+        self.engines: list[RepeatingEngine] = []
+        self.sampling = Sampling()
+
+    @property
+    def asked(self) -> list[str]:
+        """The questions of all requests, in order."""
+        return [question for engine in self.engines for question in engine.asked]
+
+    def write(self, *items: Mapping[str, object] | str) -> None:
+        """Write the input: an object or a text a line."""
+        lines = (item if isinstance(item, str) else json.dumps(item) for item in items)
+        self.input.write_text("".join(f"{line}\n" for line in lines), "utf-8")
+
+    def questions(self, names: Iterable[object]) -> None:
+        """Write an input of questions, each with its name as the id."""
+        self.write(*({"id": f"{name}", "prompt": f"question {name}"} for name in names))
+
+    def lines(self) -> list[dict[str, object]]:
+        """The lines of the output."""
+        return [json.loads(line) for line in self.output.read_text("utf-8").splitlines()]
+
+    def answers(self) -> dict[str, object]:
+        """Answers by id; no id is there twice."""
+        found = {str(line["id"]): line.get("answer") for line in self.lines()}
+        assert len(found) == len(self.lines())
+        return found
+
+    def items(self, kind: BatchFormat = BatchFormat.JSONL) -> Iterator[BatchItem | BadItem]:
+        with self.input.open("rb") as file:
+            yield from BatchReader(file, kind, base=self.folder)
+
+    async def run(
+        self,
+        *,
+        retry_errors: bool = False,
+        most: int | None = None,
+        engines: int = 1,
+        progress: Progress = lambda tally: None,
+        include: frozenset[str] = frozenset(),
+    ) -> Tally:
+        """Run the batch to its end, as the command does."""
+        tally = Tally()
+        places = [EnginePlace(self._open, await self._open(), most=most) for _ in range(engines)]
+        with closing(OutputFile(self.output)) as output:
+            job = BatchJob(
+                items=self.items(),
+                output=output,
+                requests=ItemRequests(Registry.bundled()["shapes"], self.sampling),
+                places=places,
+                model="shapes",
+                cache=self.folder / "cache",
+                retry_errors=retry_errors,
+                include=include,
+            )
+            await run_batch(job, tally, progress)
+        return tally
+
+    async def _open(self) -> RepeatingEngine:
+        self.engines.append(RepeatingEngine(self.trouble))
+        return self.engines[-1]

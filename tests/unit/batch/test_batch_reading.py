@@ -1,0 +1,148 @@
+"""Items as they stand in files: OpenAI's batch format, the short form, tables."""
+
+# ruff: noqa: E501  (a case a line)
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+from pathlib import Path
+
+import pytest
+
+from vlmtui.session.batch.item import BadItem, BatchItem, Expectation, ItemMessage, MediaSource
+from vlmtui.session.batch.reading import BatchFormat, BatchReader
+from vlmtui.session.batch.tables import Columns
+
+BASE = Path("/data")
+
+
+def items(
+    text: str, kind: BatchFormat = BatchFormat.JSONL, columns: Columns | None = None
+) -> list[BatchItem | BadItem]:
+    return list(BatchReader(io.BytesIO(text.encode()), kind, base=BASE, columns=columns))
+
+
+def one(value: object) -> BatchItem:
+    (found,) = items(json.dumps(value))
+    assert isinstance(found, BatchItem), found
+    return found
+
+
+def refusal(value: object) -> str:
+    (found,) = items(json.dumps(value))
+    assert isinstance(found, BadItem), found
+    return f"{found.failure.message} {found.failure.hint}".strip()
+
+
+def test_openai() -> None:
+    content = [
+        {"type": "text", "text": "what is "},
+        {"type": "image_url", "image_url": {"url": "data:image/png;base64,QUJD", "detail": "low"}},
+        {"type": "image_url", "image_url": {"url": "https://example.org/a.png"}},
+    ]
+    body = {
+        "model": "gpt",
+        "messages": [{"role": "developer", "content": "Be brief."}, {"role": "user", "content": content}],
+        "max_completion_tokens": 5,
+        "temperature": 0.5,
+        "stop": "x",
+        "logprobs": True,
+        "top_logprobs": 2,
+        "stream": False,
+    }
+    found = one({"custom_id": "q", "method": "POST", "url": "/v1/chat/completions", "body": body})
+    assert (found.id, found.line, found.logprobs) == ("q", 1, 2)
+    assert found.sampling == {"max_tokens": 5, "temperature": 0.5, "stop": ("x",)}
+    picture = MediaSource(modality="image", encoded="QUJD")
+    other = MediaSource(modality="image", place="https://example.org/a.png")
+    assert found.messages == (
+        ItemMessage("system", ("Be brief.",)),
+        ItemMessage("user", ("what is ", picture, other)),
+    )
+    assert found.sources == (picture, other)
+
+
+def test_short_forms() -> None:
+    found = one({"id": 7, "images": ["a.png", "/b.png"], "videos": "c.mp4", "prompt": "why?", "system": "s"})
+    assert found.id == "7"
+    assert [source.place for source in found.sources] == ["/data/a.png", "/b.png", "/data/c.mp4"]
+    assert found.messages[0] == ItemMessage("system", ("s",))
+    raw = one({"id": "r", "raw": "<image>why?", "image": "a.png"})
+    assert (raw.raw, raw.messages, len(raw.media)) == ("<image>why?", (), 1)
+    assert one({"id": "e", "prompt": "x", "expect": "yes"}).expect == Expectation(exact="yes")
+    schema = {"json_schema": {"type": "object"}}
+    assert one({"id": "e", "prompt": "x", "expect": schema}).expect == Expectation(json_schema={"type": "object"})
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        ([1], "Line 1: Not a JSON object."),
+        ({"id": "a"}, "Line 1: An item has one of prompt, messages and raw, not none of them."),
+        ({"id": "a", "prompt": "x", "raw": "y"}, "Line 1: An item has one of prompt, messages and raw, not prompt and raw."),
+        ({"id": "a", "promtp": "x"}, "Line 1: Unknown field “promtp”. Did you mean 'prompt'?"),
+        ({"id": "a", "prompt": "x", "sampling": {"temprature": 1}}, "Did you mean 'temperature'?"),
+        ({"id": "a", "prompt": "x", "sampling": {"top_p": 3}}, "top-p must be above 0 and at most 1, not 3."),
+        ({"id": "a", "prompt": "x", "sampling": {"seed": 1.5}}, "seed must be a whole number"),
+        ({"id": "a", "prompt": "x", "sampling": {"seed": True}}, "seed must be a whole number"),
+        ({"id": "a", "prompt": "x", "images": [None]}, "The image is a path"),
+        ({"id": "a", "prompt": "x", "images": ["data:image/png,raw"]}, "it is not base64"),
+        ({"id": "a", "prompt": "x", "expect": {"regexp": "x"}}, "Did you mean 'regex'?"),
+        ({"id": "a", "prompt": "x", "expect": {"regex": "("}}, "invalid regular expression"),
+        ({"id": "a", "prompt": "x", "expect": {"json_schema": {"type": 1}}}, "invalid JSON Schema"),
+        ({"id": "a", "messages": []}, "at least one message"),
+        ({"id": "a", "messages": [{"role": "tool", "content": "x"}]}, "not “tool”"),
+        ({"id": "a", "messages": [{"role": "user", "content": [{"type": "input_audio"}]}]}, "“input_audio” can't be sent"),
+        ({"custom_id": "a", "url": "/v1/embeddings", "body": {}}, "Only POST /v1/chat/completions"),
+        ({"custom_id": "a", "body": {"messages": [{"role": "user", "content": "x"}], "temprature": 1}}, "'temperature'?"),
+        ({"custom_id": "a", "body": {"messages": [{"role": "user", "content": "x"}], "n": 2}}, "n is more than 1"),
+        ({"id": "x" * 513, "prompt": "x"}, "the limit is 512"),
+    ],
+)  # fmt: skip
+def test_a_wrong_line_says_what_is_wrong(value: object, said: str) -> None:
+    assert said in refusal(value)
+
+
+def test_lines_are_counted_through_empty_ones_and_a_byte_order_mark() -> None:
+    found = items('\ufeff{"id": "a", "prompt": "x"}\n\n{"id": "b", "prompt": "y"}')
+    assert [(item.id, item.line) for item in found] == [("a", 1), ("b", 3)]
+
+
+def test_bytes_that_are_no_text_and_json_that_is_too_deep() -> None:
+    data = b'{"id": "\xff", "prompt": "x"}\n' + b"[" * 100_000 + b"\n" + b'{"id": "c", "prompt": "x"}\n'
+    found = list(BatchReader(io.BytesIO(data), BatchFormat.JSONL, base=BASE))
+    assert [isinstance(item, BadItem) for item in found] == [True, True, False]
+
+
+def test_csv() -> None:
+    text = 'id,image,prompt,answer,seed\na,x.png,"what, exactly?",yes,5\nb,,"two\nlines",,\nc,y.png\n'
+    first, second, third = items(text, BatchFormat.CSV)
+    assert isinstance(first, BatchItem) and isinstance(second, BatchItem)
+    assert (first.id, first.sources[0].place, first.question) == ("a", "/data/x.png", "what, exactly?")
+    assert (first.expect, first.sampling) == (Expectation(exact="yes"), {"seed": 5})
+    assert (second.line, second.sources, second.question) == (3, (), "two\nlines")
+    assert isinstance(third, BadItem)
+    assert third.failure.message == "Line 5: The row has 2 columns, not 5."
+
+
+def test_columns_by_other_names_and_a_prompt_with_columns() -> None:
+    columns = Columns({"id": "nr", "image": "shot"}, prompt="What is {thing}? {other}")
+    (found,) = items("nr\tshot\tthing\n1\ta.png\ta cat\n", BatchFormat.TSV, columns)
+    assert isinstance(found, BatchItem)
+    assert found.question == "What is a cat? {other}"
+    assert found.sources[0].place == "/data/a.png"
+
+
+def test_a_table_of_vlmevalkit() -> None:
+    encoded = base64.b64encode(bytes(range(256))).decode()
+    head = "index\timage\tquestion\thint\tA\tB\tanswer\n"
+    (found,) = items(f"{head}7\t{encoded}\tWhich?\tLook.\tone\ttwo\tB\n", BatchFormat.TSV)
+    assert isinstance(found, BatchItem)
+    assert found.sources == (MediaSource(modality="image", encoded=encoded),)
+    assert found.question == (
+        "Hint: Look.\nQuestion: Which?\nOptions:\nA. one\nB. two\n"
+        "Please select the correct answer from the options above. \n"
+    )
+    assert (found.id, found.expect) == ("7", Expectation(exact="B"))

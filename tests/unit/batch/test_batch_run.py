@@ -1,0 +1,225 @@
+"""A batch's items are answered once each, whatever fails on the way."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from pathlib import Path
+
+import msgspec
+import pytest
+from PIL import Image
+
+from tests.support.batches import Bench
+from vlmtui.errors import ErrorKind, VlmtuiError
+from vlmtui.session.batch import output
+from vlmtui.session.batch.tally import Tally
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Bench:
+    return Bench(tmp_path)
+
+
+async def test_each_item_has_its_answer(bench: Bench) -> None:
+    bench.questions(range(300))
+    tally = await bench.run()
+    assert bench.answers() == {f"{n}": f"said: question {n} 0" for n in range(300)}
+    assert (tally.answered, tally.failed, tally.done) == (300, 0, 300)
+    assert 1 < bench.engines[0].most <= 2048
+
+
+async def test_what_is_answered_is_not_asked_again(bench: Bench) -> None:
+    bench.questions(range(20))
+    await bench.run()
+    bench.questions(range(25))
+    tally = await bench.run()
+    assert (tally.skipped, tally.answered) == (20, 5)
+    assert sorted(bench.engines[1].asked) == sorted(f"question {n}" for n in range(20, 25))
+    assert len(bench.answers()) == 25
+
+
+async def test_what_has_changed_is_asked_again_and_said(bench: Bench) -> None:
+    for name in ("a", "b"):
+        Image.new("RGB", (32, 32), "red").save(bench.folder / f"{name}.png")
+    items: list[dict[str, object]] = [{"id": name, "images": [f"{name}.png"], "prompt": "what?"} for name in ("a", "b")]
+    bench.write(*items, {"id": "c", "prompt": "why?"}, {"id": "d", "prompt": "when?"})
+    await bench.run()
+    Image.new("RGB", (32, 32), "blue").save(bench.folder / "b.png")
+    bench.write(*items, {"id": "c", "prompt": "why not?"}, {"id": "d", "prompt": "when?", "sampling": {"seed": 1}})
+    tally = await bench.run()
+    assert dict(tally.changed) == {"media": 1, "prompt": 1, "sampling": 1}
+    assert sorted(tally.changed_ids) == ["b", "c", "d"]
+    assert bench.answers()["c"] == "said: why not? 0"
+    bench.sampling = msgspec.structs.replace(bench.sampling, temperature=0.5)
+    assert (await bench.run()).changed["sampling"] == 4
+
+
+async def test_an_answered_item_whose_file_is_gone_keeps_its_answer(bench: Bench) -> None:
+    Image.new("RGB", (32, 32)).save(bench.folder / "a.png")
+    bench.write({"id": "a", "images": ["a.png"], "prompt": "what?"})
+    await bench.run()
+    (bench.folder / "a.png").unlink()
+    tally = await bench.run()
+    assert (tally.unchecked, tally.failed) == (1, 0)
+    assert bench.answers() == {"a": "said: what? 1"}
+
+
+async def test_a_wrong_line_costs_one_line_with_its_number(bench: Bench) -> None:
+    (bench.folder / "broken.png").write_bytes(b"\x89PNG\r\n\x1a\nbut no more")
+    bench.write(
+        {"id": "a", "prompt": "fine"},
+        "not json",
+        {"id": "b", "promt": "x"},
+        {"id": "a", "prompt": "again"},
+        {"id": "c", "images": ["broken.png"], "prompt": "x"},
+        {"id": "d", "images": ["missing.png"], "prompt": "x"},
+        {"id": "e", "prompt": "x", "sampling": {"temperature": 9}},
+        {"prompt": "no id"},
+        {"id": "g", "prompt": "fine, too"},
+    )
+    tally = await bench.run()
+    assert (tally.answered, tally.failed) == (2, 7)
+    errors = {line["line"]: (line["id"], line["error"]) for line in bench.lines() if line["error"]}
+    assert {number: name for number, (name, _) in errors.items()} == {
+        2: None, 3: "b", 4: None, 5: "c", 6: "d", 7: "e", 8: None,
+    }  # fmt: skip
+    assert all(error["message"].startswith(f"Line {number}: ") for number, (_, error) in errors.items())  # type: ignore[index]
+    assert errors[3][1]["hint"] == "Did you mean 'prompt'?"  # type: ignore[index]
+    assert "is that of line 1" in errors[4][1]["message"]  # type: ignore[index]
+
+
+async def test_errors_are_tried_again_when_asked_and_gone_with_their_lines(bench: Bench) -> None:
+    refused = {"question 1"}
+    bench.trouble = lambda question: ErrorKind.BAD_INPUT if question in refused else None
+    bench.write({"id": "0", "prompt": "question 0"}, {"id": "1", "prompt": "question 1"}, "not json")
+    await bench.run()
+    tally = await bench.run()
+    assert (tally.skipped, tally.failed_before, bench.engines[1].asked) == (1, 2, [])
+    refused.clear()
+    bench.questions(range(3))
+    tally = await bench.run(retry_errors=True)
+    assert (tally.skipped, tally.answered, tally.failed) == (1, 2, 0)
+    assert set(bench.answers()) == {"0", "1", "2"}
+
+
+async def test_a_line_that_was_mended_loses_its_error_without_being_asked_to(bench: Bench) -> None:
+    bench.write({"id": "0", "prompt": "question 0"}, "not json")
+    await bench.run()
+    bench.questions(range(2))
+    assert (await bench.run()).answered == 1
+    assert set(bench.answers()) == {"0", "1"}
+
+
+async def test_items_of_an_engine_that_dies_are_asked_again(bench: Bench) -> None:
+    deaths = iter(["question 7", "question 30", "question 31"])
+    next_death = next(deaths)
+
+    def trouble(question: str) -> ErrorKind | None:
+        nonlocal next_death
+        if question != next_death:
+            return None
+        next_death = next(deaths, "")
+        return ErrorKind.ENGINE_DIED
+
+    bench.trouble = trouble
+    bench.questions(range(60))
+    tally = await bench.run()
+    assert (tally.answered, tally.failed) == (60, 0)
+    assert bench.answers() == {f"{n}": f"said: question {n} 0" for n in range(60)}
+    assert len(bench.engines) >= 3
+
+
+async def test_the_item_that_kills_the_engine_is_found_and_the_others_are_answered(bench: Bench) -> None:
+    bench.trouble = lambda question: ErrorKind.ENGINE_DIED if question == "question 3" else None
+    bench.questions(range(40))
+    tally = await bench.run()
+    assert (tally.answered, tally.failed, dict(tally.kinds)) == (39, 1, {"engine_died": 1})
+    assert bench.answers()["3"] is None
+
+
+async def test_cancelled_answers_are_asked_again(bench: Bench) -> None:
+    once = {"question 5"}
+
+    def trouble(question: str) -> ErrorKind | None:
+        if question not in once:
+            return None
+        once.remove(question)
+        bench.engines[-1].die()
+        return ErrorKind.NOT_KEPT  # stands for a cancelled answer
+
+    bench.trouble = trouble
+    bench.questions(range(10))
+    assert (await bench.run()).answered == 10
+
+
+async def test_several_engines_share_the_items(bench: Bench) -> None:
+    bench.questions(range(200))
+    tally = await bench.run(engines=2, most=4)
+    assert tally.answered == 200
+    assert all(len(engine.asked) > 20 for engine in bench.engines)
+    assert sorted(bench.asked) == sorted(f"question {n}" for n in range(200))
+
+
+async def test_cancelling_keeps_what_was_answered(bench: Bench) -> None:
+    bench.questions(range(500))
+    task: asyncio.Task[Tally]
+
+    def stop(tally: Tally) -> None:
+        if tally.answered > 50:
+            task.cancel()
+
+    task = asyncio.create_task(bench.run(progress=stop))
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    first = bench.answers()
+    assert 50 < len(first) < 500
+    again = await bench.run()
+    assert again.skipped == len(first)
+    assert again.answered == 500 - len(first)
+    assert len(bench.answers()) == 500
+    assert not list((bench.folder / "cache" / "batches").iterdir())
+
+
+async def test_a_full_disk_stops_it_and_loses_nothing(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    bench.questions(range(100))
+    room = 5_000
+
+    def pwrite(descriptor: int, data: memoryview, place: int) -> int:
+        if place + len(data) > room:
+            os.pwrite(descriptor, data[: max(0, room - place)], place)
+            raise OSError(28, "No space left on device")
+        return os.pwrite(descriptor, data, place)
+
+    monkeypatch.setattr(output, "os", _Patched(os, pwrite))
+    with pytest.raises(VlmtuiError) as failed:
+        await bench.run()
+    assert failed.value.kind is ErrorKind.DISK_FULL
+    monkeypatch.undo()
+    written = len(bench.lines())
+    tally = await bench.run()
+    assert (tally.skipped, tally.answered) == (written, 100 - written)
+    assert len(bench.answers()) == 100
+
+
+class _Patched:
+    """The module `os` with another `pwrite`."""
+
+    def __init__(self, module: object, pwrite: object) -> None:
+        self._module = module
+        self.pwrite = pwrite
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._module, name)
+
+
+async def test_what_a_line_may_have_besides(bench: Bench) -> None:
+    Image.new("RGB", (32, 32), "red").save(bench.folder / "a.png")
+    bench.write({"id": "a", "images": ["a.png"], "prompt": "what?", "expect": {"regex": "^said"}})
+    tally = await bench.run(include=frozenset({"prompt", "token_ids", "media"}))
+    (line,) = bench.lines()
+    assert line["prompt"] == "what?"
+    assert line["answer_token_ids"] == [3, 4]
+    assert [one["name"] for one in line["media"]] == ["a.png"]  # type: ignore[attr-defined]
+    assert line["correct"] is True
+    assert tally.correct == tally.expected == 1
