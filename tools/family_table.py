@@ -9,6 +9,12 @@ from vlmtui.registry.routes import Architectures, known_architectures
 from vlmtui.registry.schema import Family, Route
 
 PAGE = Path(__file__).parent.parent / "docs" / "families.md"
+_NAMES = {
+    "vllm": "vLLM",
+    "vllm-transformers": "vLLM, Transformers backend",
+    "transformers": "Transformers",
+    "pinned": "vLLM {}, an engine of its own",
+}
 BEGIN, END = "<!-- families: made by `make families` -->", "<!-- families end -->"
 
 
@@ -31,7 +37,7 @@ def _route(family: Family, known: Architectures) -> str:
     for route in family.routes:
         if _is_open(route, known):
             as_what = f" as `{route.architecture}`" if route.hf_overrides else ""
-            return {"vllm": "vLLM", "vllm-transformers": "vLLM, Transformers backend"}[route.engine] + as_what
+            return _NAMES[route.engine].format(route.vllm) + (", class of vlmtui" if route.model_class else as_what)
     last = next((route.until for route in family.routes if route.until), "")
     if last:
         return f"none in vLLM {known.vllm}; ran up to {last}"
@@ -42,6 +48,8 @@ def _route(family: Family, known: Architectures) -> str:
 
 def _is_open(route: Route, known: Architectures) -> bool:
     backend = "TransformersMultiModalForCausalLM"
+    if route.engine in ("transformers", "pinned") or route.model_class:
+        return True
     return (
         route.engine != "plugin"
         and not route.until

@@ -30,7 +30,7 @@ from vlmtui.errors import ErrorKind
 from vlmtui.paths import Paths
 from vlmtui.registry.match import Model
 from vlmtui.session.generation import Answer, PromptMode, make_request, new_request_id, run_turn
-from vlmtui.worker.backends.vllm.cpu_priority import NICENESS
+from vlmtui.worker.hf.cpu_priority import NICENESS
 
 pytestmark = pytest.mark.engine
 BOTH: Sequence[PromptMode] = ("chat", "raw")

@@ -14,6 +14,7 @@ PROGRAM = """
 import json
 from vllm import AsyncEngineArgs
 from vlmtui.registry.loader import Registry
+from vlmtui.domain.backend_choice import BackendChoice
 from vlmtui.registry.match import engine_args_of
 
 made, wrong = 0, {}
@@ -21,7 +22,7 @@ for family in Registry.bundled().values():
     for limits in ({"image": 1}, {"image": 2}, {"video": 1}, None):
         wanted = None if limits is None else {key: count for key, count in limits.items() if key in family.takes}
         try:
-            AsyncEngineArgs(model=family.models[0], **engine_args_of(family, wanted))
+            AsyncEngineArgs(model=family.models[0], **engine_args_of(family, wanted, BackendChoice()))
             made += 1
         except Exception as error:
             wrong[family.family] = repr(error)

@@ -21,6 +21,10 @@ SAME_NAMES: set[str] = {
     "die_with_parent",  # the start-up hook runs before the package can be imported
     "explain_death",  # a backend's contract has what the backend has
     "explain_load",
+    "load_engine",
+    "read_engine_info",
+    "read_progress",
+    "seen_media",
     "explain_request",
 }
 SLEEPS = {

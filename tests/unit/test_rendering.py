@@ -9,7 +9,7 @@ import pytest
 
 from vlmtui.domain.prompt import Message, MessagesPrompt
 from vlmtui.errors import ErrorKind, VlmtuiError
-from vlmtui.worker.backends.vllm.rendering import render_messages
+from vlmtui.worker.hf.rendering import render_messages
 
 STRINGS = "{% for m in messages %}[{{ m.role }}]{{ m.content }}{% endfor %}{% if add_generation_prompt %}>{% endif %}"
 PARTS = (

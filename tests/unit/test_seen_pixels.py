@@ -12,7 +12,7 @@ from PIL import Image, ImageDraw
 
 from vlmtui.inspection.seen_regions import crop_region, difference_between, find_regions
 from vlmtui.paths import private_dir
-from vlmtui.worker.backends.vllm.seen_pixels import (
+from vlmtui.worker.hf.seen_pixels import (
     PICTURES_MAX,
     Normalisation,
     normalisation_of,

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from vlmtui.config.trust import TrustStore
+from vlmtui.domain.backend_choice import BackendChoice
 from vlmtui.domain.engine import LoadSpec
 from vlmtui.engine.machine import GIB, Gpu, Machine
 from vlmtui.errors import ErrorKind, VlmtuiError
@@ -18,9 +19,9 @@ from vlmtui.registry.loader import Registry
 from vlmtui.registry.match import Model, resolve, with_trust
 from vlmtui.registry.remote_code import RemoteCode, remote_code_of
 from vlmtui.session.load_checks import LoadChecks
-from vlmtui.worker.backends.vllm import remote_code as worker_remote_code
 from vlmtui.worker.backends.vllm.engine_args import engine_arguments
-from vlmtui.worker.backends.vllm.remote_code import pin_remote_code
+from vlmtui.worker.hf import remote_code as worker_remote_code
+from vlmtui.worker.hf.remote_code import pin_remote_code
 
 MACHINE = Machine((Gpu("H", 79 * GIB, 80 * GIB),), 64 * GIB)
 
@@ -215,7 +216,7 @@ def test_foreign_code_is_asked_for_once(store: TrustStore, tmp_path: Path, monke
 
 def test_a_family_that_cannot_run_is_explained_first(store: TrustStore, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(routes, "vllm_version", lambda: "0.32.0")
-    check = LoadChecks(store).first(resolve(Registry.bundled(), "mllama"), MACHINE)
+    check = LoadChecks(store).first(resolve(Registry.bundled(), "mllama", BackendChoice()), MACHINE)
     assert check is not None
     assert "0.32.0" in check.text
     assert "It ran in vLLM up to 0.10.2." in check.text

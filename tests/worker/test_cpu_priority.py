@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from vlmtui.worker.backends.vllm.cpu_priority import NICENESS, lower_priority
+from vlmtui.worker.hf.cpu_priority import NICENESS, lower_priority
 
 AUTOGROUP = Path("/proc/self/autogroup")
 OWN = max(NICENESS, os.nice(0))
@@ -15,7 +15,7 @@ OWN = max(NICENESS, os.nice(0))
 LEADER = "import subprocess, sys; sys.exit(subprocess.run([sys.executable, '-c', sys.argv[1]]).returncode)"
 SERVER = """
 import os, subprocess, sys
-from vlmtui.worker.backends.vllm.cpu_priority import lower_priority
+from vlmtui.worker.hf.cpu_priority import lower_priority
 lower_priority()
 lower_priority()
 subprocess.run([sys.executable, "-c", "import os; print(os.nice(0), open('/proc/self/autogroup').read())"])

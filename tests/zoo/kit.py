@@ -51,6 +51,8 @@ class Recipe:
     environment: Mapping[str, str] = field(default_factory=dict)
     needs: tuple[str, ...] = ()
     """Packages that have to be importable."""
+    lora: bool = True
+    """Whether the checkpoint has the adapter that the record names, if it names one."""
     remote_code: bool = False
     """Whether the checkpoint brings its own configuration (or processor) module."""
     prepare: Callable[[], None] | None = None

@@ -17,7 +17,7 @@ from vlmtui.domain.sampling import Sampling
 from vlmtui.paths import private_dir
 from vlmtui.registry.match import Model
 from vlmtui.session.generation import make_request
-from vlmtui.worker.backends.vllm.media_items import load_items
+from vlmtui.worker.hf.media_items import load_items
 
 IMAGENET = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 """Mean and deviation of InternVL's processor, which does not tell them."""

@@ -18,6 +18,7 @@ from tests.zoo.kit import Recipe, make_checkpoint
 from tests.zoo.seen import seen_as_given
 from vlmtui.domain.attachment import Attachment, Modality
 from vlmtui.domain.conversation import user_turn
+from vlmtui.domain.engine import DEFAULT_BACKEND
 from vlmtui.domain.generation import Failed, Finished, PromptReady
 from vlmtui.domain.sampling import Sampling
 from vlmtui.media.stage import stage
@@ -25,6 +26,7 @@ from vlmtui.paths import bundled
 from vlmtui.registry.match import Model, model_of, with_trust
 from vlmtui.registry.schema import Family
 from vlmtui.session.generation import PromptMode, make_request
+from vlmtui.worker.backends import load_backend
 
 CPU: dict[str, object] = {
     "dtype": "float32",
@@ -61,8 +63,10 @@ def model_for(recipe: Recipe, family: Family, folder: Path) -> Model:
     if "video" in able:
         limits["video"] = 1
     model = model_of(family, str(folder), limits=limits)
-    arguments = {**model.spec.engine_args, **CPU, **recipe.engine_args}
-    model = msgspec.structs.replace(model, spec=msgspec.structs.replace(model.spec, engine_args=arguments))
+    reduced = CPU if model.spec.backend == DEFAULT_BACKEND else {"load_format": "dummy", "max_model_len": 2048}
+    arguments = {**model.spec.engine_args, **reduced, **recipe.engine_args}
+    lora = model.spec.lora if recipe.lora else None
+    model = msgspec.structs.replace(model, spec=msgspec.structs.replace(model.spec, engine_args=arguments, lora=lora))
     return with_trust(model) if family.trust_remote_code or recipe.remote_code else model
 
 
@@ -77,13 +81,11 @@ def run(recipe: Recipe, family: Family, folder: Path) -> Results:
 
 
 async def _run(recipe: Recipe, family: Family, folder: Path) -> Results:
-    from vlmtui.worker.backends.vllm.engine import load_engine
-
     started = time.monotonic()
     try:
         make_checkpoint(recipe.family, folder / "model")
         model = model_for(recipe, family, folder / "model")
-        engine = await load_engine(model.spec, lambda *_: None)
+        engine = await load_backend(model.spec.backend).load(model.spec, lambda *_: None)
     except Exception as error:
         traceback.print_exc()
         return {"load": _said(error)}
@@ -99,7 +101,7 @@ async def _run(recipe: Recipe, family: Family, folder: Path) -> Results:
                 except Exception as error:
                     traceback.print_exc()
                     results[f"{case} {mode}"] = _said(error)
-            if case == "image" and "chat" in prompts:
+            if case == "image" and "chat" in prompts and model.spec.backend == DEFAULT_BACKEND:
                 try:
                     results["image seen"] = f"ok {await seen_as_given(engine, model, attachments, folder / 'seen')}"
                 except Exception as error:

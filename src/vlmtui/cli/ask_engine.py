@@ -117,6 +117,8 @@ async def _load(engine: Engine) -> EngineInfo:
                 case LoadProgress():
                     line.show(event)
                 case EngineReady(info=info):
+                    for text in info.notes:
+                        note(f"note: {text}")
                     return info
                 case LoadFailed(failure=failure):
                     raise failure.error()

@@ -130,6 +130,8 @@ class EngineInfo(msgspec.Struct, frozen=True, kw_only=True):
     capabilities: Capabilities = Capabilities()
     remedies: dict[str, str] = msgspec.field(default_factory=dict)
     """What would give the engine a capability that it lacks, by the capability's name; none for most."""
+    notes: tuple[str, ...] = ()
+    """What a person has to know of this load, a sentence each: a shorter context than asked for, a repaired fault."""
 
 
 class Activity(StrEnum):

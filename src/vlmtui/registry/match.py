@@ -27,9 +27,7 @@ UNLISTED = ""
 """Family name of models that belong to no listed family."""
 _BUNDLED = "bundled:"
 _OWN_CLASSES = "vlmtui.worker.backends.vllm.models."
-_FOR_ANY_ENGINE = frozenset(
-    {"max_model_len", "limit_mm_per_prompt", "mm_processor_kwargs", "dtype", "revision", "tokenizer"}
-)
+_FOR_ANY_ENGINE = frozenset({"max_model_len", "limit_mm_per_prompt", "mm_processor_kwargs", "revision"})
 """Engine arguments of a record, named as in vLLM, that Transformers is given as well."""
 _REPOSITORY = r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*"
 

@@ -15,7 +15,7 @@ from vlmtui.errors import VlmtuiError
 from vlmtui.media.frames import frames_as_images, sample_frames
 from vlmtui.media.images import open_prepared
 from vlmtui.media.stage import stage
-from vlmtui.worker.backends.vllm.media_items import load_items
+from vlmtui.worker.hf.media_items import load_items
 
 _CODECS = {"a.mp4": "libx264", "a.mov": "libx264", "a.mkv": "libx264", "a.webm": "libvpx", "a.avi": "mpeg4"}
 _SAMPLINGS = (

@@ -14,7 +14,7 @@ from vlmtui import files
 from vlmtui.domain.attachment import Attachment
 from vlmtui.errors import ErrorKind, VlmtuiError
 from vlmtui.media.stage import stage
-from vlmtui.worker.backends.vllm.media_items import load_items
+from vlmtui.worker.hf.media_items import load_items
 
 
 def _both(folder: Path) -> tuple[Path, Path]:

@@ -39,6 +39,12 @@ BUNDLED = {
         "No engine is installed, so no model can run.",
         "`vlmtui engines install` installs vLLM for this machine; `vlmtui engines add` uses an existing one.",
     ),
+    "transformers": Bundled(
+        "vlmtui.worker.backends.transformers.backend:BACKEND",
+        "transformers",
+        "No engine is installed, so no model can run.",
+        "`vlmtui engines install` installs vLLM for this machine, and Transformers with it.",
+    ),
     "remote": Bundled(
         "vlmtui.worker.backends.remote.backend:BACKEND",
         "httpx2",

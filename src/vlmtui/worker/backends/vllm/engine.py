@@ -25,8 +25,6 @@ from vlmtui.domain.prompt import ChatPrompt, MessagesPrompt, Prompt, RawPrompt, 
 from vlmtui.domain.sampling import Sampling
 from vlmtui.errors import ErrorKind, VlmtuiError
 from vlmtui.worker.backends.contract import LoadStep, Report
-from vlmtui.worker.backends.vllm.cpu_priority import lower_priority
-from vlmtui.worker.backends.vllm.delta_buffer import DeltaBuffer
 from vlmtui.worker.backends.vllm.engine_args import (
     CPU_ENVIRONMENT,
     EAGER_CPU_ENVIRONMENT,
@@ -35,17 +33,19 @@ from vlmtui.worker.backends.vllm.engine_args import (
     has_no_peers,
 )
 from vlmtui.worker.backends.vllm.engine_info import read_engine_info
-from vlmtui.worker.backends.vllm.media_items import MediaItem, load_items
-from vlmtui.worker.backends.vllm.media_spans import MODALITIES, MediaSpans, patch_size_of
 from vlmtui.worker.backends.vllm.placeholders import check_placeholders
-from vlmtui.worker.backends.vllm.remote_code import pin_remote_code
-from vlmtui.worker.backends.vllm.rendering import chat_message, render_messages
 from vlmtui.worker.backends.vllm.sampling_parameters import sampling_parameters, used_sampling
 from vlmtui.worker.backends.vllm.scoring import scored_delta, scoring_parameters, with_answer
 from vlmtui.worker.backends.vllm.seen_media import seen_media
-from vlmtui.worker.backends.vllm.template_limits import within_limits
-from vlmtui.worker.backends.vllm.vocabulary import VocabularyReader
 from vlmtui.worker.backends.vllm.worker_extension import CLOSE_LISTENERS, WORKER_EXTENSION
+from vlmtui.worker.hf.cpu_priority import lower_priority
+from vlmtui.worker.hf.delta_buffer import DeltaBuffer
+from vlmtui.worker.hf.media_items import MediaItem, load_items
+from vlmtui.worker.hf.media_spans import MODALITIES, MediaSpans, patch_size_of
+from vlmtui.worker.hf.remote_code import pin_remote_code
+from vlmtui.worker.hf.rendering import chat_message, render_messages
+from vlmtui.worker.hf.template_limits import within_limits
+from vlmtui.worker.hf.vocabulary import VocabularyReader
 
 _log = logging.getLogger(__name__)
 

@@ -9,8 +9,8 @@ import msgspec
 
 from vlmtui.domain.capabilities import ALL
 from vlmtui.domain.engine import EngineInfo, LoadSpec
-from vlmtui.worker.backends.vllm.media_spans import MODALITIES
-from vlmtui.worker.backends.vllm.vocabulary import VocabularyReader, special_texts
+from vlmtui.worker.hf.media_spans import MODALITIES
+from vlmtui.worker.hf.vocabulary import VocabularyReader, special_texts
 
 
 def read_engine_info(llm: Any, spec: LoadSpec, arguments: Mapping[str, object]) -> EngineInfo:

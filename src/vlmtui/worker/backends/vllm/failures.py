@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
-
-import msgspec
+from collections.abc import Iterable, Sequence
 
 from vlmtui.errors import ErrorKind, VlmtuiError
 from vlmtui.worker.backends.contract import chain_text
+from vlmtui.worker.hf.failures import FILE_RULES, FailureRule, classify
 from vlmtui.worker.process_exits import describe_exit
 
 _DETAIL_LINES = 12
@@ -29,35 +28,21 @@ _IN_THE_CORE = re.compile(
 _FAILED_PROCESSES = re.compile(r"Failed (?:core|frontend) proc\(s\): (\{[^}]*\})")
 
 
-class _Rule(msgspec.Struct, frozen=True):
-    """One kind of failure: the pattern that identifies it, and the message and hint to show."""
-
-    kind: ErrorKind
-    pattern: re.Pattern[str]
-    message: str
-    hint: str | Callable[[re.Match[str]], str]
-
-
 def _kv_hint(found: re.Match[str]) -> str:
     estimate = re.search(r"estimated maximum model length is (\d+)", found.string)
     size = f"to at most {estimate[1]}" if estimate else "(a shorter context)"
     return f"Lower max_model_len {size}, raise gpu_memory_utilization, or use a smaller model."
 
 
-_ENGINE_RULES: tuple[_Rule, ...] = (
-    _Rule(
+_ENGINE_RULES: tuple[FailureRule, ...] = (
+    *FILE_RULES,
+    FailureRule(
         ErrorKind.NO_ENGINE,
         re.compile(r"No module named '?vllm\b"),
         "The engine's Python environment has no vLLM.",
         "`vlmtui engines` lists the engines; `vlmtui engines install` installs one that fits this machine.",
     ),
-    _Rule(
-        ErrorKind.NO_NETWORK,
-        re.compile(r"The hub's answer was refused"),
-        "The hub's answer was refused.",
-        "Try again later; with a mirror or a proxy, check HF_ENDPOINT and HTTPS_PROXY.",
-    ),
-    _Rule(
+    FailureRule(
         ErrorKind.NO_GPU,
         re.compile(
             r"Found no NVIDIA driver|No CUDA GPUs are available|Failed to infer device type|no CUDA-capable device"
@@ -67,13 +52,13 @@ _ENGINE_RULES: tuple[_Rule, ...] = (
         "This build of vLLM needs a GPU, and none was found.",
         "Check nvidia-smi and CUDA_VISIBLE_DEVICES, or `vlmtui engines install cpu`.",
     ),
-    _Rule(
+    FailureRule(
         ErrorKind.OUT_OF_MEMORY,
         re.compile(r"larger than the available KV cache|No available memory for the cache blocks"),
         "The model's context does not fit in the memory left after loading the weights.",
         _kv_hint,
     ),
-    _Rule(
+    FailureRule(
         ErrorKind.OUT_OF_MEMORY,
         re.compile(
             r"out of memory|OutOfMemoryError|Free memory on device|Cannot allocate memory|less than desired", re.I
@@ -81,59 +66,13 @@ _ENGINE_RULES: tuple[_Rule, ...] = (
         "Not enough free memory for this model.",
         "Free memory (vlmtui ps; nvidia-smi), lower gpu_memory_utilization or max_model_len, or use more GPUs.",
     ),
-    _Rule(
-        ErrorKind.GATED_REPO,
-        re.compile(
-            r"gated repo|GatedRepoError|Access to model .* is restricted|awaiting a review|401 Client Error", re.I
-        ),
-        "This model is gated: you must accept its terms first.",
-        "Accept the terms on the model's page, then log in: hf auth login (or set HF_TOKEN).",
-    ),
-    _Rule(
-        ErrorKind.WEIGHTS_MISSING,
-        re.compile(
-            r"Cannot find any model weights|no safetensors|does not contain.*weights|MetadataIncompleteBuffer"
-            r"|InvalidHeaderDeserialization|SafetensorError|config file at .* is not a valid JSON"
-            r"|not initialized from checkpoint"
-        ),
-        "Model files are missing or incomplete.",
-        "Download the model again; an interrupted download leaves files out.",
-    ),
-    _Rule(
-        ErrorKind.MODEL_UNKNOWN,
-        re.compile(
-            r"RepositoryNotFoundError|404 Client Error|is not a local folder and is not a valid model identifier"
-            r"|Repo id must be in the form|Repo id must use alphanumeric|Invalid repository ID or local directory"
-        ),
-        "No such model: it is neither a folder with a config.json nor a repository on the hub that you can access.",
-        "Check the name; for a private model log in: hf auth login.",
-    ),
-    _Rule(
-        ErrorKind.NO_NETWORK,
-        re.compile(
-            r"couldn't connect to|We have no connection|Name or service not known|Temporary failure in name resolution"
-            r"|Max retries exceeded|LocalEntryNotFoundError|offline mode|OfflineModeIsEnabled|Network is unreachable",
-            re.IGNORECASE,
-        ),
-        "The model is not on this machine, and the hub cannot be reached.",
-        "Check the network (HTTPS_PROXY, HF_ENDPOINT, HF_HUB_OFFLINE), or give a local folder.",
-    ),
-    _Rule(
-        ErrorKind.REMOTE_CODE_REFUSED,
-        re.compile(
-            r"contains custom code which must be executed|argument .?trust_remote_code=True|--trust-remote-code"
-            r"|requires you to execute the"
-        ),
-        "This model comes with its own Python code, which needs your permission to run.",
-        "Read the code, then allow it with --trust-remote-code.",
-    ),
-    _Rule(
+    FailureRule(
         ErrorKind.ARCHITECTURE_UNSUPPORTED,
         re.compile(r"are not supported for now|has no vLLM implementation|does not recognize this architecture"),
         "The installed vLLM does not know this model's architecture.",
         "A newer (or older) vLLM may: see vlmtui models.",
     ),
-    _Rule(
+    FailureRule(
         ErrorKind.BAD_ENGINE_ARGUMENT,
         re.compile(r"unexpected keyword argument|validation errors? for \w+Config|must be divisible by"),
         "The installed vLLM rejects an engine argument.",
@@ -141,26 +80,26 @@ _ENGINE_RULES: tuple[_Rule, ...] = (
     ),
 )
 """Failures that prevent an engine from starting, or kill it."""
-_REQUEST_RULES: tuple[_Rule, ...] = (
-    _Rule(
+_REQUEST_RULES: tuple[FailureRule, ...] = (
+    FailureRule(
         ErrorKind.CONTEXT_TOO_LONG,
         re.compile(r"longer than the maximum model length|maximum context length|exceeds the.*max_model_len", re.I),
         "The conversation does not fit in the model's context.",
         "Start a new chat, attach fewer or smaller images, or load the model with a longer max_model_len.",
     ),
-    _Rule(
+    FailureRule(
         ErrorKind.PLACEHOLDER_MISMATCH,
         re.compile(r"Failed to apply prompt replacement|placeholder tokens? .*match|Expected there to be \d+ prompt"),
         "The placeholders in the prompt do not match the attachments.",
         "Use exactly one placeholder for each attachment.",
     ),
-    _Rule(
+    FailureRule(
         ErrorKind.BAD_INPUT,
         re.compile(r"At most \d+ \w+\(s\) may be provided"),
         "More images or videos than this engine was started with.",
         "Start a new chat, or remove an attachment.",
     ),
-    _Rule(
+    FailureRule(
         ErrorKind.NO_CHAT_TEMPLATE,
         re.compile(r"chat template.*(?:must|not|no )|no default chat template", re.IGNORECASE),
         "This model has no chat template.",
@@ -178,7 +117,7 @@ def explain_load(error: BaseException, log: Sequence[str], *, name: str) -> Vlmt
     if _IN_THE_CORE.search(said):
         known, detail = _cause_in(log, fallback=said)
     else:
-        known = _classify(said, _ENGINE_RULES, detail=said)
+        known = classify(said, _ENGINE_RULES, detail=said)
     message = " ".join([f"{name} could not be loaded.", *_ends_in(said)])
     return known or VlmtuiError(ErrorKind.INTERNAL, message, detail=detail, hint="See the log of the load.")
 
@@ -197,7 +136,7 @@ def explain_request(error: BaseException, log: Sequence[str] = ()) -> VlmtuiErro
     text = chain_text(error)
     if _IN_THE_CORE.search(text):
         return explain_death(log, fallback=text)
-    known = _classify(text, _REQUEST_RULES + _ENGINE_RULES, detail=text)
+    known = classify(text, _REQUEST_RULES + _ENGINE_RULES, detail=text)
     return known or VlmtuiError(ErrorKind.INTERNAL, "The request failed.", detail=text)
 
 
@@ -205,7 +144,7 @@ def explain_death(log: Iterable[str], *, fallback: str = "") -> VlmtuiError:
     """Return ENGINE_DIED, with the cause if an error line of the log names one. Other lines are ignored."""
     errors = _errors_in(log)[1]
     detail = "\n".join(dict.fromkeys(errors[-_DETAIL_LINES:])) or fallback
-    cause = _classify("\n".join(errors), _ENGINE_RULES, detail=detail)
+    cause = classify("\n".join(errors), _ENGINE_RULES, detail=detail)
     if cause is None:
         return VlmtuiError(ErrorKind.ENGINE_DIED, "The engine died.", detail=detail)
     return VlmtuiError(ErrorKind.ENGINE_DIED, f"The engine died. {cause.message}", detail=detail, hint=cause.hint)
@@ -215,7 +154,7 @@ def _cause_in(log: Iterable[str], *, fallback: str) -> tuple[VlmtuiError | None,
     """Return the cause of a failed load from the engine's log lines (None if unknown), and its last lines as detail."""
     lines, errors = _errors_in(log)
     detail = "\n".join(dict.fromkeys((errors or lines)[-_DETAIL_LINES:])) or fallback
-    return _classify("\n".join(errors), _ENGINE_RULES, detail=detail), detail
+    return classify("\n".join(errors), _ENGINE_RULES, detail=detail), detail
 
 
 def _errors_in(log: Iterable[str]) -> tuple[list[str], list[str]]:
@@ -223,12 +162,3 @@ def _errors_in(log: Iterable[str]) -> tuple[list[str], list[str]]:
     own = [line for line in log if not _NOT_THE_ENGINE.search(line)]
     lines = [_LOG_PREFIX.sub("", _LOG_PREFIX.sub("", line)).rstrip() for line in own]
     return lines, [line for line in lines if _ERROR_LINE.search(line)]
-
-
-def _classify(text: str, rules: Iterable[_Rule], *, detail: str) -> VlmtuiError | None:
-    for rule in rules:
-        found = rule.pattern.search(text)
-        if found:
-            hint = rule.hint if isinstance(rule.hint, str) else rule.hint(found)
-            return VlmtuiError(rule.kind, rule.message, detail=detail, hint=hint)
-    return None

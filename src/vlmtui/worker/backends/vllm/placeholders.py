@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from vlmtui.errors import ErrorKind, VlmtuiError
-from vlmtui.worker.backends.vllm.media_items import MediaItem
+from vlmtui.worker.hf.media_items import MediaItem
 
 _HINT = "Use exactly one placeholder for each attachment."
 _ID_FIELDS = {

@@ -9,9 +9,7 @@ from typing import Any
 from vlmtui.domain.parameters import PARAMETERS
 from vlmtui.domain.sampling import Sampling
 from vlmtui.errors import bad_input
-
-EOS_TOKEN = "@eos_token"
-"""In a record's stop tokens, stands for the tokenizer's EOS token."""
+from vlmtui.worker.hf.vocabulary import stop_token_id
 
 _SEEDS = 2**31
 _FURTHER = ("min_tokens", "ignore_eos", "bad_words", "logit_bias", "allowed_token_ids")
@@ -33,7 +31,7 @@ def sampling_parameters(
         **sampling.numbers(),
         "logprobs": logprobs if logprobs is not None else sampling.extra.get("logprobs"),
     }
-    stops = [_token_id(token, tokenizer) for token in sampling.stop_tokens]
+    stops = [stop_token_id(token, tokenizer) for token in sampling.stop_tokens]
     arguments = {
         **defaults,
         **{name: value for name, value in chosen.items() if value is not None},
@@ -81,11 +79,3 @@ def _check_logprobs(wanted: int | None, most: int) -> None:
             f"logprobs = {wanted} exceeds this engine's limit of {most}.",
             hint=f"Use {most} or fewer, or load the model with a higher max_logprobs.",
         )
-
-
-def _token_id(token: str, tokenizer: Any) -> int | None:
-    if token == EOS_TOKEN:
-        eos: int | None = tokenizer.eos_token_id
-        return eos
-    found = tokenizer.get_vocab().get(token)
-    return None if found is None else int(found)

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from vlmtui.domain.generation import Delta, GenerateRequest, Vocabulary
-from vlmtui.worker.backends.vllm.delta_buffer import token_logprob
-from vlmtui.worker.backends.vllm.vocabulary import VocabularyReader
+from vlmtui.worker.hf.delta_buffer import token_logprob
+from vlmtui.worker.hf.vocabulary import VocabularyReader
 
 
 def scoring_parameters(logprobs: int | None) -> Any:

@@ -9,8 +9,8 @@ from typing import Any
 from vlmtui.domain.generation import GenerateRequest, SeenMedium
 from vlmtui.errors import bad_input
 from vlmtui.paths import is_private_dir
-from vlmtui.worker.backends.vllm.media_spans import MODALITIES
-from vlmtui.worker.backends.vllm.seen_pixels import normalisation_of, write_seen
+from vlmtui.worker.hf.media_spans import MODALITIES
+from vlmtui.worker.hf.seen_pixels import normalisation_of, write_seen
 
 
 def seen_media(rendered: Mapping[str, Any], processor: Any, request: GenerateRequest) -> tuple[SeenMedium, ...]:

@@ -13,7 +13,15 @@ from vlmtui.domain.generation import MediaSpan
 MODALITIES: tuple[Modality, ...] = ("image", "video")
 _REMEMBERED_MAX = 4096
 """Most items whose facts are cached."""
-_PIXELS = ("pixel_values", "pixel_values_flat", "images", "pixel_values_images", "pixel_values_videos", "video")
+_PIXELS = (
+    "pixel_values",
+    "image_pixel_values",
+    "pixel_values_flat",
+    "images",
+    "pixel_values_images",
+    "pixel_values_videos",
+    "video",
+)
 _GRIDS = ("grid_thw", "grid_hws", "grid_hw")
 _PICTURE_MIN = 32
 """Pixels per side; anything smaller is a patch, not a picture."""
@@ -60,8 +68,8 @@ class MediaSpans:
         data = {name: element.data for name, element in (item or {}).items() if element.data is not None}
         if not data:
             return self._facts.get(digest) or _Facts(None, (), {})
-        shapes = {name: shape for name, value in sorted(data.items()) if (shape := _shape(value))}
-        facts = _Facts(*_size_and_grid(data, shapes, self._patch_size), shapes)
+        shapes = {name: shape for name, value in sorted(data.items()) if (shape := shape_of(value))}
+        facts = _Facts(*size_and_grid(data, shapes, self._patch_size), shapes)
         self._facts.pop(digest, None)
         self._facts[digest] = facts
         if len(self._facts) > _REMEMBERED_MAX:
@@ -79,7 +87,7 @@ def patch_size_of(config: Any) -> int | None:
     return None
 
 
-def _size_and_grid(
+def size_and_grid(
     data: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]], patch_size: int | None
 ) -> tuple[tuple[int, int] | None, tuple[int, ...]]:
     """Return (width, height) in pixels and the grid: of patches if the processor reports one, else of tiles."""
@@ -99,10 +107,10 @@ def _size_and_grid(
     return None, ()
 
 
-def _shape(value: Any) -> tuple[int, ...]:
+def shape_of(value: Any) -> tuple[int, ...]:
     """Return the shape of a tensor or of a list of equally shaped tensors; () for numbers and mixed shapes."""
     if isinstance(value, list | tuple):
-        inner = {_shape(one) for one in value}
+        inner = {shape_of(one) for one in value}
         return (len(value), *inner.pop()) if len(inner) == 1 else ()
     return tuple(int(side) for side in getattr(value, "shape", ()))
 

@@ -10,7 +10,7 @@ import jinja2
 from vlmtui.domain.conversation import Text, Turn
 from vlmtui.domain.prompt import Message, MessagesPrompt
 from vlmtui.errors import ErrorKind, VlmtuiError, bad_input
-from vlmtui.worker.backends.vllm.media_items import MediaItem
+from vlmtui.worker.hf.media_items import MediaItem
 
 _REFUSALS = (jinja2.TemplateError, TypeError, ValueError, LookupError, AttributeError)
 """Exceptions of a template that does not accept a form of messages."""

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from vlmtui.domain.generation import Candidate, Delta, TokenLogprob
-from vlmtui.worker.backends.vllm.vocabulary import VocabularyReader
+from vlmtui.worker.hf.vocabulary import VocabularyReader
 
 _LOGPROB_MIN = -9999.0
 """Stands for minus infinity, which JSON cannot represent."""

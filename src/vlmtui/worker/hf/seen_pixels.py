@@ -25,7 +25,15 @@ from vlmtui.media.images import as_png
 PICTURES_MAX = 64
 """Most pictures of one attachment that are written; further tiles and frames are left out."""
 _PIXELS_MAX = 64_000_000
-_NAMES = ("pixel_values", "pixel_values_videos", "pixel_values_flat", "pixel_values_images", "images", "video")
+_NAMES = (
+    "pixel_values",
+    "image_pixel_values",
+    "pixel_values_videos",
+    "pixel_values_flat",
+    "pixel_values_images",
+    "images",
+    "video",
+)
 _GRIDS = ("image_grid_thw", "video_grid_thw", "grid_thw")
 _FLAT_GRIDS = ("spatial_shapes", "image_grid_hws", "image_grid_hw", "grid_hws")
 _SIDE_MIN = 8

@@ -9,6 +9,8 @@ from typing import Any
 from vlmtui.domain.generation import Token, Vocabulary
 from vlmtui.domain.token_bytes import bytes_of_entry
 
+EOS_TOKEN = "@eos_token"
+"""In a record's stop tokens, stands for the tokenizer's EOS token."""
 _MARK = re.compile(r"<\|[^\s<>|]+\|>|<｜[^\s<>｜]+｜>")
 """Added tokens of this form count as special even if the tokenizer does not flag them."""
 _SPACE = "\u2581"
@@ -61,6 +63,15 @@ def special_texts(tokenizer: Any) -> tuple[str, ...]:
     added = getattr(tokenizer, "added_tokens_decoder", {}).values()
     flagged = (str(one) for one in added if one.special or _MARK.fullmatch(str(one)))
     return tuple(dict.fromkeys((*map(str, tokenizer.all_special_tokens), *flagged)))
+
+
+def stop_token_id(token: str, tokenizer: Any) -> int | None:
+    """Return the id of a record's stop token; None if the tokenizer has no such token."""
+    if token == EOS_TOKEN:
+        eos: int | None = tokenizer.eos_token_id
+        return eos
+    found = tokenizer.get_vocab().get(token)
+    return None if found is None else int(found)
 
 
 def _special_ids(tokenizer: Any) -> Iterator[int]:

@@ -1,0 +1,257 @@
+"""Adapts a model of Transformers to the worker's HostedEngine interface."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import threading
+import time
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from functools import partial
+from typing import Any
+
+import msgspec
+
+from vlmtui.domain.engine import LoadSpec, LoadStage
+from vlmtui.domain.generation import (
+    Delta,
+    EngineEvent,
+    Finished,
+    GenerateRequest,
+    PromptReady,
+    Timings,
+    Usage,
+)
+from vlmtui.domain.prompt import ChatPrompt, MessagesPrompt, Prompt, attachments_of
+from vlmtui.domain.sampling import Sampling
+from vlmtui.errors import ErrorKind, VlmtuiError
+from vlmtui.worker.backends.contract import LoadStep, Report
+from vlmtui.worker.backends.transformers.answer_reader import AnswerPiece, AnswerReader
+from vlmtui.worker.backends.transformers.answer_run import AnswerRun
+from vlmtui.worker.backends.transformers.arguments import Arguments, read_arguments
+from vlmtui.worker.backends.transformers.engine_info import eos_ids, read_engine_info
+from vlmtui.worker.backends.transformers.forward_gate import ForwardGate
+from vlmtui.worker.backends.transformers.loading import LoadedModel, load_model
+from vlmtui.worker.backends.transformers.prompt_inputs import PromptBuilder, PromptInputs, check_limits
+from vlmtui.worker.backends.transformers.sampling_plan import SamplingPlan, configured_sampling, plan_sampling
+from vlmtui.worker.backends.transformers.token_chooser import Logprobs
+from vlmtui.worker.hf.cpu_priority import lower_priority
+from vlmtui.worker.hf.delta_buffer import DeltaBuffer
+from vlmtui.worker.hf.media_items import MediaItem, load_items
+from vlmtui.worker.hf.remote_code import pin_remote_code
+from vlmtui.worker.hf.template_limits import within_limits
+from vlmtui.worker.hf.vocabulary import VocabularyReader
+
+_DELTA_S = 1 / 30
+"""Minimum seconds between two deltas; the first is sent at once."""
+
+
+async def load_engine(spec: LoadSpec, report: Report) -> TransformersEngine:
+    """Load a model. Blocks the event loop. Raises VlmtuiError, or whatever Transformers raises."""
+    arguments = read_arguments(spec)
+    report(LoadStep(LoadStage.ENVIRONMENT, "importing torch and Transformers"))
+    spec = pin_remote_code(spec)
+    loaded = load_model(spec, arguments, report)
+    if loaded.device == "cpu":
+        lower_priority()
+    report(LoadStep(LoadStage.WARMUP, "reading the model's facts"))
+    return TransformersEngine(loaded, spec, arguments)
+
+
+class TransformersEngine:
+    """A model loaded in Transformers. Its requests are answered in turn: some models keep the state of a request."""
+
+    def __init__(self, loaded: LoadedModel, spec: LoadSpec, arguments: Arguments) -> None:
+        self.info = read_engine_info(loaded, spec, arguments)
+        self._loaded = loaded
+        self._raw_special_tokens = arguments.raw_special_tokens
+        self._builder = PromptBuilder(loaded.processor, loaded.tokenizer, loaded.config, arguments)
+        self._decoder = copy.deepcopy(loaded.tokenizer)  # a tokenizer is for one thread at a time
+        self._vocabulary = VocabularyReader(loaded.tokenizer)
+        self._defaults = configured_sampling(loaded.generation_config)
+        self._building = asyncio.Lock()
+        self._turn = asyncio.Lock()
+        self._gate = ForwardGate()
+        self._broken = asyncio.Event()
+        self._ending = threading.Event()
+
+    async def died(self) -> None:
+        await self._broken.wait()
+
+    async def shutdown(self) -> None:
+        self._ending.set()
+
+    async def generate(self, request: GenerateRequest) -> AsyncGenerator[EngineEvent, None]:
+        items = await load_items(attachments_of(request.prompt))
+        inputs = await self._inputs(request.prompt, items)
+        if request.only_render:
+            yield await self._rendered(request, inputs, items)
+            yield _finished(request.request_id, "stop", None)
+            return
+        plan = self._plan(request, inputs)
+        async with self._turn, aclosing(self._answer(request, inputs, plan)) as events:
+            async for event in events:
+                yield event
+
+    async def _rendered(self, request: GenerateRequest, inputs: PromptInputs, items: list[MediaItem]) -> PromptReady:
+        ready = self._prompt_ready(request, inputs)
+        if not request.view:
+            return ready
+        from vlmtui.worker.backends.transformers.seen_media import seen_media
+
+        seen = await asyncio.to_thread(seen_media, inputs, items, self._builder.processor, request)
+        return msgspec.structs.replace(ready, seen=seen)
+
+    async def _answer(
+        self, request: GenerateRequest, inputs: PromptInputs, plan: SamplingPlan
+    ) -> AsyncGenerator[EngineEvent, None]:
+        ready = self._prompt_ready(request, inputs, None if request.score else plan.used)
+        yield ready
+        if request.score:
+            async for event in self._score(request, inputs, plan, ready):
+                yield event
+            return
+        reader = AnswerReader(plan, self._decoder, () if self._is_encoder_decoder else inputs.ids)
+
+        def take(token: int, logprobs: Logprobs | None) -> tuple[AnswerPiece, bool]:
+            piece = reader.take(token, logprobs)
+            return piece, reader.reason is not None
+
+        buffer = DeltaBuffer(request.request_id, self._vocabulary, ready.vocabulary, plan.logprobs)
+        sent_at = 0.0
+        async for piece in self._pieces(AnswerRun(self._loaded, inputs, plan, take, self._between_tokens)):
+            buffer.add(piece)
+            now = time.monotonic()
+            if buffer and (now - sent_at >= _DELTA_S or reader.reason is not None):
+                yield buffer.flush()
+                sent_at = now
+        if buffer:
+            yield buffer.flush()
+        stop = reader.stop
+        if stop is None and reader.stop_token is not None:
+            stop = self._vocabulary.text(reader.stop_token)
+        yield _finished(request.request_id, reader.reason or "length", stop)
+
+    async def _score(
+        self, request: GenerateRequest, inputs: PromptInputs, plan: SamplingPlan, ready: PromptReady
+    ) -> AsyncGenerator[EngineEvent, None]:
+        """Have the model take the given answer, token by token."""
+        answer = request.score[: self._room(inputs)]
+
+        def take(token: int, logprobs: Logprobs | None) -> tuple[AnswerPiece, bool]:
+            left.pop()
+            return AnswerPiece("", (token,), (logprobs,) if logprobs is not None else ()), not left
+
+        left = list(answer)
+        plan = msgspec.structs.replace(plan, logprobs=request.logprobs or 0)
+        buffer = DeltaBuffer(request.request_id, self._vocabulary, ready.vocabulary, plan.logprobs)
+        if answer:
+            generation = AnswerRun(self._loaded, inputs, plan, take, self._between_tokens, forced=answer)
+            async for piece in self._pieces(generation):
+                buffer.add(piece)
+            delta: Delta = msgspec.structs.replace(buffer.flush(), text=self._vocabulary.decode(answer))
+            yield delta
+        yield _finished(request.request_id, "stop", None)
+
+    async def _pieces(self, generation: AnswerRun) -> AsyncGenerator[AnswerPiece, None]:
+        """Run a generation in a thread; yield what it says, and stop it if the request is cancelled."""
+        queue: asyncio.Queue[AnswerPiece | None] = asyncio.Queue()
+        loop = asyncio.get_running_loop()
+
+        def run() -> None:
+            try:
+                with self._gate.computing():
+                    generation.run(lambda piece: loop.call_soon_threadsafe(queue.put_nowait, piece))
+            finally:
+                loop.call_soon_threadsafe(queue.put_nowait, None)
+
+        running = asyncio.ensure_future(asyncio.to_thread(run))
+        try:
+            while (piece := await queue.get()) is not None:
+                yield piece
+            await running
+        except RuntimeError as error:
+            if "CUDA error" in str(error) or "device-side assert" in str(error):
+                self._broken.set()  # torch cannot use the GPU in this process any more
+            raise
+        finally:
+            generation.stop()
+            await asyncio.wait([running])
+
+    def _between_tokens(self) -> None:
+        if self._ending.is_set():
+            raise VlmtuiError(ErrorKind.ENGINE_DIED, "The engine is shutting down.")
+        self._gate.between_passes()
+
+    async def _inputs(self, prompt: Prompt, items: list[MediaItem]) -> PromptInputs:
+        check_limits(items, self.info.limits)
+        async with self._building:
+            text = await self._text(prompt)
+            special = self._raw_special_tokens and not isinstance(prompt, ChatPrompt)
+            inputs = await asyncio.to_thread(self._builder.build, text, items, special_tokens=special)
+        if len(inputs.ids) >= self.info.max_model_len:
+            raise VlmtuiError(
+                ErrorKind.CONTEXT_TOO_LONG,
+                "The conversation does not fit in the model's context.",
+                detail=f"{len(inputs.ids):,} tokens; the context is {self.info.max_model_len:,}.",
+                hint="Start a new chat, or attach fewer or smaller images.",
+            )
+        return inputs
+
+    async def _text(self, prompt: Prompt) -> str:
+        """Return the prompt's text. A template runs within limits, while no forward pass does."""
+        match prompt:
+            case MessagesPrompt():
+                render = partial(self._builder.render, prompt)
+            case ChatPrompt():
+                render = partial(self._builder.render_chat, prompt, self._template(prompt))
+            case _:
+                return prompt.text
+        async with self._gate.template():
+            return await within_limits(asyncio.to_thread(render))
+
+    def _template(self, prompt: ChatPrompt) -> str | None:
+        """Return the template to use; None: the model's own."""
+        if prompt.chat_template is not None or self.info.has_chat_template:
+            return prompt.chat_template
+        if prompt.fallback_template is None:
+            message = f"{self.info.spec.name} has no chat template."
+            raise VlmtuiError(ErrorKind.NO_CHAT_TEMPLATE, message, hint="Use a raw prompt instead.")
+        return prompt.fallback_template
+
+    def _plan(self, request: GenerateRequest, inputs: PromptInputs) -> SamplingPlan:
+        return plan_sampling(
+            request.sampling if not request.score else Sampling(),
+            request.logprobs,
+            defaults=self._defaults,
+            eos_ids=eos_ids(self._loaded),
+            tokenizer=self._loaded.tokenizer,
+            room=self._room(inputs),
+        )
+
+    def _room(self, inputs: PromptInputs) -> int:
+        """Return how many tokens the answer may have."""
+        before = 1 if self._is_encoder_decoder else len(inputs.ids)
+        return max(1, self.info.max_model_len - before)
+
+    @property
+    def _is_encoder_decoder(self) -> bool:
+        return bool(getattr(self._loaded.config, "is_encoder_decoder", False))
+
+    def _prompt_ready(
+        self, request: GenerateRequest, inputs: PromptInputs, used: Sampling | None = None
+    ) -> PromptReady:
+        return PromptReady(
+            request_id=request.request_id,
+            prompt=self._vocabulary.decode(inputs.ids),
+            token_ids=inputs.ids,
+            media=inputs.media,
+            vocabulary=self._vocabulary.entries(inputs.ids),
+            used=used,
+        )
+
+
+def _finished(request_id: str, reason: Any, stop: str | None) -> Finished:
+    """Return Finished without usage and timings, which the server fills in."""
+    return Finished(request_id=request_id, finish_reason=reason, stop=stop, usage=Usage(), timings=Timings())

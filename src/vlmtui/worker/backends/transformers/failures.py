@@ -1,0 +1,73 @@
+"""Explains exceptions of Transformers and torch to the user: what happened, why, what to do."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+
+from vlmtui.errors import ErrorKind, VlmtuiError
+from vlmtui.worker.backends.contract import chain_text
+from vlmtui.worker.hf.failures import FILE_RULES, FailureRule, classify
+
+_ENGINE_RULES = (
+    FailureRule(
+        ErrorKind.NO_ENGINE,
+        re.compile(r"No module named '?(?:torch|transformers)\b"),
+        "The engine's Python environment has no Transformers.",
+        "`vlmtui engines` lists the engines; `vlmtui engines install` installs one that fits this machine.",
+    ),
+    FailureRule(
+        ErrorKind.OUT_OF_MEMORY,
+        re.compile(r"out of memory|OutOfMemoryError|Cannot allocate memory|can't allocate memory|MemoryError", re.I),
+        "Not enough free memory for this model.",
+        "Free memory (vlmtui ps; nvidia-smi), use a smaller model, or more GPUs: --engine-arg device_map=auto.",
+    ),
+    FailureRule(
+        ErrorKind.NO_GPU,
+        re.compile(r"Found no NVIDIA driver|No CUDA GPUs are available|Torch not compiled with CUDA", re.I),
+        "There is no GPU that torch can use.",
+        "Check nvidia-smi and CUDA_VISIBLE_DEVICES, or leave the engine argument `device` out.",
+    ),
+    FailureRule(
+        ErrorKind.BAD_ENGINE_ARGUMENT,
+        re.compile(r"(?:requires|needs) the following packages|This modeling file requires|requires the \S+ library"),
+        "The model needs a package that is not installed.",
+        "Install it in the engine's environment: the technical part names it.",
+    ),
+    FailureRule(
+        ErrorKind.ARCHITECTURE_UNSUPPORTED,
+        re.compile(r"does not recognize this architecture|Unrecognized configuration class|Unrecognized model in"),
+        "The installed Transformers does not know this model's architecture.",
+        "Another engine may: see vlmtui models.",
+    ),
+)
+_REQUEST_RULES = (
+    FailureRule(
+        ErrorKind.PLACEHOLDER_MISMATCH,
+        re.compile(
+            r"number of image|image tokens?\b.*(?:match|number)|features and (?:image )?tokens do not match|"
+            r"placeholders?.*match|Invalid input|mismatch.*(?:image|video)|StopIteration|list index out of range"
+        ),
+        "The placeholders in the prompt do not match the attachments.",
+        "Use exactly one placeholder for each attachment.",
+    ),
+)
+
+
+def explain_load(error: BaseException, log: Sequence[str], *, name: str) -> VlmtuiError:
+    """Explain a failed load."""
+    if isinstance(error, VlmtuiError):
+        return error
+    said = chain_text(error)
+    known = classify(said, (*_ENGINE_RULES, *FILE_RULES), detail=said)
+    message = f"{name} could not be loaded."
+    return known or VlmtuiError(ErrorKind.INTERNAL, message, detail=said, hint="See the log of the load.")
+
+
+def explain_request(error: BaseException, log: Iterable[str] = ()) -> VlmtuiError:
+    """Explain a failed request."""
+    if isinstance(error, VlmtuiError):
+        return error
+    said = chain_text(error)
+    known = classify(said, (*_ENGINE_RULES[1:2], *_REQUEST_RULES), detail=said)
+    return known or VlmtuiError(ErrorKind.INTERNAL, "The request failed.", detail=said)

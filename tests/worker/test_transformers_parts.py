@@ -1,0 +1,237 @@
+"""The parts of the Transformers backend that need no model: choosing tokens, reading them, and what stands apart."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+import pytest
+
+from vlmtui.domain.engine import LoadSpec, LoadStage
+from vlmtui.domain.sampling import Sampling
+from vlmtui.errors import ErrorKind, VlmtuiError
+from vlmtui.worker.backends.transformers.answer_reader import AnswerReader
+from vlmtui.worker.backends.transformers.arguments import read_arguments
+from vlmtui.worker.backends.transformers.failures import explain_load, explain_request
+from vlmtui.worker.backends.transformers.forward_gate import ForwardGate
+from vlmtui.worker.backends.transformers.media_places import runs_of
+from vlmtui.worker.backends.transformers.progress import read_progress
+from vlmtui.worker.backends.transformers.sampling_plan import SamplingPlan, plan_sampling
+from vlmtui.worker.backends.transformers.token_chooser import Logprobs, TokenChooser
+
+torch = pytest.importorskip("torch")
+EOS = 7
+
+
+class ByteTokenizer:
+    """A token is a byte; `eos` is special."""
+
+    eos_token_id = EOS
+
+    def decode(self, ids: Sequence[int], skip_special_tokens: bool = True) -> str:
+        return bytes(one for one in ids if one != EOS).decode(errors="replace")
+
+    def encode(self, text: str, add_special_tokens: bool = False) -> list[int]:
+        return list(text.encode())
+
+    def get_vocab(self) -> dict[str, int]:
+        return {"<eos>": EOS}
+
+
+def plan(**given: Any) -> SamplingPlan:
+    logprobs = given.pop("logprobs", None)
+    return plan_sampling(Sampling(**given), logprobs, defaults={}, eos_ids=(EOS,), tokenizer=ByteTokenizer(), room=1000)
+
+
+def choose(scores: Sequence[float], count: int = 1, prompt: Sequence[int] = (), **given: Any) -> list[int]:
+    """The tokens that are chosen from the same scores, one after another."""
+    taken: list[int] = []
+
+    def take(token: int, logprobs: Logprobs | None) -> bool:
+        taken.append(token)
+        return len(taken) == count
+
+    chooser = TokenChooser(plan(**given), prompt, take, lambda: None)
+    given_scores = torch.tensor([list(scores)], dtype=torch.float32)
+    for _ in range(count):
+        only = chooser(None, given_scores)
+        assert int(only.argmax()) == taken[-1]
+        assert int(torch.isfinite(only).sum()) == 1
+    assert chooser.should_stop(torch.zeros(1, 1), None).all()
+    return taken
+
+
+def test_the_likeliest_token_is_taken_and_a_seed_repeats_a_draw() -> None:
+    flat = [0.0] * 50
+    assert choose([0, 3, 1, 2]) == [1]
+    one = choose(flat, 20, temperature=1.0, seed=5)
+    torch.manual_seed(0)
+    assert choose(flat, 20, temperature=1.0, seed=5) == one
+    assert choose(flat, 20, temperature=1.0, seed=6) != one
+    assert len(set(one)) > 5
+
+
+def test_a_request_leaves_the_random_numbers_of_others_alone() -> None:
+    torch.manual_seed(1)
+    expected = torch.rand(3)
+    torch.manual_seed(1)
+    choose([0.0] * 50, 20, temperature=1.0, seed=5)
+    assert torch.equal(torch.rand(3), expected)
+
+
+@pytest.mark.parametrize(
+    ("given", "possible"),
+    [
+        ({"top_k": 2}, {3, 4}),
+        ({"top_p": 0.6}, {4}),
+        ({"top_p": 0.7}, {3, 4}),
+        ({"min_p": 0.3}, {3, 4}),
+        ({"extra": {"allowed_token_ids": [0, 2]}}, {0, 2}),
+        ({"extra": {"logit_bias": {0: 30.0}}}, {0}),
+        ({"temperature": 0.01}, {4}),
+    ],
+)
+def test_what_is_left_out_is_never_drawn(given: dict[str, Any], possible: set[int]) -> None:
+    scores = [0.0, 0.5, 1.0, 3.0, 4.0]
+    assert set(choose(scores, 200, **{"temperature": 1.0, "seed": 3, **given})) == possible
+
+
+def test_penalties_fall_on_what_was_said() -> None:
+    assert choose([2.0, 1.9, 0.0], 2, presence_penalty=1.0) == [0, 1]
+    assert choose([2.0, 1.5, 0.0], 4, frequency_penalty=0.3) == [0, 0, 1, 0]
+    assert choose([2.0, 1.5, 0.0], 1, prompt=[0], repetition_penalty=2.0) == [1]
+    assert choose([-1.0, -1.5, -9.0], 1, prompt=[0], repetition_penalty=2.0) == [1]
+
+
+def test_the_log_probabilities_are_those_of_the_models_scores() -> None:
+    found: list[Logprobs | None] = []
+
+    def take(token: int, logprobs: Logprobs | None) -> bool:
+        found.append(logprobs)
+        return True
+
+    scores = torch.tensor([[1.0, 3.0, 2.0]])
+    TokenChooser(plan(logprobs=2, temperature=0.5, seed=1, top_k=1), (), take, lambda: None)(None, scores)
+    (logprobs,) = found
+    assert logprobs is not None
+    expected = scores[0].log_softmax(-1)
+    assert {token: pytest.approx(float(expected[token])) for token in (1, 2)} == {
+        token: one.logprob for token, one in logprobs.items()
+    }
+
+
+def read(data: bytes, **given: Any) -> tuple[AnswerReader, list[str]]:
+    reader, texts = AnswerReader(plan(**given), ByteTokenizer(), b"prompt: "), []
+    for byte in data:
+        texts.append(reader.take(byte, None).text)
+        if reader.reason is not None:
+            break
+    return reader, texts
+
+
+def test_text_comes_in_whole_characters() -> None:
+    _, texts = read("a–é".encode())
+    assert texts == ["a", "", "", "–", "", "é"]
+
+
+def test_a_stop_string_ends_the_answer_and_is_no_part_of_it() -> None:
+    reader, texts = read(b"one STOP two", stop=("STOP",))
+    assert "".join(texts) == "one "
+    assert (reader.reason, reader.stop) == ("stop", "STOP")
+    kept, texts = read(b"one STOP two", stop=("STOP",), extra={"include_stop_str_in_output": True})
+    assert "".join(texts) == "one STOP"
+    half, texts = read(b"one STO", stop=("STOP",), max_tokens=7)
+    assert ("".join(texts), half.reason) == ("one STO", "length")
+    assert kept.stop == "STOP"
+
+
+def test_a_stop_token_ends_the_answer_unless_it_is_to_be_ignored() -> None:
+    reader, texts = read(b"ab\x07cd")
+    assert ("".join(texts), reader.reason, reader.stop_token) == ("ab", "stop", EOS)
+    reader, texts = read(b"ab\x07cd", max_tokens=5, extra={"ignore_eos": True})
+    assert ("".join(texts), reader.reason) == ("abcd", "length")
+    named = plan(stop_tokens=("<eos>", "<unknown>", "@eos_token"), stop_token_ids=(65,))
+    assert named.stop_ids == {EOS, 65}
+
+
+def test_the_settings_are_resolved_and_told() -> None:
+    drawn = plan(temperature=0.7, max_tokens=None)
+    assert drawn.used.seed is not None
+    assert (drawn.used.max_tokens, drawn.used.top_p, drawn.used.temperature) == (1000, 1.0, 0.7)
+    assert plan(temperature=0, seed=3).used.seed is None
+    for wrong in ({"extra": {"min_tokes": 1}}, {"temperature": 7.0}, {"logprobs": 21}, {"extra": {"bad_words": 3}}):
+        with pytest.raises(VlmtuiError) as caught:
+            plan(**wrong)
+        assert caught.value.kind is ErrorKind.BAD_INPUT
+
+
+async def test_a_template_never_runs_beside_a_forward_pass() -> None:
+    gate, stop, passes = ForwardGate(), threading.Event(), []
+
+    def compute() -> None:
+        with gate.computing():
+            while not stop.is_set():
+                passes.append("begin")
+                stop.wait(0.001)
+                passes.append("end")
+                gate.between_passes()
+
+    running = asyncio.create_task(asyncio.to_thread(compute))
+    for _ in range(20):
+        async with gate.template():
+            assert not passes or passes[-1] == "end"
+            before = len(passes)
+            await asyncio.sleep(0.002)
+            assert len(passes) == before
+        await asyncio.sleep(0)
+    stop.set()
+    await running
+    assert passes
+
+
+def test_engine_arguments_are_read_strictly() -> None:
+    spec = LoadSpec(
+        model="m", name="n", engine_args={"max_model_len": 64, "limit_mm_per_prompt": {"image": {"count": 2}}}
+    )
+    assert read_arguments(spec).limit_mm_per_prompt == {"image": 2}
+    for wrong in ({"max_model_length": 4}, {"dtype": "int3"}, {"max_model_len": 0}):
+        with pytest.raises(VlmtuiError) as caught:
+            read_arguments(msgspec.structs.replace(spec, engine_args=wrong))
+        assert caught.value.kind is ErrorKind.BAD_ENGINE_ARGUMENT
+        assert caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        ("CUDA out of memory. Tried to allocate 2.00 GiB", ErrorKind.OUT_OF_MEMORY),
+        ("model.safetensors does not appear to have weights: SafetensorError", ErrorKind.WEIGHTS_MISSING),
+        ("We couldn't connect to 'https://huggingface.co' to load the files", ErrorKind.NO_NETWORK),
+        ("Access to model x/y is restricted", ErrorKind.GATED_REPO),
+        ("Unrecognized configuration class <class 'X'>", ErrorKind.ARCHITECTURE_UNSUPPORTED),
+        ("This modeling file requires the following packages: flash_attn", ErrorKind.BAD_ENGINE_ARGUMENT),
+        ("something else", ErrorKind.INTERNAL),
+    ],
+)
+def test_a_failed_load_says_what_to_do(text: str, kind: ErrorKind) -> None:
+    found = explain_load(RuntimeError(text), [], name="m")
+    assert found.kind is kind
+    assert found.hint
+    assert explain_request(ValueError("The number of image tokens in each text (0)")).kind is (
+        ErrorKind.PLACEHOLDER_MISMATCH
+    )
+
+
+def test_progress_is_read_from_the_bars() -> None:
+    step = read_progress("Loading weights:  40%|████      | 40/93 [00:00<00:00]")
+    assert step is not None
+    assert (step.stage, step.fraction) == (LoadStage.WEIGHTS, 0.4)
+    assert read_progress("nothing") is None
+
+
+def test_runs_of_positions() -> None:
+    assert runs_of([3, 4, 5, 9, 10, 20]) == [[3, 4, 5], [9, 10], [20]]
+    assert runs_of([]) == []
