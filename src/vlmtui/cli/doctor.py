@@ -15,6 +15,7 @@ from vlmtui.cli.checks import Check, machine_checks
 from vlmtui.cli.interrupts import run_interruptible
 from vlmtui.cli.output import is_tty, print_json
 from vlmtui.config.settings import Settings
+from vlmtui.domain.backend_choice import BackendChoice
 from vlmtui.domain.conversation import user_turn
 from vlmtui.errors import VlmtuiError
 from vlmtui.media.images import stage_image
@@ -53,11 +54,14 @@ async def _doctor(*, as_json: bool) -> int:
     return 0 if fit else 1
 
 
-async def check_engine(build_application: Callable[[], Application], *, as_json: bool) -> Check:
-    """Load the bundled model, or use a running one, and ask it about a picture with known content."""
+async def check_engine(
+    build_application: Callable[[], Application], *, as_json: bool, choice: BackendChoice | None = None
+) -> Check:
+    """Load the bundled model, or use a running one, and ask it about a picture with known content. `choice`: in this
+    kind of engine."""
     try:
         application = build_application()
-        model = resolve(application.registry, DEFAULT_MODEL)
+        model = resolve(application.registry, DEFAULT_MODEL, choice)
         image = stage_image(bundled("samples") / _SAMPLE, application.paths.media)
         sampling = application.settings.sampling.over(model.family.sampling)
         spec = lane_spec(model.family, [user_turn(_QUESTION, [image])], sampling)

@@ -8,11 +8,16 @@ import signal
 import sys
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from vlmtui.cli.output import is_tty, note, write_notice
 from vlmtui.engines.records import EngineRecord, Engines
+from vlmtui.engines.variants import EngineBuild
 from vlmtui.paths import Paths
 from vlmtui.text import one_line
+
+if TYPE_CHECKING:
+    from vlmtui.domain.engine import LoadSpec
 
 _CLEAR = "\r\x1b[K"
 _HEARTBEAT_S = 30.0
@@ -50,12 +55,11 @@ class ProgressLine:
 
 
 def install_with_progress(
-    paths: Paths, variant: str, *, python: Path | None = None, as_json: bool = False
+    paths: Paths, build: EngineBuild, *, python: Path | None = None, as_json: bool = False
 ) -> EngineRecord:
     """Install an engine and show the progress. Raises VlmtuiError; an interruption keeps the downloads."""
     from vlmtui.engines.install import install_engine
     from vlmtui.engines.packages import InstallStep
-    from vlmtui.engines.variants import VARIANTS
 
     line = ProgressLine()
 
@@ -67,7 +71,7 @@ def install_with_progress(
 
     before = {number: signal.signal(number, _interrupt) for number in (signal.SIGTERM, signal.SIGHUP)}
     try:
-        return install_engine(Engines(paths), VARIANTS[variant], show, python=python)
+        return install_engine(Engines(paths), build, show, python=python)
     finally:
         line.end()
         for number, handler in before.items():
@@ -78,17 +82,23 @@ def _interrupt(signum: int, frame: object) -> None:
     raise KeyboardInterrupt
 
 
-def offer_engine(paths: Paths) -> bool:
-    """On an interactive terminal, offer to install an engine. Return whether one was installed. Raises VlmtuiError."""
+def offer_engine(paths: Paths, spec: LoadSpec) -> bool:
+    """On an interactive terminal, offer to install the engine that a spec needs. Return whether one was installed.
+    Raises VlmtuiError."""
     if not (is_tty(sys.stdin) and is_tty(sys.stderr)):
         return False
     from vlmtui.engines.hardware import find_hardware
+    from vlmtui.engines.pinned import pinned_build
     from vlmtui.engines.variants import VARIANTS
 
     hardware = find_hardware()
-    variant = VARIANTS[hardware.variant]
-    note(f"No engine is installed. Found: {hardware.describe()}; Python {sys.version_info[0]}.{sys.version_info[1]}.")
-    note(f"Install {variant.title} in {Engines(paths).folder}? {variant.size_text}.")
+    if spec.pinned is not None:
+        build = pinned_build(spec.pinned, hardware.variant)
+        lacking = f"{spec.name} needs vLLM {spec.pinned}, in an environment of its own."
+    else:
+        build, lacking = VARIANTS[hardware.variant], "No engine is installed."
+    note(f"{lacking} Found: {hardware.describe()}; Python {sys.version_info[0]}.{sys.version_info[1]}.")
+    note(f"Install {build.title} in {Engines(paths).folder}? {build.size_text}.")
     try:
         sys.stderr.write("[Y/n] ")
         sys.stderr.flush()
@@ -97,7 +107,7 @@ def offer_engine(paths: Paths) -> bool:
         return False
     if said.strip().lower() not in ("", "y", "yes") or not said:
         return False
-    record = install_with_progress(paths, variant.name)
+    record = install_with_progress(paths, build)
     from vlmtui.registry.routes import forget_installed
 
     forget_installed()

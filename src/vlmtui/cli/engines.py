@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import shutil
 import tempfile
 import time
@@ -16,12 +17,16 @@ from vlmtui.cli.checks import Check
 from vlmtui.cli.engine_offer import ProgressLine, install_with_progress
 from vlmtui.cli.interrupts import run_interruptible
 from vlmtui.cli.output import note, print_json, print_table
+from vlmtui.domain.backend_choice import BackendChoice
+from vlmtui.domain.engine import PINNED_BACKEND
 from vlmtui.engines.records import ChosenEngine, EngineRecord, Engines, choose_engine
-from vlmtui.engines.variants import VARIANTS
+from vlmtui.engines.variants import VARIANTS, EngineBuild
 from vlmtui.errors import ErrorKind, VlmtuiError, bad_input
 from vlmtui.paths import Paths
 
 _GB = 1e9
+_WHICH = re.compile(r"(\d[\d.]*)(?:-(cpu|cuda))?|(cpu|cuda)")
+"""What can be installed: a version, a variant, or both."""
 
 
 def engines(arguments: argparse.Namespace) -> int:
@@ -30,7 +35,7 @@ def engines(arguments: argparse.Namespace) -> int:
     match arguments.action:
         case "install":
             python = Path(arguments.python).expanduser() if arguments.python else None
-            record = install_with_progress(paths, _variant(arguments.which), python=python, as_json=arguments.json)
+            record = install_with_progress(paths, install_build(arguments.which), python=python, as_json=arguments.json)
             if arguments.json:
                 print(json.dumps({"installed": record.name}), flush=True)
             else:
@@ -64,23 +69,27 @@ def engines(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _variant(which: str | None) -> str:
-    """Return the name of the requested variant. Raises VlmtuiError."""
+def install_build(which: str | None) -> EngineBuild:
+    """Return what to install: `cpu`, `cuda`, a version, or both as in `0.23.0-cpu`. Raises VlmtuiError."""
     from vlmtui.engines.hardware import find_hardware
+    from vlmtui.engines.pinned import pinned_build
 
-    if which in VARIANTS and which != "cuda":
-        return which
-    hardware = find_hardware()
-    if which == "cuda":
-        if not hardware.gpus or hardware.driver_is_new_enough:
-            return which
+    version, variant = "", ""
+    if which is not None:
+        found = _WHICH.fullmatch(which)
+        if found is None:
+            known = ", ".join([*VARIANTS, "a version of vLLM such as 0.23.0", "or both: 0.23.0-cpu"])
+            raise bad_input(f"Unknown engine: {which!r}.", hint=f"Available: {known}.")
+        version, variant = found[1] or "", found[2] or found[3] or ""
+    hardware = None if variant == "cpu" else find_hardware()
+    if hardware is not None and variant == "cuda" and hardware.gpus and not hardware.driver_is_new_enough:
         message = f"vLLM for CUDA 13 does not run here: {hardware.describe()}."
         raise bad_input(message, hint="Update the driver, or `vlmtui engines install cpu`.")
-    if which is not None and which not in {variant.version for variant in VARIANTS.values()}:
-        known = ", ".join([*VARIANTS, *sorted({variant.version for variant in VARIANTS.values()})])
-        raise bad_input(f"Unknown engine: {which!r}.", hint=f"Available: {known}.")
-    note(f"Found: {hardware.describe()}. Installing {VARIANTS[hardware.variant].title}.")
-    return hardware.variant
+    chosen = variant or (hardware.variant if hardware is not None else "cpu")
+    build = VARIANTS[chosen] if not version or version == VARIANTS[chosen].version else pinned_build(version, chosen)
+    if hardware is not None and not variant:
+        note(f"Found: {hardware.describe()}. Installing {build.title}.")
+    return build
 
 
 def _list(paths: Paths, *, as_json: bool) -> None:
@@ -106,7 +115,8 @@ def _row(record: EngineRecord, chosen: ChosenEngine | None) -> list[str]:
     is_used = chosen is not None and chosen.record == record
     verified = time.strftime("%Y-%m-%d", time.localtime(record.verified_at)) if record.verified_at else "no"
     size = f"{record.size_bytes / _GB:.1f} GB" if record.size_bytes else ""
-    return ["*" if is_used else "", record.name, record.version, record.python, size, verified, record.interpreter]
+    mark = f"=={record.version.partition('+')[0]}" if record.pinned else "*" if is_used else ""
+    return [mark, record.name, record.version, record.python, size, verified, record.interpreter]
 
 
 def _verify(paths: Paths, name: str | None, *, as_json: bool) -> int:
@@ -136,10 +146,13 @@ def _run_check(engine: ChosenEngine) -> Check:
     from vlmtui.cli.doctor import check_engine
 
     checks: list[Check] = []
+    record = engine.record
+    pinned = record is not None and record.pinned
+    choice = BackendChoice(PINNED_BACKEND, record.version.partition("+")[0]) if record is not None and pinned else None
     runtime = Path(tempfile.mkdtemp(prefix="vlmtui-verify-"))
 
     async def check() -> int:
-        checks.append(await check_engine(lambda: build_for(engine, runtime), as_json=False))
+        checks.append(await check_engine(lambda: build_for(engine, runtime), as_json=False, choice=choice))
         return 0
 
     try:

@@ -9,20 +9,12 @@ def fill_engines(engines: argparse.ArgumentParser) -> None:
     """Add the actions."""
     engines.description = (
         "List the installed engines. An engine is a vLLM in its own environment in the data folder; "
-        "the one marked with a star is used."
+        "the one marked with a star is used, those marked with a version serve the models that ask for it."
     )
     engines.add_argument("--json", action="store_true", help="print one JSON object")
     engines.set_defaults(action="list")
     actions = engines.add_subparsers(metavar="ACTION")
-    install = actions.add_parser(
-        "install",
-        help="install vLLM for this machine, or a given variant",
-        description="Install vLLM. Continues an interrupted installation.",
-    )
-    install.add_argument("which", metavar="WHICH", nargs="?", help="cpu, cuda, or a version (default: what fits)")
-    install.add_argument("--python", metavar="PATH", help="the Python for its environment")
-    install.add_argument("--json", action="store_true", help="print the progress as a JSON object a line")
-    install.set_defaults(action="install")
+    _add_install(actions)
     verify = actions.add_parser(
         "verify",
         help="load the bundled model in an engine, ask it, and check the answer",
@@ -48,6 +40,21 @@ def fill_engines(engines: argparse.ArgumentParser) -> None:
     remove.add_argument("--json", action="store_true", help="print one JSON object")
     remove.set_defaults(action="remove")
     _add_probe(actions)
+
+
+def _add_install(actions: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    install = actions.add_parser(
+        "install",
+        help="install vLLM for this machine, or another version for the models that need it",
+        description="Install vLLM. Continues an interrupted installation. Another version than the current one gets an "
+        "environment of its own and serves only models that ask for it (--backend vllm==VERSION, or their record).",
+    )
+    install.add_argument(
+        "which", metavar="WHICH", nargs="?", help="cpu, cuda, a version, or 0.23.0-cpu (default: what fits)"
+    )
+    install.add_argument("--python", metavar="PATH", help="the Python for its environment")
+    install.add_argument("--json", action="store_true", help="print the progress as a JSON object a line")
+    install.set_defaults(action="install")
 
 
 def _add_probe(actions: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

@@ -1,4 +1,4 @@
-"""`vlmtui serve`: print the `vllm serve` command lines for a model."""
+"""`vlmtui serve`: print the `vllm serve` command lines for a model, or start the server here and connect to it."""
 
 from __future__ import annotations
 
@@ -15,16 +15,20 @@ from vlmtui.text import visible
 
 
 def serve(arguments: argparse.Namespace) -> int:
-    """Print the command lines. Raises VlmtuiError if the model or the layout cannot be served."""
+    """Print the command lines, or start the server. Raises VlmtuiError if the model or the layout cannot be served."""
     application = build()
     print_warnings(application.registry.warnings)
     model = with_engine_args(resolve(application.registry, arguments.name), arguments.engine_arg)
     model = with_consent(model, trust=arguments.trust_remote_code)
+    if arguments.run:
+        from vlmtui.cli.serve_here import serve_here
+
+        return serve_here(application, model, _layout(model, arguments), as_json=arguments.json)
     plan = plan_serving(model, _layout(model, arguments), Machine.measure() if arguments.nodes == 1 else None)
     if arguments.json:
-        print_json(_as_json(plan))
+        print_json(plan_json(plan))
         return 0
-    _print(plan)
+    print_plan(plan)
     return 0
 
 
@@ -45,7 +49,7 @@ def _recorded(model: Model, name: str) -> int:
     return found if isinstance(found, int) and found > 0 else 1
 
 
-def _print(plan: ServePlan) -> None:
+def print_plan(plan: ServePlan) -> None:
     """Print the lines to stdout, ready to be pasted, and the reasons to stderr."""
     for flag in (*plan.flags, *plan.node_flags[0]):
         note(f"{' '.join(flag.words)}: {flag.reason}")
@@ -64,7 +68,8 @@ def _print(plan: ServePlan) -> None:
         print(visible(line))
 
 
-def _as_json(plan: ServePlan) -> dict[str, object]:
+def plan_json(plan: ServePlan) -> dict[str, object]:
+    """Return the plan for `--json`."""
     return {
         "model": plan.model,
         "nodes": [

@@ -11,7 +11,7 @@ def fill_serve(serve: argparse.ArgumentParser) -> None:
     """Add the arguments."""
     serve.description = (
         "Print the exact `vllm serve` command line for a model, from its record: a line for each node, with the reason "
-        "for each flag and an estimate of the memory. Nothing is started. It works with vLLM 0.32."
+        "for each flag and an estimate of the memory. It works with vLLM 0.32. Nothing is started without --run."
     )
     serve.add_argument("name", metavar="MODEL", help="a family, a repository id or a local folder")
     serve.add_argument("--tensor", type=_size, metavar="N", help="split each layer over N GPUs (default: the record's)")
@@ -32,6 +32,12 @@ def fill_serve(serve: argparse.ArgumentParser) -> None:
         default=[],
         metavar="NAME=VALUE",
         help="an additional vLLM engine argument, for example max_model_len=4096; may be repeated",
+    )
+    serve.add_argument(
+        "--run",
+        action="store_true",
+        help="start the server on this machine, reached by you alone, and open the app on it; without a terminal, or "
+        "with --json: print its address and stay until interrupted",
     )
     serve.add_argument("--json", action="store_true", help="print one JSON object")
 

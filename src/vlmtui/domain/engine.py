@@ -18,6 +18,10 @@ TRANSFORMERS_BACKEND = "transformers"
 """Hugging Face Transformers, in the environment of the installed vLLM."""
 PINNED_BACKEND = "pinned"
 """Another version of vLLM, in an environment of its own."""
+SERVED_BACKEND = "served"
+"""The installed vLLM's own server, started here."""
+SERVED_BACKENDS = frozenset({PINNED_BACKEND, SERVED_BACKEND})
+"""Those for which the worker starts a server."""
 REMOTE_BACKEND = "remote"
 """A server that runs elsewhere: nothing is loaded here."""
 PinnedVersion = Annotated[str, msgspec.Meta(pattern=r"^\d{1,6}(\.\d{1,6}){1,3}$")]
@@ -127,6 +131,8 @@ class EngineInfo(msgspec.Struct, frozen=True, kw_only=True):
     bos_token: str | None = None
     adds_bos: bool = False
     """Whether the tokenizer adds the BOS token to a raw prompt."""
+    address: str = ""
+    """Where its server listens, for other clients; empty if it has none, or for a server that runs elsewhere."""
     capabilities: Capabilities = Capabilities()
     remedies: dict[str, str] = msgspec.field(default_factory=dict)
     """What would give the engine a capability that it lacks, by the capability's name; none for most."""

@@ -7,31 +7,20 @@ replicas on each node, or one replica over all nodes by tensor and pipeline para
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 import msgspec
 
+from vlmtui.domain.engine import SERVED_BACKEND, LoadSpec
 from vlmtui.engine.machine import Machine, gib
 from vlmtui.engine.memory_fit import attention_heads, claimed_share, estimate
+from vlmtui.engines.serve_flags import Flag, feature_flags, model_flags, private_server_flags
 from vlmtui.errors import ErrorKind, VlmtuiError
 from vlmtui.registry.match import Model
 
 _LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
 _RPC_PORT = 13345
 _MASTER_PORT = 29611
-_REASONS = {
-    "max_model_len": "the context length of the model's record",
-    "limit_mm_per_prompt": "the most images and videos of a prompt",
-    "mm_processor_kwargs": "how the model's processor prepares media",
-    "hf_overrides": "what its config.json lacks for vLLM",
-    "max_num_seqs": "how many requests run at a time",
-    "dtype": "the number format of weights and activations",
-    "revision": "exactly the files that were looked at",
-    "code_revision": "exactly the code that is allowed",
-    "tokenizer_revision": "exactly the tokenizer that is allowed",
-    "trust_remote_code": "the model's own Python code, which you allowed",
-    "enforce_eager": "the model fails or gains nothing with CUDA graphs",
-}
 _SIZES = frozenset({"tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size"})
 
 
@@ -56,14 +45,6 @@ class RankLayout(msgspec.Struct, frozen=True, kw_only=True):
     def gpus_per_node(self) -> int:
         """The number of GPUs used on each node."""
         return self.gpus_per_replica * self.data // self.nodes
-
-
-class Flag(msgspec.Struct, frozen=True):
-    """A flag of `vllm serve`."""
-
-    words: tuple[str, ...]
-    """The flag and its values, as separate words of a command line."""
-    reason: str
 
 
 class ServePlan(msgspec.Struct, frozen=True):
@@ -105,11 +86,43 @@ def plan_serving(model: Model, layout: RankLayout, machine: Machine | None) -> S
     return ServePlan(
         model.spec.model,
         layout,
-        (*_model_flags(model), *_feature_flags(model), *_size_flags(layout)),
+        (
+            *model_flags(_spec_of_one_rank(model.spec)),
+            *feature_flags(video="video" in model.family.takes),
+            *_size_flags(layout),
+        ),
         tuple(_node_flags(layout, rank) for rank in range(layout.nodes)),
         needed,
         tuple(_warnings(model, layout, machine, needed)),
     )
+
+
+def plan_running(model: Model, layout: RankLayout, machine: Machine, *, for_cpu: bool) -> ServePlan:
+    """Return the plan to serve a model on this machine, with vlmtui as the only client. `for_cpu`: by a build of vLLM
+    for the CPU.
+
+    Raises VlmtuiError(BAD_USAGE) as `plan_serving` does, and for several nodes.
+    """
+    if layout.nodes > 1:
+        raise _bad_layout("Only a server on one machine can be started here.", "Leave out --run, or --nodes.")
+    plan = plan_serving(model, layout, machine)
+    where = Flag(("--uds", "SOCKET"), "a socket that only you can open")
+    return ServePlan(
+        plan.model,
+        layout,
+        private_server_flags(running_spec(model, layout), for_cpu=for_cpu),
+        ((where,),),
+        plan.bytes_per_gpu,
+        plan.warnings,
+    )
+
+
+def running_spec(model: Model, layout: RankLayout) -> LoadSpec:
+    """Return the spec by which the worker starts this server."""
+    sizes = {"tensor": layout.tensor, "pipeline": layout.pipeline, "data": layout.data}
+    more = {f"{name}_parallel_size": size for name, size in sizes.items() if size > 1}
+    spec = _spec_of_one_rank(model.spec)
+    return msgspec.structs.replace(spec, backend=SERVED_BACKEND, engine_args={**spec.engine_args, **more})
 
 
 def _check_layout(model: Model, layout: RankLayout) -> None:
@@ -135,43 +148,10 @@ def _bad_layout(message: str, hint: str) -> VlmtuiError:
     return VlmtuiError(ErrorKind.BAD_USAGE, message, hint=hint)
 
 
-def _model_flags(model: Model) -> Iterator[Flag]:
-    spec = model.spec
-    yield Flag(("--served-model-name", spec.name), "the name that clients ask for")
+def _spec_of_one_rank(spec: LoadSpec) -> LoadSpec:
+    """Return the spec without sizes: those of the layout are used."""
     arguments = {name: value for name, value in spec.engine_args.items() if name not in _SIZES}
-    if spec.trust_remote_code:
-        arguments |= {"trust_remote_code": True, "code_revision": spec.code_revision}
-        arguments["tokenizer_revision"] = spec.revision
-    if spec.revision is not None:
-        arguments["revision"] = spec.revision
-    for name, value in arguments.items():
-        if value not in (None, {}, []):
-            yield Flag(_words(name, value), _REASONS.get(name, "the model's record, or --engine-arg"))
-
-
-def _words(name: str, value: object) -> tuple[str, ...]:
-    """Return an engine argument as vLLM's command line takes it."""
-    flag = name.replace("_", "-")
-    match value:
-        case bool():
-            return (f"--{flag}" if value else f"--no-{flag}",)
-        case list() | tuple():
-            return (f"--{flag}", *(str(one) for one in value))
-        case Mapping():
-            return (f"--{flag}", msgspec.json.encode(value).decode())
-    return (f"--{flag}", str(value))
-
-
-def _feature_flags(model: Model) -> Iterator[Flag]:
-    yield Flag(("--enable-scale-out",), "raw prompts with media: the server's /inference/v1/generate")
-    yield Flag(("--enable-tokenizer-info-endpoint",), "the chat template that the server uses can be read")
-    yield Flag(("--enable-prompt-tokens-details",), "how many tokens of a prompt are cached, and how many are of media")
-    if "video" in model.family.takes:
-        yield Flag(("--trust-request-mm-kwargs",), "the times of a video's frames; only for clients that you trust")
-        yield Flag(
-            ("--media-io-kwargs", '{"video":{"num_frames":-1}}'),
-            "all frames that are sent are used: without it those after the 32nd are dropped without a word",
-        )
+    return msgspec.structs.replace(spec, engine_args=arguments)
 
 
 def _size_flags(layout: RankLayout) -> Iterator[Flag]:

@@ -80,25 +80,26 @@ def python_of(folder: Path) -> Path:
     return folder / "bin" / "python"
 
 
-def find_python(given: Path | None = None) -> Path:
+def find_python(given: Path | None = None, *, newest: tuple[int, int] = NEWEST_PYTHON) -> Path:
     """Return an interpreter that vLLM has wheels for and that can create environments: this one, or another installed.
 
-    Raises VlmtuiError if there is none.
+    `newest`: the newest version with wheels. Raises VlmtuiError if there is none.
     """
+    fits = f"{OLDEST_PYTHON} <= sys.version_info[:2] <= {newest}"
     if given is not None:
         candidates = [given]
     else:
         here = Path(sys.executable if sys.prefix == sys.base_prefix else getattr(sys, "_base_executable", ""))
         found = [shutil.which(name) for name in _NAMES]
         candidates = [*([here] if here.name else []), *(Path(name) for name in found if name)]
-    fitting = [one for one in candidates if _answers(one, f"import sys; sys.exit(not {_RANGE})")]
+    fitting = [one for one in candidates if _answers(one, f"import sys; sys.exit(not {fits})")]
     if not fitting:
         have = f"{candidates[0]} is another version" if given else "none was found"
         raise VlmtuiError(
             ErrorKind.INSTALL_FAILED,
-            f"vLLM needs Python 3.11 to 3.14, and {have}.",
+            f"This vLLM needs Python 3.11 to 3.{newest[1]}, and {have}.",
             hint="On Debian 12 and Ubuntu 24.04 or later: `sudo apt install python3 python3-venv`; elsewhere use "
-            "pyenv, conda or uv.",
+            "pyenv, conda or uv; then name it with --python PATH.",
         )
     for one in fitting:
         if _answers(one, "import venv, ensurepip"):

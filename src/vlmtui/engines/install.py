@@ -21,8 +21,9 @@ from vlmtui.engines.environment import (
     require_disk_space,
     write_state,
 )
-from vlmtui.engines.packages import InstallStep, OnInstallStep, find_uv, prepare_installer
+from vlmtui.engines.packages import Installer, InstallStep, OnInstallStep, find_uv, prepare_installer
 from vlmtui.engines.records import ADDED, ENVIRONMENT, EngineRecord, Engines
+from vlmtui.engines.resolve import resolve_versions
 from vlmtui.engines.torch_build import find_torch
 from vlmtui.engines.variants import VARIANTS, EngineBuild
 from vlmtui.errors import ErrorKind, VlmtuiError
@@ -97,19 +98,15 @@ def _install(
     require_disk_space(folder, variant.needed_gb, variant.title)
     engines.forget(folder.name)
     environment, cache = folder / ENVIRONMENT, folder / _CACHE
-    base = find_python(python)
+    base = find_python(python, newest=variant.newest_python)
     make_environment(environment, base, with_pip=not find_uv())
     write_state(environment, SetupState(SetupPhase.INSTALLING, variant.name))
     report(InstallStep("Look for the installer"))
     installer = prepare_installer(environment, base, folder / _LOG, report, cache=cache)
-    locks, requirement, size = [variant.lock], "", variant.disk_gb
-    if variant.needs_torch:
-        report(InstallStep("Look for a build of PyTorch"))
-        torch = find_torch(list(installer.uv), python_of(environment), installer.environment)
-        requirement = torch.requirement
-        if torch.lock:
-            locks.append(torch.lock)
-            size = variant.disk_gb_without_cpu_torch
+    if variant.resolves:
+        report(InstallStep("Find out which packages it needs"))
+        variant = resolve_versions(variant, installer, folder, report)
+    locks, requirement, size = _packages_of(variant, installer, report)
     stage = f"Install {variant.title} ({size:g} GB)"
     report(InstallStep(stage))
     installer.install(locks, requirement, expected_gb=size, stage=stage, report=report)
@@ -125,11 +122,29 @@ def _install(
         python=described.python,
         packages=described.packages,
         size_bytes=_size_of(environment),
+        pinned=variant.is_pinned,
         installed_at=time.time(),
     )
     engines.write(record)
     delete_downloads(cache)
     return record
+
+
+def _packages_of(variant: EngineBuild, installer: Installer, report: OnInstallStep) -> tuple[list[Path], str, float]:
+    """Return the locks to install, a requirement that no lock has (a small build of PyTorch), and the size in GB."""
+    if not variant.needs_torch:
+        return [variant.lock], "", variant.disk_gb
+    report(InstallStep("Look for a build of PyTorch"))
+    torch = find_torch(
+        list(installer.uv),
+        python_of(installer.folder),
+        installer.environment,
+        version=variant.torch,
+        lock=variant.torch_lock,
+    )
+    if torch.lock is None:
+        return [variant.lock], torch.requirement, variant.disk_gb
+    return [variant.lock, torch.lock], torch.requirement, variant.disk_gb_without_cpu_torch
 
 
 def delete_downloads(cache: Path) -> None:

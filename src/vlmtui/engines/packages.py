@@ -7,11 +7,11 @@ import re
 import shutil
 import signal
 import subprocess
-import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from vlmtui.engines.bound_process import bound_command
 from vlmtui.engines.environment import python_of
 from vlmtui.engines.indexes import pip_environment, uv_environment
 from vlmtui.engines.variants import UV_LOCK
@@ -20,15 +20,6 @@ from vlmtui.errors import ErrorKind, VlmtuiError
 _TICK_S = 0.5
 _LINES = 12
 _OLDEST_UV = (0, 6)
-_BOUND = """
-import ctypes, os, signal, sys
-if sys.platform.startswith("linux"):
-    ctypes.CDLL(None).prctl(1, signal.SIGKILL, 0, 0, 0)
-if os.getppid() == int(sys.argv[1]):
-    os.execv(sys.argv[2], sys.argv[2:])
-"""
-"""Runs a command (absolute path) that the kernel kills with its parent (PR_SET_PDEATHSIG), so that no installer
-continues in a folder that another one has taken over."""
 _DOWNLOADING = re.compile(r"^\s*Downloading (\S+) \(([\d.]+ ?[KMG]i?B)\)")
 _DOWNLOADED = re.compile(r"^\s*Downloaded (\S+)")
 
@@ -133,7 +124,7 @@ class Installer(NamedTuple):
             log.flush()
             begin = log.tell()
             process = subprocess.Popen(
-                [sys.executable, "-I", "-c", _BOUND, str(os.getpid()), *command],
+                bound_command(command),  # an installer must not go on in a folder that another has taken over
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 env=self.environment,

@@ -43,6 +43,8 @@ class EngineRecord(msgspec.Struct, frozen=True, kw_only=True):
     size_bytes: int = 0
     installed_at: float
     """Seconds since the epoch."""
+    pinned: bool = False
+    """Whether it serves only models that ask for its version, by a server of its own."""
     verified_at: float | None = None
     """When the bundled model last answered correctly in it."""
 
@@ -124,13 +126,20 @@ class ChosenEngine(msgspec.Struct, frozen=True):
 
 
 def choose_engine(engines: Engines) -> ChosenEngine | None:
-    """Return the engine in the app's environment, else the newest installed one for this machine's GPUs, else None."""
+    """Return the engine in the app's environment, else the newest installed one for this machine's GPUs, else None.
+    Engines for models that ask for a version are left out."""
     if importlib.util.find_spec("vllm") is not None:
         return ChosenEngine(sys.executable)
-    records = engines.all()
+    records = [record for record in engines.all() if not record.pinned]
     if len({record.variant for record in records}) > 1:
         from vlmtui.engines.hardware import find_hardware
 
         variant = find_hardware().variant
         records = [one for one in records if one.variant in (variant, ADDED)] or records
     return ChosenEngine(records[0].interpreter, records[0]) if records else None
+
+
+def pinned_engine(engines: Engines, version: str) -> EngineRecord | None:
+    """Return the newest engine with this version of vLLM, one for it alone first; None if it is not installed."""
+    fitting = [record for record in engines.all() if record.version.partition("+")[0] == version]
+    return min(fitting, key=lambda record: not record.pinned, default=None)

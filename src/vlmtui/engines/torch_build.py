@@ -36,21 +36,25 @@ class TorchBuild(NamedTuple):
     lock: Path | None = None
 
 
-PYPI_BUILD = TorchBuild(False, "PyPI's own build", lock=TORCH_LOCK)
-
-
-def find_torch(uv: list[str], python: Path, environment: Mapping[str, str]) -> TorchBuild:
+def find_torch(
+    uv: list[str],
+    python: Path,
+    environment: Mapping[str, str],
+    *,
+    version: str = TORCH,
+    lock: Path = TORCH_LOCK,
+) -> TorchBuild:
     """Return the first available: a CPU build from the configured indexes, one from PyTorch's CPU index, PyPI's build.
 
-    `uv`: the installer command; empty: pip. `python`: the interpreter to install it for.
+    `uv`: the installer command; empty: pip. `python`: the interpreter to install it for. `lock`: of PyPI's build.
     """
-    pinned = f"torch=={TORCH}+cpu"
+    pinned = f"torch=={version}+cpu"
     if is_available(pinned, uv, python, environment):
         return TorchBuild(True, "the configured package indexes", pinned)
     index = environment.get(INDEX_VARIABLE, "").strip() or PUBLIC_INDEX
-    if requirement := wheel_requirement(index, python):
+    if requirement := wheel_requirement(index, python, version=version):
         return TorchBuild(True, "PyTorch's index of CPU builds", requirement)
-    return PYPI_BUILD
+    return TorchBuild(False, "PyPI's own build", lock=lock)
 
 
 def is_available(requirement: str, uv: list[str], python: Path, environment: Mapping[str, str]) -> bool:
@@ -64,7 +68,7 @@ def is_available(requirement: str, uv: list[str], python: Path, environment: Map
     return done.returncode == 0
 
 
-def wheel_requirement(index: str, python: Path, *, page_s: float = 15.0) -> str:
+def wheel_requirement(index: str, python: Path, *, version: str = TORCH, page_s: float = 15.0) -> str:
     """Return `torch @ <address>#sha256=…` for the matching wheel of an index; empty if there is none or the index is
     too slow. `page_s`: total seconds for its page; PyTorch's takes about one."""
     page = f"{index.rstrip('/')}/torch/"
@@ -76,8 +80,8 @@ def wheel_requirement(index: str, python: Path, *, page_s: float = 15.0) -> str:
             page = answer.url
     except (OSError, ValueError, http.client.HTTPException):
         return ""
-    machine, version = os.uname().machine, interpreter_tag(python)
-    name = rf"torch-{re.escape(TORCH)}(?:\+|%2B)cpu-{version}-{version}-[\w.]*linux[\w.]*_{machine}\.whl"
+    machine, tag = os.uname().machine, interpreter_tag(python)
+    name = rf"torch-{re.escape(version)}(?:\+|%2B)cpu-{tag}-{tag}-[\w.]*linux[\w.]*_{machine}\.whl"
     for link in re.findall(r'href="([^"]{1,2000})"', text):
         address = urllib.parse.urljoin(page, html.unescape(link))
         if re.search(rf"{name}(#sha256=[0-9a-f]{{64}})?$", address):

@@ -30,6 +30,16 @@ class EngineBuild(NamedTuple):
     """Whether PyTorch is missing from the lock file; its build is then chosen during installation."""
     driver: int = 0
     """Minimum major version of NVIDIA's driver; 0: no driver needed."""
+    torch: str = TORCH
+    """The version of PyTorch."""
+    torch_lock: Path = TORCH_LOCK
+    """PyPI's build of it."""
+    newest_python: tuple[int, int] = NEWEST_PYTHON
+    """The newest Python for which its packages have wheels."""
+    resolves: bool = False
+    """Whether the lock is made when it is installed."""
+    is_pinned: bool = False
+    """Whether it serves only models that ask for this version, by a server of its own."""
 
     @property
     def size_text(self) -> str:

@@ -71,7 +71,7 @@ def _installed_engine() -> EngineRecord | None:
 
 def forget_installed() -> None:
     """Clear the caches after an engine was installed or removed."""
-    for known in (vllm_version, _installed_engine, _is_installed):
+    for known in (vllm_version, _installed_engine, _is_installed, has_version):
         known.cache_clear()
 
 
@@ -142,8 +142,19 @@ def _untried_route(family: Family, choice: BackendChoice) -> Route | None:
     return None
 
 
+@cache
+def has_version(version: str) -> bool:
+    """Whether a version of vLLM is installed in an environment of its own."""
+    from vlmtui.engines.records import Engines, pinned_engine
+
+    return pinned_engine(Engines(Paths.default()), version) is not None
+
+
 def missing_packages(route: Route) -> tuple[str, ...]:
-    """Return the packages that the route needs and that are not installed."""
+    """Return the packages that the route needs and that are not installed. An engine of a version of its own comes with
+    what its models need."""
+    if route.engine == "pinned":
+        return ()
     return tuple(name for name in route.needs if not _is_installed(name))
 
 
@@ -195,14 +206,18 @@ def _way_out(family: Family) -> str:
 
 
 def status_of(family: Family, choice: BackendChoice | None = None) -> str:
-    """Return a short status: `runs`, `needs timm`, `up to vLLM 0.23.0`, `no vLLM`. `choice`: with this kind of
-    engine."""
+    """Return a short status: `runs`, `needs timm`, `needs vLLM 0.23.0`, `up to vLLM 0.20.0`, `no vLLM`.
+
+    `choice`: with this kind of engine.
+    """
     route = open_route(family, choice)
     if route is None:
         last, needs = _last_version(family), " ".join(one for route in family.routes for one in route.needs)
         return f"up to vLLM {last}" if last else f"needs {needs}" if needs else "broken"
     if missing := missing_packages(route):
         return f"needs {' '.join(missing)}"
+    if route.engine == "pinned":
+        return "runs" if has_version(route.vllm) else f"needs vLLM {route.vllm}"
     return "runs" if vllm_version() is not None else "no vLLM"
 
 

@@ -41,7 +41,12 @@ _NAMES_SHOWN = 8
 
 
 def lacks_engine(paths: Paths, model: Model) -> bool:
-    """Return whether vLLM, or Transformers, is needed but neither installed beside the app nor by it."""
+    """Return whether vLLM, or Transformers, is needed but neither installed beside the app nor by it. A version of vLLM
+    of its own is always installed by it."""
+    if model.spec.pinned is not None:
+        from vlmtui.engines.records import Engines, pinned_engine
+
+        return pinned_engine(Engines(paths), model.spec.pinned) is None
     package = {DEFAULT_BACKEND: "vllm", TRANSFORMERS_BACKEND: "transformers"}.get(model.spec.backend)
     if package is None or find_spec(package) is not None:
         return False

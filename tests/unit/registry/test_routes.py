@@ -14,7 +14,7 @@ from vlmtui.domain.backend_choice import BackendChoice
 from vlmtui.registry import routes
 from vlmtui.registry.loader import Registry
 from vlmtui.registry.match import engine_args_of
-from vlmtui.registry.routes import known_architectures, open_route, status_of, why_closed
+from vlmtui.registry.routes import choice_of, known_architectures, open_route, status_of, why_closed
 from vlmtui.registry.schema import Family
 
 REGISTRY = Registry.bundled()
@@ -59,13 +59,23 @@ def test_a_family_that_has_no_way_says_what_ran_it(family: Family) -> None:
         assert error.hint
         assert status_of(family) != "runs"
     else:
-        assert status_of(family) == "runs"
+        assert status_of(family) == "runs" or status_of(family).startswith("needs vLLM")
 
 
 def test_how_many_families_run() -> None:
     runnable = [family.family for family in REGISTRY.values() if open_route(family) is not None]
     assert len(runnable) >= 70
     assert {"chameleon", "fuyu", "florence2", "mllama", "phi4_multimodal"} <= set(runnable)
+
+
+@pytest.mark.parametrize("name", ["qwen_vl", "qwen_vl_chat", "hyperclovax_seed_vision", "minimax_vl_01"])
+def test_families_of_a_pinned_version_run_in_it(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    family = REGISTRY[name]
+    route = open_route(family)
+    assert route is not None and choice_of(route) == BackendChoice("pinned", "0.23.0")
+    assert why_closed(family) is None  # the version is installed when it is first needed
+    monkeypatch.setattr(routes, "has_version", lambda version: False)
+    assert status_of(family) == "needs vLLM 0.23.0"
 
 
 @pytest.mark.usefixtures("without_vllm")

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, BinaryIO
 
 import msgspec
 
-from vlmtui.domain.engine import DEFAULT_BACKEND, TRANSFORMERS_BACKEND, LoadSpec
+from vlmtui.domain.engine import DEFAULT_BACKEND, SERVED_BACKENDS, TRANSFORMERS_BACKEND, LoadSpec
 from vlmtui.errors import ErrorKind, VlmtuiError
 from vlmtui.files import open_to_append
 from vlmtui.paths import APP, Paths, private_dir
@@ -49,6 +49,8 @@ class WorkerProgram(msgspec.Struct, frozen=True):
     """Starts with the interpreter."""
     search_path: tuple[str, ...] | None = None
     """For another interpreter than this one: extra package folders; vlmtui is added as well."""
+    environment: dict[str, str] = {}
+    """Further variables."""
 
 
 def installed_program(paths: Paths, spec: LoadSpec) -> WorkerProgram:
@@ -56,6 +58,8 @@ def installed_program(paths: Paths, spec: LoadSpec) -> WorkerProgram:
     from vlmtui.engines.records import Engines, choose_engine  # not needed for the first paint
     from vlmtui.worker.backends import require_backend
 
+    if spec.backend in SERVED_BACKENDS:
+        return _serving(served_engine(paths, spec))
     is_installed = spec.backend in (DEFAULT_BACKEND, TRANSFORMERS_BACKEND)
     chosen = choose_engine(Engines(paths)) if is_installed else None
     if chosen is None:
@@ -66,9 +70,38 @@ def installed_program(paths: Paths, spec: LoadSpec) -> WorkerProgram:
 
 def program_of(engine: ChosenEngine) -> WorkerProgram:
     """Return the worker of this engine."""
+    if engine.record is not None and engine.record.pinned:
+        return _serving(engine)
     return WorkerProgram(
         (engine.interpreter, "-m", "vlmtui.worker"), None if engine.record is None else engine.search_path
     )
+
+
+def served_engine(paths: Paths, spec: LoadSpec) -> ChosenEngine:
+    """Return the engine whose server runs the spec. Raises VlmtuiError(NO_ENGINE) if it is not installed."""
+    from vlmtui.engines.pinned import how_to_install
+    from vlmtui.engines.records import ChosenEngine, Engines, choose_engine, pinned_engine
+    from vlmtui.worker.backends import BUNDLED
+
+    engines = Engines(paths)
+    if spec.pinned is None:
+        chosen = choose_engine(engines)
+        if chosen is None:
+            raise VlmtuiError(ErrorKind.NO_ENGINE, BUNDLED["vllm"].missing, hint=BUNDLED["vllm"].hint)
+        return chosen
+    record = pinned_engine(engines, spec.pinned)
+    if record is None:
+        message = f"{spec.name} needs vLLM {spec.pinned}, which is not installed."
+        raise VlmtuiError(ErrorKind.NO_ENGINE, message, hint=how_to_install(spec.pinned))
+    return ChosenEngine(record.interpreter, record)
+
+
+def _serving(engine: ChosenEngine) -> WorkerProgram:
+    """Return the worker that starts the server of this engine. It runs in this interpreter."""
+    from vlmtui.engines.server_program import SERVER_VARIABLE, server_program
+
+    named = msgspec.json.encode(server_program(engine)).decode()
+    return WorkerProgram((sys.executable, "-m", "vlmtui.worker"), environment={SERVER_VARIABLE: named})
 
 
 class Launcher(msgspec.Struct, frozen=True):
@@ -92,7 +125,7 @@ class Launcher(msgspec.Struct, frozen=True):
         private_dir(endpoint.home)
         try:
             endpoint.write_spec(spec)
-            started = _spawn(command, endpoint, _search_path(program, endpoint))
+            started = _spawn(command, endpoint, _search_path(program, endpoint), program.environment)
             record = WorkerRecord(spec=spec, pid=started.process.pid, started_at=time.time(), log=str(endpoint.log))
             endpoint.write_record(record)
         except OSError as error:
@@ -118,7 +151,7 @@ def linked_package(home: Path) -> str:
     return str(link.parent)
 
 
-def _spawn(command: list[str], endpoint: Endpoint, search_path: list[str]) -> StartedWorker:
+def _spawn(command: list[str], endpoint: Endpoint, search_path: list[str], more: Mapping[str, str]) -> StartedWorker:
     ready_pipe, write_end = os.pipe()
     try:
         with _fresh_log(endpoint.log) as log:
@@ -128,7 +161,7 @@ def _spawn(command: list[str], endpoint: Endpoint, search_path: list[str]) -> St
                 stdout=log,
                 stderr=log,
                 cwd=endpoint.home,
-                env=worker_environment(os.environ, endpoint, search_path),
+                env={**worker_environment(os.environ, endpoint, search_path), **more},
                 start_new_session=True,
                 pass_fds=(write_end,),
             )

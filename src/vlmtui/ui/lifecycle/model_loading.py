@@ -84,7 +84,7 @@ class ModelLoading:
                 forget_installed()
                 self.load(model)
 
-        self._navigator.offer_engine(go_on)
+        self._navigator.offer_engine(model.spec, go_on)
 
     def choose_by_name(self, name: str) -> None:
         """As `choose`, for a family's name, a model id or a folder."""

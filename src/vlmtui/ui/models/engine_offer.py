@@ -13,7 +13,9 @@ from textual.screen import ModalScreen
 from textual.widgets import OptionList, Static
 from textual.widgets.option_list import Option
 
+from vlmtui.domain.engine import LoadSpec
 from vlmtui.engines.hardware import Hardware, find_hardware
+from vlmtui.engines.pinned import pinned_build
 from vlmtui.engines.records import Engines
 from vlmtui.engines.variants import VARIANTS, EngineBuild
 from vlmtui.paths import Paths
@@ -35,9 +37,9 @@ class InstallProgress(msgspec.Struct):
     """The engine's name, in the last line."""
 
 
-def install_command(variant: str) -> list[str]:
+def install_command(build: EngineBuild) -> list[str]:
     """Return the command that installs. It can be stopped at any time, and resumed."""
-    return [sys.executable, "-m", "vlmtui", "engines", "install", variant, "--json"]
+    return [sys.executable, "-m", "vlmtui", "engines", "install", f"{build.version}-{build.name}", "--json"]
 
 
 class EngineOfferScreen(ModalScreen[bool]):
@@ -52,18 +54,31 @@ class EngineOfferScreen(ModalScreen[bool]):
     SCOPE = "engine_offer"
     BINDINGS = bindings(SCOPE)
 
-    def __init__(self, paths: Paths) -> None:
+    def __init__(self, paths: Paths, spec: LoadSpec | None = None) -> None:
+        """`spec`: what is to be loaded, perhaps by a version of vLLM of its own."""
         super().__init__()
+        self._spec = spec
         self.folder = Engines(paths).folder
         self.variants: list[EngineBuild] = []
         self._process: asyncio.subprocess.Process | None = None
 
     def compose(self) -> ComposeResult:
         with DialogPanel():
-            yield Static("No engine installed", id="title", markup=False)
+            yield Static(self._title(), id="title", markup=False)
             yield Static("Looking for a GPU…", id="text", markup=False)
             yield Static(id="progress", markup=False)
             yield OptionList(id="options", markup=False)
+
+    def _title(self) -> str:
+        version = self._spec.pinned if self._spec is not None else None
+        return f"vLLM {version} is not installed" if version else "No engine installed"
+
+    def _builds(self, hardware: Hardware) -> list[EngineBuild]:
+        """Return what can be installed here, what fits best first."""
+        version = self._spec.pinned if self._spec is not None else None
+        names = [hardware.variant, *(name for name in VARIANTS if name != hardware.variant)]
+        builds = [VARIANTS[name] if version is None else pinned_build(version, name) for name in names]
+        return [build for build in builds if build.name == hardware.variant or self._runs(build, hardware)]
 
     def on_mount(self) -> None:
         self.query_one("#options").focus()
@@ -78,13 +93,9 @@ class EngineOfferScreen(ModalScreen[bool]):
         """Show the choices; `failure`: the error of the last attempt."""
         python = f"Python {sys.version_info[0]}.{sys.version_info[1]}"
         where = f"Found: {hardware.describe()}; {python}.\nTarget: {self.folder}"
-        self.query_one("#text", Static).update("\n\n".join(filter(None, [where, failure])))
+        self.query_one("#text", Static).update("\n\n".join(filter(None, [self._reason(), where, failure])))
         self.query_one("#progress", Static).update("")
-        fitting = VARIANTS[hardware.variant]
-        self.variants = [
-            fitting,
-            *(one for one in VARIANTS.values() if one is not fitting and self._runs(one, hardware)),
-        ]
+        self.variants = self._builds(hardware)
         options = self.query_one("#options", OptionList)
         options.clear_options()
         options.add_options([Option(f"Install {one.title}: {one.size_text}") for one in self.variants])
@@ -92,6 +103,13 @@ class EngineOfferScreen(ModalScreen[bool]):
         options.display = True
         options.highlighted = 0
         options.focus()
+
+    def _reason(self) -> str:
+        """Why another version is needed, and what an environment of its own means."""
+        if self._spec is None or self._spec.pinned is None:
+            return ""
+        name = one_line(self._spec.name)
+        return f"{name} runs in vLLM {self._spec.pinned}, which gets an environment of its own. Nothing else changes."
 
     @staticmethod
     def _runs(variant: EngineBuild, hardware: Hardware) -> bool:
@@ -111,7 +129,7 @@ class EngineOfferScreen(ModalScreen[bool]):
     @work(exit_on_error=False, group="install", exclusive=True)
     async def _install(self, variant: EngineBuild) -> None:
         process = await asyncio.create_subprocess_exec(
-            *install_command(variant.name),
+            *install_command(variant),
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,

@@ -32,7 +32,12 @@ class Bundled(msgspec.Struct, frozen=True):
     hint: str
 
 
+_HTTP_MISSING = "The HTTP client that servers need is not installed."
+_HTTP_HINT = "Install vlmtui again: httpx2 is one of its dependencies."
+_SERVED = Bundled("vlmtui.worker.backends.served.backend:BACKEND", "httpx2", _HTTP_MISSING, _HTTP_HINT)
 BUNDLED = {
+    "pinned": _SERVED,
+    "served": _SERVED,
     "vllm": Bundled(
         "vlmtui.worker.backends.vllm.backend:BACKEND",
         "vllm",
@@ -48,8 +53,8 @@ BUNDLED = {
     "remote": Bundled(
         "vlmtui.worker.backends.remote.backend:BACKEND",
         "httpx2",
-        "The HTTP client that servers need is not installed.",
-        "Install vlmtui again: httpx2 is one of its dependencies.",
+        _HTTP_MISSING,
+        _HTTP_HINT,
     ),
 }
 

@@ -108,9 +108,10 @@ def set_hub_limits() -> None:
     """Set the limits; without vlmtui's worker, or with a huggingface_hub of before 1.0, there are none."""
     try:
         from vlmtui.worker.backends.vllm.hub_client import limit_hub
+
+        limit_hub()
     except ImportError:
         return
-    limit_hub()
 
 
 def watch_for_huggingface_hub() -> None:

@@ -13,10 +13,16 @@ import msgspec
 
 from vlmtui.domain.attachment import Attachment, VideoSampling
 from vlmtui.domain.conversation import Text, Turn
+from vlmtui.domain.prompt import MessagesPrompt, RawPrompt
 from vlmtui.domain.sampling import Sampling
+from vlmtui.errors import ErrorKind, VlmtuiError
 from vlmtui.reading import read_whole
 
 _FILE_MAX = 500_000_000
+_VERBATIM = "{{ raw }}"
+"""A chat template that writes a raw prompt as it is."""
+_FROM_MESSAGES = "{%- set messages = raw_messages -%}"
+"""Before a chat template, has it write other messages than the chat's own, which carry the media."""
 _TYPES = {b"\x89PNG": "image/png", b"\xff\xd8\xff": "image/jpeg", b"RIFF": "image/webp", b"GIF8": "image/gif"}
 
 
@@ -52,6 +58,29 @@ def messages_of(turns: Sequence[Turn], media: Sequence[MediaPart]) -> list[dict[
     """Return the turns as messages; media are taken in order."""
     left = iter(media)
     return [_message(turn, left) for turn in turns]
+
+
+def raw_chat(prompt: RawPrompt | MessagesPrompt, media: Sequence[MediaPart], own_template: str) -> dict[str, Any]:
+    """Return the fields of a chat whose template writes the raw prompt: as it is, or from the messages given beside the
+    chat's own. The prompt's tokens begin as those of any raw prompt do, with the tokenizer's own BOS token.
+
+    own_template: the model's. Raises VlmtuiError(NO_CHAT_TEMPLATE) if messages need it and the server tells none.
+    """
+    given: dict[str, object]
+    if isinstance(prompt, RawPrompt):
+        template, given = _VERBATIM, {"raw": prompt.text}
+    else:
+        written_by = prompt.chat_template or own_template
+        if not written_by:
+            message = "The model's chat template is not known, so the raw prompt can't be written."
+            raise VlmtuiError(ErrorKind.NO_CHAT_TEMPLATE, message, hint="Write the raw prompt yourself.")
+        template, given = _FROM_MESSAGES + written_by, {"raw_messages": msgspec.to_builtins(prompt.messages)}
+    return {
+        "messages": [{"role": "user", "content": [one.part for one in media]}],
+        "chat_template": template,
+        "chat_template_kwargs": given,
+        "add_special_tokens": True,
+    }
 
 
 def sampling_body(sampling: Sampling, stop_token_ids: Sequence[int]) -> dict[str, Any]:

@@ -24,12 +24,12 @@ from vlmtui.domain.generation import (
     Usage,
 )
 from vlmtui.domain.metrics import EngineMetrics, parse_metrics
-from vlmtui.domain.prompt import ChatPrompt, RawPrompt, attachments_of
+from vlmtui.domain.prompt import ChatPrompt, Prompt, RawPrompt, attachments_of
 from vlmtui.errors import ErrorKind, VlmtuiError
 from vlmtui.worker.backends.contract import LoadStep, Report
 from vlmtui.worker.backends.remote.address import server_address
 from vlmtui.worker.backends.remote.answer_stream import StreamedPart, of_another, part_of, unfinished
-from vlmtui.worker.backends.remote.bodies import MediaPart, messages_of, read_media, sampling_body
+from vlmtui.worker.backends.remote.bodies import MediaPart, messages_of, raw_chat, read_media, sampling_body
 from vlmtui.worker.backends.remote.http_api import ServerApi
 from vlmtui.worker.backends.remote.http_errors import ServerError
 from vlmtui.worker.backends.remote.options import server_options
@@ -48,8 +48,6 @@ from vlmtui.worker.backends.remote.token_texts import (
 _CHAT = "/v1/chat/completions"
 _GENERATE = "/inference/v1/generate"
 _COMPLETIONS = "/v1/completions"
-_VERBATIM = "{{ raw }}"
-"""A chat template that writes a raw prompt as it is."""
 _UNKNOWN_LENGTH = 1_000_000
 """The context of a server that does not tell it."""
 _LIMITS: dict[Modality, int] = {"image": 64, "video": 8}
@@ -253,7 +251,7 @@ class RemoteEngine:
                 case {"token_ids": ids, "features": {"mm_placeholders": places}}:
                     part = part_of({"prompt_token_ids": ids, "mm_placeholders": places})
                     return await self._prompt_ready(request, part, None)
-        if isinstance(prompt, ChatPrompt) or (media and not self._facts.takes_ids):
+        if not isinstance(prompt, RawPrompt) or (media and not self._facts.takes_ids):
             body = {"model": self._model, "return_token_strs": False, **self._chat(prompt, media)}
             found = await self._api.post("/tokenize", body)
             ids = found.get("tokens") if isinstance(found, dict) else None
@@ -306,13 +304,10 @@ class RemoteEngine:
             None,
         )
 
-    def _chat(self, prompt: object, media: Sequence[MediaPart]) -> dict[str, Any]:
+    def _chat(self, prompt: Prompt, media: Sequence[MediaPart]) -> dict[str, Any]:
         """Return the fields of a conversation."""
-        if isinstance(prompt, RawPrompt):
-            template = {"chat_template": _VERBATIM, "chat_template_kwargs": {"raw": prompt.text}}
-            return {"messages": [{"role": "user", "content": [one.part for one in media]}], **template}
         if not isinstance(prompt, ChatPrompt):
-            raise VlmtuiError(ErrorKind.UNSUPPORTED, "A server can't render a raw prompt from messages.")
+            return raw_chat(prompt, media, self._facts.chat_template)
         body: dict[str, Any] = {"messages": messages_of(prompt.turns, media)}
         if prompt.chat_template is not None:
             body["chat_template"] = prompt.chat_template
@@ -351,6 +346,7 @@ def _capabilities(facts: ServerFacts) -> Capabilities:
     return Capabilities(
         raw_prompts=True,
         raw_media=facts.takes_ids or facts.takes_template,
+        message_prompts=facts.takes_template,
         template_override=facts.takes_template,
         render_only=facts.tokenizes,
         chat_template_source=bool(facts.chat_template),

@@ -15,6 +15,8 @@ from vlmtui.worker.backends.remote.http_api import ServerApi
 from vlmtui.worker.backends.remote.http_errors import NothingListens
 
 _RETRY_S = 1.0
+_GENERATE = "/inference/v1/generate"
+_NO_PICTURE = "data:image/png;base64,AAAA"
 _SPEC = re.compile(r"[\w./-]{1,200}")
 
 
@@ -48,7 +50,7 @@ class ServerFacts(msgspec.Struct, frozen=True, kw_only=True):
     tokenizes: bool
     """`/tokenize` and `/detokenize`."""
     takes_ids: bool
-    """`/inference/v1/generate`: prompts by token ids, with media."""
+    """`/inference/v1/generate`: prompts by token ids, with media. Older servers have it and pass media over."""
     takes_template: bool
     """A chat template with a request."""
     takes_media_arguments: bool
@@ -91,7 +93,7 @@ async def probe(api: ServerApi) -> ServerFacts:
     version, tokenizes, takes_ids, template, media, source = await asyncio.gather(
         _version(api),
         _exists(api, "/tokenize"),
-        _exists(api, "/inference/v1/generate"),
+        _takes_parts(api, name),
         _takes(api, name, {"chat_template": "{{ raise_exception('asked whether it is taken') }}"}, "chat-template"),
         _takes(api, name, {"mm_processor_kwargs": {"asked_whether_it_is_taken": True}}, "mm-kwargs"),
         _template(api),
@@ -149,9 +151,19 @@ async def _exists(api: ServerApi, path: str) -> bool:
     return code in (200, 400, 422)
 
 
+async def _takes_parts(api: ServerApi, model: str) -> bool:
+    """Whether prompts by token ids may have media: a picture that is none is refused by a server that looks at it."""
+    if not await _exists(api, _GENERATE):
+        return False
+    part = {"type": "image_url", "url": _NO_PICTURE}
+    body = {"model": model, "token_ids": [1], "content_parts": [part], "sampling_params": {"max_tokens": 1}}
+    code, _ = await api.status(_GENERATE, body)
+    return code == 400
+
+
 async def _takes(api: ServerApi, model: str, more: dict[str, object], flag: str) -> bool:
     """Whether a field is taken: a request that is refused in any case is refused for the flag where it is off."""
-    content = [{"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}]  # no picture
+    content = [{"type": "image_url", "image_url": {"url": _NO_PICTURE}}]
     body = {"model": model, "messages": [{"role": "user", "content": content}], "max_tokens": 1, **more}
     code, answer = await api.status("/v1/chat/completions", body)
     return code == 400 and f"--trust-request-{flag}".encode() not in answer

