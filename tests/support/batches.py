@@ -38,6 +38,20 @@ Trouble = Callable[[str], ErrorKind | None]
 """By an item's question: how its request fails, or None. ENGINE_DIED takes the engine with it."""
 
 
+class Gate:
+    """Opens for good once this many requests wait at it."""
+
+    def __init__(self, count: int) -> None:
+        self._left = count
+        self._open = asyncio.Event()
+
+    async def enter(self) -> None:
+        self._left -= 1
+        if self._left <= 0:
+            self._open.set()
+        await self._open.wait()
+
+
 class RepeatingEngine(ScriptedEngine):
     """Answers "said: " and the question, with the number of its pictures; `most` is how many it had at once."""
 
@@ -46,21 +60,24 @@ class RepeatingEngine(ScriptedEngine):
         self.trouble = trouble
         self.info = info or scripted_info()
         self.asked: list[str] = []
-        self.most = self._now = 0
+        self.most = self.now = 0
+        self.gate: Gate | None = None
 
     async def generate(self, request: GenerateRequest) -> AsyncGenerator[EngineEvent, None]:
-        self._now += 1
-        self.most = max(self.most, self._now)
+        self.now += 1
+        self.most = max(self.most, self.now)
         try:
             async for event in self._events_of(request):
                 yield event
         finally:
-            self._now -= 1
+            self.now -= 1
 
     async def _events_of(self, request: GenerateRequest) -> AsyncGenerator[EngineEvent, None]:
         question = question_of(request)
         self.asked.append(question)
         rid = request.request_id
+        if self.gate is not None:
+            await self.gate.enter()
         yield PromptReady(request_id=rid, prompt=question, token_ids=(1, 2), media=(), used=request.sampling)
         for _ in range(3):
             await asyncio.sleep(0)
@@ -99,6 +116,7 @@ class Bench:
         self.trouble = trouble
         self.engines: list[RepeatingEngine] = []
         self.sampling = Sampling()
+        self.gate: Gate | None = None
 
     @property
     def asked(self) -> list[str]:
@@ -156,4 +174,5 @@ class Bench:
 
     async def _open(self) -> RepeatingEngine:
         self.engines.append(RepeatingEngine(self.trouble))
+        self.engines[-1].gate = self.gate
         return self.engines[-1]

@@ -46,6 +46,7 @@ def test_every_lack_has_its_sentence(name: Capability) -> None:
         (CHAT, {"logprobs": 0}, ("logprobs",)),
         (CHAT, {"score": (1, 2)}, ("scores",)),
         (CHAT, {"only_render": True}, ("render_only",)),
+        (CHAT, {"from_cache": True}, ("media_by_id",)),
         (CHAT, {"keep": True}, ()),
     ],
 )

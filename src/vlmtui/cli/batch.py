@@ -24,9 +24,11 @@ from vlmtui.cli.output import note, print_json
 from vlmtui.cli.raw_prompt import read_raw_prompt
 from vlmtui.domain.parameters import find_parameter
 from vlmtui.domain.sampling import Sampling
+from vlmtui.engine.interface import Engine
 from vlmtui.errors import ErrorKind, VlmtuiError
 from vlmtui.reading import is_file
 from vlmtui.registry.match import Model
+from vlmtui.session.batch.cache_check import SentItem, check_media_cache, sent_item
 from vlmtui.session.batch.output import OutputFile
 from vlmtui.session.batch.parsing import read_sampling
 from vlmtui.session.batch.places import EnginePlace
@@ -34,10 +36,11 @@ from vlmtui.session.batch.requests import ItemRequests
 from vlmtui.session.batch.results import score_of
 from vlmtui.session.batch.runner import BatchJob, run_batch
 from vlmtui.session.batch.tally import Tally
-from vlmtui.session.batch.work import INCLUDES
+from vlmtui.session.batch.work import INCLUDES, ItemResult
 from vlmtui.session.generation import PromptMode
 from vlmtui.text import one_line, quoted
 
+_SHOWN = 10
 _EXAMPLE_SAMPLING: dict[str, object] = {"temperature": 0.2, "max_tokens": 64}
 """What vLLM's example `vision_language.py` sets, so that equal prompts may get different answers."""
 
@@ -81,6 +84,8 @@ class _Job:
         self._output = output
         self._tally = Tally()
         self._started = 0.0
+        self._sent: list[SentItem] = []
+        self._is_verified = True
 
     async def run(self) -> int:
         progress = BatchProgress(sys.stderr, self._source.share)
@@ -95,7 +100,9 @@ class _Job:
                 raise
             progress.clear()
             elapsed_s = time.monotonic() - self._started
-        self._print(elapsed_s)
+            self._print(elapsed_s)
+            if self._arguments.verify_mm_cache_hit_with_uuids:
+                await self._verify(places[0].engine)
         return self._status()
 
     async def _answer_all(self, places: Sequence[EnginePlace], progress: BatchProgress) -> None:
@@ -110,8 +117,22 @@ class _Job:
             num_frames=self._arguments.num_frames or model.spec.num_frames,
             include=frozenset(_words(self._arguments.include)),
             retry_errors=self._arguments.retry_errors,
+            observe=self._remember if self._arguments.verify_mm_cache_hit_with_uuids else lambda result: None,
         )
         await run_batch(job, self._tally, progress)
+
+    def _remember(self, result: ItemResult) -> None:
+        if (sent := sent_item(result)) is not None:
+            self._sent.append(sent)
+
+    async def _verify(self, engine: Engine) -> None:
+        """Send all answered items again without their pictures, and tell what came of it."""
+        check = await check_media_cache(engine, self._sent)
+        hits = check.sent - len(check.misses)
+        note(f"By identifier: {hits:,} of {check.sent:,} found in the cache, {len(check.different):,} answers differ.")
+        for name in (*check.misses, *check.different)[:_SHOWN]:
+            note(f"    {one_line(name)}: {'not in the cache' if name in check.misses else 'another answer'}")
+        self._is_verified = check.is_passed
 
     def _print(self, elapsed_s: float) -> None:
         if self._arguments.time_generate:
@@ -135,7 +156,7 @@ class _Job:
             found = "nothing is expected" if score is None else f"the score is {score.share:.3f}"
             note(f"vlmtui: {found}, below --min-score {least:g}.")
             return 1
-        return 1 if failed else 0
+        return 1 if failed or not self._is_verified else 0
 
 
 @asynccontextmanager
@@ -215,6 +236,8 @@ def _check_usage(arguments: argparse.Namespace) -> None:
         problem = "--mode and --method are the same, and say different things."
     elif arguments.num_prompts is None and (given := next((one for one in example if getattr(arguments, one)), "")):
         problem = f"--{given.replace('_', '-')} goes with --num-prompts."
+    elif arguments.verify_mm_cache_hit_with_uuids and arguments.disable_mm_processor_cache:
+        problem = "--verify-mm-cache-hit-with-uuids needs the cache that --disable-mm-processor-cache switches off."
     elif arguments.input not in (None, "-") and is_file(Path(arguments.output)) and _is_same(arguments):
         problem = "IN and OUT are the same file."
     if problem:

@@ -94,7 +94,10 @@ def _add_engine(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--tensor-parallel-size", type=_positive, metavar="N", help="split each layer over N GPUs")
     group.add_argument("--num-frames", type=_positive, metavar="N", help="frames of a video (default: the model's)")
     group.add_argument(
-        "--disable-mm-processor-cache", action="store_true", help="do not cache processed pictures (and load anew)"
+        "--disable-mm-processor-cache",
+        "--disable-mm-preprocessor-cache",
+        action="store_true",
+        help="do not cache processed pictures (and load anew)",
     )
 
 

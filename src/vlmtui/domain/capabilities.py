@@ -29,6 +29,7 @@ Capability = Literal[
     "cancel",
     "keeps_answers",
     "metrics",
+    "media_by_id",
 ]
 """The name of a field of `Capabilities`."""
 
@@ -71,6 +72,8 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
     """Continues a request whose client disconnects, and keeps the answer until it is fetched."""
     metrics: bool = False
     """Tells its requests, caches and times."""
+    media_by_id: bool = False
+    """Takes media from its cache by their identifiers (`GenerateRequest.from_cache`)."""
 
 
 ALL = Capabilities(**dict.fromkeys(Capabilities.__struct_fields__, True))
@@ -94,6 +97,7 @@ _LACKS: dict[Capability, str] = {
     "cancel": "keeps computing after a stop",
     "keeps_answers": "doesn't keep answers once vlmtui is closed",
     "metrics": "doesn't tell its requests, caches and times",
+    "media_by_id": "can't be sent a picture by its identifier alone",
 }
 
 
@@ -142,6 +146,8 @@ def _needs(request: GenerateRequest) -> Iterator[Capability]:
         yield "render_only"
     if request.view:
         yield "model_view"
+    if request.from_cache:
+        yield "media_by_id"
     if request.logprobs is not None:
         yield "logprobs"
     if request.score:

@@ -28,6 +28,9 @@ class GenerateRequest(msgspec.Struct, frozen=True, kw_only=True):
     score: tuple[int, ...] = ()
     """Tokens to score as the answer to this prompt. Nothing is generated: one Delta has them with their
     log-probabilities, each given the prompt and the tokens before it. Fewer come back where the context ends."""
+    from_cache: bool = False
+    """Send the engine the identifiers of the media, not their content: it has them in its cache, or the request fails
+    (NOT_KEPT)."""
     keep: bool = False
     """Continue if the client disconnects, and keep the answer until it is fetched (`Engine.resume`) and forgotten."""
 

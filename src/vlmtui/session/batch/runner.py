@@ -39,6 +39,8 @@ class BatchJob(msgspec.Struct, frozen=True, kw_only=True):
     num_frames: int = 8
     include: frozenset[str] = frozenset()
     retry_errors: bool = False
+    observe: Callable[[ItemResult], None] = lambda result: None
+    """Called with each result of this run, once its line is on disk."""
 
 
 async def run_batch(job: BatchJob, tally: Tally, progress: Progress = lambda tally: None) -> None:
@@ -62,7 +64,9 @@ async def run_batch(job: BatchJob, tally: Tally, progress: Progress = lambda tal
             tally=tally,
         )
         writer = LineWriter(job.model, job.requests.mode, job.include)
-        await BatchRun(feeder, job.output, writer, job.places, disk=disk, tally=tally, progress=progress).run()
+        await BatchRun(
+            feeder, job.output, writer, job.places, disk=disk, tally=tally, progress=progress, observe=job.observe
+        ).run()
         await loop.run_in_executor(disk, partial(job.output.tidy, is_input_read=feeder.is_over))
 
 
@@ -79,6 +83,7 @@ class BatchRun:
         disk: ThreadPoolExecutor,
         tally: Tally,
         progress: Progress = lambda tally: None,
+        observe: Callable[[ItemResult], None] = lambda result: None,
     ) -> None:
         """disk: the thread that the output belongs to. `progress` is called after each group of lines."""
         self._feeder = feeder
@@ -88,6 +93,7 @@ class BatchRun:
         self._disk = disk
         self._tally = tally
         self._progress = progress
+        self._observe = observe
         self._results: asyncio.Queue[ItemResult] = asyncio.Queue()
         self._open = 0
         """Items that were read and are not settled."""
@@ -158,6 +164,7 @@ class BatchRun:
     def _written(self, group: list[ItemResult]) -> None:
         for result in group:
             self._tally.count(result)
+            self._observe(result)
             if result.work is not None:
                 self._feeder.free(result.work)
             self._leave()

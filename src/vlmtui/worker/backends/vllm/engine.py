@@ -40,7 +40,7 @@ from vlmtui.worker.backends.vllm.seen_media import seen_media
 from vlmtui.worker.backends.vllm.worker_extension import CLOSE_LISTENERS, WORKER_EXTENSION
 from vlmtui.worker.hf.cpu_priority import lower_priority
 from vlmtui.worker.hf.delta_buffer import DeltaBuffer
-from vlmtui.worker.hf.media_items import MediaItem, load_items
+from vlmtui.worker.hf.media_items import MediaItem, cached_items, load_items
 from vlmtui.worker.hf.media_spans import MODALITIES, MediaSpans, patch_size_of
 from vlmtui.worker.hf.remote_code import pin_remote_code
 from vlmtui.worker.hf.rendering import chat_message, render_messages
@@ -142,7 +142,8 @@ class VllmEngine:
                 raise
 
     async def generate(self, request: GenerateRequest) -> AsyncGenerator[EngineEvent, None]:
-        items = await load_items(attachments_of(request.prompt))
+        attachments = attachments_of(request.prompt)
+        items = cached_items(attachments) if request.from_cache else await load_items(attachments)
         if request.only_render:
             if self.is_dead:
                 raise self._llm.dead_error

@@ -85,6 +85,12 @@ _ENGINE_RULES: tuple[FailureRule, ...] = (
 """Failures that prevent an engine from starting, or kill it."""
 _REQUEST_RULES: tuple[FailureRule, ...] = (
     FailureRule(
+        ErrorKind.NOT_KEPT,
+        re.compile(r"Cache miss for \w+ at index \d+ but data is not provided"),
+        "The engine's cache does not hold a picture of this request.",
+        "Send it with its content.",
+    ),
+    FailureRule(
         ErrorKind.CONTEXT_TOO_LONG,
         re.compile(r"longer than the maximum model length|maximum context length|exceeds the.*max_model_len", re.I),
         "The conversation does not fit in the model's context.",

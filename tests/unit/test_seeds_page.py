@@ -1,0 +1,31 @@
+"""The page on vLLM's examples names families and switches that are there."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from pathlib import Path
+
+from vlmtui.cli.batch_parser import fill_batch
+from vlmtui.registry.loader import Registry
+
+PAGE = (Path(__file__).resolve().parents[2] / "docs" / "seeds.md").read_text("utf-8")
+OF_MODELS = PAGE[PAGE.index("## The functions of models") :]
+FUNCTIONS = re.findall(r"^\| `((?:run|load)_\w+)` \| ([\d, ]+) \| (.+) \|$", OF_MODELS, re.MULTILINE)
+
+
+def test_every_function_of_a_model_has_a_family() -> None:
+    registry = Registry.bundled()
+    families = {name for _, _, cell in FUNCTIONS for name in re.findall(r"`([^`]+)`", cell)}
+    assert len(FUNCTIONS) >= 79
+    assert families <= set(registry)
+
+
+def test_every_switch_is_one_of_the_command() -> None:
+    parser = argparse.ArgumentParser()
+    fill_batch(parser)
+    known = {option for action in parser._actions for option in action.option_strings}
+    table = PAGE[PAGE.index("## The switches") : PAGE.index("## The functions that")]
+    named = set(re.findall(r"(--[a-z][a-z-]+)", table)) - {"--image", "--prompt", "--mode", "--model"}
+    assert {"--num-prompts", "--verify-mm-cache-hit-with-uuids", "--disable-mm-preprocessor-cache"} <= named
+    assert named <= known
