@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -27,8 +28,8 @@ class LintReport(msgspec.Struct, frozen=True, kw_only=True):
     family: str
     folder: str
     """The model's files; empty: only the record was checked."""
-    templates: tuple[str, ...]
-    """Names of the templates that were checked."""
+    templates: dict[str, str]
+    """The sources of the templates that were checked, by name. Hostile."""
     conversations: tuple[str, ...]
     """Titles of the conversations they were rendered with."""
     tokenizer: str
@@ -60,11 +61,19 @@ def lint_model(model: Model, reader: ModelReader, *, trust_remote_code: bool = F
         model=model.spec.name,
         family=family.family,
         folder=str(folder or ""),
-        templates=tuple(one.name for one in reading.templates),
+        templates={one.name: one.source for one in reading.templates},
         conversations=tuple(one.title for one in canned),
         tokenizer=reading.tokenizer.name if reading.tokenizer is not None else "",
         findings=tuple(found),
     )
+
+
+def lint_outcome(lint: Callable[[], LintReport]) -> LintReport | VlmtuiError:
+    """Run a check, and return its report or its error."""
+    try:
+        return lint()
+    except VlmtuiError as error:
+        return error
 
 
 def model_folder(model: Model) -> Path | None:

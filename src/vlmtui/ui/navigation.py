@@ -12,6 +12,7 @@ from vlmtui.domain.attachment import Attachment, VideoSampling
 from vlmtui.domain.generation import GenerateRequest
 from vlmtui.domain.sampling import Sampling
 from vlmtui.media.folder import FolderView
+from vlmtui.registry.match import Model
 from vlmtui.session.answer_places import AnswerPlaces
 from vlmtui.session.compared_message import ComparedMessage
 from vlmtui.session.comparison import CompareController
@@ -67,6 +68,9 @@ class Navigator(Protocol):
 
     def show_inspector(self, report: PromptReport, *, again: Callable[[], GenerateRequest] | None = None) -> None:
         """Inspect a prompt and its answer. `again` returns the request that would reproduce it now."""
+
+    def show_lint(self, model: Model) -> None:
+        """Check the model's chat template and tokenizer, and show what is wrong with them."""
 
     def show_places(self, places: AnswerPlaces, number: int) -> None:
         """Show where an answer points. `number`: its image's number in the conversation."""

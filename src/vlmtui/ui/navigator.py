@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from vlmtui.session.fan_out import FanOut
     from vlmtui.session.lane_plan import Plan
     from vlmtui.session.lanes import InFlightRequest
+    from vlmtui.session.lint import LintReport
     from vlmtui.session.model_view import ModelView
     from vlmtui.session.occlusion import OcclusionPlan
     from vlmtui.session.prompt_report import PromptReport
@@ -128,8 +130,23 @@ class AppNavigator:
                 engine=self._engine_controller.require_engine,
                 again=again,
                 show_viewer=self.show_viewer,
+                lint=self._lint(self._engine_controller.model),
             )
         )
+
+    def show_lint(self, model: Model) -> None:
+        from vlmtui.ui.inspector.lint_screen import LintScreen
+
+        self._app.push_screen(LintScreen(model.spec.name, self._lint(model)))
+
+    def _lint(self, model: Model | None) -> Callable[[], LintReport] | None:
+        """Return what checks the model's template, which blocks; None if nothing can."""
+        from vlmtui.session.lint import lint_model
+
+        reader = self._services.reader
+        if reader is None or model is None:
+            return None
+        return partial(lint_model, model, reader, trust_remote_code=model.spec.trust_remote_code)
 
     def show_places(self, places: AnswerPlaces, number: int) -> None:
         from vlmtui.ui.seeing.places_screen import PlacesScreen

@@ -237,6 +237,7 @@ CHAT = Scope(
             slash="/inspect",
             argument="NUMBER",
         ),
+        Action("lint", "Check template", "Check the model's chat template and tokenizer for faults.", slash="/lint"),
         Action(
             "fan_out",
             "Fan out",

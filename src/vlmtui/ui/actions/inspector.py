@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from vlmtui.ui.actions.action import Action, Scope
+from vlmtui.ui.actions.action import Action, FixedKey, Scope
 
 INSPECTOR = Scope(
     "inspector",
@@ -108,4 +108,17 @@ LOGPROB_TEXT = Scope(
             run="unlikely(-1)",
         ),
     ),
+)
+
+LINT = Scope(
+    "lint",
+    "In the findings about a template",
+    actions=(
+        Action("lint.close", "Back", "Back to the conversation.", "escape,q", verb="back", footer=True),
+        Action(
+            "lint.check_again", "Check again", "Read the model's files again.", "r", leader="r", verb="run", footer=True
+        ),
+        Action("lint.copy", "Copy", "Copy the findings to your clipboard.", "y", leader="y", footer=True),
+    ),
+    fixed=(FixedKey("↑ ↓", "The previous and the next finding."),),
 )

@@ -17,7 +17,7 @@ from vlmtui.ui.actions.conversations import (
 )
 from vlmtui.ui.actions.dialogs import CHOICE, CONFIRM, HELP_SCREEN, LEADER_SCREEN, NAME, SETTINGS_FORM
 from vlmtui.ui.actions.editor import EDITOR
-from vlmtui.ui.actions.inspector import INSPECTOR, LOGPROB_TEXT, TOKEN_TABLE
+from vlmtui.ui.actions.inspector import INSPECTOR, LINT, LOGPROB_TEXT, TOKEN_TABLE
 from vlmtui.ui.actions.models import BEFORE_LOAD, ENGINE_OFFER, LOADING, LOG, MODEL_FILTER, MODEL_LIST
 from vlmtui.ui.actions.seeing import MODEL_VIEW, OCCLUSION, PLACES
 
@@ -38,6 +38,7 @@ _ALL: tuple[Scope, ...] = (
     INSPECTOR,
     TOKEN_TABLE,
     LOGPROB_TEXT,
+    LINT,
     PLACES,
     MODEL_VIEW,
     OCCLUSION,

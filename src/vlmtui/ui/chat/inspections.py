@@ -46,6 +46,7 @@ class Inspections:
     def actions(self) -> ActionMethods:
         return {
             "inspect": self.inspect,
+            "lint": self.show_lint,
             "where": self.show_places,
             "seen": self.show_model_view,
             "heat": self.show_occlusion,
@@ -54,6 +55,15 @@ class Inspections:
     def inspect(self, number: str = "") -> None:
         """Inspect the prompt and the answer of message `number`, or else of the selected message or the last."""
         self._view.start_dialog(partial(self._inspect, self._number(number)))
+
+    def show_lint(self) -> None:
+        """Check the chat template of the loaded model."""
+        try:
+            model = self._engine_controller.require_model()
+        except VlmtuiError as error:
+            self._view.tell_error(error)
+            return
+        self._navigator.show_lint(model)
 
     def show_places(self, number: str = "") -> None:
         """Show where the answer to message `number` points, or else the selected one's or the last."""

@@ -21,6 +21,7 @@ from vlmtui.domain.generation import GenerateRequest, usage_of
 from vlmtui.engine.interface import Engine
 from vlmtui.errors import VlmtuiError, bad_input
 from vlmtui.files import write_numbered
+from vlmtui.session.lint import LintReport
 from vlmtui.session.prompt_report import PARTS, Part, PromptReport, part_file, part_text, rendered_again, with_logprobs
 from vlmtui.text import one_line
 from vlmtui.ui.actions import bindings
@@ -28,6 +29,7 @@ from vlmtui.ui.inspector.answer_tokens import AnswerTokensPanel
 from vlmtui.ui.inspector.content import InspectorContent
 from vlmtui.ui.inspector.media_facts import PromptMedia, resized_attachment
 from vlmtui.ui.inspector.media_parts import MediaParts
+from vlmtui.ui.inspector.template_findings import TemplateFindings
 from vlmtui.ui.inspector.token_table import HEADING, TokenTable
 from vlmtui.ui.keys import error_text, short_keys, with_keys
 from vlmtui.ui.terminal.key_queue import run_before_keys
@@ -62,7 +64,8 @@ _MUCH_TO_COPY = 75_000
 
 class InspectorScreen(Screen[None]):
     """One tab for each part. `engine` returns the engine if it is ready, or raises VlmtuiError; `again` rebuilds a
-    request that was not stored; `cache` is the folder of the thumbnails."""
+    request that was not stored; `cache` is the folder of the thumbnails. `lint` checks the loaded model's template, and
+    blocks; None: nothing can."""
 
     CSS_PATH = "screen.tcss"
     SCOPE = "inspector"
@@ -97,6 +100,7 @@ class InspectorScreen(Screen[None]):
         engine: Callable[[], Engine],
         again: Callable[[], GenerateRequest] | None = None,
         show_viewer: Callable[[list[Attachment]], object],
+        lint: Callable[[], LintReport] | None = None,
     ) -> None:
         super().__init__()
         self.inspected = inspected
@@ -107,6 +111,7 @@ class InspectorScreen(Screen[None]):
         self._engine = engine
         self._again = again
         self._show_viewer = show_viewer
+        self._lint = lint
         self._asking = False
 
     def compose(self) -> ComposeResult:
@@ -123,7 +128,9 @@ class InspectorScreen(Screen[None]):
                 yield Static(HEADING, classes="heading", markup=False)
                 yield TokenTable(id="token-rows")
             yield MediaParts(id="media-part")
-            yield PromptText(id="template-part")
+            with Vertical(id="template-part"):
+                yield TemplateFindings()
+                yield PromptText(id="template-text")
             yield PromptText(id="request-part")
             yield AnswerTokensPanel(id="answer-part")
         yield FooterBar()
@@ -142,7 +149,7 @@ class InspectorScreen(Screen[None]):
         self.query_one("#prompt-part", PromptText).show(taken.prompt)
         self.query_one(TokenTable).show(taken.tokens)
         self.query_one(MediaParts).show(taken.media)
-        self.query_one("#template-part", PromptText).show(taken.template)
+        self.query_one("#template-text", PromptText).show(taken.template)
         self.query_one("#request-part", PromptText).show(taken.request)
         self.query_one(AnswerTokensPanel).show(taken.answer, taken.answer_text)
         self._tell_title()
@@ -265,7 +272,10 @@ class InspectorScreen(Screen[None]):
                 self.query_one(MediaParts).take_focus()
             case "answer":
                 self.query_one(AnswerTokensPanel).take_focus()
-            case "prompt" | "template" | "request":
+            case "template":
+                self.query_one("#template-text", PromptText).focus()
+                self.query_one(TemplateFindings).check(self._lint)
+            case "prompt" | "request":
                 self.query_one(f"#{self.part}-part", PromptText).focus()
 
     def _tell_title(self) -> None:

@@ -57,6 +57,11 @@ class PromptText(ScrollView, can_focus=True):
         self._break()
         self.scroll_to(y=0, animate=False)
 
+    def scroll_to_line(self, line: int) -> None:
+        """Scroll so that a line, from 0, is in the upper half."""
+        row = next((number for number, (at, _, _) in enumerate(self._rows) if at >= line), 0)
+        self.scroll_to(y=max(0, row - self.size.height // 3), animate=False)
+
     @on(events.Resize)
     def _resized(self) -> None:
         self._break()

@@ -1,0 +1,61 @@
+"""Findings about a chat template as styled lines."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from textual.content import Content
+
+from vlmtui.inspection.lint.finding import LintFinding
+from vlmtui.session.lint import LintReport
+from vlmtui.text import one_line
+
+_LABEL = 8
+
+
+def finding_line(found: LintFinding) -> Content:
+    """Return a finding in one line: its template's line, and what is wrong."""
+    place = f"line {found.line}: " if found.line is not None else ""
+    return Content.assemble(("! ", "bold $text-warning"), (place, "$muted"), one_line(found.message))
+
+
+def finding_details(found: LintFinding) -> Content:
+    """Return everything about a finding."""
+    lines = [Content.styled(one_line(found.message), "bold $text-warning")]
+    for label, text in (
+        ("where", " · ".join(filter(None, (found.place, found.conversation)))),
+        ("prompt", found.excerpt),
+        ("why", found.why),
+        ("mend", found.mend),
+    ):
+        if text:
+            lines.append(Content.assemble((label.ljust(_LABEL), "$muted"), one_line(text)))
+    return Content("\n").join(lines)
+
+
+def findings_text(report: LintReport) -> str:
+    """Return the findings as plain text, to be copied."""
+    return "\n".join(finding_details(found).plain + "\n" for found in report.findings)
+
+
+def summary(report: LintReport) -> str:
+    """Return what was checked, and how many findings there are."""
+    count = len(report.findings)
+    said = "no finding" if count == 0 else f"{count} finding{'s' if count > 1 else ''}"
+    of = ", ".join(map(one_line, report.templates)) or "no template"
+    return f"{said} · {len(report.conversations)} conversations · {of}"
+
+
+def numbered_lines(source: str) -> list[Content]:
+    """Return a template's lines with their numbers, coloured as Jinja."""
+    from textual.highlight import highlight
+
+    shown = "\n".join(one_line(line) for line in source.split("\n"))
+    lines = highlight(shown, language="jinja").split("\n", allow_blank=True)
+    width = len(str(len(lines)))
+    return [Content.assemble((f"{number:>{width}} ", "$muted"), line) for number, line in enumerate(lines, 1)]
+
+
+def marked_lines(findings: Sequence[LintFinding], template: str) -> Iterator[int]:
+    """Yield the indices of the template's lines that findings are about."""
+    yield from (found.line - 1 for found in findings if found.line is not None and found.source == template)

@@ -1,0 +1,140 @@
+"""What is wrong with a model's chat template: the findings, and the template with their lines marked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from textual import on, work
+from textual.app import ComposeResult
+from textual.containers import Horizontal, Vertical
+from textual.message import Message
+from textual.screen import Screen
+from textual.widgets import OptionList, Static
+from textual.widgets.option_list import Option
+
+from vlmtui.errors import ErrorKind, VlmtuiError
+from vlmtui.inspection.lint.finding import LintFinding
+from vlmtui.session.lint import LintReport, lint_outcome
+from vlmtui.text import one_line
+from vlmtui.ui.actions import bindings
+from vlmtui.ui.inspector.lint_lines import (
+    finding_details,
+    finding_line,
+    findings_text,
+    marked_lines,
+    numbered_lines,
+    summary,
+)
+from vlmtui.ui.keys import error_text
+from vlmtui.ui.widgets.footer_bar import FooterBar
+from vlmtui.ui.widgets.prompt_text import PromptText
+
+
+class LintScreen(Screen[None]):
+    """`lint` checks the model, which blocks; None: models can't be read here."""
+
+    CSS_PATH = "lint.tcss"
+    HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (100, "-wide")]
+    SCOPE = "lint"
+    BINDINGS = bindings(SCOPE)
+
+    @dataclass
+    class Checked(Message):
+        """What the check found, or why it failed."""
+
+        outcome: LintReport | VlmtuiError
+
+    def __init__(self, model: str, lint: Callable[[], LintReport] | None) -> None:
+        super().__init__()
+        self.report: LintReport | None = None
+        """None until the check has ended."""
+        self._model = model
+        self._lint = lint
+        self._shown = ""
+        """The template on the screen."""
+
+    def compose(self) -> ComposeResult:
+        with Horizontal(id="top"):
+            yield Static(f"Template · {one_line(self._model)}", id="title", markup=False)
+            yield Static(id="about", markup=False)
+        with Horizontal(id="body"):
+            with Vertical(id="findings-side"):
+                yield OptionList(id="findings", markup=False, compact=True)
+                yield Static(id="details", markup=False)
+            yield PromptText(id="source")
+        yield FooterBar()
+
+    def on_mount(self) -> None:
+        self.query_one(OptionList).focus()
+        self._begin()
+
+    @on(Checked)
+    def _checked(self, event: Checked) -> None:
+        about = self.query_one("#about", Static)
+        if isinstance(event.outcome, VlmtuiError):
+            about.update("not checked")
+            self.query_one("#details", Static).update(error_text(self.app, event.outcome))
+            return
+        report = self.report = event.outcome
+        about.update(summary(report))
+        findings = self.query_one(OptionList)
+        findings.clear_options()
+        findings.add_options([Option(finding_line(found)) for found in report.findings])
+        findings.display = bool(report.findings)
+        self._shown = ""
+        if report.findings:
+            findings.highlighted = 0
+            findings.focus()
+        else:
+            of = "" if report.folder else " Its model is not downloaded: the template of its record was checked."
+            self.query_one("#details", Static).update(f"Nothing is wrong with this template.{of}")
+            self._show_source(None)
+            self.query_one("#source", PromptText).focus()
+
+    @on(OptionList.OptionHighlighted)
+    def _highlighted(self, event: OptionList.OptionHighlighted) -> None:
+        if self.report is None or event.option_index >= len(self.report.findings):
+            return
+        found = self.report.findings[event.option_index]
+        self.query_one("#details", Static).update(finding_details(found))
+        self._show_source(found)
+
+    def action_close(self) -> None:
+        self.dismiss()
+
+    def action_check_again(self) -> None:
+        """Read the model's files again."""
+        self._begin()
+
+    def action_copy(self) -> None:
+        """Copy the findings, through the terminal (OSC 52)."""
+        if self.report is not None and self.report.findings:
+            text = findings_text(self.report)
+            self.app.copy_to_clipboard(text)
+            self.notify(f"Copied {len(text):,} characters.", markup=False)
+
+    def _begin(self) -> None:
+        self.query_one("#about", Static).update("reading tokenizer and template …")
+        if self._lint is None:
+            error = VlmtuiError(ErrorKind.UNSUPPORTED, "Models can't be read here.")
+            self.post_message(self.Checked(error))
+        else:
+            self._check(self._lint)
+
+    def _show_source(self, found: LintFinding | None) -> None:
+        """Show the template that a finding is about, its lines marked, and scroll to the finding's line."""
+        if self.report is None:
+            return
+        name = found.source if found is not None and found.source else next(iter(self.report.templates), "")
+        source, view = self.report.templates.get(name, ""), self.query_one("#source", PromptText)
+        if name != self._shown:
+            self._shown = name
+            marked = set(marked_lines(self.report.findings, name))
+            view.show(numbered_lines(source) if source else [], barred=marked)
+        if found is not None and found.line is not None:
+            view.scroll_to_line(found.line - 1)
+
+    @work(thread=True, group="check", exclusive=True)
+    def _check(self, lint: Callable[[], LintReport]) -> None:
+        self.post_message(self.Checked(lint_outcome(lint)))
