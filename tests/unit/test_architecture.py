@@ -51,6 +51,7 @@ BROAD_EXCEPTS = {
     "worker/backends/vllm/engine.py: except Exception in VllmEngine.warm_up": "a failed warm-up is none",
     "worker/backends/vllm/hub_client.py: except Exception in HubClient._head_in_time.send": "who waits raises it",
     "worker/model_reader/reader.py: except Exception in _loaded": "a tokenizer's own code may raise anything",
+    "worker/model_reader/prompts.py: except Exception in PromptMaker.make": "a processor's own code may raise anything",
     "worker/site/sitecustomize.py: except Exception in run_hooks": "a hook never harms its process",
 }
 STUBS: set[str] = {

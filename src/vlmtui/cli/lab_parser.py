@@ -32,3 +32,42 @@ def _add_trust(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="let the model's tokenizer run Python code of its own repository",
     )
+
+
+def fill_golden(golden: argparse.ArgumentParser) -> None:
+    """Add the arguments."""
+    golden.description = (
+        "Record a model's prompts as small JSON files (text, token ids, tokens and sizes of images), and check later "
+        "whether they are still the same: after an upgrade, or in CI."
+    )
+    golden.set_defaults(action=None)
+    actions = golden.add_subparsers(metavar="ACTION")
+    record = actions.add_parser("record", help="write golden prompts", description="Write golden prompts.")
+    record.add_argument("folder", metavar="DIR", help="where they go, a folder a model")
+    record.add_argument("--model", metavar="M", action="append", required=True, help="a model; may be repeated")
+    record.add_argument(
+        "--case",
+        metavar="NAME",
+        action="append",
+        default=[],
+        help="a canned conversation, or the name of your own; may be repeated",
+    )
+    record.add_argument("--mode", choices=("chat", "raw", "both"), default="chat", help="how the prompt is made (chat)")
+    record.add_argument("--question", metavar="TEXT", help="ask this instead of a canned conversation; needs --case")
+    record.add_argument("--image", metavar="P", action="append", default=[], help="with --question: an image")
+    check = actions.add_parser(
+        "check",
+        help="say what moved",
+        description="Make the prompts again and say what moved: text, ids, counts, sizes.",
+        epilog="exit codes: 0 as recorded, 1 something moved, 2 can't check",
+    )
+    check.add_argument("folder", metavar="DIR", help="the folder with the golden prompts")
+    for action, name in ((record, "record"), (check, "check")):
+        action.add_argument(
+            "--with-engine",
+            action="store_true",
+            help="load the engine: prompts are made by vLLM instead of the model's own processor",
+        )
+        action.add_argument("--json", action="store_true", help="print a JSON array")
+        _add_trust(action)
+        action.set_defaults(action=name)

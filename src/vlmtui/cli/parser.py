@@ -89,6 +89,7 @@ def make_parser() -> argparse.ArgumentParser:
         ("models", "list the known models; show one; create a record of your own", _fill_models),
         ("prompt", "print the prompt that a model would get; no engine is needed", _fill_prompt),
         ("lint", "check a model's chat template and tokenizer; no engine is loaded", _fill_lint),
+        ("golden", "record a model's prompts, and check whether they are still the same", _fill_golden),
         ("conversations", "list the stored conversations", _fill_conversations),
         ("export", "write conversations as Markdown, HTML, JSON or OpenAI messages", _fill_export),
         ("import", "read exported conversations", _fill_import),
@@ -200,6 +201,12 @@ def _fill_lint(lint: argparse.ArgumentParser) -> None:
     from vlmtui.cli.lab_parser import fill_lint
 
     fill_lint(lint)
+
+
+def _fill_golden(golden: argparse.ArgumentParser) -> None:
+    from vlmtui.cli.lab_parser import fill_golden
+
+    fill_golden(golden)
 
 
 def _fill_top(top: argparse.ArgumentParser) -> None:

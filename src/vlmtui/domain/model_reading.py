@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from enum import StrEnum
 from typing import Literal, TypeAlias
 
 import msgspec
+
+from vlmtui.domain.attachment import Attachment
+from vlmtui.domain.generation import MediaSpan
 
 Form: TypeAlias = Literal["parts", "mixed", "text"]
 """How messages are handed to a template. `parts`: every content is a list of parts; `mixed`: only those with media;
@@ -49,6 +53,26 @@ class RenderCase(msgspec.Struct, frozen=True):
     messages: dict[Form, tuple[dict[str, object], ...]]
 
 
+class PromptCase(msgspec.Struct, frozen=True, kw_only=True):
+    """A prompt to make as an engine would: text, tokens, and what the processor makes of the attachments."""
+
+    name: str
+    text: str = ""
+    """The prompt's text with placeholders, if there are no messages."""
+    messages: RenderCase | None = None
+    """To be rendered with the model's own template."""
+    chat_template: str | None = None
+    """Used instead of the model's own."""
+    fallback_template: str | None = None
+    """Used if the model has none."""
+    attachments: tuple[Attachment, ...] = ()
+    """In the order of their placeholders."""
+    adds_special: bool = False
+    """Whether the tokenizer may add BOS: vLLM lets it for raw prompts only."""
+    processor_arguments: dict[str, object] = {}
+    """For the processor, by name (`min_pixels`)."""
+
+
 class ReadRequest(msgspec.Struct, frozen=True, kw_only=True):
     """What to read, and what to render."""
 
@@ -58,6 +82,7 @@ class ReadRequest(msgspec.Struct, frozen=True, kw_only=True):
     templates: dict[str, str] = {}
     """Templates besides the model's own, by name."""
     cases: tuple[RenderCase, ...] = ()
+    prompts: tuple[PromptCase, ...] = ()
 
 
 class Rendering(msgspec.Struct, frozen=True, kw_only=True):
@@ -113,6 +138,19 @@ class TokenizerReading(msgspec.Struct, frozen=True, kw_only=True):
     """Whether each text that looks like a special token, in a rendering, is one token."""
 
 
+class PromptReading(msgspec.Struct, frozen=True, kw_only=True):
+    """A prompt, as the model's own tokenizer and processor make it."""
+
+    text: str = ""
+    """With the placeholders as they were written."""
+    token_ids: tuple[int, ...] = ()
+    """With the placeholders expanded."""
+    media: tuple[MediaSpan, ...] = ()
+    """In the order of the attachments."""
+    problem: str = ""
+    """Why there is no prompt, or nothing about its attachments; empty: it is complete. Hostile."""
+
+
 class ModelReading(msgspec.Struct, frozen=True, kw_only=True):
     """What was read of a model."""
 
@@ -122,6 +160,17 @@ class ModelReading(msgspec.Struct, frozen=True, kw_only=True):
     trouble: ReadTrouble | None = None
     """Why there is no tokenizer."""
     message: str = ""
+    prompts: dict[str, PromptReading] = {}
+    """By the name of their case."""
+
+
+_LOOPS = re.compile(r"\bfor\s+\w+\s+in\s+[^%]*content")
+
+
+def reads_parts(template: str) -> bool:
+    """Whether a template loops over the parts of a message's content; others need a string. vLLM decides by the same
+    sign (`_detect_content_format`)."""
+    return _LOOPS.search(template) is not None
 
 
 def rendering_key(case: str, form: Form, *, generation_prompt: bool) -> str:

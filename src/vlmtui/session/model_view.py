@@ -55,7 +55,7 @@ async def ask_model_view(engine: Engine, prompt: Prompt, folder: Path) -> list[M
     request = GenerateRequest(
         request_id=new_request_id(), prompt=prompt, sampling=Sampling(), only_render=True, view=view
     )
-    ready = await _rendered(engine, request)
+    ready = await rendered_prompt(engine, request)
     found = []
     for attachment in attachments:
         same = [item for item in attachments if item.modality == attachment.modality]
@@ -129,7 +129,8 @@ def _remove_old(folder: Path) -> None:
                 file.unlink()
 
 
-async def _rendered(engine: Engine, request: GenerateRequest) -> PromptReady:
+async def rendered_prompt(engine: Engine, request: GenerateRequest) -> PromptReady:
+    """Return the prompt of a request with `only_render`. Raises VlmtuiError if it fails."""
     async with aclosing(engine.generate(request)) as events:
         async for event in events:
             match event:

@@ -108,7 +108,11 @@ def _can_have(family: Family, canned: Canned) -> bool:
 
 def render_case(family: Family, canned: Canned) -> RenderCase:
     """Return the conversation as messages in each form, with its parts in the order in which the family has them."""
-    turns = chat_prompt(family, canned.turns).turns
+    return in_each_form(family, canned.name, chat_prompt(family, canned.turns).turns)
+
+
+def in_each_form(family: Family, name: str, turns: Sequence[Turn]) -> RenderCase:
+    """Return turns as messages in each form. `family` writes the placeholders of strings."""
     forms: dict[Form, tuple[dict[str, object], ...]] = {
         "parts": tuple({"role": turn.role, "content": _parts(turn.parts)} for turn in turns),
         "mixed": tuple(
@@ -116,7 +120,7 @@ def render_case(family: Family, canned: Canned) -> RenderCase:
         ),
         "text": tuple({"role": turn.role, "content": content} for turn, content in _as_text(family, turns)),
     }
-    return RenderCase(canned.name, forms)
+    return RenderCase(name, forms)
 
 
 def _parts(parts: Sequence[Part]) -> list[dict[str, object]]:

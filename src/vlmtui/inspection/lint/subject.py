@@ -10,7 +10,7 @@ from functools import cached_property
 import msgspec
 
 from vlmtui.domain.attachment import Modality
-from vlmtui.domain.model_reading import Form, Rendering, TemplateReading, TokenizerReading, rendering_key
+from vlmtui.domain.model_reading import Form, Rendering, TemplateReading, TokenizerReading, reads_parts, rendering_key
 from vlmtui.inspection.lint.conversations import Canned
 from vlmtui.inspection.lint.finding import LintFinding, LintKind
 from vlmtui.inspection.lint.placeholder import Placeholder, known_placeholder, seen_placeholder
@@ -18,7 +18,6 @@ from vlmtui.registry.schema import Family, RawTemplate
 from vlmtui.text import quoted
 
 PYTHON = re.compile(r"\[?\{['\"](?:type|role|text)['\"]:|\bNone\b|\bUndefined\b|<generator object|jinja2\.")
-_LOOPS = re.compile(r"\bfor\s+\w+\s+in\s+[^%]*content")
 _SPACED = re.compile(r"\W+")
 _AROUND = 36
 
@@ -53,7 +52,7 @@ class Subject:
     def form(self) -> Form:
         """The form in which the template reads messages. Those that loop over the content read parts, as vLLM has it
         (`_detect_content_format`)."""
-        if _LOOPS.search(self.template.source):
+        if reads_parts(self.template.source):
             return "mixed" if not self._reads("parts") and self._reads("mixed") else "parts"
         return "text" if self._reads("text") or not self._reads("parts") else "parts"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from vlmtui.domain.model_reading import ModelReading, ReadRequest, ReadTrouble, TemplateReading
+from vlmtui.domain.model_reading import ModelReading, PromptReading, ReadRequest, ReadTrouble, TemplateReading
 from vlmtui.worker.model_reader.limits import OutOfTime, time_limit
 from vlmtui.worker.model_reader.templates import RENDER_S, read_template, readable_templates
 from vlmtui.worker.model_reader.tokenizer import CodeNotAllowed, has_tokenizer, load_tokenizer, read_tokenizer
@@ -28,7 +28,24 @@ def read_model(request: ReadRequest, *, seconds: float = RENDER_S, load_s: float
     sources = [*request.templates.items(), *(readable_templates(folder) if folder else ())]
     templates = [read_template(name, source, request.cases, variables, seconds=seconds) for name, source in sources]
     facts = read_tokenizer(tokenizer, folder, _texts(templates)) if folder and tokenizer is not None else None
-    return ModelReading(templates=tuple(templates), tokenizer=facts, trouble=trouble, message=message[:_MESSAGE_MAX])
+    return ModelReading(
+        templates=tuple(templates),
+        tokenizer=facts,
+        trouble=trouble,
+        message=message[:_MESSAGE_MAX],
+        prompts=_prompts(folder, tokenizer, request, sources) if folder and tokenizer is not None else {},
+    )
+
+
+def _prompts(
+    folder: Path, tokenizer: Any, request: ReadRequest, sources: list[tuple[str, str]]
+) -> dict[str, PromptReading]:
+    if not request.prompts:
+        return {}
+    from vlmtui.worker.model_reader.prompts import PromptMaker
+
+    maker = PromptMaker(folder, tokenizer, next((source for _, source in sources), None), request.trust_remote_code)
+    return {case.name: maker.make(case) for case in request.prompts}
 
 
 def _texts(templates: list[TemplateReading]) -> set[str]:

@@ -110,6 +110,16 @@ def read_template(
     return TemplateReading(name=name, source=source, renderings=done)
 
 
+def render_once(
+    source: str, messages: Sequence[Mapping[str, object]], variables: Mapping[str, object], *, seconds: float = RENDER_S
+) -> Rendering:
+    """Render one conversation with a generation prompt."""
+    case = RenderCase("", {form: tuple(dict(one) for one in messages) for form in FORMS})
+    reading = read_template("", source, [case], variables, seconds=seconds)
+    failed = Rendering(trouble=reading.trouble, message=reading.message, line=reading.line)
+    return reading.renderings.get(rendering_key("", FORMS[0], generation_prompt=True), failed)
+
+
 def _environment() -> ImmutableSandboxedEnvironment:
     """Return an environment like that of `transformers.utils.chat_template_utils` (5.19)."""
     made = ImmutableSandboxedEnvironment(

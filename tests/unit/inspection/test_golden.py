@@ -1,0 +1,101 @@
+"""What moved since a golden prompt was recorded: text, ids, counts and sizes told apart."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from vlmtui.errors import VlmtuiError
+from vlmtui.inspection.golden import (
+    FORMAT,
+    Aspect,
+    Golden,
+    GoldenMedium,
+    GoldenPart,
+    GoldenTurn,
+    encode_golden,
+    folded_ids,
+    moved_since,
+    read_golden,
+    text_lines,
+    unfolded,
+)
+
+MEDIUM = GoldenMedium(
+    modality="image", file="bundled:circle.png", sha256="0", tokens=16, resized=(112, 112), grid=(1, 8, 8)
+)
+GOLDEN = Golden(
+    model="qwen2_vl",
+    case="image",
+    mode="chat",
+    by="processor",
+    conversation=(GoldenTurn("user", (GoldenPart(media=0), GoldenPart(text="What?"))),),
+    prompt=("<|im_start|>user\n", "<|image_pad|>What?"),
+    token_ids=(1, 2, "9×16", 3),
+    media=(MEDIUM,),
+)
+
+
+def changed(**fields: object) -> list[tuple[Aspect, str]]:
+    return [(one.aspect, one.message) for one in moved_since(GOLDEN, msgspec.structs.replace(GOLDEN, **fields))]
+
+
+def test_nothing_moved() -> None:
+    assert changed() == []
+
+
+def test_each_aspect_is_told_alone() -> None:
+    assert changed(prompt=("<|im_start|>user\n", "<|image_pad|> What?")) == [
+        (Aspect.TEXT, "line 2: “What?” is now “ What?”")
+    ]
+    assert changed(token_ids=(1, 2, "9×16", 4)) == [(Aspect.IDS, "token 18 of 19 (now 19): 3 is now 4")]
+    assert changed(media=(msgspec.structs.replace(MEDIUM, tokens=15),)) == [
+        (Aspect.COUNTS, "image 1 (bundled:circle.png): 16 tokens are now 15")
+    ]
+    assert changed(media=(msgspec.structs.replace(MEDIUM, resized=(140, 112)),)) == [
+        (
+            Aspect.SIZES,
+            "image 1 (bundled:circle.png): 112 × 112 pixels, grid 1×8×8 is now 140 × 112 pixels, grid 1×8×8",
+        )
+    ]
+    assert changed(media=(msgspec.structs.replace(MEDIUM, grid=()),))[0][0] is Aspect.SIZES
+    assert changed(media=())[0][0] is Aspect.COUNTS
+
+
+@given(st.lists(st.integers(0, 3), max_size=40))
+def test_runs_of_ids_are_folded_and_unfolded(ids: list[int]) -> None:
+    assert unfolded(folded_ids(ids)) == ids
+
+
+@given(st.text(alphabet="ab\n\r\u2028", max_size=20))
+def test_lines_keep_every_character(text: str) -> None:
+    assert "".join(text_lines(text)) == text
+
+
+def test_a_file_is_read_as_it_was_written(tmp_path: Path) -> None:
+    path = tmp_path / "image.chat.json"
+    path.write_bytes(encode_golden(GOLDEN))
+    assert read_golden(path) == GOLDEN
+    assert '"<|im_start|>user\\n",\n' in path.read_text()  # a line of the prompt is a line of the file
+
+
+def test_a_newer_format_and_other_files_are_refused_by_name(tmp_path: Path) -> None:
+    path = tmp_path / "image.chat.json"
+    path.write_text(json.dumps({"format": FORMAT + 1, "shape": "unknown"}))
+    with pytest.raises(VlmtuiError, match=r"image\.chat\.json has format 2; this version of vlmtui reads format 1"):
+        read_golden(path)
+    for text in ("{}", "[", '{"format": 1}', '{"format": "1"}'):
+        path.write_text(text)
+        with pytest.raises(VlmtuiError, match=r"image\.chat\.json is not a golden prompt"):
+            read_golden(path)
+
+
+@pytest.mark.parametrize("run", ["9×", "×3", "9×3×1", "a×2", "1×99999999"])
+def test_an_invalid_run_of_ids_is_refused(run: str) -> None:
+    with pytest.raises(VlmtuiError, match="invalid run"):
+        unfolded([1, run])

@@ -1,0 +1,107 @@
+"""`vlmtui golden` and its pytest plugin: recorded, checked, and changed on purpose in each way."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.command_line import CommandLine
+from vlmtui.paths import bundled
+
+pytestmark = pytest.mark.process
+Json = dict[str, Any]
+
+
+@pytest.fixture
+def vlmtui(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> CommandLine:
+    return CommandLine(tmp_path / "home", monkeypatch, capsys)
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    folder = tmp_path / "checkpoint"
+    shutil.copytree(bundled("shapes"), folder, ignore=shutil.ignore_patterns("*.safetensors"))
+    return folder
+
+
+def edit(path: Path, change: Callable[[Json], None]) -> None:
+    data: Json = json.loads(path.read_text())
+    change(data)
+    path.write_text(json.dumps(data))
+
+
+def run_pytest(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "pytest", "-p", "vlmtui.cli.golden_plugin", "-p", "no:cacheprovider", *options]
+    return subprocess.run(command, cwd=folder, env=os.environ, capture_output=True, text=True, check=False, timeout=300)
+
+
+@pytest.mark.timeout(600)
+def test_recorded_checked_and_each_change_told_apart(vlmtui: CommandLine, model: Path, tmp_path: Path) -> None:
+    golden = tmp_path / "golden"
+    cases = ("--case", "image", "--case", "images", "--case", "video", "--case", "later_image")
+    recorded = vlmtui("golden", "record", str(golden), "--model", str(model), *cases)
+    assert recorded.code == 0, recorded.err
+    files = {Path(line).name.partition(".")[0]: Path(line) for line in recorded.out.splitlines()}
+    assert list(files) == ["image", "images", "video", "later_image"]
+    data: Json = json.loads(files["images"].read_text())
+    assert data["model"] == "../../checkpoint"
+    assert [one["tokens"] for one in data["media"]] == [36, 28]
+    assert json.loads(files["video"].read_text())["media"][0]["tokens"] > 0
+    assert vlmtui("golden", "check", str(golden)).code == 0
+
+    (model / "chat_template.jinja").write_text(
+        (model / "chat_template.jinja").read_text().replace("<|im_start|>assistant\n", "<|im_start|>assistant ")
+    )
+    smaller = {"min_pixels": 3136, "max_pixels": 12544, "size": {"shortest_edge": 3136, "longest_edge": 12544}}
+    edit(model / "preprocessor_config.json", lambda data: data.update(smaller))
+    moved = vlmtui("golden", "check", str(golden), "--json")
+    assert moved.code == 1
+    told = {one["case"]: [item["what"] for item in one["moved"]] for one in json.loads(moved.out)}
+    assert told["image"] == ["text", "ids", "counts", "sizes"]
+    assert told["video"] == ["text", "ids"]
+
+    files["video"].write_text(json.dumps({"format": 2}))
+    refused = vlmtui("golden", "check", str(golden))
+    assert refused.code == 2
+    assert "video.chat.json has format 2" in refused.out
+    assert "4 golden prompts: 0 as recorded, 3 moved, 1 failed." in refused.err
+
+
+@pytest.mark.timeout(600)
+def test_a_question_of_ones_own_and_the_plugin(vlmtui: CommandLine, model: Path, tmp_path: Path) -> None:
+    golden, picture = tmp_path / "golden", tmp_path / "pictures" / "mine.png"
+    picture.parent.mkdir()
+    shutil.copyfile(bundled("samples") / "three-shapes.png", picture)
+    mine = ("--case", "mine", "--question", "Where is the star?", "--image", str(picture), "--mode", "both")
+    assert vlmtui("golden", "record", str(golden), "--model", str(model), *mine).code == 0
+    (chat,) = golden.glob("*/mine.chat.json")
+    assert json.loads(chat.read_text())["media"][0]["file"] == "../../pictures/mine.png"
+    passed = run_pytest(tmp_path, "--vlmtui-golden", "golden")
+    assert (passed.returncode, "2 passed" in passed.stdout) == (0, True), passed.stdout + passed.stderr
+    edit(chat, lambda data: data["media"][0].update(tokens=1))
+    failed = run_pytest(tmp_path, "--vlmtui-golden", "golden")
+    assert failed.returncode == 1
+    assert "mine · chat: counts: image 1 (../../pictures/mine.png): 1 tokens are now" in failed.stdout
+    picture.write_bytes((bundled("samples") / "circle.png").read_bytes())
+    assert "its content has changed" in run_pytest(tmp_path, "--vlmtui-golden", "golden").stdout
+    assert run_pytest(tmp_path, "--vlmtui-golden", "nowhere").returncode == 4
+    assert run_pytest(tmp_path).returncode == 5  # without the option, golden files are no tests
+
+
+def test_what_cannot_be_recorded_says_why(vlmtui: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub"))
+    ran = vlmtui("golden", "record", str(tmp_path), "--model", "qwen2_vl")
+    assert ran.code == 2 and "is not downloaded" in ran.err
+    ran = vlmtui("golden", "record", str(tmp_path), "--model", "shapes", "--case", "nonsense")
+    assert ran.code == 2 and "has no conversation 'nonsense'" in ran.err
+    ran = vlmtui("golden", "check", str(tmp_path / "empty"))
+    assert ran.code == 2 and "has no golden prompts" in ran.err
+    assert vlmtui("golden").code == 2
