@@ -9,7 +9,7 @@ from typing import Any
 from vlmtui.domain.attachment import Attachment, Modality, VideoSampling
 from vlmtui.domain.generation import MediaSpan
 from vlmtui.domain.model_reading import Form, PromptCase, PromptReading, reads_parts
-from vlmtui.worker.backends.vllm.media_spans import patch_size_of, shape_of, size_and_grid
+from vlmtui.worker.hf.media_spans import patch_size_of, shape_of, size_and_grid
 from vlmtui.worker.model_reader.templates import render_once
 
 _GRIDS: dict[Modality, str] = {"image": "image_grid_thw", "video": "video_grid_thw"}
