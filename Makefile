@@ -8,7 +8,7 @@ PYTEST := $(BIN)/python -m pytest -n logical --maxprocesses 8
 FAST := tests/unit tests/ui -m "not process and not slow"
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-fast coverage check lint format types contracts eval fuzz torture zoo distributed families keys fresh-check bench screenshots train clean
+.PHONY: help setup run test test-fast test-pinned coverage check lint format types contracts eval fuzz torture zoo distributed families keys fresh-check bench screenshots train clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-12s %s\n", $$1, $$2}'
@@ -30,6 +30,9 @@ test: setup ## run every test, a process a core, engines one after another; the 
 test-fast: setup ## run the unit and screen tests but for the slow ones and those that start processes (about two minutes)
 	@# Screen tests wait about as long as they compute: two of them share a core.
 	@PYTEST_XDIST_AUTO_NUM_WORKERS=$$((2 * $$(getconf _NPROCESSORS_ONLN))) $(PYTEST) --dist worksteal -q $(FAST) $(ARGS)
+
+test-pinned: setup ## install vLLM 0.23.0 for real, as its families need it, and try it (6 GB in the temporary folder, about ten minutes)
+	@VLMTUI_TEST_PINNED=$${VLMTUI_TEST_PINNED:-1} $(BIN)/python -m pytest -n 0 tests/pinned $(ARGS)
 
 coverage: setup ## measure what `test-fast` reaches: a table, and what is below 85 %
 	@status=0; $(PYTEST) --dist worksteal -q --cov --cov-report= $(FAST) $(ARGS) || status=$$?; \

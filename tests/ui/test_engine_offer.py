@@ -12,6 +12,7 @@ from textual.widgets import OptionList, Static
 from tests.support.scripted_engine import ScriptedHost
 from tests.support.waiting import until
 from tests.ui.conftest import MakeApp
+from vlmtui.domain.engine import LoadSpec
 from vlmtui.engines.hardware import Hardware
 from vlmtui.paths import Paths
 from vlmtui.ui.models import engine_offer
@@ -27,9 +28,9 @@ def program(code: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class OfferApp(App[None]):
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, spec: LoadSpec | None = None) -> None:
         super().__init__()
-        self.offer = EngineOfferScreen(Paths.below(folder))
+        self.offer = EngineOfferScreen(Paths.below(folder), spec)
         self.given: list[bool | None] = []
 
     def on_mount(self) -> None:
@@ -55,6 +56,20 @@ async def test_it_says_what_was_found_and_a_driver_that_is_too_old_gets_the_cpu(
         assert "for the CPU" in str(app.options.get_option_at_index(0).prompt)
         await pilot.press("escape")
         await until(pilot, lambda: app.given == [False])
+
+
+async def test_a_model_of_another_version_is_told_what_its_engine_costs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engine_offer, "find_hardware", lambda: Hardware())
+    app = OfferApp(tmp_path, LoadSpec(model="m", name="Qwen-VL", backend="pinned", pinned="0.23.0"))
+    async with app.run_test() as pilot:
+        await until(pilot, lambda: app.options.option_count == 2)
+        assert app.text("#title") == "vLLM 0.23.0 is not installed"
+        assert "Qwen-VL runs in vLLM 0.23.0, which gets an environment of its own." in app.text("#text")
+        offered = str(app.options.get_option_at_index(0).prompt)
+        assert offered.startswith("Install vLLM 0.23.0 for the CPU: 2.6 GB (or 6, with PyPI's PyTorch)")
+        assert engine_offer.install_command(app.offer.variants[0])[-2:] == ["0.23.0-cpu", "--json"]
 
 
 async def test_its_progress_is_shown_and_its_end_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

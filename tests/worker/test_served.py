@@ -18,6 +18,7 @@ import pytest
 
 from tests.support.fake_vllm import STARTED, VERSION, write_fake_vllm
 from tests.support.hosts import patient_host
+from tests.support.processes import living, until_none_lives
 from vlmtui.domain.conversation import user_turn
 from vlmtui.domain.engine import EngineReady, LoadFailed, LoadSpec
 from vlmtui.domain.generation import Delta, EngineEvent, Failed, Finished, GenerateRequest
@@ -92,17 +93,6 @@ def text_of(events: list[EngineEvent]) -> str:
     return "".join(event.text for event in events if isinstance(event, Delta))
 
 
-async def until_none_lives(pids: list[int]) -> None:
-    """The kernel ends them one after another, and tells nobody that is no parent."""
-    async with asyncio.timeout(60):
-        while alive(pids):
-            await asyncio.sleep(0.02)
-
-
-def alive(pids: list[int]) -> list[int]:
-    return [pid for pid in pids if psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE]
-
-
 async def test_it_answers_over_a_socket_that_nobody_else_reaches(served: Served) -> None:
     engine, ready = await served.load()
     assert isinstance(ready, EngineReady)
@@ -165,7 +155,7 @@ async def test_a_server_that_dies_while_it_loads_is_told_by_its_cause(
     assert said in failed.failure.message
     pids = served.started(model)["pids"]
     await engine.shutdown()
-    assert not alive(pids)
+    assert not living(pids)
     assert not served.home(model).exists()
 
 

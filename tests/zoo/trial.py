@@ -21,9 +21,12 @@ from vlmtui.domain.conversation import user_turn
 from vlmtui.domain.engine import DEFAULT_BACKEND
 from vlmtui.domain.generation import Failed, Finished, PromptReady
 from vlmtui.domain.sampling import Sampling
+from vlmtui.engines.records import Engines, pinned_engine
+from vlmtui.engines.server_program import SERVER_VARIABLE, program_of_record
 from vlmtui.media.stage import stage
-from vlmtui.paths import bundled
+from vlmtui.paths import Paths, bundled
 from vlmtui.registry.match import Model, model_of, with_trust
+from vlmtui.registry.routes import choice_of, open_route
 from vlmtui.registry.schema import Family
 from vlmtui.session.generation import PromptMode, make_request
 from vlmtui.worker.backends import load_backend
@@ -75,6 +78,11 @@ def run(recipe: Recipe, family: Family, folder: Path) -> Results:
     if missing := [package for package in recipe.needs if importlib.util.find_spec(package) is None]:
         return {"load": f"needs {', '.join(missing)}"}
     os.environ.update(recipe.environment)
+    choice = choice_of(route) if (route := open_route(family)) is not None else None
+    if choice is not None and choice.pinned is not None:
+        if (engine := pinned_engine(Engines(Paths.default()), choice.pinned)) is None:
+            return {"load": f"needs vLLM {choice.pinned}"}
+        os.environ[SERVER_VARIABLE] = msgspec.json.encode(program_of_record(engine)).decode()
     if recipe.prepare is not None:
         recipe.prepare()
     return asyncio.run(_run(recipe, family, folder))

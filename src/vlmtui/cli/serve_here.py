@@ -28,12 +28,17 @@ def serve_here(application: Application, model: Model, layout: RankLayout, *, as
     if chosen is None:
         raise VlmtuiError(ErrorKind.NO_ENGINE, BUNDLED["vllm"].missing, hint=BUNDLED["vllm"].hint)
     plan = plan_running(model, layout, Machine.measure(), for_cpu=server_program(chosen).is_for_cpu)
-    served = msgspec.structs.replace(model, spec=running_spec(model, layout))
+    served = served_here(model, layout)
     if not as_json:
         print_plan(plan)
     if not as_json and is_tty(sys.stdin) and is_tty(sys.stdout):
         return _open(application, served)
     return run_interruptible(lambda: _stay(application, served, plan, as_json=as_json))
+
+
+def served_here(model: Model, layout: RankLayout) -> Model:
+    """Return the model to be run by a server on this machine."""
+    return msgspec.structs.replace(model, spec=running_spec(model, layout))
 
 
 def _open(application: Application, model: Model) -> int:

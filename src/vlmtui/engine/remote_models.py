@@ -13,7 +13,7 @@ from vlmtui.config.engines import EngineSettings
 from vlmtui.domain.attachment import Modality
 from vlmtui.domain.engine import REMOTE_BACKEND, LoadSpec
 from vlmtui.errors import ErrorKind, VlmtuiError, bad_input
-from vlmtui.inspection.placeholder_forms import all_forms
+from vlmtui.inspection.placeholder_forms import placeholder_texts
 from vlmtui.registry.loader import Registry
 from vlmtui.registry.match import Model, family_of_name, resolve, unlisted_model
 from vlmtui.registry.schema import Family
@@ -146,20 +146,11 @@ def _model(
             **settings.arguments(),
             "model": served.id,
             "limit_mm_per_prompt": limits,
-            "placeholders": _placeholders(family),
+            "placeholders": placeholder_texts(family),
         },
         num_frames=(video.frames if video else None) or 8,
     )
     return Model(family, spec)
-
-
-def _placeholders(family: Family) -> dict[Modality, list[str]]:
-    """What stands for an item of each modality in a prompt."""
-    found: dict[Modality, list[str]] = {}
-    for _, form in all_forms([family]):
-        if form.core not in found.setdefault(form.modality, []):
-            found[form.modality].append(form.core)
-    return found
 
 
 def _family_of(registry: Registry, *names: str) -> Family:

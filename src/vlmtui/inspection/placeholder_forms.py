@@ -129,3 +129,12 @@ def _occurrence(text: str, match: re.Match[str], form: Form) -> Occurrence:
         is_full,
         int(number[0][:9]) if number else None,
     )
+
+
+def placeholder_texts(family: Family) -> dict[Modality, list[str]]:
+    """Return what stands for an item of each modality in the family's prompts; `{i}` is a number."""
+    found: dict[Modality, list[str]] = {}
+    for _, form in all_forms([family]):
+        if form.core not in found.setdefault(form.modality, []):
+            found[form.modality].append(form.core)
+    return found

@@ -142,6 +142,12 @@ def _untried_route(family: Family, choice: BackendChoice) -> Route | None:
     return None
 
 
+def _installs(version: str) -> str:
+    from vlmtui.engines.pinned import pinned_build
+
+    return f"installs first ({pinned_build(version, 'cpu').disk_gb_without_cpu_torch:g} GB or more)"
+
+
 @cache
 def has_version(version: str) -> bool:
     """Whether a version of vLLM is installed in an environment of its own."""
@@ -206,7 +212,7 @@ def _way_out(family: Family) -> str:
 
 
 def status_of(family: Family, choice: BackendChoice | None = None) -> str:
-    """Return a short status: `runs`, `needs timm`, `needs vLLM 0.23.0`, `up to vLLM 0.20.0`, `no vLLM`.
+    """Return a short status: `runs`, `needs timm`, `installs first (6 GB or more)`, `up to vLLM 0.20.0`, `no vLLM`.
 
     `choice`: with this kind of engine.
     """
@@ -217,7 +223,7 @@ def status_of(family: Family, choice: BackendChoice | None = None) -> str:
     if missing := missing_packages(route):
         return f"needs {' '.join(missing)}"
     if route.engine == "pinned":
-        return "runs" if has_version(route.vllm) else f"needs vLLM {route.vllm}"
+        return "runs" if has_version(route.vllm) else _installs(route.vllm)
     return "runs" if vllm_version() is not None else "no vLLM"
 
 

@@ -59,7 +59,7 @@ def test_a_family_that_has_no_way_says_what_ran_it(family: Family) -> None:
         assert error.hint
         assert status_of(family) != "runs"
     else:
-        assert status_of(family) == "runs" or status_of(family).startswith("needs vLLM")
+        assert status_of(family) == "runs" or status_of(family).startswith("installs first")
 
 
 def test_how_many_families_run() -> None:
@@ -75,7 +75,7 @@ def test_families_of_a_pinned_version_run_in_it(name: str, monkeypatch: pytest.M
     assert route is not None and choice_of(route) == BackendChoice("pinned", "0.23.0")
     assert why_closed(family) is None  # the version is installed when it is first needed
     monkeypatch.setattr(routes, "has_version", lambda version: False)
-    assert status_of(family) == "needs vLLM 0.23.0"
+    assert status_of(family) == "installs first (6 GB or more)"
 
 
 @pytest.mark.usefixtures("without_vllm")

@@ -16,6 +16,9 @@ from vlmtui.domain.metrics import EngineMetrics
 from vlmtui.engines.serve_flags import cpu_arguments
 from vlmtui.engines.server_program import ServerProgram
 from vlmtui.errors import ErrorKind, VlmtuiError
+from vlmtui.inspection.placeholder_forms import placeholder_texts
+from vlmtui.paths import Paths
+from vlmtui.registry.loader import Registry
 from vlmtui.worker.backends.contract import LoadStep, Report
 from vlmtui.worker.backends.remote.engine import RemoteEngine, connect_to_server
 from vlmtui.worker.backends.served.server_process import ServerEnded, ServerProcess, given_program, start_server
@@ -55,6 +58,9 @@ async def serve_and_connect(spec: LoadSpec, report: Report) -> ServedEngine:
 def _reached(spec: LoadSpec, process: ServerProcess) -> LoadSpec:
     """Return the spec by which the server's model is reached."""
     arguments: dict[str, object] = {"url": process.url, "model": spec.name, "wait_s": _ANY_TIME_S}
+    registry = Registry.with_users(Paths.default().families)
+    if spec.family is not None and spec.family in registry:
+        arguments["placeholders"] = placeholder_texts(registry[spec.family])
     if process.key_file is not None:
         arguments["api_key_file"] = str(process.key_file)
     return msgspec.structs.replace(spec, engine_args=arguments)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import secrets
 import socket
@@ -23,12 +24,14 @@ from vlmtui.worker.backends.served.legacy_copy import write_legacy_copy
 from vlmtui.worker.backends.vllm.engine_args import CPU_ENVIRONMENT, EAGER_CPU_ENVIRONMENT, environment
 from vlmtui.worker.process_exits import describe_exit
 
+_log = logging.getLogger(__name__)
+
 SOCKET = "s"
 """The server's socket in the worker's home; the short name leaves room for long paths of the home."""
 _KEY_FILE = "server.key"
 _METADATA = "metadata"
-_ARGUMENT_FILES = ("entrypoints/openai/cli_args.py", "engine/arg_utils.py")
-"""Where vLLM declares the options of its server."""
+_ARGUMENT_FILES = ("entrypoints/**/cli_args.py", "engine/arg_utils.py")
+"""Where vLLM declares the options of its server; the folder of the former has changed between versions."""
 _FOLDER_CODE = "import importlib.util as u; print((u.find_spec('vllm') or u).submodule_search_locations[0])"
 _NAME_CODE = "import importlib.metadata as m; m.version('vllm')"
 _END_GRACE_S = 1.5
@@ -75,7 +78,10 @@ async def start_server(program: ServerProgram, spec: LoadSpec, home: Path) -> Se
     given = _environment(program, spec, home)
     declared = await _declared_options(program, given)
     flags = private_server_flags(spec, for_cpu=program.is_for_cpu)
-    words = [word for flag in flags if _is_known(flag.words[0], declared, spec) for word in flag.words]
+    known = [flag for flag in flags if _is_known(flag.words[0], declared, spec)]
+    for flag in set(flags) - set(known):
+        _log.info("vLLM %s has no %s: %s", program.version, flag.words[0], flag.reason)
+    words = [word for flag in known for word in flag.words]
     if "uds" in declared:
         path = home / SOCKET
         path.unlink(missing_ok=True)  # vLLM does not start where an earlier server left its socket
@@ -120,7 +126,7 @@ async def _declared_options(program: ServerProgram, given: dict[str, str]) -> fr
         )
     if not await _answer(program, f"{_NAME_CODE}; print(1)", given):
         _write_metadata(program, Path(given["PYTHONPATH"].split(os.pathsep)[1]))
-    texts = [_text(Path(found) / name) for name in _ARGUMENT_FILES]
+    texts = [_text(path) for pattern in _ARGUMENT_FILES for path in Path(found).glob(pattern)]
     return frozenset(word for text in texts for word in _words(text))
 
 

@@ -1,0 +1,21 @@
+"""Processes that are to have ended."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+
+import psutil
+
+
+def living(pids: Iterable[int]) -> list[int]:
+    """Return those that run; zombies have ended."""
+    return [pid for pid in pids if psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE]
+
+
+async def until_none_lives(pids: Iterable[int]) -> None:
+    """The kernel ends them one after another, and tells nobody that is no parent. Raises TimeoutError."""
+    wanted = list(pids)
+    async with asyncio.timeout(60):
+        while living(wanted):
+            await asyncio.sleep(0.02)
