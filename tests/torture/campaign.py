@@ -225,7 +225,7 @@ class Campaign:
         for endpoint in Endpoint.all(self.paths):
             for process in worker_processes(endpoint):
                 with contextlib.suppress(psutil.Error):
-                    if _role(process) == which:
+                    if role_of(process) == which:
                         process.kill()
 
     # -- looking
@@ -305,7 +305,8 @@ def _flat(text: str, question: str) -> str:
     return " ".join(text.rpartition(question)[2].split())
 
 
-def _role(process: psutil.Process) -> str:
+def role_of(process: psutil.Process) -> str:
+    """Which part of a worker a process is; empty: none."""
     command = process.cmdline()
     if "--guardian" in command:
         return "server"

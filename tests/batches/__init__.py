@@ -1,0 +1,1 @@
+"""A crash campaign for batches: `python -m tests.batches --kills 100`."""
