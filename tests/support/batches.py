@@ -62,6 +62,7 @@ class RepeatingEngine(ScriptedEngine):
         self.asked: list[str] = []
         self.most = self.now = 0
         self.gate: Gate | None = None
+        self.forgets = False
 
     async def generate(self, request: GenerateRequest) -> AsyncGenerator[EngineEvent, None]:
         self.now += 1
@@ -74,7 +75,8 @@ class RepeatingEngine(ScriptedEngine):
 
     async def _events_of(self, request: GenerateRequest) -> AsyncGenerator[EngineEvent, None]:
         question = question_of(request)
-        self.asked.append(question)
+        if not self.forgets:
+            self.asked.append(question)
         rid = request.request_id
         if self.gate is not None:
             await self.gate.enter()
@@ -109,8 +111,10 @@ def question_of(request: GenerateRequest) -> str:
 class Bench:
     """Runs batches in a folder: `input` is written, `lines` are read."""
 
-    def __init__(self, folder: Path, trouble: Trouble = lambda question: None) -> None:
+    def __init__(self, folder: Path, trouble: Trouble = lambda question: None, *, forgets: bool = False) -> None:
+        """`forgets`: the engines do not remember what they were asked."""
         self.folder = folder
+        self.forgets = forgets
         self.input = folder / "in.jsonl"
         self.output = folder / "out.jsonl"
         self.trouble = trouble
@@ -175,4 +179,5 @@ class Bench:
     async def _open(self) -> RepeatingEngine:
         self.engines.append(RepeatingEngine(self.trouble))
         self.engines[-1].gate = self.gate
+        self.engines[-1].forgets = self.forgets
         return self.engines[-1]

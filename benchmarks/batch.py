@@ -1,0 +1,172 @@
+"""Batches: items a second against vLLM's own offline `LLM.generate` and `LLM.chat`, and the client's memory.
+
+`python -m benchmarks.batch [--items N] [--rounds N]`. Both load the bundled model with the same arguments, and answer
+the same questions about the same picture files, other ones in each round, in turn. Each reads the files itself. Budget:
+0.95 of the items a second of the faster of vLLM's two. Then the same one at a time, for what a batch gains; and a batch
+of 1,000 and of 200,000 lines in processes of their own, with an engine that only repeats, for their memory: at most
+1.3 times as much.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+from PIL import Image, ImageDraw
+
+from benchmarks.batch_vllm import OfflineVllm
+from tests.support.batches import Bench
+from vlmtui.domain.engine import EngineReady
+from vlmtui.domain.sampling import Sampling
+from vlmtui.engine.interface import Engine
+from vlmtui.engine.local.host import WorkerHost
+from vlmtui.paths import Paths
+from vlmtui.protocol.endpoint import Endpoint
+from vlmtui.registry.loader import Registry
+from vlmtui.registry.match import Model, resolve
+from vlmtui.session.batch.output import OutputFile
+from vlmtui.session.batch.places import EnginePlace
+from vlmtui.session.batch.reading import BatchFormat, BatchReader
+from vlmtui.session.batch.requests import ItemRequests
+from vlmtui.session.batch.runner import BatchJob, run_batch
+from vlmtui.session.batch.tally import Tally
+
+BUDGET, MEMORY_BUDGET = 0.95, 1.3
+QUESTION = "What is in this image?"
+SETTLE_S = 2.0
+FEW, MANY = 1_000, 200_000
+_COLOURS = ("red", "green", "blue", "yellow", "purple", "orange")
+
+
+def draw(folder: Path, count: int) -> list[Path]:
+    """Draw so many pictures, all different: a circle, and a text that the model does not know."""
+    paths = []
+    for number in range(count):
+        image = Image.new("RGB", (224, 224), "white")
+        pen = ImageDraw.Draw(image)
+        pen.ellipse((60, 60, 160, 160), fill=_COLOURS[number % 6])
+        pen.text((4, 4), f"{folder.name} {number}", fill="black")
+        paths.append(folder / f"{number:04}.png")
+        image.save(paths[-1])
+    return paths
+
+
+async def batch(engine: Engine, model: Model, pictures: list[Path], *, most: int | None = None) -> float:
+    """Return the seconds that a batch takes, its output among them."""
+    folder = pictures[0].parent
+    source = folder / "in.jsonl"
+    items = ({"id": path.name, "images": [path.name], "prompt": QUESTION} for path in pictures)
+    source.write_text("".join(json.dumps(item) + "\n" for item in items))
+    (folder / "out.jsonl").unlink(missing_ok=True)
+
+    async def opened() -> Engine:
+        return engine
+
+    tally = Tally()
+    with closing(OutputFile(folder / "out.jsonl")) as output, source.open("rb") as file:
+        job = BatchJob(
+            items=iter(BatchReader(file, BatchFormat.JSONL, base=folder)),
+            output=output,
+            requests=ItemRequests(model.family, Sampling(max_tokens=40)),
+            places=[EnginePlace(opened, engine, most=most)],
+            model="shapes",
+            cache=folder / "cache",
+        )
+        started = time.monotonic()
+        await run_batch(job, tally)
+        elapsed = time.monotonic() - started
+    assert tally.answered == len(pictures), tally.kinds
+    return elapsed
+
+
+async def throughput(count: int, rounds: int) -> float:
+    """Print items a second; return the median of the ratios."""
+    model = resolve(Registry.bundled(), "shapes")
+    ratios, single = [], []
+    with tempfile.TemporaryDirectory() as place:
+        paths = Paths.below(Path(place))
+        engine = await WorkerHost(paths).open(model.spec, client="benchmark", keep_alive_s=0)
+        async for loaded in engine.load():
+            if isinstance(loaded, EngineReady):
+                print(f"worker loaded in {loaded.info.load_s:.0f} s", flush=True)
+        bare = OfflineVllm(Endpoint.named(paths, "benchmark"))
+        await asyncio.to_thread(bare.load)
+        for number in range(rounds + 1):
+            folder = Path(place) / f"round-{number}"
+            folder.mkdir()
+            pictures = draw(folder, count if number else 32)
+            seconds: dict[str, float] = {}
+            for name in ("ours", "generate", "chat"):
+                await asyncio.sleep(SETTLE_S)
+                if name == "ours":
+                    seconds[name] = await batch(engine, model, pictures)
+                else:
+                    seconds[name] = await asyncio.to_thread(bare.round, name, pictures, QUESTION)
+            if number:
+                rates = " · ".join(f"{name} {count / value:.1f}" for name, value in seconds.items())
+                print(f"items/s: {rates}", flush=True)
+                ratios.append(min(seconds["generate"], seconds["chat"]) / seconds["ours"])
+                some = pictures[: max(8, count // 5)]
+                alone = await batch(engine, model, some, most=1) / len(some)
+                single.append(alone * count / seconds["ours"])
+        bare.end()
+        await engine.shutdown()
+    print(f"one at a time takes {statistics.median(single):.2f} times as long")
+    return statistics.median(ratios)
+
+
+def memory_of(lines: int) -> float:
+    """Return the largest resident memory of a process that runs a batch of so many lines, in MiB."""
+    with tempfile.TemporaryDirectory() as folder:
+        command = [sys.executable, "-m", "benchmarks.batch", "--memory", str(lines), folder]
+        ran = subprocess.run(command, check=True, capture_output=True, text=True)
+    return float(ran.stdout)
+
+
+def run_for_memory(lines: int, folder: Path) -> None:
+    """Run a batch of so many lines with an engine that repeats, and print this process's largest memory."""
+    bench = Bench(folder, forgets=True)
+    with bench.input.open("w") as file:
+        for number in range(lines):
+            file.write(json.dumps({"id": f"{number}", "prompt": f"question {number}"}) + "\n")
+    tally = asyncio.run(bench.run())
+    assert tally.answered == lines
+    peak: Any = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    os.write(1, f"{peak / (1024 if sys.platform == 'linux' else 2**20)}\n".encode())
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--items", type=int, default=500)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--only-memory", action="store_true")
+    parser.add_argument("--memory", nargs=2, help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.memory is not None:
+        run_for_memory(int(args.memory[0]), Path(args.memory[1]))
+        return 0
+    few, many = memory_of(FEW), memory_of(MANY)
+    growth = many / few
+    print(
+        f"client: {few:.0f} MiB for {FEW:,} lines, {many:.0f} MiB for {MANY:,}: × {growth:.2f} (budget {MEMORY_BUDGET})"
+    )
+    if args.only_memory:
+        return 0 if growth <= MEMORY_BUDGET else 1
+    ratio = asyncio.run(throughput(args.items, args.rounds))
+    print(f"ratio   {ratio:.3f} of the items/s of vLLM's offline LLM (budget {BUDGET})")
+    return 0 if ratio >= BUDGET and growth <= MEMORY_BUDGET else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
