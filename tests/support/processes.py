@@ -10,7 +10,14 @@ import psutil
 
 def living(pids: Iterable[int]) -> list[int]:
     """Return those that run; zombies have ended."""
-    return [pid for pid in pids if psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE]
+    return [pid for pid in pids if _lives(pid)]
+
+
+def _lives(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
 
 
 async def until_none_lives(pids: Iterable[int]) -> None:
