@@ -30,7 +30,8 @@ def table() -> str:
 
 
 def _takes(modality: str, most: int) -> str:
-    return modality if most == 1 else f"{most} {modality}s"
+    name = "sound" if modality == "audio" else modality
+    return name if most == 1 else f"{most} {name}s"
 
 
 def _route(family: Family, known: Architectures) -> str:

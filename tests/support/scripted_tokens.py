@@ -21,6 +21,7 @@ SPECIAL_TOKENS = (
 PLACEHOLDERS = {
     "image": ("<image>", "<|image_pad|>"),
     "video": ("<video>", "<|video_pad|>"),
+    "audio": ("<|AUDIO|>",),
 }
 SIZE = (112, 112)
 """What a scripted processor makes of every picture: 8 × 8 patches of 14 pixels, four to a token."""

@@ -22,6 +22,7 @@ from vlmtui.domain.generation import GenerateRequest
 from vlmtui.domain.sampling import Sampling
 from vlmtui.engine.interface import Engine
 from vlmtui.registry.loader import Registry
+from vlmtui.registry.schema import Family
 from vlmtui.session.engine_controller import engine_died
 from vlmtui.session.generation import Answer, make_request, run_turn
 from vlmtui.session.prompt_report import PARTS, Part, PromptReport
@@ -123,8 +124,8 @@ async def engine_of(*answers: list[Step]) -> ScriptedEngine:
     return engine
 
 
-async def asked(engine: ScriptedEngine, *turns: Turn) -> PromptReport:
-    request = make_request(SHAPES, turns, Sampling(seed=7))
+async def asked(engine: ScriptedEngine, *turns: Turn, family: Family = SHAPES) -> PromptReport:
+    request = make_request(family, turns, Sampling(seed=7))
     answer = Answer(request.request_id)
     async for event, _ in run_turn(engine, request):
         answer.take(event)

@@ -138,7 +138,8 @@ def test_json_has_every_field_and_media_keep_their_order(shell: Shell) -> None:
     image, video = "<image>" * IMAGE_TOKENS, "<video>" * IMAGE_TOKENS
     assert answer["prompt"] == f"system: Be brief.\nuser: {image}{video}{image}from stdin"
     assert set(answer) == {"model", "answer", "finish_reason", "usage", "timings", "sampling", "prompt", "stop"}
-    assert set(answer["usage"]) == {"prompt_tokens", "completion_tokens", "image_tokens", "video_tokens"}
+    of_media = {"image_tokens", "video_tokens", "audio_tokens"}
+    assert set(answer["usage"]) == {"prompt_tokens", "completion_tokens", *of_media}
     assert set(answer["timings"]) == {"load_s", "ttft_s", "total_s"}
     assert (answer["model"], answer["finish_reason"], answer["stop"]) == ("shapes", "stop", "<|im_end|>")
 

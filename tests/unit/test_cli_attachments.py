@@ -13,6 +13,7 @@ import pytest
 from PIL import Image
 
 from tests.support.command_line import CommandLine, opened
+from tests.support.sounds import write_tone, write_with_pictures
 from tests.unit.media.made import video
 from vlmtui.cli.attachments import stage_attachments, user_turn_with_placed
 from vlmtui.domain.attachment import Attachment
@@ -189,3 +190,15 @@ def test_the_prompt_command_estimates_without_an_engine(cli: CommandLine) -> Non
     assert "estimated by the record" in ran.err
     assert "attachments" not in json.loads(cli("prompt", "qwen2_vl", "q", "--json").out)
     assert cli.workers == []
+
+
+def test_a_sound_and_the_audio_track_of_a_video_are_attached_with_audio(paths: Paths, tmp_path: Path) -> None:
+    tone, clip = write_tone(tmp_path / "tone.wav"), write_with_pictures(tmp_path / "clip.mp4")
+    staged = stage(paths, ("audio", str(tone)), ("video", str(clip)), ("audio", str(clip)))
+    assert [item.modality for item in staged] == ["audio", "video", "audio"]
+    turn = user_turn_with_placed("[Audio #1] or [Audio #3]?", staged)
+    assert turn.parts == (Media(staged[1]), Media(staged[0]), Text(" or "), Media(staged[2]), Text("?"))
+    with pytest.raises(VlmtuiError, match="is a sound, not a video"):
+        stage(paths, ("video", str(tone)))
+    with pytest.raises(VlmtuiError, match=r"moving-circle\.mp4 has no sound"):
+        stage(paths, ("audio", str(bundled("samples") / "moving-circle.mp4")))

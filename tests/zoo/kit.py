@@ -46,6 +46,7 @@ class Recipe:
     images: int = 2
     """How many images at once it can take; 0 = none."""
     video: bool = False
+    audio: bool = False
     engine_args: Mapping[str, Any] = field(default_factory=dict)
     """What only the CPU or the tiny size demands, on top of the family's own record."""
     environment: Mapping[str, str] = field(default_factory=dict)

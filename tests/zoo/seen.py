@@ -63,6 +63,8 @@ def _levels_apart(pictures: list[Image.Image], tensor: Any, processor: Any, layo
         held = tensor.float().numpy().reshape(again.shape)
         return float(np.abs(again - held).max()) * (1 if is_raw else 255 * max(own.image_std))
     mean, std = IMAGENET if not hasattr(own, "image_mean") else (own.image_mean, own.image_std)
+    if not getattr(own, "do_normalize", True):
+        mean, std = (0.0,) * 3, (1.0,) * 3
     tensors = tensor if isinstance(tensor, list) else [tensor]
     held = np.concatenate([one.float().numpy().reshape(-1, 3, *one.shape[-2:]) for one in tensors])
     assert len(held) == len(pictures)

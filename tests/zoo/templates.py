@@ -9,12 +9,14 @@ from string import Template
 _PARTS = """{%- for part in message['content'] -%}
 {%- if part['type'] == 'image' -%}{{- $image -}}
 {%- elif part['type'] == 'video' -%}{{- $video -}}
+{%- elif part['type'] == 'audio' -%}{{- $audio -}}
 {%- elif part['type'] == 'text' -%}{{- part['text'] -}}
 {%- endif -%}
 {%- endfor -%}"""
 _MEDIA_FIRST = """{%- for part in message['content'] -%}
 {%- if part['type'] == 'image' -%}{{- $image -}}
 {%- elif part['type'] == 'video' -%}{{- $video -}}
+{%- elif part['type'] == 'audio' -%}{{- $audio -}}
 {%- endif -%}
 {%- endfor -%}
 {%- for part in message['content'] -%}
@@ -44,6 +46,7 @@ def chat_template(
     *,
     image: str = "",
     video: str = "",
+    audio: str = "",
     start: str = "",
     default_system: str = "",
     media_first: bool = False,
@@ -58,7 +61,8 @@ def chat_template(
         after = dict.fromkeys(before, after)
     content = "{{- message['content'] -}}"
     if image or video:
-        parts = _fill(_MEDIA_FIRST if media_first else _PARTS, image=json.dumps(image), video=json.dumps(video))
+        written = {"image": json.dumps(image), "video": json.dumps(video), "audio": json.dumps(audio)}
+        parts = _fill(_MEDIA_FIRST if media_first else _PARTS, **written)
         content = _fill(_TEXT_OR_PARTS, parts=parts)
     return _fill(
         _MESSAGES,
@@ -79,6 +83,7 @@ def chatml(
     image: str = "",
     video: str = "",
     *,
+    audio: str = "",
     default_system: str = "",
     no_system: str = "",
     answer: str = "<|im_start|>assistant\n",
@@ -96,6 +101,7 @@ def chatml(
         answer,
         image=image,
         video=video,
+        audio=audio,
         default_system=f"<|im_start|>system\n{default_system}{end}" if default_system else no_system,
         media_first=media_first,
     )

@@ -1,8 +1,8 @@
-"""Tiny models of eleven families of different kinds, in the real engine, from their own records.
+"""Tiny models of twelve families of different kinds, in the real engine, from their own records.
 
 `make zoo` runs all of them. Here: prompts that the record, the tokenizer and the processor write; placeholders that the
-engine puts in by itself, and behind the text; video with and without metadata; a configuration of the repository's own;
-a family under a sister architecture, and one on the Transformers backend.
+engine puts in by itself, and behind the text; video with and without metadata; sound; a configuration of the
+repository's own; a family under a sister architecture, and one on the Transformers backend.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from vlmtui.registry.loader import Registry
 
 FAMILIES = (
     "aya_vision", "blip-2", "gemma3", "glm4_1v", "idefics3", "internvl_chat", "llava-onevision", "lfm2_vl", "mantis",
-    "pixtral_hf", "qwen2_5_vl",
+    "pixtral_hf", "qwen2_5_omni", "qwen2_5_vl",
 )  # fmt: skip
 
 
@@ -54,6 +54,7 @@ def test_the_family_answers_every_case_in_both_modes(results: dict[str, Results]
     shown = cases(load_recipes()[name], Registry.bundled()[name])
     wanted = {"load", *(f"{case} {what}" for case in shown for what in (*MODES, "difference"))}
     wanted |= {"image seen"} & {f"{case} seen" for case in shown}
+    wanted |= {"audio heard"} & {f"{case} heard" for case in shown}
     assert set(results[name]) == wanted
     assert {case: text for case, text in results[name].items() if not text.startswith("ok")} == {}
 

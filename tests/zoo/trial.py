@@ -13,7 +13,9 @@ from typing import Any
 
 import msgspec
 
+from tests.support.sounds import write_tone
 from tests.zoo.difference import difference
+from tests.zoo.heard import heard_as_given
 from tests.zoo.kit import Recipe, make_checkpoint
 from tests.zoo.seen import seen_as_given
 from vlmtui.domain.attachment import Attachment, Modality
@@ -41,7 +43,13 @@ CPU: dict[str, object] = {
 }
 """What a CPU and a tiny model without weights ask for, in place of the record's own."""
 QUESTION = "What is {this}?"
-SHOWN: dict[str, dict[Modality, int]] = {"image": {"image": 1}, "images": {"image": 2}, "video": {"video": 1}}
+SHOWN: dict[str, dict[Modality, int]] = {
+    "image": {"image": 1},
+    "images": {"image": 2},
+    "video": {"video": 1},
+    "audio": {"audio": 1},
+}
+AV: tuple[Modality, ...] = ("video", "audio")
 MODES: tuple[PromptMode, ...] = ("chat", "raw")
 Results = dict[str, str]
 
@@ -53,6 +61,7 @@ def cases(recipe: Recipe, family: Family) -> list[str]:
         "image": recipe.images > 0 and images is not None,
         "images": recipe.images > 1 and images is not None and images.max_items > 1,
         "video": recipe.video and "video" in family.takes,
+        "audio": recipe.audio and "audio" in family.takes,
     }
     return [case for case, can in able.items() if can]
 
@@ -63,8 +72,7 @@ def model_for(recipe: Recipe, family: Family, folder: Path) -> Model:
     limits: dict[Modality, int] = {}
     if {"image", "images"} & set(able):
         limits["image"] = 2 if "images" in able else 1
-    if "video" in able:
-        limits["video"] = 1
+    limits |= {modality: 1 for modality in AV if modality in able}
     model = model_of(family, str(folder), limits=limits)
     reduced = CPU if model.spec.backend == DEFAULT_BACKEND else {"load_format": "dummy", "max_model_len": 2048}
     arguments = {**model.spec.engine_args, **reduced, **recipe.engine_args}
@@ -115,6 +123,12 @@ async def _run(recipe: Recipe, family: Family, folder: Path) -> Results:
                 except Exception as error:
                     traceback.print_exc()
                     results["image seen"] = _said(error)
+            if case == "audio" and "chat" in prompts:
+                try:
+                    results["audio heard"] = f"ok {await heard_as_given(engine, model, attachments)}"
+                except Exception as error:
+                    traceback.print_exc()
+                    results["audio heard"] = _said(error)
             if len(prompts) == len(MODES):
                 results[f"{case} difference"] = f"ok {difference(prompts['chat'], prompts['raw'], attachments)}"
     finally:
@@ -156,6 +170,7 @@ def _attachments(case: str, store: Path) -> list[Attachment]:
     files: dict[Modality, list[Path]] = {
         "image": [samples / "circle.png", samples / "two-shapes.png"],
         "video": [samples / "moving-circle.mp4"],
+        "audio": [write_tone(store.parent / "tone.wav")],
     }
     return [stage(path, store) for modality, count in SHOWN[case].items() for path in files[modality][:count]]
 

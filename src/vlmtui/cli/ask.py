@@ -212,7 +212,7 @@ def _check_usage(arguments: argparse.Namespace) -> None:
         given = [name for name in _NOT_WITH_REPLAY if not any(getattr(arguments, name) is no for no in (None, False))]
         if given:
             option = "QUESTION" if given[0] == "question" else f"--{given[0].replace('_', '-')}"
-            option = {"--media": "--image or --video", "--system-prompt": "--system"}.get(option, option)
+            option = {"--media": "--image, --video or --audio", "--system-prompt": "--system"}.get(option, option)
             problem = f"--replay takes everything from the document: there is no place for {option}."
     elif arguments.question is None and (arguments.raw_prompt is None or arguments.mode == "both"):
         problem = "QUESTION is missing; - reads it from stdin."

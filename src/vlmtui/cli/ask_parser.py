@@ -21,7 +21,7 @@ exit codes: 0 fine, 1 failed (with --replay: another answer), 2 bad usage or bad
 
 
 class AppendMedia(argparse.Action):
-    """Collects --image and --video in one list, in the order given."""
+    """Collects --image, --video and --audio in one list, in the order given."""
 
     def __call__(
         self,
@@ -49,15 +49,16 @@ def fill_ask(ask: argparse.ArgumentParser) -> None:
 
 
 def add_media(parser: argparse.ArgumentParser) -> None:
-    """Add --image and --video; `media` is a list of (kind, argument)."""
-    for kind in ("image", "video"):
+    """Add --image, --video and --audio; `media` is a list of (kind, argument)."""
+    articles = {"image": "an image", "video": "a video", "audio": "a sound, or the audio track of a video"}
+    for kind, name in articles.items():
         parser.add_argument(
             f"--{kind}",
             dest="media",
             action=AppendMedia,
             const=kind,
             metavar="P",
-            help=f"{'an' if kind == 'image' else 'a'} {kind}, or several; may be repeated, the order is kept",
+            help=f"{name}, or several; may be repeated, the order is kept",
         )
     parser.add_argument("--many", action="store_true", help="allow more than 20 files from one folder or pattern")
 

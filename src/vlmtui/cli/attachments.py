@@ -1,4 +1,4 @@
-"""The attachments of --image and --video, and their places in the question."""
+"""The attachments of --image, --video and --audio, and their places in the question."""
 
 from __future__ import annotations
 
@@ -14,18 +14,24 @@ from vlmtui.domain.attachment import Attachment, VideoSampling
 from vlmtui.domain.conversation import Media, Part, Text, Turn
 from vlmtui.errors import VlmtuiError, bad_input
 from vlmtui.media.pages import split_pages
+from vlmtui.media.sniff import Kind
 from vlmtui.paths import Paths
 from vlmtui.reading import is_file
 from vlmtui.session.draft import token_text
 from vlmtui.text import one_line
 
-_TOKEN = re.compile(r"\[(?:Image|Video) #[0-9]+\]")
+_KINDS = {
+    "image": (Kind.IMAGE, Kind.ANIMATION, Kind.DOCUMENT),
+    "video": (Kind.VIDEO, Kind.ANIMATION),
+    "audio": (Kind.SOUND, Kind.VIDEO),
+}
+_TOKEN = re.compile(r"\[(?:Image|Video|Audio) #[0-9]+\]")
 
 
 def stage_attachments(
     paths: Paths, given: Sequence[tuple[str, str]], *, num_frames: int, many: bool
 ) -> list[Attachment]:
-    """Stage the attachments in order; `given` are pairs of `image` or `video` and an argument.
+    """Stage the attachments in order; `given` are pairs of `image`, `video` or `audio` and an argument.
 
     `many` allows more than 20 files for one argument. Raises VlmtuiError naming the file and the reason.
     """
@@ -73,33 +79,37 @@ def _sources(kind: str, text: str, *, many: bool) -> list[tuple[Path | str, int]
 
 def _may_be(kind: str, path: Path) -> bool:
     """Whether a file in a folder may be of this kind. Unreadable files count, so that staging reports why."""
-    from vlmtui.media.sniff import Kind
     from vlmtui.media.stage import file_type
 
     try:
         found = file_type(path).kind
     except VlmtuiError:
         return True
-    return found in ((Kind.IMAGE, Kind.ANIMATION, Kind.DOCUMENT) if kind == "image" else (Kind.VIDEO, Kind.ANIMATION))
+    return found in _KINDS[kind]
 
 
 def _stage(paths: Paths, kind: str, source: Path | str, page: int, sampling: VideoSampling) -> Attachment:
-    """Check and store a file as an image or video. As an image, an animation is reduced to a still picture."""
+    """Check and store a file as an image, video or sound. As an image, an animation is reduced to a still picture; as a
+    sound, a video to its audio track."""
     file = source if isinstance(source, Path) else _fetched(paths, source)
     if kind == "image":
         from vlmtui.media.images import stage_image
-        from vlmtui.media.sniff import Kind
         from vlmtui.media.stage import file_type, stage
 
         is_document = file_type(file).kind is Kind.DOCUMENT
         attachment = (stage if is_document else stage_image)(file, paths.media, page=page)
+    elif kind == "audio":
+        from vlmtui.media.sound import stage_sound
+
+        attachment = stage_sound(file, paths.media)
     else:
         from vlmtui.media.stage import stage
 
         attachment = stage(file, paths.media, sampling=sampling, page=page)
         if attachment.modality != "video":
-            name = one_line(attachment.name)
-            raise bad_input(f"{name} is a picture, not a video.", hint="Attach it with --image.")
+            what = "picture" if attachment.modality == "image" else "sound"
+            hint = f"Attach it with --{attachment.modality}."
+            raise bad_input(f"{one_line(attachment.name)} is a {what}, not a video.", hint=hint)
     if isinstance(source, Path):
         return attachment
     from vlmtui.media.web_address import public_address

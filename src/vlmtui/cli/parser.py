@@ -226,7 +226,7 @@ def _fill_top(top: argparse.ArgumentParser) -> None:
 def _fill_models(models: argparse.ArgumentParser) -> None:
     models.description = "List the known model families, and whether they run here."
     models.add_argument("--json", action="store_true", help="print a JSON array")
-    models.add_argument("--modality", choices=("image", "video"), help="only families that accept it")
+    models.add_argument("--modality", choices=("image", "video", "audio"), help="only families that accept it")
     models.add_argument("--runnable", action="store_true", help="only families that the installed vLLM runs")
     models.set_defaults(action="list")
     actions = models.add_subparsers(metavar="ACTION")
@@ -256,6 +256,7 @@ def _fill_prompt(prompt: argparse.ArgumentParser) -> None:
     add_media(prompt)
     prompt.add_argument("--images", type=_item_count, default=0, metavar="N", help="with so many absent images")
     prompt.add_argument("--videos", type=_item_count, default=0, metavar="N", help="with so many absent videos")
+    prompt.add_argument("--audios", type=_item_count, default=0, metavar="N", help="with so many absent sounds")
     prompt.add_argument("--mode", choices=("raw", "chat"), default="raw", help="the raw prompt, or messages (raw)")
     prompt.add_argument("--system", metavar="S", dest="system_prompt", help="the system prompt")
     prompt.add_argument("--json", action="store_true", help="print one JSON object")

@@ -34,7 +34,7 @@ def prompt(arguments: argparse.Namespace) -> int:
         application.paths, arguments.media or (), num_frames=model.spec.num_frames, many=arguments.many
     )
     estimates = [(item, estimated_tokens(model.family, item)) for item in attachments]
-    absent: dict[Modality, int] = {"image": arguments.images, "video": arguments.videos}
+    absent: dict[Modality, int] = {"image": arguments.images, "video": arguments.videos, "audio": arguments.audios}
     attachments += [_stand_in(kind, number) for kind, count in absent.items() for number in range(1, count + 1)]
     counts = Counter(item.modality for item in attachments)
     asked = user_turn_with_placed(question, attachments)

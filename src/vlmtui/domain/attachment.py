@@ -1,4 +1,4 @@
-"""Attachments: images and videos that were checked and stored."""
+"""Attachments: images, videos and sounds that were checked and stored."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Literal
 
 import msgspec
 
-Modality = Literal["image", "video"]
+Modality = Literal["image", "video", "audio"]
 
 
 class VideoSampling(msgspec.Struct, frozen=True, kw_only=True):
@@ -23,7 +23,7 @@ class VideoSampling(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Attachment(msgspec.Struct, frozen=True, kw_only=True):
-    """One image or video of a conversation.
+    """One image, video or sound of a conversation.
 
     `path` is the stored copy, named by its content hash. It never changes: the preview and the model both use it.
     """
@@ -35,12 +35,12 @@ class Attachment(msgspec.Struct, frozen=True, kw_only=True):
     sha256: str
     """Hex digest of the bytes at `path`."""
     width: int
-    """Pixels, after rotation by EXIF."""
+    """Pixels, after rotation by EXIF; 0 for sound."""
     height: int
     size_bytes: int
     """Size of the original file in bytes."""
     format: str
-    """`JPEG`, `PNG`, … for images; the container's name for videos."""
+    """`JPEG`, `PNG`, … for images; the container's name for videos; with the codec for sound: `WAV, pcm_s16le`."""
     notes: tuple[str, ...] = ()
     """Changes made to the picture when it was attached (`turned upright by EXIF`, `transparency over white`), for
     display."""
@@ -48,6 +48,10 @@ class Attachment(msgspec.Struct, frozen=True, kw_only=True):
     fps: float | None = None
     sampling: VideoSampling | None = None
     """Set for videos only."""
+    sample_rate: int | None = None
+    """Samples a second in the file; set for sound only."""
+    channels: int | None = None
+    """Number of channels in the file; set for sound only."""
     source: str = ""
     """Where the file came from: an absolute path or a URL. Hostile text, for display only."""
     page: int = 1

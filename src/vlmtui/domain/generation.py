@@ -124,13 +124,20 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True):
     video_tokens: int = 0
     """Prompt tokens that represent video frames. Version 0.1 counted them as `image_tokens`."""
 
+    audio_tokens: int = 0
+    """Prompt tokens that represent sound."""
     cached_tokens: int = 0
     """Prompt tokens that were found in the prefix cache."""
 
     @property
+    def media_tokens(self) -> int:
+        """Prompt tokens that represent media."""
+        return self.image_tokens + self.video_tokens + self.audio_tokens
+
+    @property
     def media_text(self) -> str:
         """`16 image`, `164 video`, `16 image, 164 video`; empty where the prompt has neither."""
-        counts = (("image", self.image_tokens), ("video", self.video_tokens))
+        counts = (("image", self.image_tokens), ("video", self.video_tokens), ("audio", self.audio_tokens))
         return ", ".join(f"{count:,} {modality}" for modality, count in counts if count)
 
 
@@ -170,6 +177,7 @@ def usage_of(prompt: PromptReady | None, completion_tokens: int = 0) -> Usage:
         completion_tokens=completion_tokens,
         image_tokens=sum(span.tokens for span in prompt.media if span.modality == "image"),
         video_tokens=sum(span.tokens for span in prompt.media if span.modality == "video"),
+        audio_tokens=sum(span.tokens for span in prompt.media if span.modality == "audio"),
     )
 
 

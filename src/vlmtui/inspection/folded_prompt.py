@@ -16,7 +16,7 @@ from vlmtui.inspection.placeholder_forms import forms_of, occurrences, pattern_o
 from vlmtui.inspection.tokens import attachment_of, valid_spans
 from vlmtui.registry.schema import Family
 
-_TITLES = {"image": "Image", "video": "Video"}
+_TITLES = {"image": "Image", "video": "Video", "audio": "Audio"}
 
 
 class Fold(msgspec.Struct, frozen=True):

@@ -7,7 +7,8 @@ from vlmtui.text import human_bytes
 
 
 def attachment_line(attachment: Attachment) -> str:
-    """Return `cat.jpg · 1280 × 720 · 340 kB`; for a video with its length and number of frames sent.
+    """Return `cat.jpg · 1280 × 720 · 340 kB`; for a video with its length and number of frames sent; for sound its
+    length, rate and channels.
 
     Starts with the original file name, which is hostile text: escape it before showing.
     """
@@ -16,6 +17,8 @@ def attachment_line(attachment: Attachment) -> str:
 
 def attachment_facts(attachment: Attachment) -> str:
     """Like `attachment_line`, without the name."""
+    if attachment.modality == "audio":
+        return " · ".join(_sound_facts(attachment))
     parts = [f"{attachment.width} × {attachment.height}"]
     if attachment.modality == "video":
         if attachment.duration_s is not None:
@@ -25,6 +28,16 @@ def attachment_facts(attachment: Attachment) -> str:
     else:
         parts.append(human_bytes(attachment.size_bytes))
     return " · ".join(parts)
+
+
+def _sound_facts(attachment: Attachment) -> list[str]:
+    """Return `4.2 s`, `44.1 kHz`, `2 channels`."""
+    parts = [human_duration(attachment.duration_s or 0.0)]
+    if attachment.sample_rate is not None:
+        parts.append(f"{attachment.sample_rate / 1000:g} kHz")
+    if attachment.channels is not None:
+        parts.append("mono" if attachment.channels == 1 else f"{attachment.channels} channels")
+    return parts
 
 
 def _sampled(sampling: VideoSampling) -> str:

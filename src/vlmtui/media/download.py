@@ -204,7 +204,7 @@ def _require_media(head: bytes, name: str) -> None:
     found = sniff(head)
     if found.kind is Kind.OTHER:
         hint = _PAGE_HINT if found is FileType.HTML else ""
-        raise bad_input(f"{name} is {found.title}, not a picture or a video.", hint=hint)
+        raise bad_input(f"{name} is {found.title}, not a picture, a video or a sound.", hint=hint)
 
 
 def _too_large(name: str, limits: DownloadLimits) -> VlmtuiError:

@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 
 from vlmtui.errors import VlmtuiError, bad_input
-from vlmtui.media.pages import split_pages
+from vlmtui.media.pages import SOUND_OF, sound_source, split_pages
 from vlmtui.media.paths import TEXT_MAX, looks_like_media, parse_paths, split_words
 from vlmtui.media.web_address import is_url
 from vlmtui.reading import shown_name, unreadable
@@ -92,6 +92,8 @@ class _Search:
         name, pages = split_pages(path.name)
         if failure is not None and pages and _failure(path.with_name(name)) is None:
             self._add(path.with_name(f"{name}#page={page}") for page in pages)
+        elif failure is not None and path.name.endswith(SOUND_OF) and _failure(sound_source(path)) is None:
+            self._add([path])
         elif failure is None and path.is_dir():
             self._add_folder(path)
         elif failure is None:

@@ -1,4 +1,4 @@
-"""Multi-part images: the pages of a TIFF or a document, and the frames of an animation used as still pictures."""
+"""Parts of files: the pages of a TIFF or a document, the frames of an animation as still pictures, a video's sound."""
 
 from __future__ import annotations
 
@@ -16,6 +16,9 @@ _COUNTED_BY_WALKING = frozenset({"GIF", "TIFF"})
 """Formats without a stored count, for which Pillow reads the whole file to count."""
 _PAGES = re.compile(r"(?P<file>.+)#page=(?P<first>[1-9][0-9]{0,5})(?:-(?P<last>[1-9][0-9]{0,5}))?", re.DOTALL)
 """As web addresses name a page of a document (RFC 8118); a range is our own."""
+
+SOUND_OF = "#sound"
+"""Behind the path of a video: its audio track."""
 
 PAGES_MAX = 1000
 """Most pages counted and selectable; decoders read all earlier pages to reach one."""
@@ -102,3 +105,8 @@ def with_page(path: Path, page: int = 1) -> tuple[Path, int]:
     if len(pages) != 1 or path.exists():
         return path, page
     return path.with_name(name), pages[0]
+
+
+def sound_source(path: Path) -> Path:
+    """Return the video of a path such as `clip.mp4#sound`."""
+    return path.with_name(path.name.removesuffix(SOUND_OF))

@@ -21,7 +21,8 @@ PATHS_MAX = 1000
 
 _MEDIA_NAME = re.compile(
     r".*\.(jpe?g?|jpg|jfif|mpo|a?png|webp|gif|bmp|dib|tiff?|avif|hei[cf]|jp2|ico|p[pgbn]m"
-    r"|pdf|mp4|m4v|mkv|webm|mov|avi|mpe?g|m2ts|flv|ogv|wmv|asf|3gp)",
+    r"|pdf|mp4|m4v|mkv|webm|mov|avi|mpe?g|m2ts|flv|ogv|wmv|asf|3gp"
+    r"|wav|mp3|flac|ogg|oga|opus|m4a|aac|aiff?|wma)",
     re.IGNORECASE | re.DOTALL,
 )
 """Not `.ts` and `.mts`: most such files are TypeScript, so that their first bytes decide."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
@@ -76,11 +77,16 @@ class StoredPixels(NamedTuple):
 
 
 def open_pixels(attachment: Attachment) -> StoredPixels:
-    """Return the pixels that the model gets. Blocking. Raises VlmtuiError if the stored file is missing or damaged."""
+    """Return the pixels that the model gets; of sound its waveform. Blocking. Raises VlmtuiError if the stored file is
+    missing or damaged."""
     if attachment.modality == "video":
         from vlmtui.media.frames import sample_frames
 
         return StoredPixels(None, sample_frames(attachment.path, attachment.sampling))
+    if attachment.modality == "audio":
+        from vlmtui.media.sound_picture import sound_picture
+
+        return StoredPixels(sound_picture(Path(attachment.path)))
     from vlmtui.media.images import open_prepared
 
     return StoredPixels(open_prepared(attachment.path))

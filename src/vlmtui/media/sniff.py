@@ -15,6 +15,7 @@ class Kind(StrEnum):
     ANIMATION = "animation"
     """A format for one picture or many (GIF, WebP, AVIF); only the decoder can tell."""
     VIDEO = "video"
+    SOUND = "sound"
     DOCUMENT = "document"
     """Pages, each attached as an image."""
     OTHER = "other"
@@ -45,8 +46,8 @@ class FileType(Enum):
     MP4 = Kind.VIDEO, "an MP4 video"
     QUICKTIME = Kind.VIDEO, "a QuickTime video"
     MP4_SOUND = Kind.VIDEO, "an MPEG-4 sound file"
-    """May contain a picture track after all."""
-    SOUND = Kind.OTHER, "a sound file"
+    """May have a picture track after all, as an Ogg, MP4 or Matroska file may have none."""
+    SOUND = Kind.SOUND, "a sound file"
     PDF = Kind.DOCUMENT, "a PDF document"
     POSTSCRIPT = Kind.OTHER, "a PostScript document"
     PHOTOSHOP = Kind.OTHER, "a Photoshop document"
@@ -87,6 +88,13 @@ _STARTS: tuple[tuple[bytes, FileType], ...] = (
     (b"ID3", FileType.SOUND),
     (b"fLaC", FileType.SOUND),
     (b"\xff\xfb", FileType.SOUND),
+    (b"\xff\xfa", FileType.SOUND),
+    (b"\xff\xf3", FileType.SOUND),
+    (b"\xff\xf2", FileType.SOUND),
+    (b"\xff\xf1", FileType.SOUND),
+    (b"\xff\xf9", FileType.SOUND),
+    (b"#!AMR", FileType.SOUND),
+    (b"caff\0\x01", FileType.SOUND),
     (b"%PDF-", FileType.PDF),
     (b"%!PS", FileType.POSTSCRIPT),
     (b"8BPS", FileType.PHOTOSHOP),
@@ -112,6 +120,8 @@ def sniff(head: bytes) -> FileType:
             return found
     if head[:4] == b"RIFF":
         return _RIFF.get(head[8:12], FileType.RIFF)
+    if head[:4] == b"FORM" and head[8:12] in (b"AIFF", b"AIFC"):
+        return FileType.SOUND
     if head[4:8] == b"ftyp":
         return _sniff_ftyp(head)
     if head[4:8] in _OLD_QUICKTIME:

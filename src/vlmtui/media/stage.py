@@ -11,16 +11,17 @@ import msgspec
 from vlmtui.domain.attachment import Attachment, VideoSampling
 from vlmtui.errors import bad_input
 from vlmtui.media import images
-from vlmtui.media.pages import with_page
+from vlmtui.media.pages import SOUND_OF, sound_source, with_page
 from vlmtui.media.sniff import HEAD_BYTES, FileType, Kind, sniff
 from vlmtui.media.web_address import address_file_name, is_url, public_address
 from vlmtui.reading import opened, read_whole, shown_name
 
 FILE_BYTES_MAX = 16_000_000_000
 """Most bytes of any file; images have a lower limit of their own."""
+_MAY_BE_SOUND = frozenset({FileType.MP4_SOUND, FileType.OGG, FileType.MP4, FileType.MATROSKA, FileType.WINDOWS_MEDIA})
 _SUPPORTED = (
     "Supported: JPEG, PNG, WebP, GIF, BMP, TIFF, HEIC and AVIF pictures; pages of PDF documents; "
-    "MP4, MKV, WebM, MOV and AVI videos."
+    "MP4, MKV, WebM, MOV and AVI videos; WAV, MP3, FLAC, Ogg and M4A sounds."
 )
 
 
@@ -30,17 +31,22 @@ def stage(
     """Check the file at `path`, convert it if necessary and store it. Blocking: call it in a thread.
 
     Animated GIF, WebP, AVIF and PNG files are staged as videos, or with `still` as an image of their first frame.
-    `page` selects a page of a TIFF or a PDF, from 1; so does `#page=N` behind the path. `sampling` is for videos only.
+    `page` selects a page of a TIFF or a PDF, from 1; so does `#page=N` behind the path. `#sound` behind the path of a
+    video selects its audio track. `sampling` is for videos only.
     Raises VlmtuiError (BAD_INPUT) naming the file and why it cannot be attached.
     """
     path, page = with_page(path, page)
+    if path.name.endswith(SOUND_OF) and not path.exists():
+        return _stage_sound(sound_source(path), store)
     found = file_type(path)
     if found.kind is Kind.DOCUMENT:
         from vlmtui.media.pdf import stage_page
 
         return stage_page(path, store, page=page)
     if found.kind is Kind.OTHER:
-        raise bad_input(f"{shown_name(path)} is {found.title}, not a picture or a video.", hint=_SUPPORTED)
+        raise bad_input(f"{shown_name(path)} is {found.title}, not a picture, a video or a sound.", hint=_SUPPORTED)
+    if found.kind is Kind.SOUND or is_sound(path, found):
+        return _stage_sound(path, store)
     if found.kind is Kind.VIDEO or (not still and _moves(path, found)):
         if page != 1:
             raise bad_input(f"{shown_name(path)} has no page {page}: it is {found.title}, attached as a video.")
@@ -48,6 +54,19 @@ def stage(
 
         return stage_video(path, store, sampling)
     return images.stage_image(path, store, page=page)
+
+
+def _stage_sound(path: Path, store: Path) -> Attachment:
+    from vlmtui.media.sound import stage_sound  # PyAV takes a while to import
+
+    return stage_sound(path, store)
+
+
+def is_sound(path: Path, found: FileType) -> bool:
+    """Return whether a container that may hold pictures has only sound. Blocking."""
+    from vlmtui.media.sound import has_sound_only
+
+    return found in _MAY_BE_SOUND and has_sound_only(path)
 
 
 async def stage_source(

@@ -21,8 +21,8 @@ KEPT_MAX = 512
 
 
 def thumbnail(attachment: Attachment, cache: Path, size_px: tuple[int, int]) -> Image.Image:
-    """Return an RGB picture of the attachment (for a video, its first sampled frame) that fits in `size_px` (width,
-    height), never larger than the original.
+    """Return an RGB picture of the attachment (of a video its first sampled frame, of sound its waveform) that fits in
+    `size_px` (width, height), never larger than the original.
 
     Blocking: call it in a thread. `cache` is a dedicated folder, created if missing. Raises VlmtuiError if the stored
     file is missing or damaged.
@@ -32,7 +32,7 @@ def thumbnail(attachment: Attachment, cache: Path, size_px: tuple[int, int]) -> 
         image.load()
         kept.touch()
         return image.convert("RGB")
-    made = _of_video(attachment, size_px) if attachment.modality == "video" else _of_image(attachment, size_px)
+    made = {"image": _of_image, "video": _of_video, "audio": _of_sound}[attachment.modality](attachment, size_px)
     buffer = io.BytesIO()
     made.save(buffer, "PNG", compress_level=1)
     write_private(kept, buffer.getvalue())
@@ -42,6 +42,7 @@ def thumbnail(attachment: Attachment, cache: Path, size_px: tuple[int, int]) -> 
 
 def _key(attachment: Attachment, size_px: tuple[int, int]) -> str:
     sampling = msgspec.json.encode(attachment.sampling) if attachment.sampling else b""
+    sampling += b"sound" if attachment.modality == "audio" else b""
     text = f"{attachment.sha256} {size_px[0]}x{size_px[1]} ".encode() + sampling
     return hashlib.sha256(text).hexdigest()[:40]
 
@@ -71,6 +72,13 @@ def _of_video(attachment: Attachment, size_px: tuple[int, int]) -> Image.Image:
     small = Image.fromarray(frames.frames[0])
     small.thumbnail(size_px, Image.Resampling.BICUBIC)
     return small
+
+
+def _of_sound(attachment: Attachment, size_px: tuple[int, int]) -> Image.Image:
+    from vlmtui.media.sound_picture import SIZE, sound_picture
+
+    scale = min(size_px[0] / SIZE[0], size_px[1] / SIZE[1], 1.0)
+    return sound_picture(Path(attachment.path), (max(1, round(SIZE[0] * scale)), max(1, round(SIZE[1] * scale))))
 
 
 def _prune(cache: Path) -> None:

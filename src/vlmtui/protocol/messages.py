@@ -14,7 +14,7 @@ from vlmtui.domain.failure import Failure
 from vlmtui.domain.generation import Cancelled, Delta, Failed, Finished, GenerateRequest, PromptReady
 from vlmtui.domain.metrics import MetricsSample
 
-PROTOCOL_VERSION = 5
+PROTOCOL_VERSION = 6
 
 MAX_MESSAGE_BYTES = 16 * 1024 * 1024
 """Longer lines are refused. Media travel as paths, so real messages are far smaller."""

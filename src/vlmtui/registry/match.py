@@ -151,7 +151,7 @@ def engine_args_of(
         if route.hf_overrides:
             arguments["hf_overrides"] = {**(overrides if isinstance(overrides, dict) else {}), **route.hf_overrides}
     # vLLM does not limit a modality that is not named.
-    none: dict[Modality, int] = {"image": 0, "video": 0}
+    none: dict[Modality, int] = {"image": 0, "video": 0, **dict.fromkeys(family.takes, 0)}
     arguments["limit_mm_per_prompt"] = none | dict(wanted)
     return arguments
 

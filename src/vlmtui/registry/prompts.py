@@ -15,6 +15,8 @@ from vlmtui.errors import bad_input
 from vlmtui.registry.chat_template import chat_template_of
 from vlmtui.registry.schema import Family, Layout, RawTemplate, Takes
 
+_PLURALS: dict[Modality, str] = {"image": "images", "video": "videos", "audio": "sounds"}
+
 
 def chat_prompt(family: Family, turns: Sequence[Turn]) -> ChatPrompt:
     """Return a prompt for the model's chat template, or for one generated from the record if the model has none.
@@ -58,12 +60,15 @@ def check_attachments(family: Family, turns: Sequence[Turn]) -> None:
     for attachment in all_attachments(turns):
         takes = family.takes.get(attachment.modality)
         if takes is None:
-            able = " and ".join(f"{modality}s" for modality in family.takes) or "text only"
-            message = f"{family.title} does not accept {attachment.modality}s, so {attachment.name!r} can't be sent."
+            able = " and ".join(_PLURALS[modality] for modality in family.takes) or "text only"
+            message = (
+                f"{family.title} does not accept {_PLURALS[attachment.modality]}, so {attachment.name!r} can't be sent."
+            )
             raise bad_input(message, hint=f"It accepts {able}. Choose another model, or remove the attachment.")
         counts[attachment.modality] += 1
         if counts[attachment.modality] > takes.max_items:
-            kind = attachment.modality if takes.max_items == 1 else f"{attachment.modality}s"
+            one = _PLURALS[attachment.modality].removesuffix("s")
+            kind = one if takes.max_items == 1 else _PLURALS[attachment.modality]
             message = f"{family.title} accepts at most {takes.max_items} {kind} per conversation."
             raise bad_input(message, hint="Start a new chat, or remove an attachment.")
 

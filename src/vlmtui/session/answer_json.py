@@ -22,6 +22,7 @@ def answer_json(model: str, answer: Answer, load_s: float) -> dict[str, object]:
             "completion_tokens": answer.usage.completion_tokens,
             "image_tokens": answer.usage.image_tokens,
             "video_tokens": answer.usage.video_tokens,
+            "audio_tokens": answer.usage.audio_tokens,
         },
         "timings": {
             "load_s": _milliseconds(load_s),

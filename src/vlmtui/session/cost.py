@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import get_args
 
 import msgspec
 
@@ -100,7 +101,7 @@ def cost_of(ready: PromptReady, message: list[DraftToken], context: int) -> Cost
     """Count the tokens of a rendered prompt. `message`: the tokens of the draft, whose attachments are the prompt's
     last."""
     tokens: dict[int, int] = {}
-    for modality in ("image", "video"):
+    for modality in get_args(Modality):
         numbers = [token.number for token in message if token.attachment and token.attachment.modality == modality]
         counts = _counts(ready, modality)
         if len(counts) >= len(numbers):

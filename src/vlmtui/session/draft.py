@@ -15,9 +15,9 @@ import msgspec
 from vlmtui.domain.attachment import Attachment
 from vlmtui.domain.conversation import Media, Part, Text, Turn
 
-_TOKEN = re.compile(r"\[(?:Image|Video|File) #([1-9][0-9]{0,5})\]")
+_TOKEN = re.compile(r"\[(?:Image|Video|Audio|File) #([1-9][0-9]{0,5})\]")
 _WORD = re.compile(r"\S+")
-_WORDS = {"image": "Image", "video": "Video"}
+_WORDS = {"image": "Image", "video": "Video", "audio": "Audio"}
 
 
 class DraftToken(msgspec.Struct, frozen=True):

@@ -46,7 +46,7 @@ async def ask_model_view(engine: Engine, prompt: Prompt, folder: Path) -> list[M
 
     Raises VlmtuiError if the prompt has no attachments, the engine cannot tell, or rendering fails.
     """
-    attachments = attachments_of(prompt)
+    attachments = [item for item in attachments_of(prompt) if item.modality != "audio"]
     if not attachments:
         raise bad_input("This prompt has no images or videos.")
     require_capability(engine.info, "model_view")

@@ -34,6 +34,11 @@ _MIME = {
     ".webm": "video/webm",
     ".mkv": "video/x-matroska",
     ".avi": "video/x-msvideo",
+    ".wav": "audio/wav",
+    ".mp3": "audio/mpeg",
+    ".flac": "audio/flac",
+    ".ogg": "audio/ogg",
+    ".m4a": "audio/mp4",
 }
 _SUFFIX = re.compile(r"\.[a-z0-9]{1,8}")
 

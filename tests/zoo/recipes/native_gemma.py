@@ -36,6 +36,8 @@ _TURNS = """{{ bos_token }}
         {%- for item in message['content'] -%}
             {%- if item['type'] == 'image' -%}
                 {{ '<image>' }}
+            {%- elif item['type'] == 'audio' -%}
+                {{ '<audio_soft_token>' }}
             {%- elif item['type'] == 'text' -%}
                 {{ item['text'] | trim }}
             {%- endif -%}
@@ -137,7 +139,7 @@ def gemma3(folder: Path) -> None:
     ).save_pretrained(folder)
 
 
-@recipe("gemma3n", needs=("timm",))
+@recipe("gemma3n", needs=("timm",), audio=True)
 def gemma3n(folder: Path) -> None:
     """Gemma 3n: 256 tokens an image, from timm's MobileNet with an eighth of its width."""
     from transformers import Gemma3nAudioFeatureExtractor, Gemma3nConfig, Gemma3nProcessor, SiglipImageProcessor

@@ -129,7 +129,7 @@ def qwen3_vl_moe(folder: Path) -> None:
     save_qwen3_processor(folder)
 
 
-@recipe("qwen2_5_omni", video=True)
+@recipe("qwen2_5_omni", video=True, audio=True)
 def qwen2_5_omni(folder: Path) -> None:
     """The thinker of Qwen2.5-Omni, which also has ears."""
     from transformers import (
@@ -145,7 +145,10 @@ def qwen2_5_omni(folder: Path) -> None:
         "<|IMAGE|>", "<|VIDEO|>", "<|audio_bos|>", "<|audio_eos|>", "<|AUDIO|>",
     )  # fmt: skip
     template = chatml(
-        "<|vision_bos|><|IMAGE|><|vision_eos|>", "<|vision_bos|><|VIDEO|><|vision_eos|>", default_system=OMNI_SYSTEM
+        "<|vision_bos|><|IMAGE|><|vision_eos|>",
+        "<|vision_bos|><|VIDEO|><|vision_eos|>",
+        audio="<|audio_bos|><|AUDIO|><|audio_eos|>",
+        default_system=OMNI_SYSTEM,
     )
     names: dict[str, Any] = {
         "image_token": "<|IMAGE|>", "video_token": "<|VIDEO|>", "audio_token": "<|AUDIO|>",

@@ -120,12 +120,12 @@ def minicpmv(folder: Path) -> None:
     minicpm(folder, "MiniCPMV")
 
 
-@recipe("minicpmo", video=True, remote_code=True, prepare=without_capture)
+@recipe("minicpmo", video=True, audio=True, remote_code=True, prepare=without_capture)
 def minicpmo(folder: Path) -> None:
     """MiniCPM-o 2.6, which has Whisper's ears too."""
     ears = {
         "model_type": "whisper", "d_model": 64, "encoder_layers": 1, "encoder_attention_heads": 1,
-        "encoder_ffn_dim": 64, "decoder_layers": 1, "decoder_attention_heads": 1, "decoder_ffn_dim": 64,
+        "encoder_ffn_dim": 256, "decoder_layers": 1, "decoder_attention_heads": 1, "decoder_ffn_dim": 64,
         "num_mel_bins": 80,
     }  # fmt: skip
     minicpm(folder, "MiniCPMO", audio_config=ears, audio_chunk_length=1.0, audio_pool_step=2)

@@ -97,7 +97,7 @@ class Tally:
             return
         self.prompt_tokens += answer.usage.prompt_tokens
         self.completion_tokens += answer.usage.completion_tokens
-        self.media_tokens += answer.usage.image_tokens + answer.usage.video_tokens
+        self.media_tokens += answer.usage.media_tokens
         if timings := answer.timings:
             self.latency.add(timings.total_s)
             if timings.ttft_s is not None:

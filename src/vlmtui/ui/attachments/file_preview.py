@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from PIL.Image import Image
 
 _PIXELS = (400, 400)
+_WAVEFORM = (320, 80)
 _KEPT_MAX = 24
 """Most pictures cached for going back; half a megabyte each."""
 _DELAY_S = 0.08
@@ -160,16 +161,18 @@ class _Picture(NamedTuple):
 def _first_picture(path: Path) -> _Picture:
     """Return the file's picture, or a video's first frame. Raises VlmtuiError."""
     from vlmtui.media.sniff import Kind
-    from vlmtui.media.stage import file_type
+    from vlmtui.media.stage import file_type, is_sound
 
     found = file_type(path)
     match found.kind:
+        case Kind.SOUND:
+            return _of_sound(path)
         case Kind.VIDEO:
-            return _of_video(path)
+            return _of_sound(path) if is_sound(path, found) else _of_video(path)
         case Kind.DOCUMENT:
             return _of_document(path)
         case Kind.OTHER:
-            raise bad_input(f"{shown_name(path)} is {found.title}, neither a picture nor a video.")
+            raise bad_input(f"{shown_name(path)} is {found.title}, neither a picture, a video nor a sound.")
         case _:
             return _of_image(path, may_move=found.kind is Kind.ANIMATION)
 
@@ -187,6 +190,15 @@ def _of_video(path: Path) -> _Picture:
     image.thumbnail(_PIXELS)
     told = (f"{size[0]} × {size[1]} pixels", f"{human_duration(video.duration_s)} · {video.fps:.4g} frames/s")
     return _Picture(image, "video", size, told)
+
+
+def _of_sound(path: Path) -> _Picture:
+    from vlmtui.media.describe import human_duration
+    from vlmtui.media.sound import RATE, read_sound
+    from vlmtui.media.sound_picture import draw_sound
+
+    samples = read_sound(path)
+    return _Picture(draw_sound(samples, _WAVEFORM), "audio", (0, 0), (human_duration(len(samples) / RATE),))
 
 
 def _of_document(path: Path) -> _Picture:

@@ -6,12 +6,14 @@ import asyncio
 from collections.abc import Callable
 from functools import partial
 from importlib import import_module
+from pathlib import Path
 from typing import Literal, Protocol
 
 import msgspec
 
 from vlmtui.domain.attachment import Attachment, Modality
 from vlmtui.errors import Remedy, VlmtuiError, bad_input
+from vlmtui.media.pages import SOUND_OF
 from vlmtui.media.stage import restage
 from vlmtui.paths import Paths
 from vlmtui.session.conversation import Conversation
@@ -63,6 +65,7 @@ class MessageAttachments:
             "move_right": partial(self._move, 1),
             "still": self.take_still,
             "page": self.take_page,
+            "sound": self.take_sound,
             "smaller": self.make_smaller,
             "fewer_frames": self.take_fewer_frames,
             "leave_out_oldest": self.leave_out_oldest,
@@ -124,6 +127,18 @@ class MessageAttachments:
             self._restage(number.strip(), lambda item: item.pages > 1, page=int(page), still=True)
         else:
             self._view.tell_error(bad_input("/page takes the number of a page."))
+
+    def take_sound(self, number: str = "") -> None:
+        """Attach the audio track of video `number`, or of the last one, behind what is attached."""
+        numbered = self._chat.draft.numbered.items()
+        videos = [(at, attachment) for at, attachment in numbered if attachment.modality == "video"]
+        chosen = [video for at, video in videos if not number or str(at) == number]
+        if not chosen:
+            self._view.tell(f"The message has no video {one_line(number)}".rstrip() + ".")
+            return
+        source = Path(chosen[-1].source)
+        path = source if source.is_absolute() and source.is_file() else Path(chosen[-1].path)
+        self._view.panel.attach([path.with_name(f"{path.name}{SOUND_OF}")])
 
     def make_smaller(self, number: str = "") -> None:
         """Halve the sides of image `number`, or of all images of the draft."""

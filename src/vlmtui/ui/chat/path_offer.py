@@ -113,7 +113,7 @@ def _about(mention: Mention) -> str:
         case MentionKind.WEB:
             return "a web address, not opened unless you attach it"
         case MentionKind.OTHER:
-            return f"{mention.title}: not a picture or video"
+            return f"{mention.title}: not a picture, video or sound"
         case MentionKind.MISSING:
             return "no such file"
         case MentionKind.UNREADABLE:

@@ -122,7 +122,7 @@ def prompt_rows(exchange: Exchange) -> list[Content]:
         rest = shares[len(shown) :]
         rows.append(_row(f"… and {len(rest)} more", _sum(rest)))
     if usage.prompt_tokens:
-        media = usage.image_tokens + usage.video_tokens
+        media = usage.media_tokens
         rows += [_row("text", f"{usage.prompt_tokens - media:,}")] if media else []
         rows.append(_row("tokens", f"{usage.prompt_tokens:,}"))
         rows += [_row("cached", f"{usage.cached_tokens:,}")] if usage.cached_tokens else []

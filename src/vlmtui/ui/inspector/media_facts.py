@@ -1,4 +1,4 @@
-"""What the model's processor made of each image and video of a prompt: sizes, patches, tokens. No widgets here."""
+"""What the model's processor made of each medium of a prompt: sizes, patches, tokens. No widgets here."""
 
 from __future__ import annotations
 
@@ -56,7 +56,11 @@ def media_items(inspected: PromptReport) -> list[PromptMedia]:
 def media_facts(item: PromptMedia, times_s: Sequence[float] = ()) -> list[tuple[str, str]]:
     """Return facts as names and values, hostile; `times_s` are the times of a video's frames, in seconds."""
     attachment = item.attachment
-    rows = [("file", attachment.name), ("size", f"{attachment.width} × {attachment.height} pixels")]
+    rows = [("file", attachment.name)]
+    if attachment.modality == "audio":
+        rows += _sound(attachment)
+    else:
+        rows.append(("size", f"{attachment.width} × {attachment.height} pixels"))
     if attachment.modality == "video":
         rows += _frames(attachment, times_s)
     if item.resized:
@@ -105,6 +109,15 @@ def resized_attachment(item: PromptMedia, cache: Path) -> Attachment:
         format="PNG",
         source="",
     )
+
+
+def _sound(attachment: Attachment) -> list[tuple[str, str]]:
+    rows = [("length", clock(attachment.duration_s or 0.0))]
+    if attachment.sample_rate is not None:
+        rows.append(("rate", f"{attachment.sample_rate:,} samples a second"))
+    if attachment.channels is not None:
+        rows.append(("channels", f"{attachment.channels}"))
+    return rows
 
 
 def _frames(attachment: Attachment, times_s: Sequence[float]) -> list[tuple[str, str]]:

@@ -1,9 +1,10 @@
-"""The images and videos of a prompt, as the model was given them."""
+"""The media of a prompt, as the model was given them."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from textual import events, on, work
@@ -17,6 +18,7 @@ from textual.worker import get_current_worker
 from vlmtui.domain.attachment import VideoSampling
 from vlmtui.errors import VlmtuiError
 from vlmtui.media.contact_sheet import Rgb, Room, Sheet, make_sheet
+from vlmtui.media.sound_picture import sound_rows
 from vlmtui.text import one_line
 from vlmtui.ui.inspector.media_facts import PromptMedia, media_facts, resized_image
 from vlmtui.ui.terminal.graphics import Graphics
@@ -28,6 +30,15 @@ if TYPE_CHECKING:
 _LABEL = 16
 _LOWEST = 6
 """Fewest rows of a picture."""
+_WAVE_ROWS = 8
+"""Most rows of a waveform."""
+
+
+@dataclass(frozen=True)
+class Loudness:
+    """A sound's loudness over time: its loudest sample in each column, 0 to 1."""
+
+    shares: tuple[float, ...]
 
 
 class MediaParts(Horizontal):
@@ -41,6 +52,7 @@ class MediaParts(Horizontal):
         #facts { height: auto; width: 100%; }
         #reason { height: auto; color: $muted; }
         .picture { margin: 1 0 0 0; }
+        .wave { height: auto; color: $accent; margin: 1 0 0 0; text-wrap: nowrap; }
         .times { height: 1; color: $muted; text-wrap: nowrap; }
     }
     """
@@ -56,12 +68,12 @@ class MediaParts(Horizontal):
         """The picture or frames of an item, or why there are none."""
 
         number: int
-        outcome: Image | Sheet | VlmtuiError
+        outcome: Image | Sheet | Loudness | VlmtuiError
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
         self._items: Sequence[PromptMedia] = ()
-        self._drawn: Sheet | Image | None = None
+        self._drawn: Sheet | Image | Loudness | None = None
 
     def compose(self) -> ComposeResult:
         yield OptionList(id="items", markup=False, compact=True)
@@ -120,6 +132,10 @@ class MediaParts(Horizontal):
         self._tell()
         with self.app.batch_update():
             await place.remove_children()
+            if isinstance(event.outcome, Loudness):
+                rows = sound_rows(event.outcome.shares, min(_WAVE_ROWS, self._room[1]))
+                await place.mount(Static("\n".join(rows), classes="wave", markup=False))
+                return
             if isinstance(event.outcome, Sheet):
                 await self._mount_sheet(event.outcome)
                 return
@@ -174,11 +190,16 @@ class MediaParts(Horizontal):
 
     @work(thread=True, group="draw", exclusive=True)
     def _draw(self, item: PromptMedia, room: Room | None, gap: Rgb) -> None:
+        from vlmtui.media.sound import loudness, read_sound
+
         if get_current_worker().is_cancelled:
             return
-        outcome: Image | Sheet | VlmtuiError
+        outcome: Image | Sheet | Loudness | VlmtuiError
         try:
-            if item.attachment.modality == "video":
+            if item.attachment.modality == "audio":
+                samples = read_sound(Path(item.attachment.path))
+                outcome = Loudness(tuple(loudness(samples, self._room[0])))
+            elif item.attachment.modality == "video":
                 outcome = make_sheet(item.attachment, item.attachment.sampling or VideoSampling(), room, gap)
             else:
                 outcome = resized_image(item)

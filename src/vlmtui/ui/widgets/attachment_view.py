@@ -18,8 +18,9 @@ from vlmtui.errors import VlmtuiError
 from vlmtui.text import one_line
 from vlmtui.ui.terminal.graphics import Drawing, Graphics
 
-_GLYPHS = {"image": "▣", "video": "▶"}
+_GLYPHS = {"image": "▣", "video": "▶", "audio": "♪"}
 _PIXELS = (320, 320)
+_WAVEFORM = (320, 80)
 _DRAWER = ThreadPoolExecutor(max_workers=1, thread_name_prefix="thumbnail")
 """One thread: each further one would delay the event loop, and a frame shows few new pictures. A picture that is
 removed before its turn is not drawn."""
@@ -27,6 +28,8 @@ removed before its turn is not drawn."""
 
 def thumbnail_size(attachment: Attachment) -> tuple[int, int]:
     """Return width and height of the thumbnail, in pixels."""
+    if attachment.modality == "audio":
+        return _WAVEFORM
     scale = min(_PIXELS[0] / max(1, attachment.width), _PIXELS[1] / max(1, attachment.height), 1.0)
     return max(1, round(attachment.width * scale)), max(1, round(attachment.height * scale))
 

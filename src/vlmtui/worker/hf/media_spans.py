@@ -1,16 +1,16 @@
-"""Where images and videos are in the prompt, and how the model's processor resized them. Does not import vLLM."""
+"""Where media are in the prompt, and how the model's processor resized them. Does not import vLLM."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 
 from vlmtui.domain.attachment import Modality
 from vlmtui.domain.generation import MediaSpan
 
-MODALITIES: tuple[Modality, ...] = ("image", "video")
+MODALITIES: tuple[Modality, ...] = get_args(Modality)
 _REMEMBERED_MAX = 4096
 """Most items whose facts are cached."""
 _PIXELS = (

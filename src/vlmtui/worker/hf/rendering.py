@@ -29,7 +29,8 @@ def chat_message(turn: Turn, items: Iterator[MediaItem]) -> dict[str, Any]:
         if item.modality == "image":
             content.append({"type": "image_pil", "image_pil": item.data, "uuid": item.uuid})
         else:
-            content.append({"type": "video_url", "video_url": None, "uuid": item.uuid})
+            kind = f"{item.modality}_url"
+            content.append({"type": kind, kind: None, "uuid": item.uuid})
     return {"role": turn.role, "content": content}
 
 

@@ -27,11 +27,12 @@ _TYPES = {b"\x89PNG": "image/png", b"\xff\xd8\xff": "image/jpeg", b"RIFF": "imag
 
 
 class MediaPart(msgspec.Struct, frozen=True):
-    """An image or video as a server takes it."""
+    """An image, video or sound as a server takes it."""
 
     modality: str
     url: str
-    """A data URL: an image's file, or a video's frames as PNG files, which lose nothing."""
+    """A data URL: an image's file, a video's frames as PNG files, which lose nothing, or a sound as WAV: one channel,
+    16,000 samples a second, 16 bits."""
     uuid: str
     """Identifies the content in the server's cache."""
     frames: dict[str, object] | None = None
@@ -110,7 +111,24 @@ def _read(attachment: Attachment) -> MediaPart:
         content = read_whole(Path(attachment.path), bytes_max=_FILE_MAX)
         kind = next((name for head, name in _TYPES.items() if content.startswith(head)), "image/png")
         return MediaPart("image", f"data:{kind};base64,{base64.b64encode(content).decode()}", attachment.sha256)
-    return _video(attachment)
+    return _sound(attachment) if attachment.modality == "audio" else _video(attachment)
+
+
+def _sound(attachment: Attachment) -> MediaPart:
+    import hashlib
+    import wave
+
+    from vlmtui.media.sound import RATE, read_sound
+
+    samples = (read_sound(Path(attachment.path)) * 32767).round().clip(-32768, 32767).astype("<i2")
+    written = io.BytesIO()
+    with wave.open(written, "wb") as file:
+        file.setnchannels(1)
+        file.setsampwidth(2)
+        file.setframerate(RATE)
+        file.writeframes(samples.tobytes())
+    uuid = hashlib.sha256(f"{attachment.sha256} sound".encode()).hexdigest()
+    return MediaPart("audio", f"data:audio/wav;base64,{base64.b64encode(written.getvalue()).decode()}", uuid)
 
 
 def _video(attachment: Attachment) -> MediaPart:

@@ -50,7 +50,7 @@ _GENERATE = "/inference/v1/generate"
 _COMPLETIONS = "/v1/completions"
 _UNKNOWN_LENGTH = 1_000_000
 """The context of a server that does not tell it."""
-_LIMITS: dict[Modality, int] = {"image": 64, "video": 8}
+_LIMITS: dict[Modality, int] = {"image": 64, "video": 8, "audio": 8}
 """What a server takes is not told: it refuses what is too much."""
 _FLAGS: dict[Capability, str] = {
     "raw_media": "--enable-scale-out, or with --trust-request-chat-template",

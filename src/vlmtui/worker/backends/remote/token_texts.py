@@ -6,7 +6,7 @@ import asyncio
 import difflib
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, get_args
 
 from vlmtui.domain.attachment import Attachment, Modality
 from vlmtui.domain.generation import MediaSpan, Token, Vocabulary
@@ -186,7 +186,7 @@ def _added(written: Sequence[int], given: Sequence[int]) -> list[tuple[int, int]
 def told_spans(placeholders: object, ids: Sequence[int]) -> tuple[MediaSpan, ...]:
     """Return the spans that a server tells: `{"image": [{"offset": 6, "length": 36}]}`."""
     spans: list[MediaSpan] = []
-    for modality in ("image", "video"):
+    for modality in get_args(Modality):
         listed = placeholders.get(modality) if isinstance(placeholders, dict) else None
         for index, one in enumerate(listed if isinstance(listed, list) else ()):
             match one:

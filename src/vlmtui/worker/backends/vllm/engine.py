@@ -40,7 +40,7 @@ from vlmtui.worker.backends.vllm.seen_media import seen_media
 from vlmtui.worker.backends.vllm.worker_extension import CLOSE_LISTENERS, WORKER_EXTENSION
 from vlmtui.worker.hf.cpu_priority import lower_priority
 from vlmtui.worker.hf.delta_buffer import DeltaBuffer
-from vlmtui.worker.hf.media_items import MediaItem, cached_items, load_items
+from vlmtui.worker.hf.media_items import MediaItem, cached_items, load_items, sound_rate_of
 from vlmtui.worker.hf.media_spans import MODALITIES, MediaSpans, patch_size_of
 from vlmtui.worker.hf.remote_code import pin_remote_code
 from vlmtui.worker.hf.rendering import chat_message, render_messages
@@ -104,6 +104,7 @@ class VllmEngine:
         self._lora = _lora_request(spec)
         self._vocabulary = VocabularyReader(self._tokenizer)
         self._media_spans = MediaSpans(patch_size_of(llm.model_config.hf_config))
+        self._sound_rate = sound_rate_of(getattr(self._renderer, "mm_processor", None))
         self.info = read_engine_info(llm, spec, arguments)
 
     @property
@@ -142,8 +143,8 @@ class VllmEngine:
                 raise
 
     async def generate(self, request: GenerateRequest) -> AsyncGenerator[EngineEvent, None]:
-        attachments = attachments_of(request.prompt)
-        items = cached_items(attachments) if request.from_cache else await load_items(attachments)
+        attachments, rate = attachments_of(request.prompt), self._sound_rate
+        items = cached_items(attachments, rate) if request.from_cache else await load_items(attachments, rate)
         if request.only_render:
             if self.is_dead:
                 raise self._llm.dead_error
@@ -267,10 +268,10 @@ class VllmEngine:
         parameters = ChatParams(chat_template=template, chat_template_kwargs={"add_generation_prompt": True})
         rendering = self._renderer.render_messages_async(messages, parameters)
         _, parsed = await within_limits(rendering, wrapped_in=(VLLMValidationError,))
-        # The renderer takes videos only as URLs: each message holds an empty one, and the frames are filled in here.
-        videos = [item.data for item in items if item.modality == "video"]
-        if videos:
-            parsed["multi_modal_data"]["video"] = videos
+        # The renderer takes videos and sounds only as URLs: messages hold empty ones, which are filled in here.
+        for modality in ("video", "audio"):
+            if found := [item.data for item in items if item.modality == modality]:
+                parsed["multi_modal_data"][modality] = found
         return parsed
 
     @staticmethod

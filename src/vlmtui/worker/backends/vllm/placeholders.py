@@ -8,13 +8,15 @@ from typing import Any
 
 from vlmtui.errors import ErrorKind, VlmtuiError
 from vlmtui.worker.hf.media_items import MediaItem
+from vlmtui.worker.hf.media_spans import MODALITIES
 
 _HINT = "Use exactly one placeholder for each attachment."
 _ID_FIELDS = {
     "image": ("image_token_id", "image_token_index"),
     "video": ("video_token_id", "video_token_index"),
+    "audio": ("audio_token_id", "audio_token_index"),
 }
-"""Config fields that hold the id of the image or video token."""
+"""Config fields that hold the id of the image, video or audio token."""
 
 
 def check_placeholders(rendered: Mapping[str, Any], items: Sequence[MediaItem], config: Any, tokenizer: Any) -> None:
@@ -25,7 +27,7 @@ def check_placeholders(rendered: Mapping[str, Any], items: Sequence[MediaItem], 
     """
     spans: Mapping[str, Sequence[Any]] = rendered.get("mm_placeholders") or {}
     wanted = Counter(item.modality for item in items)
-    for modality in ("image", "video"):
+    for modality in MODALITIES:
         found = len(spans.get(modality, ()))
         if found != wanted[modality]:
             raise _mismatch(f"The prompt has {found} {modality} placeholders for {wanted[modality]} {modality}s.")
@@ -33,14 +35,14 @@ def check_placeholders(rendered: Mapping[str, Any], items: Sequence[MediaItem], 
     for group in spans.values():
         for span in group:
             covered.update(range(span.offset, span.offset + span.length))
-    for modality, names in _ID_FIELDS.items():
+    for kind, names in _ID_FIELDS.items():
         token = next((value for name in names if isinstance(value := getattr(config, name, None), int)), None)
         if token is None:
             continue
         for position, found_id in enumerate(rendered["prompt_token_ids"]):
             if found_id == token and position not in covered:
                 text = tokenizer.decode([token], skip_special_tokens=False)
-                message = f"{text} (token {position} of the prompt) does not match any attached {modality}."
+                message = f"{text} (token {position} of the prompt) does not match any attached {kind}."
                 raise _mismatch(message)
 
 

@@ -1,0 +1,172 @@
+"""Sound: files, and the audio tracks of videos, decoded with PyAV."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import chain, pairwise
+from pathlib import Path
+from typing import Any, BinaryIO, NamedTuple
+
+import av
+import av.error
+import numpy as np
+import numpy.typing as npt
+
+from vlmtui.domain.attachment import Attachment
+from vlmtui.errors import VlmtuiError, bad_input
+from vlmtui.media.boxes import check_boxes
+from vlmtui.media.content_store import store_copy
+from vlmtui.media.describe import human_duration
+from vlmtui.reading import file_name, opened, shown_name, source_text
+
+BYTES_MAX = 16_000_000_000
+"""Most bytes of a file; one with pictures may be large."""
+SECONDS_MAX = 1800
+"""Longest sound in seconds. Models take from 30 seconds to some minutes, and 30 minutes are 115 MB of samples."""
+RATE = 16_000
+"""Samples a second, where a model does not say: that of Whisper's feature extractor and its kin."""
+CHANNELS_MAX, RATE_MAX = 64, 768_000
+_DEMUXERS = "wav,mp3,flac,ogg,aac,mov,mp4,matroska,webm,avi,mpegts,mpeg,flv,asf,aiff,amr,caf,w64"
+"""Formats that libav may detect. Playlists are excluded, as they open other files and URLs."""
+_ERRORS = (av.error.FFmpegError, OSError, ValueError, LookupError, RuntimeError, MemoryError)
+_BAD_PACKETS_MAX = 1000
+_SUFFIXES = {"wav": ("WAV", ".wav"), "mp3": ("MP3", ".mp3"), "flac": ("FLAC", ".flac"), "ogg": ("Ogg", ".ogg")}
+
+Samples = npt.NDArray[np.float32]
+
+
+class SoundFacts(NamedTuple):
+    """Facts of an audio track."""
+
+    format: str
+    """The container's name and the codec: `MP4, aac`."""
+    suffix: str
+    rate: int
+    """Samples a second."""
+    channels: int
+
+
+def stage_sound(path: Path, store: Path) -> Attachment:
+    """Check a sound file, or a video's audio track, and store a copy of the file. Blocking: call it in a thread.
+
+    Decodes all of it, which is the only way to know its length. Raises VlmtuiError (BAD_INPUT) naming the file and the
+    reason: no sound, damaged, or longer than SECONDS_MAX.
+    """
+    with opened(path, bytes_max=BYTES_MAX) as file:
+        with _track(file, path) as (facts, frames):
+            count = sum(frame.samples for frame in frames)
+        if not count:
+            raise bad_input(f"{shown_name(path)} is cut off or damaged: none of its sound can be decoded.")
+        stored = store_copy(file, store, facts.suffix, name=shown_name(path))
+        size_bytes = file.tell()
+    return Attachment(
+        modality="audio",
+        name=file_name(path),
+        path=str(stored.path),
+        sha256=stored.sha256,
+        width=0,
+        height=0,
+        size_bytes=size_bytes,
+        format=facts.format,
+        duration_s=count / facts.rate,
+        sample_rate=facts.rate,
+        channels=facts.channels,
+        source=source_text(path),
+    )
+
+
+def read_sound(path: Path, rate: int = RATE) -> Samples:
+    """Return the sound as one channel of `rate` samples a second, `(N,) float32` from -1 to 1. Blocking. Raises
+    VlmtuiError if the file is missing or damaged."""
+    # The channels' mean, as vLLM takes it: libav's own mix of two is louder by the root of two.
+    resampler = av.AudioResampler(format="fltp", rate=rate)
+    pieces: list[Samples] = []
+    with opened(path, bytes_max=BYTES_MAX) as file, _track(file, path) as (_, frames):
+        for frame in chain(frames, (None,)):
+            pieces += [made.to_ndarray().mean(axis=0, dtype=np.float32) for made in resampler.resample(frame)]
+    return np.concatenate(pieces) if pieces else np.zeros(0, np.float32)
+
+
+def loudness(samples: Samples, columns: int) -> list[float]:
+    """Return the loudest sample of each of `columns` equal parts, 0 to 1."""
+    if not len(samples) or columns < 1:
+        return [0.0] * max(0, columns)
+    edges = np.linspace(0, len(samples), columns + 1).astype(int)
+    parts = (samples[start : max(end, start + 1)] for start, end in pairwise(edges))
+    return [min(1.0, float(np.abs(part).max(initial=0.0))) for part in parts]
+
+
+def has_sound_only(path: Path) -> bool:
+    """Return whether a file has an audio track, and no picture track; a cover is none. False if it can't be opened.
+    Blocking."""
+    try:
+        with opened(path, bytes_max=BYTES_MAX) as file, _opened(file, path) as container:
+            covers = av.stream.Disposition.attached_pic
+            pictures = any(not stream.disposition & covers for stream in container.streams.video)
+            return bool(container.streams.audio) and not pictures
+    except VlmtuiError:
+        return False
+
+
+@contextmanager
+def _opened(file: BinaryIO, path: Path) -> Iterator[Any]:
+    name = shown_name(path)
+    av.logging.set_level(None)
+    check_boxes(file, name)
+    file.seek(0)
+    try:
+        # With a file object instead of a name, libav cannot open other files, and any file name works.
+        container = av.open(file, "r", options={"format_whitelist": _DEMUXERS}, metadata_errors="replace")
+    except _ERRORS as error:
+        raise bad_input(f"{name} is cut off or damaged: it cannot be opened.", detail=str(error)) from error
+    try:
+        yield container
+    finally:
+        container.close()
+
+
+@contextmanager
+def _track(file: BinaryIO, path: Path) -> Iterator[tuple[SoundFacts, Iterator[av.AudioFrame]]]:
+    """Yield the facts of the first audio track, and its frames."""
+    name = shown_name(path)
+    with _opened(file, path) as container:
+        if not container.streams.audio:
+            raise bad_input(f"{name} has no sound.")
+        stream = container.streams.audio[0]
+        if getattr(stream, "codec_context", None) is None:
+            raise bad_input(f"{name} uses an unknown audio codec.", hint="Convert it to WAV, FLAC or MP3.")
+        rate, channels = stream.codec_context.sample_rate, stream.codec_context.channels
+        if not (0 < rate <= RATE_MAX and 0 < channels <= CHANNELS_MAX):
+            raise bad_input(f"{name} is damaged: {channels} channels of {rate:,} samples a second.")
+        container_name = container.format.name.partition(",")[0]
+        label, suffix = _SUFFIXES.get(container_name, (container_name.upper(), path.suffix[:8] or ".bin"))
+        facts = SoundFacts(f"{label}, {stream.codec_context.name}", suffix, rate, channels)
+        yield facts, _decoded(container, stream, rate, name)
+
+
+def _decoded(container: Any, stream: Any, rate: int, name: str) -> Iterator[av.AudioFrame]:
+    """Yield the frames; damaged packets are skipped. Raises VlmtuiError beyond SECONDS_MAX."""
+    count = bad = 0
+    try:
+        for packet in container.demux(stream):
+            try:
+                frames = packet.decode()
+            except _ERRORS as error:
+                bad += 1
+                if bad > _BAD_PACKETS_MAX:
+                    raise bad_input(f"{name} is damaged: its sound cannot be decoded.", detail=str(error)) from error
+                continue
+            for frame in frames:
+                count += frame.samples
+                if count > SECONDS_MAX * rate:
+                    raise bad_input(
+                        f"{name} is too long: more than {human_duration(SECONDS_MAX)} of sound.",
+                        hint="Cut out the part that matters.",
+                    )
+                yield frame
+    except VlmtuiError:
+        raise
+    except _ERRORS as error:
+        if not count:
+            raise bad_input(f"{name} is damaged: its sound cannot be read.", detail=str(error)) from error

@@ -1,0 +1,48 @@
+"""Whether the features that the engine is given of a sound are those of the library's own feature extractor."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from vlmtui.worker.hf.media_items import load_items
+
+from vlmtui.domain.attachment import Attachment
+from vlmtui.domain.conversation import user_turn
+from vlmtui.domain.sampling import Sampling
+from vlmtui.media.sound import read_sound
+from vlmtui.registry.match import Model
+from vlmtui.session.generation import make_request
+
+APART_MAX = 1e-3
+"""Most by which two log-mel values may differ."""
+
+
+async def heard_as_given(engine: Any, model: Model, attachments: list[Attachment]) -> str:
+    """Hold the engine's own tensor of a sound against the extractor's. Raises AssertionError."""
+    request = make_request(model.family, [user_turn("What is {this}?", attachments)], Sampling())
+    rendered = await engine._render(request.prompt, await load_items(attachments), is_sent=False)
+    data = {name: element.data for name, element in rendered["mm_kwargs"]["audio"][0].items()}
+    name, held = max(((name, _flat(value)) for name, value in data.items()), key=lambda one: one[1].size)
+    extractor = getattr(engine._processor(), "feature_extractor", None) or engine._processor().audio_processor
+    rate = extractor.sampling_rate
+    samples = read_sound(Path(attachments[0].path), rate)
+    made = _flat(extractor(samples, sampling_rate=rate, return_tensors="np")["input_features"])
+    if held.shape[0] != made.shape[0] and held.shape[1] != made.shape[1]:
+        made = made.T
+    rows, columns = (min(one, other) for one, other in zip(held.shape, made.shape, strict=True))
+    assert min(rows, columns) > 10, f"{name} is {held.shape}, the extractor's {made.shape}"
+    apart = float(np.abs(held[:rows, :columns] - made[:rows, :columns]).max())
+    assert apart <= APART_MAX, f"{name} differs by {apart:.3g}"
+    return f"{name} {rows} × {columns}, {apart:.2g} apart"
+
+
+def _flat(value: Any) -> np.ndarray[Any, np.dtype[Any]]:
+    """The last two dimensions of a tensor, or of the first of a list."""
+    found = value[0] if isinstance(value, list) else value
+    found = found.float().numpy() if hasattr(found, "float") else np.asarray(found)
+    while found.ndim > 2:
+        found = found[0]
+    flat: np.ndarray[Any, np.dtype[Any]] = found if found.ndim == 2 else found.reshape(-1, 1)
+    return flat
