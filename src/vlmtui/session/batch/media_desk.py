@@ -17,11 +17,10 @@ import threading
 from collections import Counter, OrderedDict, deque
 from contextlib import suppress
 from pathlib import Path
-from typing import Literal
 
 import msgspec
 
-from vlmtui.domain.attachment import Attachment, VideoSampling
+from vlmtui.domain.attachment import Attachment, Modality, VideoSampling
 from vlmtui.errors import bad_input
 from vlmtui.media.stage import FILE_BYTES_MAX, download_source, stage
 from vlmtui.media.web_address import is_url, public_address
@@ -160,8 +159,8 @@ class MediaDesk:
 
     def _checked(self, source: MediaSource, attachment: Attachment) -> Attachment:
         if attachment.modality != source.modality:
-            kind = "a picture" if attachment.modality == "image" else "a video"
-            raise bad_input(f"{one_line(attachment.name)} is {kind}, not {_noun(source.modality)}.")
+            kinds = _NOUNS[attachment.modality], _NOUNS[source.modality]
+            raise bad_input(f"{one_line(attachment.name)} is {kinds[0]}, not {kinds[1]}.")
         return attachment
 
     def _version(self, source: MediaSource, place: str) -> tuple[object, ...]:
@@ -198,6 +197,9 @@ def _with_pixel(place: str, pixel: tuple[int, int, int]) -> bytes:
     return as_png(changed)
 
 
+_NOUNS: dict[Modality, str] = {"image": "a picture", "video": "a video", "audio": "a sound"}
+
+
 def _split_page(place: str) -> tuple[Path, str]:
     if Path(place).exists():
         return Path(place), ""
@@ -209,10 +211,6 @@ def _split_page(place: str) -> tuple[Path, str]:
 
 def _still(source: MediaSource) -> bool:
     return source.modality == "image"
-
-
-def _noun(modality: Literal["image", "video"]) -> str:
-    return "a picture" if modality == "image" else "a video"
 
 
 def _remove_abandoned_folders(parent: Path) -> None:
