@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from vlmtui.worker.hf.media_items import load_items
 
 from vlmtui.domain.attachment import Attachment
 from vlmtui.domain.conversation import user_turn
@@ -14,6 +13,7 @@ from vlmtui.domain.sampling import Sampling
 from vlmtui.media.sound import read_sound
 from vlmtui.registry.match import Model
 from vlmtui.session.generation import make_request
+from vlmtui.worker.hf.media_items import load_items
 
 APART_MAX = 1e-3
 """Most by which two log-mel values may differ."""

@@ -11,6 +11,8 @@ from vlmtui.domain.attachment import Modality
 from vlmtui.domain.generation import MediaSpan
 
 MODALITIES: tuple[Modality, ...] = get_args(Modality)
+PICTURES: tuple[Modality, ...] = ("image", "video")
+"""Modalities that are seen."""
 _REMEMBERED_MAX = 4096
 """Most items whose facts are cached."""
 _PIXELS = (

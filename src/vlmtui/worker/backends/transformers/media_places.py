@@ -11,7 +11,7 @@ import msgspec
 from vlmtui.domain.attachment import Modality
 from vlmtui.domain.generation import MediaSpan
 from vlmtui.worker.hf.media_items import MediaItem
-from vlmtui.worker.hf.media_spans import MODALITIES, shape_of, size_and_grid
+from vlmtui.worker.hf.media_spans import PICTURES, shape_of, size_and_grid
 
 _TOKEN_FIELDS: dict[Modality, tuple[str, ...]] = {
     "image": ("image_token_ids", "image_token_id", "image_token_index"),
@@ -56,7 +56,7 @@ def media_tokens(*sources: Any) -> MediaTokens:
 
 def media_positions(ids: Sequence[int], tokens: MediaTokens, wanted: set[Modality]) -> dict[Modality, list[int]]:
     """Return the positions of each modality's tokens. Some processors write a video's frames as images."""
-    found = {one: [at for at, token in enumerate(ids) if token in tokens.of(one)] for one in MODALITIES}
+    found = {one: [at for at, token in enumerate(ids) if token in tokens.of(one)] for one in PICTURES}
     if wanted == {"video"} and not found["video"]:
         found = {"image": [], "video": found["image"]}
     return found
@@ -72,7 +72,7 @@ def media_spans(
     """Return the spans in prompt order; none of a modality whose tokens cannot be told apart. `tokens_alone` is asked
     only where images follow each other without anything between them."""
     spans: list[MediaSpan] = []
-    for modality in MODALITIES:
+    for modality in PICTURES:
         chosen = [item for item in items if item.modality == modality]
         for index, places in enumerate(_divided(positions[modality], chosen, tokens_alone)):
             data = item_tensors(outputs, modality, index, len(chosen))

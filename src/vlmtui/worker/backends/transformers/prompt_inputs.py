@@ -21,7 +21,7 @@ from vlmtui.worker.backends.transformers.media_places import (
     media_tokens,
 )
 from vlmtui.worker.hf.media_items import MediaItem
-from vlmtui.worker.hf.media_spans import MODALITIES, patch_size_of
+from vlmtui.worker.hf.media_spans import PICTURES, patch_size_of
 from vlmtui.worker.hf.rendering import render_messages
 
 _HINT = "Use exactly one placeholder for each attachment."
@@ -125,7 +125,7 @@ class PromptBuilder:
 
     def _check(self, positions: Mapping[Any, Sequence[int]], items: Sequence[MediaItem]) -> None:
         wanted = Counter(item.modality for item in items)
-        for modality in MODALITIES:
+        for modality in PICTURES:
             count = len(positions[modality])
             chosen = [item for item in items if item.modality == modality]
             if not wanted[modality] and count:
@@ -144,6 +144,8 @@ def check_limits(items: Sequence[MediaItem], limits: Mapping[Any, int]) -> None:
         most = limits.get(modality, 0)
         if count > most:
             message = f"The model takes at most {most} {modality}s in one prompt, and {count} are attached."
+            if modality == "audio":
+                raise bad_input("This engine takes no sound yet.", hint="Use vLLM, or remove the sound.")
             raise bad_input(message, hint="Start a new chat, or remove an attachment.")
 
 

@@ -12,7 +12,7 @@ from vlmtui.paths import is_private_dir
 from vlmtui.worker.backends.transformers.media_places import item_tensors
 from vlmtui.worker.backends.transformers.prompt_inputs import PromptInputs
 from vlmtui.worker.hf.media_items import MediaItem
-from vlmtui.worker.hf.media_spans import MODALITIES
+from vlmtui.worker.hf.media_spans import PICTURES
 from vlmtui.worker.hf.seen_pixels import normalisation_of, write_seen
 
 
@@ -34,7 +34,7 @@ def _seen(
 ) -> Iterator[SeenMedium]:
     prefix = "".join(char for char in prefix if char.isascii() and char.isalnum())[:64]
     places = {(span.modality, span.index): (span.offset, span.length) for span in inputs.media}
-    for modality in MODALITIES:
+    for modality in PICTURES:
         count = sum(item.modality == modality for item in items)
         how = normalisation_of(processor, modality)
         for index in range(count):

@@ -9,7 +9,7 @@ from typing import Any
 from vlmtui.domain.generation import GenerateRequest, SeenMedium
 from vlmtui.errors import bad_input
 from vlmtui.paths import is_private_dir
-from vlmtui.worker.hf.media_spans import MODALITIES
+from vlmtui.worker.hf.media_spans import PICTURES
 from vlmtui.worker.hf.seen_pixels import normalisation_of, write_seen
 
 
@@ -26,7 +26,7 @@ def seen_media(rendered: Mapping[str, Any], processor: Any, request: GenerateReq
 
 def _seen(rendered: Mapping[str, Any], processor: Any, folder: Path, prefix: str) -> Iterator[SeenMedium]:
     prefix = "".join(char for char in prefix if char.isascii() and char.isalnum())[:64]
-    for modality in MODALITIES:
+    for modality in PICTURES:
         items = (rendered.get("mm_kwargs") or {}).get(modality, ())
         places = (rendered.get("mm_placeholders") or {}).get(modality, ())
         how = normalisation_of(processor, modality)
