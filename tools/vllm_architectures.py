@@ -1,6 +1,7 @@
 """Writes the multimodal architectures of the installed vLLM into the registry; run it after a vLLM upgrade.
 
-Reads the tables of vLLM's registry as source text, so it needs neither torch nor a minute.
+Prints which routes through another version of vLLM, a class of vlmtui or Transformers are no longer needed. Reads the
+tables of vLLM's registry as source text, so it needs neither torch nor a minute.
 """
 
 from __future__ import annotations
@@ -8,9 +9,12 @@ from __future__ import annotations
 import ast
 import importlib.util
 import json
+from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 
+from vlmtui.registry.loader import Registry
 from vlmtui.registry.routes import vllm_version
+from vlmtui.registry.schema import Family
 
 TARGET = Path(__file__).parent.parent / "src" / "vlmtui" / "registry" / "architectures.json"
 
@@ -58,5 +62,24 @@ def installed() -> dict[str, object]:
     }
 
 
+def unneeded_routes(families: Iterable[Family], multimodal: Collection[str]) -> Iterator[str]:
+    """Yield a sentence for each route that goes around vLLM's own class though vLLM has one."""
+    for family in families:
+        own = [name for name in (*family.architectures, *_vllm_classes(family)) if name in multimodal]
+        for route in family.routes:
+            if own and (route.engine in ("pinned", "transformers") or route.model_class):
+                around = route.vllm or route.model_class or route.engine
+                yield f"{family.family}: vLLM has {own[0]}; try it without its route {around}."
+
+
+def _vllm_classes(family: Family) -> list[str]:
+    return [route.architecture for route in family.routes if route.engine == "vllm" and route.until]
+
+
 if __name__ == "__main__":
-    TARGET.write_text(json.dumps(installed(), indent=1) + "\n", encoding="utf-8")
+    facts = installed()
+    TARGET.write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
+    multimodal = facts["multimodal"]
+    assert isinstance(multimodal, list)
+    for line in unneeded_routes(Registry.bundled().values(), multimodal):
+        print(line)

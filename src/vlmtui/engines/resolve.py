@@ -22,6 +22,17 @@ _REQUIRES = "import importlib.metadata as m; print('\\n'.join(m.requires('vllm-c
 def resolve_versions(variant: EngineBuild, installer: Installer, folder: Path, report: OnInstallStep) -> EngineBuild:
     """Return the build with locks, which are written into `folder`. Raises VlmtuiError: no such version, no network,
     no uv."""
+    try:
+        return _resolved(variant, installer, folder, report)
+    except VlmtuiError as error:
+        if "No solution found" not in error.detail:
+            raise
+        message = f"No package index has {variant.title}, or what it needs, for this Python and machine."
+        hint = f"Is {variant.version} a version of vLLM? {error.hint}"
+        raise VlmtuiError(error.kind, message, detail=error.detail, hint=hint) from error
+
+
+def _resolved(variant: EngineBuild, installer: Installer, folder: Path, report: OnInstallStep) -> EngineBuild:
     if not installer.uv:
         message = f"{variant.title} has no lock, and without uv none can be made."
         raise VlmtuiError(ErrorKind.INSTALL_FAILED, message, hint="Install uv: `pip install uv`.")

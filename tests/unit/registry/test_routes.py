@@ -38,6 +38,15 @@ def test_the_list_of_architectures_is_that_of_the_installed_vllm() -> None:
     assert list(known.transformers) == installed["transformers"]
 
 
+def test_a_route_that_an_upgrade_has_made_unnecessary_is_told() -> None:
+    qwen = REGISTRY["qwen_vl"]
+    assert list(vllm_architectures.unneeded_routes([qwen], {"LlavaForConditionalGeneration"})) == []
+    [told] = vllm_architectures.unneeded_routes([qwen], {"QwenVLForConditionalGeneration"})
+    assert told == "qwen_vl: vLLM has QwenVLForConditionalGeneration; try it without its route 0.23.0."
+    now = known_architectures().multimodal
+    assert list(vllm_architectures.unneeded_routes(REGISTRY.values(), now)) == []
+
+
 @pytest.mark.parametrize("family", FAMILIES)
 def test_an_open_route_leads_to_an_architecture_that_is_there(family: Family) -> None:
     route, known = open_route(family), known_architectures()

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import AsyncExitStack, aclosing
 from pathlib import Path
+from typing import get_args
 
 import msgspec
 
@@ -128,5 +129,5 @@ def _info(found: EngineInfo, program: ServerProgram, spec: LoadSpec) -> EngineIn
 def _limits(given: object) -> dict[Modality, int]:
     if not isinstance(given, Mapping):
         return {}
-    modalities: tuple[Modality, ...] = ("image", "video")
+    modalities: tuple[Modality, ...] = get_args(Modality)
     return {one: count for one in modalities if isinstance(count := given.get(one), int) and count}
