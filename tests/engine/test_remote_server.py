@@ -5,6 +5,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -144,3 +145,28 @@ def close(one: list[TokenLogprob], other: list[TokenLogprob]) -> bool:
     return len(one) == len(other) and all(
         a.token_id == b.token_id and abs(a.logprob - b.logprob) < 1e-3 for a, b in zip(one, other, strict=True)
     )
+
+
+async def test_a_picture_that_the_server_has_is_not_sent_again(
+    address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = await remote(address)
+    sent: list[object] = []
+    events = server._api.events
+
+    def noted(path: str, body: dict[str, Any]) -> Any:
+        sent.append(body["messages"][0]["content"][0]["image_url"])
+        return events(path, body)
+
+    monkeypatch.setattr(server._api, "events", noted)
+    easel = Easel(tmp_path)
+    one, other = (easel.picture((colour, "circle", "left")).attachment for colour in ("red", "green"))
+    first, again, between, third = [
+        await told(server, chat("What is in this image?", picture), number)
+        for number, picture in enumerate((one, one, other, one))
+    ]
+    assert first.ids == again.ids == third.ids and "red" in first.text and "green" in between.text
+    assert first.prompt is not None and again.prompt is not None
+    assert (first.prompt.token_ids, places(first.prompt)) == (again.prompt.token_ids, places(again.prompt))
+    assert [url is None for url in sent] == [False, True, False, True]
+    await server.shutdown()

@@ -356,3 +356,56 @@ async def test_a_placeholder_within_a_message_and_one_that_is_left_over_are_told
     prompt = ChatPrompt(turns=(user_turn("hello", [picture(tmp_path)]),))
     assert text_of([one async for one in engine.generate(request(prompt))]) == "A red circle."
     await engine.shutdown()
+
+
+def sent_url(body: dict[str, Any]) -> object:
+    part = body["messages"][0]["content"][0]
+    assert part["uuid"] == "a" * 64
+    return part["image_url"]
+
+
+async def test_an_image_that_the_server_has_is_named_alone_until_it_has_it_no_longer(
+    server: FaultServer, tmp_path: Path
+) -> None:
+    engine = await connected(server)
+    prompt = ChatPrompt(turns=(user_turn("hello", [picture(tmp_path)]),))
+    missed = {"error": {"message": "Cache miss for image at index 0 but data is not provided.", "code": 400}}
+    for replies in ([], [], [sends(missed, status=400)], []):
+        server.replies[CHAT] = list(replies)
+        assert text_of([one async for one in engine.generate(request(prompt))]) == "A red circle."
+    first, second, third, again, fourth = map(sent_url, server.bodies)
+    assert second is third is None
+    assert first == again == fourth and first is not None, "once it was missed, all go with their content"
+    await engine.shutdown()
+
+
+STANDARD = {"model", "messages", "stream", "stream_options", "temperature", "top_p", "max_tokens", "seed", "stop"}
+
+
+async def test_another_server_gets_standard_fields_alone_and_may_not_list_its_model(
+    server: FaultServer, tmp_path: Path
+) -> None:
+    missing = sends({"detail": "Not Found"}, status=404)
+    server.replies |= {"/version": [missing], "/v1/models": [sends("Internal Server Error", status=500)]}
+    told = [event(id="x", choices=[{"delta": {"content": text}}]) for text in ("A", " dot")]
+    end = event(id="x", choices=[{"delta": {}, "finish_reason": "stop"}])
+    usage = event(id="x", choices=[], usage={"prompt_tokens": 9, "completion_tokens": 2})
+    server.replies[CHAT] = [streams(*told, end, usage, DONE)]
+    ready, *deltas, finished = await asked(server, tmp_path, model="its-own")
+    assert isinstance(ready, PromptReady) and (ready.prompt, ready.token_ids) == ("", ())
+    assert text_of(deltas) == "A dot"
+    assert isinstance(finished, Finished)
+    assert (finished.usage.prompt_tokens, finished.usage.completion_tokens) == (9, 2)
+    (body,) = server.bodies
+    assert body["model"] == "its-own" and set(body) <= STANDARD
+    assert set(body["messages"][0]["content"][0]) == {"type", "image_url"}  # type: ignore[index]
+
+
+async def test_another_server_takes_no_videos_and_tells_no_logprobs(server: FaultServer) -> None:
+    server.replies["/version"] = [sends({"detail": "Not Found"}, status=404)]
+    engine = await connected(server)
+    capabilities = engine.info.capabilities
+    assert "video" not in engine.info.limits and engine.info.limits["image"]
+    assert not (capabilities.logprobs or capabilities.raw_media or capabilities.prompt_token_ids)
+    assert engine.info.remedies == {}
+    await engine.shutdown()

@@ -76,7 +76,7 @@ def look_at_server(registry: Registry, name: str, settings: EngineSettings) -> S
 
 
 async def _find(registry: Registry, engine: str, settings: EngineSettings, name: str | None) -> Model:
-    facts, address = await _ask(settings)
+    facts, address = await _ask(settings, None if name in registry else name)
     wanted = name or settings.model
     is_family = wanted is not None and wanted in registry and wanted not in {model.id for model in facts.models}
     served = facts.model(settings.model if is_family else wanted)
@@ -101,7 +101,7 @@ async def _look(registry: Registry, name: str, settings: EngineSettings) -> Serv
     return Server(name, address, models, facts)
 
 
-async def _ask(settings: EngineSettings) -> tuple[ServerFacts, str]:
+async def _ask(settings: EngineSettings, named: str | None = None) -> tuple[ServerFacts, str]:
     """Return what the server tells, and its address as people write it. Raises VlmtuiError."""
     from vlmtui.worker.backends.remote.address import server_address
     from vlmtui.worker.backends.remote.http_api import ServerApi
@@ -111,7 +111,7 @@ async def _ask(settings: EngineSettings) -> tuple[ServerFacts, str]:
     address = server_address(settings.url)
     api = ServerApi(address, server_options(settings.arguments()))
     try:
-        return await probe(api), address.shown
+        return await probe(api, named or settings.model), address.shown
     finally:
         await api.close()
 

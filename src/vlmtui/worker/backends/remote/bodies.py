@@ -30,11 +30,11 @@ class MediaPart(msgspec.Struct, frozen=True):
     """An image, video or sound as a server takes it."""
 
     modality: str
-    url: str
+    url: str | None
     """A data URL: an image's file, a video's frames as PNG files, which lose nothing, or a sound as WAV: one channel,
-    16,000 samples a second, 16 bits."""
+    16,000 samples a second, 16 bits. None: the server has it."""
     uuid: str
-    """Identifies the content in the server's cache."""
+    """Identifies the content in the server's cache; empty for a server that takes none."""
     frames: dict[str, object] | None = None
     """Of a video: when its frames are, for servers that take it (`media_io_kwargs`)."""
 
@@ -42,7 +42,8 @@ class MediaPart(msgspec.Struct, frozen=True):
     def part(self) -> dict[str, Any]:
         """As a part of a chat message."""
         kind = f"{self.modality}_url"
-        return {"type": kind, kind: {"url": self.url}, "uuid": self.uuid}
+        part: dict[str, Any] = {"type": kind, kind: {"url": self.url} if self.url is not None else None}
+        return {**part, "uuid": self.uuid} if self.uuid else part
 
     @property
     def content_part(self) -> dict[str, Any]:

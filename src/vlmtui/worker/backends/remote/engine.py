@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import random
 import time
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import AsyncExitStack, aclosing
@@ -24,18 +23,19 @@ from vlmtui.domain.generation import (
     Usage,
 )
 from vlmtui.domain.metrics import EngineMetrics, parse_metrics
-from vlmtui.domain.prompt import ChatPrompt, Prompt, RawPrompt, attachments_of
+from vlmtui.domain.prompt import ChatPrompt, RawPrompt, attachments_of
 from vlmtui.errors import ErrorKind, VlmtuiError
 from vlmtui.worker.backends.contract import LoadStep, Report
 from vlmtui.worker.backends.remote.address import server_address
 from vlmtui.worker.backends.remote.answer_stream import StreamedPart, of_another, part_of, unfinished
-from vlmtui.worker.backends.remote.bodies import MediaPart, messages_of, raw_chat, read_media, sampling_body
+from vlmtui.worker.backends.remote.bodies import MediaPart, read_media
 from vlmtui.worker.backends.remote.http_api import ServerApi
 from vlmtui.worker.backends.remote.http_errors import ServerError
 from vlmtui.worker.backends.remote.options import server_options
 from vlmtui.worker.backends.remote.part_buffer import PartBuffer
 from vlmtui.worker.backends.remote.placeholder_counts import Placeholders
 from vlmtui.worker.backends.remote.probe import ServedModel, ServerFacts, wait_for
+from vlmtui.worker.backends.remote.request_bodies import CHAT, GENERATE, RequestBodies
 from vlmtui.worker.backends.remote.token_texts import (
     AnswerText,
     TokenTexts,
@@ -45,9 +45,6 @@ from vlmtui.worker.backends.remote.token_texts import (
     told_spans,
 )
 
-_CHAT = "/v1/chat/completions"
-_GENERATE = "/inference/v1/generate"
-_COMPLETIONS = "/v1/completions"
 _UNKNOWN_LENGTH = 1_000_000
 """The context of a server that does not tell it."""
 _LIMITS: dict[Modality, int] = {"image": 64, "video": 8, "audio": 8}
@@ -58,7 +55,6 @@ _FLAGS: dict[Capability, str] = {
     "chat_template_source": "--enable-tokenizer-info-endpoint",
 }
 """The option of `vllm serve` that each needs."""
-_SEED_MAX = 2**31 - 1
 _DELTA_S = 1 / 30
 """Minimum seconds between two deltas; the first is sent at once."""
 
@@ -76,6 +72,7 @@ async def connect_to_server(spec: LoadSpec, report: Report) -> RemoteEngine:
             api,
             options.wait_s,
             lambda waited: report(LoadStep(LoadStage.CONFIG, f"waiting for {address.shown}, {waited:.0f} s")),
+            options.model,
         )
         model = facts.model(options.model)
         texts = TokenTexts(api, model.id)
@@ -102,6 +99,7 @@ class RemoteEngine:
         self._facts = facts
         self._model = model.id
         self._texts = texts
+        self._bodies = RequestBodies(model.id, texts, facts)
         self._placeholders = placeholders
         self.info = EngineInfo(
             spec=spec,
@@ -112,7 +110,7 @@ class RemoteEngine:
             dtype="",
             max_model_len=model.max_model_len or _UNKNOWN_LENGTH,
             has_chat_template=True,
-            limits=limits or _LIMITS,
+            limits=_limits(facts, limits),
             load_s=0.0,
             engine_args=spec.engine_args,
             chat_template=facts.chat_template,
@@ -142,19 +140,21 @@ class RemoteEngine:
             yield await self._render(request, media)
             yield _finished(request, StreamedPart(finish="stop"), None)
             return
-        path, body, written = await self._body(request, media)
         has_begun = False
-        for is_last in (False, True):
+        for tries_left in (2, 1, 0):
+            path, body, written = await self._bodies.of(request, media)
             try:
                 async with aclosing(self._answer(request, path, body, written)) as events:
                     async for event in events:
                         has_begun = True
                         yield event
+                self._bodies.remember(media)
                 return
             except ServerError as error:
                 # After a refusal that came once its media were processed, vLLM's engine lacks what its front believes
                 # to be there: the next request for them fails once.
-                if is_last or has_begun or error.code != 500 or not media:
+                is_mended = self._bodies.missed(error) or (error.code == 500 and media and tries_left > 1)
+                if has_begun or not tries_left or not is_mended:
                     raise
 
     async def _answer(
@@ -245,82 +245,26 @@ class RemoteEngine:
         """Count and tell the prompt without an answer."""
         prompt = request.prompt
         if isinstance(prompt, ChatPrompt) and media and self._facts.takes_ids:
-            body = {"model": self._model, "mm_payload": "none", **self._chat(prompt, media)}
-            found = await self._api.post(f"{_CHAT}/render", body)
+            body = {"model": self._model, "mm_payload": "none", **self._bodies.chat(prompt, media, whole=True)}
+            found = await self._api.post(f"{CHAT}/render", body)
             match found:
                 case {"token_ids": ids, "features": {"mm_placeholders": places}}:
                     part = part_of({"prompt_token_ids": ids, "mm_placeholders": places})
                     return await self._prompt_ready(request, part, None)
         if not isinstance(prompt, RawPrompt) or (media and not self._facts.takes_ids):
-            body = {"model": self._model, "return_token_strs": False, **self._chat(prompt, media)}
+            body = {"model": self._model, "return_token_strs": False, **self._bodies.chat(prompt, media, whole=True)}
             found = await self._api.post("/tokenize", body)
             ids = found.get("tokens") if isinstance(found, dict) else None
             part = part_of({"prompt_token_ids": ids})
-            plain = await self._written(prompt, body) if media else None
+            plain = await self._bodies.written(prompt) if media else None
             return await self._prompt_ready(request, part, plain)
-        _, body, written = await self._body(request, media)
+        _, body, written = await self._bodies.of(request, media)
         if not media:
             return await self._prompt_ready(request, StreamedPart(prompt_ids=tuple(written or ())), None)
         body |= {"stream": False, "sampling_params": {"max_tokens": 1}}
         body.pop("stream_options", None)
-        part = part_of(await self._api.post(_GENERATE, body))
+        part = part_of(await self._api.post(GENERATE, body))
         return await self._prompt_ready(request, part, written)
-
-    async def _written(self, prompt: object, body: dict[str, Any]) -> list[int] | None:
-        """The prompt before placeholders are expanded, where that is known."""
-        if isinstance(prompt, RawPrompt):
-            return await self._texts.ids_of(prompt.text, add_special_tokens=True)
-        return None
-
-    async def _body(
-        self, request: GenerateRequest, media: Sequence[MediaPart]
-    ) -> tuple[str, dict[str, Any], list[int] | None]:
-        """Return the path, the request, and the tokens of a raw prompt as written."""
-        sampling = request.sampling
-        if sampling.seed is None and not sampling.is_greedy:
-            sampling = msgspec.structs.replace(sampling, seed=random.randrange(_SEED_MAX))
-        stops = [*sampling.stop_token_ids, *await self._stop_ids(sampling.stop_tokens)]
-        parameters = sampling_body(sampling, stops)
-        common = {"model": self._model, "stream": True, "stream_options": {"include_usage": True}}
-        prompt = request.prompt
-        if isinstance(prompt, RawPrompt) and self._facts.takes_ids:
-            ids = await self._texts.ids_of(prompt.text, add_special_tokens=True)
-            if request.logprobs is not None:
-                parameters["logprobs"] = request.logprobs
-            parts = {"content_parts": [one.content_part for one in media]} if media else {}
-            # Log-probabilities come with token ids only where the answer comes without its text.
-            mode = "text" if request.logprobs is None else "tokens"
-            more = {"token_ids": ids, "return_token_ids": True, "output_mode": mode, "sampling_params": parameters}
-            return _GENERATE, {**common, **more, **parts}, ids
-        logprobs: dict[str, Any] = {"return_token_ids": True}
-        if request.logprobs is not None:
-            logprobs |= {"logprobs": True, "top_logprobs": request.logprobs, "return_tokens_as_token_ids": True}
-        if isinstance(prompt, RawPrompt) and not media and not self._facts.takes_template:
-            logprobs |= {"logprobs": request.logprobs} if request.logprobs is not None else {}
-            return _COMPLETIONS, {**common, "prompt": prompt.text, **parameters, **logprobs}, None
-        return (
-            _CHAT,
-            {**common, **self._chat(prompt, media), **parameters, **logprobs, "return_prompt_text": True},
-            None,
-        )
-
-    def _chat(self, prompt: Prompt, media: Sequence[MediaPart]) -> dict[str, Any]:
-        """Return the fields of a conversation."""
-        if not isinstance(prompt, ChatPrompt):
-            return raw_chat(prompt, media, self._facts.chat_template)
-        body: dict[str, Any] = {"messages": messages_of(prompt.turns, media)}
-        if prompt.chat_template is not None:
-            body["chat_template"] = prompt.chat_template
-        frames = [one.frames for one in media if one.frames is not None]
-        if len(frames) == 1 and self._facts.takes_media_arguments:
-            body["media_io_kwargs"] = {"video": frames[0]}
-        return body
-
-    async def _stop_ids(self, texts: Sequence[str]) -> list[int]:
-        if not self._facts.tokenizes:
-            return []
-        found = [await self._texts.id_of(text) for text in texts]
-        return [one for one in found if one is not None]
 
     async def _stop_text(self, reason: StreamedPart, last: StreamedPart) -> str | None:
         """Return the stop string, or the text of the token that ended the answer."""
@@ -339,6 +283,12 @@ class Ending(msgspec.Struct, frozen=True):
 
     usage: Usage = Usage()
     queued_s: float | None = None
+
+
+def _limits(facts: ServerFacts, limits: dict[Modality, int]) -> dict[Modality, int]:
+    """The most items of each modality. Only vLLM takes a video as its frames, and a sound by address."""
+    found = limits or _LIMITS
+    return found if facts.version else {modality: most for modality, most in found.items() if modality == "image"}
 
 
 def _capabilities(facts: ServerFacts) -> Capabilities:

@@ -12,7 +12,7 @@ import msgspec
 
 from vlmtui.errors import ErrorKind, VlmtuiError
 from vlmtui.worker.backends.remote.http_api import ServerApi
-from vlmtui.worker.backends.remote.http_errors import NothingListens
+from vlmtui.worker.backends.remote.http_errors import NothingListens, ServerError
 
 _RETRY_S = 1.0
 _GENERATE = "/inference/v1/generate"
@@ -81,48 +81,72 @@ class ServerFacts(msgspec.Struct, frozen=True, kw_only=True):
         raise VlmtuiError(ErrorKind.MODEL_UNKNOWN, message, hint=f"Name one of: {names}.")
 
 
-async def probe(api: ServerApi) -> ServerFacts:
-    """Ask a server what it is. Raises VlmtuiError: nothing listens, a wrong key, no model server, no model."""
+async def probe(api: ServerApi, named: str | None = None) -> ServerFacts:
+    """Ask a server what it is. named: a model that the user named; a server that is not vLLM's may have it without
+    listing it. Raises VlmtuiError: nothing listens, a wrong key, no model server, no model."""
     started = time.monotonic()
-    models = _models(await api.get("/v1/models"), api.shown)
+    models = await _listed(api, named)
     latency_s = time.monotonic() - started
     if not models:
         hint = "Start it with a model."
         raise VlmtuiError(ErrorKind.MODEL_UNKNOWN, f"{api.shown} serves no model.", hint=hint)
     name = models[0].id
-    version, tokenizes, takes_ids, template, media, source = await asyncio.gather(
-        _version(api),
+    version = await _version(api)
+    if not version:
+        return ServerFacts(
+            models=models,
+            version="",
+            latency_s=latency_s,
+            tokenizes=False,
+            takes_ids=False,
+            takes_template=False,
+            takes_media_arguments=False,
+            chat_template="",
+        )
+    tokenizes, takes_ids, template, media, source = await asyncio.gather(
         _exists(api, "/tokenize"),
         _takes_parts(api, name),
         _takes(api, name, {"chat_template": "{{ raise_exception('asked whether it is taken') }}"}, "chat-template"),
         _takes(api, name, {"mm_processor_kwargs": {"asked_whether_it_is_taken": True}}, "mm-kwargs"),
         _template(api),
     )
-    is_vllm = bool(version)
     return ServerFacts(
         models=models,
         version=version,
         latency_s=latency_s,
         tokenizes=tokenizes,
         takes_ids=takes_ids,
-        takes_template=is_vllm and template,
-        takes_media_arguments=is_vllm and media,
+        takes_template=template,
+        takes_media_arguments=media,
         chat_template=source,
     )
 
 
-async def wait_for(api: ServerApi, seconds: float, tell: Callable[[float], object]) -> ServerFacts:
+async def wait_for(
+    api: ServerApi, seconds: float, tell: Callable[[float], object], named: str | None = None
+) -> ServerFacts:
     """Ask until the server listens. `tell` gets the seconds waited so far. Raises VlmtuiError."""
     started = time.monotonic()
     while True:
         try:
-            return await probe(api)
+            return await probe(api, named)
         except NothingListens:
             waited = time.monotonic() - started
             if waited >= seconds:
                 raise
             tell(waited)
             await asyncio.sleep(_RETRY_S)
+
+
+async def _listed(api: ServerApi, named: str | None) -> tuple[ServedModel, ...]:
+    """The models that a server lists, or else the one that the user named."""
+    try:
+        models = _models(await api.get("/v1/models"), api.shown)
+    except ServerError as error:
+        if named is None or error.code not in (404, 500, 501):
+            raise
+        models = ()
+    return models or ((ServedModel(id=named),) if named is not None else ())
 
 
 def _models(found: object, shown: str) -> tuple[ServedModel, ...]:
