@@ -109,7 +109,7 @@ async def _run(recipe: Recipe, family: Family, folder: Path) -> Results:
     try:
         for case in cases(recipe, family):
             prompts: dict[PromptMode, PromptReady] = {}
-            attachments = _attachments(case, folder / "media")
+            attachments = sample_attachments(case, folder / "media")
             for mode in MODES:
                 try:
                     prompts[mode] = await _ask(engine, model, attachments, mode)
@@ -165,7 +165,7 @@ async def _ask(engine: Any, model: Model, attachments: list[Attachment], mode: P
     return prompt
 
 
-def _attachments(case: str, store: Path) -> list[Attachment]:
+def sample_attachments(case: str, store: Path) -> list[Attachment]:
     samples = bundled("samples")
     files: dict[Modality, list[Path]] = {
         "image": [samples / "circle.png", samples / "two-shapes.png"],

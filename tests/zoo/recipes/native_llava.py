@@ -204,3 +204,22 @@ def bee(folder: Path) -> None:
 def rvl(folder: Path) -> None:
     """R-4B."""
     make_siglip_on_qwen3(folder, "RForConditionalGeneration", chatml("<image>\n"))
+
+
+@recipe("tarsier", note="a LLaVA with row breaks: 4 × 4 patches, 4 row ends and the image's end")
+def tarsier(folder: Path) -> None:
+    """Tarsier: 21 tokens an image."""
+    from transformers import CLIPImageProcessor, CLIPVisionConfig, LlamaConfig, LlavaConfig, LlavaProcessor
+
+    ids = llama_tokenizer(folder, VICUNA)
+    config = LlavaConfig(
+        vision_config=CLIPVisionConfig(**vision_model(SIDE), projection_dim=64),
+        text_config=LlamaConfig(**text_model(ids[""])),
+        image_token_index=ids["<image>"], image_seq_length=21,
+    )  # fmt: skip
+    # Two tokens of the vocabulary that its tokenizer would not write.
+    write_config(folder, config, "TarsierForConditionalGeneration", image_newline_idx=65, image_new_idx=66)
+    LlavaProcessor(
+        CLIPImageProcessor(**square() | {"size": {"shortest_edge": SIDE}}), load_tokenizer(folder),
+        patch_size=14, vision_feature_select_strategy="default", num_additional_image_tokens=1,
+    ).save_pretrained(folder)  # fmt: skip

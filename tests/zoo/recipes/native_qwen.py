@@ -175,3 +175,18 @@ def qwen2_5_omni(folder: Path) -> None:
         WhisperFeatureExtractor(feature_size=128),
         load_tokenizer(folder),
     ).save_pretrained(folder)
+
+
+@recipe("tarsier2", video=True, note="a Qwen2-VL in a LLaVA's shell")
+def tarsier2(folder: Path) -> None:
+    """Tarsier2."""
+    from transformers import Qwen2VLConfig, Qwen2VLImageProcessor, Qwen2VLProcessor, Qwen2VLVideoProcessor
+
+    ids = tokenizer(folder, chatml(IMAGE, VIDEO, default_system=SYSTEM))
+    tower = {"depth": 2, "embed_dim": 64, "num_heads": 2, "hidden_size": 64}
+    inner = Qwen2VLConfig(text_config=text(ids), vision_config=tower, **token_ids(ids)).to_dict()
+    shell = {"model_type": "llava", "text_config": inner, "image_token_index": ids["<|image_pad|>"]}
+    write_config(folder, shell, "TarsierForConditionalGeneration")
+    Qwen2VLProcessor(
+        Qwen2VLImageProcessor(size=PATCHES), load_tokenizer(folder), Qwen2VLVideoProcessor(size=PATCHES)
+    ).save_pretrained(folder)

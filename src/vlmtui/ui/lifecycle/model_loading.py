@@ -145,6 +145,9 @@ class ModelLoading:
         """The load has finished on screen: show the chat."""
         if self._navigator.shows_a_load():
             self._navigator.show_chat()
+        info = self._engine_controller.info
+        for text in info.notes if info is not None else ():
+            self._view.tell(text, None, seconds=15, severity="information")
 
     def abort(self) -> None:
         """Stop the load, and go back to the models."""

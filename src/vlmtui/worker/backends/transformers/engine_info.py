@@ -47,7 +47,9 @@ def read_engine_info(loaded: LoadedModel, spec: LoadSpec, arguments: Arguments) 
         stop_tokens=tuple(dict.fromkeys(entries.text(token) for token in eos_ids(loaded))),
         bos_token=entries.text(bos) if isinstance(bos, int) else None,
         adds_bos=arguments.raw_special_tokens and bos is not None and list(tokenizer.encode("x"))[:1] == [bos],
-        capabilities=msgspec.structs.replace(ALL, chat_template_source=bool(template), media_by_id=False),
+        capabilities=msgspec.structs.replace(
+            ALL, chat_template_source=bool(template), metrics=False, media_by_id=False
+        ),
         notes=(*notes, *loaded.notes),
     )
 

@@ -77,7 +77,7 @@ def _processor_and_tokenizer(spec: LoadSpec, hub: dict[str, Any]) -> tuple[Any, 
 def _read_model(spec: LoadSpec, config: Any, arguments: Arguments, device: str, hub: dict[str, Any]) -> Any:
     import torch
 
-    auto = _auto_class(config)
+    auto = auto_class(config)
     chosen = arguments.dtype or ("float32" if device == "cpu" else "auto")
     how: dict[str, Any] = {"dtype": chosen if chosen == "auto" else getattr(torch, chosen)}
     if arguments.attn_implementation is not None:
@@ -98,7 +98,7 @@ def _read_model(spec: LoadSpec, config: Any, arguments: Arguments, device: str, 
     return auto.from_pretrained(spec.model, config=config, device_map=arguments.device_map, **how, **hub)
 
 
-def _auto_class(config: Any) -> Any:
+def auto_class(config: Any) -> Any:
     """Return the Auto class for a config. Phi-4 Multimodal, for one, is known as a text model only."""
     from transformers import (
         MODEL_FOR_CAUSAL_LM_MAPPING,

@@ -104,18 +104,6 @@ def runs_of(positions: Sequence[int]) -> list[list[int]]:
     return runs
 
 
-def expected_tokens(items: Sequence[MediaItem], processor: Any) -> list[int]:
-    """Return how many tokens each image takes, by the processor's own rule; empty if it has none that is known."""
-    rule = getattr(processor, "_get_num_multimodal_tokens", None)
-    if rule is None or not items or items[0].modality != "image":
-        return []
-    try:
-        counted = rule(image_sizes=[(item.data.height, item.data.width) for item in items])
-    except (TypeError, ValueError, AttributeError, KeyError, NotImplementedError):
-        return []
-    return [int(one) for one in getattr(counted, "num_image_tokens", None) or ()]
-
-
 def _divided(
     positions: Sequence[int], items: Sequence[MediaItem], tokens_alone: TokensAlone
 ) -> Iterator[Sequence[int]]:

@@ -15,7 +15,6 @@ from vlmtui.domain.prompt import ChatPrompt, Message, MessagesPrompt
 from vlmtui.errors import ErrorKind, VlmtuiError, bad_input
 from vlmtui.worker.backends.transformers.arguments import Arguments
 from vlmtui.worker.backends.transformers.media_places import (
-    expected_tokens,
     media_positions,
     media_spans,
     media_tokens,
@@ -73,7 +72,10 @@ class PromptBuilder:
         """Return the model's inputs. `special_tokens`: whether the tokenizer adds its own (BOS).
 
         Raises VlmtuiError if placeholders and attachments do not match, or whatever the processor raises."""
-        outputs = self._process(text, items, special_tokens)
+        try:
+            outputs = self._process(text, items, special_tokens)
+        except StopIteration as error:  # which no future can carry
+            raise _mismatch("The prompt has more placeholders than there are attachments.") from error
         rows = outputs["input_ids"]
         ids = tuple(int(token) for token in (rows[0] if hasattr(rows[0], "__len__") else rows))
         positions = media_positions(ids, self._tokens, {item.modality for item in items})
@@ -100,9 +102,7 @@ class PromptBuilder:
         return {name: value for name, value in outputs.items() if value is not None}
 
     def _tokens_alone(self, items: Sequence[MediaItem]) -> list[int]:
-        """Return how many tokens each item takes: by the processor's rule, or by processing it again by itself."""
-        if expected := expected_tokens(items, self.processor):
-            return expected
+        """Return how many tokens each item takes, by processing it again by itself."""
         placeholder = getattr(self.processor, f"{items[0].modality}_token", None)
         if not placeholder:
             return []
@@ -127,15 +127,11 @@ class PromptBuilder:
         wanted = Counter(item.modality for item in items)
         for modality in PICTURES:
             count = len(positions[modality])
-            chosen = [item for item in items if item.modality == modality]
             if not wanted[modality] and count:
                 raise _mismatch(f"The prompt has placeholders for a {modality}, and none is attached.")
             is_known = bool(self._tokens.of(modality)) or (modality == "video" and bool(self._tokens.image))
             if wanted[modality] and is_known and count < wanted[modality]:
                 raise _mismatch(f"The prompt has fewer placeholders than {modality}s.")
-            expected = expected_tokens(chosen, self.processor)
-            if expected and count and count % sum(expected) and count > sum(expected):
-                raise _mismatch(f"The prompt has {count} {modality} tokens; the attachments take {sum(expected)}.")
 
 
 def check_limits(items: Sequence[MediaItem], limits: Mapping[Any, int]) -> None:

@@ -31,8 +31,10 @@ from vlmtui.worker.backends.vllm.engine_args import (
     engine_arguments,
     environment,
     has_no_peers,
+    own_context,
 )
 from vlmtui.worker.backends.vllm.engine_info import read_engine_info
+from vlmtui.worker.backends.vllm.models.configs import config_change
 from vlmtui.worker.backends.vllm.placeholders import check_placeholders
 from vlmtui.worker.backends.vllm.sampling_parameters import sampling_parameters, used_sampling
 from vlmtui.worker.backends.vllm.scoring import scored_delta, scoring_parameters, with_answer
@@ -82,11 +84,22 @@ async def load_engine(spec: LoadSpec, report: Report) -> VllmEngine:
         for name, value in EAGER_CPU_ENVIRONMENT.items():
             os.environ.setdefault(name, value)
     is_closed = has_no_peers(arguments) and "worker_extension_cls" not in arguments
-    extension = {"worker_extension_cls": WORKER_EXTENSION} if is_closed else {}
-    llm = AsyncLLM.from_engine_args(AsyncEngineArgs(**arguments, **extension))
+    extension: dict[str, object] = {"worker_extension_cls": WORKER_EXTENSION} if is_closed else {}
+    extension |= config_change(arguments)  # replaces what the record has in `hf_overrides`
+    notes: tuple[str, ...] = ()
+    try:
+        llm = AsyncLLM.from_engine_args(AsyncEngineArgs(**{**arguments, **extension}))
+    except ValueError as error:  # before any process is started
+        own = own_context(str(error))
+        if own is None:
+            raise
+        notes = (f"The model's own context is {own:,} tokens; {arguments['max_model_len']:,} were asked for.",)
+        report(LoadStep(LoadStage.CONFIG, notes[0]))
+        arguments["max_model_len"] = own
+        llm = AsyncLLM.from_engine_args(AsyncEngineArgs(**{**arguments, **extension}))
     if is_closed:
         _log.info("closed %s TCP listeners of the engine", sum(await llm.collective_rpc(CLOSE_LISTENERS)))
-    engine = VllmEngine(llm, spec, arguments)
+    engine = VllmEngine(llm, spec, arguments, notes)
     report(LoadStep(LoadStage.WARMUP, "first request"))
     await engine.warm_up()
     return engine
@@ -95,7 +108,7 @@ async def load_engine(spec: LoadSpec, report: Report) -> VllmEngine:
 class VllmEngine:
     """A model loaded in vLLM."""
 
-    def __init__(self, llm: Any, spec: LoadSpec, arguments: dict[str, object]) -> None:
+    def __init__(self, llm: Any, spec: LoadSpec, arguments: dict[str, object], notes: tuple[str, ...] = ()) -> None:
         self._llm = llm
         self._renderer = llm.renderer
         self._tokenizer = llm.get_tokenizer()
@@ -105,7 +118,7 @@ class VllmEngine:
         self._vocabulary = VocabularyReader(self._tokenizer)
         self._media_spans = MediaSpans(patch_size_of(llm.model_config.hf_config))
         self._sound_rate = sound_rate_of(getattr(self._renderer, "mm_processor", None))
-        self.info = read_engine_info(llm, spec, arguments)
+        self.info = msgspec.structs.replace(read_engine_info(llm, spec, arguments), notes=notes)
 
     @property
     def is_dead(self) -> bool:

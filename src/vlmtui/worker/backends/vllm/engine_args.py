@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import os
+import re
 import sys
 from collections.abc import Collection, Mapping
 from pathlib import Path
@@ -74,6 +75,13 @@ def environment(engine_args: Mapping[str, object]) -> dict[str, str]:
     if urlsplit(os.environ.get("HF_ENDPOINT", HUB)).hostname != urlsplit(HUB).hostname:
         found["HF_HUB_DISABLE_XET"] = "1"  # Xet's own client has none of the limits of `hub_client`
     return found | ONE_MACHINE_ENVIRONMENT if _is_of_one_machine(engine_args) else found
+
+
+def own_context(text: str) -> int | None:
+    """Return the context of a model, in tokens, from vLLM's refusal of a longer `max_model_len`; None: it said
+    something else."""
+    found = re.search(r"greater than the derived max_model_len \([^=()]*=(\d+)", text)
+    return int(found[1]) if found else None
 
 
 def has_no_peers(engine_args: Mapping[str, object]) -> bool:

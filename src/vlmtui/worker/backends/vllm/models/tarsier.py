@@ -1,0 +1,49 @@
+"""Tarsier: a LLaVA whose language model sees a token of its own behind each row of an image, and one behind the last.
+
+Both are ordinary tokens of the vocabulary (`image_newline_idx`, `image_new_idx` in config.json), whose embeddings are
+put between those of the patches. Source: the authors' `add_split_tokens` (github.com/bytedance/tarsier).
+"""
+
+from __future__ import annotations
+
+from math import isqrt
+from typing import Any
+
+import torch
+from vllm.model_executor.models.llava import (
+    LlavaDummyInputsBuilder,
+    LlavaForConditionalGeneration,
+    LlavaMultiModalProcessor,
+    LlavaProcessingInfo,
+)
+from vllm.multimodal import MULTIMODAL_REGISTRY
+
+
+class TarsierProcessingInfo(LlavaProcessingInfo):  # type: ignore[misc]
+    """Counts the tokens of an image."""
+
+    def get_num_image_tokens(self, *, image_width: int, image_height: int) -> int:
+        """Return the patches, a token for each of their rows, and the last one."""
+        patches = int(super().get_num_image_tokens(image_width=image_width, image_height=image_height))
+        return patches + isqrt(patches) + 1
+
+
+@MULTIMODAL_REGISTRY.register_processor(
+    LlavaMultiModalProcessor, info=TarsierProcessingInfo, dummy_inputs=LlavaDummyInputsBuilder
+)
+class TarsierForConditionalGeneration(LlavaForConditionalGeneration):  # type: ignore[misc]
+    """As LLaVA, with the tokens between the rows."""
+
+    def _process_image_input(self, image_input: Any) -> torch.Tensor:
+        features = super()._process_image_input(image_input)
+        return features if image_input["type"] == "image_embeds" else self._with_breaks(features)
+
+    def _with_breaks(self, features: torch.Tensor) -> torch.Tensor:
+        """Put the tokens between rows into `features`: (images, rows × columns, width)."""
+        images, patches, width = features.shape
+        rows = isqrt(patches)
+        ids = torch.tensor([self.config.image_newline_idx, self.config.image_new_idx], device=features.device)
+        row_end, image_end = self.language_model.embed_input_ids(ids).to(features.dtype)
+        grid = features.view(images, rows, patches // rows, width)
+        grid = torch.cat([grid, row_end.expand(images, rows, 1, width)], dim=2)
+        return torch.cat([grid.flatten(1, 2), image_end.expand(images, 1, width)], dim=1)

@@ -1,0 +1,39 @@
+"""A model whose own context is smaller than its record wishes: it loads with its own, and says so."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.support.asker import Asker
+from tests.support.hosts import patient_host
+from vlmtui.domain.backend_choice import read_backend
+from vlmtui.domain.conversation import user_turn
+from vlmtui.domain.engine import EngineReady
+from vlmtui.paths import Paths, bundled_model
+from vlmtui.registry.loader import Registry
+from vlmtui.registry.match import resolve
+
+pytestmark = [pytest.mark.engine, pytest.mark.timeout(900)]
+
+
+@pytest.mark.parametrize("backend", ["vllm", "transformers"])
+async def test_a_model_with_a_smaller_context_loads_with_its_own(short_path: Path, backend: str) -> None:
+    folder = short_path / "small"
+    shutil.copytree(bundled_model(), folder)
+    config = json.loads((folder / "config.json").read_text())
+    config["text_config"]["max_position_embeddings"] = 512
+    (folder / "config.json").write_text(json.dumps(config))
+    model = resolve(Registry.bundled(), str(folder), read_backend(backend))
+    assert model.spec.engine_args["max_model_len"] == 4096
+    host = patient_host(Paths.below(short_path))
+    client = await host.open(model.spec, client="tests", keep_alive_s=0)
+    ready = [event async for event in client.load()][-1]
+    assert isinstance(ready, EngineReady), ready
+    assert ready.info.max_model_len == 512
+    assert ready.info.notes == ("The model's own context is 512 tokens; 4,096 were asked for.",)
+    assert (await Asker(client, model)(user_turn("Hello"))).text
+    await client.shutdown()

@@ -1,0 +1,52 @@
+"""Random weights for tiny checkpoints, large enough that an image changes the answer."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+from zlib import crc32
+
+
+def fill(model: Any, seed: int = 0) -> Any:
+    """Fill a torch model: matrices with 1.5 over the root of their inputs, norms and gates with 1, the rest with small
+    numbers; those of a parameter depend on its name and the seed alone. Returns the model."""
+    import torch
+
+    with torch.no_grad():
+        for name, value in model.named_parameters():
+            generator = torch.Generator().manual_seed(crc32(name.encode()) + seed)
+            if value.ndim >= 2 and "embed" in name:
+                value.copy_(torch.randn(value.shape, generator=generator) * 0.5)
+            elif value.ndim >= 2:
+                inputs = value[0].numel()
+                value.copy_(torch.randn(value.shape, generator=generator) * 1.5 / inputs**0.5)
+            elif name.endswith("bias"):
+                value.copy_(torch.randn(value.shape, generator=generator) * 0.1)
+            else:
+                value.fill_(1.0)
+    return model
+
+
+def save_with_weights(folder: Path, seed: int = 0) -> Any:
+    """Give a checkpoint without weights random ones, by Transformers; its `config.json` stays. Returns the model."""
+    from transformers import AutoConfig
+
+    from vlmtui.worker.backends.transformers.loading import auto_class
+
+    config = AutoConfig.from_pretrained(folder)
+    text = (folder / "config.json").read_bytes()
+    model = fill(auto_class(config).from_config(config).float().eval(), seed)
+    model.save_pretrained(folder)
+    (folder / "config.json").write_bytes(text)
+    _name_as_published(folder / "model.safetensors")
+    return model
+
+
+def _name_as_published(file: Path) -> None:
+    """Give CLIP and SigLIP towers the prefix that published checkpoints have, and that vLLM reads."""
+    from safetensors.torch import load_file, save_file
+
+    tower = re.compile(r"(vision_tower\.)(?=embeddings|encoder|pre_layrnorm|post_layernorm|head)")
+    tensors = load_file(file)
+    save_file({tower.sub(r"\1vision_model.", name): value for name, value in tensors.items()}, file, {"format": "pt"})
