@@ -111,14 +111,20 @@ LOGPROB_TEXT = Scope(
 )
 
 LINT = Scope(
-    "lint",
+    "findings",
     "In the findings about a template",
     actions=(
-        Action("lint.close", "Back", "Back to the conversation.", "escape,q", verb="back", footer=True),
+        Action("findings.close", "Back", "Back to the conversation.", "escape,q", verb="back", footer=True),
         Action(
-            "lint.check_again", "Check again", "Read the model's files again.", "r", leader="r", verb="run", footer=True
+            "findings.check_again",
+            "Check again",
+            "Read the model's files again.",
+            "r",
+            leader="r",
+            verb="run",
+            footer=True,
         ),
-        Action("lint.copy", "Copy", "Copy the findings to your clipboard.", "y", leader="y", footer=True),
+        Action("findings.copy", "Copy", "Copy the findings to your clipboard.", "y", leader="y", footer=True),
     ),
     fixed=(FixedKey("↑ ↓", "The previous and the next finding."),),
 )

@@ -36,7 +36,7 @@ class LintScreen(Screen[None]):
 
     CSS_PATH = "lint.tcss"
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (100, "-wide")]
-    SCOPE = "lint"
+    SCOPE = "findings"
     BINDINGS = bindings(SCOPE)
 
     @dataclass
