@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Literal
@@ -61,6 +61,8 @@ class Answer:
     """The sampling values that the engine used, every one resolved; None: not recorded."""
     thought: ThoughtMeter = field(default_factory=ThoughtMeter)
     """What its reasoning takes."""
+    on_event: Callable[[], None] | None = field(default=None, compare=False, repr=False)
+    """Called after each event was taken, by whoever shows the answer."""
 
     @property
     def text(self) -> str:
@@ -113,6 +115,8 @@ class Answer:
                 self.thought.take(event.text, self.token_ids, self.vocabulary)
             case Finished() | Failed() | Cancelled():
                 self.outcome = event
+        if self.on_event is not None:
+            self.on_event()
 
 
 def tags_of(family: Family) -> ThinkingTags:

@@ -173,6 +173,9 @@ class FilterInput(Input):
     is_browsing = True
     """Whether Space marks a file. False while typing."""
 
+    def on_mount(self) -> None:
+        self.cursor_blink = False
+
     @dataclass
     class BrowserKey(Message):
         """`space`, `backspace`, `left`, `home` or `end`, not used by the text."""

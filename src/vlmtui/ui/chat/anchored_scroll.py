@@ -8,7 +8,10 @@ from textual.containers import VerticalScroll
 from textual.geometry import Region, Size
 from textual.layout import DockArrangeResult
 from textual.scrollbar import ScrollBar
+from textual.strip import Strip
 from textual.widget import Widget
+
+from vlmtui.ui.widgets.blank_lines import blank_lines
 
 
 class AnchoredScroll(VerticalScroll):
@@ -36,6 +39,14 @@ class AnchoredScroll(VerticalScroll):
         """True while scrolling to it."""
         self._moved = 0.0
         """Rows scrolled so far to keep content in place."""
+
+    def render_lines(self, crop: Region) -> list[Strip]:
+        return blank_lines(self, crop)
+
+    def _size_updated(self, size: Size, virtual_size: Size, container_size: Size, layout: bool = True) -> bool:
+        """As Textual's, without a second layout after each growth, which would find everything in its place."""
+        is_layout_due = layout and (size, container_size) != (self._size, self._container_size)
+        return super()._size_updated(size, virtual_size, container_size, layout=is_layout_due)
 
     def keep_in_view(self, child: Widget | None, *, go: bool = True) -> None:
         """Keep part of a child in view whatever changes; None: no child. `go`: show all of it, or its start, until

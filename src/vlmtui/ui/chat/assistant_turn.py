@@ -7,6 +7,8 @@ from collections.abc import Callable
 
 from textual.app import ComposeResult
 from textual.containers import Vertical
+from textual.geometry import Region, Size
+from textual.strip import Strip
 from textual.timer import Timer
 from textual.widgets import Static
 
@@ -16,6 +18,7 @@ from vlmtui.text import visible
 from vlmtui.ui.chat.failure_note import failure_note
 from vlmtui.ui.chat.thinking_block import ThinkingBlock
 from vlmtui.ui.widgets.answer_line import answer_marks
+from vlmtui.ui.widgets.blank_lines import blank_lines
 from vlmtui.ui.widgets.markdown_text import MarkdownText
 
 REFRESH_S = 0.1
@@ -44,7 +47,11 @@ class AssistantTurn(Vertical):
         self._pieces = 0
         """Number of the answer's pieces in `_text`."""
         self._text = ""
-        self._timer: Timer | None = None
+        self._clock: Timer | None = None
+        """Counts the seconds until the first token."""
+        self._is_due = False
+        """Whether it will be shown soon."""
+        self._shown_at = float("-inf")
         self._waits_for = "…"
         self._shows_end = False
 
@@ -55,23 +62,36 @@ class AssistantTurn(Vertical):
         facts.display = False
         yield facts
 
+    def render_lines(self, crop: Region) -> list[Strip]:
+        """Return what is seen around the children. Blank lines need not be drawn anew whenever the answer grows."""
+        return super().render_lines(crop) if self.has_class("-marked") else blank_lines(self, crop)
+
+    def _size_updated(self, size: Size, virtual_size: Size, container_size: Size, layout: bool = True) -> bool:
+        """As Textual's, without a second layout after each growth, which would find everything in its place."""
+        return super()._size_updated(size, virtual_size, container_size, layout=False)
+
     def on_mount(self) -> None:
-        self._timer = self.set_interval(REFRESH_S, self._show)
+        self.answer.on_event = self._grew
+        self._clock = self.set_interval(1.0, self._show)
         self._show()
+
+    def on_unmount(self) -> None:
+        self._let_go()
 
     def finish(self) -> None:
         """Show the complete answer now, or on mount."""
-        if self._timer is not None:
+        if self._clock is not None:
             self._show()
 
     async def restart(self, answer: Answer) -> None:
         """Show another answer from its start, now or on mount."""
+        self._let_go()
         self.answer = answer
         self._pieces, self._text = 0, ""
         self._shows_end = False
-        if self._timer is None:
+        if self._clock is None:
             return
-        self._timer.stop()
+        self._clock.stop()
         self.query_one(".facts").display = False
         await self.query("ThinkingBlock, .failure").remove()
         self.on_mount()
@@ -96,10 +116,27 @@ class AssistantTurn(Vertical):
         """Show long JSON completely, or fold it."""
         self.query_one(MarkdownText).toggle_json()
 
+    def _grew(self) -> None:
+        """Show what came: at once after a pause, else in a while, together with what comes until then."""
+        if self._is_due:
+            return
+        self._is_due = True
+        wait_s = self._shown_at + REFRESH_S - time.monotonic()
+        if wait_s > 0:
+            self.set_timer(wait_s, self._show)
+        else:
+            self.call_next(self._show)
+
+    def _let_go(self) -> None:
+        if self.answer.on_event == self._grew:
+            self.answer.on_event = None
+
     def _show(self) -> None:
         """Update the widgets to the answer's current state. One that is removed before it was drawn has none."""
+        self._is_due = False
         if not self.children:
             return
+        self._shown_at = time.monotonic()
         over = self.answer.outcome is not None
         parts = self._parts()
         waits = not over and not parts.answer and not parts.thinking
@@ -107,6 +144,8 @@ class AssistantTurn(Vertical):
         waiting.display = waits
         if waits:
             self._tell_wait(waiting)
+        elif self._clock is not None:
+            self._clock.pause()
         self._show_thinking(parts)
         self.query_one(MarkdownText).show(parts.answer)
         if over:
@@ -136,8 +175,9 @@ class AssistantTurn(Vertical):
 
     def _show_end(self) -> None:
         self._shows_end = True
-        if self._timer is not None:
-            self._timer.stop()
+        if self._clock is not None:
+            self._clock.stop()
+        self._let_go()
         facts, line = self.query_one(".facts", Static), answer_marks(self.answer, self._marks())
         facts.update(line)
         facts.display = bool(line)

@@ -91,6 +91,7 @@ class Composer(TextArea):
         """Free the keys that the user assigned to actions of the chat, and the function keys of Textual's text area."""
         for key in key_bindings(self.app).chosen("chat", "app") | {"f6", "f7"}:
             self._bindings.key_to_bindings.pop(key, None)
+        self.cursor_blink = False  # an idle screen sends nothing
 
     async def _on_key(self, event: events.Key) -> None:
         # Textual calls the text area's own handler after this one, unless prevented.

@@ -12,7 +12,6 @@ from textual import on
 from textual.app import ComposeResult
 from textual.message import Message
 from textual.notifications import SeverityLevel
-from textual.screen import Screen
 from textual.widgets import Static
 from textual.worker import WorkType
 
@@ -52,6 +51,7 @@ from vlmtui.ui.keys import error_text, with_keys, with_remedy
 from vlmtui.ui.messages import EngineChanged
 from vlmtui.ui.navigation import Navigator
 from vlmtui.ui.services import Services
+from vlmtui.ui.terminal.compositor import FrontScreen
 from vlmtui.ui.terminal.key_queue import run_before_keys
 from vlmtui.ui.view import Steps
 from vlmtui.ui.widgets.footer_bar import FooterBar
@@ -61,7 +61,7 @@ _WIDE = 110
 """Fewest columns for the side pane."""
 
 
-class ChatScreen(Screen[None]):
+class ChatScreen(FrontScreen[None]):
     """Transcript, attachments, composer, status. Its parts implement the user's actions."""
 
     CSS_PATH = "screen.tcss"

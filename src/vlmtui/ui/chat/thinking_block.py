@@ -28,15 +28,17 @@ class ThinkingBlock(LineWidget):
         self._answer = answer
         self._parts = parts
         self.title = thinking_title(answer, parts)
-        self.is_open = _unfolds(parts)
+        self._is_over = answer.outcome is not None
+        self.is_open = self._is_over and _unfolds(parts)
 
     def show(self, parts: ThinkingParts) -> None:
         """Show the reasoning so far, control characters visible."""
         title = thinking_title(self._answer, parts)
         if (title, parts.thinking) == (self.title, self._parts.thinking) and parts.is_thinking:
             return
-        if self._parts.is_thinking and _unfolds(parts):
-            self.is_open = True
+        if self._answer.outcome is not None and not self._is_over:
+            self._is_over = True
+            self.is_open = self.is_open or _unfolds(parts)
         self.title, self._parts = title, parts
         height = len(self._lines)
         width = self._lines_width

@@ -139,6 +139,7 @@ class RawEditor(TextArea):
             highlight_cursor_line=False,
             placeholder="…",
         )
+        self.set_reactive(TextArea.cursor_blink, False)
         self._marks: dict[int, list[tuple[int, int, str]]] = {}
         """By line: start, end, and kind."""
         self._barred: AbstractSet[int] = frozenset()

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 _LAST_WORDS_S = 5.0
 _TICK_S = 0.1
-"""Interval at which the reading thread checks whether to end, and whether a lone Escape was a key."""
+"""Interval at which the reading thread checks whether a lone Escape was a key."""
 _READ_BYTES = 4096
 _FRAME_BEGINS, _FRAME_ENDS = "\x1b[?2026h", "\x1b[?2026l"
 """Synchronized output: what stands between them appears at once."""
@@ -38,12 +38,15 @@ class NonBlockingDriver(LinuxDriver):
     """
 
     _output: Output | None = None
+    _input_ends: tuple[int, int] | None = None
+    """A pipe; what is written to it ends the reading thread, which nothing but keys wakes."""
     _layer: FrameLayer
     _cursor: tuple[int, int] | None = None
     """Where the last frame left the terminal's cursor."""
 
     def start_application_mode(self) -> None:
         loop = asyncio.get_running_loop()
+        self._input_ends = os.pipe()
         self._layer, self._cursor = FrameLayer(self._app.console._color_system), None
 
         def redraw() -> None:
@@ -98,18 +101,32 @@ class NonBlockingDriver(LinuxDriver):
         if self._output is not None:
             self._output.close(_LAST_WORDS_S)
 
+    def disable_input(self) -> None:
+        ends, self._input_ends = self._input_ends, None
+        if ends is not None:
+            os.write(ends[1], b"\0")
+        super().disable_input()
+        for end in ends or ():
+            os.close(end)
+
     def run_input_thread(self) -> None:
         """Read keys, pastes and mouse events until the driver ends or the terminal disappears; drop its reports.
 
         A disappeared terminal is at end of file forever; Textual's driver may never be told to end, because its writes
         fail first.
         """
+        assert self._input_ends is not None, "the driver is not in application mode"
+        ended = self._input_ends[0]
         parser = XTermParser(self._debug)
         decode = getincrementaldecoder("utf-8")("replace").decode
         reports = ReportFilter()
         while not self.exit_event.is_set():
-            patience_s = reports.patience_s
-            ready, _, _ = select.select([self.fileno], [], [], _TICK_S if patience_s is None else patience_s)
+            wait_s = reports.patience_s
+            if wait_s is None and parser._timeout_time is not None:
+                wait_s = _TICK_S
+            ready, _, _ = select.select([self.fileno, ended], [], [], wait_s)
+            if ended in ready:
+                return
             if ready:
                 data = self._read()
                 if not data:

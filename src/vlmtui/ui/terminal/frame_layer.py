@@ -116,9 +116,11 @@ class FrameLayer:
         row, placed = self._wanted[y], self._placed[y]
         row.chars[x:end] = cells.chars
         row.pens[x:end] = cells.pens
-        covered = [other for other, (_, one) in placed.items() if x < other + len(one.chars) and other < end]
-        for other in covered:
-            del placed[other]
+        former = placed.get(x)
+        if former is None or len(former[1].chars) != end - x:
+            covered = [other for other, (_, one) in placed.items() if x < other + len(one.chars) and other < end]
+            for other in covered:
+                del placed[other]
         placed[x] = strip, cells
         row.is_risky = row.has_picture = False
         for _, one in placed.values():

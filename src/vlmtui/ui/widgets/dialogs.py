@@ -60,6 +60,9 @@ class NameInput(Input):
 
     BINDINGS = line_bindings()
 
+    def on_mount(self) -> None:
+        self.cursor_blink = False
+
 
 class NameScreen(ModalScreen[str | None]):
     """Returns the typed text; None for Escape or an empty line. In the hint, `{id}` stands for an action's key."""

@@ -11,3 +11,6 @@ class LineInput(Input):
     """Has readline's keys."""
 
     BINDINGS = line_bindings()
+
+    def on_mount(self) -> None:
+        self.cursor_blink = False  # it would wake the app twice a second

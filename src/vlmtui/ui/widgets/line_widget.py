@@ -28,6 +28,10 @@ class LineWidget(Widget):
     def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
         return len(self._lines_at(width))
 
+    def _size_updated(self, size: Size, virtual_size: Size, container_size: Size, layout: bool = True) -> bool:
+        """As Textual's, without a second layout after each growth, which would find everything in its place."""
+        return super()._size_updated(size, virtual_size, container_size, layout=False)
+
     def render(self) -> Content:
         return Content("\n").join(self._lines_at(self.content_size.width))
 

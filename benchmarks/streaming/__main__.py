@@ -1,0 +1,149 @@
+"""What streaming answers cost: the app against a bare Textual chat, in turn, in one run.
+
+`python -m benchmarks.streaming [--rounds N] [--quick]`. Both run in pseudo-terminals of 120×40, with the stand-in
+engine in a real worker; each of N rounds (3) plays one session of each. The medians of both, the median of the ratios
+of each round and the budgets are printed; exits 1 outside a budget. Single sessions follow: compare, fan-out, a while
+in which nothing happens, a screen of 200×60, a link of 1 Mbit/s and 100 ms, memory. `--quick`: without the last three.
+CPU is the program's own processor time, without the worker's.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import tempfile
+from collections.abc import Callable, Sequence
+from enum import Enum
+from pathlib import Path
+from typing import NamedTuple
+
+from benchmarks.first_paint import paint_ms
+from benchmarks.streaming import sessions
+from benchmarks.streaming.sessions import Figures, session_env
+
+
+class Of(Enum):
+    """What a budget limits."""
+
+    RATIO = "ratio"
+    VALUE = "value"
+
+
+class Budget(NamedTuple):
+    of: Of
+    most: float
+
+
+BUDGETS = {
+    "first paint, ms": Budget(Of.RATIO, 1.1),
+    "CPU s per 1,000 at 100 tok/s": Budget(Of.RATIO, 0.25),
+    "bytes a token at 100 tok/s": Budget(Of.VALUE, 120),
+    "key echo streaming p95, ms": Budget(Of.RATIO, 0.12),
+    "key echo p95: streaming against idle": Budget(Of.VALUE, 4),
+    "Enter to the engine, ms": Budget(Of.RATIO, 0.6),
+    "first token to the screen, ms": Budget(Of.RATIO, 0.6),
+    "last token of 3,000, ms": Budget(Of.RATIO, 0.08),
+    "quit, ms": Budget(Of.RATIO, 0.15),
+    "compare: CPU against one answer": Budget(Of.VALUE, 1.5),
+    "fan-out of eight: CPU against one answer": Budget(Of.VALUE, 3),
+    "idle bytes a second": Budget(Of.VALUE, 0),
+    "idle wake-ups a second": Budget(Of.VALUE, 2),
+    "memory with 200 turns, 50 images": Budget(Of.VALUE, 1.3),
+}
+_PAINTS = 5
+
+
+class Line(NamedTuple):
+    """A row of the table."""
+
+    name: str
+    bare: float | None
+    app: float
+    ratio: float | None
+
+    @property
+    def is_within(self) -> bool:
+        budget = BUDGETS.get(self.name)
+        if budget is None:
+            return True
+        found = self.app if budget.of is Of.VALUE else self.ratio
+        return found is not None and round(found, 3) <= budget.most
+
+    def __str__(self) -> str:
+        budget = BUDGETS.get(self.name)
+        bare = "" if self.bare is None else f"{self.bare:,.4g}"
+        ratio = "" if self.ratio is None else f"{self.ratio:.3f} x"
+        told = "" if budget is None else f"<= {budget.most:g}{' x' if budget.of is Of.RATIO else ''}"
+        verdict = "" if budget is None else "ok" if self.is_within else "OVER"
+        return f"| {self.name:42} | {bare:>8} | {self.app:>8,.4g} | {ratio:>8} | {told:>9} | {verdict:4} |"
+
+
+def compared(pairs: Sequence[tuple[Figures, Figures]]) -> list[Line]:
+    """Return rows of figures of the bare chat and the app, measured in turn."""
+    lines = []
+    for name in pairs[0][0]:
+        bare, app = ([pair[side][name] for pair in pairs] for side in (0, 1))
+        ratio = statistics.median(ours / max(theirs, 1e-9) for theirs, ours in zip(bare, app, strict=True))
+        lines.append(Line(name, statistics.median(bare), statistics.median(app), ratio))
+    return lines
+
+
+def alone(figures: Figures) -> list[Line]:
+    return [Line(name, None, value, None) for name, value in figures.items()]
+
+
+def first_paint(folder: Path) -> list[Line]:
+    """Return the first paint without a model, as `benchmarks.first_paint` measures it."""
+    ours, bare = sessions.command(folder, is_app=True)[:3], sessions.command(folder, is_app=False)[:3]
+    env = session_env(folder, is_app=True)
+    pairs = [
+        (
+            {"first paint, ms": paint_ms(bare, "bare chat", env)[0]},
+            {"first paint, ms": paint_ms(ours, "Shapes", env)[0]},
+        )
+        for _ in range(_PAINTS + 1)
+    ]
+    return compared(pairs[1:])
+
+
+def both(measure: Callable[..., Figures], folder: Path, rounds: int) -> list[Line]:
+    return compared(
+        [
+            (measure(folder / f"{number}", is_app=False), measure(folder / f"{number}", is_app=True))
+            for number in range(rounds)
+        ]
+    )
+
+
+def show(lines: Sequence[Line]) -> list[Line]:
+    for line in lines:
+        print(line, flush=True)
+    return list(lines)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--quick", action="store_true", help="120×40 alone, without slow links and memory")
+    options = parser.parse_args()
+    print(f"| {'':42} | {'bare':>8} | {'vlmtui':>8} | {'ratio':>8} | {'budget':>9} |      |")
+    print(f"| {'-' * 42} | {'-' * 8} | {'-' * 8} | {'-' * 8} | {'-' * 9} | ---- |")
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        found = show(first_paint(folder / "paint"))
+        chats = both(sessions.chat, folder / "chat", options.rounds)
+        echo = {line.name: line.app for line in chats}
+        of_idle = echo["key echo streaming p95, ms"] / echo["key echo idle p95, ms"]
+        found += show([*chats, Line("key echo p95: streaming against idle", None, of_idle, None)])
+        found += show(alone(sessions.lanes(folder / "lanes")))
+        if not options.quick:
+            found += show(both(sessions.large, folder / "large", 1))
+            found += show(both(sessions.slow_link, folder / "link", 1))
+            found += show(alone(sessions.memory(folder / "memory")))
+    over = [line.name for line in found if not line.is_within]
+    print(f"outside the budget: {', '.join(over)}" if over else "all within the budgets")
+    return 1 if over else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

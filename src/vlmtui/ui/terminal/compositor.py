@@ -1,0 +1,79 @@
+"""A compositor that renders only what is seen."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
+from typing import cast
+
+from textual._compositor import ChopsUpdate, Compositor
+from textual.geometry import Region
+from textual.screen import Screen, ScreenResultType
+from textual.strip import Strip
+from textual.widget import Widget
+
+_Chops = dict[int, Strip | None]
+
+
+class FrontCompositor(Compositor):
+    """Leaves out containers, and lines of them, that their children cover, and what is not to be updated: Textual's own
+    draws five containers and throws them away for each line of a transcript. Its result is the same."""
+
+    def render_partial_update(self) -> ChopsUpdate | None:
+        screen = self.size.region
+        regions = [part for region in self._dirty_regions if (part := region.intersection(screen))]
+        self._dirty_regions.clear()
+        if not regions:
+            return None
+        spans = list(self._regions_to_spans(regions))
+        wanted: dict[int, set[int]] = {}
+        for y, x1, x2 in spans:
+            cuts = self.cuts[y]
+            wanted.setdefault(y, set()).update(cut for cut, end in pairwise(cuts) if cut < x2 and end > x1)
+        chops = self._render_wanted(Region.from_union(regions), wanted)
+        return ChopsUpdate(chops, spans, [line[1:] for line in self.cuts])
+
+    def _render_chops(self, crop: Region, is_rendered_line: Callable[[int], bool]) -> Sequence[Mapping[int, Strip]]:
+        wanted = {y: set(line[:-1]) for y, line in enumerate(self.cuts) if is_rendered_line(y)}
+        return cast("Sequence[Mapping[int, Strip]]", self._render_wanted(crop, wanted))
+
+    def _render_wanted(self, crop: Region, wanted: dict[int, set[int]]) -> list[_Chops]:
+        """Draw these pieces, given by line and column. `wanted` is emptied as they are drawn."""
+        cuts = self.cuts
+        chops: list[_Chops] = [dict.fromkeys(line[:-1]) for line in cuts]
+        for widget, (region, clip) in self.visible_widgets.items():  # the front first
+            if not crop.overlaps(clip) or not (seen := region.intersection(clip)):
+                continue
+            first, last = seen.column_span
+            lines = [y for y in seen.line_range if (open_ := wanted.get(y)) and any(first <= x < last for x in open_)]
+            if not lines:
+                continue
+            drawn = Region(seen.x, lines[0], seen.width, lines[-1] + 1 - lines[0]) if widget._nodes else seen
+            strips = dict(zip(drawn.line_range, _lines(widget, region, drawn), strict=False))
+            for y in lines:
+                if (strip := strips.get(y)) is not None:
+                    _fill(chops[y], wanted[y], strip, [cut for cut in cuts[y] if first <= cut <= last])
+            if not any(wanted.values()):
+                break
+        return chops
+
+
+def _lines(widget: Widget, region: Region, part: Region) -> list[Strip]:
+    return widget.render_lines(Region(part.x - region.x, part.y - region.y, part.width, part.height))
+
+
+def _fill(chops: _Chops, wanted: set[int], strip: Strip, cuts: list[int]) -> None:
+    """Put a widget's line, which begins at the first cut, where it is wanted."""
+    x = cuts[0]
+    for cut, piece in zip(cuts, strip.divide([cut - x for cut in cuts[1:]]), strict=False):
+        if cut in wanted:
+            wanted.discard(cut)
+            chops[cut] = piece
+
+
+class FrontScreen(Screen[ScreenResultType]):
+    """A screen with this compositor."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._compositor = FrontCompositor()
