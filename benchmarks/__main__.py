@@ -13,6 +13,7 @@ ALL = (
     "engine_overhead",
     "remote_overhead",
     "both_at_once",
+    "streaming",
     "batch",
     "conversations",
     "media",
