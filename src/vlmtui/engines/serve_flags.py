@@ -75,6 +75,7 @@ def feature_flags(*, video: bool, private: bool = False) -> Iterator[Flag]:
     yield Flag(("--enable-scale-out",), "raw prompts with media: the server's /inference/v1/generate")
     yield Flag(("--enable-tokenizer-info-endpoint",), "the chat template that the server uses can be read")
     yield Flag(("--enable-prompt-tokens-details",), "how many tokens of a prompt are cached, and how many are of media")
+    yield Flag(("--enable-per-request-metrics",), "how long an answer waited for other requests")
     if private:
         yield Flag(("--trust-request-chat-template",), "a record's chat template; nobody else reaches the server")
     if video:
