@@ -54,6 +54,11 @@ class FaultServer:
         """The bodies of the requests for answers."""
         self.replies: dict[str, list[Reply]] = {}
         self.health = 200
+        self.version = "0.32.0"
+        self.takes_templates = False
+        """Whether a request may bring a chat template."""
+        self.generate_status: int | None = None
+        """What prompts by token ids get for a picture that is none: 400, of older servers 200; None: no such path."""
         self.tokens: dict[object, list[int]] = {}
         """What `/tokenize` answers for these texts."""
         self.released = asyncio.Event()
@@ -82,7 +87,9 @@ class FaultServer:
             case "/v1/models":
                 await send(writer, {"data": [{"id": "shapes", "root": "shapes", "max_model_len": 4096}]})
             case "/version":
-                await send(writer, {"version": "0.32.0"})
+                await send(writer, {"version": self.version})
+            case "/inference/v1/generate" if self.generate_status is not None and not asked.get("stream"):
+                await send(writer, {"choices": []}, status=self.generate_status if asked else 400)
             case "/health":
                 await send(writer, {}, status=self.health)
             case "/tokenize" if asked:
@@ -95,7 +102,8 @@ class FaultServer:
             case "/v1/chat/completions" if asked.get("stream"):
                 await stream(writer, whole_answer())
             case "/tokenize" | "/detokenize" | "/v1/chat/completions":
-                said = "--trust-request-chat-template and --trust-request-mm-kwargs are not set"
+                template = "" if self.takes_templates else "--trust-request-chat-template and "
+                said = f"{template}--trust-request-mm-kwargs are not set"
                 await send(writer, {"error": {"message": said}}, status=400)
             case _:
                 await send(writer, {"detail": "Not Found"}, status=404)

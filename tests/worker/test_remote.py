@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from PIL import Image
 
@@ -30,7 +31,7 @@ from vlmtui.domain.attachment import Attachment
 from vlmtui.domain.conversation import user_turn
 from vlmtui.domain.engine import LoadSpec
 from vlmtui.domain.generation import Delta, EngineEvent, Finished, GenerateRequest, PromptReady, Token, Usage
-from vlmtui.domain.prompt import ChatPrompt, RawPrompt
+from vlmtui.domain.prompt import ChatPrompt, Message, MessagesPrompt, Prompt, RawPrompt
 from vlmtui.domain.sampling import Sampling
 from vlmtui.errors import ErrorKind, VlmtuiError
 from vlmtui.worker.backends.remote.address import server_address
@@ -71,7 +72,7 @@ async def asked(server: FaultServer, folder: Path, **arguments: object) -> list[
         await engine.shutdown()
 
 
-def request(prompt: ChatPrompt | RawPrompt, **more: Any) -> GenerateRequest:
+def request(prompt: Prompt, **more: Any) -> GenerateRequest:
     return GenerateRequest(request_id="r", prompt=prompt, sampling=Sampling(), **more)
 
 
@@ -408,4 +409,40 @@ async def test_another_server_takes_no_videos_and_tells_no_logprobs(server: Faul
     assert "video" not in engine.info.limits and engine.info.limits["image"]
     assert not (capabilities.logprobs or capabilities.raw_media or capabilities.prompt_token_ids)
     assert engine.info.remedies == {}
+
+
+async def test_a_server_that_passes_media_of_token_ids_over_gets_raw_prompts_by_a_template(
+    server: FaultServer, tmp_path: Path
+) -> None:
+    """vLLM 0.23 answers such a request as if there were no picture."""
+    server.version, server.takes_templates, server.generate_status = "0.23.0", True, 200
+    engine = await connected(server)
+    assert engine.info.capabilities.raw_media and engine.info.capabilities.message_prompts
+    prompt = RawPrompt(text="<|image_pad|>hello", attachments=(picture(tmp_path),))
+    events = [one async for one in engine.generate(request(prompt))]
+    assert text_of(events) == "A red circle."
+    [body] = server.bodies
+    assert body["chat_template"] == "{{ raw }}" and body["chat_template_kwargs"] == {"raw": prompt.text}
+    assert body["add_special_tokens"] is True
+    await engine.shutdown()
+
+
+async def test_messages_of_a_raw_prompt_are_written_by_the_servers_template(
+    server: FaultServer, tmp_path: Path
+) -> None:
+    server.takes_templates = True
+    engine = await connected(server)
+    parts = ({"type": "image"}, {"type": "text", "text": "hello"})
+    given = MessagesPrompt(
+        messages=(Message(role="user", content=parts),), by="tokenizer", chat_template="{{ messages[0] }}",
+        attachments=(picture(tmp_path),),
+    )  # fmt: skip
+    assert text_of([one async for one in engine.generate(request(given))]) == "A red circle."
+    [body] = server.bodies
+    assert body["chat_template"] == "{%- set messages = raw_messages -%}{{ messages[0] }}"
+    assert body["chat_template_kwargs"] == {"raw_messages": [{"role": "user", "content": list(parts)}]}
+    unknown = msgspec.structs.replace(given, chat_template=None)
+    with pytest.raises(VlmtuiError) as caught:
+        [one async for one in engine.generate(request(unknown))]
+    assert caught.value.kind is ErrorKind.NO_CHAT_TEMPLATE
     await engine.shutdown()
