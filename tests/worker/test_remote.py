@@ -432,7 +432,7 @@ async def test_messages_of_a_raw_prompt_are_written_by_the_servers_template(
 ) -> None:
     server.takes_templates = True
     engine = await connected(server)
-    parts = ({"type": "image"}, {"type": "text", "text": "hello"})
+    parts: tuple[dict[str, object], ...] = ({"type": "image"}, {"type": "text", "text": "hello"})
     given = MessagesPrompt(
         messages=(Message(role="user", content=parts),), by="tokenizer", chat_template="{{ messages[0] }}",
         attachments=(picture(tmp_path),),
