@@ -15,6 +15,7 @@ from vlmtui.protocol.endpoint import Endpoint
 from vlmtui.registry.loader import Registry
 from vlmtui.registry.match import resolve
 from vlmtui.worker.backends.vllm.engine_args import CPU_ENVIRONMENT, ENVIRONMENT, engine_arguments
+from vlmtui.worker.hf.cpu_priority import lower_priority
 
 _PROMPT = (
     "<|im_start|>system\nYou are a helpful assistant.<|im_end|>\n"
@@ -30,7 +31,12 @@ class OfflineVllm:
         environment = {**ENVIRONMENT, **CPU_ENVIRONMENT, **worker_environment(os.environ, endpoint)}
         command = [sys.executable, "-m", "benchmarks.batch_vllm", str(told)]
         self._process = subprocess.Popen(
-            command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, pass_fds=(told,)
+            command,
+            env=environment,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            pass_fds=(told,),
         )
         os.close(told)
         self._lines = os.fdopen(self._results)
@@ -88,6 +94,8 @@ def main() -> int:
     spec = resolve(Registry.bundled(), "shapes").spec
     known = {field.name for field in fields(EngineArgs)}
     arguments: dict[str, Any] = engine_arguments(spec, known=known, on_cpu=current_platform.is_cpu())
+    if current_platform.is_cpu():
+        lower_priority()  # as the worker's engine has it, which counts on a machine with other work
     llm = LLM(**arguments)
     parameters = SamplingParams(temperature=0.0, max_tokens=40)
     os.write(told, b"loaded\n")

@@ -62,7 +62,7 @@ class BatchCampaign:
             while sum(self.blows.values()) < kills and not self.losses:
                 self._one_file(kills)
         finally:
-            self._end_workers()
+            self.end_workers()
 
     def table(self) -> str:
         rows = [f"{count:4} × {blow}" for blow, count in sorted(self.blows.items())]
@@ -183,7 +183,8 @@ class BatchCampaign:
                 stderr=log,
             )
 
-    def _end_workers(self) -> None:
+    def end_workers(self) -> None:
+        """Kill all workers of the folder."""
         for endpoint in Endpoint.all(self.paths):
             for process in worker_processes(endpoint):
                 with contextlib.suppress(psutil.Error):

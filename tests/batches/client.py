@@ -43,6 +43,7 @@ def main() -> int:
         setattr(vlmtui.bootstrap, "WorkerHost", hosting)  # noqa: B010 - mypy takes no other class there
     from vlmtui.cli import main as run
 
+    sys.argv = ["vlmtui", *options]
     return run(options)
 
 

@@ -26,12 +26,15 @@ from vlmtui.domain.parameters import find_parameter
 from vlmtui.domain.sampling import Sampling
 from vlmtui.engine.interface import Engine
 from vlmtui.errors import ErrorKind, VlmtuiError
+from vlmtui.files import write_output
 from vlmtui.reading import is_file
 from vlmtui.registry.match import Model
 from vlmtui.session.batch.cache_check import SentItem, check_media_cache, sent_item
+from vlmtui.session.batch.formats import write_format
 from vlmtui.session.batch.output import OutputFile
 from vlmtui.session.batch.parsing import read_sampling
 from vlmtui.session.batch.places import EnginePlace
+from vlmtui.session.batch.report import batch_page
 from vlmtui.session.batch.requests import ItemRequests
 from vlmtui.session.batch.results import score_of
 from vlmtui.session.batch.runner import BatchJob, run_batch
@@ -103,6 +106,7 @@ class _Job:
             self._print(elapsed_s)
             if self._arguments.verify_mm_cache_hit_with_uuids:
                 await self._verify(places[0].engine)
+        self._write_more()
         return self._status()
 
     async def _answer_all(self, places: Sequence[EnginePlace], progress: BatchProgress) -> None:
@@ -143,6 +147,15 @@ class _Job:
         print_summary(self._tally, elapsed_s)
         if self._arguments.json:
             print_json(summary_json(self._tally, elapsed_s, self._arguments.output))
+
+    def _write_more(self) -> None:
+        """Write what --format and --report ask for. Raises VlmtuiError."""
+        path = self._output.path
+        for name in self._arguments.format:
+            note(f"Written: {one_line(str(write_format(name, path)))}")
+        if self._arguments.report is not None:
+            write_output(Path(self._arguments.report), batch_page(path).encode("utf-8", "replace"))
+            note(f"Written: {one_line(self._arguments.report)}")
 
     def _status(self) -> int:
         failed = self._tally.failed + self._tally.failed_before
@@ -238,6 +251,8 @@ def _check_usage(arguments: argparse.Namespace) -> None:
         problem = f"--{given.replace('_', '-')} goes with --num-prompts."
     elif arguments.verify_mm_cache_hit_with_uuids and arguments.disable_mm_processor_cache:
         problem = "--verify-mm-cache-hit-with-uuids needs the cache that --disable-mm-processor-cache switches off."
+    elif arguments.report is not None and Path(arguments.report).suffix.lower() != ".html":
+        problem = "--report writes a web page: its name must end in .html."
     elif arguments.input not in (None, "-") and is_file(Path(arguments.output)) and _is_same(arguments):
         problem = "IN and OUT are the same file."
     if problem:

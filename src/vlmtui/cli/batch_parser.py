@@ -104,6 +104,14 @@ def _add_engine(group: argparse._ArgumentGroup) -> None:
 def _add_output(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--include", metavar="WHAT,…", default="", help="also write: prompt, token_ids, logprobs, media")
     group.add_argument("--min-score", type=_share, metavar="X", help="exit with 1 if fewer are as expected, 0 to 1")
+    group.add_argument(
+        "--format",
+        action="append",
+        default=[],
+        choices=("inspect", "vlmevalkit", "lmms-eval"),
+        help="at the end, write all results for this tool as well, beside OUT; may be repeated",
+    )
+    group.add_argument("--report", metavar="FILE.html", help="at the end, write a web page about all results")
     group.add_argument("--json", action="store_true", help="print the summary as one JSON object")
 
 

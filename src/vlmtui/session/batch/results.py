@@ -37,6 +37,8 @@ class StoredResult(msgspec.Struct, frozen=True, kw_only=True):
     expect: Expectation | None = None
     correct: bool | None = None
     error: Failure | None = None
+    ended: float | None = None
+    """When it ended, in seconds since 1970."""
 
 
 class Score(msgspec.Struct, frozen=True):

@@ -146,8 +146,13 @@ class BatchRun:
             group = [await self._results.get()]
             while not self._results.empty():
                 group.append(self._results.get_nowait())
-            # A group that is being written is not given up when this is cancelled.
-            await asyncio.shield(loop.run_in_executor(self._disk, self._append, group))
+            appending = loop.run_in_executor(self._disk, self._append, group)
+            try:
+                await asyncio.shield(appending)
+            except asyncio.CancelledError:  # a group that is being written is not given up
+                await appending
+                self._written(group)
+                raise
             self._written(group)
 
     async def _write_rest(self) -> None:

@@ -36,8 +36,9 @@ class DurationHistogram:
         return None
 
     def bars(self) -> Iterator[tuple[float, int]]:
-        """Yield the upper bounds of the buckets in seconds, and their counts."""
-        for bucket in sorted(self._buckets):
+        """Yield the upper bounds of the buckets in seconds, and their counts, from the first to the last that is not
+        empty."""
+        for bucket in range(min(self._buckets, default=0), max(self._buckets, default=-1) + 1):
             yield _STEP ** (bucket + 1), self._buckets[bucket]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass, field
 
 import msgspec
@@ -50,6 +51,8 @@ class ItemResult:
     correct: bool | None = field(init=False, default=None)
     """Whether the answer is the expected one; None if nothing is expected."""
 
+    ended: float = field(init=False, default_factory=time.time)
+
     def __post_init__(self) -> None:
         if isinstance(self.item, BatchItem) and self.item.expect is not None:
             said = self.answer.text if self.answer is not None and self.failure is None else None
@@ -80,6 +83,7 @@ class LineWriter(msgspec.Struct, frozen=True):
             value["media"] = [_medium(one) for one in result.work.attachments]
         if isinstance(item, BatchItem) and item.expect is not None:
             value |= {"expect": msgspec.to_builtins(item.expect), "correct": result.correct}
+        value["ended"] = round(result.ended, 3)
         value["error"] = None if result.failure is None else msgspec.to_builtins(result.failure)
         data = msgspec.json.encode(value)
         return ResultLine(result.id, item.line, result.key, result.failure is not None, data)
