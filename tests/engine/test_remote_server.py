@@ -5,13 +5,14 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+import msgspec
 import pytest
 
 from tests.support.pictures import Easel
 from tests.support.vllm_server import VllmServer
-from vlmtui.domain.attachment import Attachment
+from vlmtui.domain.attachment import Attachment, VideoSampling
 from vlmtui.domain.conversation import Turn, assistant_turn, system_turn, user_turn
 from vlmtui.domain.engine import LoadSpec
 from vlmtui.domain.generation import Delta, Finished, GenerateRequest, PromptReady, TokenLogprob
@@ -19,26 +20,38 @@ from vlmtui.domain.prompt import ChatPrompt, Prompt, RawPrompt
 from vlmtui.domain.sampling import Sampling
 from vlmtui.engine.interface import Engine
 from vlmtui.engine.local.client import WorkerClient
+from vlmtui.errors import VlmtuiError
 from vlmtui.registry.match import Model
 from vlmtui.worker.backends.remote.engine import RemoteEngine, connect_to_server
 
 pytestmark = pytest.mark.engine
 
 
+class Served(NamedTuple):
+    server: VllmServer
+    address: str
+
+
 @pytest.fixture(scope="module")
-def address(shapes: Model) -> Iterator[str]:
+def served(shapes: Model) -> Iterator[Served]:
     """A server with the bundled model, loading or loaded; it ends with the module."""
     with tempfile.TemporaryDirectory(prefix="vlmtui-", dir="/tmp") as folder:
         path = Path(folder) / "socket"
         server = VllmServer(shapes.spec.model, Path(folder), ["--uds", str(path)])
         try:
-            yield f"unix:{path}"
+            yield Served(server, f"unix:{path}")
         finally:
             server.end()
 
 
-async def remote(address: str) -> RemoteEngine:
-    spec = LoadSpec(model="shapes", name="shapes", backend="remote", engine_args={"url": address, "wait_s": 600})
+@pytest.fixture
+def address(served: Served) -> str:
+    return served.address
+
+
+async def remote(address: str, **options: object) -> RemoteEngine:
+    given: dict[str, object] = {"url": address, "wait_s": 600, **options}
+    spec = LoadSpec(model="shapes", name="shapes", backend="remote", engine_args=given)
     return await connect_to_server(spec, lambda step: None)
 
 
@@ -170,3 +183,49 @@ async def test_a_picture_that_the_server_has_is_not_sent_again(
     assert (first.prompt.token_ids, places(first.prompt)) == (again.prompt.token_ids, places(again.prompt))
     assert [url is None for url in sent] == [False, True, False, True]
     await server.shutdown()
+
+
+async def test_frames_that_the_server_drops_are_told(address: str, tmp_path: Path) -> None:
+    server = await remote(address)
+    clip = Easel(tmp_path).clip("red", "circle", "left", frames=48).attachment
+    enough, more = (msgspec.structs.replace(clip, sampling=VideoSampling(num_frames=count)) for count in (32, 40))
+    assert (await told(server, chat("What moves?", enough), 1)).end is not None
+    with pytest.raises(VlmtuiError, match="of the video's 40 it uses 32"):
+        await told(server, chat("What moves?", more), 2)
+    await server.shutdown()
+
+
+async def test_a_server_that_is_stopped_goes_on_or_is_given_up_and_a_killed_one_is_named(served: Served) -> None:
+    """The last test: the server does not outlive it."""
+    (core,) = served.server.processes("VLLM::EngineCore")
+    patient, hasty = (
+        await remote(served.address, stall_s=1.0),
+        await remote(served.address, stall_s=1.0, silence_max_s=3),
+    )
+    request = GenerateRequest(
+        request_id="r",
+        prompt=chat("Count to 200."),
+        sampling=Sampling(max_tokens=3000, extra={"ignore_eos": True}),
+    )
+    goes_on, given_up = patient.generate(request), hasty.generate(request)
+    for events in (goes_on, given_up):
+        assert isinstance(await anext(events), PromptReady) and isinstance(await anext(events), Delta)
+    core.suspend()
+    try:
+        with pytest.raises(VlmtuiError, match="has been silent for 3 seconds"):
+            async for _ in given_up:
+                pass
+    finally:
+        core.resume()
+    assert isinstance(await anext(goes_on), Delta)
+    for process in served.server.processes():
+        if process.pid == served.server.process.pid:
+            process.kill()
+    with pytest.raises(VlmtuiError) as failed:
+        async for event in goes_on:
+            assert isinstance(event, Delta)
+    assert "in the middle of the answer" in failed.value.message and "What came is kept" in failed.value.hint
+    with pytest.raises(VlmtuiError, match="Nothing listens"):
+        await told(patient, chat("Hello"), 3)
+    await patient.shutdown()
+    await hasty.shutdown()

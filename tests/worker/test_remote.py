@@ -35,7 +35,11 @@ from vlmtui.domain.prompt import ChatPrompt, Message, MessagesPrompt, Prompt, Ra
 from vlmtui.domain.sampling import Sampling
 from vlmtui.errors import ErrorKind, VlmtuiError
 from vlmtui.worker.backends.remote.address import server_address
+from vlmtui.worker.backends.remote.bodies import MediaPart
 from vlmtui.worker.backends.remote.engine import RemoteEngine, connect_to_server
+from vlmtui.worker.backends.remote.frame_limit import FrameLimit
+from vlmtui.worker.backends.remote.http_api import ServerApi
+from vlmtui.worker.backends.remote.options import ServerOptions
 from vlmtui.worker.backends.remote.token_texts import expansions, spans_between
 
 CHAT = "/v1/chat/completions"
@@ -446,3 +450,20 @@ async def test_messages_of_a_raw_prompt_are_written_by_the_servers_template(
         [one async for one in engine.generate(request(unknown))]
     assert caught.value.kind is ErrorKind.NO_CHAT_TEMPLATE
     await engine.shutdown()
+
+
+async def test_a_server_that_drops_frames_is_found_out_by_its_token_count(server: FaultServer) -> None:
+    def video(frames: int) -> MediaPart:
+        return MediaPart("video", "data:video/jpeg;base64," + ",".join(["AAAA"] * frames), "v")
+
+    api = ServerApi(server_address(server.url), ServerOptions(url=server.url))
+    counts = [{"count": 900}, {"count": 900}, {"nothing": 1}, {"count": 1000}, {"count": 900}]
+    server.replies["/tokenize"] = [sends(one) for one in counts]
+    limit = FrameLimit(api, "shapes")
+    await limit.check(video(32))
+    with pytest.raises(VlmtuiError, match="drops frames: of the video's 40 it uses 32"):
+        await limit.check(video(40))
+    for _ in range(3):  # not told, told to keep all, and asked no more
+        await limit.check(video(40))
+    assert not server.replies["/tokenize"]
+    await api.close()

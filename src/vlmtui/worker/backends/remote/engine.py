@@ -29,6 +29,7 @@ from vlmtui.worker.backends.contract import LoadStep, Report
 from vlmtui.worker.backends.remote.address import server_address
 from vlmtui.worker.backends.remote.answer_stream import StreamedPart, of_another, part_of, unfinished
 from vlmtui.worker.backends.remote.bodies import MediaPart, read_media
+from vlmtui.worker.backends.remote.frame_limit import FrameLimit
 from vlmtui.worker.backends.remote.http_api import ServerApi
 from vlmtui.worker.backends.remote.http_errors import ServerError
 from vlmtui.worker.backends.remote.options import server_options
@@ -101,6 +102,7 @@ class RemoteEngine:
         self._texts = texts
         self._bodies = RequestBodies(model.id, texts, facts)
         self._placeholders = placeholders
+        self._frames = FrameLimit(api, model.id)
         self.info = EngineInfo(
             spec=spec,
             architecture="",
@@ -136,6 +138,10 @@ class RemoteEngine:
         attachments = attachments_of(request.prompt)
         self._placeholders.check(request.prompt, attachments)
         media = await read_media(attachments)
+        if self._facts.version and self._facts.tokenizes:
+            for one in media:
+                if one.modality == "video":
+                    await self._frames.check(one)
         if request.only_render:
             yield await self._render(request, media)
             yield _finished(request, StreamedPart(finish="stop"), None)
