@@ -10,6 +10,7 @@ import msgspec
 import pytest
 from textual.app import App
 from textual.pilot import Pilot
+from textual.widgets import Static
 
 from tests.support.pictures import Easel
 from tests.support.scripted_engine import DEFAULT_SPEC, Hold, Say, ScriptedEngine, Step, scripted_info
@@ -18,13 +19,14 @@ from tests.ui.conftest import StartChat
 from tests.ui.test_frames import make_film
 from vlmtui.domain.attachment import Attachment
 from vlmtui.domain.conversation import Turn, user_turn
-from vlmtui.domain.generation import GenerateRequest
+from vlmtui.domain.generation import GenerateRequest, PromptReady
 from vlmtui.domain.sampling import Sampling
 from vlmtui.engine.interface import Engine
 from vlmtui.registry.loader import Registry
 from vlmtui.registry.schema import Family
 from vlmtui.session.engine_controller import engine_died
 from vlmtui.session.generation import Answer, make_request, run_turn
+from vlmtui.session.past_prompt import made_here
 from vlmtui.session.prompt_report import PARTS, Part, PromptReport
 from vlmtui.store.records import GenerationRecord
 from vlmtui.ui.attachments.viewer import ViewerScreen
@@ -387,3 +389,23 @@ def test_how_it_looks(
         await pilot.pause()
 
     assert snap_compare(Host(inspected, engine, tmp_path / "cache"), run_before=before, terminal_size=size)
+
+
+async def test_a_prompt_that_the_engine_does_not_tell_is_made_here_and_said_to_be(tmp_path: Path) -> None:
+    request = make_request(SHAPES, [user_turn("Look [/x] at it.")], Sampling())
+    told = PromptReady(request_id=request.request_id, prompt="", token_ids=(), media=())
+    known = PromptReport(title="exchange 1", prompt=told, answer="A dot.", request=request, info=INFO)
+    made = made_here(known, SHAPES)
+    assert made.made_here == "<|im_start|>user\nLook [/x] at it.<|im_end|>\n<|im_start|>assistant\n"
+    assert (made.text, made_here(known, None).made_here) == ("", "")
+    given = msgspec.structs.replace(known, prompt=msgspec.structs.replace(told, prompt="told"))
+    assert made_here(given, SHAPES).made_here == "", "what the engine told is shown"
+    app = Host(made, None, tmp_path)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await until(pilot, lambda: isinstance(app.screen, InspectorScreen))
+        nothing = app.screen.query_one("#nothing", Static)
+        await until(pilot, lambda: "Made here" in str(nothing.content))
+        shown = str(nothing.content)
+        assert "maybe not what the engine used" in shown and "Look [/x] at it.<|im_end|>" in shown
+        await pilot.press("2")
+        await until(pilot, lambda: "Made here" not in str(nothing.content))

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from vlmtui.domain.conversation import Turn, all_attachments
 from vlmtui.domain.engine import EngineInfo
 from vlmtui.domain.generation import GenerateRequest
-from vlmtui.errors import bad_input
+from vlmtui.domain.prompt import ChatPrompt, RawPrompt
+from vlmtui.errors import VlmtuiError, bad_input
+from vlmtui.registry.prompts import raw_prompt
 from vlmtui.registry.schema import Family
 from vlmtui.session.branch import turns_as_sent
 from vlmtui.session.conversation import Conversation
@@ -43,6 +47,19 @@ async def report_of(conversation: Conversation, exchange: Exchange, now: EngineI
         recipe=record,
         attachments=all_attachments(_turns(conversation, exchange, record)),
     )
+
+
+def made_here(known: PromptReport, family: Family | None) -> PromptReport:
+    """Return the report with a prompt made from the family's record, if the engine told none of its own."""
+    asked = known.request.prompt if known.request is not None else None
+    if known.text or family is None or not isinstance(asked, ChatPrompt):
+        return known
+    try:
+        prompt = raw_prompt(family, asked.turns)
+    except VlmtuiError:
+        return known
+    text = prompt.text if isinstance(prompt, RawPrompt) else ""
+    return msgspec.structs.replace(known, made_here=text)
 
 
 def request_again(

@@ -46,6 +46,9 @@ class PromptReport(msgspec.Struct, frozen=True, kw_only=True):
     prompt: PromptReady | None = None
     prompt_text: str = ""
     """The prompt's text, if nothing more was stored."""
+    made_here: str = ""
+    """Where the engine tells no prompt: what the family's record makes of the messages. The engine may have used
+    another."""
     answer: str = ""
     answer_ids: tuple[int, ...] = ()
     vocabulary: Vocabulary = msgspec.field(default_factory=dict)

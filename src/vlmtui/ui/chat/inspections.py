@@ -15,7 +15,7 @@ from vlmtui.session.conversation import Conversation
 from vlmtui.session.engine_controller import EngineController
 from vlmtui.session.model_view import ask_model_view
 from vlmtui.session.occlusion import occlusion_plan
-from vlmtui.session.past_prompt import exchange_numbered, report_of, request_again
+from vlmtui.session.past_prompt import exchange_numbered, made_here, report_of, request_again
 from vlmtui.session.prompt_report import PromptReport
 from vlmtui.ui.actions import ActionMethods
 from vlmtui.ui.chat.view import ChatView
@@ -141,4 +141,4 @@ class Inspections:
             return
         model = controller.model
         again = partial(request_again, self._chat, exchange, known, model.family) if model and known.recipe else None
-        self._navigator.show_inspector(known, again=again)
+        self._navigator.show_inspector(made_here(known, self._family(known)), again=again)

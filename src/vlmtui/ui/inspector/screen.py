@@ -23,7 +23,7 @@ from vlmtui.errors import VlmtuiError, bad_input
 from vlmtui.files import write_numbered
 from vlmtui.session.lint import LintReport
 from vlmtui.session.prompt_report import PARTS, Part, PromptReport, part_file, part_text, rendered_again, with_logprobs
-from vlmtui.text import one_line
+from vlmtui.text import one_line, visible
 from vlmtui.ui.actions import bindings
 from vlmtui.ui.inspector.answer_tokens import AnswerTokensPanel
 from vlmtui.ui.inspector.content import InspectorContent
@@ -52,6 +52,7 @@ _NOTHING: dict[Part, str] = {
     "request": "The request is unknown.",
     "answer": "There is no answer.",
 }
+_MADE_HERE = "The engine tells no prompt. Made here from the family's record, and maybe not what the engine used:\n\n"
 _NEEDS: dict[Part, Capability] = {
     "tokens": "prompt_token_ids",
     "media": "media_spans",
@@ -253,7 +254,9 @@ class InspectorScreen(Screen[None]):
         if not has:
             again = with_keys(self.app, " {inspector.render_again} renders it again.")
             offered = again if self.check_action("again", ()) and self.part in ("prompt", "tokens") else ""
-            nothing.update((self._lack(self.part) or _NOTHING[self.part]) + offered)
+            made = self.inspected.made_here if self.part == "prompt" else ""
+            told = _MADE_HERE + visible(made) if made else self._lack(self.part) or _NOTHING[self.part]
+            nothing.update(told + offered)
         self._focus_part()
         self.refresh_bindings()
 
