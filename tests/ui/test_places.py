@@ -17,6 +17,7 @@ from tests.support.waiting import until
 from tests.ui.conftest import StartChat, picture
 from vlmtui.media.stage import stage
 from vlmtui.registry.loader import Registry
+from vlmtui.registry.match import model_of
 from vlmtui.session.answer_places import AnswerPlaces, places_of
 from vlmtui.session.prompt_report import PromptReport
 from vlmtui.ui.seeing.marked_picture import NumberedPicture
@@ -138,3 +139,23 @@ async def test_the_chat_opens_it_for_the_last_answer(chatting: StartChat, tmp_pa
 
 def chat_text(app: App[Any]) -> str:
     return "\n".join(strip.text.rstrip() for strip in app.screen._compositor.render_strips())
+
+
+async def test_the_familys_own_prompt_for_a_place_is_written(
+    chatting: StartChat, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with chatting() as chat:
+        await chat.send("/locate the cat")
+        await chat.until(lambda: "No record says how" in chat.notes)
+        qwen = model_of(Registry.bundled()["qwen2_5_vl"])
+        monkeypatch.setattr(chat.app.engine_controller, "model", qwen)
+        await chat.send("/locate the cat")
+        wanted = "Outline the position of the cat and output all the coordinates in JSON format."
+        await chat.until(lambda: chat.composer.text == wanted)
+
+
+@pytest.mark.parametrize("family", [one for one, record in Registry.bundled().items() if record.grounding])
+def test_a_prompt_for_a_place_names_what_is_looked_for(family: str) -> None:
+    grounding = Registry.bundled()[family].grounding
+    assert grounding is not None
+    assert not grounding.prompt or grounding.prompt.count("{what}") == 1

@@ -133,6 +133,8 @@ class Grounding(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     scale: CoordinateScale
     order: Literal["xy", "yx"] = "xy"
     """Whether a pair of numbers begins with the horizontal or with the vertical one."""
+    prompt: str = ""
+    """What its models are asked for the place of `{what}`, as published; empty: unknown."""
     source: str
     """Where the convention is documented."""
 

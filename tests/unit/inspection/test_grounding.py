@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from typing import get_args
+
 import pytest
 from PIL import Image
 
 from vlmtui.inspection.grounding import MARKS_MAX, find_marks, place_mark
 from vlmtui.inspection.grounding_picture import draw_marks
 from vlmtui.registry.loader import Registry
-from vlmtui.registry.schema import Grounding
+from vlmtui.registry.schema import Grounding, GroundingFormat
 from vlmtui.registry.token_rules import PatchTokens
 
 REGISTRY = Registry.bundled()
@@ -42,14 +45,28 @@ GOLDEN: list[tuple[str, str, tuple[int, int], list[tuple[str, tuple[float, ...]]
     # DeepSeek-VL2's special tokens, as its documentation shows them
     ("deepseek_ocr", "<|ref|>The giraffe at the back.<|/ref|><|det|>[[580, 270, 999, 900]]<|/det|>", (999, 999),
      [("The giraffe at the back.", (580, 270, 999, 900))]),
+    # Answers of DeepSeek-OCR to pages of mathematics, as published with the lessons that were read
+    ("deepseek_ocr", "<|ref|>image<|/ref|><|det|>[[118, 83, 740, 344]]<|/det|>\n \n\n<|ref|>text<|/ref|><|det|>"
+     "[[118, 346, 300, 365]]<|/det|>\nGemäss Skizze gilt ", (1998, 999),
+     [("image", (236, 83, 1480, 344)), ("text", (236, 346, 600, 365))]),
+    ("deepseek_ocr", "<|ref|>equation<|/ref|><|det|>[[120, 84, 275, 100]]<|/det|>\n\\(f = (x+1)*2*x;\\)", (999, 999),
+     [("equation", (120, 84, 275, 100))]),
     # An answer of GLM-4.6V, as reported to its maintainers
     ("glm4_5v", "on the table are <|begin_of_box|>[[94,598,177,991]]<|end_of_box|>.", THOUSAND,
      [("", (94, 598, 177, 991))]),
-    # Molmo's format as its users train it
+    # GLM-4.xV's format as guides for its users show it
+    ("glm4_1v", "The button is located at <|begin_of_box|>[[340,520,480,560]]<|end_of_box|> in normalized coordinates.",
+     (500, 2000), [("", (170, 1040, 240, 1120))]),
+    ("glm4_5v", "[[94,598,177,991]]", (100, 100), [("", (9.4, 59.8, 17.7, 99.1))]),  # without its special tokens
+    # Molmo's format as its users train and test it
     ("molmo", '<point x="10.0" y="10.0" alt="alt text">Inline text</point>', (200, 100),
      [("Inline text", (20, 10, 20, 10))]),
     ("molmo", '<points x1="14.0" y1="73.2" x2="16.7" y2="63.6" alt="lids">lids</points>', THOUSAND,
      [("lids", (140, 732, 140, 732)), ("lids", (167, 636, 167, 636))]),
+    ("molmo", '<point x="52.3" y="61.0" alt="the dog">the dog</point>', (200, 100),
+     [("the dog", (104.6, 61, 104.6, 61))]),
+    ("molmo", '<points x1="14.0" y1="73.2" x2="16.7" y2="63.6" x3="96.5" y3="59.0" alt="cover">红色 cover</points>',
+     THOUSAND, [("红色 cover", (x, y, x, y)) for x, y in ((140, 732), (167, 636), (965, 590))]),
 ]  # fmt: skip
 
 
@@ -125,3 +142,10 @@ def test_pixels_of_the_resized_picture_are_pixels_of_the_original_by_the_resized
     assert place_mark(mark, "resized", (2000, 1000), (1400, 700)).xyxy == pytest.approx((200, 100, 1000, 500))
     with pytest.raises(ValueError, match="unknown"):
         place_mark(mark, "resized", (2000, 1000))
+
+
+def test_every_format_has_three_examples() -> None:
+    records = [REGISTRY[family].grounding for family, *_ in GOLDEN]
+    formats = Counter(record.format for record in records if record is not None)
+    assert set(formats) == set(get_args(GroundingFormat))
+    assert min(formats.values()) >= 3

@@ -179,6 +179,7 @@ CHAT = Scope(
         Action(
             "page", "Page", "Attach another page of a TIFF, or frame of an animation.", slash="/page", argument="PAGE"
         ),
+        Action("locate", "Locate", "Write the model's prompt for the place of WHAT.", slash="/locate", argument="WHAT"),
         Action("sound", "Sound", "Attach a video's audio track, too.", slash="/sound", argument="NUMBER"),
         Action("still", "Still picture", "Attach an animation as a still picture.", slash="/still", argument="NUMBER"),
         Action(

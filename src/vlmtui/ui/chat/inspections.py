@@ -17,7 +17,9 @@ from vlmtui.session.model_view import ask_model_view
 from vlmtui.session.occlusion import occlusion_plan
 from vlmtui.session.past_prompt import exchange_numbered, made_here, report_of, request_again
 from vlmtui.session.prompt_report import PromptReport
+from vlmtui.text import one_line
 from vlmtui.ui.actions import ActionMethods
+from vlmtui.ui.chat.composer import Composer
 from vlmtui.ui.chat.view import ChatView
 from vlmtui.ui.navigation import Navigator
 
@@ -48,6 +50,7 @@ class Inspections:
             "inspect": self.inspect,
             "lint": self.show_lint,
             "where": self.show_places,
+            "locate": self.write_location_prompt,
             "seen": self.show_model_view,
             "heat": self.show_occlusion,
         }
@@ -68,6 +71,16 @@ class Inspections:
     def show_places(self, number: str = "") -> None:
         """Show where the answer to message `number` points, or else the selected one's or the last."""
         self._view.start_dialog(partial(self._show_places, self._number(number)))
+
+    def write_location_prompt(self, what: str = "") -> None:
+        """Write the prompt into the message by which the model's family is asked where something is."""
+        model = self._engine_controller.model
+        known = model.family.grounding.prompt if model is not None and model.family.grounding is not None else ""
+        if not known or model is None:
+            name = model.family.title if model is not None else "this model"
+            self._view.tell(f"No record says how {one_line(name)} is asked for places.")
+            return
+        self._view.panel.query_one(Composer).insert(known.replace("{what}", what or "each object"))
 
     def show_model_view(self, number: str = "") -> None:
         """Show what the model sees of the attachments of a message's prompt, or else of the last one's."""
