@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 
 from vlmtui.registry.loader import Registry
-from vlmtui.registry.routes import vllm_version
+from vlmtui.registry.routes import known_architectures, vllm_version
 from vlmtui.registry.schema import Family
 
 TARGET = Path(__file__).parent.parent / "src" / "vlmtui" / "registry" / "architectures.json"
@@ -63,8 +63,11 @@ def installed() -> dict[str, object]:
 
 
 def unneeded_routes(families: Iterable[Family], multimodal: Collection[str]) -> Iterator[str]:
-    """Yield a sentence for each route that goes around vLLM's own class though vLLM has one."""
+    """Yield a sentence for each route that goes around a class that this version of vLLM has and can run."""
+    version = known_architectures().vllm
     for family in families:
+        if any(version in route.broken for route in family.routes):
+            continue
         own = [name for name in (*family.architectures, *_vllm_classes(family)) if name in multimodal]
         for route in family.routes:
             if own and (route.engine in ("pinned", "transformers") or route.model_class):

@@ -1,0 +1,15 @@
+"""Intern-S1-Pro: vLLM 0.32's class reads an attribute that nothing sets, so that no model of it loads."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from vllm.model_executor.models import interns1_pro
+
+
+class InternS1ProForConditionalGeneration(interns1_pro.InternS1ProForConditionalGeneration):  # type: ignore[misc]
+    """The installed class, with that attribute: `model_config`."""
+
+    def __init__(self, *, vllm_config: Any, prefix: str = "") -> None:
+        self.model_config = vllm_config.model_config
+        super().__init__(vllm_config=vllm_config, prefix=prefix)
