@@ -12,7 +12,8 @@ from PIL import Image
 
 from tests.support.batches import Bench, Gate
 from vlmtui.errors import ErrorKind, VlmtuiError
-from vlmtui.session.batch import output
+from vlmtui.session.batch import media_desk, output
+from vlmtui.session.batch.repeated import items_over_files
 from vlmtui.session.batch.tally import Tally
 
 
@@ -224,3 +225,38 @@ async def test_what_a_line_may_have_besides(bench: Bench) -> None:
     assert [one["name"] for one in line["media"]] == ["a.png"]  # type: ignore[attr-defined]
     assert line["correct"] is True
     assert tally.correct == tally.expected == 1
+
+
+async def test_what_nobody_thought_of_ends_the_batch_and_does_not_stall_it(bench: Bench) -> None:
+    def trouble(question: str) -> ErrorKind | None:
+        raise ZeroDivisionError(question)
+
+    bench.trouble = trouble
+    bench.questions(range(5))
+    with pytest.raises(ZeroDivisionError):
+        await bench.run()
+
+
+async def test_a_full_cache_stops_it_and_is_no_fault_of_the_items(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object, **__: object) -> object:
+        raise VlmtuiError(ErrorKind.DISK_FULL, "The disk is full.")
+
+    Image.new("RGB", (32, 32)).save(bench.folder / "a.png")
+    bench.write({"id": "a", "images": ["a.png"], "prompt": "what?"})
+    with monkeypatch.context() as patched:
+        patched.setattr(media_desk, "stage", full)
+        with pytest.raises(VlmtuiError, match="disk is full"):
+            await bench.run()
+    assert bench.lines() == []
+    assert (await bench.run()).answered == 1
+
+
+def test_a_name_that_is_no_text_is_an_id_all_the_same(tmp_path: Path) -> None:
+    name = os.fsencode(tmp_path) + b"/\xff.png"
+    with open(name, "wb") as file:  # noqa: PTH123  (bytes)
+        file.write(b"\x89PNG\r\n\x1a\n")
+    (item,) = items_over_files([("image", str(tmp_path))], ["what?"])
+    assert item.id.endswith("\\xff.png")
+    assert os.fsencode(item.sources[0].place) == name

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from vlmtui.domain.attachment import Attachment
 from vlmtui.domain.engine import EngineInfo
 from vlmtui.domain.failure import Failure
-from vlmtui.errors import VlmtuiError, bad_input
+from vlmtui.errors import ErrorKind, VlmtuiError, bad_input
 from vlmtui.registry.estimate import estimated_tokens
 from vlmtui.session.batch.answered import AnsweredIndex, AnsweredRow, name_of
 from vlmtui.session.batch.flow import Ahead
@@ -74,7 +74,6 @@ class Feeder:
         self._tally = tally
         self._ahead = Ahead()
         self._preparing = asyncio.Semaphore(_PREPARING_MAX)
-        self._tasks: set[asyncio.Task[None]] = set()
 
     async def run(
         self, begin: Callable[[], None], finish: Callable[[ItemResult], None], leave: Callable[[], None]
@@ -83,24 +82,23 @@ class Feeder:
         in the queue. Raises VlmtuiError if the input cannot be read."""
         loop = asyncio.get_running_loop()
         try:
-            while chunk := await asyncio.to_thread(self._read):
-                for met in await loop.run_in_executor(self._disk, self._meet, chunk):
-                    begin()
-                    await self._take(met, finish, leave)
-            while self._tasks:
-                await asyncio.wait(self._tasks)
-            self.is_over = True
-        finally:
-            for task in self._tasks:
-                task.cancel()
-            await asyncio.gather(*self._tasks, return_exceptions=True)
+            async with asyncio.TaskGroup() as tasks:
+                while chunk := await asyncio.to_thread(self._read):
+                    for met in await loop.run_in_executor(self._disk, self._meet, chunk):
+                        begin()
+                        await self._take(tasks, met, finish, leave)
+        except BaseExceptionGroup as errors:
+            raise errors.exceptions[0] from errors
+        self.is_over = True
 
     def free(self, work: Work) -> None:
         """Give back what a finished item held."""
         self._desk.release(work.attachments)
         self._ahead.leave(work.tokens, work.size)
 
-    async def _take(self, met: _Met, finish: Callable[[ItemResult], None], leave: Callable[[], None]) -> None:
+    async def _take(
+        self, tasks: asyncio.TaskGroup, met: _Met, finish: Callable[[ItemResult], None], leave: Callable[[], None]
+    ) -> None:
         item, row = met
         if isinstance(item, BadItem):
             if row is not None and row.key == item.digest and row.place >= 0:
@@ -115,9 +113,7 @@ class Feeder:
         size = sum(len(source.encoded) for source in item.sources)
         tokens = _TOKENS_LEAST + len(item.sources) * _TOKENS_OF_MEDIUM
         await self._ahead.enter(tokens, size)
-        task = asyncio.create_task(self._prepare(item, row, (tokens, size), finish, leave))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        tasks.create_task(self._prepare(item, row, (tokens, size), finish, leave))
 
     async def _prepare(
         self,
@@ -143,6 +139,8 @@ class Feeder:
                     self._tally.note_changed(item, changed_parts(row.key, key))
                 work = await self._work(item, key, room)
         except VlmtuiError as error:
+            if error.kind is ErrorKind.DISK_FULL:  # ours, and no fault of the item
+                raise
             if row is not None and was_there and not key:
                 self._tally.unchecked += not row.failed
                 self._tally.failed_before += row.failed

@@ -22,10 +22,11 @@ import msgspec
 
 from vlmtui.domain.attachment import Attachment, Modality, VideoSampling
 from vlmtui.errors import bad_input
+from vlmtui.files import write_atomically
 from vlmtui.media.stage import FILE_BYTES_MAX, download_source, stage
 from vlmtui.media.web_address import is_url, public_address
 from vlmtui.paths import private_dir
-from vlmtui.reading import opened
+from vlmtui.reading import opened, unreadable
 from vlmtui.session.batch.item import MediaSource
 from vlmtui.text import one_line
 
@@ -74,8 +75,11 @@ class MediaDesk:
         path, page = _split_page(source.place)
         digest = hashlib.blake2b(digest_size=16)
         with opened(path, bytes_max=FILE_BYTES_MAX) as file:
-            while chunk := file.read(_CHUNK):
-                digest.update(chunk)
+            try:
+                while chunk := file.read(_CHUNK):
+                    digest.update(chunk)
+            except OSError as error:
+                raise unreadable(path, error) from error
         return f"{mark}{page} {digest.hexdigest()}"
 
     async def prepare(self, source: MediaSource) -> Attachment:
@@ -149,7 +153,7 @@ class MediaDesk:
     def _from_bytes(self, source: MediaSource, data: bytes) -> Attachment:
         file = private_dir(self._folder / "new") / f"{os.urandom(8).hex()}{_SUFFIXES[source.modality]}"
         try:
-            file.write_bytes(data)
+            write_atomically(file, data)
             attachment = stage(file, self._folder, sampling=self._sampling, still=_still(source))
         finally:
             with suppress(OSError):

@@ -61,28 +61,30 @@ class EnginePlace:
     async def serve(self, queue: asyncio.Queue[Work], finish: Finish) -> None:
         """Answer work. Raises VlmtuiError if the engine cannot be started again; its work is in the queue then."""
         try:
-            while True:
-                await self._until(lambda: len(self._running) < self.level.now)
-                if queue.empty():
-                    self.level.reset()
-                work = await queue.get()
-                is_suspect = work.interruptions >= _SUSPECT_AFTER
-                try:
-                    if is_suspect:
-                        await self._until(lambda: not self._running)
-                    await self._ready()
-                except (VlmtuiError, asyncio.CancelledError):
-                    queue.put_nowait(work)
-                    raise
-                task = asyncio.create_task(self._answer(work, queue, finish, alone=is_suspect))
-                self._running.add(task)
-                task.add_done_callback(self._ended)
-                if is_suspect:
-                    await self._until(lambda: not self._running)
-        finally:
-            for task in self._running:
-                task.cancel()
-            await asyncio.gather(*self._running, return_exceptions=True)
+            async with asyncio.TaskGroup() as tasks:
+                while True:
+                    await self._serve_next(tasks, queue, finish)
+        except BaseExceptionGroup as errors:
+            raise errors.exceptions[0] from errors
+
+    async def _serve_next(self, tasks: asyncio.TaskGroup, queue: asyncio.Queue[Work], finish: Finish) -> None:
+        await self._until(lambda: len(self._running) < self.level.now)
+        if queue.empty():
+            self.level.reset()
+        work = await queue.get()
+        is_suspect = work.interruptions >= _SUSPECT_AFTER
+        try:
+            if is_suspect:
+                await self._until(lambda: not self._running)
+            await self._ready()
+        except (VlmtuiError, asyncio.CancelledError):
+            queue.put_nowait(work)
+            raise
+        task = tasks.create_task(self._answer(work, queue, finish, alone=is_suspect))
+        self._running.add(task)
+        task.add_done_callback(self._ended)
+        if is_suspect:
+            await self._until(lambda: not self._running)
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._running.discard(task)

@@ -41,7 +41,9 @@ def items_over_files(patterns: Sequence[tuple[Modality, str]], prompts: Sequence
                 place = name if is_url(name) else os.path.abspath(name)  # noqa: PTH100  (links must stay)
                 source = MediaSource(modality=modality, place=place)
                 yield BatchItem(
-                    line=number, id=name if count == 1 else f"{name}#{count}", messages=asked(prompt, (source,))
+                    line=number,
+                    id=_id_of(name) if count == 1 else f"{_id_of(name)}#{count}",
+                    messages=asked(prompt, (source,)),
                 )
         if not found:
             raise bad_input(f"There is no {modality} in {one_line(pattern)}.")
@@ -72,6 +74,11 @@ def repeated_items(
             messages=asked(questions[number % len(questions)], (source,)),
             sampling={} if sampling_seed is None else {"seed": sampling_seed + number},
         )
+
+
+def _id_of(name: str) -> str:
+    """Return a name as text: bytes that are not UTF-8 become `\\xNN`."""
+    return os.fsencode(name).decode("utf-8", "backslashreplace")
 
 
 def _pixel(number: int) -> tuple[int, int, int]:
