@@ -17,7 +17,7 @@ _COMMANDS = {
     "ps": "workers.ps", "stop": "workers.stop", "app": "app.app", "conversations": "conversations.conversations",
     "export": "conversations.export", "import": "conversations.import_", "config": "config.config",
     "engines": "engines.engines", "serve": "serve.serve", "top": "top.top", "lint": "lint.lint",
-    "batch": "batch.batch",
+    "batch": "batch.batch", "store": "store.store",
     "golden": "golden.golden",
 }  # fmt: skip
 """The module and function of each command."""

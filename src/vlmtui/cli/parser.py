@@ -93,6 +93,7 @@ def make_parser() -> argparse.ArgumentParser:
         ("conversations", "list the stored conversations", _fill_conversations),
         ("export", "write conversations as Markdown, HTML, JSON or OpenAI messages", _fill_export),
         ("import", "read exported conversations", _fill_import),
+        ("store", "check, repair, back up or measure the stored conversations", _fill_store),
         ("config", "show file locations and effective settings", _fill_config),
         ("engines", "list the engines; install, verify, add or remove one", _fill_engines),
         ("serve", "print the `vllm serve` command lines for a model, with the reason for each flag", _fill_serve),
@@ -207,6 +208,12 @@ def _fill_golden(golden: argparse.ArgumentParser) -> None:
     from vlmtui.cli.lab_parser import fill_golden
 
     fill_golden(golden)
+
+
+def _fill_store(store: argparse.ArgumentParser) -> None:
+    from vlmtui.cli.store_parser import fill_store
+
+    fill_store(store)
 
 
 def _fill_top(top: argparse.ArgumentParser) -> None:

@@ -20,7 +20,8 @@ from vlmtui.store.records import Recovery
 from vlmtui.store.salvage import salvage
 
 FILE = "conversations.db"
-_COMPANIONS = ("-wal", "-shm")
+COMPANIONS = ("-wal", "-shm")
+"""Endings of SQLite's own files beside the database."""
 
 
 def prepare_database(folder: Path, *, busy_s: float) -> tuple[Path, Recovery | None]:
@@ -46,6 +47,24 @@ def prepare_database(folder: Path, *, busy_s: float) -> tuple[Path, Recovery | N
     return path, None
 
 
+def repair_database(folder: Path, *, busy_s: float) -> Recovery:
+    """Set the database in `folder` aside, and put a new one with all its readable rows in its place. Other processes
+    that have it open change to the new one. Raises VlmtuiError."""
+    path = private_dir(folder) / FILE
+    with explaining(path), alone(folder / f"{FILE}.lock", busy_s + 30):
+        return _recover(path, "repaired on request")
+
+
+def replace_database(folder: Path, other: Path, *, busy_s: float) -> Path | None:
+    """Put a database file, which is moved, in the place of that in `folder`; return where that one is now, or None if
+    there was none. Raises VlmtuiError."""
+    path = private_dir(folder) / FILE
+    with explaining(path), alone(folder / f"{FILE}.lock", busy_s + 30):
+        aside = _set_aside(path) if path.exists() else None
+        other.replace(path)
+        return aside
+
+
 def require_newest(path: Path) -> None:
     """Raise VlmtuiError unless the database at `path` has the newest schema. Writes nothing."""
     with explaining(path), closing(open_connection(path, exclusively=True)) as connection:
@@ -63,7 +82,7 @@ def require_newest(path: Path) -> None:
 
 def _make(path: Path) -> None:
     """Create a database and only then give it its name, so that an empty file always means damage."""
-    for companion in _COMPANIONS:
+    for companion in COMPANIONS:
         path.with_name(path.name + companion).unlink(missing_ok=True)
     fresh = new_database(path.with_name(f"{path.name}.new"))
     fresh.replace(path)
@@ -71,7 +90,7 @@ def _make(path: Path) -> None:
 
 def new_database(path: Path, version: int | None = None) -> Path:
     """Create an empty database at `path` (default: newest schema), replacing any file, without companion files."""
-    for old in (path, *(path.with_name(path.name + companion) for companion in _COMPANIONS)):
+    for old in (path, *(path.with_name(path.name + companion) for companion in COMPANIONS)):
         old.unlink(missing_ok=True)
     os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, 0o600))
     with closing(open_connection(path)) as connection:
@@ -157,17 +176,7 @@ def _recover(path: Path, reason: str) -> Recovery:
     stays in place and the next start tries again."""
     fresh = new_database(path.with_name(f"{path.name}.new"))
     found = salvage(path, fresh, make=new_database)
-    aside = _free_name(path)
-    try:
-        os.link(path, aside)
-    except OSError:
-        # Some file systems have no links.
-        shutil.copyfile(path, aside)
-        aside.chmod(0o600)
-    for companion in _COMPANIONS:
-        # The old file's journal must never be applied to the new one.
-        with suppress(FileNotFoundError):
-            path.with_name(path.name + companion).rename(aside.with_name(aside.name + companion))
+    aside = _set_aside(path)
     fresh.replace(path)
     path.with_name(f"{path.name}.suspect").unlink(missing_ok=True)
     return Recovery(
@@ -177,6 +186,22 @@ def _recover(path: Path, reason: str) -> Recovery:
         turns=found.turns,
         turns_lost=found.turns_lost,
     )
+
+
+def _set_aside(path: Path) -> Path:
+    """Give the database another name, too, under which it stays; its journal has only that one."""
+    aside = _free_name(path)
+    try:
+        os.link(path, aside)
+    except OSError:
+        # Some file systems have no links.
+        shutil.copyfile(path, aside)
+        aside.chmod(0o600)
+    for companion in COMPANIONS:
+        # The old file's journal must never be applied to the new one.
+        with suppress(FileNotFoundError):
+            path.with_name(path.name + companion).rename(aside.with_name(aside.name + companion))
+    return aside
 
 
 def _free_name(path: Path) -> Path:

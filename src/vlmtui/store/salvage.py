@@ -60,6 +60,11 @@ def salvage(damaged: Path, fresh: Path, *, make: Make) -> SalvageResult:
     return _write(best, fresh)
 
 
+def readable_rows(copy: Path) -> dict[str, list[Row]]:
+    """Return the rows of each table that can be read, by the table's name. The file may be changed."""
+    return _read(copy).rows
+
+
 def _attempts() -> Iterator[tuple[int | None, bool]]:
     """Yield what to try: the file as it is, then with the schema of every version; each with the journal and without it
     (it may contain the damaged page)."""

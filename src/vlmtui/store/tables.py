@@ -12,6 +12,7 @@ import msgspec.inspect
 
 from vlmtui.domain.conversation import Part
 from vlmtui.domain.legacy_fields import upgrade_fields
+from vlmtui.reading import decode_json
 from vlmtui.store.database import Row, Value
 from vlmtui.store.json_text import from_json_text, storable, to_json_text
 from vlmtui.store.records import ConversationRecord, Milliseconds, StoredComparison, StoredDraft, StoredTurn
@@ -54,6 +55,16 @@ class Column(NamedTuple):
             case "text":
                 return value if value is None or isinstance(value, str) else str(value)
 
+    def problem(self, value: Value) -> str | None:
+        """Return why a stored JSON value cannot be decoded; None if it can be, or is no JSON."""
+        if self.kind != "json" or not isinstance(value, str):
+            return None
+        try:
+            decode_json(upgrade_fields(value.encode(errors="surrogatepass")), self.type)
+        except ValueError as error:
+            return str(error)
+        return None
+
     def _bounded(self, value: Value) -> int:
         """Clamp a stored integer, so that one odd row does not make the others unusable."""
         return min(max(value, self.least), self.most) if isinstance(value, int) else max(0, self.least)
@@ -72,10 +83,12 @@ class Column(NamedTuple):
                 return int(value)
 
     def checked(self, value: Value) -> Value:
-        """Return a value read from a damaged database, clamped if it is an out-of-bounds number. Raises ValidationError
-        for a wrong type."""
+        """Return a value read from a damaged database: clamped if it is an out-of-bounds number, the default if it is
+        JSON that cannot be decoded. Raises ValidationError for a wrong type."""
         if self.kind == "integer" and isinstance(value, int):
             return self._bounded(value)
+        if self.problem(value) is not None:
+            value = self.encode(self.default)
         stored: Any = {"json": str, "boolean": int, "integer": int}.get(self.kind, self.type)
         found: Value = msgspec.convert(value, stored | None if self.is_nullable else stored)
         return found

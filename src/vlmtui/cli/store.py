@@ -1,0 +1,122 @@
+"""`vlmtui store`: check, repair, back up and measure the stored conversations."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterable
+from pathlib import Path
+
+import msgspec
+
+from vlmtui.cli.output import note, print_json, print_table
+from vlmtui.paths import Paths, private_dir
+from vlmtui.store.backup import backups_folder, restore_archive, write_archive
+from vlmtui.store.opening import FILE, repair_database
+from vlmtui.store.verifying import StoreFaultKind, StoreReport, verify_store
+from vlmtui.text import human_bytes
+
+_BUSY_S = 5.0
+_MENDABLE = (
+    StoreFaultKind.DATABASE,
+    StoreFaultKind.ROW,
+    StoreFaultKind.VALUE,
+    StoreFaultKind.SEARCH,
+    StoreFaultKind.MODE,
+)
+
+
+def store(arguments: argparse.Namespace) -> int:
+    """Run a subcommand and return its exit code. Raises VlmtuiError."""
+    paths = Paths.default()
+    match arguments.action:
+        case "verify":
+            return _verify(paths, is_json=arguments.json)
+        case "repair":
+            return _repair(paths, is_json=arguments.json)
+        case "backup":
+            target = Path(arguments.file)
+            count = write_archive(paths.data, paths.media, target)
+            return _done({"file": str(target), "media": count}, f"Written: {target}", is_json=arguments.json)
+        case "restore":
+            restored = restore_archive(Path(arguments.file), paths.data, paths.media)
+            aside = str(restored.set_aside) if restored.set_aside else None
+            said = f"Restored, with {restored.media} stored files."
+            if aside:
+                said += f" The database from before is {aside}."
+            return _done({"media": restored.media, "set_aside": aside}, said, is_json=arguments.json)
+        case _:
+            return _stats(paths, is_json=arguments.json)
+
+
+def _done(told: dict[str, object], said: str, *, is_json: bool) -> int:
+    if is_json:
+        print_json(told)
+    else:
+        note(said)
+    return 0
+
+
+def _checked(paths: Paths) -> StoreReport:
+    return verify_store(paths.data, paths.media, private_dir(paths.cache))
+
+
+def _verify(paths: Paths, *, is_json: bool) -> int:
+    report = _checked(paths)
+    if is_json:
+        print_json(msgspec.to_builtins(report))
+        return 1 if report.findings else 0
+    if report.findings:
+        rows = [[one.kind.value, one.where, one.what] for one in report.findings]
+        print_table(["KIND", "WHERE", "WHAT"], rows)
+        if any(one.kind in _MENDABLE for one in report.findings):
+            note("`vlmtui store repair` mends the database; the damaged one is kept beside it.")
+    unused = f", {report.unused_media} of them unused" if report.unused_media else ""
+    checked = f"{report.conversations} conversations, {report.turns} turns, {report.media} stored files{unused}"
+    note(f"{len(report.findings) or 'No'} finding{'' if len(report.findings) == 1 else 's'} in {checked}.")
+    return 1 if report.findings else 0
+
+
+def _repair(paths: Paths, *, is_json: bool) -> int:
+    path = paths.data / FILE
+    before = _checked(paths).findings
+    if not any(one.kind in _MENDABLE for one in before):
+        return _done({"repaired": False}, "There is nothing to repair in the database.", is_json=is_json)
+    recovery = repair_database(paths.data, busy_s=_BUSY_S)
+    path.chmod(0o600)
+    after = _checked(paths).findings
+    told = {"repaired": True, "set_aside": str(recovery.set_aside), "findings": msgspec.to_builtins(after)}
+    _done(told, recovery.summary, is_json=is_json)
+    if after and not is_json:
+        note(f"{len(after)} findings remain; `vlmtui store verify` shows them.")
+    return 1 if after else 0
+
+
+def _stats(paths: Paths, *, is_json: bool) -> int:
+    data = paths.data
+    places = {
+        "database": [data / FILE, data / f"{FILE}-wal"],
+        "pictures, videos and sounds": _files(paths.media),
+        "daily backups": _files(backups_folder(data)),
+        "databases set aside": [*data.glob("*.damaged-*.db"), *data.glob("*.bak")],
+        "thumbnails": _files(paths.thumbnails),
+        "logs and drafts": _files(paths.state),
+    }
+    sizes = {name: _measured(found) for name, found in places.items()}
+    if is_json:
+        print_json({name: {"files": count, "bytes": size} for name, (count, size) in sizes.items()})
+    else:
+        rows = [[name, str(count), human_bytes(size)] for name, (count, size) in sizes.items()]
+        print_table(
+            ["WHAT", "FILES", "SIZE"], [*rows, ["all", "", human_bytes(sum(size for _, size in sizes.values()))]]
+        )
+    return 0
+
+
+def _files(folder: Path) -> Iterable[Path]:
+    return folder.rglob("*")
+
+
+def _measured(found: Iterable[Path]) -> tuple[int, int]:
+    """Return the number of regular files, and their bytes."""
+    sizes = [file.stat().st_size for file in found if file.is_file() and not file.is_symlink()]
+    return len(sizes), sum(sizes)

@@ -1,0 +1,168 @@
+"""Backups: a daily copy of the database, and archives of database and media."""
+
+from __future__ import annotations
+
+import os
+import re
+import sqlite3
+import tarfile
+import tempfile
+import time
+from contextlib import closing
+from pathlib import Path
+from typing import NamedTuple
+
+from vlmtui.errors import ErrorKind, VlmtuiError, bad_input
+from vlmtui.files import new_file
+from vlmtui.media.content_store import store_copy
+from vlmtui.paths import private_dir
+from vlmtui.reading import shown_name, unreadable
+from vlmtui.store.database import explained, open_connection
+from vlmtui.store.migrations import APPLICATION_ID, latest, version_of
+from vlmtui.store.opening import FILE, replace_database
+
+KEPT = 3
+"""Number of daily backups that stay."""
+_DAY_S = 86_400
+_BACKUP = re.compile(r"conversations-\d{4}-\d{2}-\d{2}\.db")
+_MEDIA_MEMBER = re.compile(r"media/[0-9a-f]{2}/([0-9a-f]{64})(\.[a-z0-9]{1,8})?")
+_BUSY_S = 5.0
+
+
+class RestoreResult(NamedTuple):
+    """What was restored."""
+
+    media: int
+    set_aside: Path | None
+    """The database that was there before."""
+
+
+def backups_folder(data: Path) -> Path:
+    """Return the folder of the daily backups."""
+    return data / "backups"
+
+
+def back_up_daily(data: Path, *, now: float | None = None) -> Path | None:
+    """Copy the database in `data` to `backups/`, unless there is a copy of the last 24 hours, and keep the newest three
+    copies. A damaged database is not copied. Blocking; other processes may write meanwhile. Return the copy; None if
+    there was nothing to do. Raises VlmtuiError."""
+    path, folder = data / FILE, backups_folder(data)
+    now = time.time() if now is None else now
+    known = sorted(file for file in folder.glob("conversations-*.db") if _BACKUP.fullmatch(file.name))
+    if not path.exists() or any(now - _DAY_S < file.stat().st_mtime <= now for file in known):
+        return None
+    target = private_dir(folder) / time.strftime("conversations-%Y-%m-%d.db", time.localtime(now))
+    try:
+        with tempfile.TemporaryDirectory(prefix=".new-", dir=folder) as temporary:
+            copy = _copy(path, Path(temporary) / FILE)
+            os.utime(copy, (now, now))
+            copy.replace(target)
+    except sqlite3.Error as error:
+        raise explained(error, path) from error
+    for old in sorted({*known, target})[:-KEPT]:
+        old.unlink(missing_ok=True)
+    return target
+
+
+def write_archive(data: Path, media: Path, target: Path) -> int:
+    """Write the database and all stored media to the tar archive `target`, atomically (0600); return the number of
+    media files. Raises VlmtuiError."""
+    path, count = data / FILE, 0
+    if not path.exists():
+        raise bad_input("There are no conversations to back up yet.")
+    try:
+        with (
+            tempfile.TemporaryDirectory(prefix=".new-", dir=data) as temporary,
+            new_file(target.parent, target.name, durable=True) as new,
+        ):
+            with tarfile.open(fileobj=new.file, mode="w") as archive:
+                archive.add(_copy(path, Path(temporary) / FILE), FILE)
+                for file in sorted(media.glob("[0-9a-f][0-9a-f]/*")):
+                    member = f"media/{file.parent.name}/{file.name}"
+                    if _MEDIA_MEMBER.fullmatch(member) and file.is_file() and not file.is_symlink():
+                        archive.add(file, member)
+                        count += 1
+            new.replace(target)
+    except sqlite3.Error as error:
+        raise explained(error, path) from error
+    return count
+
+
+def restore_archive(source: Path, data: Path, media: Path) -> RestoreResult:
+    """Restore what `write_archive` wrote, or a daily backup. The database that is there is set aside; media that are
+    there stay. Raises VlmtuiError and changes nothing if the archive is damaged or from a newer vlmtui."""
+    private_dir(data)
+    try:
+        with tempfile.TemporaryDirectory(prefix=".new-", dir=data) as temporary:
+            fresh = Path(temporary) / FILE
+            count = _extract(source, fresh, media)
+            fresh.chmod(0o600)
+            _require_sound(fresh, source)
+            aside = replace_database(data, fresh, busy_s=_BUSY_S)
+    except (OSError, EOFError) as error:
+        raise unreadable(source, error) from error
+    return RestoreResult(count, aside)
+
+
+def _copy(path: Path, target: Path) -> Path:
+    """Copy a database that others may be writing. Raises sqlite3.Error; VlmtuiError if the copy is damaged."""
+    with closing(open_connection(path)) as source, closing(open_connection(target)) as copy:
+        source.backup(copy)
+        copy.execute("PRAGMA journal_mode = DELETE")  # one file, without companion files
+        found = copy.execute("PRAGMA quick_check(1)").fetchone()[0]
+        if found != "ok":
+            message = f"The conversation database {path} is damaged, so it is not backed up."
+            hint = "`vlmtui store verify` shows the damage, `vlmtui store repair` mends it."
+            raise VlmtuiError(ErrorKind.INTERNAL, message, detail=str(found), hint=hint)
+    target.chmod(0o600)
+    return target
+
+
+def _extract(source: Path, fresh: Path, media: Path) -> int:
+    """Extract the database to `fresh`, and the media, each held against its hash. Nothing else is extracted."""
+    if not tarfile.is_tarfile(source):
+        fresh.write_bytes(source.read_bytes())
+        return 0
+    count = 0
+    try:
+        with tarfile.open(source, mode="r:") as archive:
+            for member in archive:
+                content = archive.extractfile(member) if member.isreg() else None
+                if content is None:
+                    continue
+                if member.name == FILE:
+                    with fresh.open("wb") as file:
+                        while piece := content.read(1 << 20):
+                            file.write(piece)
+                elif match := _MEDIA_MEMBER.fullmatch(member.name):
+                    with tempfile.TemporaryFile(dir=fresh.parent) as whole:
+                        while piece := content.read(1 << 20):
+                            whole.write(piece)
+                        stored = store_copy(whole, media, match[2] or "", name=member.name)
+                    if stored.sha256 != match[1]:
+                        raise _damaged(source, f"{member.name} is not what its name says")
+                    count += 1
+    except tarfile.TarError as error:
+        raise _damaged(source, str(error)) from error
+    if not fresh.exists():
+        raise bad_input(f"{shown_name(source)} is no backup of vlmtui: it holds no {FILE}.")
+    return count
+
+
+def _require_sound(fresh: Path, source: Path) -> None:
+    try:
+        with closing(open_connection(fresh)) as connection:
+            version = version_of(connection)
+            if connection.execute("PRAGMA application_id").fetchone()[0] != APPLICATION_ID:
+                raise bad_input(f"{shown_name(source)} is no backup of vlmtui.")
+            if version > latest():
+                raise bad_input(f"{shown_name(source)} is from a newer vlmtui.", hint="Use that version to restore it.")
+            found = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
+    except sqlite3.DatabaseError as error:
+        raise _damaged(source, str(error)) from error
+    if found != "ok":
+        raise _damaged(source, str(found))
+
+
+def _damaged(source: Path, why: str) -> VlmtuiError:
+    return bad_input(f"{shown_name(source)} is damaged, and nothing was restored from it.", detail=why)

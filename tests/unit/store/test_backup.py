@@ -1,0 +1,153 @@
+"""Daily copies of the database, and archives of database and media."""
+
+from __future__ import annotations
+
+import sqlite3
+import tarfile
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from tests.unit.store.made import attachment, exchange, opened
+from vlmtui.domain.conversation import user_turn
+from vlmtui.errors import VlmtuiError
+from vlmtui.store.backup import back_up_daily, backups_folder, restore_archive, write_archive
+from vlmtui.store.opening import FILE
+from vlmtui.store.verifying import verify_store
+
+NOON = 1_800_000_000.0
+DAY = 86_400.0
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    """A store of a conversation with a picture."""
+    store = opened(tmp_path / "data")
+    conversation = store.new_conversation(title="kept")
+    store.add_turn(conversation, None, user_turn("What is this?", [attachment(store.media, b"a picture")]))
+    exchange(store, conversation, 1)
+    store.close()
+    return tmp_path / "data"
+
+
+def titles(folder: Path) -> list[str]:
+    store = opened(folder)
+    found = [listed.conversation.title for listed in store.conversations()]
+    store.close()
+    return found
+
+
+def test_a_copy_a_day_and_three_stay(data: Path) -> None:
+    assert back_up_daily(data, now=NOON) is not None
+    assert back_up_daily(data, now=NOON + DAY / 2) is None
+    copies = [back_up_daily(data, now=NOON + day * DAY) for day in range(1, 6)]
+    assert sorted(backups_folder(data).iterdir()) == copies[-3:]
+    assert all(copy is not None and copy.stat().st_mode & 0o777 == 0o600 for copy in copies[-3:])
+
+
+def test_what_is_still_in_the_log_is_copied_and_the_store_goes_on(data: Path) -> None:
+    store = opened(data)
+    store.new_conversation(title="newest")
+    copy = back_up_daily(data, now=NOON)
+    assert copy is not None
+    with closing(sqlite3.connect(copy)) as connection:
+        assert connection.execute("SELECT title FROM conversations ORDER BY number").fetchall() == [
+            ("kept",),
+            ("newest",),
+        ]
+    store.new_conversation(title="after it")
+    store.close()
+
+
+def test_a_damaged_database_takes_no_good_copys_place(data: Path) -> None:
+    good = back_up_daily(data, now=NOON)
+    with (data / FILE).open("r+b") as file:
+        file.seek(4096)
+        file.write(b"\xff" * 4096 * 4)
+    with pytest.raises(VlmtuiError, match="damaged"):
+        back_up_daily(data, now=NOON + DAY)
+    assert list(backups_folder(data).iterdir()) == [good]
+
+
+def test_without_conversations_there_is_nothing_to_copy(tmp_path: Path) -> None:
+    assert back_up_daily(tmp_path / "none", now=NOON) is None
+    with pytest.raises(VlmtuiError, match="no conversations"):
+        write_archive(tmp_path, tmp_path / "media", tmp_path / "backup.tar")
+
+
+def test_an_archive_is_restored_on_another_machine(data: Path, tmp_path: Path) -> None:
+    assert write_archive(data, data / "media", tmp_path / "backup.tar") == 1
+    assert (tmp_path / "backup.tar").stat().st_mode & 0o777 == 0o600
+    other = tmp_path / "other"
+    assert restore_archive(tmp_path / "backup.tar", other, other / "media") == (1, None)
+    assert titles(other) == ["kept"]
+    assert verify_store(other, other / "media", tmp_path).findings == ()
+
+
+def test_what_was_there_is_set_aside_and_apps_that_have_it_open_notice(data: Path, tmp_path: Path) -> None:
+    write_archive(data, data / "media", tmp_path / "backup.tar")
+    store = opened(data)
+    store.new_conversation(title="since then")
+    restored = restore_archive(tmp_path / "backup.tar", data, data / "media")
+    assert store.is_stale
+    store.close()
+    assert restored.set_aside is not None and restored.set_aside.exists()
+    assert titles(data) == ["kept"]
+
+
+def test_a_daily_copy_is_restored(data: Path) -> None:
+    copy = back_up_daily(data, now=NOON)
+    assert copy is not None
+    store = opened(data)
+    store.new_conversation(title="since then")
+    store.close()
+    restore_archive(copy, data, data / "media")
+    assert titles(data) == ["kept"]
+    assert copy.exists()
+
+
+@pytest.mark.parametrize(
+    "kind", ["cut", "text", "rotten picture", "another application", "a newer vlmtui", "a picture"]
+)
+def test_what_is_no_sound_backup_changes_nothing(data: Path, tmp_path: Path, kind: str) -> None:
+    archive, before = tmp_path / "backup.tar", (data / FILE).read_bytes()
+    write_archive(data, data / "media", archive)
+    picture = next((data / "media").glob("*/*.png"))
+    match kind:
+        case "cut":
+            archive.write_bytes(archive.read_bytes()[:30_000])
+        case "text":
+            archive.write_text("hello")
+        case "rotten picture":
+            archive.write_bytes(archive.read_bytes().replace(b"a picture", b"a pistole"))
+        case "another application" | "a newer vlmtui":
+            database = tmp_path / FILE
+            database.write_bytes(before)
+            with closing(sqlite3.connect(database, isolation_level=None)) as connection:
+                pragma = "application_id = 1" if kind == "another application" else "user_version = 99"
+                connection.execute(f"PRAGMA {pragma}")
+            with tarfile.open(archive, "w") as made:
+                made.add(database, FILE)
+        case _:
+            archive.write_bytes(picture.read_bytes())
+    with pytest.raises(VlmtuiError, match=r"backup\.tar"):
+        restore_archive(archive, data, data / "media")
+    assert (data / FILE).read_bytes() == before
+    assert titles(data) == ["kept"]
+
+
+def test_nothing_is_extracted_elsewhere(data: Path, tmp_path: Path) -> None:
+    archive = tmp_path / "backup.tar"
+    write_archive(data, data / "media", archive)
+    evil = tmp_path / "evil"
+    evil.write_text("evil")
+    with tarfile.open(archive, "a") as made:
+        made.add(evil, "../outside")
+        made.add(evil, "media/../../outside")
+        link = tarfile.TarInfo("media/ab/link")
+        link.type, link.linkname = tarfile.SYMTYPE, "/etc/passwd"
+        made.addfile(link)
+    other = tmp_path / "deep" / "other"
+    assert restore_archive(archive, other, other / "media").media == 1
+    assert {file.name for file in (tmp_path / "deep").rglob("*") if file.name in ("outside", "link")} == set()

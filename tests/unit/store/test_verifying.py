@@ -1,0 +1,170 @@
+"""What is wrong with a store is found, and a repair leaves a database without findings."""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from tests.unit.store.made import attachment, exchange, opened
+from vlmtui.domain.conversation import user_turn
+from vlmtui.store.opening import FILE, repair_database
+from vlmtui.store.records import StoredDraft
+from vlmtui.store.verifying import StoreFaultKind, StoreReport, verify_store
+
+Damage = Callable[[Path], object]
+
+
+@pytest.fixture(scope="module")
+def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store of five conversations, three pictures and a draft."""
+    data = tmp_path_factory.mktemp("sound") / "data"
+    store = opened(data)
+    for number in range(4):
+        conversation = store.new_conversation(title=f"number {number}")
+        for turn in range(5):
+            exchange(store, conversation, turn)
+    last = store.new_conversation(title="with pictures")
+    for content in (b"first", b"second"):
+        leaf = store.conversation(last).leaf
+        store.add_turn(last, leaf, user_turn("What is this?", [attachment(store.media, content)]))
+    draft = attachment(store.media, b"third")
+    store.save_draft(last, StoredDraft(text="not sent", attachments={1: draft}))
+    store.close()
+    return data
+
+
+@pytest.fixture
+def folder(sound: Path, tmp_path: Path) -> Path:
+    """A copy of it."""
+    return shutil.copytree(sound, tmp_path / "data")
+
+
+def verified(folder: Path) -> StoreReport:
+    return verify_store(folder, folder / "media", folder.parent)
+
+
+def sql(*statements: str) -> Damage:
+    def damage(folder: Path) -> None:
+        with closing(sqlite3.connect(folder / FILE, isolation_level=None)) as connection:
+            connection.execute("PRAGMA foreign_keys = OFF")
+            for statement in statements:
+                connection.execute(statement)
+
+    return damage
+
+
+def without_checks(*statements: str) -> Damage:
+    """Statements that the table's own rules would refuse."""
+    return sql("PRAGMA ignore_check_constraints = ON", *statements)
+
+
+def written_over(at: int, data: bytes) -> Damage:
+    def damage(folder: Path) -> None:
+        with (folder / FILE).open("r+b") as file:
+            file.seek(at)
+            file.write(data)
+
+    return damage
+
+
+def in_the_middle(folder: Path) -> None:
+    """Some pages of zeros, with the pages of many turns among them."""
+    size = (folder / FILE).stat().st_size // 4096 * 4096
+    written_over(size // 2, bytes(3 * 4096))(folder)
+
+
+def stored(folder: Path) -> Path:
+    """The first stored file."""
+    return sorted((folder / "media").glob("[0-9a-f][0-9a-f]/*"))[0]
+
+
+DATABASE, ROW, VALUE = StoreFaultKind.DATABASE, StoreFaultKind.ROW, StoreFaultKind.VALUE
+DAMAGES: dict[str, tuple[Damage, StoreFaultKind]] = {
+    "an empty file": (lambda folder: (folder / FILE).write_bytes(b""), DATABASE),
+    "another file": (lambda folder: (folder / FILE).write_bytes(b"no database" * 999), DATABASE),
+    "a file cut in half": (lambda folder: (folder / FILE).write_bytes((folder / FILE).read_bytes()[:40960]), DATABASE),
+    "pages of zeros": (in_the_middle, DATABASE),
+    "another application's header": (sql("PRAGMA application_id = 1"), DATABASE),
+    "a dropped table": (sql("DROP TABLE comparisons"), DATABASE),
+    "a dropped index": (sql("DROP INDEX turns_parent"), DATABASE),
+    "a dropped trigger": (sql("DROP TRIGGER turns_search_insert"), DATABASE),
+    "an error while it was used": (lambda folder: (folder / f"{FILE}.suspect").touch(), DATABASE),
+    "a turn of no conversation": (sql("UPDATE turns SET conversation = 'gone' WHERE id = 3"), ROW),
+    "a turn below a turn that is not there": (sql("UPDATE turns SET parent = 9999 WHERE id = 4"), ROW),
+    "a turn below one of another conversation": (sql("UPDATE turns SET parent = 1 WHERE id = 14"), ROW),
+    "a wrong depth": (sql("UPDATE turns SET depth = 77 WHERE id = 5"), ROW),
+    "a shown branch that is not there": (sql("UPDATE turns SET active_child = 9999 WHERE id = 5"), ROW),
+    "an end that is not there": (sql("UPDATE conversations SET leaf = 9999 WHERE number = 2"), ROW),
+    "a year 287396": (sql("UPDATE conversations SET updated_ms = 9007199254740991 WHERE number = 1"), ROW),
+    "a role that is none": (without_checks("UPDATE turns SET role = 'tool' WHERE id = 2"), DATABASE),
+    "a text where a time belongs": (sql("UPDATE turns SET created_ms = 'noon' WHERE id = 2"), ROW),
+    "a picture that nothing notes": (sql("DELETE FROM media_references"), ROW),
+    "statistics cut off": (sql("UPDATE turns SET statistics = '{\"usage\":' WHERE id = 2"), VALUE),
+    "a draft's attachments garbled": (sql("UPDATE drafts SET attachments = '[1, 2'"), VALUE),
+    "an index that lost a text": (
+        sql("INSERT INTO turns_search (turns_search, rowid, text) SELECT 'delete', id, text FROM turns WHERE id = 1"),
+        StoreFaultKind.SEARCH,
+    ),
+    "an index that lost a title": (sql("DELETE FROM titles_search_data WHERE id > 1"), StoreFaultKind.SEARCH),
+    "a database for everyone": (lambda folder: (folder / FILE).chmod(0o644), StoreFaultKind.MODE),
+}
+
+
+def test_a_sound_store_has_no_finding_and_is_not_changed(folder: Path) -> None:
+    before = {file: file.read_bytes() for file in folder.rglob("*") if file.is_file()}
+    report = verified(folder)
+    assert report.findings == ()
+    assert (report.conversations, report.turns, report.media, report.unused_media) == (5, 42, 3, 0)
+    assert {file: file.read_bytes() for file in folder.rglob("*") if file.is_file()} == before
+
+
+def test_a_store_that_is_open_has_no_finding(folder: Path) -> None:
+    store = opened(folder)
+    exchange(store, store.new_conversation(title="still in the log"), 1)
+    report = verified(folder)
+    assert (report.findings, report.conversations) == ((), 6)
+    store.close()
+
+
+@pytest.mark.parametrize("name", DAMAGES)
+def test_damage_is_found_and_a_repair_leaves_no_finding(folder: Path, name: str) -> None:
+    damage, kind = DAMAGES[name]
+    damage(folder)
+    assert kind in {finding.kind for finding in verified(folder).findings}
+    recovery = repair_database(folder, busy_s=1.0)
+    assert recovery.set_aside.exists()
+    (folder / FILE).chmod(0o600)
+    in_database = {finding for finding in verified(folder).findings if finding.kind is not StoreFaultKind.MISSING_MEDIA}
+    assert in_database == set()
+    opened(folder).close()
+
+
+@pytest.mark.parametrize(
+    ("damage", "kind"),
+    [
+        (lambda folder: stored(folder).unlink(), StoreFaultKind.MISSING_MEDIA),
+        (lambda folder: stored(folder).write_bytes(b"rotten"), StoreFaultKind.DAMAGED_MEDIA),
+        (lambda folder: stored(folder).with_name("notes.txt").write_bytes(b"hello"), StoreFaultKind.STRAY_FILE),
+    ],
+)
+def test_what_is_wrong_with_the_stored_files_is_found(folder: Path, damage: Damage, kind: StoreFaultKind) -> None:
+    damage(folder)
+    [finding] = verified(folder).findings
+    assert finding.kind is kind
+
+
+def test_many_findings_of_one_kind_are_counted(folder: Path) -> None:
+    sql("UPDATE turns SET depth = 77")(folder)
+    findings = verified(folder).findings
+    assert len(findings) == 21
+    assert findings[-1].what == "22 more of this kind"
+
+
+def test_nothing_stored_yet(tmp_path: Path) -> None:
+    report = verify_store(tmp_path / "none", tmp_path / "none" / "media", tmp_path)
+    assert (report.findings, report.turns) == ((), 0)

@@ -1,0 +1,67 @@
+"""`vlmtui store`: what it prints, and its exit codes."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from tests.support.command_line import CommandLine, opened
+from tests.unit.store.made import exchange
+from vlmtui.store.opening import FILE
+from vlmtui.store.store import Store
+
+
+@pytest.fixture
+def cli(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Iterator[CommandLine]:
+    with opened(tmp_path / "vlmtui", monkeypatch, capsys) as cli:
+        store = Store.open(cli.paths.data, cli.paths.media).store
+        exchange(store, store.new_conversation(title="A dog"), 1)
+        store.close()
+        yield cli
+
+
+def damage(cli: CommandLine) -> None:
+    with closing(sqlite3.connect(cli.paths.data / FILE, isolation_level=None)) as connection:
+        connection.execute("UPDATE turns SET depth = 77 WHERE id = 2")
+
+
+def test_a_sound_store(cli: CommandLine) -> None:
+    assert cli("store", "verify") == (0, "", "No findings in 1 conversations, 2 turns, 0 stored files.\n")
+    assert cli.json("store", "verify")["findings"] == []
+    assert "nothing to repair" in cli("store", "repair").err
+
+
+def test_damage_is_shown_and_repaired(cli: CommandLine) -> None:
+    damage(cli)
+    code, out, err = cli("store", "verify")
+    assert code == 1
+    assert out.splitlines()[1].split() == ["row", "turns", "2", "contradicts", "other", "rows:", "depth"]
+    assert "`vlmtui store repair`" in err and "1 finding in" in err
+    repaired = cli("store", "repair")
+    assert repaired.code == 0
+    assert "2 turns in 1 conversations were recovered" in repaired.err
+    assert cli("store", "verify").code == 0
+    assert "A dog" in cli("conversations").out
+
+
+def test_backup_and_restore(cli: CommandLine, tmp_path: Path) -> None:
+    archive = tmp_path / "backup.tar"
+    assert cli("store", "backup", str(archive)).code == 0
+    damage(cli)
+    restored = cli("store", "restore", str(archive))
+    assert restored.code == 0 and "The database from before is" in restored.err
+    assert cli("store", "verify").code == 0
+    missing = cli("store", "restore", str(tmp_path / "none.tar"))
+    assert missing.code == 2 and "none.tar" in missing.err
+
+
+def test_what_takes_the_space(cli: CommandLine) -> None:
+    rows = cli("store", "stats").out.splitlines()
+    assert rows[0].split() == ["WHAT", "FILES", "SIZE"]
+    assert rows[1].startswith("database") and rows[-1].startswith("all")
+    found = cli.json("store", "stats")
+    assert found["database"]["bytes"] >= (cli.paths.data / FILE).stat().st_size
