@@ -78,6 +78,7 @@ class BareChat(App[None]):
             await stream.write(waiting)
         finally:
             await stream.stop()
+            self.call_after_refresh(scroll.scroll_end, animate=False)  # its anchor misses the last rows of a table
 
 
 if __name__ == "__main__":

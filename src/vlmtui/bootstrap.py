@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
     from vlmtui.session.async_store import AsyncStore
     from vlmtui.session.resume import ResumePoint
     from vlmtui.ui.app import ExitReport
+
+_SWITCH_S = 0.0005
+"""How long a thread of the app computes before another one may: with Python's 5 ms a key waits for a frame."""
 
 
 class Application(msgspec.Struct, frozen=True):
@@ -94,6 +98,7 @@ def open_app(
     from vlmtui.ui.terminal.query import TerminalQuestion
 
     log_to_file(application.paths.logs / "app.log")
+    sys.setswitchinterval(_SWITCH_S)
     # The terminal replies while Textual is being imported.
     with TerminalQuestion() as question:
         if application.settings.graphics not in ("off", "halfcell"):

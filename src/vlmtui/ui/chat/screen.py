@@ -56,7 +56,7 @@ from vlmtui.ui.terminal.key_queue import run_before_keys
 from vlmtui.ui.view import Steps
 from vlmtui.ui.widgets.footer_bar import FooterBar
 
-_STATUS_EVERY_S = 3.0
+_STATUS_EVERY_S = 10.0
 _WIDE = 110
 """Fewest columns for the side pane."""
 

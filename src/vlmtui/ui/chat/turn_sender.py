@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from typing import Protocol
 
@@ -17,6 +19,9 @@ from vlmtui.ui.actions import ActionMethods
 from vlmtui.ui.chat.prompt_cost import PromptCost
 from vlmtui.ui.chat.view import ChatView
 from vlmtui.ui.navigation import Navigator
+
+_SENT_WITHIN_S = 0.2
+"""How long a new message waits to be shown until it is stored and sent: a slow disk does not hide it."""
 
 
 class SenderView(ChatView, Protocol):
@@ -170,7 +175,11 @@ class TurnSender:
 
     async def _open_exchange(self, exchange: Exchange, *, rebuild: bool) -> None:
         self._view.start(partial(self._answer, exchange), "answer")
-        await self._view.show_exchange(exchange, rebuild=rebuild)
+        with suppress(TimeoutError):  # drawing would delay the request
+            async with asyncio.timeout(_SENT_WITHIN_S):
+                await self._chat.answers.wait_until_sent(exchange)
+        if self._view.is_attached:
+            await self._view.show_exchange(exchange, rebuild=rebuild)
 
     async def _answer(self, exchange: Exchange) -> None:
         engine = self._engine_controller.engine
