@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from vlmtui.cli.answer_stream import AnswerStream
 from vlmtui.cli.ask_engine import AskSetup, prepare, ready_engine
@@ -31,20 +31,24 @@ from vlmtui.inspection.markdown_export import difference_lines
 from vlmtui.inspection.replay import Comparison
 from vlmtui.registry.prompts import check_attachments
 from vlmtui.session.answer_json import answer_json, tokens_json
+from vlmtui.session.dials import with_parameters
 from vlmtui.session.generation import PromptMode
 from vlmtui.session.lane_plan import ENGINE, PICTURE, PIXELS, why_identical
 from vlmtui.session.lanes import Lane, Lanes, LaneSpec, lane_spec, planned_specs
 from vlmtui.session.likelihood import LaneScore, score_lanes, verdict
 from vlmtui.session.picture_changes import PictureChange, changed_pictures
 from vlmtui.session.plan_text import parse_plan
+from vlmtui.session.structured import check_structure
 
 LOGPROBS_MAX = 20
 """vLLM's default limit."""
 _TELL_TOKENS = ("mode", "raw_prompt", "logprobs", "fan_out")
 """Options of those who look at tokens; the JSON of others stays short."""
+_OPTIONS = {"--media": "--image, --video or --audio", "--system-prompt": "--system", "--set-parameters": "--set"}
+"""Options that are not called like their fields."""
 _NOT_WITH_REPLAY = (
     "question", "media", "many", "mode", "raw_prompt", "force", "fan_out", "logprobs", "system_prompt",
-    "boxes", "boxes_like",
+    "boxes", "boxes_like", "set_parameters",
     *PARAMETERS,
 )  # fmt: skip
 
@@ -84,6 +88,8 @@ async def _ask(setup: AskSetup, specs: Sequence[LaneSpec], arguments: argparse.N
         elif len(lanes) > 1:
             for line in [*difference_lines(comparison), *_told_of(lanes, scores, arguments)]:
                 note(line)
+        for line in () if setup.as_json else _structure_lines(lanes):
+            note(line)
         if arguments.export is not None:
             write_comparison(arguments.export, comparison, lanes.attachments())
         for lane in lanes:
@@ -108,6 +114,13 @@ async def _scores(lanes: Lanes, arguments: argparse.Namespace) -> list[LaneScore
     except VlmtuiError as error:
         note(f"warning: {error.message}")
         return []
+
+
+def _structure_lines(lanes: Lanes) -> Iterator[str]:
+    """Yield whether each lane's answer has the structure that was asked for."""
+    for lane in lanes:
+        if (checked := check_structure(lane.request.sampling, lane.answer.text)) is not None:
+            yield f"{lane.spec.label}: {checked.message}" if lane.spec.label else checked.message
 
 
 def _told_of(lanes: Lanes, scores: Sequence[LaneScore | None], arguments: argparse.Namespace) -> list[str]:
@@ -135,6 +148,9 @@ def _as_json(
 ) -> dict[str, object]:
     model = setup.model.spec.name
     found = [answer_json(model, lane.answer, load_s) for lane in lanes]
+    for lane, shown in zip(lanes, found, strict=True):
+        if (checked := check_structure(lane.request.sampling, lane.answer.text)) is not None:
+            shown["structure"] = {"fits": checked.fits, "message": checked.message}
     if any(getattr(arguments, name) is not None for name in _TELL_TOKENS):
         for lane, shown in zip(lanes, found, strict=True):
             shown |= {"mode": lane.spec.mode, **tokens_json(lane.answer)}
@@ -163,6 +179,7 @@ def _planned(setup: AskSetup, arguments: argparse.Namespace) -> list[LaneSpec]:
     )
     turns = _turns(application.settings.system_prompt, user_turn_with_placed(question, attachments))
     sampling = application.settings.sampling.over(family.sampling)
+    sampling = with_parameters(sampling, family, arguments.set_parameters or [])
     if arguments.boxes is not None:
         sampling = with_special_tokens(sampling, box_convention(setup, arguments))
     raw = None
@@ -212,7 +229,7 @@ def _check_usage(arguments: argparse.Namespace) -> None:
         given = [name for name in _NOT_WITH_REPLAY if not any(getattr(arguments, name) is no for no in (None, False))]
         if given:
             option = "QUESTION" if given[0] == "question" else f"--{given[0].replace('_', '-')}"
-            option = {"--media": "--image, --video or --audio", "--system-prompt": "--system"}.get(option, option)
+            option = _OPTIONS.get(option, option)
             problem = f"--replay takes everything from the document: there is no place for {option}."
     elif arguments.question is None and (arguments.raw_prompt is None or arguments.mode == "both"):
         problem = "QUESTION is missing; - reads it from stdin."

@@ -84,6 +84,14 @@ def _add_sampling(group: argparse._ArgumentGroup) -> None:
     for parameter in PARAMETERS.values():
         group.add_argument(parameter.option, type=parameter.kind, metavar="N", help=parameter.help)
     group.add_argument(
+        "--set",
+        action="append",
+        metavar="NAME=VALUE",
+        dest="set_parameters",
+        help="any parameter: stop, bad_words, logit_bias, min_tokens, json (a schema or @FILE), regex, choice=yes|no, "
+        "…, or an argument of the model's processor (max_pixels, …; processor.NAME for any); may be repeated",
+    )
+    group.add_argument(
         "--fan-out",
         metavar="NAME=V,V,…",
         help="ask with each of two to eight values of a sampling parameter, all at the same time; others with one "

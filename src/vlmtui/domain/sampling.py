@@ -31,7 +31,8 @@ class Sampling(msgspec.Struct, frozen=True, kw_only=True):
     """Texts of single tokens (`<|im_end|>`); the worker converts them to ids."""
     skip_special_tokens: bool = True
     extra: dict[str, object] = msgspec.field(default_factory=dict)
-    """Other fields of vLLM's `SamplingParams`, by name; set by a family's record."""
+    """Other fields of vLLM's `SamplingParams`, by name; `structured_outputs` and `mm_processor_kwargs` as tables
+    (`vlmtui.domain.dials`). Set by a family's record or the user."""
 
     def problem(self) -> str | None:
         """Return what is wrong with the values, or None."""

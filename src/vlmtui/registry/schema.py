@@ -195,6 +195,9 @@ class Family(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """None: unknown, or its models don't reason; the common tags are recognised then, too."""
     trust_remote_code: bool = False
     """The model needs the repository's own Python code, which never runs without the user's permission."""
+    processor: dict[str, bool | int | float | dict[str, int]] = msgspec.field(default_factory=dict)
+    """Arguments of the model's processor that can be set for one answer, with the default of the default model, whose
+    kind is that of all values."""
     engine_args: dict[str, object] = msgspec.field(default_factory=dict)
     """vLLM engine arguments, by name."""
     engine_args_several: dict[str, object] = msgspec.field(default_factory=dict)

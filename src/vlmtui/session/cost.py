@@ -8,9 +8,11 @@ from typing import get_args
 import msgspec
 
 from vlmtui.domain.attachment import Modality
+from vlmtui.domain.dials import PROCESSOR
 from vlmtui.domain.generation import PromptReady
+from vlmtui.domain.sampling import Sampling
 from vlmtui.registry.estimate import estimated_tokens, tokens_of_size
-from vlmtui.registry.match import Model
+from vlmtui.registry.match import Model, engine_args_of
 from vlmtui.session.draft import DraftToken
 
 EstimateTokens = Callable[[Modality, tuple[int, int], int | None], int | None]
@@ -77,10 +79,14 @@ class Uncounted(msgspec.Struct, frozen=True):
         return self.why if self.estimate is None else f"{self.estimate.summary} (an estimate). {self.why}"
 
 
-def estimate_of(model: Model, message: list[DraftToken]) -> CostEstimate | None:
-    """Estimate the draft's attachments before the model is loaded; None: no estimate."""
+def estimate_of(model: Model, message: list[DraftToken], sampling: Sampling | None = None) -> CostEstimate | None:
+    """Estimate the draft's attachments before the model is loaded; None: no estimate. `sampling` has the arguments of
+    the processor."""
     items = {token.number: token.attachment for token in message if token.attachment is not None}
-    summary = {number: estimated_tokens(model.family, item) for number, item in items.items()}
+    own = sampling.extra.get(PROCESSOR) if sampling is not None else None
+    loaded = engine_args_of(model.family).get(PROCESSOR)
+    settings = {**(loaded if isinstance(loaded, dict) else {}), **(own if isinstance(own, dict) else {})}
+    summary = {number: estimated_tokens(model.family, item, settings=settings) for number, item in items.items()}
     tokens = {number: count for number, count in summary.items() if count is not None}
     if not tokens:
         return None

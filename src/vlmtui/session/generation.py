@@ -197,9 +197,12 @@ def broken_off(request_id: str) -> Failed:
     return Failed(request_id=request_id, failure=failure)
 
 
-async def render(engine: Engine, prompt: Prompt) -> PromptReady:
-    """Return the prompt as the model would be given it, without generating. Raises VlmtuiError if that fails."""
-    request = GenerateRequest(request_id=new_request_id(), prompt=prompt, sampling=Sampling(), only_render=True)
+async def render(engine: Engine, prompt: Prompt, sampling: Sampling | None = None) -> PromptReady:
+    """Return the prompt as the model would be given it, without generating. `sampling` has the arguments of the
+    processor. Raises VlmtuiError if that fails."""
+    request = GenerateRequest(
+        request_id=new_request_id(), prompt=prompt, sampling=sampling or Sampling(), only_render=True
+    )
     async with aclosing(engine.generate(request)) as events:
         async for event in events:
             match event:

@@ -12,6 +12,7 @@ from vlmtui.domain.conversation import Media, Text, Turn, system_turn
 from vlmtui.domain.parameters import PARAMETERS, Number, find_parameter
 from vlmtui.domain.sampling import Sampling
 from vlmtui.errors import bad_input
+from vlmtui.session.dials import with_parameter
 from vlmtui.session.picture_changes import PictureChange, PictureMap, label_of, with_pictures
 
 PROMPT, SYSTEM, PICTURE, PIXELS, ENGINE = "prompt", "system", "picture", "pixels", "engine"
@@ -27,7 +28,8 @@ class Plan(msgspec.Struct, frozen=True):
     """One parameter with several values; the others are fixed."""
 
     parameter: str
-    """The name of a sampling parameter, or `PROMPT`, `SYSTEM`, `PICTURE`, `PIXELS` or `ENGINE`."""
+    """The name of a sampling parameter or dial (`vlmtui.domain.dials`), or `PROMPT`, `SYSTEM`, `PICTURE`, `PIXELS` or
+    `ENGINE`."""
     values: tuple[Number | str, ...]
     """Numbers, texts, or names of picture changes or engines; 2 to `MOST`, all different."""
     fixed: Mapping[str, Number] = msgspec.field(default_factory=dict)
@@ -37,7 +39,7 @@ class Plan(msgspec.Struct, frozen=True):
     def title(self) -> str:
         """`3 seeds`, `2 prompts · temperature 0.8`."""
         parameter = find_parameter(self.parameter)
-        noun = _NOUNS[self.parameter] if parameter is None else parameter.plural or f"{self.parameter} values"
+        noun = _NOUNS.get(self.parameter) or (parameter.plural if parameter else "") or f"{self.parameter} values"
         fixed = (PARAMETERS[name].describe(value) for name, value in self.fixed.items())
         return " · ".join([f"{len(self.values)} {noun}", *fixed])
 
@@ -96,6 +98,10 @@ def variants(
                 found.append(LaneVariant(label_of(change), with_pictures(turns, change, made), base))
             case "pixels":
                 found.append(LaneVariant(f"≤ {value:,} pixels", with_pictures(turns, int(value), made), base))
+            case name if name not in PARAMETERS:
+                own = with_parameter(base, None, name, str(value))
+                label = f"{name.removeprefix('processor.').replace('_', ' ')} {value}"
+                found.append(LaneVariant(label, tuple(turns), own))
             case name:
                 own = msgspec.structs.replace(base, **{name: value})
                 label = PARAMETERS[name].describe(value) if not isinstance(value, str) else value

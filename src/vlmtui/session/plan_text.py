@@ -5,13 +5,14 @@ from __future__ import annotations
 
 import re
 
+from vlmtui.domain.dials import ARGUMENTS, DIALS, dial_name, read_dial
 from vlmtui.domain.parameters import PARAMETERS, Number, find_parameter
 from vlmtui.errors import bad_input
 from vlmtui.session.lane_plan import ENGINE, PICTURE, PIXELS, PIXELS_LEAST, PROMPT, SYSTEM, Plan, plan_of
 from vlmtui.session.picture_changes import PictureChange, read_change
 
 _COMMA = re.compile(r"\s*,\s*")
-_PART = re.compile(r"([A-Za-z_-]+)\s*=\s*([^\s=]+)")
+_PART = re.compile(r"([A-Za-z_][\w.-]*)\s*=\s*([^\s=]+)")
 _QUOTED = re.compile(r'"([^"]*)"')
 _HIDDEN = 0xF0000
 """Inside quotes every character is shifted by this, to hide commas, spaces and `=`."""
@@ -27,9 +28,10 @@ def parse_plan(text: str) -> Plan:
     given: dict[str, list[str]] = {}
     for found, values in _PART.findall(hidden):
         parameter = find_parameter(found)
-        name = parameter.name if parameter else found.lower()
-        if parameter is None and name not in (*_TEXTS, PICTURE, PIXELS, ENGINE):
-            known = ", ".join((*PARAMETERS, PROMPT, SYSTEM, PICTURE, PIXELS, ENGINE))
+        dial = dial_name(found, ARGUMENTS)
+        name = parameter.name if parameter else dial or found.lower()
+        if parameter is None and dial is None and name not in (*_TEXTS, PICTURE, PIXELS, ENGINE):
+            known = ", ".join((*PARAMETERS, PROMPT, SYSTEM, PICTURE, PIXELS, ENGINE, *DIALS, *sorted(ARGUMENTS)))
             raise bad_input(f"Can't fan out over {found}. Parameters: {known}.", hint=_EXAMPLE)
         if name in given:
             raise bad_input(f"{name} is given twice.", hint=_EXAMPLE)
@@ -65,6 +67,9 @@ def read_number(name: str, text: str) -> Number:
 
 def _read(name: str, text: str) -> Number | str:
     if name in (*_TEXTS, ENGINE):
+        return text
+    if dial_name(name, ARGUMENTS) is not None:
+        read_dial(name, text, {})
         return text
     if name == PICTURE:
         return _change(text).value

@@ -6,6 +6,10 @@ import msgspec
 
 from vlmtui.domain.parameters import PARAMETERS
 from vlmtui.domain.sampling import Sampling
+from vlmtui.session.dials import described_extra
+from vlmtui.text import one_line, quoted
+
+_SHOWN_MAX = 40
 
 
 class ChatSettings(msgspec.Struct, frozen=True):
@@ -22,6 +26,11 @@ class ChatSettings(msgspec.Struct, frozen=True):
             if before != after:
                 values = [parameter.unset if value is None else parameter.format(value) for value in (before, after)]
                 told.append(f"{parameter.label} {' → '.join(values)}")
+        ours, theirs = described_extra(self.sampling), described_extra(other.sampling)
+        for name in {**ours, **theirs}:
+            if ours.get(name) != theirs.get(name):
+                shown = [_shown(found.get(name)) for found in (ours, theirs)]
+                told.append(f"{name.replace('_', ' ')} {' → '.join(shown)}")
         if self.system_prompt != other.system_prompt:
             how = "removed" if not other.system_prompt else "changed" if self.system_prompt else "set"
             told.append(f"system prompt {how}")
@@ -33,3 +42,11 @@ class ChatSettings(msgspec.Struct, frozen=True):
         temperature = self.sampling.temperature
         shown = "default" if temperature is None else PARAMETERS["temperature"].format(temperature)
         return f"T {shown}{' · system prompt' if self.system_prompt else ''}"
+
+
+def _shown(value: object) -> str:
+    """Return a further parameter's value in a few words."""
+    if value is None:
+        return "default"
+    text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
+    return quoted(text) if len(text) > _SHOWN_MAX else one_line(text)

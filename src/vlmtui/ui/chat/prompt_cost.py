@@ -10,6 +10,7 @@ from textual.message import Message
 from textual.timer import Timer
 
 from vlmtui.domain.capabilities import lack
+from vlmtui.domain.dials import PROCESSOR
 from vlmtui.errors import ErrorKind, Remedy, VlmtuiError
 from vlmtui.session.conversation import Conversation
 from vlmtui.session.cost import Cost, CostEstimate, Uncounted, cost_of, estimate_of
@@ -99,7 +100,8 @@ class PromptCost:
         draft, history = self._chat.draft, [(id(item), item.is_left_out) for item in self._chat.exchanges]
         is_ready = self._engine_controller.state is EngineState.READY
         written = draft.words if draft.attachments else len(draft.words) // 500
-        question = (draft.attachments, written, history, is_ready, self._chat.running is None)
+        processor = self._chat.settings.sampling.extra.get(PROCESSOR)
+        question = (draft.attachments, written, history, is_ready, self._chat.running is None, processor)
         if question != self._question and not draft.pending:
             self._question = question
             self._view.start(self._count, "cost", exclusive=True)
@@ -121,11 +123,11 @@ class PromptCost:
             if why := lack(info, "render_only"):
                 return Uncounted(why, self._estimate())
             tokens = draft.tokens
-            return cost_of(await render(engine, prompt), tokens, info.max_model_len)
+            return cost_of(await render(engine, prompt, self._chat.settings.sampling), tokens, info.max_model_len)
         except VlmtuiError as error:
             return error
 
     def _estimate(self) -> CostEstimate | None:
         """Estimate the draft's attachments from the model's record; None: no estimate."""
         model = self._engine_controller.model
-        return None if model is None else estimate_of(model, self._chat.draft.tokens)
+        return None if model is None else estimate_of(model, self._chat.draft.tokens, self._chat.settings.sampling)

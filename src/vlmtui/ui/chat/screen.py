@@ -97,7 +97,7 @@ class ChatScreen(FrontScreen[None]):
             **Comparisons(self, navigator, sender, cost, services, engine_controller, chat, fan_outs).actions,
             **fan_outs.actions,
             **Inspections(self, navigator, engine_controller, chat, services.registry, paths.seen).actions,
-            **SettingsActions(self, navigator, chat).actions,
+            **SettingsActions(self, navigator, engine_controller, chat, cost).actions,
             **TranscriptActions(self, chat).actions,
             "select_message": self._select_message,
             "recall": lambda: self.query_one(Composer).recall(),

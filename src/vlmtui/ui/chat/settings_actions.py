@@ -6,8 +6,10 @@ from typing import Protocol
 
 from vlmtui.errors import VlmtuiError
 from vlmtui.session.conversation import Conversation
+from vlmtui.session.engine_controller import EngineController
 from vlmtui.session.settings import ChatSettings
 from vlmtui.ui.actions import ActionMethods
+from vlmtui.ui.chat.prompt_cost import PromptCost
 from vlmtui.ui.chat.slash import with_setting
 from vlmtui.ui.navigation import Navigator
 from vlmtui.ui.view import View
@@ -23,8 +25,17 @@ class SettingsView(View, Protocol):
 class SettingsActions:
     """Changes the conversation's settings, by the form or a slash command."""
 
-    def __init__(self, view: SettingsView, navigator: Navigator, chat: Conversation) -> None:
+    def __init__(
+        self,
+        view: SettingsView,
+        navigator: Navigator,
+        controller: EngineController,
+        chat: Conversation,
+        cost: PromptCost,
+    ) -> None:
         self._view = view
+        self._controller = controller
+        self._cost = cost
         self._navigator = navigator
         self._chat = chat
 
@@ -41,9 +52,10 @@ class SettingsActions:
         self._apply(ChatSettings(text, self._chat.settings.sampling))
 
     def set_parameter(self, text: str = "") -> None:
-        """Set one sampling parameter, as in `temperature 0.7`."""
+        """Set one parameter, as in `temperature 0.7` or `max_pixels 100000`."""
+        model = self._controller.model
         try:
-            sampling = with_setting(self._chat.settings.sampling, text)
+            sampling = with_setting(self._chat.settings.sampling, text, model.family if model is not None else None)
         except VlmtuiError as error:
             self._view.tell_error(error)
             return
@@ -60,3 +72,4 @@ class SettingsActions:
         self._chat.settings = settings
         self._view.tell(f"{told[0].upper()}{told[1:]}" if told else "No setting has changed.")
         self._view.show_status()
+        self._cost.count_soon()  # the arguments of the processor may have changed

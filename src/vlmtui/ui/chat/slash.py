@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from typing import NamedTuple
 
-import msgspec
-
-from vlmtui.domain.parameters import PARAMETERS, find_parameter
+from vlmtui.domain.dials import DIALS
+from vlmtui.domain.parameters import PARAMETERS
 from vlmtui.domain.sampling import Sampling
 from vlmtui.errors import bad_input
+from vlmtui.registry.schema import Family
+from vlmtui.session.dials import with_parameter
 from vlmtui.ui.actions import ACTIONS, Action
 
 
@@ -31,14 +33,11 @@ def parse_slash(text: str) -> SlashCommand | None:
     return SlashCommand(action, argument.strip() if action else name)
 
 
-def with_setting(sampling: Sampling, text: str) -> Sampling:
-    """Return the sampling with `name value` applied (`temperature 0.7`; `seed default`). Raises VlmtuiError."""
-    name, _, value = text.replace("=", " ").partition(" ")
-    value = value.strip()
-    parameter = find_parameter(name)
-    if parameter is None or not value:
-        raise bad_input("/set takes a name and a value.", hint=f"Names: {', '.join(PARAMETERS)}; `default` unsets one.")
-    number = None if value == "default" else parameter.read(value)
-    if number is not None and (problem := parameter.problem(number)):
-        raise bad_input(f"{problem}.")
-    return msgspec.structs.replace(sampling, **{parameter.name: number})
+def with_setting(sampling: Sampling, text: str, family: Family | None = None) -> Sampling:
+    """Return the sampling with `name value` applied (`temperature 0.7`; `stop END`; `seed default`): a parameter, or an
+    argument of the family's processor. Raises VlmtuiError."""
+    match = re.fullmatch(r"([\w.-]+)\s*[=\s]\s*(.+)", text.strip(), re.DOTALL)
+    if match is None:
+        names = ", ".join((*PARAMETERS, *DIALS, *(family.processor if family is not None else ())))
+        raise bad_input("/set takes a name and a value.", hint=f"Names: {names}; `default` unsets one.")
+    return with_parameter(sampling, family, match[1], match[2])

@@ -18,10 +18,11 @@ from PIL import Image
 
 from vlmtui.domain.attachment import Attachment
 from vlmtui.domain.conversation import user_turn
+from vlmtui.domain.dials import PROCESSOR
 from vlmtui.domain.engine import LoadSpec, LoadStage
 from vlmtui.domain.generation import EngineEvent, Finished, FinishReason, GenerateRequest, PromptReady, Timings, Usage
 from vlmtui.domain.metrics import EngineMetrics, parse_metrics
-from vlmtui.domain.prompt import ChatPrompt, MessagesPrompt, Prompt, RawPrompt, attachments_of
+from vlmtui.domain.prompt import ChatPrompt, MessagesPrompt, RawPrompt, attachments_of
 from vlmtui.domain.sampling import Sampling
 from vlmtui.errors import ErrorKind, VlmtuiError
 from vlmtui.worker.backends.contract import LoadStep, Report
@@ -161,7 +162,7 @@ class VllmEngine:
         if request.only_render:
             if self.is_dead:
                 raise self._llm.dead_error
-            rendered = await self._render(request.prompt, items, is_sent=False)
+            rendered = await self._render(request, items, is_sent=False)
             ready = self._prompt_ready(request, rendered)
             if request.view:
                 seen = await asyncio.to_thread(seen_media, rendered, self._processor(), request)
@@ -181,9 +182,9 @@ class VllmEngine:
             tokenizer=self._tokenizer,
             logprobs_max=self._llm.model_config.max_logprobs,
         )
-        rendered = await self._render(request.prompt, items)
+        rendered = await self._render(request, items)
         room = self.info.max_model_len - len(rendered["prompt_token_ids"])
-        ready = self._prompt_ready(request, rendered, used_sampling(parameters, room=room))
+        ready = self._prompt_ready(request, rendered, used_sampling(parameters, room=room, given=request.sampling))
         yield ready
         buffer = DeltaBuffer(request.request_id, self._vocabulary, ready.vocabulary, request.logprobs)
         sent_at = 0.0
@@ -205,7 +206,7 @@ class VllmEngine:
 
     async def _score(self, request: GenerateRequest, items: list[MediaItem]) -> AsyncGenerator[EngineEvent, None]:
         parameters = scoring_parameters(request.logprobs)
-        rendered = await self._render(request.prompt, items)
+        rendered = await self._render(request, items)
         ready = self._prompt_ready(request, rendered)
         yield ready
         room = self.info.max_model_len - len(ready.token_ids) - 1  # vLLM needs room for one more token
@@ -231,13 +232,13 @@ class VllmEngine:
                 yield result
             else:
                 return
-            rendered = with_answer(await self._render(request.prompt, items), request)
+            rendered = with_answer(await self._render(request, items), request)
 
-    async def _render(self, prompt: Prompt, items: list[MediaItem], *, is_sent: bool = True) -> Any:
+    async def _render(self, request: GenerateRequest, items: list[MediaItem], *, is_sent: bool = True) -> Any:
         """Return the engine's input: token ids with expanded placeholders, and the processed media.
 
         Pass `is_sent=False` if the input will not be sent, or vLLM will assume that the engine core has its media."""
-        started = time.time()
+        started, prompt = time.time(), request.prompt
         if isinstance(prompt, MessagesPrompt):
             sources = [self._processor(), self._tokenizer] if prompt.by == "processor" else [self._tokenizer]
             text = await within_limits(asyncio.to_thread(render_messages, prompt, sources))
@@ -248,6 +249,8 @@ class VllmEngine:
         else:
             parsed = self._render_raw(prompt, items)
             parameters = self._renderer.default_cmpl_tok_params
+        if items and (arguments := request.sampling.extra.get(PROCESSOR)):
+            parsed["mm_processor_kwargs"] = arguments
         (tokenised,) = await self._renderer.tokenize_prompts_async([parsed], parameters)
         try:
             rendered = await self._renderer.process_for_engine_async(

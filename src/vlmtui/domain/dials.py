@@ -1,0 +1,188 @@
+"""The further parameters of one answer, which are no plain numbers: stop strings, token biases, structured output, and
+the arguments of the model's processor. `/set`, the command line and fan-outs read this table; imports nothing heavy.
+
+Their values are kept in `Sampling`: `stop`, `stop_token_ids` and `skip_special_tokens` are its fields, all others are
+in `Sampling.extra` by vLLM's names.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Container, Mapping
+from enum import Enum, auto
+from typing import NamedTuple
+
+from vlmtui.errors import bad_input
+
+PROCESSOR = "mm_processor_kwargs"
+STRUCTURED = "structured_outputs"
+_PREFIX = "processor."
+_LONGEST = 100_000
+"""Most characters of a value."""
+_TRUE, _FALSE = ("true", "yes", "on", "1"), ("false", "no", "off", "0")
+
+
+class DialKind(Enum):
+    """How a value is written."""
+
+    FLAG = auto()
+    COUNT = auto()
+    """A whole number from 0 on."""
+    TEXTS = auto()
+    """One text, or a JSON list of texts."""
+    TOKENS = auto()
+    """Token ids: `1,2`, or a JSON list."""
+    BIASES = auto()
+    """`ID:BIAS,…`, or a JSON object."""
+    CHOICES = auto()
+    """`one|another`, or a JSON list of texts."""
+    SCHEMA = auto()
+    """A JSON object."""
+    TEXT = auto()
+    VALUE = auto()
+    """JSON, or else a text: an argument of a processor."""
+
+
+class Dial(NamedTuple):
+    """A further parameter."""
+
+    name: str
+    kind: DialKind
+    help: str
+    """A few words on its values."""
+
+
+DIALS = {
+    dial.name: dial
+    for dial in (
+        Dial("stop", DialKind.TEXTS, "a string that ends the answer, or a JSON list of them"),
+        Dial("stop_token_ids", DialKind.TOKENS, "ids of tokens that end the answer: 1,2"),
+        Dial("bad_words", DialKind.TEXTS, "a text that is never written, or a JSON list of them"),
+        Dial("logit_bias", DialKind.BIASES, "ID:BIAS,… from -100 to 100"),
+        Dial("allowed_token_ids", DialKind.TOKENS, "the only tokens of the answer: 1,2"),
+        Dial("min_tokens", DialKind.COUNT, "the shortest answer"),
+        Dial("ignore_eos", DialKind.FLAG, "go on behind the end of the answer"),
+        Dial("skip_special_tokens", DialKind.FLAG, "leave special tokens out of the answer"),
+        Dial("include_stop_str_in_output", DialKind.FLAG, "keep the stop string in the answer"),
+        Dial("json", DialKind.SCHEMA, "an answer that fits this JSON schema, or @FILE"),
+        Dial("regex", DialKind.TEXT, "an answer that matches this expression"),
+        Dial("choice", DialKind.CHOICES, "one of these answers: yes|no"),
+        Dial("grammar", DialKind.TEXT, "an answer of this grammar (EBNF), or @FILE"),
+        Dial("json_object", DialKind.FLAG, "an answer that is a JSON object"),
+    )
+}
+"""By name. The names are vLLM's; `json` to `json_object` are those of its structured outputs."""
+ARGUMENTS = frozenset(
+    {
+        "crop_to_patches", "do_image_splitting", "do_pan_and_scan", "dynamic_hd", "dynamic_image_size", "fps",
+        "max_dynamic_patch", "max_image_tokens", "max_patches", "max_pixels", "max_slice_nums", "min_dynamic_patch",
+        "min_image_tokens", "min_patches", "min_pixels", "num_crops", "pan_and_scan_max_num_crops",
+        "pan_and_scan_min_crop_size", "pan_and_scan_min_ratio_to_activate", "size",
+    }
+)  # fmt: skip
+"""The processors' arguments that records name: a fan-out is planned before it is known which model answers."""
+STRUCTURED_DIALS = ("json", "regex", "choice", "grammar", "json_object")
+
+
+def dial_name(name: str, arguments: Container[str]) -> str | None:
+    """Return the dial or processor argument (`processor.NAME`) of this name; None if there is none. `arguments`: those
+    of the family's processor, by name."""
+    plain = name.strip().replace("-", "_")
+    if plain in DIALS:
+        return plain
+    if plain in arguments:
+        return f"{_PREFIX}{plain}"
+    return plain if plain.startswith(_PREFIX) and plain.removeprefix(_PREFIX).isidentifier() else None
+
+
+def processor_argument(name: str) -> str | None:
+    """Return the processor argument of a name that `dial_name` gave; None for a dial."""
+    return name.removeprefix(_PREFIX) if name.startswith(_PREFIX) else None
+
+
+def read_dial(name: str, text: str, arguments: Mapping[str, object]) -> object:
+    """Parse a typed value of a name that `dial_name` gave. Raises VlmtuiError(BAD_INPUT)."""
+    if len(text) > _LONGEST:
+        raise bad_input(f"The value of {name} is longer than {_LONGEST:,} characters.")
+    argument = processor_argument(name)
+    if argument is not None:
+        return _argument(argument, text, arguments.get(argument))
+    kind, said = DIALS[name].kind, text.strip()
+    match kind:
+        case DialKind.FLAG:
+            return _flag(name, said)
+        case DialKind.COUNT if said.isascii() and said.isdecimal() and len(said) < 10:
+            return int(said)
+        case DialKind.TEXT if text:
+            return text
+        case DialKind.TEXTS | DialKind.CHOICES:
+            return _texts(name, text, separator="|" if kind is DialKind.CHOICES else "")
+        case DialKind.TOKENS:
+            found = _json(said) if said.startswith("[") else [_number(one) for one in said.split(",")]
+            if isinstance(found, list) and found and all(type(one) is int and one >= 0 for one in found):
+                return found
+        case DialKind.BIASES:
+            if (biases := _biases(said)) is not None:
+                return biases
+        case DialKind.SCHEMA:
+            schema = _json(said)
+            if isinstance(schema, dict):
+                return schema
+    raise bad_input(f"{name} can't be {text[:60]!r}.", hint=f"It takes {DIALS[name].help}.")
+
+
+def _argument(name: str, text: str, default: object) -> object:
+    """Parse an argument of the processor: of the same kind as its default where that is known."""
+    found = _json(text.strip())
+    value = text if found is None and text.strip() != "null" else found
+    kinds: tuple[type, ...] = (int, float) if isinstance(default, float) else (type(default),)
+    if default is not None and (not isinstance(value, kinds) or isinstance(value, bool) != isinstance(default, bool)):
+        words = {bool: "true or false", int: "a whole number", float: "a number", dict: "a JSON object"}
+        raise bad_input(f"{name} must be {words.get(type(default), 'like ' + repr(default))}, not {text[:60]!r}.")
+    return value
+
+
+def _flag(name: str, said: str) -> bool:
+    if said.lower() in (*_TRUE, *_FALSE):
+        return said.lower() in _TRUE
+    raise bad_input(f"{name} is on or off, not {said[:60]!r}.")
+
+
+def _texts(name: str, text: str, *, separator: str) -> list[str]:
+    found = _json(text.strip()) if text.strip().startswith("[") else None
+    if found is None:
+        found = [one.strip() for one in text.split(separator)] if separator else [text]
+    if isinstance(found, list) and found and all(isinstance(one, str) and one for one in found):
+        return [str(one) for one in found]
+    raise bad_input(f"{name} takes texts that are not empty.", hint=f"It takes {DIALS[name].help}.")
+
+
+def _biases(said: str) -> dict[str, float] | None:
+    """Parse biases by token id; keys stay texts, as in JSON."""
+    given: object = _json(said)
+    if not isinstance(given, dict):
+        given = {key.strip(): _number(value) for key, _, value in (one.partition(":") for one in said.split(","))}
+    found: dict[str, float] = {}
+    for key, value in given.items():
+        is_token = str(key).isascii() and str(key).isdecimal()
+        if not isinstance(value, int | float) or isinstance(value, bool):
+            return None
+        if not is_token or not -100 <= value <= 100:
+            return None
+        found[str(key)] = float(value)
+    return found or None
+
+
+def _number(text: str) -> int | float | None:
+    try:
+        return float(text) if "." in text else int(text)
+    except ValueError:
+        return None
+
+
+def _json(text: str) -> object:
+    """Return the value of a JSON text; None if it is none."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return None

@@ -1,0 +1,139 @@
+"""Sets further parameters of an answer by name: those of vLLM, and the arguments of the model's processor."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import msgspec
+
+from vlmtui.domain.dials import (
+    DIALS,
+    PROCESSOR,
+    STRUCTURED,
+    STRUCTURED_DIALS,
+    dial_name,
+    processor_argument,
+    read_dial,
+)
+from vlmtui.domain.parameters import PARAMETERS, find_parameter
+from vlmtui.domain.sampling import Sampling
+from vlmtui.errors import VlmtuiError, bad_input
+from vlmtui.reading import read_whole
+from vlmtui.registry.schema import Family
+
+_DEFAULT = "default"
+_FILE_BYTES_MAX = 1_000_000
+_FIELDS = ("stop", "stop_token_ids")
+_FROM_FILES = ("json", "grammar")
+
+
+def with_parameter(sampling: Sampling, family: Family | None, name: str, text: str) -> Sampling:
+    """Return the sampling with one parameter set; `default` unsets it. `@FILE` reads a schema or a grammar.
+
+    Raises VlmtuiError for an unknown name or an invalid value.
+    """
+    parameter = find_parameter(name)
+    if parameter is not None:
+        number = None if text.strip() == _DEFAULT else parameter.read(text)
+        if number is not None and (problem := parameter.problem(number)):
+            raise bad_input(f"{problem}.")
+        return msgspec.structs.replace(sampling, **{parameter.name: number})
+    arguments = family.processor if family is not None else {}
+    dial = dial_name(name, arguments)
+    if dial is None:
+        raise _unknown(name, family)
+    if text.strip() == _DEFAULT:
+        return _unset(sampling, dial)
+    if dial in _FROM_FILES and text.startswith("@"):
+        text = _file_text(Path(text[1:]))
+    return _with_value(sampling, dial, read_dial(dial, text, arguments))
+
+
+def with_parameters(sampling: Sampling, family: Family | None, given: list[str]) -> Sampling:
+    """Return the sampling with parameters given as `NAME=VALUE` set, in order. Raises VlmtuiError."""
+    for one in given:
+        name, equals, text = one.partition("=")
+        if not equals or not name:
+            raise bad_input(f"{one!r} is not NAME=VALUE.")
+        sampling = with_parameter(sampling, family, name, text)
+    return sampling
+
+
+def check_arguments(sampling: Sampling, family: Family) -> None:
+    """Raise VlmtuiError for an argument that the family's processor does not have."""
+    given = sampling.extra.get(PROCESSOR)
+    for name in given if isinstance(given, dict) else ():
+        if family.processor and name not in family.processor:
+            raise _unknown(str(name), family)
+
+
+def described_extra(sampling: Sampling) -> dict[str, object]:
+    """Return the further parameters that are set, by the names under which they are set."""
+    found: dict[str, object] = {name: value for name in _FIELDS if (value := getattr(sampling, name))}
+    if not sampling.skip_special_tokens:
+        found["skip_special_tokens"] = False
+    for name, value in sampling.extra.items():
+        if name in (PROCESSOR, STRUCTURED) and isinstance(value, dict):
+            found |= value
+        elif name in DIALS:
+            found[name] = value
+    return found
+
+
+def structured_of(sampling: Sampling) -> Mapping[str, object]:
+    """Return what a structured answer has to fit, by vLLM's names; empty: anything."""
+    found = sampling.extra.get(STRUCTURED)
+    return {str(name): value for name, value in found.items()} if isinstance(found, dict) else {}
+
+
+def _with_value(sampling: Sampling, dial: str, value: object) -> Sampling:
+    argument = processor_argument(dial)
+    if argument is not None:
+        return _with_extra(sampling, PROCESSOR, {**_table(sampling, PROCESSOR), argument: value})
+    if dial in _FIELDS and isinstance(value, list):
+        return msgspec.structs.replace(sampling, **{dial: tuple(value)})
+    if dial == "skip_special_tokens":
+        return msgspec.structs.replace(sampling, skip_special_tokens=bool(value))
+    if dial in STRUCTURED_DIALS:
+        return _with_extra(sampling, STRUCTURED, {dial: value} if value is not False else {})
+    return _with_extra(sampling, dial, value)
+
+
+def _unset(sampling: Sampling, dial: str) -> Sampling:
+    argument = processor_argument(dial)
+    if argument is not None:
+        rest = {name: value for name, value in _table(sampling, PROCESSOR).items() if name != argument}
+        return _with_extra(sampling, PROCESSOR, rest)
+    if dial in _FIELDS:
+        return msgspec.structs.replace(sampling, **{dial: ()})
+    if dial == "skip_special_tokens":
+        return msgspec.structs.replace(sampling, skip_special_tokens=True)
+    return _with_extra(sampling, STRUCTURED if dial in STRUCTURED_DIALS else dial, {})
+
+
+def _with_extra(sampling: Sampling, name: str, value: object) -> Sampling:
+    """Set an entry of `extra`; an empty table removes it."""
+    extra = {key: one for key, one in sampling.extra.items() if key != name}
+    if value != {}:
+        extra[name] = value
+    return msgspec.structs.replace(sampling, extra=extra)
+
+
+def _table(sampling: Sampling, name: str) -> dict[str, object]:
+    found = sampling.extra.get(name)
+    return dict(found) if isinstance(found, dict) else {}
+
+
+def _file_text(path: Path) -> str:
+    try:
+        return read_whole(path, bytes_max=_FILE_BYTES_MAX).decode()
+    except UnicodeDecodeError as error:
+        raise bad_input(f"{path.name} is not UTF-8 text.") from error
+
+
+def _unknown(name: str, family: Family | None) -> VlmtuiError:
+    own = list(family.processor) if family is not None else []
+    known = ", ".join((*PARAMETERS, *DIALS, *own))
+    of = f"{family.title} has no parameter {name}." if family is not None else f"There is no parameter {name}."
+    return bad_input(of, hint=f"Names: {known}; processor.NAME passes any argument to the processor.")

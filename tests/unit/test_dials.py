@@ -1,0 +1,151 @@
+"""Further parameters by name: read, set, unset, fanned out, refused; structured answers checked."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from vlmtui.domain.conversation import user_turn
+from vlmtui.domain.dials import ARGUMENTS, DIALS, dial_name, read_dial
+from vlmtui.domain.sampling import Sampling
+from vlmtui.errors import VlmtuiError
+from vlmtui.registry.loader import Registry
+from vlmtui.session.dials import described_extra, with_parameter, with_parameters
+from vlmtui.session.lane_plan import variants
+from vlmtui.session.plan_text import parse_plan
+from vlmtui.session.settings import ChatSettings
+from vlmtui.session.structured import check_structure
+from vlmtui.ui.chat.slash import with_setting
+
+REGISTRY = Registry.bundled()
+QWEN = REGISTRY["qwen2_vl"]
+SCHEMA = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
+GOOD: list[tuple[str, str, object]] = [
+    ("stop", "END", ["END"]),
+    ("stop", '["a", "b"]', ["a", "b"]),
+    ("stop_token_ids", "1,2", [1, 2]),
+    ("bad_words", "red", ["red"]),
+    ("logit_bias", "5:-3.5,6:2", {"5": -3.5, "6": 2.0}),
+    ("logit_bias", '{"5": -100}', {"5": -100.0}),
+    ("allowed_token_ids", "[1, 2]", [1, 2]),
+    ("min_tokens", "4", 4),
+    ("ignore_eos", "yes", True),
+    ("skip_special_tokens", "off", False),
+    ("json", json.dumps(SCHEMA), SCHEMA),
+    ("regex", r"\d+ =x", r"\d+ =x"),
+    ("choice", "yes| no", ["yes", "no"]),
+    ("json_object", "true", True),
+    ("processor.size", '{"longest_edge": 9}', {"longest_edge": 9}),
+    ("processor.mode", "fast", "fast"),
+]
+BAD = [
+    ("stop", ""),
+    ("stop", "[1]"),
+    ("stop_token_ids", "a"),
+    ("stop_token_ids", "-1"),
+    ("logit_bias", "5:-101"),
+    ("logit_bias", "5"),
+    ("min_tokens", "-1"),
+    ("min_tokens", "1.5"),
+    ("ignore_eos", "maybe"),
+    ("json", "[]"),
+    ("json", "{"),
+    ("json", "[" * 100_000),
+    ("choice", "a||b"),
+]
+
+
+@pytest.mark.parametrize(("name", "text", "value"), GOOD)
+def test_values_are_read_set_told_and_unset(name: str, text: str, value: object) -> None:
+    assert read_dial(name, text, {}) == value
+    sampling = with_parameter(Sampling(), None, name, text)
+    plain = name.removeprefix("processor.")
+    told = described_extra(sampling)
+    assert told == {plain: tuple(value) if name in ("stop", "stop_token_ids") and isinstance(value, list) else value}
+    assert plain.replace("_", " ") in ChatSettings().changed_to(ChatSettings(sampling=sampling))
+    assert with_parameter(sampling, None, name, "default") == Sampling()
+
+
+@pytest.mark.parametrize(("name", "text"), BAD)
+def test_other_values_are_refused(name: str, text: str) -> None:
+    with pytest.raises(VlmtuiError):
+        with_parameter(Sampling(), None, name, text)
+
+
+@given(st.sampled_from(sorted(DIALS)), st.text(max_size=20))
+def test_any_text_is_read_or_refused(name: str, text: str) -> None:
+    try:
+        value = read_dial(name, text, {})
+    except VlmtuiError:
+        return
+    assert json.loads(json.dumps(value)) == value
+
+
+def test_a_family_has_its_processors_arguments_and_no_others() -> None:
+    assert {name for family in REGISTRY.values() for name in family.processor} <= ARGUMENTS
+    set_ = with_setting(Sampling(), "max_pixels 100000", QWEN)
+    assert set_.extra == {"mm_processor_kwargs": {"max_pixels": 100000}}
+    both = with_setting(set_, "min-pixels=784", QWEN)
+    assert both.extra == {"mm_processor_kwargs": {"max_pixels": 100000, "min_pixels": 784}}
+    assert with_setting(both, "max_pixels default", QWEN).extra == {"mm_processor_kwargs": {"min_pixels": 784}}
+    with pytest.raises(VlmtuiError, match="max_pixels must be a whole number, not 'many'"):
+        with_setting(Sampling(), "max_pixels many", QWEN)
+    with pytest.raises(VlmtuiError, match=r"Phi-3.5 Vision has no parameter max_pixels|has no parameter max_pixels"):
+        with_setting(Sampling(), "max_pixels 100000", REGISTRY["phi3_v"])
+    assert dial_name("processor.max_pixels", {}) == "processor.max_pixels"
+    assert dial_name("processor.a b", {}) is None and dial_name("nonsense", {}) is None
+
+
+def test_structured_outputs_replace_each_other() -> None:
+    sampling = with_parameters(Sampling(), None, ["regex=a+", "choice=a|b"])
+    assert sampling.extra == {"structured_outputs": {"choice": ["a", "b"]}}
+
+
+def test_a_schema_is_read_from_a_file(tmp_path: Path) -> None:
+    (tmp_path / "s.json").write_text(json.dumps(SCHEMA))
+    sampling = with_parameters(Sampling(), None, [f"json=@{tmp_path / 's.json'}"])
+    assert sampling.extra == {"structured_outputs": {"json": SCHEMA}}
+    with pytest.raises(VlmtuiError, match="does not exist"):
+        with_parameters(Sampling(), None, [f"json=@{tmp_path / 'none.json'}"])
+    with pytest.raises(VlmtuiError, match="is not NAME=VALUE"):
+        with_parameters(Sampling(), None, ["json"])
+
+
+def test_any_of_them_is_fanned_out() -> None:
+    turns = [user_turn("What?")]
+    plan = parse_plan("max_pixels=12544,100352 temperature=0.5")
+    assert plan.title == "2 processor.max_pixels values · temperature 0.5"
+    made = variants(plan, turns, Sampling())
+    assert [one.label for one in made] == ["max pixels 12544", "max pixels 100352"]
+    assert [one.sampling.extra for one in made] == [
+        {"mm_processor_kwargs": {"max_pixels": value}} for value in (12544, 100352)
+    ]
+    stops = variants(parse_plan('stop="a, b",END'), turns, Sampling())
+    assert [one.sampling.stop for one in stops] == [("a, b",), ("END",)]
+    with pytest.raises(VlmtuiError, match="min_tokens can't be"):
+        parse_plan("min_tokens=a,b")
+
+
+@pytest.mark.parametrize(
+    ("given_", "answer", "fits", "words"),
+    [
+        ("choice=yes|no", "yes", True, "one of the choices"),
+        ("choice=yes|no", "Yes", False, "no choice"),
+        ("json_object=true", "{}", True, "JSON object"),
+        ("json_object=true", "[]", False, "no object"),
+        (f"json={json.dumps(SCHEMA)}", '{"n": 1}', True, "fits its schema"),
+        (f"json={json.dumps(SCHEMA)}", '{"n": "1"}', False, "at ['n']: '1' is not of type 'integer'"),
+        (f"json={json.dumps(SCHEMA)}", '{"n": 1', False, "not valid JSON"),
+        ('json={"type": "nonsense"}', "1", None, "can't be used"),
+        ("regex=a+", "aaa", None, "not checked"),
+    ],
+)
+def test_a_structured_answer_is_checked(given_: str, answer: str, fits: bool | None, words: str) -> None:
+    pytest.importorskip("jsonschema")
+    checked = check_structure(with_parameters(Sampling(), None, [given_]), answer)
+    assert checked is not None and checked.fits is fits and words in checked.message
+    assert check_structure(Sampling(), answer) is None
