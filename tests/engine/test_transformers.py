@@ -22,7 +22,7 @@ from vlmtui.domain.capabilities import Capabilities
 from vlmtui.domain.conversation import user_turn
 from vlmtui.domain.engine import EngineReady
 from vlmtui.domain.generation import Cancelled, Delta, Finished, PromptReady
-from vlmtui.domain.prompt import RawPrompt
+from vlmtui.domain.prompt import ChatPrompt, RawPrompt
 from vlmtui.domain.sampling import Sampling
 from vlmtui.engine.local.client import WorkerClient
 from vlmtui.errors import ErrorKind
@@ -221,11 +221,12 @@ async def test_placeholders_that_do_not_match_are_refused(
     assert answer.failure.hint
 
 
-async def test_what_does_not_fit_is_refused(ask: Asker, easel: Easel) -> None:
+async def test_what_does_not_fit_is_refused(ask: Asker, in_transformers: Model, easel: Easel) -> None:
     long = await ask(user_turn("word " * 9000))
     assert long.failure is not None and long.failure.kind is ErrorKind.CONTEXT_TOO_LONG
     many: list[Attachment] = [easel.picture(("red", "circle", "top left")).attachment] * 9
-    crowded = await ask(user_turn(QUESTION, many))
+    prompt = ChatPrompt(turns=(user_turn(QUESTION, many),))
+    crowded = await ask.run(request_for(prompt, in_transformers.family, Sampling()))
     assert crowded.failure is not None and crowded.failure.kind is ErrorKind.BAD_INPUT
 
 
