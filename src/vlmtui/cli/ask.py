@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterator, Sequence
 
+from vlmtui.cli.adapters import allow_adapters
 from vlmtui.cli.answer_stream import AnswerStream
 from vlmtui.cli.ask_engine import AskSetup, prepare, ready_engine
 from vlmtui.cli.attachments import stage_attachments, user_turn_with_placed
@@ -30,13 +31,14 @@ from vlmtui.inspection.answer_tally import tally_text
 from vlmtui.inspection.markdown_export import difference_lines
 from vlmtui.inspection.replay import Comparison
 from vlmtui.registry.prompts import check_attachments
+from vlmtui.session.adapters import find_adapter
 from vlmtui.session.answer_json import answer_json, tokens_json
 from vlmtui.session.dials import with_parameters
 from vlmtui.session.generation import PromptMode
 from vlmtui.session.lane_plan import ENGINE, PICTURE, PIXELS, why_identical
 from vlmtui.session.lanes import Lane, Lanes, LaneSpec, lane_spec, planned_specs
-from vlmtui.session.likelihood import LaneScore, score_lanes, verdict
-from vlmtui.session.picture_changes import PictureChange, changed_pictures
+from vlmtui.session.likelihood import UNCHANGED, LaneScore, score_lanes, verdict
+from vlmtui.session.picture_changes import changed_pictures
 from vlmtui.session.plan_text import parse_plan
 from vlmtui.session.structured import check_structure
 
@@ -48,7 +50,7 @@ _OPTIONS = {"--media": "--image, --video or --audio", "--system-prompt": "--syst
 """Options that are not called like their fields."""
 _NOT_WITH_REPLAY = (
     "question", "media", "many", "mode", "raw_prompt", "force", "fan_out", "logprobs", "system_prompt",
-    "boxes", "boxes_like", "set_parameters",
+    "boxes", "boxes_like", "set_parameters", "adapter",
     *PARAMETERS,
 )  # fmt: skip
 
@@ -60,6 +62,7 @@ def ask(arguments: argparse.Namespace) -> int:
         from vlmtui.cli.replay import replay
 
         return replay(arguments)
+    allow_adapters(arguments)
     setup = prepare(arguments)
     specs = _planned(setup, arguments)
     _check_raw(setup, specs, None, force=arguments.force)
@@ -133,7 +136,7 @@ def _told_of(lanes: Lanes, scores: Sequence[LaneScore | None], arguments: argpar
         for lane, score in zip(lanes, scores, strict=bool(scores))
         if score is not None
     ]
-    is_sent = plan.values[0] == PictureChange.SENT
+    is_sent = plan.values[0] in UNCHANGED
     said = verdict(plan, scores) if scores and is_sent else ""
     return list(filter(None, (tally_text([lane.answer.text for lane in lanes]), *each, said)))
 
@@ -196,6 +199,7 @@ def _planned(setup: AskSetup, arguments: argparse.Namespace) -> list[LaneSpec]:
                 raw=raw if mode == "raw" else None,
                 label=mode if len(modes) > 1 else "",
                 logprobs=arguments.logprobs,
+                adapter=find_adapter(arguments.adapter).folder if arguments.adapter else "",
             )
             for mode in modes
         ]

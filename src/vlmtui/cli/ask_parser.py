@@ -96,7 +96,8 @@ def _add_sampling(group: argparse._ArgumentGroup) -> None:
         metavar="NAME=V,V,…",
         help="ask with each of two to eight values of a sampling parameter, all at the same time; others with one "
         "value each may follow: 'seed=1,2,3 temperature=0.7'. Also picture=sent,none,grey,blur,swap, "
-        "pixels=1000000,250000, and texts in quotes: 'system=\"Be brief.\",\"Explain.\"', 'prompt=…'",
+        "pixels=1000000,250000, adapter=none,FOLDER, and texts in quotes: "
+        "'system=\"Be brief.\",\"Explain.\"', 'prompt=…'",
     )
     group.add_argument(
         "--logprobs",
@@ -126,6 +127,7 @@ def add_engine_options(group: argparse._ArgumentGroup) -> None:
         action="store_true",
         help="allow the model's repository to run its own Python code on this machine; off by default",
     )
+    group.add_argument("--adapter", metavar="FOLDER", help="answer with the LoRA adapter in this folder")
     group.add_argument(
         "--engine-arg",
         action="append",

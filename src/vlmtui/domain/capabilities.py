@@ -146,6 +146,8 @@ def _needs(request: GenerateRequest) -> Iterator[Capability]:
         yield "render_only"
     if request.view:
         yield "model_view"
+    if request.adapter:
+        yield "lora"
     if request.from_cache:
         yield "media_by_id"
     if request.logprobs is not None:

@@ -31,6 +31,8 @@ class GenerateRequest(msgspec.Struct, frozen=True, kw_only=True):
     from_cache: bool = False
     """Send the engine the identifiers of the media, not their content: it has them in its cache, or the request fails
     (NOT_KEPT)."""
+    adapter: str = ""
+    """The folder of a LoRA adapter to answer or score with. Absolute; empty: the engine's own, if it has one."""
     keep: bool = False
     """Continue if the client disconnects, and keep the answer until it is fetched (`Engine.resume`) and forgotten."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 import msgspec
 
@@ -12,26 +13,37 @@ from vlmtui.domain.conversation import Media, Text, Turn, system_turn
 from vlmtui.domain.parameters import PARAMETERS, Number, find_parameter
 from vlmtui.domain.sampling import Sampling
 from vlmtui.errors import bad_input
+from vlmtui.session.adapters import NONE as NO_ADAPTER
 from vlmtui.session.dials import with_parameter
 from vlmtui.session.picture_changes import PictureChange, PictureMap, label_of, with_pictures
+from vlmtui.text import one_line
 
 PROMPT, SYSTEM, PICTURE, PIXELS, ENGINE = "prompt", "system", "picture", "pixels", "engine"
-"""The names of plans that vary the turn's text, the system prompt, the pictures, their sizes, or the engine."""
+ADAPTER = "adapter"
+"""The names of plans that vary the turn's text, the system prompt, the pictures, their sizes, the engine, or the LoRA
+adapter."""
 MOST = 8
 """Most answers at a time."""
 PIXELS_LEAST = 28 * 28
 _SEEDS = 2**31
-_NOUNS = {PROMPT: "prompts", SYSTEM: "system prompts", PICTURE: "pictures", PIXELS: "picture sizes", ENGINE: "engines"}
+_NOUNS = {
+    PROMPT: "prompts",
+    SYSTEM: "system prompts",
+    PICTURE: "pictures",
+    PIXELS: "picture sizes",
+    ENGINE: "engines",
+    ADAPTER: "adapters",
+}
 
 
 class Plan(msgspec.Struct, frozen=True):
     """One parameter with several values; the others are fixed."""
 
     parameter: str
-    """The name of a sampling parameter or dial (`vlmtui.domain.dials`), or `PROMPT`, `SYSTEM`, `PICTURE`, `PIXELS` or
-    `ENGINE`."""
+    """The name of a sampling parameter or dial (`vlmtui.domain.dials`), or `PROMPT`, `SYSTEM`, `PICTURE`, `PIXELS`,
+    `ENGINE` or `ADAPTER`."""
     values: tuple[Number | str, ...]
-    """Numbers, texts, or names of picture changes or engines; 2 to `MOST`, all different."""
+    """Numbers, texts, names of picture changes or engines, or folders of adapters; 2 to `MOST`, all different."""
     fixed: Mapping[str, Number] = msgspec.field(default_factory=dict)
     """Sampling parameters with one value for all, overriding the conversation's."""
 
@@ -45,8 +57,8 @@ class Plan(msgspec.Struct, frozen=True):
 
     @property
     def changes_prompt(self) -> bool:
-        """Whether the same answer can be scored under each of its prompts: only what surrounds the message differs."""
-        return self.parameter in (SYSTEM, PICTURE, PIXELS)
+        """Whether the same answer can be scored in each lane: what surrounds the message differs, or the adapter."""
+        return self.parameter in (SYSTEM, PICTURE, PIXELS, ADAPTER)
 
 
 class LaneVariant(msgspec.Struct, frozen=True):
@@ -57,6 +69,8 @@ class LaneVariant(msgspec.Struct, frozen=True):
     turns: tuple[Turn, ...]
     """All that is sent."""
     sampling: Sampling
+    adapter: str = ""
+    """The folder of a LoRA adapter; empty: none."""
 
 
 def plan_of(parameter: str, values: Sequence[Number | str], fixed: Mapping[str, Number] | None = None) -> Plan:
@@ -93,6 +107,10 @@ def variants(
                 found.append(LaneVariant(f"system prompt {number}", with_system(turns, str(value)), base))
             case "engine":
                 found.append(LaneVariant(str(value), tuple(turns), with_seed(base)))
+            case "adapter":
+                folder = "" if value == NO_ADAPTER else str(value)
+                label = f"adapter {one_line(Path(folder).name)}" if folder else "no adapter"
+                found.append(LaneVariant(label, tuple(turns), base, folder))
             case "picture":
                 change = PictureChange(str(value))
                 found.append(LaneVariant(label_of(change), with_pictures(turns, change, made), base))

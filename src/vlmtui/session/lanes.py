@@ -175,8 +175,10 @@ def lane_spec(
     raw: RawPrompt | None = None,
     label: str = "",
     logprobs: int | None = None,
+    adapter: str = "",
 ) -> LaneSpec:
-    """Return the spec for the turns. `raw` replaces the prompt from the family's record.
+    """Return the spec for the turns. `raw` replaces the prompt from the family's record; `adapter` is the folder of a
+    LoRA adapter.
 
     Raises VlmtuiError if the family does not accept the conversation.
     """
@@ -184,6 +186,7 @@ def lane_spec(
         request = request_for(raw, family, sampling, logprobs=logprobs)
     else:
         request = make_request(family, turns, sampling, mode=mode, logprobs=logprobs)
+    request = msgspec.structs.replace(request, adapter=adapter)
     return LaneSpec(request=request, sampling=sampling, mode=mode, label=label, turns=tuple(turns))
 
 
@@ -211,6 +214,7 @@ def planned_specs(
             raw=raw,
             label=variant.label,
             logprobs=logprobs,
+            adapter=variant.adapter,
         )
         for variant in variants(plan, turns, sampling, pictures)
     ]

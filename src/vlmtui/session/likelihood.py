@@ -19,14 +19,19 @@ from vlmtui.domain.prompt import Prompt
 from vlmtui.domain.sampling import Sampling
 from vlmtui.engine.interface import Engine
 from vlmtui.errors import bad_input
+from vlmtui.session.adapters import NONE
 from vlmtui.session.generation import new_request_id
-from vlmtui.session.lane_plan import PICTURE, Plan
+from vlmtui.session.lane_plan import ADAPTER, PICTURE, Plan
 from vlmtui.session.lanes import Lanes
 from vlmtui.session.picture_changes import PictureChange
 from vlmtui.text import one_line
 
 MATTERS = 0.5
 """Below this ratio an answer counts as less likely, and above its inverse as more likely."""
+_NOISE = 1e-3
+"""Differences of log-probabilities up to this come from the order of sums in a batch."""
+UNCHANGED = (PictureChange.SENT, NONE)
+"""Values of a plan whose answer a verdict is about: the picture as sent, no adapter."""
 _SUPERSCRIPTS = str.maketrans("0123456789-", "⁰¹²³⁴⁵⁶⁷⁸⁹⁻")
 _WITHOUT = {
     PictureChange.NONE: "without the picture",
@@ -58,6 +63,9 @@ class LaneScore(msgspec.Struct, frozen=True):
     drop: TokenDrop | None = None
     """None if no probability drops."""
 
+    is_equal: bool = False
+    """Whether each token is as likely, but for what batching does to sums of floats."""
+
     @property
     def ratio(self) -> float:
         return math.exp(min(self.log_ratio, 700.0))
@@ -79,14 +87,19 @@ async def score_lanes(lanes: Lanes, base: int) -> list[LaneScore | None]:
     ids = tuple(lane.answer.token_ids)
     if not ids or lane.has_failed:
         raise bad_input("There is no complete answer to score.")
-    found = await asyncio.gather(*(score_answer(one.engine, one.request.prompt, ids) for one in lanes))
+    found = await asyncio.gather(
+        *(score_answer(one.engine, one.request.prompt, ids, adapter=one.request.adapter) for one in lanes)
+    )
     texts = [lane.answer.vocabulary[token].text if token in lane.answer.vocabulary else f"⟨{token}⟩" for token in ids]
     return [None if at == base else _compared(found[base], other, texts) for at, other in enumerate(found)]
 
 
 def verdict(plan: Plan, scores: Sequence[LaneScore | None]) -> str:
-    """Return whether the answer depends on the picture, in words; empty if unknown. `scores` are those of the answer
-    to the prompt as sent."""
+    """Return whether the answer depends on the picture, or on the adapter, in words; empty if unknown. `scores` are
+    those of the answer to the prompt as sent, or with no adapter."""
+    if plan.parameter == ADAPTER and NONE in plan.values:
+        score = next((score for score in scores if score is not None), None)
+        return "" if score is None else _adapter_sentence(score)
     if plan.parameter != PICTURE or PictureChange.SENT not in plan.values:
         return ""
     by_change = {PictureChange(str(value)): score for value, score in zip(plan.values, scores, strict=True) if score}
@@ -108,6 +121,14 @@ def times(log_ratio: float) -> str:
         return f"{shown}10{str(whole).translate(_SUPERSCRIPTS)}×"
     value = 10**exponent
     return f"{value:.0f}×" if value >= 10 else f"{float(f'{value:.2g}'):g}×"
+
+
+def _adapter_sentence(score: LaneScore) -> str:
+    if score.is_equal:
+        return "The adapter changes nothing here: every token of the answer is as likely without it."
+    drop = score.drop
+    most = "" if drop is None else f" Most at token {drop.index:,}, “{one_line(drop.text)}”: {_change(drop)}."
+    return f"The adapter changes the model: the answer is {score.times} as likely with it.{most}"
 
 
 def _sentence(score: LaneScore, words: str) -> str:
@@ -135,13 +156,16 @@ def _compared(own: Sequence[TokenLogprob], other: Sequence[TokenLogprob], texts:
     if losses and min(losses) < 0:
         at = losses.index(min(losses))
         drop = TokenDrop(at, texts[at], math.exp(pairs[at][0]), math.exp(pairs[at][1]))
-    return LaneScore(math.fsum(losses), len(pairs), drop)
+    return LaneScore(math.fsum(losses), len(pairs), drop, not any(abs(loss) > _NOISE for loss in losses))
 
 
-async def score_answer(engine: Engine, prompt: Prompt, ids: tuple[int, ...]) -> list[TokenLogprob]:
+async def score_answer(
+    engine: Engine, prompt: Prompt, ids: tuple[int, ...], *, adapter: str = ""
+) -> list[TokenLogprob]:
     """Return the log-probability of each token of an answer to a prompt; fewer where the context ends. Raises
     VlmtuiError."""
-    request = GenerateRequest(request_id=new_request_id(), prompt=prompt, sampling=Sampling(temperature=0), score=ids)
+    sampling = Sampling(temperature=0)
+    request = GenerateRequest(request_id=new_request_id(), prompt=prompt, sampling=sampling, score=ids, adapter=adapter)
     found: list[TokenLogprob] = []
     async with aclosing(engine.generate(request)) as events:
         async for event in events:

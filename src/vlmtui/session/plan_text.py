@@ -8,7 +8,8 @@ import re
 from vlmtui.domain.dials import ARGUMENTS, DIALS, dial_name, read_dial
 from vlmtui.domain.parameters import PARAMETERS, Number, find_parameter
 from vlmtui.errors import bad_input
-from vlmtui.session.lane_plan import ENGINE, PICTURE, PIXELS, PIXELS_LEAST, PROMPT, SYSTEM, Plan, plan_of
+from vlmtui.session.adapters import NONE, find_adapter
+from vlmtui.session.lane_plan import ADAPTER, ENGINE, PICTURE, PIXELS, PIXELS_LEAST, PROMPT, SYSTEM, Plan, plan_of
 from vlmtui.session.picture_changes import PictureChange, read_change
 
 _COMMA = re.compile(r"\s*,\s*")
@@ -30,8 +31,9 @@ def parse_plan(text: str) -> Plan:
         parameter = find_parameter(found)
         dial = dial_name(found, ARGUMENTS)
         name = parameter.name if parameter else dial or found.lower()
-        if parameter is None and dial is None and name not in (*_TEXTS, PICTURE, PIXELS, ENGINE):
-            known = ", ".join((*PARAMETERS, PROMPT, SYSTEM, PICTURE, PIXELS, ENGINE, *DIALS, *sorted(ARGUMENTS)))
+        if parameter is None and dial is None and name not in (*_TEXTS, PICTURE, PIXELS, ENGINE, ADAPTER):
+            names = (*PARAMETERS, PROMPT, SYSTEM, PICTURE, PIXELS, ENGINE, ADAPTER, *DIALS, *sorted(ARGUMENTS))
+            known = ", ".join(names)
             raise bad_input(f"Can't fan out over {found}. Parameters: {known}.", hint=_EXAMPLE)
         if name in given:
             raise bad_input(f"{name} is given twice.", hint=_EXAMPLE)
@@ -68,6 +70,8 @@ def read_number(name: str, text: str) -> Number:
 def _read(name: str, text: str) -> Number | str:
     if name in (*_TEXTS, ENGINE):
         return text
+    if name == ADAPTER:
+        return text if text == NONE else find_adapter(text).folder
     if dial_name(name, ARGUMENTS) is not None:
         read_dial(name, text, {})
         return text

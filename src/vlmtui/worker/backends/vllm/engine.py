@@ -10,7 +10,6 @@ import time
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import fields
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -26,6 +25,7 @@ from vlmtui.domain.prompt import ChatPrompt, MessagesPrompt, RawPrompt, attachme
 from vlmtui.domain.sampling import Sampling
 from vlmtui.errors import ErrorKind, VlmtuiError
 from vlmtui.worker.backends.contract import LoadStep, Report
+from vlmtui.worker.backends.vllm.adapters import AdapterShelf
 from vlmtui.worker.backends.vllm.engine_args import (
     CPU_ENVIRONMENT,
     EAGER_CPU_ENVIRONMENT,
@@ -115,11 +115,11 @@ class VllmEngine:
         self._tokenizer = llm.get_tokenizer()
         self._defaults: dict[str, Any] = llm.model_config.get_diff_sampling_param()
         self._number = 0
-        self._lora = _lora_request(spec)
         self._vocabulary = VocabularyReader(self._tokenizer)
         self._media_spans = MediaSpans(patch_size_of(llm.model_config.hf_config))
         self._sound_rate = sound_rate_of(getattr(self._renderer, "mm_processor", None))
         self.info = msgspec.structs.replace(read_engine_info(llm, spec, arguments), notes=notes)
+        self._adapters = AdapterShelf(spec, arguments, on_cpu=self.info.device == "cpu")
 
     @property
     def is_dead(self) -> bool:
@@ -223,10 +223,11 @@ class VllmEngine:
 
         vLLM marks rendered media as sent even if the prompt was then refused or cancelled. A later request for them
         fails in the engine core; rendering again sends them."""
+        lora = self._adapters.of(request.adapter)
         for is_last in (False, True):
             self._number += 1
             number = f"{request.request_id}-{self._number}"
-            async for result in self._llm.generate(rendered, parameters, number, lora_request=self._lora):
+            async for result in self._llm.generate(rendered, parameters, number, lora_request=lora):
                 if result.outputs[0].finish_reason == "error" and items and not is_last:
                     break
                 yield result
@@ -331,17 +332,3 @@ def _finished(request_id: str, reason: FinishReason, stop: str | None, last: Any
     scheduled, queued = getattr(stats, "scheduled_ts", 0.0), getattr(stats, "queued_ts", 0.0)
     timings = Timings(queued_s=max(0.0, scheduled - queued) if scheduled and queued else None)
     return Finished(request_id=request_id, finish_reason=reason, stop=stop, usage=usage, timings=timings)
-
-
-def _lora_request(spec: LoadSpec) -> Any:
-    """Return the LoRA adapter to use for every request, or None. Downloads its files if they are missing."""
-    if spec.lora is None:
-        return None
-    from huggingface_hub import snapshot_download
-    from vllm.lora.request import LoRARequest
-
-    folder = Path(spec.model)
-    if not folder.is_dir():
-        wanted = f"{spec.lora.path}/*"
-        folder = Path(snapshot_download(spec.model, revision=spec.revision, allow_patterns=[wanted]))
-    return LoRARequest(spec.lora.name, spec.lora.id, str(folder / spec.lora.path))

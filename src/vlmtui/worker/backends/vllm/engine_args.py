@@ -64,6 +64,8 @@ def engine_arguments(spec: LoadSpec, *, known: Collection[str], on_cpu: bool) ->
     if spec.trust_remote_code:
         # These override the record and the user: only the code that was allowed may run.
         given |= {"revision": spec.revision, "code_revision": spec.code_revision, "tokenizer_revision": spec.revision}
+    if on_cpu and given.get("enable_lora"):
+        given["max_loras"] = int(str(given.get("max_loras", 1))) + 1  # see `AdapterShelf`
     return cpu_arguments(given) if on_cpu else given
 
 

@@ -1,0 +1,21 @@
+"""The LoRA adapters of a command, and the engine arguments that they need."""
+
+from __future__ import annotations
+
+import argparse
+
+from vlmtui.session.adapters import NONE, find_adapter, rank_for
+from vlmtui.session.lane_plan import ADAPTER
+from vlmtui.session.plan_text import parse_plan
+
+
+def allow_adapters(arguments: argparse.Namespace) -> None:
+    """Have the model loaded with LoRA where the command names adapters. Raises VlmtuiError if there is none."""
+    folders = [arguments.adapter] if arguments.adapter else []
+    plan = parse_plan(arguments.fan_out) if arguments.fan_out is not None else None
+    if plan is not None and plan.parameter == ADAPTER:
+        folders += [str(value) for value in plan.values if value != NONE]
+    if folders:
+        rank = rank_for([find_adapter(folder) for folder in folders])
+        own = ["enable_lora=true", f"max_lora_rank={rank}", f"max_loras={len(folders)}"]
+        arguments.engine_arg = [*own, *(arguments.engine_arg or ())]

@@ -1,0 +1,83 @@
+"""LoRA adapters in folders: found, checked and named."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+
+from vlmtui.errors import VlmtuiError, bad_input
+from vlmtui.reading import is_file, is_folder, read_struct
+from vlmtui.text import one_line
+
+NONE = "none"
+"""Stands for no adapter."""
+RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
+"""What vLLM takes as `max_lora_rank`."""
+_CONFIG = "adapter_config.json"
+_CONFIG_BYTES_MAX = 1_000_000
+_LISTED_MAX = 20
+
+
+class _Config(msgspec.Struct, frozen=True):
+    """The fields of PEFT's `adapter_config.json` that matter here."""
+
+    r: Annotated[int, msgspec.Meta(ge=1, le=100_000)]
+    peft_type: str = "LORA"
+    base_model_name_or_path: str | None = None
+
+
+class Adapter(msgspec.Struct, frozen=True, kw_only=True):
+    """A LoRA adapter in a folder."""
+
+    folder: str
+    """Absolute."""
+    rank: int
+    base: str
+    """The model that it was trained on, as it says itself; empty: unknown. Hostile text."""
+
+    @property
+    def name(self) -> str:
+        """The folder's name, control characters visible."""
+        return one_line(Path(self.folder).name)
+
+
+def find_adapter(text: str) -> Adapter:
+    """Return the adapter in a folder, relative to the current one or with `~`. Blocking: reads one small file.
+
+    Raises VlmtuiError: no folder, no adapter (the adapters in its subfolders are listed), or not a LoRA.
+    """
+    folder = Path(text).expanduser().absolute()
+    if not is_folder(folder):
+        raise bad_input(f"There is no adapter {one_line(text)}.", hint=f"Give the folder that has {_CONFIG}.")
+    if not is_file(folder / _CONFIG):
+        found = list_adapters(folder)
+        names = ", ".join(adapter.name for adapter in found) or "none"
+        raise bad_input(f"{one_line(text)} is no adapter: it has no {_CONFIG}.", hint=f"Adapters in it: {names}.")
+    config = read_struct(folder / _CONFIG, _Config, bytes_max=_CONFIG_BYTES_MAX)
+    if config.peft_type.upper() != "LORA" or config.r > RANKS[-1]:
+        what = f"a LoRA of rank {config.r:,}" if config.peft_type.upper() == "LORA" else one_line(config.peft_type)
+        raise bad_input(f"{one_line(text)} is {what}: only LoRA adapters up to rank {RANKS[-1]} run.")
+    return Adapter(folder=str(folder), rank=config.r, base=config.base_model_name_or_path or "")
+
+
+def list_adapters(folder: Path) -> list[Adapter]:
+    """Return the adapters in a folder's subfolders, by name, at most 20; unreadable ones are left out. Blocking."""
+    found: list[Adapter] = []
+    try:
+        inside = sorted(path for path in folder.iterdir() if is_file(path / _CONFIG))
+    except OSError:
+        return []
+    for path in inside[:_LISTED_MAX]:
+        try:
+            found.append(find_adapter(str(path)))
+        except VlmtuiError:
+            continue
+    return found
+
+
+def rank_for(adapters: list[Adapter]) -> int:
+    """Return the smallest `max_lora_rank` of vLLM that takes all of them."""
+    highest = max((adapter.rank for adapter in adapters), default=1)
+    return next(rank for rank in RANKS if rank >= highest)

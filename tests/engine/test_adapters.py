@@ -1,0 +1,75 @@
+"""LoRA adapters of single requests in real vLLM: the same question with and without, and what it changes."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import aclosing
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from tests.support.adapters import write_adapter
+from tests.support.hosts import patient_host
+from vlmtui.domain.conversation import user_turn
+from vlmtui.domain.engine import EngineReady
+from vlmtui.domain.generation import Failed
+from vlmtui.domain.sampling import Sampling
+from vlmtui.engine.interface import Engine
+from vlmtui.media.stage import stage
+from vlmtui.paths import Paths, bundled
+from vlmtui.registry.match import Model
+from vlmtui.session.fan_out import FanOut
+from vlmtui.session.generation import make_request
+from vlmtui.session.plan_text import parse_plan
+
+pytestmark = [pytest.mark.engine, pytest.mark.xdist_group("adapters")]
+
+
+@pytest.fixture
+async def able(short_path: Path, shapes: Model) -> AsyncIterator[tuple[Engine, Model]]:
+    """A worker of its own with the bundled model, loaded so that it takes adapters."""
+    arguments = {**shapes.spec.engine_args, "enable_lora": True, "max_lora_rank": 8, "max_loras": 2}
+    model = msgspec.structs.replace(shapes, spec=msgspec.structs.replace(shapes.spec, engine_args=arguments))
+    host = patient_host(Paths.below(short_path))
+    client = await host.open(model.spec, client="tests", keep_alive_s=None)
+    events = [event async for event in client.load()]
+    assert isinstance(events[-1], EngineReady), events[-1]
+    yield client, model
+    await client.close()
+    for worker in await host.workers.find_all():
+        await host.workers.stop(worker.endpoint)
+
+
+@pytest.mark.timeout(600)
+async def test_a_fan_out_over_adapters_tells_what_they_change(able: tuple[Engine, Model], tmp_path: Path) -> None:
+    engine, model = able
+    strong = write_adapter(tmp_path / "strong", strength=0.3)
+    idle = write_adapter(tmp_path / "idle", strength=0.0)
+    picture = stage(bundled("samples") / "circle.png", tmp_path / "media")
+    turn = user_turn("What is in this image?", [picture])
+    answers = []
+    for folder in (strong, idle):
+        fan_out = FanOut(
+            parse_plan(f"adapter=none,{folder}"), model.family, [turn], Sampling(max_tokens=12, temperature=0), engine
+        )
+        await fan_out.lanes.run()
+        assert [lane.answer.failure for lane in fan_out.lanes] == [None, None]
+        without, with_it = (lane.answer for lane in fan_out.lanes)
+        assert without.text.startswith("A red circle")
+        answers.append((without.token_ids, with_it.token_ids, fan_out.verdict(await fan_out.scores())))
+    (before, changed, told), (again, same, idle_told) = answers
+    assert before != changed
+    assert told.startswith("The adapter changes the model: the answer is ")
+    assert again == same == before
+    assert idle_told == "The adapter changes nothing here: every token of the answer is as likely without it."
+
+
+async def test_a_model_loaded_without_lora_says_so(engine: Engine, shapes: Model, tmp_path: Path) -> None:
+    folder = write_adapter(tmp_path / "strong", strength=0.3)
+    request = make_request(shapes.family, [user_turn("Hello")], Sampling(max_tokens=2))
+    request = msgspec.structs.replace(request, adapter=str(folder))
+    async with aclosing(engine.generate(request)) as events:
+        found = [event async for event in events]
+    assert isinstance(found[-1], Failed)
+    assert found[-1].failure.message == "The model was loaded without LoRA."

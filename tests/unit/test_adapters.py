@@ -1,0 +1,98 @@
+"""LoRA adapters in folders, and plans over them."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from vlmtui.cli.adapters import allow_adapters
+from vlmtui.domain.conversation import user_turn
+from vlmtui.domain.sampling import Sampling
+from vlmtui.errors import VlmtuiError
+from vlmtui.registry.loader import Registry
+from vlmtui.registry.match import resolve
+from vlmtui.session.adapters import find_adapter, list_adapters, rank_for
+from vlmtui.session.lanes import planned_specs
+from vlmtui.session.likelihood import LaneScore, TokenDrop, verdict
+from vlmtui.session.plan_text import parse_plan
+from vlmtui.worker.backends.vllm.adapters import AdapterShelf
+from vlmtui.worker.backends.vllm.engine_args import engine_arguments
+
+
+def make(folder: Path, **config: object) -> Path:
+    folder.mkdir(parents=True)
+    (folder / "adapter_config.json").write_text(json.dumps({"r": 8, "peft_type": "LORA", **config}))
+    return folder
+
+
+def test_a_folder_with_a_lora_is_an_adapter(tmp_path: Path) -> None:
+    adapter = find_adapter(str(make(tmp_path / "ocr", base_model_name_or_path="owner/base")))
+    assert (adapter.name, adapter.rank, adapter.base) == ("ocr", 8, "owner/base")
+
+
+def test_the_adapters_of_a_folder_are_listed_where_it_is_none_itself(tmp_path: Path) -> None:
+    make(tmp_path / "b")
+    make(tmp_path / "a")
+    (tmp_path / "broken").mkdir()
+    (tmp_path / "broken" / "adapter_config.json").write_text("{")
+    assert [adapter.name for adapter in list_adapters(tmp_path)] == ["a", "b"]
+    with pytest.raises(VlmtuiError, match="is no adapter") as raised:
+        find_adapter(str(tmp_path))
+    assert raised.value.hint == "Adapters in it: a, b."
+
+
+@pytest.mark.parametrize(
+    "config", [{"r": "8"}, {"r": 0}, {"r": 600}, {"peft_type": "PREFIX_TUNING"}, {"r": None}, {"r": 1e99}]
+)
+def test_what_is_no_lora_is_refused_by_name(tmp_path: Path, config: dict[str, object]) -> None:
+    with pytest.raises(VlmtuiError):
+        find_adapter(str(make(tmp_path / "odd", **config)))
+    with pytest.raises(VlmtuiError, match="There is no adapter"):
+        find_adapter(str(tmp_path / "gone"))
+
+
+def test_a_plan_over_adapters_names_them_in_the_requests(tmp_path: Path) -> None:
+    folder = make(tmp_path / "my [ocr]")
+    plan = parse_plan(f'adapter=none,"{folder}"')
+    specs = planned_specs(plan, Registry.bundled()["shapes"], [user_turn("Hi")], Sampling())
+    assert [spec.request.adapter for spec in specs] == ["", str(folder)]
+    assert [spec.label for spec in specs] == ["no adapter", "adapter my [ocr]"]
+    assert {spec.request.prompt for spec in specs} == {specs[0].request.prompt}
+    with pytest.raises(VlmtuiError, match="There is no adapter"):
+        parse_plan("adapter=none,/gone")
+
+
+def test_the_engine_is_loaded_for_the_adapters_of_the_command(tmp_path: Path) -> None:
+    one, other = make(tmp_path / "one", r=9), make(tmp_path / "other", r=64)
+    arguments = argparse.Namespace(adapter=None, fan_out=f"adapter={one},{other}", engine_arg=["dtype=float32"])
+    allow_adapters(arguments)
+    assert arguments.engine_arg == ["enable_lora=true", "max_lora_rank=64", "max_loras=2", "dtype=float32"]
+    assert rank_for([find_adapter(str(one))]) == 16
+    plain = argparse.Namespace(adapter=None, fan_out="seed=1,2", engine_arg=None)
+    allow_adapters(plain)
+    assert plain.engine_arg is None
+
+
+def test_the_verdict_says_whether_an_adapter_changes_anything(tmp_path: Path) -> None:
+    plan = parse_plan(f"adapter=none,{make(tmp_path / 'ocr')}")
+    changed = LaneScore(-4.6, 5, TokenDrop(3, "red", 0.9, 0.01))
+    said = "The adapter changes the model: the answer is 0.01× as likely with it. Most at token 3, “red”: 90% → 1%."
+    assert verdict(plan, [None, changed]) == said
+    assert "changes nothing here" in verdict(plan, [None, LaneScore(0.0, 5, None, True)])
+
+
+def test_one_slot_stays_empty_on_a_cpu(tmp_path: Path) -> None:
+    spec = msgspec.structs.replace(resolve(Registry.bundled(), "shapes").spec, engine_args={"enable_lora": True})
+    known = {"enable_lora", "max_loras"}
+    assert engine_arguments(spec, known=known, on_cpu=True)["max_loras"] == 2
+    assert "max_loras" not in engine_arguments(spec, known=known, on_cpu=False)
+    shelf = AdapterShelf(spec, {"enable_lora": True, "max_loras": 1}, on_cpu=True)
+    assert shelf.of("") is None
+    with pytest.raises(VlmtuiError, match="On a CPU this engine takes 0 different adapters"):
+        shelf.of(str(make(tmp_path / "ocr")))
+    with pytest.raises(VlmtuiError, match="loaded without LoRA"):
+        AdapterShelf(spec, {}, on_cpu=True).of("/adapter")
