@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from tests.support.scripted_engine import ScriptedHost
@@ -13,6 +14,7 @@ from vlmtui.config.trust import TrustStore
 from vlmtui.engine.machine import GIB, Gpu, Machine
 from vlmtui.paths import Paths
 from vlmtui.registry import routes
+from vlmtui.registry.loader import Registry
 from vlmtui.registry.remote_code import RemoteCode
 from vlmtui.ui.models.before_load import BeforeLoadScreen
 from vlmtui.ui.models.model_list import ModelList
@@ -62,7 +64,10 @@ async def test_foreign_code_runs_only_after_a_yes_that_is_remembered(make_app: M
 
 async def test_a_family_that_cannot_run_is_explained_and_not_loaded(make_app: MakeApp) -> None:
     host = ScriptedHost(load=[])
-    app = make_app(host)
+    known = Registry.bundled()["mllama"]
+    routes_of_vllm = tuple(route for route in known.routes if route.engine == "vllm")
+    closed = msgspec.structs.replace(known, routes=routes_of_vllm)
+    app = make_app(host, registry=Registry({"mllama": closed}))
     async with app.run_test() as pilot:
         await pick(app, pilot, "mllama")
         await until(pilot, lambda: isinstance(app.screen, BeforeLoadScreen))

@@ -107,7 +107,7 @@ async def test_a_folder_brings_its_pictures_and_a_text_file_says_what_it_is(
         await chat.send("compare ./shots with note.txt")
         await chat.until(lambda: offer(chat).is_open)
         assert "./shots  a folder with 2 pictures or videos" in offered(chat)
-        assert "note.txt  text: not a picture or video" in offered(chat)
+        assert "note.txt  text: not a picture, video or sound" in offered(chat)
         assert "Tab Attach 2 files" in offered(chat)
         await chat.pilot.press("tab")
         await chat.until(lambda: chat.composer.text == "compare [Image #1][Image #2] with note.txt")

@@ -12,6 +12,8 @@ from vlmtui.ui.widgets.line_widget import LineWidget
 from vlmtui.ui.widgets.markdown_lines import Lines
 
 _LAST_LINES = 3
+_BLINK_S = 0.1
+"""Reasoning that took less is told without its seconds."""
 """Lines shown of reasoning that streams, while it is folded."""
 _TAIL = 1500
 """Most characters laid out while reasoning streams: laying out long text ten times a second is slow."""
@@ -84,7 +86,8 @@ def thinking_title(answer: Answer, parts: ThinkingParts) -> str:
         return " ".join(("Thinking…", " · ".join(facts))).rstrip()
     ended = answer.thought.ended
     words = len(parts.thinking.split())
-    facts = [seconds(ended.seconds)] if ended is not None and ended.seconds is not None else []
+    took = None if ended is None else ended.seconds
+    facts = [] if took is None or took < _BLINK_S else [seconds(took)]
     facts.append(_tokens(ended.tokens) if ended and ended.tokens else f"{words:,} word{'s' * (words != 1)}")
     return " · ".join(("Thought", *facts))
 
