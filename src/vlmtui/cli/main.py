@@ -18,7 +18,7 @@ _COMMANDS = {
     "export": "conversations.export", "import": "conversations.import_", "config": "config.config",
     "engines": "engines.engines", "serve": "serve.serve", "top": "top.top", "lint": "lint.lint",
     "batch": "batch.batch", "store": "store.store",
-    "golden": "golden.golden",
+    "golden": "golden.golden", "completion": "completion.completion",
 }  # fmt: skip
 """The module and function of each command."""
 

@@ -101,9 +101,15 @@ def make_parser() -> argparse.ArgumentParser:
         ("doctor", "check whether this machine is ready", _fill_doctor),
         ("ps", "list the loaded models", _fill_ps),
         ("stop", "unload a model and free its memory", _fill_stop),
+        ("completion", "print a script that completes commands and options in bash", _fill_completion),
     ):
         commands.add_parser(name, help=told, fill=fill).set_defaults(command=name)
     return parser
+
+
+def _fill_completion(completion: argparse.ArgumentParser) -> None:
+    completion.description = "Print a completion script. Add `source <(vlmtui completion bash)` to ~/.bashrc."
+    completion.add_argument("shell", choices=("bash",), help="the shell")
 
 
 def misplaced_option(arguments: argparse.Namespace) -> str | None:
