@@ -104,6 +104,7 @@ def test_nothing_waits_by_looking_again_and_again(house: House) -> None:
     assert without_lines(waits) == set(SLEEPS)
 
 
+@pytest.mark.slow
 def test_no_test_lifts_a_time_out_by_patching_it() -> None:
     """Seconds that a test needs otherwise are arguments; their names end in `_S`."""
     patched = architecture.patched_privates(House.read(ROOT, "tests"))

@@ -121,6 +121,7 @@ def repainted_by_layer(screens: Screens) -> str:
     return layer.send()
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None)
 @given(st.integers(0, 2**32))
 def test_after_any_frames_the_cells_are_those_of_textuals_own_repaint(seed: int) -> None:
@@ -131,6 +132,7 @@ def test_after_any_frames_the_cells_are_those_of_textuals_own_repaint(seed: int)
     assert not differences(terminal.cells(), anew.cells())
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None)
 @given(st.integers(0, 2**32))
 def test_characters_of_doubtful_width_shift_nothing(seed: int) -> None:

@@ -131,6 +131,7 @@ def test_a_store_that_is_open_has_no_finding(folder: Path) -> None:
     store.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", DAMAGES)
 def test_damage_is_found_and_a_repair_leaves_no_finding(folder: Path, name: str) -> None:
     damage, kind = DAMAGES[name]
