@@ -138,6 +138,10 @@ class Grounding(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     source: str
     """Where the convention is documented."""
 
+    def prompt_for(self, what: str) -> str:
+        """Return the published prompt that asks for the places of `what`; empty if none is known."""
+        return self.prompt.replace("{what}", what)
+
 
 class Thinking(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How a family's models mark their reasoning."""

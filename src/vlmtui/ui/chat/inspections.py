@@ -75,12 +75,13 @@ class Inspections:
     def write_location_prompt(self, what: str = "") -> None:
         """Write the prompt into the message by which the model's family is asked where something is."""
         model = self._engine_controller.model
-        known = model.family.grounding.prompt if model is not None and model.family.grounding is not None else ""
-        if not known or model is None:
+        grounding = model.family.grounding if model is not None else None
+        known = grounding.prompt_for(what or "each object") if grounding is not None else ""
+        if not known:
             name = model.family.title if model is not None else "this model"
             self._view.tell(f"No record says how {one_line(name)} is asked for places.")
             return
-        self._view.panel.query_one(Composer).insert(known.replace("{what}", what or "each object"))
+        self._view.panel.query_one(Composer).insert(known)
 
     def show_model_view(self, number: str = "") -> None:
         """Show what the model sees of the attachments of a message's prompt, or else of the last one's."""

@@ -20,10 +20,12 @@ from vlmtui.errors import VlmtuiError
 from vlmtui.registry.hub_cache import downloaded_models
 from vlmtui.registry.match import Model, resolve
 from vlmtui.session.engine_controller import EngineController, EngineState
+from vlmtui.session.load_checks import LoadOption, layout_choice
 from vlmtui.text import one_line
 from vlmtui.ui.actions import bindings, line_bindings
 from vlmtui.ui.keys import error_text, key_of
 from vlmtui.ui.messages import EngineChanged
+from vlmtui.ui.models.before_load import BeforeLoadScreen
 from vlmtui.ui.models.choices import model_choices
 from vlmtui.ui.models.model_details import ModelDetails
 from vlmtui.ui.models.model_list import ModelHeader, ModelList
@@ -203,6 +205,20 @@ class ModelsScreen(Screen[None]):
         at = choices.index(chosen.backend) if chosen.backend in choices else -1
         self.backends[chosen.model.spec.name] = choices[(at + 1) % len(choices)]
         self._fill()
+
+    def action_layout(self) -> None:
+        """Choose how the highlighted model is spread over the GPUs, and load it so."""
+        chosen = self.query_one(ModelList).chosen
+        check = layout_choice(chosen.model, self.machine) if chosen is not None else None
+        if chosen is None or check is None:
+            self.notify("There is nothing to choose: it takes two GPUs, and vLLM on this machine.", markup=False)
+            return
+
+        def load(option: LoadOption | None) -> None:
+            if option is not None and option.model is not None:
+                self.post_message(self.ModelChosen(option.model, self.machine))
+
+        self.app.push_screen(BeforeLoadScreen(one_line(chosen.model.spec.name), check), load)
 
     def action_back(self) -> None:
         """Clear the filter; if it is empty, go back to the chat."""
