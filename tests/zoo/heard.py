@@ -22,7 +22,7 @@ APART_MAX = 1e-3
 async def heard_as_given(engine: Any, model: Model, attachments: list[Attachment]) -> str:
     """Hold the engine's own tensor of a sound against the extractor's. Raises AssertionError."""
     request = make_request(model.family, [user_turn("What is {this}?", attachments)], Sampling())
-    rendered = await engine._render(request.prompt, await load_items(attachments), is_sent=False)
+    rendered = await engine._render(request, await load_items(attachments), is_sent=False)
     data = {name: element.data for name, element in rendered["mm_kwargs"]["audio"][0].items()}
     name, held = max(((name, _flat(value)) for name, value in data.items()), key=lambda one: one[1].size)
     extractor = getattr(engine._processor(), "feature_extractor", None) or engine._processor().audio_processor

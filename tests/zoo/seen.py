@@ -42,7 +42,7 @@ async def seen_as_given(engine: Any, model: Model, attachments: list[Attachment]
     assert medium.is_exact, "mean and deviation are unknown"
     pictures = [Image.open(one.path).convert("RGB") for one in medium.pictures]
     assert [one.size for one in pictures] == [(one.width, one.height) for one in medium.pictures]
-    rendered = await engine._render(request.prompt, await load_items(attachments), is_sent=False)
+    rendered = await engine._render(request, await load_items(attachments), is_sent=False)
     data = {name: one.data for name, one in rendered["mm_kwargs"]["image"][0].items()}
     worst = _levels_apart(pictures, data[medium.tensor], engine._processor(), medium.layout)
     assert worst <= 0.51, f"{worst:.2f} levels apart from the tensor"

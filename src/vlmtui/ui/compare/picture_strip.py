@@ -15,7 +15,7 @@ from vlmtui.ui.widgets.attachment_view import AttachmentView
 
 TALL = 30
 """Fewest screen rows for pictures."""
-_ROWS = ((60, 16), (50, 13), (40, 10), (TALL, 3))
+_ROWS = ((60, 16), (50, 10), (40, 6), (TALL, 3))
 """Screen rows, and picture rows for screens at least that high."""
 
 
