@@ -13,7 +13,7 @@ from tests.support.waiting import until
 from tests.ui.conftest import MakeApp
 from vlmtui.engine.machine import GIB, Gpu, Machine
 from vlmtui.registry import routes
-from vlmtui.ui.app import VlmtuiApp
+from vlmtui.ui.app import ExitReport, VlmtuiApp
 from vlmtui.ui.help.leader_screen import LeaderScreen
 from vlmtui.ui.models.before_load import BeforeLoadScreen
 from vlmtui.ui.models.model_list import ModelList
@@ -32,7 +32,7 @@ def gpus(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[Gpu]:
     return found
 
 
-async def lead(app: VlmtuiApp, pilot: Pilot[object], name: str) -> None:
+async def lead(app: VlmtuiApp, pilot: Pilot[ExitReport | None], name: str) -> None:
     """Highlight the model and press the leader, then G."""
     await until(pilot, lambda: isinstance(app.screen, ModelsScreen) and app.screen.machine is not None)
     app.screen.query_one("#filter").value = name  # type: ignore[attr-defined]
