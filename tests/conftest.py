@@ -6,6 +6,7 @@ import asyncio
 import gc
 import os
 import re
+import signal
 import tempfile
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -24,6 +25,11 @@ from vlmtui.registry.match import DEFAULT_MODEL, Model, resolve
 # One stall of a busy machine is no fault of what is tested.
 settings.register_profile("vlmtui", deadline=None)
 settings.load_profile("vlmtui")
+
+# A shell has its background jobs ignore these, and the processes that are tested would inherit that.
+for _number, _handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
+    if signal.getsignal(_number) is signal.SIG_IGN:
+        signal.signal(_number, _handler)
 
 _LONG = ("zoo", "torture")
 """Folders with few tests that take minutes."""
