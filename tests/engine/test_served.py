@@ -99,7 +99,7 @@ def test_the_command_tells_the_address_and_ends_its_server(short_path: Path) -> 
         asked = subprocess.run(
             [sys.executable, "-m", "vlmtui", "ask", "--engine", told_by_it["url"], "--keep-alive", "0", "--image",
              bundled("samples") / "two-shapes.png", "What is in this image?"],
-            env=environment, capture_output=True, text=True, check=True,
+            env=environment, capture_output=True, text=True, check=True, timeout=400,
         )  # fmt: skip
         assert "yellow star" in asked.stdout
         process.send_signal(signal.SIGINT)

@@ -121,7 +121,8 @@ def assert_alike(ours: Answer, theirs: Answer) -> None:
     assert (ours.text, ours.token_ids) == (theirs.text, theirs.token_ids)
     assert isinstance(ours.outcome, Finished) and isinstance(theirs.outcome, Finished)
     assert (ours.outcome.finish_reason, ours.outcome.stop) == (theirs.outcome.finish_reason, theirs.outcome.stop)
-    assert ours.usage == theirs.usage
+    # vLLM finds a part of the prompt in its cache.
+    assert ours.usage == msgspec.structs.replace(theirs.usage, cached_tokens=ours.usage.cached_tokens)
     for mine, other in zip(ours.logprobs, theirs.logprobs, strict=True):
         assert mine.token_id == other.token_id
         assert math.isclose(mine.logprob, other.logprob, abs_tol=1e-2)

@@ -39,7 +39,8 @@ def edit(path: Path, change: Callable[[Json], None]) -> None:
 
 
 def run_pytest(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "pytest", "-p", "vlmtui.cli.golden_plugin", "-p", "no:cacheprovider", *options]
+    command = [sys.executable, "-m", "pytest", "-p", "no:vlmtui-golden", "-p", "vlmtui.cli.golden_plugin"]
+    command += ["-p", "no:cacheprovider", *options]
     return subprocess.run(command, cwd=folder, env=os.environ, capture_output=True, text=True, check=False, timeout=300)
 
 

@@ -54,7 +54,7 @@ def raw(text: str) -> str:
         (("q", "--fan-out", "temperature=0,99"), "between 0 and 2"),
         (("q", "--fan-out", "seed=1,2,3,4,5,6,7,8,9"), "2 to 8"),
         (("q", "--replay", "x.json"), "no place for QUESTION"),
-        (("--replay", "x.json", "--image", CIRCLE), "no place for --image or --video"),
+        (("--replay", "x.json", "--image", CIRCLE), "no place for --image, --video or --audio"),
         (("--replay", "x.json", "--seed", "0"), "no place for --seed"),
         (("--replay", "/no/such.json"), "cannot be read"),
     ],

@@ -97,7 +97,7 @@ def test_why_it_cannot_be_measured_is_told(image: Attachment) -> None:
     assert occlusion_plan(report, prompt, engine).texts == ("a",)
     with pytest.raises(VlmtuiError, match="tokens of this answer are unknown"):
         occlusion_plan(PromptReport(title="1"), prompt, engine)
-    engine.info = SimpleNamespace(engine="x", capabilities=Capabilities())
+    engine.info = SimpleNamespace(engine="x", capabilities=Capabilities(), remedies={})
     with pytest.raises(VlmtuiError, match="how likely"):
         occlusion_plan(report, prompt, engine)
 

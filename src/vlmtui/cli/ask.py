@@ -37,7 +37,7 @@ from vlmtui.session.dials import with_parameters
 from vlmtui.session.generation import PromptMode
 from vlmtui.session.lane_plan import ENGINE, PICTURE, PIXELS, why_identical
 from vlmtui.session.lanes import Lane, Lanes, LaneSpec, lane_spec, planned_specs
-from vlmtui.session.likelihood import UNCHANGED, LaneScore, score_lanes, verdict
+from vlmtui.session.likelihood import LaneScore, is_unchanged, score_lanes, verdict
 from vlmtui.session.picture_changes import changed_pictures
 from vlmtui.session.plan_text import parse_plan
 from vlmtui.session.structured import check_structure
@@ -136,7 +136,7 @@ def _told_of(lanes: Lanes, scores: Sequence[LaneScore | None], arguments: argpar
         for lane, score in zip(lanes, scores, strict=bool(scores))
         if score is not None
     ]
-    is_sent = plan.values[0] in UNCHANGED
+    is_sent = is_unchanged(plan, 0)
     said = verdict(plan, scores) if scores and is_sent else ""
     return list(filter(None, (tally_text([lane.answer.text for lane in lanes]), *each, said)))
 

@@ -20,7 +20,7 @@ from vlmtui.session.engine_lanes import LaneEngine
 from vlmtui.session.exchange import Exchange
 from vlmtui.session.lane_plan import Plan
 from vlmtui.session.lanes import Lane, Lanes, planned_specs
-from vlmtui.session.likelihood import UNCHANGED, LaneScore, score_lanes, verdict
+from vlmtui.session.likelihood import LaneScore, is_unchanged, score_lanes, verdict
 from vlmtui.session.picture_changes import PictureMap
 from vlmtui.session.prompt_report import PromptReport
 from vlmtui.session.provenance import Generation
@@ -90,7 +90,7 @@ class FanOut:
 
     def verdict(self, scores: Sequence[LaneScore | None]) -> str:
         """What the scores say of pictures or adapter; empty where nothing, or where the base was changed."""
-        return verdict(self.plan, scores) if self.plan.values[self.base] in UNCHANGED else ""
+        return verdict(self.plan, scores) if is_unchanged(self.plan, self.base) else ""
 
     def document(self) -> Comparison:
         """Return all answers as a document, the base first. Slow for long prompts."""

@@ -30,8 +30,8 @@ MATTERS = 0.5
 """Below this ratio an answer counts as less likely, and above its inverse as more likely."""
 _NOISE = 1e-3
 """Differences of log-probabilities up to this come from the order of sums in a batch."""
-UNCHANGED = (PictureChange.SENT, NONE)
-"""Values of a plan whose answer a verdict is about: the picture as sent, no adapter."""
+_UNCHANGED: dict[str, str] = {PICTURE: PictureChange.SENT, ADAPTER: NONE}
+"""The value of a plan whose answer a verdict is about, by the plan's parameter."""
 _SUPERSCRIPTS = str.maketrans("0123456789-", "⁰¹²³⁴⁵⁶⁷⁸⁹⁻")
 _WITHOUT = {
     PictureChange.NONE: "without the picture",
@@ -92,6 +92,11 @@ async def score_lanes(lanes: Lanes, base: int) -> list[LaneScore | None]:
     )
     texts = [lane.answer.vocabulary[token].text if token in lane.answer.vocabulary else f"⟨{token}⟩" for token in ids]
     return [None if at == base else _compared(found[base], other, texts) for at, other in enumerate(found)]
+
+
+def is_unchanged(plan: Plan, at: int) -> bool:
+    """Return whether a lane is the one that a verdict is about: the picture as sent, or no adapter."""
+    return plan.parameter in _UNCHANGED and plan.values[at] == _UNCHANGED[plan.parameter]
 
 
 def verdict(plan: Plan, scores: Sequence[LaneScore | None]) -> str:

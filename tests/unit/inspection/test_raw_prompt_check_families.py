@@ -19,6 +19,14 @@ PROMPTS = json.loads((Path(__file__).parents[1] / "registry" / "prompts.json").r
 FAMILIES = [pytest.param(family, id=family.family) for family in REGISTRY.values()]
 
 
+FOREIGN: dict[Modality, tuple[str, str]] = {
+    "image": ("<|image_1|>", "<start_of_image>"),
+    "video": ("<|video_pad|>", "(<video>./</video>)"),
+    "audio": ("<audio_soft_token>", "(<audio>./</audio>)"),
+}
+"""Two placeholders of other families for each modality."""
+
+
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_prompt_of_the_familys_own_record_has_no_findings(family: Family) -> None:
     for text, attachments in prompts(family):
@@ -97,9 +105,9 @@ def test_the_placeholder_of_another_family_is_replaced(family: Family) -> None:
     for modality in family.takes:
         text, attachments = written(family, [user_turn("q", items({modality: 1}))])
         for form, _ in forms(family, attachments):
-            foreign = "<|image_1|>" if modality == "image" else "<|video_pad|>"
+            foreign, other = FOREIGN[modality]
             if foreign in own_tokens(family) or form.numbered:
-                foreign = "<start_of_image>" if modality == "image" else "(<video>./</video>)"
+                foreign = other
             if form.core in foreign:
                 continue
             one = occurrences(text, form)[0]

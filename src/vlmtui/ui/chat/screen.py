@@ -248,8 +248,6 @@ class ChatScreen(FrontScreen[None]):
     def _told(self, event: ConversationEvent) -> None:
         self.post_message(self.ConversationChanged(event))
 
-    # -- interface for the parts
-
     @property
     def _cursor(self) -> MessageCursor:
         return self.query_one(MessageCursor)
@@ -330,13 +328,15 @@ class ChatScreen(FrontScreen[None]):
         else:
             await self.query_one(ChatFrame).show_head()
             await self.transcript.add(exchange, media_above=self.chat.attachments_above)
-        self.show_status()
+        if self.query(StatusBar):  # else the chat is being left
+            self.show_status()
 
     async def _fill_transcript(self) -> None:
         await self.query_one(ChatFrame).show_head()
         if self.chat.exchanges:
             await self.transcript.add(*self.chat.exchanges, media_above=self.chat.attachments_above)
-        await self._cursor.conversation_shown()
+        for cursor in self.query(MessageCursor):  # none where the chat is being left meanwhile
+            await cursor.conversation_shown()
 
     def show_draft(self) -> None:
         """Show the draft, and whether it edits an earlier message."""
