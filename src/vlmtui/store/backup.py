@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import sqlite3
 import tarfile
 import tempfile
 import time
 from contextlib import closing
 from pathlib import Path
-from typing import NamedTuple
+from typing import BinaryIO, NamedTuple
 
 from vlmtui.errors import ErrorKind, VlmtuiError, bad_input
 from vlmtui.files import new_file
 from vlmtui.media.content_store import store_copy
 from vlmtui.paths import private_dir
-from vlmtui.reading import shown_name, unreadable
+from vlmtui.reading import opened, shown_name, unreadable
 from vlmtui.store.database import explained, open_connection
 from vlmtui.store.migrations import APPLICATION_ID, latest, version_of
 from vlmtui.store.opening import FILE, replace_database
@@ -27,6 +28,8 @@ _DAY_S = 86_400
 _BACKUP = re.compile(r"conversations-\d{4}-\d{2}-\d{2}\.db")
 _MEDIA_MEMBER = re.compile(r"media/[0-9a-f]{2}/([0-9a-f]{64})(\.[a-z0-9]{1,8})?")
 _BUSY_S = 5.0
+_BYTES_MAX = 1 << 44
+"""Most bytes of a backup: all of a large disk; what never ends is no regular file."""
 
 
 class RestoreResult(NamedTuple):
@@ -120,14 +123,24 @@ def _copy(path: Path, target: Path) -> Path:
 
 def _extract(source: Path, fresh: Path, media: Path) -> int:
     """Extract the database to `fresh`, and the media, each held against its hash. Nothing else is extracted."""
-    if not tarfile.is_tarfile(source):
-        fresh.write_bytes(source.read_bytes())
-        return 0
+    with opened(source, bytes_max=_BYTES_MAX) as file:
+        if tarfile.is_tarfile(file):
+            file.seek(0)
+            return _extract_archive(file, source, fresh, media)
+        file.seek(0)
+        with fresh.open("wb") as copy:
+            shutil.copyfileobj(file, copy)
+    return 0
+
+
+def _extract_archive(whole_file: BinaryIO, source: Path, fresh: Path, media: Path) -> int:
     count = 0
     try:
-        with tarfile.open(source, mode="r:") as archive:
+        with tarfile.open(fileobj=whole_file, mode="r:") as archive:
             for member in archive:
-                content = archive.extractfile(member) if member.isreg() else None
+                # A sparse member may be larger than any disk.
+                is_plain = member.isreg() and not member.issparse()
+                content = archive.extractfile(member) if is_plain else None
                 if content is None:
                     continue
                 if member.name == FILE:

@@ -52,6 +52,7 @@ def repair_database(folder: Path, *, busy_s: float) -> Recovery:
     that have it open change to the new one. Raises VlmtuiError."""
     path = private_dir(folder) / FILE
     with explaining(path), alone(folder / f"{FILE}.lock", busy_s + 30):
+        _damage(path)  # a newer vlmtui's is refused, not brought down to this version
         return _recover(path, "repaired on request")
 
 

@@ -101,6 +101,8 @@ def verify_store(folder: Path, media: Path, scratch: Path) -> StoreReport:
 
 
 def _check_database(path: Path, scratch: Path) -> _Checked:
+    if not path.exists():
+        return _Checked([StoreFinding(StoreFaultKind.DATABASE, path.name, "is a broken link")], {})
     file = path.stat()
     if not stat.S_ISREG(file.st_mode):
         return _Checked([StoreFinding(StoreFaultKind.DATABASE, path.name, "is no regular file")], {})

@@ -137,6 +137,12 @@ def test_what_is_no_sound_backup_changes_nothing(data: Path, tmp_path: Path, kin
     assert titles(data) == ["kept"]
 
 
+def test_what_never_ends_is_no_backup(data: Path) -> None:
+    with pytest.raises(VlmtuiError, match="device"):
+        restore_archive(Path("/dev/zero"), data, data / "media")
+    assert titles(data) == ["kept"]
+
+
 def test_nothing_is_extracted_elsewhere(data: Path, tmp_path: Path) -> None:
     archive = tmp_path / "backup.tar"
     write_archive(data, data / "media", archive)

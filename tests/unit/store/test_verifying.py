@@ -12,6 +12,7 @@ import pytest
 
 from tests.unit.store.made import attachment, exchange, opened
 from vlmtui.domain.conversation import user_turn
+from vlmtui.errors import VlmtuiError
 from vlmtui.store.opening import FILE, repair_database
 from vlmtui.store.records import StoredDraft
 from vlmtui.store.verifying import StoreFaultKind, StoreReport, verify_store
@@ -164,6 +165,22 @@ def test_many_findings_of_one_kind_are_counted(folder: Path) -> None:
     findings = verified(folder).findings
     assert len(findings) == 21
     assert findings[-1].what == "22 more of this kind"
+
+
+def test_a_newer_database_is_told_and_not_repaired(folder: Path) -> None:
+    sql("PRAGMA user_version = 99")(folder)
+    before = (folder / FILE).read_bytes()
+    [finding] = verified(folder).findings
+    assert "newer vlmtui" in finding.what
+    with pytest.raises(VlmtuiError, match="newer vlmtui"):
+        repair_database(folder, busy_s=1.0)
+    assert (folder / FILE).read_bytes() == before
+
+
+def test_a_broken_link_is_told(tmp_path: Path) -> None:
+    (tmp_path / FILE).symlink_to(tmp_path / "gone")
+    [finding] = verify_store(tmp_path, tmp_path / "media", tmp_path).findings
+    assert finding.what == "is a broken link"
 
 
 def test_nothing_stored_yet(tmp_path: Path) -> None:
