@@ -54,6 +54,9 @@ def back_up_daily(data: Path, *, now: float | None = None) -> Path | None:
     known = sorted(file for file in folder.glob("conversations-*.db") if _BACKUP.fullmatch(file.name))
     if not path.exists() or any(now - _DAY_S < file.stat().st_mtime <= now for file in known):
         return None
+    for abandoned in (*data.glob(".new-*"), *folder.glob(".new-*")):  # by killed processes
+        if abandoned.is_dir() and now - abandoned.stat().st_mtime > _DAY_S:
+            shutil.rmtree(abandoned, ignore_errors=True)
     target = private_dir(folder) / time.strftime("conversations-%Y-%m-%d.db", time.localtime(now))
     try:
         with tempfile.TemporaryDirectory(prefix=".new-", dir=folder) as temporary:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 import tarfile
 from contextlib import closing
@@ -135,6 +136,16 @@ def test_what_is_no_sound_backup_changes_nothing(data: Path, tmp_path: Path, kin
         restore_archive(archive, data, data / "media")
     assert (data / FILE).read_bytes() == before
     assert titles(data) == ["kept"]
+
+
+def test_what_a_killed_backup_left_is_removed_after_a_day(data: Path) -> None:
+    left = backups_folder(data) / ".new-killed"
+    left.mkdir(parents=True)
+    os.utime(left, (NOON, NOON))
+    back_up_daily(data, now=NOON)
+    assert left.exists()
+    back_up_daily(data, now=NOON + 2 * DAY)
+    assert not left.exists()
 
 
 def test_what_never_ends_is_no_backup(data: Path) -> None:
