@@ -23,6 +23,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import psutil
 from PIL import Image, ImageDraw
 
 from benchmarks.batch_vllm import OfflineVllm
@@ -90,10 +91,18 @@ async def batch(engine: Engine, model: Model, pictures: list[Path], *, most: int
     return elapsed
 
 
+def used_by(pid: int) -> float:
+    """Return the seconds of processor time that a process and its children have used."""
+    root = psutil.Process(pid)
+    times = [process.cpu_times() for process in (root, *root.children(recursive=True))]
+    return float(sum(one.user + one.system for one in times))
+
+
 async def throughput(count: int, rounds: int) -> float:
     """Print items a second; return the median of the ratios."""
     model = resolve(Registry.bundled(), "shapes")
     ratios, single = [], []
+    processor: list[str] = []
     with tempfile.TemporaryDirectory() as place:
         paths = Paths.below(Path(place))
         engine = await WorkerHost(paths).open(model.spec, client="benchmark", keep_alive_s=0)
@@ -107,15 +116,20 @@ async def throughput(count: int, rounds: int) -> float:
             folder.mkdir()
             pictures = draw(folder, count if number else 32)
             seconds: dict[str, float] = {}
+            processor.clear()
             for name in ("ours", "generate", "chat"):
                 await asyncio.sleep(SETTLE_S)
+                before = time.process_time(), used_by(engine.pid), used_by(bare.pid)
                 if name == "ours":
                     seconds[name] = await batch(engine, model, pictures)
                 else:
                     seconds[name] = await asyncio.to_thread(bare.round, name, pictures, QUESTION)
+                after = time.process_time(), used_by(engine.pid), used_by(bare.pid)
+                used = [1000 * (now - then) / len(pictures) for now, then in zip(after, before, strict=True)]
+                processor.append(f"{name} {used[0] + used[1] if name == 'ours' else used[2]:.0f}")
             if number:
                 rates = " · ".join(f"{name} {count / value:.1f}" for name, value in seconds.items())
-                print(f"items/s: {rates}", flush=True)
+                print(f"items/s: {rates}; processor time, ms an item: {' · '.join(processor)}", flush=True)
                 ratios.append(min(seconds["generate"], seconds["chat"]) / seconds["ours"])
                 some = pictures[: max(8, count // 5)]
                 alone = await batch(engine, model, some, most=1) / len(some)

@@ -41,6 +41,10 @@ class OfflineVllm:
         os.close(told)
         self._lines = os.fdopen(self._results)
 
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
     def load(self) -> None:
         assert self._lines.readline() == "loaded\n"
 

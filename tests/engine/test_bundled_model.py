@@ -21,7 +21,7 @@ from tests.support.asker import Asker
 from tests.support.hosts import patient_host
 from tests.support.pictures import Easel
 from vlmtui.domain.conversation import Media, Text, Turn, assistant_turn, user_turn
-from vlmtui.domain.generation import Cancelled, Delta, Failed, Finished, GenerateRequest
+from vlmtui.domain.generation import Cancelled, Delta, Failed, Finished, GenerateRequest, PromptReady
 from vlmtui.domain.metrics import MetricsSample
 from vlmtui.domain.prompt import RawPrompt
 from vlmtui.domain.sampling import Sampling
@@ -45,6 +45,28 @@ def easel(tmp_path: Path) -> Easel:
 @pytest.fixture
 def ask(engine: WorkerClient, shapes: Model) -> Asker:
     return Asker(engine, shapes)
+
+
+async def test_an_answer_that_nobody_reads_along_comes_whole(ask: Asker, easel: Easel, engine: WorkerClient) -> None:
+    picture = easel.picture(("blue", "square", "center"))
+    turns = [user_turn("What is in this image?", [picture.attachment])]
+    request = make_request(ask.model.family, turns, Sampling(max_tokens=40))
+    async with aclosing(engine.generate(request)) as events:
+        streamed = [event async for event in events]
+    whole_request = msgspec.structs.replace(request, request_id=new_request_id(), final_only=True, logprobs=0)
+    async with aclosing(engine.generate(whole_request)) as events:
+        whole = [event async for event in events]
+    ready, delta, ended = whole
+    assert isinstance(ready, PromptReady)
+    assert isinstance(delta, Delta)
+    assert isinstance(ended, Finished)
+    assert (delta.text, ready.prompt, ready.vocabulary) == (picture.answer, "", {})
+    assert isinstance(first := streamed[0], PromptReady)
+    assert (ready.token_ids, ready.media) == (first.token_ids, first.media)
+    assert delta.token_ids == tuple(token for one in streamed if isinstance(one, Delta) for token in one.token_ids)
+    assert len(delta.logprobs) == delta.tokens
+    assert ended.timings.ttft_s is not None
+    assert 0 < ended.timings.ttft_s < ended.timings.total_s
 
 
 @pytest.mark.parametrize("mode", BOTH)

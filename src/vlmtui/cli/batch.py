@@ -214,6 +214,7 @@ def _requests(setup: AskSetup, arguments: argparse.Namespace) -> ItemRequests:
         system=application.settings.system_prompt,
         template=template,
         logprobs=0 if arguments.logprobs is None and "logprobs" in _words(arguments.include) else arguments.logprobs,
+        is_prompt_read="prompt" in _words(arguments.include),
         registry=application.registry,
     )
 

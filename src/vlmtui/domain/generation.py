@@ -33,6 +33,9 @@ class GenerateRequest(msgspec.Struct, frozen=True, kw_only=True):
     (NOT_KEPT)."""
     adapter: str = ""
     """The folder of a LoRA adapter to answer or score with. Absolute; empty: the engine's own, if it has one."""
+    final_only: bool = False
+    """Nobody reads along: send the whole answer as one Delta at its end, and of the prompt only its token ids and where
+    its media are, not its text and vocabulary. An engine may send more."""
     keep: bool = False
     """Continue if the client disconnects, and keep the answer until it is fetched (`Engine.resume`) and forgotten."""
 
@@ -158,11 +161,11 @@ class PromptReady(msgspec.Struct, frozen=True, kw_only=True, tag="prompt_ready")
 
     request_id: str
     prompt: str
-    """Decoded from `token_ids`, with special tokens and expanded placeholders."""
+    """Decoded from `token_ids`, with special tokens and expanded placeholders. Empty with `final_only`."""
     token_ids: tuple[int, ...]
     media: tuple[MediaSpan, ...]
     vocabulary: Vocabulary = msgspec.field(default_factory=dict)
-    """Every distinct token of the prompt."""
+    """Every distinct token of the prompt. Empty with `final_only`."""
     seen: tuple[SeenMedium, ...] = ()
     """If requested by `GenerateRequest.view`."""
     used: Sampling | None = None

@@ -104,7 +104,9 @@ class TrackedRequest:
                     self._ttft_s = time.monotonic() - self._started
             case Finished():
                 self._has_ended = True
-                timings = msgspec.structs.replace(self.timings, queued_s=event.timings.queued_s)
+                told = event.timings
+                ttft_s = self._ttft_s if told.ttft_s is None else told.ttft_s
+                timings = msgspec.structs.replace(self.timings, ttft_s=ttft_s, queued_s=told.queued_s)
                 return msgspec.structs.replace(event, usage=self._whole(event.usage), timings=timings)
             case Failed() | Cancelled():
                 self._has_ended = True

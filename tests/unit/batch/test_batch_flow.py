@@ -31,7 +31,7 @@ def test_a_small_engine_is_not_drowned() -> None:
 
 
 def test_what_the_engine_says_and_the_user_bound_it() -> None:
-    assert Level({"max_num_seqs": 8}).now == 10
+    assert Level({"max_num_seqs": 8}).now == 16
     assert max(settled(Level({"max_num_seqs": 8}), 1000)) == 32
     assert max(settled(Level({"max_num_seqs": 8}, most=3), 1000)) == 3
     assert max(settled(Level({}), 10**9)) == LEVEL_MAX

@@ -6,7 +6,7 @@ import hashlib
 import sqlite3
 from typing import NamedTuple
 
-_CACHE_KIB = 4096
+_CACHE_KIB = 1024
 _SCHEMA = """
 CREATE TABLE answered (
     name BLOB PRIMARY KEY, key TEXT NOT NULL, failed INTEGER NOT NULL, place INTEGER NOT NULL, line INTEGER NOT NULL,

@@ -48,8 +48,8 @@ class Level:
     """How many requests an engine has at once. Doubled as long as it answers faster for it, else taken back; tried
     again later, as items differ.
 
-    Where the engine says how many it runs together (`max_num_seqs`) it gets a few more than that at first, so that it
-    never waits for the next, and four times as many at most.
+    Where the engine says how many it runs together (`max_num_seqs`) it gets twice as many at first, as answers of the
+    same length end all at once, and four times as many at most.
     """
 
     def __init__(self, engine_args: Mapping[str, object], *, most: int | None = None) -> None:
@@ -59,7 +59,7 @@ class Level:
         self.now = FIRST_LEVEL
         if isinstance(known, int) and known > 0:
             self._ceiling = 4 * known
-            self.now = known + max(2, known // 4)
+            self.now = 2 * known
         if most is not None:
             self._ceiling = min(self._ceiling, most)
             self.now = min(self.now, most)

@@ -35,6 +35,8 @@ class ItemRequests(msgspec.Struct, frozen=True):
     template: str = ""
     """A raw prompt in which `{prompt}` stands for an item's question; empty: none."""
     logprobs: int | None = None
+    is_prompt_read: bool = False
+    """Whether prompts are wanted as texts, not only their numbers of tokens."""
     registry: Registry | None = None
 
     def planned(self, item: BatchItem, sampling: VideoSampling) -> GenerateRequest:
@@ -51,9 +53,11 @@ class ItemRequests(msgspec.Struct, frozen=True):
         if raw is not None:
             check_attachments(self.family, [Turn("user", tuple(Media(one) for one in attachments))])
             prompt = RawPrompt(text=raw, attachments=tuple(attachments))
-            return request_for(prompt, self.family, sampling, logprobs=logprobs)
-        turns = list(self._turns(item, iter(attachments)))
-        return make_request(self.family, turns, sampling, mode=self.mode, logprobs=logprobs)
+            request = request_for(prompt, self.family, sampling, logprobs=logprobs)
+        else:
+            turns = list(self._turns(item, iter(attachments)))
+            request = make_request(self.family, turns, sampling, mode=self.mode, logprobs=logprobs)
+        return msgspec.structs.replace(request, final_only=not self.is_prompt_read)
 
     def check_raw(self, request: GenerateRequest, info: EngineInfo) -> None:
         """Raise VlmtuiError if the placeholders of a raw prompt do not fit its attachments."""

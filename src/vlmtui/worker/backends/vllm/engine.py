@@ -29,6 +29,7 @@ from vlmtui.worker.backends.vllm.adapters import AdapterShelf
 from vlmtui.worker.backends.vllm.engine_args import (
     CPU_ENVIRONMENT,
     EAGER_CPU_ENVIRONMENT,
+    cache_environment,
     engine_arguments,
     environment,
     has_no_peers,
@@ -103,6 +104,7 @@ async def load_engine(spec: LoadSpec, report: Report) -> VllmEngine:
     engine = VllmEngine(llm, spec, arguments, notes)
     report(LoadStep(LoadStage.WARMUP, "first request"))
     await engine.warm_up()
+    cache_environment()
     return engine
 
 
@@ -149,7 +151,7 @@ class VllmEngine:
         prompt = ChatPrompt(turns=(user_turn("Hello", [_WARM_UP_ATTACHMENT] * len(items)),))
         request = GenerateRequest(request_id="warm-up", prompt=prompt, sampling=Sampling(max_tokens=2))
         try:
-            async for _ in self._answer(request, items):
+            async for _ in self._answer(request, items, time.monotonic()):
                 pass
         except Exception:
             _log.warning("the warm-up request failed", exc_info=True)
@@ -157,6 +159,7 @@ class VllmEngine:
                 raise
 
     async def generate(self, request: GenerateRequest) -> AsyncGenerator[EngineEvent, None]:
+        arrived = time.monotonic()
         attachments, rate = attachments_of(request.prompt), self._sound_rate
         items = cached_items(attachments, rate) if request.from_cache else await load_items(attachments, rate)
         if request.only_render:
@@ -170,17 +173,22 @@ class VllmEngine:
             yield ready
             yield _finished(request.request_id, "stop", None)
             return
-        async with aclosing((self._score if request.score else self._answer)(request, items)) as events:
+        async with aclosing(
+            self._score(request, items) if request.score else self._answer(request, items, arrived)
+        ) as events:
             async for event in events:
                 yield event
 
-    async def _answer(self, request: GenerateRequest, items: list[MediaItem]) -> AsyncGenerator[EngineEvent, None]:
+    async def _answer(
+        self, request: GenerateRequest, items: list[MediaItem], arrived: float
+    ) -> AsyncGenerator[EngineEvent, None]:
         parameters = sampling_parameters(
             request.sampling,
             request.logprobs,
             defaults=self._defaults,
             tokenizer=self._tokenizer,
             logprobs_max=self._llm.model_config.max_logprobs,
+            final_only=request.final_only,
         )
         rendered = await self._render(request, items)
         room = self.info.max_model_len - len(rendered["prompt_token_ids"])
@@ -202,7 +210,8 @@ class VllmEngine:
             message = "The engine aborted the answer."
             raise VlmtuiError(ErrorKind.INTERNAL, message, detail=f"finish reason: {reason}", hint="Try again.")
         stop = self._stop_text(output, buffer.last) if reason == "stop" else None
-        yield _finished(request.request_id, reason, stop, last)
+        ended = _finished(request.request_id, reason, stop, last)
+        yield _with_first_token(ended, last, arrived) if request.final_only else ended
 
     async def _score(self, request: GenerateRequest, items: list[MediaItem]) -> AsyncGenerator[EngineEvent, None]:
         parameters = scoring_parameters(request.logprobs)
@@ -303,12 +312,13 @@ class VllmEngine:
 
     def _prompt_ready(self, request: GenerateRequest, rendered: Any, used: Sampling | None = None) -> PromptReady:
         ids = tuple(rendered["prompt_token_ids"])
+        is_read = not request.final_only
         return PromptReady(
             request_id=request.request_id,
-            prompt=self._vocabulary.decode(ids),
+            prompt=self._vocabulary.decode(ids) if is_read else "",
             token_ids=ids,
             media=self._media_spans.of(rendered),
-            vocabulary=self._vocabulary.entries(ids),
+            vocabulary=self._vocabulary.entries(ids) if is_read else {},
             used=used,
         )
 
@@ -332,3 +342,14 @@ def _finished(request_id: str, reason: FinishReason, stop: str | None, last: Any
     scheduled, queued = getattr(stats, "scheduled_ts", 0.0), getattr(stats, "queued_ts", 0.0)
     timings = Timings(queued_s=max(0.0, scheduled - queued) if scheduled and queued else None)
     return Finished(request_id=request_id, finish_reason=reason, stop=stop, usage=usage, timings=timings)
+
+
+def _with_first_token(ended: Finished, last: Any, arrived: float) -> Finished:
+    """Add when the first token was there, which the server does not see of an answer that comes whole. `arrived`: when
+    the request did."""
+    stats = getattr(last, "metrics", None)
+    first, latest = getattr(stats, "first_token_ts", 0.0), getattr(stats, "last_token_ts", 0.0)
+    if not first:
+        return ended
+    ttft_s = max(0.0, time.monotonic() - arrived - (latest - first))
+    return msgspec.structs.replace(ended, timings=msgspec.structs.replace(ended.timings, ttft_s=ttft_s))

@@ -20,7 +20,13 @@ _FURTHER = (
 
 
 def sampling_parameters(
-    sampling: Sampling, logprobs: int | None, *, defaults: Mapping[str, Any], tokenizer: Any, logprobs_max: int
+    sampling: Sampling,
+    logprobs: int | None,
+    *,
+    defaults: Mapping[str, Any],
+    tokenizer: Any,
+    logprobs_max: int,
+    final_only: bool = False,
 ) -> Any:
     """Return SamplingParams: the model's defaults, overridden by the request. `logprobs_max` is the engine's limit
     (-1: no limit). A seed that is left open is drawn, so that it is known. Raises VlmtuiError(BAD_INPUT)."""
@@ -44,7 +50,7 @@ def sampling_parameters(
         "stop": list(sampling.stop) or None,
         "stop_token_ids": [*sampling.stop_token_ids, *(stop for stop in stops if stop is not None)] or None,
         "skip_special_tokens": sampling.skip_special_tokens,
-        "output_kind": RequestOutputKind.DELTA,
+        "output_kind": RequestOutputKind.FINAL_ONLY if final_only else RequestOutputKind.DELTA,
     }
     if arguments.get("seed") is None:
         arguments["seed"] = random.randrange(_SEEDS)
