@@ -4,7 +4,8 @@
 PYTHON ?= python3
 ARGS ?=
 BIN := .venv/bin
-PYTEST := $(BIN)/python -m pytest -n logical --maxprocesses 8
+# Each process would compile 190 test files, with their rewritten assertions, where Python is told to keep none.
+PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n logical --maxprocesses 8
 FAST := tests/unit tests/ui -m "not process and not slow"
 
 .DEFAULT_GOAL := help

@@ -17,6 +17,7 @@ from vlmtui.paths import Paths
 from vlmtui.store.records import ConversationId
 from vlmtui.store.store import Store
 from vlmtui.ui.chat.side_pane import FactsLine, SidePane
+from vlmtui.ui.chat.status_bar import StatusBar
 
 WIDE, NARROW = (120, 40), (80, 24)
 
@@ -56,6 +57,16 @@ async def test_a_wide_screen_tells_what_prompt_and_answer_cost(chatting: StartCh
         ]
         assert {"TTFT 50 ms", "stop <|im_end|>", "temperature 0"} <= set(panel(chat, "answer"))
         assert panel(chat, "context")[1].startswith(f"{usage.prompt_tokens + 2} of ")
+
+
+async def test_the_context_is_shown_once_at_any_width(chatting: StartChat) -> None:
+    async with chatting(size=WIDE) as chat:
+        status = chat.screen.query_one(StatusBar)
+        for size, is_told in ((WIDE, False), (NARROW, True), (WIDE, False)):
+            await chat.pilot.resize_terminal(*size)
+            await chat.until(lambda size=size: chat.screen.has_class("-wide") is (size == WIDE))  # type: ignore[misc]
+            await chat.pilot.pause()
+            assert ("context 0 /" in str(status.render())) is is_told
 
 
 async def test_a_narrow_screen_tells_it_in_one_line(chatting: StartChat) -> None:

@@ -6,6 +6,7 @@ import pytest
 from textual.app import App
 from textual.widgets import Input, Static, TextArea
 
+from tests.support.waiting import until
 from vlmtui.domain.sampling import Sampling
 from vlmtui.session.settings import ChatSettings
 from vlmtui.ui.settings.screen import SettingsScreen
@@ -84,10 +85,9 @@ async def test_it_fits_a_small_terminal_with_everything_wrong() -> None:
         assert all(note.display for note in app.screen.query(".problem"))
         for entered in app.screen.query(Input):
             entered.focus()
-            await pilot.pause()
             told = app.screen.query_one(f"#problem-{entered.id}")
-            for widget in (entered, told):
-                assert app.screen.region.contains_region(widget.region), widget
+            seen = [entered, told]
+            await until(pilot, lambda seen=seen: all(app.screen.region.contains_region(it.region) for it in seen))  # type: ignore[misc]
 
 
 async def test_an_empty_field_says_what_holds_then() -> None:

@@ -135,6 +135,10 @@ class ChatScreen(FrontScreen[None]):
         """Update settings and title, which another screen may have changed."""
         self.query_one(ChatFrame).show_title_soon()
 
+    def on_resize(self) -> None:
+        if self._stands.is_set():
+            self.call_later(self.show_status)  # once the screen is `-wide`, or no longer
+
     def on_unmount(self) -> None:
         self._unsubscribe()
 
@@ -304,8 +308,6 @@ class ChatScreen(FrontScreen[None]):
         """Move text typed just now from the composer to the draft."""
         self.chat.draft.text = self.query_one(Composer).text
 
-    # -- display
-
     async def show_conversation(self, *, is_open: bool = False) -> None:
         """Show the conversation. Waits until the screen is composed; does nothing if it was closed meanwhile.
         `is_open`: keep the current draft, which is newer than the stored one."""
@@ -369,8 +371,6 @@ class ChatScreen(FrontScreen[None]):
         model = self.engine_controller.model
         if model is not None and (problem := excess_media(self.chat.all_exchanges(), model.family)):
             self.tell(problem, Remedy.LEAVE_OUT_OLDEST, seconds=15, severity="warning")
-
-    # -- actions
 
     def _ask_for_status(self) -> None:
         self.start(self._ask_status, "status", exclusive=True)

@@ -66,6 +66,8 @@ class FooterBar(Widget):
         """The items on the screen, from left to right."""
         self._is_ready = False
         """Whether the screen's bindings are known."""
+        self._is_due = False
+        """Whether the items are about to be updated."""
 
     def on_mount(self) -> None:
         self.screen.bindings_updated_signal.subscribe(self, self._bindings_changed)
@@ -128,11 +130,12 @@ class FooterBar(Widget):
 
     def _bindings_changed(self, screen: Screen[object]) -> None:
         self._is_ready = True
-        if screen.app.app_focus and self.is_attached and screen is self.screen:
-            self.call_after_refresh(self._update_items)
+        if screen.app.app_focus and self.is_attached and screen is self.screen and not self._is_due:
+            self._is_due = self.call_later(self._update_items)
 
     def _update_items(self) -> None:
         """Repaint if the items changed: Textual reports changed bindings after every typed key."""
+        self._is_due = False
         if not self.is_attached or self._pruning or not self._is_ready:  # the screen was closed meanwhile
             return
         if (items := self._items()) != self.items:
@@ -142,7 +145,7 @@ class FooterBar(Widget):
     def _items(self) -> list[FooterItem]:
         """Return the items from left to right."""
         keyed = self._keyed()
-        led = self._led()
+        led = self._led(keyed)
         last = [item for item in keyed if item.id in _ALWAYS]
         leader = [item for item in keyed if item.id == LEADER]
         own_ids = self._own_ids()
@@ -192,14 +195,15 @@ class FooterBar(Widget):
         scope = SCOPES.get(getattr(self.screen, "SCOPE", ""))
         return scope.footer_leads if scope else ()
 
-    def _led(self) -> list[FooterItem]:
-        """Return the leader's items: those that the screen names, and those without another key here."""
+    def _led(self, items: list[FooterItem]) -> list[FooterItem]:
+        """Return the leader's items: those that the screen names, and those without another key here. `items`: those
+        whose key works now."""
         leaders = key_bindings(self.app).of(LEADER)
         if not leaders:
             return []
         named = self._named()
         hidden = getattr(self.screen, "not_in_footer", ())
-        keyed = {item.id for item in self._keyed()}
+        keyed = {item.id for item in items}
         meant = {ACTIONS[id].meaning for id in keyed & self._own_ids()}
         found = [
             self._dimmed(
