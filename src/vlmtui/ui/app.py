@@ -290,6 +290,9 @@ class VlmtuiApp(App[ExitReport | None]):
         chat = self.conversation.chat
         self.navigator.show_conversations(open_id=chat.id if chat is not None else None)
 
+    def action_batch(self, file: str = "") -> None:
+        self.navigator.show_batch(file)
+
     def action_undelete(self) -> None:
         """Restore the conversation deleted last."""
         self.stored.undelete()

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 from textual.app import App
 from textual.screen import Screen, SystemModalScreen
 
+from vlmtui.errors import VlmtuiError
 from vlmtui.registry.match import Model
 from vlmtui.session.engine_controller import EngineController
 from vlmtui.session.load_checks import LoadCheck, LoadOption
@@ -46,6 +47,10 @@ _ALONE = 2
 """Height of the screen stack when one of our screens is shown alone: below it is Textual's empty default screen."""
 
 
+_ANSWERS = "answers.jsonl"
+"""The results that `/batch` shows without a name: what docs/batch.md calls them."""
+
+
 class Controls(Protocol):
     """Requests of screens to the app, other than opening screens."""
 
@@ -54,6 +59,9 @@ class Controls(Protocol):
 
     def interrupt(self) -> None:
         """Show how to quit; quit if called twice."""
+
+    def tell_error(self, error: VlmtuiError) -> None:
+        """Show an error as a notification, with its remedy."""
 
     def run_action_id(self, id: str, argument: str = "") -> None:
         """Run an action of the table: the active screen's, or else the app's."""
@@ -324,6 +332,19 @@ class AppNavigator:
         if not isinstance(self._app.screen, ConversationsScreen | LoadingScreen):
             cache = self._services.paths.thumbnails
             self._app.push_screen(ConversationsScreen(self._services.store, cache=cache, open_id=open_id))
+
+    def show_batch(self, file: str) -> None:
+        """Show the results of a batch: `file` is what it writes. Says why if that cannot be read."""
+        from vlmtui.session.batch.result_table import ResultTable
+        from vlmtui.ui.batch.screen import BatchScreen
+
+        try:
+            table = ResultTable(Path(file.strip() or _ANSWERS).expanduser())
+        except VlmtuiError as error:
+            self._controls.tell_error(error)
+            return
+        look_again = self._services.delays.batch
+        self._app.push_screen(BatchScreen(table, look_again=look_again, show_inspector=self.show_inspector))
 
     def leave_conversations(self) -> bool:
         """Close the list; False if it was closed already."""

@@ -25,6 +25,8 @@ class Delays(msgspec.Struct, frozen=True, kw_only=True):
     """A second Ctrl+C within this time quits."""
     inbox: float = 1.0
     """Interval between checks of the inbox folder."""
+    batch: float = 1.0
+    """Interval between looks at the file of a batch."""
     retry_write: float = 3.0
     """Interval between attempts to write to a store that fails."""
 

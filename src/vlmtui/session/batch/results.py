@@ -30,6 +30,8 @@ class StoredResult(msgspec.Struct, frozen=True, kw_only=True):
     question: str = ""
     mode: str = "chat"
     model: str = ""
+    prompt: str | None = None
+    """As the model got it; None: the batch was not told to include it."""
     answer: str = ""
     finish_reason: str = ""
     usage: Usage = Usage()

@@ -37,6 +37,13 @@ APP = Scope(
             group=_CHATS,
             slash="/conversations",
         ),
+        Action(
+            "batch",
+            "Batch",
+            "The results of `vlmtui batch`, running or done: FILE is what it writes.",
+            slash="/batch",
+            argument="FILE",
+        ),
         Action("undelete", "Undelete", "Restore the conversation deleted last.", slash="/undelete"),
         Action(
             "show_log",

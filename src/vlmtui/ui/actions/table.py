@@ -7,6 +7,7 @@ from textual.binding import BindingType
 from vlmtui.ui.actions.action import Action, Scope
 from vlmtui.ui.actions.app import APP
 from vlmtui.ui.actions.attachments import BROWSER, FRAME_PICKER, VIEWER
+from vlmtui.ui.actions.batch import BATCH, BATCH_ROWS, BATCH_SEARCH
 from vlmtui.ui.actions.chat import CHAT, COMPOSER, MESSAGE_CURSOR
 from vlmtui.ui.actions.compare import ANSWER_TILE, ANSWERS, COMPARISON, FAN_FORM, STORED_COMPARISON
 from vlmtui.ui.actions.conversations import (
@@ -46,6 +47,9 @@ _ALL: tuple[Scope, ...] = (
     CONVERSATION_SEARCH,
     CONVERSATION_TITLE,
     CONVERSATION_ROWS,
+    BATCH,
+    BATCH_ROWS,
+    BATCH_SEARCH,
     MODEL_LIST,
     MODEL_FILTER,
     BEFORE_LOAD,
