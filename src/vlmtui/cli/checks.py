@@ -18,7 +18,7 @@ from vlmtui.cli.config import key_warnings
 from vlmtui.config.settings import config_file, load_settings
 from vlmtui.engines.amd_gpus import find_amd_gpus
 from vlmtui.engines.hardware import KFD_HINT
-from vlmtui.errors import VlmtuiError
+from vlmtui.errors import ErrorKind, VlmtuiError
 from vlmtui.paths import Paths, private_dir
 from vlmtui.registry.hub_cache import hub_cache_folder
 
@@ -36,6 +36,8 @@ class Check(msgspec.Struct, frozen=True):
     message: str
     hint: str = ""
     """What to do about it; empty if all is well."""
+    error: ErrorKind | None = None
+    """The kind of the error that made it fail."""
 
 
 def machine_checks(paths: Paths) -> Iterator[Check]:
@@ -98,7 +100,7 @@ def check_settings(paths: Paths) -> Check:
     try:
         settings = load_settings(paths, os.environ)
     except VlmtuiError as error:
-        return Check("settings", "fail", error.message, error.hint or "Correct it, or move the file away.")
+        return Check("settings", "fail", error.message, error.hint or "Correct it, or move the file away.", error.kind)
     if warnings := key_warnings(settings):
         return Check("settings", "warn", " ".join(warnings), f"Correct them in {config_file(paths)}.")
     return Check("settings", "ok", f"model {settings.model}, keep-alive {settings.keep_alive}, in {paths.config}")
@@ -136,7 +138,7 @@ def check_disk(name: str, folder: Path, *, wanted_gib: float) -> Check:
         try:
             private_dir(folder)
         except VlmtuiError as error:
-            return Check(name, "fail", error.message, error.hint)
+            return Check(name, "fail", error.message, error.hint, error.kind)
     if not os.access(standing, os.W_OK):
         return Check(name, "warn", f"{folder} is not writable", "Check its permissions.")
     if free < wanted_gib:

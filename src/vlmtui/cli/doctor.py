@@ -13,7 +13,7 @@ from vlmtui.bootstrap import Application, build
 from vlmtui.cli.ask_engine import AskSetup, ready_engine
 from vlmtui.cli.checks import Check, machine_checks
 from vlmtui.cli.interrupts import run_interruptible
-from vlmtui.cli.output import is_tty, print_json
+from vlmtui.cli.output import is_tty, note, print_json
 from vlmtui.config.settings import Settings
 from vlmtui.domain.backend_choice import BackendChoice
 from vlmtui.domain.conversation import user_turn
@@ -33,7 +33,29 @@ _COLOURS = {"ok": "32", "warn": "33", "fail": "31"}
 
 
 def doctor(arguments: argparse.Namespace) -> int:
+    if arguments.report:
+        return run_interruptible(lambda: _report(as_json=arguments.json))
     return run_interruptible(lambda: _doctor(as_json=arguments.json))
+
+
+async def _report(*, as_json: bool) -> int:
+    """Print facts that may be published. What is wrong with this machine is no failure of the report."""
+    from vlmtui.cli.report import as_text, make_report
+
+    paths = Paths.default()
+    checks = [*machine_checks(paths), await check_engine(_fresh_application, as_json=True)]
+    report = make_report(paths, checks, os.environ)
+    if as_json:
+        print_json(msgspec.to_builtins(report))
+    else:
+        print(as_text(report))
+        note("It contains no paths, names, addresses, keys, prompts or messages of errors.")
+    return 0
+
+
+def _fresh_application() -> Application:
+    """Return an application with the default settings, whose engine is unloaded at once."""
+    return build(settings=Settings(keep_alive="0"))
 
 
 async def _doctor(*, as_json: bool) -> int:
@@ -42,7 +64,7 @@ async def _doctor(*, as_json: bool) -> int:
         checks.append(check)
         if not as_json:
             _print(check)
-    engine = await check_engine(lambda: build(settings=Settings(keep_alive="0")), as_json=as_json)
+    engine = await check_engine(_fresh_application, as_json=as_json)
     checks.append(engine)
     fit = all(check.status != "fail" for check in checks)
     if as_json:
@@ -70,13 +92,13 @@ async def check_engine(
             lanes = Lanes([Lane(spec, engine)])
             await lanes.run()
     except VlmtuiError as error:
-        return Check("engine", "fail", _joined(error), error.hint)
+        return Check("engine", "fail", _joined(error), error.hint, error.kind)
     return _judge(lanes[0].answer, load_s)
 
 
 def _judge(answer: Answer, load_s: float) -> Check:
     if answer.failure is not None:
-        return Check("engine", "fail", _joined(answer.failure.error()), answer.failure.hint)
+        return Check("engine", "fail", _joined(answer.failure.error()), answer.failure.hint, answer.failure.kind)
     said = answer.text.strip()
     if not tells_what_is_there(said):
         hint = (

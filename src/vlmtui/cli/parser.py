@@ -346,6 +346,11 @@ def _fill_doctor(doctor: argparse.ArgumentParser) -> None:
         "Check Python, terminal, vLLM, torch, GPUs, memory, disk and hub; then load the bundled model, "
         "ask it one question about a bundled picture, and check the answer. Exit code 1 when something fails."
     )
+    doctor.add_argument(
+        "--report",
+        action="store_true",
+        help="print a block to paste into an issue, without paths, names, addresses, keys, prompts or messages",
+    )
     doctor.add_argument("--json", action="store_true", help="print one JSON object")
 
 
