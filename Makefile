@@ -9,7 +9,7 @@ PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n logical --maxproce
 FAST := tests/unit tests/ui -m "not process and not slow"
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-fast test-pinned coverage check lint format types contracts eval fuzz torture zoo distributed families keys fresh-check bench screenshots train clean
+.PHONY: help setup run test test-fast test-pinned coverage check lint format types contracts eval fuzz torture zoo distributed families keys settings man fresh-check bench screenshots train clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-12s %s\n", $$1, $$2}'
@@ -77,6 +77,12 @@ fresh-check: ## try the set-up from nothing, with every Python that is found her
 
 keys: setup ## write the tables of keys into docs/keys.md
 	@$(BIN)/python tools/key_table.py
+
+settings: setup ## write docs/settings.md
+	@$(BIN)/python tools/settings_table.py
+
+man: setup ## write the manual pages to build/man
+	@$(BIN)/python tools/man_pages.py build/man
 
 bench: setup ## measure speed, against the budgets
 	@$(BIN)/python -m benchmarks $(ARGS)

@@ -19,6 +19,7 @@ _COMMANDS = {
     "engines": "engines.engines", "serve": "serve.serve", "top": "top.top", "lint": "lint.lint",
     "batch": "batch.batch", "store": "store.store",
     "golden": "golden.golden", "completion": "completion.completion",
+    "help": "help.help_",
 }  # fmt: skip
 """The module and function of each command."""
 

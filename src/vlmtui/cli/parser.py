@@ -102,6 +102,7 @@ def make_parser() -> argparse.ArgumentParser:
         ("ps", "list the loaded models", _fill_ps),
         ("stop", "unload a model and free its memory", _fill_stop),
         ("completion", "print a script that completes commands and options in bash", _fill_completion),
+        ("help", "show a page of the documentation", _fill_help),
     ):
         commands.add_parser(name, help=told, fill=fill).set_defaults(command=name)
     return parser
@@ -110,6 +111,11 @@ def make_parser() -> argparse.ArgumentParser:
 def _fill_completion(completion: argparse.ArgumentParser) -> None:
     completion.description = "Print a completion script. Add `source <(vlmtui completion bash)` to ~/.bashrc."
     completion.add_argument("shell", choices=("bash",), help="the shell")
+
+
+def _fill_help(help_: argparse.ArgumentParser) -> None:
+    help_.description = "Show a page of the documentation, or the options of a command."
+    help_.add_argument("topic", metavar="TOPIC", nargs="?", help="a topic or a command (default: list the topics)")
 
 
 def misplaced_option(arguments: argparse.Namespace) -> str | None:

@@ -61,7 +61,7 @@ _CRASHES_MAX = 3
 _FRAME = re.compile(r'^ *File ".*[/\\]vlmtui[/\\]([\w/\\]+\.py)", line (\d{1,6})')
 
 
-class Engine(msgspec.Struct, frozen=True):
+class ReportedEngine(msgspec.Struct, frozen=True):
     """An engine that is installed: where it comes from, and its versions."""
 
     source: str
@@ -82,7 +82,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     terminal: dict[str, str | bool]
     settings: dict[str, str]
     """Every setting that is not a default: its value where that is public, else `set`, and where it was set."""
-    engines: list[Engine]
+    engines: list[ReportedEngine]
     gpus: list[str]
     driver: str
     memory: dict[str, float | int]
@@ -230,25 +230,25 @@ def _public(settings: Settings, name: str) -> str:
     for part in name.split("."):
         value = getattr(value, part)
     if name == "model":
-        return among(str(value), sorted(bundled_tables()))
+        return among(str(value), [str(family) for family in bundled_tables()])
     if isinstance(value, int | float) or name in ("graphics", "keep_alive", "keep_deleted"):
         return str(value)
     return f"{len(value)} set" if isinstance(value, dict) else "set"
 
 
-def _engines(paths: Paths) -> list[Engine]:
+def _engines(paths: Paths) -> list[ReportedEngine]:
     chosen = choose_engine(Engines(paths))
     found = []
     if chosen is not None and chosen.record is None:
         names = importlib.metadata.packages_distributions().get("vllm", [])
         python = version_text(platform.python_version())
         vllm = _installed(names[0]) if names else "unknown"
-        found.append(Engine("beside", vllm, _installed("torch"), python, chosen=True))
+        found.append(ReportedEngine("beside", vllm, _installed("torch"), python, chosen=True))
     for record in Engines(paths).all():
         source = among(record.variant, ("cpu", "cuda", "added"))
         is_chosen = chosen is not None and chosen.record == record
         versions = (version_text(record.version), version_text(record.torch), version_text(record.python))
-        found.append(Engine(source, *versions, chosen=is_chosen))
+        found.append(ReportedEngine(source, *versions, chosen=is_chosen))
     return found
 
 
