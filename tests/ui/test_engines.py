@@ -7,12 +7,13 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from textual.widgets import OptionList, Static
 
 import vlmtui.engine.remote_models
 from tests.support.scripted_engine import ScriptedHost
 from tests.support.waiting import until
 from tests.ui.conftest import Chat, MakeApp, StartChat
-from tests.ui.test_fan_out import fan, of
+from tests.ui.test_fan_out import fan, fanned, of
 from vlmtui.config.engines import EngineSettings
 from vlmtui.config.settings import Settings
 from vlmtui.domain.engine import REMOTE_BACKEND
@@ -24,9 +25,11 @@ from vlmtui.session.engine_controller import EngineState
 from vlmtui.ui.chat.screen import ChatScreen
 from vlmtui.ui.chat.status_bar import StatusBar
 from vlmtui.ui.compare.answer_grid import AnswerTile
+from vlmtui.ui.compare.fan_out import FanOutScreen
 from vlmtui.ui.models.model_details import ModelDetails
 from vlmtui.ui.models.model_list import ModelList
 from vlmtui.ui.models.screen import ModelsScreen
+from vlmtui.ui.widgets.dialogs import ChoiceScreen
 from vlmtui.worker.backends.remote.probe import ServedModel, ServerFacts
 
 FACTS = ServerFacts(
@@ -109,7 +112,7 @@ async def test_a_conversation_changes_between_engines_that_stay_loaded(chatting:
 async def test_two_engines_are_compared_and_the_answer_of_one_is_used(chatting: StartChat, box: None) -> None:
     async with chatting(["A", " cat."], ["A", " dog."], ["Yes."]) as chat:
         await chat.write("What is this?")
-        screen = await fan(chat, "engine=here,box")
+        screen = await fan(chat, f"engine=here,{BOX.url}")
         panes = list(screen.query(AnswerTile))
         assert [of(pane, ".text > Static") for pane in panes] == ["A cat.", "A dog."]
         here, there = chat.host.engines
@@ -117,7 +120,7 @@ async def test_two_engines_are_compared_and_the_answer_of_one_is_used(chatting: 
         assert here.requests[0].prompt == there.requests[0].prompt
         assert here.requests[0].sampling.seed == there.requests[0].sampling.seed
         document = screen.fan_out.document()
-        assert [side.label for side in document.sides] == ["here", "box"]
+        assert [side.label for side in document.sides] == ["here", BOX.url]
         await chat.pilot.press("right", "enter")
         await chat.until(lambda: isinstance(chat.app.screen, ChatScreen) and len(chat.controller.exchanges) == 1)
         assert chat.last.answer is not None and chat.last.answer.text == "A dog."
@@ -131,10 +134,67 @@ async def test_an_engine_that_is_not_there_is_named(chatting: StartChat, box: No
         await chat.send("/engine nowhere")
         await chat.until(lambda: "nowhere" in chat.notes)
         await chat.write("Hi")
-        chat.app.run_action_id("compare", "engine=here,far")
-        await chat.until(lambda: "Nothing listens at far." in chat.notes)
+        chat.app.run_action_id("compare", "engine=here,http://far")
+        await chat.until(lambda: "Nothing listens at http://far." in chat.notes)
         assert chat.app.engine_controller.state is EngineState.READY
         assert chat.composer.text == "Hi" or chat.controller.draft.text == "Hi"
+
+
+def has_focus(chat: Chat) -> bool:
+    """Whether the lines of a dialog wait for a key."""
+    return any(lines.highlighted == 0 for lines in chat.app.screen.query(OptionList))
+
+
+async def loads_with(chat: Chat, plan: str, way: str) -> FanOutScreen:
+    """Give a plan over engines, and choose how those that are not loaded are loaded."""
+    await chat.write("What is this?")
+    chat.app.run_action_id("compare", plan)
+    await chat.until(lambda: isinstance(chat.app.screen, ChoiceScreen) and has_focus(chat))
+    assert "Needs about" in str(chat.app.screen.query_one(".title", Static).render())
+    lines = chat.app.screen.query_one(OptionList)
+    at = next(at for at, line in enumerate(lines.options) if way in str(line.prompt))
+    await chat.pilot.press(*["down"] * at, "enter")
+    await chat.until(lambda: isinstance(chat.app.screen, FanOutScreen) and fanned(chat).differences is not None)
+    await chat.pilot.pause()
+    return fanned(chat)
+
+
+async def test_another_engine_of_the_same_model_is_loaded_beside(chatting: StartChat) -> None:
+    async with chatting(["A", " cat."], ["A", " dog."]) as chat:
+        screen = await loads_with(chat, 'engine=here,"here dtype=bfloat16"', "Load beside")
+        panes = list(screen.query(AnswerTile))
+        assert [of(pane, ".text > Static") for pane in panes] == ["A cat.", "A dog."]
+        assert all("vLLM 0.32.0 · float32 · cpu" in of(pane, ".label") for pane in panes)
+        assert "here dtype=bfloat16" in of(panes[1], ".label")
+        here, other = chat.host.engines
+        assert other.spec.engine_args["dtype"] == "bfloat16" and not here.was_shut_down
+        assert len(chat.app.engine_controller.models) == 2
+
+
+async def test_without_memory_one_is_loaded_after_the_other_and_the_first_again(chatting: StartChat) -> None:
+    async with chatting(["A", " cat."], ["A", " dog."], ["Again."]) as chat:
+        screen = await loads_with(chat, "engine=transformers,here", "One after the other")
+        panes = list(screen.query(AnswerTile))
+        assert [of(pane, ".text > Static") for pane in panes] == ["A dog.", "A cat."]
+        first, other, *_ = chat.host.engines
+        assert first.was_shut_down and other.spec.backend == "transformers"
+        controller = chat.app.engine_controller
+        await chat.until(lambda: controller.state is EngineState.READY and len(chat.host.engines) == 3)
+        assert controller.require_model().spec.backend == "vllm" and other.was_shut_down
+        await chat.pilot.press("escape")
+        await chat.until(lambda: isinstance(chat.app.screen, ChatScreen))
+        await chat.say("And now?")
+        assert chat.last.answer is not None and chat.last.answer.text == "Again."
+
+
+async def test_cancelling_the_question_about_memory_loads_nothing(chatting: StartChat) -> None:
+    async with chatting(["One."]) as chat:
+        await chat.write("What is this?")
+        chat.app.run_action_id("compare", "engine=here,transformers")
+        await chat.until(lambda: isinstance(chat.app.screen, ChoiceScreen) and has_focus(chat))
+        await chat.pilot.press("escape")
+        await chat.until(lambda: isinstance(chat.app.screen, ChatScreen))
+        assert len(chat.host.engines) == 1 and chat.composer.text == "What is this?"
 
 
 async def test_the_picker_lists_the_models_of_servers_and_what_they_offer(

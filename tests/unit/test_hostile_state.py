@@ -62,7 +62,7 @@ def unfetched_answer(paths: Paths, make: Callable[[Path], object]) -> object:
     return read_spooled(paths.runtime, "r1")
 
 
-def engine_record(paths: Paths, make: Callable[[Path], object]) -> object:
+def fingerprint_of(paths: Paths, make: Callable[[Path], object]) -> object:
     engines = Engines(paths)
     make(engines.folder_of("mine") / "engine.json")
     return engines.all() or None
@@ -78,7 +78,7 @@ def recent_folders(paths: Paths, make: Callable[[Path], object]) -> object:
     return RecentFolders(paths.state / "folders.json").folders or None
 
 
-READERS = (raw_draft, worker_record, unfetched_answer, engine_record, recent_folders)
+READERS = (raw_draft, worker_record, unfetched_answer, fingerprint_of, recent_folders)
 
 
 @pytest.mark.parametrize("data", NO_VALUE.values(), ids=NO_VALUE)

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+
 from vlmtui.cli.output import write_answer
-from vlmtui.session.lanes import Lane, Lanes
+from vlmtui.session.lanes import Lane, Lanes, OnChange
 
 
 class AnswerStream:
     """Streams the first answer, then prints the others in order, each below its label if it has one."""
 
-    def __init__(self, lanes: Lanes) -> None:
+    def __init__(self, lanes: Lanes, run: Callable[[OnChange], Awaitable[None]] | None = None) -> None:
+        """`run` runs the lanes; None: all at once."""
         self._lanes = lanes
+        self._run = run or lanes.run
         self._at = 0
         """Index of the lane being printed; past the last one when all are printed."""
         self._pieces = -1
@@ -20,7 +24,7 @@ class AnswerStream:
         """Run all lanes and print their answers. A partial answer ends with a line break."""
         try:
             self._print()
-            await self._lanes.run(self._changed)
+            await self._run(self._changed)
         finally:
             if self._at < len(self._lanes):
                 self._end_line(self._lanes[self._at])

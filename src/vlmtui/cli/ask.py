@@ -4,100 +4,123 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import TypeGuard
+
+import msgspec
 
 from vlmtui.cli.adapters import allow_adapters
 from vlmtui.cli.answer_stream import AnswerStream
 from vlmtui.cli.ask_engine import AskSetup, prepare, ready_engine
+from vlmtui.cli.ask_usage import check_usage, fan_out_plan
 from vlmtui.cli.attachments import stage_attachments, user_turn_with_placed
 from vlmtui.cli.boxes import box_convention, box_reader, with_special_tokens
 from vlmtui.cli.engine_offer import offer_engine
 from vlmtui.cli.interrupts import run_interruptible
+from vlmtui.cli.lane_engines import command_engines, models_on
 from vlmtui.cli.output import note, print_json
 from vlmtui.cli.questions import read_question
 from vlmtui.cli.raw_prompt import check, read_raw_prompt
 from vlmtui.cli.results import (
     difference_json,
-    export_suffix,
     likelihood_json,
     write_comparison,
 )
 from vlmtui.domain.capabilities import require_capability
 from vlmtui.domain.conversation import Turn, system_turn
 from vlmtui.domain.engine import EngineInfo
-from vlmtui.domain.parameters import PARAMETERS
 from vlmtui.domain.prompt import RawPrompt
+from vlmtui.domain.sampling import Sampling
 from vlmtui.errors import ErrorKind, VlmtuiError
 from vlmtui.inspection.answer_tally import tally_text
+from vlmtui.inspection.build import fingerprint_of
 from vlmtui.inspection.markdown_export import difference_lines
 from vlmtui.inspection.replay import Comparison
+from vlmtui.registry.match import Model
 from vlmtui.registry.prompts import check_attachments
 from vlmtui.session.adapters import find_adapter
 from vlmtui.session.answer_json import answer_json, tokens_json
 from vlmtui.session.dials import with_parameters
+from vlmtui.session.engine_turns import answer_in_turns
 from vlmtui.session.generation import PromptMode
-from vlmtui.session.lane_plan import ENGINE, PICTURE, PIXELS, why_identical
+from vlmtui.session.lane_plan import ENGINE, PICTURE, PIXELS, Plan, why_identical
 from vlmtui.session.lanes import Lane, Lanes, LaneSpec, lane_spec, planned_specs
 from vlmtui.session.likelihood import LaneScore, is_unchanged, score_lanes, verdict
 from vlmtui.session.picture_changes import changed_pictures
-from vlmtui.session.plan_text import parse_plan
 from vlmtui.session.structured import check_structure
 
-LOGPROBS_MAX = 20
-"""vLLM's default limit."""
-_TELL_TOKENS = ("mode", "raw_prompt", "logprobs", "fan_out")
+_TELL_TOKENS = ("mode", "raw_prompt", "logprobs", "fan_out", "on")
 """Options of those who look at tokens; the JSON of others stays short."""
-_OPTIONS = {"--media": "--image, --video or --audio", "--system-prompt": "--system", "--set-parameters": "--set"}
-"""Options that are not called like their fields."""
-_NOT_WITH_REPLAY = (
-    "question", "media", "many", "mode", "raw_prompt", "force", "fan_out", "logprobs", "system_prompt",
-    "boxes", "boxes_like", "set_parameters", "adapter",
-    *PARAMETERS,
-)  # fmt: skip
 
 
 def ask(arguments: argparse.Namespace) -> int:
     """Run the command. Raises VlmtuiError, before anything is loaded, for an invalid question or file."""
-    _check_usage(arguments)
+    check_usage(arguments)
     if arguments.replay is not None:
         from vlmtui.cli.replay import replay
 
         return replay(arguments)
     allow_adapters(arguments)
     setup = prepare(arguments)
-    specs = _planned(setup, arguments)
+    plan = fan_out_plan(arguments)
+    engines = models_on([str(one) for one in plan.values], setup, arguments) if _is_over_engines(plan) else []
+    specs = _planned(setup, arguments, engines)
     _check_raw(setup, specs, None, force=arguments.force)
     box_reader(setup, specs[0].request.prompt, arguments)
     try:
-        return run_interruptible(lambda: _ask(setup, specs, arguments))
+        return run_interruptible(lambda: _ask(setup, specs, engines, arguments))
     except VlmtuiError as error:
         if error.kind is not ErrorKind.NO_ENGINE or not offer_engine(setup.application.paths, setup.model.spec):
             raise
-    return run_interruptible(lambda: _ask(setup, specs, arguments))
+    return run_interruptible(lambda: _ask(setup, specs, engines, arguments))
 
 
-async def _ask(setup: AskSetup, specs: Sequence[LaneSpec], arguments: argparse.Namespace) -> int:
+async def _ask_each(
+    setup: AskSetup, specs: Sequence[LaneSpec], models: Sequence[Model], arguments: argparse.Namespace
+) -> int:
+    """Ask several engines; load them together where memory allows."""
+    async with command_engines(setup, one_by_one=arguments.one_by_one) as engines:
+        lanes = Lanes([Lane(spec, None) for spec in specs])
+        run = partial(answer_in_turns, lanes, models, engines)
+        await (run() if setup.as_json else AnswerStream(lanes, run).run())
+        return await _tell(setup, lanes, arguments)
+
+
+async def _ask(
+    setup: AskSetup, specs: Sequence[LaneSpec], engines: Sequence[Model], arguments: argparse.Namespace
+) -> int:
+    if engines:
+        return await _ask_each(setup, specs, engines, arguments)
     async with ready_engine(setup) as (engine, info, load_s):
         _check_raw(setup, specs, info, force=arguments.force)
         if len({spec.request.sampling.seed for spec in specs}) > 1:
             require_capability(info, "seed")
         lanes = Lanes([Lane(spec, engine) for spec in specs])
         await (lanes.run() if setup.as_json else AnswerStream(lanes).run())
-        scores = await _scores(lanes, arguments)
-        comparison = lanes.document(generation_prompt=setup.model.family.raw.generation_prompt)
-        reader = None if lanes[0].has_failed else box_reader(setup, specs[0].request.prompt, arguments)
-        boxes = {} if reader is None else reader.write(lanes[0].answer.text)
-        if setup.as_json:
-            print_json(_as_json(setup, lanes, comparison, load_s, arguments, scores) | boxes)
-        elif len(lanes) > 1:
-            for line in [*difference_lines(comparison), *_told_of(lanes, scores, arguments)]:
-                note(line)
-        for line in () if setup.as_json else _structure_lines(lanes):
+        return await _tell(setup, lanes, arguments, load_s)
+
+
+async def _tell(setup: AskSetup, lanes: Lanes, arguments: argparse.Namespace, load_s: float | None = None) -> int:
+    """Print and export the answers. `load_s`: seconds until the engine was ready; None: each lane's own. Raises the
+    VlmtuiError of an answer that failed."""
+    failures = [lane.answer.failure for lane in lanes if lane.answer.failure is not None]
+    if all(lane.info is None for lane in lanes):
+        raise failures[0].error()
+    scores = await _scores(lanes, arguments)
+    comparison = lanes.document(generation_prompt=setup.model.family.raw.generation_prompt)
+    reader = None if lanes[0].has_failed else box_reader(setup, lanes[0].request.prompt, arguments)
+    boxes = {} if reader is None else reader.write(lanes[0].answer.text)
+    if setup.as_json:
+        print_json(_as_json(setup, lanes, comparison, load_s, arguments, scores) | boxes)
+    elif len(lanes) > 1:
+        for line in [*difference_lines(comparison), *_told_of(lanes, scores, arguments)]:
             note(line)
-        if arguments.export is not None:
-            write_comparison(arguments.export, comparison, lanes.attachments())
-        for lane in lanes:
-            if lane.answer.failure is not None:
-                raise lane.answer.failure.error()
+    for line in () if setup.as_json else _structure_lines(lanes):
+        note(line)
+    if arguments.export is not None:
+        write_comparison(arguments.export, comparison, lanes.attachments())
+    if failures:
+        raise failures[0].error()
     return 0
 
 
@@ -110,7 +133,8 @@ def _check_raw(setup: AskSetup, specs: Sequence[LaneSpec], info: EngineInfo | No
 
 async def _scores(lanes: Lanes, arguments: argparse.Namespace) -> list[LaneScore | None]:
     """How likely the first answer is under the others' prompts; empty where that is not asked, or not known."""
-    if arguments.fan_out is None or not parse_plan(arguments.fan_out).changes_prompt:
+    plan = fan_out_plan(arguments)
+    if plan is None or not plan.changes_prompt:
         return []
     try:
         return await score_lanes(lanes, 0)
@@ -128,9 +152,9 @@ def _structure_lines(lanes: Lanes) -> Iterator[str]:
 
 def _told_of(lanes: Lanes, scores: Sequence[LaneScore | None], arguments: argparse.Namespace) -> list[str]:
     """What a fan-out's answers have in common, and what they owe to the pictures."""
-    if arguments.fan_out is None:
+    plan = fan_out_plan(arguments)
+    if plan is None:
         return []
-    plan = parse_plan(arguments.fan_out)
     each = [
         f"{lane.spec.label}: the first answer is {score.times} as likely."
         for lane, score in zip(lanes, scores, strict=bool(scores))
@@ -145,22 +169,31 @@ def _as_json(
     setup: AskSetup,
     lanes: Lanes,
     comparison: Comparison,
-    load_s: float,
+    load_s: float | None,
     arguments: argparse.Namespace,
     scores: Sequence[LaneScore | None],
 ) -> dict[str, object]:
     model = setup.model.spec.name
-    found = [answer_json(model, lane.answer, load_s) for lane in lanes]
+    found = [
+        answer_json(
+            lane.info.spec.name if lane.info is not None else model,
+            lane.answer,
+            load_s if load_s is not None else lane.info.load_s if lane.info is not None else 0.0,
+        )
+        for lane in lanes
+    ]
     for lane, shown in zip(lanes, found, strict=True):
         if (checked := check_structure(lane.request.sampling, lane.answer.text)) is not None:
             shown["structure"] = {"fits": checked.fits, "message": checked.message}
     if any(getattr(arguments, name) is not None for name in _TELL_TOKENS):
         for lane, shown in zip(lanes, found, strict=True):
             shown |= {"mode": lane.spec.mode, **tokens_json(lane.answer)}
-    if arguments.fan_out is not None:
-        plan = parse_plan(arguments.fan_out)
+    plan = fan_out_plan(arguments)
+    if plan is not None:
         for shown, score in zip(found, scores, strict=bool(scores)):
             shown["likelihood_of_first"] = None if score is None else likelihood_json(score)
+        for lane, shown in zip(lanes, found, strict=True) if plan.parameter == ENGINE else ():
+            shown["fingerprint"] = msgspec.to_builtins(fingerprint_of(lane.info)) if lane.info is not None else None
         each = [{plan.parameter: value, **shown} for value, shown in zip(plan.values, found, strict=True)]
         return {"model": model, "parameter": plan.parameter, "answers": each}
     if len(lanes) > 1:
@@ -168,8 +201,13 @@ def _as_json(
     return found[0]
 
 
-def _planned(setup: AskSetup, arguments: argparse.Namespace) -> list[LaneSpec]:
-    """Return the lanes to run at the same time. Raises VlmtuiError for an invalid question or file."""
+def _is_over_engines(plan: Plan | None) -> TypeGuard[Plan]:
+    return plan is not None and plan.parameter == ENGINE
+
+
+def _planned(setup: AskSetup, arguments: argparse.Namespace, engines: Sequence[Model]) -> list[LaneSpec]:
+    """Return the lanes to run; `engines`: the models of those of a plan over engines, in order. Raises VlmtuiError for
+    an invalid question or file."""
     modes = _modes(arguments)
     raw_text = read_raw_prompt(arguments.raw_prompt) if arguments.raw_prompt is not None else None
     is_asked = raw_text is None or "chat" in modes
@@ -189,28 +227,48 @@ def _planned(setup: AskSetup, arguments: argparse.Namespace) -> list[LaneSpec]:
     if raw_text is not None:
         check_attachments(family, turns)
         raw = RawPrompt(text=raw_text, attachments=tuple(attachments))
-    if arguments.fan_out is None:
-        return [
-            lane_spec(
-                family,
-                turns,
-                sampling,
-                mode=mode,
-                raw=raw if mode == "raw" else None,
-                label=mode if len(modes) > 1 else "",
-                logprobs=arguments.logprobs,
-                adapter=find_adapter(arguments.adapter).folder if arguments.adapter else "",
-            )
-            for mode in modes
-        ]
-    plan = parse_plan(arguments.fan_out)
+    plan = fan_out_plan(arguments)
+    if plan is not None:
+        return _fanned_out(plan, setup, turns, sampling, raw, arguments, engines)
+    return [
+        lane_spec(
+            family,
+            turns,
+            sampling,
+            mode=mode,
+            raw=raw if mode == "raw" else None,
+            label=mode if len(modes) > 1 else "",
+            logprobs=arguments.logprobs,
+            adapter=find_adapter(arguments.adapter).folder if arguments.adapter else "",
+        )
+        for mode in modes
+    ]
+
+
+def _fanned_out(
+    plan: Plan,
+    setup: AskSetup,
+    turns: Sequence[Turn],
+    sampling: Sampling,
+    raw: RawPrompt | None,
+    arguments: argparse.Namespace,
+    engines: Sequence[Model],
+) -> list[LaneSpec]:
     if problem := why_identical(plan, sampling):
         note(f"warning: {problem}")
     pictures = None
     if plan.parameter in (PICTURE, PIXELS):
-        pictures = changed_pictures(plan.values, turns, application.paths.media)
+        pictures = changed_pictures(plan.values, turns, setup.application.paths.media)
     return planned_specs(
-        plan, family, turns, sampling, mode=modes[0], raw=raw, logprobs=arguments.logprobs, pictures=pictures
+        plan,
+        setup.model.family,
+        turns,
+        sampling,
+        mode=_modes(arguments)[0],
+        raw=raw,
+        logprobs=arguments.logprobs,
+        pictures=pictures,
+        families={str(value): model.family for value, model in zip(plan.values, engines, strict=False)},
     )
 
 
@@ -224,43 +282,6 @@ def _modes(arguments: argparse.Namespace) -> list[PromptMode]:
             return ["raw"]
         case _:
             return ["chat"]
-
-
-def _check_usage(arguments: argparse.Namespace) -> None:
-    """Raise VlmtuiError(BAD_USAGE) for options that cannot be combined."""
-    problem = ""
-    if arguments.replay is not None:
-        given = [name for name in _NOT_WITH_REPLAY if not any(getattr(arguments, name) is no for no in (None, False))]
-        if given:
-            option = "QUESTION" if given[0] == "question" else f"--{given[0].replace('_', '-')}"
-            option = _OPTIONS.get(option, option)
-            problem = f"--replay takes everything from the document: there is no place for {option}."
-    elif arguments.question is None and (arguments.raw_prompt is None or arguments.mode == "both"):
-        problem = "QUESTION is missing; - reads it from stdin."
-    elif arguments.mode == "chat" and arguments.raw_prompt is not None:
-        problem = "--raw-prompt has no place in --mode chat."
-    elif arguments.mode == "both" and arguments.fan_out is not None:
-        problem = "--fan-out goes with one mode, chat or raw."
-    elif arguments.question == "-" and arguments.raw_prompt == "@-":
-        problem = "QUESTION and the raw prompt cannot both be read from stdin."
-    elif arguments.logprobs is not None and not 0 <= arguments.logprobs <= LOGPROBS_MAX:
-        problem = f"--logprobs must lie between 0 and {LOGPROBS_MAX}, not {arguments.logprobs}."
-    elif arguments.boxes is not None and (arguments.mode == "both" or arguments.fan_out is not None):
-        problem = "--boxes draws one answer: it goes with one mode, and without --fan-out."
-    elif arguments.boxes is None and arguments.boxes_like is not None:
-        problem = "--boxes-like goes with --boxes."
-    if problem:
-        raise VlmtuiError(ErrorKind.BAD_USAGE, problem, hint="See `vlmtui ask --help`.")
-    if arguments.fan_out is not None:
-        plan = parse_plan(arguments.fan_out)
-        if plan.parameter == ENGINE:
-            problem = "Only the app fans out over engines: ask each with --engine."
-            raise VlmtuiError(ErrorKind.BAD_USAGE, problem)
-        if arguments.raw_prompt is not None and plan.parameter not in PARAMETERS:
-            problem = f"--raw-prompt is sent as it is: it cannot be fanned out over {plan.parameter}."
-            raise VlmtuiError(ErrorKind.BAD_USAGE, problem, hint="See `vlmtui ask --help`.")
-    if arguments.export is not None:
-        export_suffix(arguments.export)
 
 
 def _turns(system: str, asked: Turn) -> list[Turn]:

@@ -96,8 +96,20 @@ def _add_sampling(group: argparse._ArgumentGroup) -> None:
         metavar="NAME=V,V,…",
         help="ask with each of two to eight values of a sampling parameter, all at the same time; others with one "
         "value each may follow: 'seed=1,2,3 temperature=0.7'. Also picture=sent,none,grey,blur,swap, "
-        "pixels=1000000,250000, adapter=none,FOLDER, and texts in quotes: "
+        "pixels=1000000,250000, engine=here,transformers, adapter=none,FOLDER, and texts in quotes: "
         "'system=\"Be brief.\",\"Explain.\"', 'prompt=…'",
+    )
+    group.add_argument(
+        "--on",
+        action="append",
+        metavar="ENGINE",
+        help="ask this engine too: here, transformers, vllm==X.Y.Z, a model, or a server; engine arguments may follow, "
+        "as in 'here dtype=bfloat16'. Twice to eight times; each answer stands below its engine's name",
+    )
+    group.add_argument(
+        "--one-by-one",
+        action="store_true",
+        help="with --on: load one engine after the other on this machine, even where memory allows two",
     )
     group.add_argument(
         "--logprobs",

@@ -71,3 +71,31 @@ def fill_golden(golden: argparse.ArgumentParser) -> None:
         action.add_argument("--json", action="store_true", help="print a JSON array")
         _add_trust(action)
         action.set_defaults(action=name)
+
+
+def fill_replay(replay: argparse.ArgumentParser) -> None:
+    """Add the arguments."""
+    replay.description = (
+        "Answer kept comparisons (`ask --export FILE.json`, Compare) and golden prompts again on one or several "
+        "engines, one after the other, and tell what differs from the record: prompt, pixels, the answer's first "
+        "differing token and its log-probability. Golden prompts have no answer: the first engine's is the base."
+    )
+    replay.epilog = "exit codes: 0 all the same, 1 something differs, 2 an engine or a case failed"
+    replay.add_argument("files", metavar="FILE", nargs="+", help="a document or golden file, or a folder of them")
+    replay.add_argument(
+        "--on",
+        action="append",
+        metavar="ENGINE",
+        help="an engine: here, transformers, vllm==X.Y.Z, a model, or a server; engine arguments may follow, as in "
+        "'here dtype=bfloat16'; may be repeated (here)",
+    )
+    replay.add_argument("--model", metavar="M", help="run this model instead of the recorded one")
+    replay.add_argument("--key-env", metavar="NAME", help="the environment variable with a server's key")
+    replay.add_argument(
+        "-o",
+        "--output",
+        metavar="FOLDER",
+        help="also write a document a case with each engine's answer",
+    )
+    replay.add_argument("--json", action="store_true", help="print one JSON object")
+    _add_trust(replay)

@@ -29,10 +29,10 @@ _SUFFIXES = {"image/png": ".png", "image/jpeg": ".jpg"}
 
 def replay(arguments: argparse.Namespace) -> int:
     """Return 0 if all answers are the same, else 1. Raises VlmtuiError(BAD_INPUT) for a document that cannot be run."""
-    comparison = _read(Path(arguments.replay))
+    comparison = read_comparison(Path(arguments.replay))
     setup = prepare(arguments, comparison.model)
     media = setup.application.paths.media
-    paths = {item.sha256: str(_stored(media, item)) for item in comparison.attachments}
+    paths = {item.sha256: str(stored_file(media, item)) for item in comparison.attachments}
     specs = recorded_specs(comparison, paths)
     return run_interruptible(lambda: _replay(setup, comparison, specs, arguments))
 
@@ -76,7 +76,8 @@ async def _replay(
     return 0 if all(same) else 1
 
 
-def _read(path: Path) -> Comparison:
+def read_comparison(path: Path) -> Comparison:
+    """Return a document that can be run again. Raises VlmtuiError(BAD_INPUT)."""
     comparison = from_json(read_input(str(path), bytes_max=DOCUMENT_BYTES_MAX))
     known = {item.sha256 for item in comparison.attachments}
     for side in comparison.sides:
@@ -88,7 +89,7 @@ def _read(path: Path) -> Comparison:
     return comparison
 
 
-def _stored(media: Path, item: MediaRecord) -> Path:
+def stored_file(media: Path, item: MediaRecord) -> Path:
     """Return the attachment's file: written from the document's bytes, or found by its hash in the media store."""
     content = item.content
     if content is not None:

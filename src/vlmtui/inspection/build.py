@@ -29,6 +29,7 @@ from vlmtui.inspection.replay import (
     CandidateRecord,
     Comparison,
     DiffSummary,
+    EngineFingerprint,
     LogprobRecord,
     Side,
     media_record,
@@ -133,6 +134,20 @@ def comparison_of(
         attachments=tuple(media_record(item, found.get(item.sha256)) for item in attachments),
         sides=tuple(sides),
         difference=_difference(sides, attachments, generation_prompt),
+    )
+
+
+def fingerprint_of(info: EngineInfo) -> EngineFingerprint:
+    """Return an engine's fingerprint."""
+    return EngineFingerprint(
+        model=info.spec.name,
+        revision=info.revision,
+        backend=info.spec.backend,
+        engine=info.engine,
+        engine_version=info.engine_version,
+        device=info.device,
+        dtype=info.dtype,
+        engine_args=info.engine_args,
     )
 
 

@@ -73,12 +73,35 @@ class LogprobRecord(Record, frozen=True, kw_only=True):
     top: tuple[CandidateRecord, ...] = ()
 
 
+class EngineFingerprint(Record, frozen=True, kw_only=True):
+    """What answered: enough to tell what changed between two answers. Hostile texts."""
+
+    model: str
+    revision: str | None = None
+    """The commit of the weights."""
+    backend: str = "vllm"
+    engine: str
+    """The engine's name, `vLLM`."""
+    engine_version: str
+    device: str = ""
+    dtype: str = ""
+    engine_args: dict[str, object] = msgspec.field(default_factory=dict)
+    """As the engine finally used them."""
+
+    @property
+    def facts(self) -> str:
+        """A line for people: `vLLM 0.32.0 · float32 · cpu`."""
+        return " · ".join(filter(None, (f"{self.engine} {self.engine_version}", self.dtype, self.device)))
+
+
 class Side(Record, frozen=True, kw_only=True):
     """One of the prompts, and the model's answer."""
 
     mode: Literal["chat", "raw"]
     label: str = ""
     """What people call it, where the mode does not say: `seed 2`. Hostile text."""
+    engine: EngineFingerprint | None = None
+    """What answered; None: the comparison's engine."""
     sampling: dict[ParameterName, Number | None] = msgspec.field(default_factory=dict)
     """The parameters that differ from the comparison's, by name."""
     used: Sampling | None = None
@@ -141,6 +164,19 @@ class Comparison(Record, frozen=True, kw_only=True):
     """One to eight; the others are compared with the first."""
     difference: DiffSummary | None = None
     """None with one side, or if the first or the second has no prompt."""
+
+
+def engine_of(comparison: Comparison, side: Side) -> EngineFingerprint:
+    """Return what answered a side."""
+    if side.engine is not None:
+        return side.engine
+    return EngineFingerprint(
+        model=comparison.model,
+        revision=comparison.revision,
+        engine=comparison.engine,
+        engine_version=comparison.engine_version,
+        engine_args=comparison.engine_args,
+    )
 
 
 def media_record(attachment: Attachment, content: bytes | None = None) -> MediaRecord:

@@ -64,7 +64,7 @@ class ComparedMessage:
         if self.exchange is None or lane.is_running or not lane.answer.text:
             raise bad_input("There is no answer to use yet.")
         lane.answer.read_by(tags_of(model.family))
-        made = Generation(lane.request, lane.answer, model, lane.engine.info, lane.spec.mode)
+        made = Generation(lane.request, lane.answer, model, lane.info, lane.spec.mode)
         await self.conversation.adopt(self.exchange, made)
 
     async def store(self, document: Comparison, attachments: Iterable[Attachment]) -> None:

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable
-from contextlib import AsyncExitStack, suppress
+from contextlib import AsyncExitStack
 from enum import StrEnum
 from functools import partial
 
@@ -22,7 +22,7 @@ from vlmtui.engine.interface import Engine, EngineHost
 from vlmtui.errors import ErrorKind, Remedy, VlmtuiError
 from vlmtui.log_ring import LogRing
 from vlmtui.registry.match import Model
-from vlmtui.session.engines_beside import EnginesBeside, is_remote
+from vlmtui.session.engines_beside import EnginesBeside, is_remote, release
 from vlmtui.session.health import HealthMonitor
 
 _log = logging.getLogger(__name__)
@@ -155,7 +155,7 @@ class EngineController:
             return
         if not keep_former and not is_remote(model):
             for local in self._beside.take_local():
-                self._endings.append(asyncio.ensure_future(_release(local, hung=False)))
+                self._endings.append(asyncio.ensure_future(release(local, hung=False)))
         self._attempt += 1
         attempt = self._attempt
         self._leave_current(model, keep_former=keep_former)
@@ -206,7 +206,7 @@ class EngineController:
             return loaded
         engine = await self._host.open(model.spec, client="app", keep_alive_s=self._keep_alive_s)
         async with AsyncExitStack() as unless_loaded:
-            unless_loaded.push_async_callback(_release, engine, hung=False)
+            unless_loaded.push_async_callback(release, engine, hung=False)
             async for event in engine.load():
                 if isinstance(event, LoadFailed):
                     raise event.failure.error()
@@ -214,6 +214,21 @@ class EngineController:
         self._beside.add(model, engine)
         self._on_change()
         return engine
+
+    async def make_room(self) -> None:
+        """Stop what takes memory of this machine, the current engine included; return when it has ended. `return_to`
+        loads the current model again."""
+        for local in self._beside.take_local():
+            self._endings.append(asyncio.ensure_future(release(local, hung=False)))
+        if self.model is not None and not is_remote(self.model):
+            await self.abort()
+        await self._ended()
+
+    async def return_to(self, model: Model) -> None:
+        """Load the model again that `make_room` stopped, unless another one was chosen meanwhile. Run `watch`
+        afterwards."""
+        if self.state is EngineState.NONE and self.model is model:
+            await self.start(model)
 
     async def follow_log(self, engine: Engine, on_line: Callable[[], None]) -> None:
         """Copy the engine's log into `self.log` until it ends, calling `on_line` after each line. Run it in a task."""
@@ -258,7 +273,7 @@ class EngineController:
                 engine = opening.result()
         await self._ended()
         if engine is not None:
-            await _release(engine, hung=hung)
+            await release(engine, hung=hung)
 
     async def leave(self) -> bool:
         """Release the engine at exit: a loading one is stopped, a ready one stays for its keep-alive time. True if
@@ -316,7 +331,7 @@ class EngineController:
         if is_remote(former) or (beside is not None and is_remote(beside)):
             self._beside.add(former, kept)
         else:
-            self._endings.append(asyncio.ensure_future(_release(kept, hung=False)))
+            self._endings.append(asyncio.ensure_future(release(kept, hung=False)))
 
     async def _change_to(self, model: Model, engine: Engine) -> None:
         """Make an engine that is loaded the current one; the former one stays loaded."""
@@ -336,7 +351,7 @@ class EngineController:
         if engine is None:
             return
         stays = self.state is EngineState.READY and engine.spec == keep_same.spec
-        ending = engine.close() if stays else _release(engine, hung=self.state is EngineState.HUNG)
+        ending = engine.close() if stays else release(engine, hung=self.state is EngineState.HUNG)
         self._endings.append(asyncio.ensure_future(ending))
 
     async def _ended(self) -> None:
@@ -372,15 +387,6 @@ class EngineController:
     def _set_state(self, state: EngineState) -> None:
         self.state = state
         self._on_change()
-
-
-async def _release(engine: Engine, *, hung: bool) -> None:
-    """Stop an engine, unless others use it and it does not hang: then only disconnect."""
-    shared = False
-    if not hung:
-        with suppress(VlmtuiError):
-            shared = (await engine.status()).clients > 1
-    await (engine.close() if shared else engine.shutdown())
 
 
 def engine_died(detail: str = "") -> VlmtuiError:

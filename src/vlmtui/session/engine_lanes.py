@@ -1,52 +1,112 @@
-"""The engines of a fan-out over engines: `engine=here,box`."""
+"""The engines of a fan-out over engines in the app: `engine=here,transformers`."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 
 from vlmtui.config.engines import EngineSettings
+from vlmtui.config.trust import TrustStore
 from vlmtui.engine.interface import Engine
+from vlmtui.errors import ErrorKind, Remedy, VlmtuiError
 from vlmtui.registry.loader import Registry
 from vlmtui.registry.match import Model
+from vlmtui.registry.routes import model_closed
 from vlmtui.session.engine_controller import EngineController
-from vlmtui.session.engines_beside import called
+from vlmtui.session.engine_names import HERE, find_engine
+from vlmtui.session.engine_turns import answer_in_turns
+from vlmtui.session.engines_beside import called, is_remote
 from vlmtui.session.lane_plan import Plan
+from vlmtui.session.lanes import Lanes
+from vlmtui.session.load_checks import LoadChecks
 
-HERE = "here"
-"""The app's current engine."""
 
+class LaneEngines:
+    """The engines behind the values of a plan. `one_by_one`: load those of this machine one after the other, and unload
+    the others meanwhile."""
 
-@dataclass(frozen=True)
-class LaneEngine:
-    """An engine, and the model that it holds."""
+    def __init__(
+        self, controller: EngineController, models: Mapping[str, Model], on_unloaded: Callable[[Model], None]
+    ) -> None:
+        """`on_unloaded` is called at the end where the app's model was unloaded, with that model."""
+        self._controller = controller
+        self._on_unloaded = on_unloaded
+        self.models = dict(models)
+        """By the plan's value."""
+        self.one_by_one = False
+        self._home: Model | None = None
+        """The app's model, while it is unloaded."""
 
-    model: Model
-    engine: Engine
+    def loaded(self, name: str) -> Engine | None:
+        """Return the engine behind a value, if it is loaded."""
+        return self._controller.engine_of(self.models[name])
+
+    @property
+    def to_load(self) -> tuple[Model, ...]:
+        """The models to be loaded on this machine."""
+        found = [model for name, model in self.models.items() if self.loaded(name) is None and not is_remote(model)]
+        return tuple(model for at, model in enumerate(found) if model.spec not in [one.spec for one in found[:at]])
+
+    async def run(self, lanes: Lanes) -> None:
+        """Answer every lane."""
+        try:
+            await answer_in_turns(lanes, [self.models[lane.spec.label] for lane in lanes], self)
+        finally:
+            if self._home is not None:
+                self._on_unloaded(self._home)
+
+    async def has_room(self, model: Model) -> bool:
+        """See `EngineSource`."""
+        return not self.one_by_one or is_remote(model) or self._controller.engine_of(model) is not None
+
+    async def open(self, model: Model) -> Engine:
+        """See `EngineSource`."""
+        return await self._controller.open_beside(model)
+
+    async def make_room(self) -> None:
+        """See `EngineSource`."""
+        current = self._controller.model
+        if current is not None and not is_remote(current) and self._home is None:
+            self._home = current
+        await self._controller.make_room()
 
 
 async def engines_of(
-    plan: Plan, controller: EngineController, registry: Registry, settings: Mapping[str, EngineSettings]
-) -> dict[str, LaneEngine]:
-    """Return the engine behind each value of the plan; servers are connected beside what is loaded. Raises VlmtuiError
-    naming the engine that is not there."""
-    found: dict[str, LaneEngine] = {}
+    plan: Plan,
+    controller: EngineController,
+    registry: Registry,
+    servers: Mapping[str, EngineSettings],
+    trust: TrustStore,
+    on_unloaded: Callable[[Model], None],
+) -> LaneEngines:
+    """Return the engines behind the values of a plan; servers are connected. Raises VlmtuiError naming the engine that
+    is not there, or that can't run here."""
+    controller.require_engine()
+    home, checks = controller.require_model(), LoadChecks(trust)
+    loaded = [(name, model) for model in controller.models for name in called(model)]
+    found: dict[str, Model] = {}
     for value in map(str, plan.values):
-        model = await _model_of(value, controller, registry, settings)
-        found[value] = LaneEngine(model, await controller.open_beside(model))
-    return found
+        own = next((model for name, model in loaded if name == value), None)
+        if value == HERE or own is not None:
+            found[value] = own or home
+            continue
+        model = await asyncio.to_thread(find_engine, value, home, registry, servers, loaded=loaded)
+        found[value] = model if is_remote(model) else _allowed(model, checks)
+    engines = LaneEngines(controller, found, on_unloaded)
+    for model in found.values():
+        if is_remote(model):
+            await controller.open_beside(model)
+    return engines
 
 
-async def _model_of(
-    name: str, controller: EngineController, registry: Registry, settings: Mapping[str, EngineSettings]
-) -> Model:
-    if name == HERE:
-        controller.require_engine()
-        return controller.require_model()
-    loaded = next((model for model in controller.models if name in called(model)), None)
-    if loaded is not None:
-        return loaded
-    from vlmtui.engine.remote_models import find_remote_model  # the HTTP client takes a while to import
-
-    return await asyncio.to_thread(find_remote_model, registry, settings, name)
+def _allowed(model: Model, checks: LoadChecks) -> Model:
+    """Return the model with permission for its own code. Raises VlmtuiError where it does not run here, or where that
+    permission was not given."""
+    if error := model_closed(model.family, model.spec):
+        raise error
+    allowed = checks.allowed(model)
+    if allowed.family.trust_remote_code and not allowed.spec.trust_remote_code:
+        message = f"{model.spec.name} needs your permission to run its own Python code."
+        hint = "Load it once by itself: it asks then."
+        raise VlmtuiError(ErrorKind.REMOTE_CODE_REFUSED, message, hint=hint, remedy=Remedy.PICK_MODEL)
+    return allowed

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from vlmtui.domain.engine import REMOTE_BACKEND
 from vlmtui.engine.interface import Engine
+from vlmtui.errors import VlmtuiError
 from vlmtui.registry.match import Model
 
 
@@ -49,3 +52,12 @@ def called(model: Model) -> tuple[str, ...]:
 def is_remote(model: Model) -> bool:
     """Whether it takes no memory of this machine."""
     return model.spec.backend == REMOTE_BACKEND
+
+
+async def release(engine: Engine, *, hung: bool) -> None:
+    """Stop an engine, unless others use it and it does not hang: then only disconnect."""
+    shared = False
+    if not hung:
+        with suppress(VlmtuiError):
+            shared = (await engine.status()).clients > 1
+    await (engine.close() if shared else engine.shutdown())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from vlmtui.domain.attachment import Attachment
 from vlmtui.domain.conversation import Turn
@@ -16,7 +16,7 @@ from vlmtui.registry.match import Model
 from vlmtui.registry.schema import Family
 from vlmtui.session.changed_since import sampling_since
 from vlmtui.session.compared_message import ComparedMessage
-from vlmtui.session.engine_lanes import LaneEngine
+from vlmtui.session.engine_lanes import LaneEngines
 from vlmtui.session.exchange import Exchange
 from vlmtui.session.lane_plan import Plan
 from vlmtui.session.lanes import Lane, Lanes, planned_specs
@@ -41,7 +41,7 @@ class FanOut:
         engine: Engine,
         *,
         pictures: PictureMap | None = None,
-        engines: Mapping[str, LaneEngine] | None = None,
+        engines: LaneEngines | None = None,
     ) -> None:
         """`pictures`: those that `changed_pictures` made for the plan. `engines`: those of a plan over engines."""
         self.plan = plan
@@ -51,16 +51,24 @@ class FanOut:
         self.question = turns[-1].text
         self.turns = tuple(turns)
         """As they would be sent without a plan."""
-        self.engines = dict(engines or {})
+        self._engines = engines
+        self.models = dict(engines.models) if engines is not None else {}
         """By the label of its lane, where it is not the conversation's."""
-        families = {name: one.model.family for name, one in self.engines.items()}
+        families = {name: model.family for name, model in self.models.items()}
         specs = planned_specs(plan, family, turns, sampling, pictures=pictures, families=families)
-        used = [self.engines[spec.label].engine if spec.label in self.engines else engine for spec in specs]
+        used = [engines.loaded(spec.label) if engines is not None else engine for spec in specs]
         self.lanes = Lanes([Lane(spec, one) for spec, one in zip(specs, used, strict=True)])
 
     @property
     def is_running(self) -> bool:
         return self.lanes.is_running
+
+    async def run(self) -> None:
+        """Send all requests and receive the answers. Each lane has an outcome afterwards."""
+        if self._engines is None:
+            await self.lanes.run()
+        else:
+            await self._engines.run(self.lanes)
 
     @property
     def attachments(self) -> tuple[Attachment, ...]:
@@ -99,7 +107,7 @@ class FanOut:
     def report(self, number: int) -> PromptReport:
         """Return one lane for the inspector."""
         lane = self.lanes[number]
-        return PromptReport.of_answer(lane.spec.label, lane.answer, request=lane.request, info=lane.engine.info)
+        return PromptReport.of_answer(lane.spec.label, lane.answer, request=lane.request, info=lane.info)
 
 
 async def choose_lane(fan_out: FanOut, chosen: int, message: ComparedMessage, model: Model) -> Exchange:
@@ -116,8 +124,8 @@ async def choose_lane(fan_out: FanOut, chosen: int, message: ComparedMessage, mo
     first, *rest = [*(other for other in same if not other.is_running and other.answer.text), lane]
 
     def made(one: Lane) -> Generation:
-        of = fan_out.engines[one.spec.label].model if one.spec.label in fan_out.engines else model
-        return Generation(one.request, one.answer, of, one.engine.info, one.spec.mode, one.spec.sampling)
+        of = fan_out.models.get(one.spec.label, model)
+        return Generation(one.request, one.answer, of, one.info, one.spec.mode, one.spec.sampling)
 
     exchange = await _first_answer(first, message, made(first))
     for one in rest:

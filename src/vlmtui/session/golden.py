@@ -126,11 +126,11 @@ class GoldenPrompts(msgspec.Struct, frozen=True):
         for path in paths:
             try:
                 golden = read_golden(path)
-                prompt = self._again(golden, path)
+                prompt = self.again(golden, path)
             except VlmtuiError as error:
                 checked[path] = CheckedGolden(path, None, error=error)
                 continue
-            name = _model_name(golden.model, path)
+            name = model_name(golden.model, path)
             groups.setdefault((name, golden.by), []).append((path, golden, prompt))
         for (name, by), group in groups.items():
             try:
@@ -145,7 +145,7 @@ class GoldenPrompts(msgspec.Struct, frozen=True):
                 )
         return [checked[path] for path in paths]
 
-    def _again(self, golden: Golden, path: Path) -> PromptToRecord:
+    def again(self, golden: Golden, path: Path) -> PromptToRecord:
         """Return the conversation of a golden file. Raises VlmtuiError if a file of it is gone or has changed."""
         files = [one.file for one in golden.media]
         staged = [self._staged(one.file, path.parent) for one in golden.media]
@@ -242,7 +242,7 @@ def golden_files(folder: Path) -> list[Path]:
     return found
 
 
-def _model_name(name: str, path: Path) -> str:
+def model_name(name: str, path: Path) -> str:
     """Return the model's name, a relative folder's from here."""
     return str((path.parent / name).resolve()) if name.startswith((".", os.sep)) else name
 

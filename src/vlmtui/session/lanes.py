@@ -11,13 +11,14 @@ import msgspec
 
 from vlmtui.domain.attachment import Attachment
 from vlmtui.domain.conversation import Turn
-from vlmtui.domain.generation import Finished, GenerateRequest, PromptReady
+from vlmtui.domain.engine import EngineInfo
+from vlmtui.domain.generation import Cancelled, Finished, GenerateRequest, PromptReady, Timings, Usage
 from vlmtui.domain.parameters import PARAMETERS, Number
 from vlmtui.domain.prompt import Prompt, RawPrompt, attachments_of
 from vlmtui.domain.sampling import Sampling
 from vlmtui.engine.interface import Engine
 from vlmtui.errors import ErrorKind, VlmtuiError
-from vlmtui.inspection.build import comparison_of, side_of, with_paths
+from vlmtui.inspection.build import comparison_of, fingerprint_of, side_of, with_paths
 from vlmtui.inspection.replay import Comparison, Side
 from vlmtui.registry.schema import Family
 from vlmtui.session.generation import (
@@ -70,9 +71,12 @@ class Lane:
     """A request, its engine, and its answer."""
 
     spec: LaneSpec
-    engine: Engine
+    engine: Engine | None
+    """None until it is loaded (`session.engine_turns`)."""
     in_flight: InFlightRequest | None = None
     answer: Answer = field(init=False)
+    waits_for: str = ""
+    """What it waits for before it is sent, in words; empty: nothing."""
 
     def __post_init__(self) -> None:
         self.answer = self.in_flight.answer if self.in_flight else Answer(self.spec.request.request_id)
@@ -80,6 +84,11 @@ class Lane:
     @property
     def request(self) -> GenerateRequest:
         return self.spec.request
+
+    @property
+    def info(self) -> EngineInfo | None:
+        """The facts of its engine; None before that is loaded."""
+        return self.engine.info if self.engine is not None else None
 
     @property
     def is_running(self) -> bool:
@@ -91,8 +100,11 @@ class Lane:
         return not self.is_running and not isinstance(self.answer.outcome, Finished)
 
     async def stop(self) -> None:
-        """Ask the engine to stop the answer; keep the part that came."""
-        if self.is_running:
+        """Ask the engine to stop the answer; keep the part that came. One that waits for its engine is not sent."""
+        if self.is_running and self.engine is None:
+            not_sent = Cancelled(request_id=self.request.request_id, usage=Usage(), timings=Timings())
+            self.answer.take(not_sent)
+        elif self.is_running and self.engine is not None:
             await self.engine.cancel(self.answer.request_id)
 
 
@@ -116,9 +128,11 @@ class Lanes:
         return any(lane.is_running for lane in self._lanes)
 
     async def run(self, on_change: OnChange = lambda lane: None) -> None:
-        """Send all requests at once and receive the answers. Each lane has an outcome afterwards; cancelling the
-        caller cancels the requests."""
-        results = await asyncio.gather(*(self._run(lane, on_change) for lane in self._lanes), return_exceptions=True)
+        """Send the requests of all lanes with an engine at once and receive the answers. Each of them has an outcome
+        afterwards; cancelling the caller cancels the requests."""
+        ready = [(lane, lane.engine) for lane in self._lanes if lane.engine is not None and lane.is_running]
+        runs = (self._run(lane, engine, on_change) for lane, engine in ready)
+        results = await asyncio.gather(*runs, return_exceptions=True)
         for result in results:
             if isinstance(result, BaseException):
                 raise result
@@ -132,11 +146,11 @@ class Lanes:
         """Return requests and answers as a document, without the attachments' bytes; lane `first` is the base of the
         differences. Slow for long prompts. `generation_prompt` is the family's, to detect that it is missing."""
         order = [self._lanes[first], *(lane for at, lane in enumerate(self._lanes) if at != first)]
-        info = order[0].engine.info
+        info = next((lane.info for lane in order if lane.info is not None), None)
         if info is None:
             raise VlmtuiError(ErrorKind.INTERNAL, "No request was sent: the engine was not ready.")
         request = order[0].request
-        sides = [_side(lane, own) for lane, own in zip(order, _own_values(order), strict=True)]
+        sides = [_side(lane, own, info) for lane, own in zip(order, _own_values(order), strict=True)]
         return comparison_of(
             info, request.sampling, self.attachments(first), sides, generation_prompt=generation_prompt
         )
@@ -148,7 +162,7 @@ class Lanes:
         others = {item.sha256: item for lane in self._lanes for item in attachments_of(lane.request.prompt)}
         return (*own, *(item for sha256, item in others.items() if sha256 not in known))
 
-    async def _run(self, lane: Lane, on_change: OnChange) -> None:
+    async def _run(self, lane: Lane, engine: Engine, on_change: OnChange) -> None:
         if lane.in_flight is not None:
             await lane.in_flight.over()
             on_change(lane)
@@ -157,7 +171,7 @@ class Lanes:
             if other.in_flight is not None:
                 await other.in_flight.sent()
         try:
-            async with aclosing(run_turn(lane.engine, lane.request, lane.answer)) as events:
+            async with aclosing(run_turn(engine, lane.request, lane.answer)) as events:
                 async for _ in events:
                     on_change(lane)
         finally:
@@ -268,8 +282,9 @@ def _own_values(lanes: Sequence[Lane]) -> list[dict[str, Number | None]]:
     return [{name: one[name] for name in differing} for one in values]
 
 
-def _side(lane: Lane, own: dict[str, Number | None]) -> Side:
+def _side(lane: Lane, own: dict[str, Number | None], info: EngineInfo) -> Side:
     spec = lane.spec
     label = "" if spec.label == spec.mode else spec.label
     side = recorded_side(spec.mode, lane.answer, lane.answer.prompt, request=spec.request.prompt, label=label)
-    return msgspec.structs.replace(side, sampling=own)
+    other = fingerprint_of(lane.info) if lane.info is not None and lane.info is not info else None
+    return msgspec.structs.replace(side, sampling=own, engine=other)

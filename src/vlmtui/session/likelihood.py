@@ -82,13 +82,17 @@ async def score_lanes(lanes: Lanes, base: int) -> list[LaneScore | None]:
     Raises VlmtuiError if there is no answer, or the engine cannot score it.
     """
     lane = lanes[base]
-    if why := lack(lane.engine.info, "scores"):
+    if why := lack(lane.info, "scores"):
         raise bad_input(why)
     ids = tuple(lane.answer.token_ids)
     if not ids or lane.has_failed:
         raise bad_input("There is no complete answer to score.")
+    engines = [one.engine for one in lanes if one.engine is not None]
     found = await asyncio.gather(
-        *(score_answer(one.engine, one.request.prompt, ids, adapter=one.request.adapter) for one in lanes)
+        *(
+            score_answer(engine, one.request.prompt, ids, adapter=one.request.adapter)
+            for one, engine in zip(lanes, engines, strict=True)
+        )
     )
     texts = [lane.answer.vocabulary[token].text if token in lane.answer.vocabulary else f"⟨{token}⟩" for token in ids]
     return [None if at == base else _compared(found[base], other, texts) for at, other in enumerate(found)]

@@ -59,6 +59,8 @@ def read_values(parameter: str, text: str) -> tuple[Number | str, ...]:
     VlmtuiError."""
     if parameter in _TEXTS:
         return tuple(line.strip() for line in text.splitlines() if line.strip())
+    if parameter == ENGINE:
+        return tuple(part.strip() for part in text.split(",") if part.strip())
     return tuple(_read(parameter, part) for part in re.split(r"[,\s]+", text.strip()) if part)
 
 

@@ -47,6 +47,9 @@ class Navigator(Protocol):
     async def confirm(self, question: str, *, yes: str, no: str = "No", careful: bool = False) -> bool:
         """Ask a question; False if it was cancelled. `careful`: Enter alone means no."""
 
+    async def choose(self, title: str, lines: Sequence[str]) -> int | None:
+        """Choose one of several lines; None if cancelled."""
+
     # -- attachments
 
     async def choose_files(

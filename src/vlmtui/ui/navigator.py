@@ -102,6 +102,13 @@ class AppNavigator:
         is_sure = await ask_user(self._app, ConfirmScreen(question, yes=yes, no=no, careful=careful))
         return is_sure is True
 
+    async def choose(self, title: str, lines: Sequence[str]) -> int | None:
+        from textual.content import Content
+
+        from vlmtui.ui.widgets.dialogs import ChoiceScreen
+
+        return await ask_user(self._app, ChoiceScreen(title, [Content(line) for line in lines]))
+
     async def choose_files(
         self, folder: Path, *, recent: RecentFolders, look: FolderView, estimate: EstimateTokens | None
     ) -> FilesChoice:

@@ -6,17 +6,22 @@ import asyncio
 from functools import partial
 from typing import Protocol
 
+from vlmtui.config.trust import TrustStore
 from vlmtui.domain.capabilities import lack, require_capability
 from vlmtui.domain.conversation import all_attachments
+from vlmtui.engine.machine import Machine
 from vlmtui.errors import VlmtuiError
+from vlmtui.registry.match import Model
 from vlmtui.session.compared_message import ComparedMessage
 from vlmtui.session.conversation import Conversation
 from vlmtui.session.engine_controller import EngineController
-from vlmtui.session.engine_lanes import engines_of
+from vlmtui.session.engine_lanes import LaneEngines, engines_of
 from vlmtui.session.fan_out import FanOut, choose_lane
 from vlmtui.session.lane_plan import ENGINE, PICTURE, PIXELS, Plan, plan_of
+from vlmtui.session.model_switch import memory_need
 from vlmtui.session.picture_changes import changed_pictures, possible_changes
 from vlmtui.session.plan_text import parse_plan
+from vlmtui.text import one_line
 from vlmtui.ui.actions import ActionMethods
 from vlmtui.ui.chat.prompt_cost import PromptCost
 from vlmtui.ui.chat.view import ChatView, compared
@@ -74,7 +79,7 @@ class FanOuts:
         fan_out = self._earlier(message)
         if fan_out is None or fan_out.plan.parameter != PICTURE:
             fan_out = await self._planned(_look_plan(message), message)
-        return await self._show(fan_out, message)
+        return fan_out is not None and await self._show(fan_out, message)
 
     async def _look(self) -> None:
         try:
@@ -107,7 +112,10 @@ class FanOuts:
             plan = _look_plan(message) if chosen == "look" else await self._plan("", message)
             if plan is None:
                 return False
-            fan_out = await self._planned(plan, message)
+            planned = await self._planned(plan, message)
+            if planned is None:
+                return False
+            fan_out = planned
         await choose_lane(fan_out, chosen, message, self._engine_controller.require_model())
         self._open = None
         await self._view.show_conversation()
@@ -134,7 +142,35 @@ class FanOuts:
             has_pictures=bool(all_attachments(message.turns)),
         )
 
-    async def _planned(self, plan: Plan, message: ComparedMessage) -> FanOut:
+    async def _engines(self, plan: Plan) -> LaneEngines | None:
+        """Return the engines of a plan; before further ones are loaded here, tell what memory they take and ask how.
+        None if cancelled. Raises VlmtuiError."""
+        controller, services = self._engine_controller, self._services
+        trust = TrustStore(services.paths)
+        servers, registry = services.settings.engines, services.registry
+        engines = await engines_of(plan, controller, registry, servers, trust, self._return_to)
+        if not engines.to_load:
+            return engines
+        need = await asyncio.to_thread(lambda: memory_need(engines.to_load, Machine.measure()))
+        names = " and ".join(one_line(value) for value in map(str, plan.values) if engines.loaded(value) is None)
+        beside = "Load beside what is loaded" + ("" if need.fits else " (it probably does not fit)")
+        after = "One after the other: unload what is loaded once it has answered"
+        ways = (beside, after) if need.fits else (after, beside)
+        chosen = await self._navigator.choose(f"Load {names}. {need.text}", ways)
+        if chosen is None:
+            return None
+        engines.one_by_one = ways[chosen] == after
+        return engines
+
+    def _return_to(self, model: Model) -> None:
+        """Load the app's model again, which made room for another one."""
+        self._view.start(partial(self._load_again, model), "engine")
+
+    async def _load_again(self, model: Model) -> None:
+        await self._engine_controller.return_to(model)
+        await self._engine_controller.watch()
+
+    async def _planned(self, plan: Plan, message: ComparedMessage) -> FanOut | None:
         controller = self._engine_controller
         engine = controller.require_engine()
         if message.exchange is None:
@@ -147,8 +183,9 @@ class FanOuts:
             pictures = await asyncio.to_thread(changed_pictures, plan.values, turns, self._services.paths.media)
         engines = None
         if plan.parameter == ENGINE:
-            services = self._services
-            engines = await engines_of(plan, controller, services.registry, services.settings.engines)
+            engines = await self._engines(plan)
+            if engines is None:
+                return None
         return FanOut(plan, family, turns, sampling, engine, pictures=pictures, engines=engines)
 
 

@@ -55,8 +55,10 @@ class AnswerTile(Vertical, can_focus=True):
         self._pictures = PictureStrip(pictures, cache=cache) if pictures and cache else None
         self.answer = answer
         self._label = label
-        self._shown = -1
-        """Number of the answer's pieces shown; -1: none yet."""
+        self._engine = ""
+        self._said = ""
+        self._shown = (-1, "")
+        """Number of the answer's pieces shown, -1: none yet; and what it waits for."""
         self._ended = False
 
     def compose(self) -> ComposeResult:
@@ -75,11 +77,17 @@ class AnswerTile(Vertical, can_focus=True):
         if self._pictures is not None:
             await self._pictures.fit(self.size.height + _ABOUT)
 
-    def grow(self) -> None:
-        """Show the new text."""
-        if self._ended or (len(self.answer.pieces) == self._shown and self.answer.outcome is None):
+    def name_engine(self, facts: str) -> None:
+        """Show what answers, beside the label."""
+        self._engine = facts
+        self._tell()
+
+    def grow(self, waits_for: str = "") -> None:
+        """Show the new text; `waits_for`: what the answer waits for before it is sent."""
+        now = (len(self.answer.pieces), waits_for)
+        if self._ended or (now == self._shown and self.answer.outcome is None):
             return
-        self._shown, self._ended = len(self.answer.pieces), self.answer.outcome is not None
+        self._shown, self._ended = now, self.answer.outcome is not None
         failure = self.answer.failure
         said = visible(self.answer.text)
         text = Content(said) if self._ended else Content(growing(said) or "…")
@@ -91,12 +99,17 @@ class AnswerTile(Vertical, can_focus=True):
             view.scroll_home(animate=False)
         else:
             view.scroll_end(animate=False)
-        usage = f"{self.answer.tokens:,} tokens …" if self.answer.tokens else "waiting …"
+        waits = f"waits for {one_line(waits_for)} …" if waits_for else "waiting …"
+        usage = f"{self.answer.tokens:,} tokens …" if self.answer.tokens else waits
         self.query_one(".facts", Static).update(answer_line(self.answer) if self._ended else usage)
 
     def tell(self, said: str, *, is_base: bool = False) -> None:
         """Show how it compares with the base."""
-        about = "the base" if is_base else said
+        self._said = "the base" if is_base else said
+        self._tell()
+
+    def _tell(self) -> None:
+        about = " · ".join(filter(None, (self._said, self._engine)))
         line = Content.assemble((one_line(self._label), "bold $accent"), (f"  {about}" if about else "", "$muted"))
         self.query_one(".label", Static).update(line)
 

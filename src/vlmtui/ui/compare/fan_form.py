@@ -11,7 +11,7 @@ from textual.widgets import Input, RadioButton, RadioSet, Static, TextArea
 from vlmtui.domain.parameters import Number
 from vlmtui.domain.sampling import Sampling
 from vlmtui.errors import VlmtuiError
-from vlmtui.session.lane_plan import MOST, PICTURE, PIXELS, PROMPT, SYSTEM, Plan, plan_of, why_identical
+from vlmtui.session.lane_plan import ENGINE, MOST, PICTURE, PIXELS, PROMPT, SYSTEM, Plan, plan_of, why_identical
 from vlmtui.session.picture_changes import PictureChange
 from vlmtui.session.plan_text import read_number, read_values
 from vlmtui.text import one_line
@@ -26,6 +26,7 @@ _CHOICES: tuple[tuple[str, str, str], ...] = (
     (PICTURE, "Pictures", "sent, none, grey, blur"),
     (PIXELS, "Picture sizes", "1000000, 250000, 62500"),
     (SYSTEM, "System prompts", ""),
+    (ENGINE, "Engines", "here, transformers"),
 )
 _OF_PICTURES = (PICTURE, PIXELS)
 _LABELS = {
@@ -33,6 +34,7 @@ _LABELS = {
     PIXELS: "Most pixels of a picture, comma-separated",
     PROMPT: "Prompts, one a line",
     SYSTEM: "System prompts, one a line",
+    ENGINE: "Engines: here, transformers, here dtype=bfloat16, a model or server",
 }
 _COMMAS = "Values, comma-separated"
 _WARM = 0.8

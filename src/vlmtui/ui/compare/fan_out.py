@@ -20,6 +20,7 @@ from vlmtui.errors import Remedy, VlmtuiError, bad_input
 from vlmtui.files import free_path
 from vlmtui.inspection.answer_diff import AnswerDiff
 from vlmtui.inspection.answer_tally import tally_text
+from vlmtui.inspection.build import fingerprint_of
 from vlmtui.session.comparison_export import SUFFIXES, export_comparison
 from vlmtui.session.fan_out import FanOut
 from vlmtui.session.lane_plan import PICTURE, PIXELS, PROMPT, SYSTEM, why_identical
@@ -248,8 +249,10 @@ class FanOutScreen(FrontScreen[Leave]):
     def _grow(self) -> None:
         if not self.is_attached:
             return
-        for pane in self._grid.panes:
-            pane.grow()
+        for pane, lane in zip(self._grid.panes, self.fan_out.lanes, strict=True):
+            pane.grow(lane.waits_for)
+            if self.fan_out.models and lane.info is not None:
+                pane.name_engine(fingerprint_of(lane.info).facts)
         running = sum(lane.is_running for lane in self.fan_out.lanes)
         self.query_one("#state", Static).update(f"{running} of {len(self.fan_out.lanes)} running" if running else "")
 
@@ -258,7 +261,7 @@ class FanOutScreen(FrontScreen[Leave]):
 
     @work(group="run")
     async def _run(self) -> None:
-        await self.fan_out.lanes.run()
+        await self.fan_out.run()
         self.post_message(self.AllEnded())
 
     def _say(self, where: str, text: str) -> None:

@@ -1,0 +1,97 @@
+"""`vlmtui replay` and `ask --on`, with a worker that repeats its prompt behind them."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.command_line import CommandLine, opened
+from vlmtui.inspection.replay import from_json, to_json
+
+
+@pytest.fixture
+def cli(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Iterator[CommandLine]:
+    with (
+        tempfile.TemporaryDirectory(prefix="vlmtui-") as folder,
+        opened(Path(folder), monkeypatch, capsys) as cli,
+    ):
+        yield cli
+
+
+def test_two_engines_answer_below_their_names(cli: CommandLine, tmp_path: Path) -> None:
+    kept = tmp_path / "both.json"
+    ran = cli("ask", "one two", "--on", "here", "--on", "here dtype=bfloat16", "--export", str(kept))
+    assert ran.code == 0, ran.err
+    assert ran.out.index("== here ==") < ran.out.index("== here dtype=bfloat16 ==")
+    assert "shapes is loaded as well. Needs about" in ran.err
+    document = from_json(kept.read_bytes())
+    assert [side.label for side in document.sides] == ["here", "here dtype=bfloat16"]
+    assert document.sides[0].engine is None and document.sides[1].engine is not None
+
+
+def test_json_has_the_fingerprint_of_each_engine(cli: CommandLine) -> None:
+    found = cli.json("ask", "one two", "--fan-out", 'engine=here,"here max_model_len=512"', "--one-by-one")
+    assert [one["engine"] for one in found["answers"]] == ["here", "here max_model_len=512"]
+    assert all(one["fingerprint"]["engine"] for one in found["answers"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("q", "--on", "here"), "2 to 8 engines"),
+        (("q", "--on", "here", "--on", "here"), "all be different"),
+        (("q", "--on", "here", "--on", "nowhere"), "Unknown model"),
+        (("q", "--on", "here", "--on", "vllm", "--fan-out", "seed=1,2"), "does not go with --fan-out"),
+        (("q", "--one-by-one"), "--one-by-one goes with --on"),
+        (("--replay", "x.json", "--on", "here"), "no place for --on"),
+    ],
+)
+def test_engines_that_are_none_are_told_before_anything_is_loaded(
+    cli: CommandLine, arguments: tuple[str, ...], words: str
+) -> None:
+    ran = cli("ask", *arguments)
+    assert (ran.code, ran.out) == (2, ran.out) and words in ran.err
+    assert cli.workers == []
+
+
+def test_a_document_is_replayed_on_two_engines(cli: CommandLine, tmp_path: Path) -> None:
+    kept = tmp_path / "kept" / "one.json"
+    kept.parent.mkdir()
+    assert cli("ask", "one two", "--export", str(kept), "--keep-alive", "0").code == 0
+    ran = cli("replay", str(kept.parent), "--on", "here", "--on", "here dtype=bfloat16", "-o", str(tmp_path / "out"))
+    assert ran.code == 0, ran.err + ran.out
+    head, *rows = ran.out.splitlines()
+    assert head.split("  ")[0] == "file" and [row.split()[0] for row in rows[:2]] == ["one.json", "one.json"]
+    assert all("✓" in row and "✗" not in row for row in rows[:2])
+    (written,) = (tmp_path / "out").glob("*.json")
+    assert [side.label for side in from_json(written.read_bytes()).sides] == ["here", "here dtype=bfloat16"]
+
+
+def test_what_differs_from_the_record_ends_with_1(cli: CommandLine, tmp_path: Path) -> None:
+    kept = tmp_path / "one.json"
+    assert cli("ask", "one two", "--export", str(kept), "--keep-alive", "0").code == 0
+    found = json.loads(kept.read_bytes())
+    side = found["sides"][0]
+    assert len(side["answer_token_ids"]) > 1
+    side["answer_token_ids"][1] += 1
+    side["answer"] += "!"
+    kept.write_bytes(to_json(from_json(json.dumps(found).encode())))
+    ran = cli("replay", str(kept), "--json")
+    assert ran.code == 1, ran.err
+    (result,) = json.loads(ran.out)["results"]
+    assert (result["prompt_same"], result["first_divergence"], result["same"]) == (True, 1, False)
+
+
+@pytest.mark.parametrize(
+    ("content", "words"), [("{}", "golden"), ('{"format": "vlmtui-comparison-1"}', "Not a vlmtui comparison")]
+)
+def test_what_is_no_document_is_named(cli: CommandLine, tmp_path: Path, content: str, words: str) -> None:
+    file = tmp_path / "x.json"
+    file.write_text(content)
+    ran = cli("replay", str(file))
+    assert ran.code == 2 and words in ran.err
+    assert cli("replay", str(tmp_path / "empty-folder")).code == 2

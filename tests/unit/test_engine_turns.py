@@ -1,0 +1,122 @@
+"""Lanes on several engines: together where memory allows, else one after the other."""
+
+from __future__ import annotations
+
+import msgspec
+
+from tests.support.scripted_engine import ScriptedEngine
+from tests.unit.test_lanes import TURNS, engine_of
+from vlmtui.domain.generation import Cancelled, Failed
+from vlmtui.domain.sampling import Sampling
+from vlmtui.engine.interface import Engine
+from vlmtui.engine.machine import GIB, Gpu, Machine
+from vlmtui.errors import ErrorKind, VlmtuiError
+from vlmtui.inspection.replay import engine_of as engine_behind
+from vlmtui.inspection.replay import from_json, to_json
+from vlmtui.registry.loader import Registry
+from vlmtui.registry.match import Model, resolve
+from vlmtui.session.engine_names import find_engine
+from vlmtui.session.engine_turns import answer_in_turns
+from vlmtui.session.lane_plan import plan_of
+from vlmtui.session.lanes import Lane, Lanes, planned_specs
+from vlmtui.session.model_switch import memory_need
+
+REGISTRY = Registry.bundled()
+SHAPES = resolve(REGISTRY, "shapes")
+NAMES = ("here", "here dtype=bfloat16", "here dtype=float16")
+MODELS = [find_engine(name, SHAPES, REGISTRY, {}) for name in NAMES]
+
+
+class Garage:
+    """Engines of which `places` are loaded at once; writes down what happens."""
+
+    def __init__(self, places: int, broken: str = "") -> None:
+        self.places, self.broken = places, broken
+        self.held: list[ScriptedEngine] = []
+        self.told: list[str] = []
+
+    async def has_room(self, model: Model) -> bool:
+        return len(self.held) < self.places
+
+    async def open(self, model: Model) -> Engine:
+        dtype = str(model.spec.engine_args.get("dtype", "own"))
+        if dtype == self.broken:
+            raise VlmtuiError(ErrorKind.OUT_OF_MEMORY, "Not enough memory.")
+        self.told.append(f"load {dtype}")
+        engine = await engine_of([dtype])
+        assert engine.info is not None
+        engine.info = msgspec.structs.replace(engine.info, dtype=dtype)
+        self.held.append(engine)
+        return engine
+
+    async def make_room(self) -> None:
+        self.told.append("unload")
+        self.held.clear()
+
+
+def lanes_of() -> Lanes:
+    specs = planned_specs(plan_of("engine", NAMES), SHAPES.family, TURNS, Sampling())
+    return Lanes([Lane(spec, None) for spec in specs])
+
+
+async def run(garage: Garage, lanes: Lanes) -> list[str]:
+    """Return what was waited for, in order, each once."""
+    waited: list[str] = []
+
+    def note(lane: Lane) -> None:
+        if lane.answer.outcome is not None and lane.answer.text not in garage.told:
+            garage.told.append(lane.answer.text)
+        if lane.waits_for and lane.waits_for not in waited:
+            waited.append(lane.waits_for)
+
+    await answer_in_turns(lanes, MODELS, garage, note)
+    return waited
+
+
+async def test_engines_that_fit_are_loaded_before_any_answers() -> None:
+    garage, lanes = Garage(3), lanes_of()
+    await run(garage, lanes)
+    assert garage.told[:3] == ["load own", "load bfloat16", "load float16"]
+    assert sorted(garage.told[3:]) == ["bfloat16", "float16", "own"]
+
+
+async def test_without_room_each_answers_before_the_next_is_loaded() -> None:
+    garage, lanes = Garage(1), lanes_of()
+    waited = await run(garage, lanes)
+    steps = ["load own", "own", "unload", "load bfloat16", "bfloat16", "unload", "load float16", "float16"]
+    assert garage.told == steps
+    assert waited == ["shapes to load", "memory: it loads after the answers before it"]
+    assert [lane.answer.text for lane in lanes] == ["own", "bfloat16", "float16"]
+
+
+async def test_every_answer_keeps_its_engine_in_the_document() -> None:
+    garage, lanes = Garage(2), lanes_of()
+    await run(garage, lanes)
+    document = from_json(to_json(lanes.document()))
+    assert [engine_behind(document, side).dtype for side in document.sides] == ["", "bfloat16", "float16"]
+    assert [side.label for side in document.sides] == list(NAMES)
+
+
+async def test_an_engine_that_cannot_be_loaded_fails_its_own_answer() -> None:
+    garage, lanes = Garage(3, broken="bfloat16"), lanes_of()
+    await run(garage, lanes)
+    failed = lanes[1].answer.outcome
+    assert isinstance(failed, Failed) and failed.failure.kind is ErrorKind.OUT_OF_MEMORY
+    assert [lanes[at].answer.text for at in (0, 2)] == ["own", "float16"]
+
+
+async def test_an_answer_stopped_while_it_waits_loads_nothing() -> None:
+    garage, lanes = Garage(1), lanes_of()
+    await lanes[1].stop()
+    await lanes[2].stop()
+    await run(garage, lanes)
+    assert garage.told[:2] == ["load own", "own"] and "load bfloat16" not in garage.told
+    assert isinstance(lanes[1].answer.outcome, Cancelled)
+
+
+def test_memory_is_added_up_over_all_that_is_to_be_loaded() -> None:
+    large = resolve(REGISTRY, "qwen2_vl")
+    alone = memory_need([large], Machine((), 64 * GIB))
+    assert alone.fits and "Needs about" in alone.text and "64 GiB RAM free" in alone.text
+    assert not memory_need([large] * 8, Machine((), 30 * GIB)).fits
+    assert not memory_need([large], Machine((Gpu("H100", 30 * GIB, 80 * GIB),), 64 * GIB)).fits
