@@ -66,6 +66,10 @@ torture: setup ## kill and break everything, 200 rounds, and see that nothing is
 zoo: setup ## a tiny model of every family's true architecture, in the real engine (about 20 minutes)
 	@PYTHONPATH=src/vlmtui/worker/site $(BIN)/python -m tests.zoo $(ARGS)
 
+ray: setup ## install Ray, and answer a batch on two actors of it, one of which is killed (about a minute)
+	@$(BIN)/python -m pip install -q 'ray[data]>=2.60'
+	@$(BIN)/python -m pytest -q -n 0 tests/batches/test_batch_ray.py $(ARGS)
+
 distributed: setup ## a server on two ranks and on two "nodes", over loopback, with a rank that is killed (about ten minutes)
 	@VLMTUI_ALL_LAYOUTS=1 $(BIN)/python -m pytest -q -n 0 tests/engine/test_parallel_servers.py $(ARGS)
 

@@ -43,6 +43,11 @@ class Application(msgspec.Struct, frozen=True):
         """Reads models without an engine."""
         return LocalModelReader(self.paths)
 
+    def apart(self, name: str) -> Application:
+        """Return the same with workers of its own, which nobody else finds or shares."""
+        paths = msgspec.structs.replace(self.paths, runtime=self.paths.runtime / name)
+        return msgspec.structs.replace(self, paths=paths, host=WorkerHost(paths))
+
 
 def build(command_line: Mapping[str, object] | None = None, *, settings: Settings | None = None) -> Application:
     """Build the application. `command_line` holds settings by name; `settings` replaces all other sources of settings.

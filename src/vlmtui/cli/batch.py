@@ -17,6 +17,7 @@ import msgspec
 from vlmtui.cli.ask_engine import AskSetup, leave_engine, open_loaded, prepare
 from vlmtui.cli.batch_items import ItemSource, open_items
 from vlmtui.cli.batch_progress import BatchProgress
+from vlmtui.cli.batch_ray import RAY, RayRun, ray_plan
 from vlmtui.cli.batch_summary import print_summary, summary_json
 from vlmtui.cli.engine_offer import offer_engine
 from vlmtui.cli.interrupts import run_interruptible
@@ -51,7 +52,8 @@ _EXAMPLE_SAMPLING: dict[str, object] = {"temperature": 0.2, "max_tokens": 64}
 def batch(arguments: argparse.Namespace) -> int:
     """Run the command. Raises VlmtuiError."""
     _check_usage(arguments)
-    setups = [_prepared(arguments, engine) for engine in arguments.on or [arguments.engine]]
+    engines = [None] if arguments.on == [RAY] else arguments.on or [arguments.engine]
+    setups = [_prepared(arguments, engine) for engine in engines]
     with ExitStack() as stack:
         source = open_items(arguments, stack)
         requests = _requests(setups[0], arguments)
@@ -92,10 +94,11 @@ class _Job:
 
     async def run(self) -> int:
         progress = BatchProgress(sys.stderr, self._source.share)
-        async with _engines(self._setups, self._arguments.max_concurrency) as places:
+        setups = [] if self._arguments.on == [RAY] else self._setups
+        async with _engines(setups, self._arguments.max_concurrency) as places:
             self._started = time.monotonic()
             try:
-                await self._answer_all(places, progress)
+                await (self._answer_all(places, progress) if places else self._answer_on_ray(progress))
             except (VlmtuiError, asyncio.CancelledError):
                 progress.clear()
                 self._print(time.monotonic() - self._started)
@@ -124,6 +127,22 @@ class _Job:
             observe=self._remember if self._arguments.verify_mm_cache_hit_with_uuids else lambda result: None,
         )
         await run_batch(job, self._tally, progress)
+
+    async def _answer_on_ray(self, progress: BatchProgress) -> None:
+        arguments, output = self._arguments, self._output
+        include = frozenset(_words(arguments.include))
+        run = RayRun(ray_plan(arguments, self._setups[0], self._requests, include))
+        if arguments.retry_errors:
+            output.drop_failed()
+        answering = asyncio.create_task(
+            asyncio.to_thread(run.answer, self._source.items, output, self._tally, progress)
+        )
+        try:
+            await asyncio.shield(answering)
+        except asyncio.CancelledError:
+            await asyncio.to_thread(run.stop)
+            await asyncio.wait({answering})
+            raise
 
     def _remember(self, result: ItemResult) -> None:
         if (sent := sent_item(result)) is not None:
@@ -244,6 +263,10 @@ def _check_usage(arguments: argparse.Namespace) -> None:
         problem = f"--include takes {', '.join(INCLUDES)}, not {quoted(unknown[0])}."
     elif arguments.on and arguments.engine:
         problem = "--on and --engine are the same: name each server with --on."
+    elif RAY in (arguments.on or ()) and len(arguments.on) > 1:
+        problem = "--on ray stands alone: its actors have engines of their own."
+    elif arguments.on == [RAY] and arguments.verify_mm_cache_hit_with_uuids:
+        problem = "--verify-mm-cache-hit-with-uuids asks one engine twice: not on Ray."
     elif arguments.input is not None and (arguments.media or arguments.num_prompts):
         problem = "IN has its own pictures: there is no place for --image, --video and --num-prompts."
     elif arguments.mode and arguments.method and (arguments.mode == "raw") != (arguments.method == "generate"):

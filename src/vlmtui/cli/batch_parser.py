@@ -86,8 +86,12 @@ def _add_engine(group: argparse._ArgumentGroup) -> None:
         "--on",
         action="append",
         metavar="ENGINE",
-        help="a server, as --engine; may be repeated: items go to whichever has room",
+        help="a server, as --engine; may be repeated: items go to whichever has room. `ray`: actors on Ray",
     )
+    group.add_argument("--ray-address", metavar="ADDRESS", help="with --on ray: a cluster (default: this machine)")
+    group.add_argument("--actors", type=_positive, default=1, metavar="N", help="with --on ray: so many engines (1)")
+    group.add_argument("--actor-cpus", type=float, metavar="N", help="processors of an actor (0.5)")
+    group.add_argument("--actor-gpus", type=float, metavar="N", help="GPUs of an actor (as its engine needs)")
     group.add_argument(
         "--max-concurrency", type=_positive, metavar="N", help="most requests at once (default: found while it runs)"
     )

@@ -36,7 +36,7 @@ _PREPARING_MAX = max(2, min(16, os.cpu_count() or 2))
 """Items whose media are opened at the same time."""
 
 
-class _Met(NamedTuple):
+class MetItem(NamedTuple):
     """A line of the input, and what the output has of it."""
 
     item: BatchItem | BadItem
@@ -97,7 +97,7 @@ class Feeder:
         self._ahead.leave(work.tokens, work.size)
 
     async def _take(
-        self, tasks: asyncio.TaskGroup, met: _Met, finish: Callable[[ItemResult], None], leave: Callable[[], None]
+        self, tasks: asyncio.TaskGroup, met: MetItem, finish: Callable[[ItemResult], None], leave: Callable[[], None]
     ) -> None:
         item, row = met
         if isinstance(item, BadItem):
@@ -185,16 +185,18 @@ class Feeder:
                 break
         return chunk
 
-    def _meet(self, chunk: list[BatchItem | BadItem]) -> list[_Met]:
-        return [self._met(item) for item in chunk]
+    def _meet(self, chunk: list[BatchItem | BadItem]) -> list[MetItem]:
+        return [meet_item(self._index, item) for item in chunk]
 
-    def _met(self, item: BatchItem | BadItem) -> _Met:
-        if item.id is not None:
-            name = name_of(item.id, item.line)
-            row = self._index.meet(name, item.line)
-            if row is None or not row.line:
-                return _Met(item, row)
-            self._index.put(name, row)
-            error = bad_input(f"The id {quoted(item.id)} is that of line {row.line}, too.", hint="Give it another id.")
-            item = BadItem(line=item.line, failure=Failure.of(at_line(error, item.line)), digest=f"twice {item.id}")
-        return _Met(item, self._index.meet(name_of(None, item.line), item.line, has_id=False))
+
+def meet_item(index: AnsweredIndex, item: BatchItem | BadItem) -> MetItem:
+    """Note that an item was read, and return it with what the output has of it. The second item with an id is none."""
+    if item.id is not None:
+        name = name_of(item.id, item.line)
+        row = index.meet(name, item.line)
+        if row is None or not row.line:
+            return MetItem(item, row)
+        index.put(name, row)
+        error = bad_input(f"The id {quoted(item.id)} is that of line {row.line}, too.", hint="Give it another id.")
+        item = BadItem(line=item.line, failure=Failure.of(at_line(error, item.line)), digest=f"twice {item.id}")
+    return MetItem(item, index.meet(name_of(None, item.line), item.line, has_id=False))

@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from functools import partial
 from pathlib import Path
+from typing import Protocol
 
 import msgspec
 
@@ -16,7 +17,7 @@ from vlmtui.session.batch.feeding import Feeder
 from vlmtui.session.batch.item import BadItem, BatchItem
 from vlmtui.session.batch.keys import engine_parts
 from vlmtui.session.batch.media_desk import MediaDesk
-from vlmtui.session.batch.output import OutputFile
+from vlmtui.session.batch.output import OutputFile, ResultLine
 from vlmtui.session.batch.places import EnginePlace
 from vlmtui.session.batch.requests import ItemRequests
 from vlmtui.session.batch.tally import Tally
@@ -70,13 +71,19 @@ async def run_batch(job: BatchJob, tally: Tally, progress: Progress = lambda tal
         await loop.run_in_executor(disk, partial(job.output.tidy, is_input_read=feeder.is_over))
 
 
+class Appends(Protocol):
+    """Takes lines; see `OutputFile`."""
+
+    def append(self, lines: Sequence[ResultLine]) -> None: ...
+
+
 class BatchRun:
     """One run over the items of a feeder. Every item gets one line in the output, or keeps the one that it has."""
 
     def __init__(
         self,
         feeder: Feeder,
-        output: OutputFile,
+        output: Appends,
         writer: LineWriter,
         places: Sequence[EnginePlace],
         *,

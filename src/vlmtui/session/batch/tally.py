@@ -12,6 +12,10 @@ from vlmtui.session.batch.work import ItemResult
 _STEP = 1.05
 """Width of a histogram's bucket: each ends 5 % later than it begins."""
 _EXAMPLES = 5
+_SUMS = (
+    "answered", "failed", "skipped", "failed_before", "unchecked", "expected", "correct", "prompt_tokens",
+    "completion_tokens", "media_tokens", "media", "media_repeated",
+)  # fmt: skip
 
 
 class DurationHistogram:
@@ -24,6 +28,11 @@ class DurationHistogram:
     def add(self, seconds: float) -> None:
         self._buckets[math.floor(math.log(max(seconds, 1e-4), _STEP))] += 1
         self.count += 1
+
+    def add_all(self, other: DurationHistogram) -> None:
+        """Add the durations of another."""
+        self._buckets.update(other._buckets)
+        self.count += other.count
 
     def percentile(self, percent: float) -> float | None:
         """Return a duration in seconds, or None if there are none."""
@@ -103,6 +112,16 @@ class Tally:
             self.latency.add(timings.total_s)
             if timings.ttft_s is not None:
                 self.ttft.add(timings.ttft_s)
+
+    def add(self, other: Tally) -> None:
+        """Add the counts of other items."""
+        for name in _SUMS:
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        self.changed.update(other.changed)
+        self.kinds.update(other.kinds)
+        self.changed_ids += other.changed_ids[: _EXAMPLES - len(self.changed_ids)]
+        self.ttft.add_all(other.ttft)
+        self.latency.add_all(other.latency)
 
     def note_changed(self, item: BatchItem, parts: list[str]) -> None:
         """Count an item that was answered before and has changed."""

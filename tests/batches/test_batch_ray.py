@@ -1,0 +1,91 @@
+"""`vlmtui batch --on ray` with a real Ray of this machine and a real worker an actor; only its engine repeats."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.worker.echo_backend import offer_echo
+
+pytest.importorskip("ray", reason="vlmtui[ray] is not installed")
+pytestmark = [pytest.mark.process, pytest.mark.slow, pytest.mark.xdist_group("ray")]
+
+COUNT, FREE = 200, 64
+"""Items, and how many of them are answered at once: the others wait until they are told to go on."""
+
+
+class RayBatch:
+    """The command in a folder of its own."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.output = folder / "out.jsonl"
+        self.release = folder / "release"
+
+    def write(self) -> None:
+        words = ("say", "hold")
+        items = ({"id": f"{n}", "raw": f"{words[n >= FREE]} {n}"} for n in range(COUNT))
+        (self.folder / "in.jsonl").write_text("".join(json.dumps(item) + "\n" for item in items))
+
+    def start(self) -> subprocess.Popen[str]:
+        environment = os.environ | {"VLMTUI_DATA_DIR": str(self.folder / "data"), "HOME": str(self.folder)}
+        options = ["--model", "shapes", "--backend", "echo", "--engine-arg", f"release={self.release}"]
+        command = [sys.executable, "-m", "vlmtui", "batch", "in.jsonl", "-o", "out.jsonl", "--on", "ray"]
+        return subprocess.Popen(
+            [*command, "--actors", "2", *options],
+            env=environment,
+            cwd=self.folder,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def answers(self) -> dict[str, str]:
+        lines = [json.loads(line) for line in self.output.read_text().splitlines()]
+        found = {line["id"]: line["answer"] for line in lines}
+        assert len(found) == len(lines), "each item has one line"
+        return found
+
+
+@pytest.fixture
+def batch(short_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[RayBatch]:
+    offer_echo(short_path / "site", monkeypatch)
+    monkeypatch.setenv("RAY_TMPDIR", str(short_path / "ray"))
+    batch = RayBatch(short_path)
+    batch.write()
+    yield batch
+    batch.release.touch()
+
+
+def actors(process: subprocess.Popen[str]) -> list[psutil.Process]:
+    """The processes of the actors."""
+    children = psutil.Process(process.pid).children(recursive=True)
+    return [child for child in children if any("MapWorker" in word for word in child.cmdline())]
+
+
+def test_two_actors_answer_all_items_once_though_one_is_killed_in_the_middle(batch: RayBatch) -> None:
+    with batch.start() as process:
+        while not batch.output.exists() or len(batch.output.read_bytes().splitlines()) < FREE:
+            assert process.poll() is None, process.communicate()[1]
+            os.sched_yield()
+        first, _ = actors(process)
+        first.kill()
+        psutil.wait_procs([first])
+        batch.release.touch()
+        _, error = process.communicate()
+    assert process.returncode == 0, error
+    assert batch.answers() == {f"{n}": f"{('say', 'hold')[n >= FREE]} {n} " for n in range(COUNT)}
+    assert f"{COUNT} answered · 0 failed" in error
+    assert "Traceback" not in error
+    with batch.start() as process:
+        _, error = process.communicate()
+    assert f"0 answered · 0 failed · {COUNT} answered before" in error
+    assert len(batch.answers()) == COUNT
