@@ -128,6 +128,6 @@ async def test_a_file_of_something_else_is_told_and_harms_nothing(output: Path) 
     async with app.run_test() as pilot:
         screen = app.screen
         about = "Line 1 of out.jsonl is not a result of a batch."
-        await until(pilot, lambda: about in str(screen.query_one("#about", Static).content))
+        await until(pilot, lambda: about in str(screen.query_one("#details", Static).content))
         await pilot.press("down", "tab", "enter", "y")
         assert app.table.shown is Shown.ERRORS

@@ -267,3 +267,14 @@ async def test_a_further_engine_is_loaded_beside_the_present_one() -> None:
     with pytest.raises(VlmtuiError, match="Nothing listens"):
         await controller.open_beside(served("llava"))
     assert host.engines[-1].was_shut_down
+
+
+async def test_an_engine_beside_that_has_died_is_forgotten_and_loaded_again() -> None:
+    host = ScriptedHost()
+    controller = await loaded(host)
+    there = served("qwen2_vl")
+    engine = await controller.open_beside(there)
+    host.engine.die()
+    await until(lambda: controller.engine_of(there) is None)
+    assert await controller.open_beside(there) is not engine
+    await controller.leave()

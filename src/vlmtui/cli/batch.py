@@ -179,7 +179,8 @@ class _Job:
     def _status(self) -> int:
         failed = self._tally.failed + self._tally.failed_before
         if failed:
-            note(f"{failed:,} items failed: --retry-errors asks them again.")
+            them = "item failed: --retry-errors asks it" if failed == 1 else "items failed: --retry-errors asks them"
+            note(f"{failed:,} {them} again.")
         score = score_of(self._output.path)
         if score is not None:
             note(f"As expected: {score.correct:,} of {score.expected:,} ({score.share:.1%}).")

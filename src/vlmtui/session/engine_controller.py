@@ -69,7 +69,7 @@ class EngineController:
         self._opening: asyncio.Task[Engine] | None = None
         self._endings: list[asyncio.Task[None]] = []
         """Engines that are being stopped."""
-        self._beside = EnginesBeside()
+        self._beside = EnginesBeside(on_change)
         self._kept: Engine | None = None
         """The engine of `former`, while it stays loaded beside the one being loaded."""
         self.former: Model | None = None

@@ -47,7 +47,7 @@ async def answer_in_turns(
             if lane.answer.outcome is not None:  # stopped while it waited
                 continue
             await source.make_room()
-        lane.waits_for = f"{model.spec.name} to load"
+        lane.waits_for = f"{lane.spec.label} to load"
         on_change(lane)
         try:
             lane.engine = await source.open(model)

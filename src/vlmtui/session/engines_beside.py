@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Callable
 from contextlib import suppress
 
 from vlmtui.domain.engine import REMOTE_BACKEND
@@ -11,10 +13,14 @@ from vlmtui.registry.match import Model
 
 
 class EnginesBeside:
-    """Models and their engines, in the order in which they were left."""
+    """Models and their engines, in the order in which they were left. One that goes away by itself is forgotten."""
 
-    def __init__(self) -> None:
+    def __init__(self, on_gone: Callable[[], None]) -> None:
+        """`on_gone` is called after an engine was forgotten because it went away."""
+        self._on_gone = on_gone
         self._found: list[tuple[Model, Engine]] = []
+        self._watches: dict[int, asyncio.Task[None]] = {}
+        """By the `id` of the engine."""
 
     @property
     def models(self) -> tuple[Model, ...]:
@@ -22,6 +28,7 @@ class EnginesBeside:
 
     def add(self, model: Model, engine: Engine) -> None:
         self._found.append((model, engine))
+        self._watches[id(engine)] = asyncio.ensure_future(self._watch(engine))
 
     def get(self, model: Model) -> Engine | None:
         return next((engine for other, engine in self._found if other.spec == model.spec), None)
@@ -29,18 +36,28 @@ class EnginesBeside:
     def take(self, model: Model) -> Engine | None:
         """Return the engine with this model and forget it; None if there is none."""
         engine = self.get(model)
-        self._found = [one for one in self._found if one[1] is not engine]
+        self._forget([engine] if engine is not None else [])
         return engine
 
     def take_local(self) -> list[Engine]:
         """Return the engines that take memory of this machine, and forget them."""
-        taken = [engine for model, engine in self._found if not is_remote(model)]
-        self._found = [one for one in self._found if is_remote(one[0])]
-        return taken
+        return self._forget([engine for model, engine in self._found if not is_remote(model)])
 
     def take_all(self) -> list[Engine]:
-        found, self._found = self._found, []
-        return [engine for _, engine in found]
+        return self._forget([engine for _, engine in self._found])
+
+    def _forget(self, engines: list[Engine]) -> list[Engine]:
+        for engine in engines:
+            self._watches.pop(id(engine)).cancel()
+        self._found = [one for one in self._found if one[1] not in engines]
+        return engines
+
+    async def _watch(self, engine: Engine) -> None:
+        await engine.closed()
+        del self._watches[id(engine)]
+        self._found = [one for one in self._found if one[1] is not engine]
+        self._on_gone()
+        await engine.close()
 
 
 def called(model: Model) -> tuple[str, ...]:

@@ -167,15 +167,17 @@ async def test_cancelling_keeps_what_was_answered(bench: Bench) -> None:
     bench.questions(range(500))
     task: asyncio.Task[Tally]
 
-    def stop(tally: Tally) -> None:
-        if tally.answered > 50:
+    def stop(question: str) -> None:
+        if len(bench.asked) > 200:
             task.cancel()
 
-    task = asyncio.create_task(bench.run(progress=stop))
+    bench.trouble = stop
+    task = asyncio.create_task(bench.run())
     with pytest.raises(asyncio.CancelledError):
         await task
     first = bench.answers()
     assert 50 < len(first) < 500
+    bench.trouble = lambda question: None
     again = await bench.run()
     assert again.skipped == len(first)
     assert again.answered == 500 - len(first)
@@ -260,3 +262,17 @@ def test_a_name_that_is_no_text_is_an_id_all_the_same(tmp_path: Path) -> None:
     (item,) = items_over_files([("image", str(tmp_path))], ["what?"])
     assert item.id.endswith("\\xff.png")
     assert os.fsencode(item.sources[0].place) == name
+
+
+def test_the_files_of_a_folder_come_by_name(tmp_path: Path) -> None:
+    for name in ("c.png", "a.png", "d.png", "b.png"):
+        Image.new("RGB", (8, 8)).save(tmp_path / name)
+    found = items_over_files([("image", str(tmp_path)), ("image", str(tmp_path / "[cd].png"))], ["what?"])
+    assert [Path(item.sources[0].place).name for item in found] == [
+        "a.png",
+        "b.png",
+        "c.png",
+        "d.png",
+        "c.png",
+        "d.png",
+    ]

@@ -86,12 +86,12 @@ def _pixel(number: int) -> tuple[int, int, int]:
 
 
 def _files(pattern: str) -> Iterator[str]:
-    """Yield the file of that name, the media files of a folder, or those that match; a web address is itself."""
+    """Yield the file of that name, or the media files of a folder or that match, by name; a web address is itself."""
     path = Path(os.path.expanduser(pattern))  # noqa: PTH111  (Path's fails on ~nobody)
     if is_url(pattern) or path.is_file():
         yield pattern if is_url(pattern) else str(path)
         return
     wanted = str(path / "*") if path.is_dir() else str(path)
-    for name in glob.iglob(wanted, recursive=True):  # noqa: PTH207  (a pattern may be absolute)
+    for name in sorted(glob.iglob(wanted, recursive=True)):  # noqa: PTH207  (a pattern may be absolute)
         if looks_like_media(Path(name)):
             yield name

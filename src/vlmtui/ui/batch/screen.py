@@ -123,7 +123,8 @@ class BatchScreen(Screen[None]):
 
     @on(Failed)
     def _failed(self, event: Failed) -> None:
-        self.query_one("#about", Static).update(error_text(self.app, event.error))
+        self.query_one("#about", Static).update("")
+        self.query_one("#details", Static).update(error_text(self.app, event.error))
 
     @on(Arranged)
     def _arranged(self, event: Arranged) -> None:
@@ -138,7 +139,7 @@ class BatchScreen(Screen[None]):
         if table.text:
             shown.append(f"with “{one_line(table.text)}”")
         self.query_one("#shown", Static).update(" · ".join(shown))
-        self._rows.rows_changed(from_top=event.from_top)
+        self._rows.results_changed(from_top=event.from_top)
 
     # -- the highlighted item
 
