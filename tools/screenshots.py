@@ -7,6 +7,7 @@ that are named.
 from __future__ import annotations
 
 import asyncio
+import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
@@ -24,6 +25,7 @@ from vlmtui.registry.loader import Registry
 from vlmtui.session.async_store import AsyncStore
 from vlmtui.session.engine_controller import EngineState
 from vlmtui.ui.app import ExitReport, VlmtuiApp
+from vlmtui.ui.batch.screen import BatchScreen
 from vlmtui.ui.chat.screen import ChatScreen
 from vlmtui.ui.compare.diff_view import DiffView
 from vlmtui.ui.compare.fan_out import FanOutScreen
@@ -32,6 +34,7 @@ from vlmtui.ui.conversations.screen import ConversationsScreen
 from vlmtui.ui.inspector.screen import InspectorScreen
 from vlmtui.ui.services import Services
 from vlmtui.ui.terminal.graphics import Graphics
+from vlmtui.ui.widgets.dialogs import ChoiceScreen
 
 OUT = Path(__file__).parents[1] / "screenshots"
 SIZES = ((120, 40), (80, 24), (200, 60))
@@ -155,6 +158,32 @@ async def fan_out(app: VlmtuiApp, pilot: Pilot[ExitReport | None]) -> None:
     await until(pilot, lambda: isinstance(app.screen, ChatScreen))
 
 
+async def engines(app: VlmtuiApp, pilot: Pilot[ExitReport | None]) -> None:
+    """Ask the last message on two engines."""
+    app.run_action_id("fan_out", "engine=here,transformers")
+    await until(pilot, lambda: isinstance(app.screen, ChoiceScreen))
+    save(app, "engines-memory")
+    await pilot.press("enter")
+    await until(pilot, lambda: isinstance(app.screen, FanOutScreen) and app.screen.differences is not None)
+    save(app, "engines")
+    await pilot.press("escape")
+    await until(pilot, lambda: isinstance(app.screen, ChatScreen))
+
+
+async def batch(app: VlmtuiApp, pilot: Pilot[ExitReport | None], paths: Paths) -> None:
+    """Ask the loaded model about every sample with `vlmtui batch`, and show the results."""
+    answers = paths.data / "answers.jsonl"
+    command = [sys.executable, "-m", "vlmtui", "--data-dir", str(paths.data.parent), "batch", "-o", str(answers)]
+    command += ["--image", "*.png", "--prompt", "What is in this image?"]
+    await asyncio.to_thread(lambda: subprocess.run(command, cwd=SAMPLES, capture_output=True, check=True))
+    app.run_action_id("batch", str(answers))
+    await until(pilot, lambda: isinstance(app.screen, BatchScreen) and app.screen.is_read)
+    await pilot.pause(1)
+    save(app, "batch")
+    await pilot.press("escape")
+    await until(pilot, lambda: isinstance(app.screen, ChatScreen))
+
+
 async def look(app: VlmtuiApp, pilot: Pilot[ExitReport | None]) -> None:
     """Ask the last message without its picture, with a grey and with a blurred one."""
     app.run_action_id("look")
@@ -231,6 +260,9 @@ async def session(paths: Paths, size: tuple[int, int], *, theme: str = "") -> No
             await new_chat(app, pilot)
             for scene in (compare, inspect, fan_out, look, conversations):
                 await scene(app, pilot)
+            if size == SIZES[0]:
+                await engines(app, pilot)
+                await batch(app, pilot, paths)
 
 
 async def main(*names: str) -> None:

@@ -12,8 +12,9 @@ from textual.widgets import Static
 
 from tests.support.waiting import until
 from vlmtui.session.batch.result_table import Order, ResultTable, Shown
+from vlmtui.session.batch.results import decode_result
 from vlmtui.session.prompt_report import PromptReport
-from vlmtui.ui.batch.result_rows import ResultRows
+from vlmtui.ui.batch.result_rows import ResultRows, row_content
 from vlmtui.ui.batch.screen import BatchScreen
 from vlmtui.ui.terminal.themes import DARK, VARIABLES
 
@@ -131,3 +132,9 @@ async def test_a_file_of_something_else_is_told_and_harms_nothing(output: Path) 
         await until(pilot, lambda: about in str(screen.query_one("#details", Static).content))
         await pilot.press("down", "tab", "enter", "y")
         assert app.table.shown is Shown.ERRORS
+
+
+def test_of_an_id_that_is_too_long_the_end_is_shown() -> None:
+    rows = [decode_result(json.dumps(line(1, "a", id=id)).encode()) for id in ("short", "pictures/of/猫/0001.png")]
+    shown = [row_content(row, is_plain=True).plain.split() for row in rows if row is not None]
+    assert [row[1] for row in shown] == ["short", "…es/of/猫/0001.png"]

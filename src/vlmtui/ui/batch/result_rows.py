@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from rich.cells import cell_len
 from textual.content import Content
 
 from vlmtui.errors import VlmtuiError
@@ -42,7 +43,7 @@ class ResultRows(RowList):
 
     def _row(self, row: int) -> Content:
         try:
-            return _content(self.table[row], is_plain=row == self.highlighted)
+            return row_content(self.table[row], is_plain=row == self.highlighted)
         except VlmtuiError as error:
             return Content(one_line(error.message))
 
@@ -56,8 +57,8 @@ def state_of(result: StoredResult) -> tuple[str, str]:
     return ("right", "$success") if result.correct else ("wrong", "$warning")
 
 
-def _content(result: StoredResult, *, is_plain: bool) -> Content:
-    """Return a row. `is_plain`: without colours of its own."""
+def row_content(result: StoredResult, *, is_plain: bool) -> Content:
+    """Return what a row shows. `is_plain`: without colours of its own."""
     word, colour = state_of(result)
     seconds = "" if result.timings.total_s is None else f"{result.timings.total_s:.2f}"
     tokens = f"{result.usage.completion_tokens:,}" if result.error is None else ""
@@ -65,9 +66,19 @@ def _content(result: StoredResult, *, is_plain: bool) -> Content:
     muted = "" if is_plain else "$muted"
     return Content.assemble(
         (f"{result.line:>{_LINE},}  ", muted),
-        Content(one_line(result.id or "")).truncate(_ID, ellipsis=True, pad=True),
+        Content(_ending(one_line(result.id or ""), _ID)).truncate(_ID, pad=True),
         " ",
         (f"{word:<{_STATE}} ", "" if is_plain else colour),
         (f"{tokens:>{_TOKENS}} {seconds:>{_SECONDS}}  ", muted),
         one_line(said),
     )
+
+
+def _ending(text: str, width: int) -> str:
+    """Return the end of a text that is too wide: ids differ there, as paths and numbers do."""
+    if cell_len(text) <= width:
+        return text
+    shown = text[-width:]
+    while cell_len(shown) >= width:
+        shown = shown[1:]
+    return f"…{shown}"
