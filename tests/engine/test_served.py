@@ -13,6 +13,7 @@ import stat
 import subprocess
 import sys
 from collections.abc import AsyncIterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import psutil
@@ -88,7 +89,12 @@ async def test_a_killed_guardian_leaves_nothing_of_the_server(served: tuple[Work
 def test_the_command_tells_the_address_and_ends_its_server(short_path: Path) -> None:
     command = [sys.executable, "-m", "vlmtui", "serve", "shapes", "--run", "--json"]
     environment = {**os.environ, "VLMTUI_DATA_DIR": str(short_path)}
-    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as process:
+    environment.pop("PYTHONUNBUFFERED", None)  # whoever reads the address has not told Python to hurry
+    with (
+        subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as process,
+        ExitStack() as ending,
+    ):
+        ending.callback(process.kill)  # or a failure would wait for it
         assert process.stdout is not None
         lines: list[str] = []
         while not lines or lines[-1] != "}\n":

@@ -57,12 +57,15 @@ def print_error(error: VlmtuiError) -> None:
 
 
 def print_json(value: object) -> None:
-    """Print a JSON value with token ids on one line. Plain ASCII on a terminal, where other characters may be hostile,
-    and if stdout cannot encode all characters."""
+    """Print a JSON value at once, with token ids on one line. Plain ASCII on a terminal, where other characters may be
+    hostile, and if stdout cannot encode all characters."""
     import json  # not needed for the app's start
 
     text = json.dumps(value, indent=2, ensure_ascii=is_tty(sys.stdout) or not is_utf8())
-    print(re.sub(_NUMBERS, lambda match: " ".join(match[0].split()).replace("[ ", "[").replace(" ]", "]"), text))
+    print(
+        re.sub(_NUMBERS, lambda match: " ".join(match[0].split()).replace("[ ", "[").replace(" ]", "]"), text),
+        flush=True,
+    )
 
 
 def print_warnings(warnings: Iterable[VlmtuiError]) -> None:

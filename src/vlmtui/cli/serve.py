@@ -65,7 +65,7 @@ def print_plan(plan: ServePlan) -> None:
     for number, line in enumerate(plan.lines, 1):
         if plan.layout.nodes > 1:
             print(f"# node {number} of {plan.layout.nodes}")
-        print(visible(line))
+        print(visible(line), flush=True)
 
 
 def plan_json(plan: ServePlan) -> dict[str, object]:
