@@ -18,6 +18,7 @@ ALL = (
     "conversations",
     "media",
     "large_pictures",
+    "picture_symbols",
 )
 
 

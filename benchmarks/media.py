@@ -43,7 +43,7 @@ from vlmtui.session.prompt_history import PromptHistory
 from vlmtui.ui.chat.composer_panel import ComposerPanel
 from vlmtui.ui.chat.user_turn import user_turn_widget
 from vlmtui.ui.terminal.graphics import Graphics
-from vlmtui.ui.terminal.halfcell_picture import halfcell_strips
+from vlmtui.ui.terminal.symbol_picture import symbol_strips
 from vlmtui.ui.terminal.themes import VARIABLES
 from vlmtui.ui.widgets.attachment_view import AttachmentView
 
@@ -175,7 +175,7 @@ def bytes_to_terminal(image: Image.Image) -> dict[str, int]:
 
     columns, rows = 32, round(32 * image.height / image.width / 2)
     small = image.resize((columns * _CELL[0], rows * _CELL[1]))
-    lines = [segment for strip in halfcell_strips(image, columns, rows) for segment in (*strip, Segment.line())]
+    lines = [segment for strip in symbol_strips(image, columns, rows) for segment in (*strip, Segment.line())]
     drawn = {"halfcell": Segments(lines), "kitty": KittyRenderable(image, columns, rows)}
     return {mode: _printed(what) for mode, what in drawn.items()} | {"sixel": len(image_to_sixels(small))}
 

@@ -14,40 +14,140 @@ from textual.app import App, ComposeResult
 from textual.widget import Widget
 
 from vlmtui.ui.terminal.graphics import Graphics, GraphicsMode
-from vlmtui.ui.terminal.query import mode_by_name, parse_answer
+from vlmtui.ui.terminal.passage import Multiplexer, parse_place, wrap
+from vlmtui.ui.terminal.picture_ways import Answers, best_way, picture_ways
+from vlmtui.ui.terminal.placeholders import MARKS, PictureRun, picture_runs, placeholder_strip
+from vlmtui.ui.terminal.query import parse_answers
+from vlmtui.ui.terminal.symbol_picture import GRIDS, Symbols, Tones, symbol_of, symbol_strips
+
+_SIXEL = frozenset({4, 22})
+_PLAIN = frozenset({22})
+_KITTY = Answers(name="kitty(0.35.2)", attributes=_PLAIN, speaks_kitty=True)
 
 
 @pytest.mark.parametrize(
-    ("environment", "mode"),
+    ("environment", "answers", "mode"),
     [
-        ({"TERM": "xterm-kitty"}, "kitty"),
-        ({"TERM": "xterm-ghostty"}, "kitty"),
-        ({"TERM": "xterm-kitty", "TMUX": "/tmp/tmux"}, "halfcell"),
-        ({"TERM": "tmux-256color"}, "halfcell"),
-        ({"TERM": "foot"}, "sixel"),
-        ({"TERM": "xterm-256color", "TERM_PROGRAM": "WezTerm"}, "sixel"),
-        ({"TERM": "linux"}, "halfcell"),
-        ({"TERM": "dumb"}, "off"),
-        ({"TERM": "xterm-256color"}, None),
-        ({}, None),
+        ({"TERM": "xterm-kitty"}, Answers(), "kitty"),
+        ({"TERM": "xterm-ghostty"}, Answers(), "kitty"),
+        ({"TERM": "xterm-256color"}, _KITTY, "kitty"),
+        ({"TERM": "xterm-kitty", "TMUX": "/tmp/tmux"}, Answers(), "quadrant"),
+        ({"TERM": "tmux-256color", "KITTY_WINDOW_ID": "1"}, Answers(), "quadrant"),
+        ({"TERM": "tmux-256color"}, _KITTY, "kitty"),
+        ({"TERM": "screen", "STY": "1.pts"}, _KITTY, "sextant"),
+        ({"TERM": "foot"}, Answers(), "sixel"),
+        ({"TERM": "xterm-256color"}, Answers(name="XTerm(370)", attributes=_SIXEL), "sixel"),
+        ({"TERM": "xterm-256color"}, Answers(name="XTerm(370)", attributes=_PLAIN), "quadrant"),
+        ({"TERM": "tmux", "TMUX_PANE": "%1"}, Answers(name="foot(1.16)", attributes=_SIXEL), "sixel"),
+        ({"TERM": "tmux"}, Answers(name="XTerm(370)", attributes=_SIXEL), "quadrant"),
+        ({"TERM": "tmux"}, Answers(own_attributes=_SIXEL), "sixel"),
+        ({"TERM": "xterm-256color", "TERM_PROGRAM": "WezTerm"}, Answers(), "iterm"),
+        ({"TERM": "xterm-256color", "LC_TERMINAL": "iTerm2"}, Answers(), "iterm"),
+        ({"TERM": "xterm-256color"}, Answers(name="Konsole 23.08", attributes=_PLAIN, speaks_kitty=True), "sextant"),
+        ({"TERM": "xterm-256color"}, Answers(name="VTE(7006)", attributes=_PLAIN), "sextant"),
+        ({"TERM": "xterm-256color"}, Answers(name="VTE(5202)", attributes=_PLAIN), "quadrant"),
+        ({"TERM": "xterm-256color", "LANG": "C"}, Answers(), "halfcell"),
+        ({"TERM": "linux"}, Answers(), "halfcell"),
+        ({"TERM": "dumb"}, Answers(), None),
+        ({}, Answers(), "quadrant"),
     ],
 )
-def test_the_name_of_a_terminal_tells_how_it_draws(environment: dict[str, str], mode: str | None) -> None:
-    assert mode_by_name(environment) == mode
+def test_what_a_terminal_is_and_says_tells_how_it_draws(
+    environment: dict[str, str], answers: Answers, mode: str | None
+) -> None:
+    ways = picture_ways(environment, answers)
+    best = best_way(ways)
+    assert (best.name if best else None) == mode
+    assert all(way.reason for way in ways)
 
 
 @pytest.mark.parametrize(
-    ("answer", "sixel", "cell"),
+    ("answer", "is_behind", "expected"),
     [
-        (b"\x1b[6;22;11t\x1b[?62;4;22c", True, (11, 22)),
-        (b"\x1b[?64;1;2;22c", False, None),
-        (b"\x1b[6;0;0t\x1b[?4c", False, None),
-        (b"typed ahead\x1b[?62;4c", True, None),
-        (b"", False, None),
+        (b"\x1b[6;22;11t\x1b[?62;4;22c", False, Answers(attributes=_SIXEL, cell=(11, 22))),
+        (b"\x1b[6;0;0t\x1b[?4c", False, Answers(attributes=frozenset())),
+        (b"typed ahead\x1b[?62;4;22c", False, Answers(attributes=_SIXEL)),
+        (b"\x1bP>|foot(1.16)\x1b\\\x1b[?62;22c", False, Answers(name="foot(1.16)", attributes=_PLAIN)),
+        (b"\x1b[?1;2c", True, Answers(own_attributes=frozenset({2}))),
+        (
+            b"\x1b[?1;2c\x1b_Gi=31;OK\x1b\\\x1bP>|kitty(0.35.2)\x1b\\\x1b[?62;22c",
+            True,
+            Answers(name="kitty(0.35.2)", attributes=_PLAIN, own_attributes=frozenset({2}), speaks_kitty=True),
+        ),
+        (b"\x1b_Gi=31;ENOTSUPPORTED\x1b\\", False, Answers()),
+        (b"", True, Answers()),
     ],
 )
-def test_a_terminals_answer(answer: bytes, sixel: bool, cell: tuple[int, int] | None) -> None:
-    assert parse_answer(answer) == (sixel, cell)
+def test_a_terminals_answers(answer: bytes, is_behind: bool, expected: Answers) -> None:
+    assert parse_answers(answer, is_behind=is_behind) == expected
+
+
+def test_sequences_pass_multiplexers() -> None:
+    assert wrap("\x1b_Gx\x1b\\", "tmux") == "\x1bPtmux;\x1b\x1b_Gx\x1b\x1b\\\x1b\\"
+    none: Multiplexer = ""
+    assert wrap("\x1b_Gx\x1b\\", none) == "\x1b_Gx\x1b\\"
+
+
+@pytest.mark.parametrize(
+    ("answer", "origin"),
+    [
+        ("40 10 on bottom", (40, 10)),
+        ("0 0 on top", (0, 1)),
+        ("0 3 2 top", (0, 5)),
+        ("0 0 off top", (0, 0)),
+        ("", (0, 0)),
+    ],
+)
+def test_where_a_pane_of_tmux_is(answer: str, origin: tuple[int, int]) -> None:
+    assert parse_place(answer) == origin
+
+
+def test_the_marks_of_placeholders_are_kittys() -> None:
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(sys, "__stdout__", None)  # it would ask the terminal
+        from textual_image.renderable.tgp import _NUMBER_TO_DIACRITIC
+
+        assert tuple(map(ord, MARKS)) == tuple(_NUMBER_TO_DIACRITIC)
+
+
+def test_placeholders_tell_their_place_however_they_are_cut() -> None:
+    strip = placeholder_strip(7, 2, 10).crop(3, 8)
+    layer_chars = [" ", *[strip.text[at : at + 4] for at in range(0, len(strip.text), 4)], "x"]
+    assert picture_runs(5, layer_chars) == [PictureRun(5, 1, 7, 2, 3, 5)]
+
+
+@pytest.mark.parametrize("symbols", ["halfcell", "quadrant", "sextant"])
+def test_symbols_draw_what_they_can_draw_exactly(symbols: Symbols) -> None:
+    """Two colours in a cell are drawn as they are, whichever pixels have which."""
+    across, down = GRIDS[symbols]
+    count = across * down
+    image = Image.new("RGB", (across << count, down), (10, 20, 30))
+    for mask in range(1 << count):
+        for bit in range(count):
+            if mask >> bit & 1:
+                image.putpixel((mask * across + bit % across, bit // across), (200, 150, 100))
+    [strip] = symbol_strips(image, 1 << count, 1, symbols)
+    symbol_masks = {symbol_of(mask, symbols): mask for mask in range(1 << count)}
+    cells = [(char, style) for text, style, _ in strip for char in text]
+    assert len(symbol_masks) == 1 << count == len(cells)
+    for mask, (char, style) in enumerate(cells):
+        assert style is not None and style.color is not None and style.bgcolor is not None
+        colours = [colour.get_truecolor() for colour in (style.bgcolor, style.color)]
+        drawn = [tuple(colours[symbol_masks[char] >> bit & 1]) for bit in range(count)]
+        assert drawn == [(200, 150, 100) if mask >> bit & 1 else (10, 20, 30) for bit in range(count)]
+
+
+@pytest.mark.parametrize("symbols", ["halfcell", "quadrant", "sextant"])
+@pytest.mark.parametrize("tones", ["bright_ink", "dark_ink"])
+def test_without_colour_a_picture_is_dithered(symbols: Symbols, tones: Tones) -> None:
+    across, down = GRIDS[symbols]
+    masks = {symbol_of(mask, symbols): mask for mask in range(1 << across * down)}
+    for grey, share in ((0, 0.0), (64, 0.25), (128, 0.5), (255, 1.0)):
+        strips = symbol_strips(Image.new("RGB", (400, 400), (grey, grey, grey)), 20, 10, symbols, tones)
+        assert all(style is None for strip in strips for _, style, _ in strip)
+        inked = sum(masks[char].bit_count() for strip in strips for char in strip.text)
+        wanted = share if tones == "bright_ink" else 1 - share
+        assert abs(inked / (200 * across * down) - wanted) < 0.05
 
 
 @pytest.mark.parametrize(
@@ -79,7 +179,7 @@ class OnePicture(App[None]):
         yield self.made or Widget()
 
 
-@pytest.mark.parametrize("mode", ["halfcell", "sixel"])
+@pytest.mark.parametrize("mode", ["halfcell", "quadrant", "sextant", "sixel", "iterm", "kitty"])
 async def test_a_picture_is_as_large_as_it_was_fitted(mode: GraphicsMode) -> None:
     app = OnePicture(mode)
     async with app.run_test() as pilot:
@@ -103,21 +203,20 @@ def test_off_means_no_widget_and_no_import() -> None:
 
 _ASKS = """
 import sys
-from vlmtui.ui.terminal import query
 from vlmtui.ui.terminal.graphics import Graphics
-query.ANSWER_WITHIN_S = 2.0  # who answers may be slow
-graphics = Graphics.detect("auto")
+from vlmtui.ui.terminal.query import TerminalQuestion
+graphics = Graphics.detect("auto", TerminalQuestion(within_s=2.0).ask())  # who answers may be slow
 print("MODE", graphics.mode, *graphics.cell, flush=True)
 """
 
 
-@pytest.mark.parametrize(("answer", "told"), [(b"\x1b[6;24;12t\x1b[?62;4c", "sixel 12 24"), (b"", "halfcell 10 20")])
+@pytest.mark.parametrize(("answer", "told"), [(b"\x1b[6;24;12t\x1b[?62;4c", "sixel 12 24"), (b"", "quadrant 10 20")])
 def test_the_terminal_is_asked_and_left_as_it_was(answer: bytes, told: str) -> None:
     """In a terminal of its own, which answers, or never does."""
     pid, terminal = pty.fork()
     if pid == 0:
         os.environ["TERM"] = "xterm-256color"
-        for name in ("TMUX", "STY", "KITTY_WINDOW_ID", "TERM_PROGRAM"):
+        for name in ("TMUX", "STY", "KITTY_WINDOW_ID", "TERM_PROGRAM", "LC_ALL", "LC_CTYPE", "LANG", "LC_TERMINAL"):
             os.environ.pop(name, None)
         os.execv(sys.executable, [sys.executable, "-c", _ASKS])
     said = b""

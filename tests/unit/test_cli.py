@@ -18,7 +18,6 @@ from tests.support.fake_worker import OPTIONS_VARIABLE, fake_cli
 from tests.support.scripted_tokens import IMAGE_TOKENS
 from tests.support.terminal import Terminal
 from vlmtui.cli import main
-from vlmtui.cli.checks import guess_graphics
 from vlmtui.cli.doctor import tells_what_is_there
 from vlmtui.engine.local.process_tree import worker_processes
 from vlmtui.paths import Paths, bundled
@@ -279,25 +278,6 @@ def test_doctor_judges_the_meaning_of_the_answer() -> None:
     assert not tells_what_is_there("A blue square at the right and a yellow star at the top left.")
     assert not tells_what_is_there("A yellow star at the left and a blue square at the right.")
     assert not tells_what_is_there("")
-
-
-@pytest.mark.parametrize(
-    ("environment", "graphics"),
-    [
-        ({"TERM": "xterm-kitty"}, "kitty"),
-        ({"TERM": "xterm-256color", "TERM_PROGRAM": "WezTerm"}, "kitty"),
-        ({"TERM": "foot"}, "sixel"),
-        ({"TERM": "xterm-256color"}, "halfcell"),
-        ({"TERM": "tmux-256color", "KITTY_WINDOW_ID": "1"}, "halfcell"),
-        ({}, "halfcell"),
-    ],
-)
-def test_the_guess_at_graphics(monkeypatch: pytest.MonkeyPatch, environment: dict[str, str], graphics: str) -> None:
-    for name in ("TERM", "TERM_PROGRAM", "TMUX", "KITTY_WINDOW_ID"):
-        monkeypatch.delenv(name, raising=False)
-    for name, value in environment.items():
-        monkeypatch.setenv(name, value)
-    assert guess_graphics() == graphics
 
 
 def test_a_fault_of_our_own_is_logged_and_told(

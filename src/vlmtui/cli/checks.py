@@ -21,6 +21,7 @@ from vlmtui.engines.hardware import KFD_HINT
 from vlmtui.errors import ErrorKind, VlmtuiError
 from vlmtui.paths import Paths, private_dir
 from vlmtui.registry.hub_cache import hub_cache_folder
+from vlmtui.ui.terminal.picture_ways import PictureWay
 
 CheckStatus = Literal["ok", "warn", "fail"]
 _GIB = 2**30
@@ -38,14 +39,18 @@ class Check(msgspec.Struct, frozen=True):
     """What to do about it; empty if all is well."""
     error: ErrorKind | None = None
     """The kind of the error that made it fail."""
+    table: tuple[PictureWay, ...] = ()
+    """The ways of showing pictures, of that check."""
 
 
 def machine_checks(paths: Paths) -> Iterator[Check]:
     """Run all checks except those of the engine."""
     from vlmtui.cli.engine_checks import engine_checks
+    from vlmtui.cli.picture_check import check_pictures
 
     yield check_python()
     yield check_terminal()
+    yield check_pictures()
     yield check_settings(paths)
     yield from engine_checks(paths)
     checks: tuple[Callable[[], Check], ...] = (
@@ -64,10 +69,10 @@ def check_python() -> Check:
 
 
 def check_terminal() -> Check:
-    """Check the terminal by its environment variables only; the app also queries the terminal."""
+    """Check the terminal by its environment variables."""
     environment = os.environ
     term = environment.get("TERM", "")
-    facts = [f"TERM={term or 'not set'}", _colours(term), f"graphics: probably {guess_graphics()}"]
+    facts = [f"TERM={term or 'not set'}", _colours(term)]
     if "SSH_CONNECTION" in environment:
         facts.append("over SSH")
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
@@ -78,22 +83,8 @@ def check_terminal() -> Check:
         hint = "Set TERM to your terminal's type, for example xterm-256color."
         return Check("terminal", "warn", ", ".join(facts), hint)
     if "TMUX" in environment or term.startswith(("tmux", "screen")):
-        hint = "Pictures are drawn with half cells in tmux unless it passes graphics on; VLMTUI_GRAPHICS forces a way."
-        return Check("terminal", "warn", ", ".join([*facts, "in tmux or screen"]), hint)
+        facts.append("in tmux or screen")
     return Check("terminal", "ok", ", ".join(facts))
-
-
-def guess_graphics() -> str:
-    """Guess kitty, sixel or halfcell from the terminal's name."""
-    environment = os.environ
-    term, program = environment.get("TERM", ""), environment.get("TERM_PROGRAM", "").lower()
-    if "TMUX" in environment or term.startswith(("tmux", "screen")):
-        return "halfcell"
-    if "KITTY_WINDOW_ID" in environment or "kitty" in term or "ghostty" in term or program in ("ghostty", "wezterm"):
-        return "kitty"
-    if term.startswith(("foot", "mlterm", "yaft", "contour")) or program in ("iterm.app", "vscode"):
-        return "sixel"
-    return "halfcell"
 
 
 def check_settings(paths: Paths) -> Check:

@@ -14,6 +14,7 @@ from vlmtui.cli.ask_engine import AskSetup, ready_engine
 from vlmtui.cli.checks import Check, machine_checks
 from vlmtui.cli.interrupts import run_interruptible
 from vlmtui.cli.output import is_tty, note, print_json
+from vlmtui.cli.picture_check import way_lines
 from vlmtui.config.settings import Settings
 from vlmtui.domain.backend_choice import BackendChoice
 from vlmtui.domain.conversation import user_turn
@@ -139,3 +140,4 @@ def _lines(check: Check, *, coloured: bool) -> Iterator[str]:
     yield f"{mark}  {check.name:<10} {visible(check.message)}"
     if check.hint and check.status != "ok":
         yield f"{'':<17}→ {visible(check.hint)}"
+    yield from (f"{'':<17}{visible(line)}" for line in way_lines(check.table))

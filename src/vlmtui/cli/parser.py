@@ -142,7 +142,7 @@ def _make_app_parser() -> argparse.ArgumentParser:
     _add_app_model(app)
     app.add_argument(
         "--graphics",
-        choices=("auto", "kitty", "sixel", "halfcell", "off"),
+        choices=("auto", "kitty", "iterm", "sixel", "sextant", "quadrant", "halfcell", "off"),
         dest="app_graphics",
         help="how pictures are drawn",
     )

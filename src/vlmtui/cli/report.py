@@ -15,7 +15,7 @@ import re
 import shutil
 import sqlite3
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing, suppress
 from pathlib import Path
 
@@ -23,7 +23,7 @@ import msgspec
 import psutil
 
 import vlmtui
-from vlmtui.cli.checks import Check, guess_graphics
+from vlmtui.cli.checks import Check
 from vlmtui.config.settings import Settings, load_settings, setting_names, sources
 from vlmtui.engines.hardware import find_hardware
 from vlmtui.engines.records import Engines, choose_engine
@@ -33,6 +33,7 @@ from vlmtui.reading import read_tail
 from vlmtui.registry.hub_cache import hub_cache_folder
 from vlmtui.registry.loader import bundled_tables
 from vlmtui.store.opening import FILE
+from vlmtui.ui.terminal.picture_ways import best_way
 
 OTHER = "other"
 _GIB = 2**30
@@ -97,7 +98,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     """The newest tracebacks in vlmtui's own logs: the exception, and where in vlmtui it was raised."""
 
 
-def make_report(paths: Paths, checks: Iterable[Check], environment: Mapping[str, str]) -> Report:
+def make_report(paths: Paths, checks: Sequence[Check], environment: Mapping[str, str]) -> Report:
     """Return the facts. Takes about a second; loads no model, and uses no network."""
     hardware = find_hardware()
     memory = psutil.virtual_memory()
@@ -106,7 +107,7 @@ def make_report(paths: Paths, checks: Iterable[Check], environment: Mapping[str,
         python=version_text(platform.python_version()),
         system=_system(),
         packages={name: _installed(name) for name in _PACKAGES},
-        terminal=_terminal(environment),
+        terminal=_terminal(environment, checks),
         settings=_settings(paths, environment),
         engines=_engines(paths),
         gpus=[_gpu(name) for name in (*hardware.gpus, *hardware.amd)],
@@ -194,13 +195,14 @@ def _installed(name: str) -> str:
         return "missing"
 
 
-def _terminal(environment: Mapping[str, str]) -> dict[str, str | bool]:
+def _terminal(environment: Mapping[str, str], checks: Sequence[Check]) -> dict[str, str | bool]:
+    best = next((best_way(list(check.table)) for check in checks if check.table), None)
     size = shutil.get_terminal_size()
     encodings = ("utf-8", "ascii", "iso8859-1", "latin-1")
     return {
         "TERM": among(environment.get("TERM", ""), _TERMS),
         "program": among(environment.get("TERM_PROGRAM", "").lower(), _PROGRAMS),
-        "graphics": guess_graphics(),
+        "graphics": best.name if best is not None else "off",
         "size": f"{size.columns}x{size.lines}",
         "true_colour": environment.get("COLORTERM", "") in ("truecolor", "24bit"),
         "no_colour": "NO_COLOR" in environment,

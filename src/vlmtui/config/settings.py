@@ -15,7 +15,7 @@ from vlmtui.errors import VlmtuiError, bad_input
 from vlmtui.paths import Paths
 from vlmtui.reading import parse_toml, read_whole
 
-Graphics = Literal["auto", "kitty", "sixel", "halfcell", "off"]
+Graphics = Literal["auto", "kitty", "iterm", "sixel", "sextant", "quadrant", "halfcell", "off"]
 ENVIRONMENT_PREFIX = "VLMTUI_"
 _ONLY_IN_FILE = frozenset({"keys", "engines"})
 _BYTES_MAX = 1_000_000

@@ -32,7 +32,7 @@ from vlmtui.ui.messages import EngineChanged, EngineLogGrew
 from vlmtui.ui.models.screen import ModelsScreen
 from vlmtui.ui.navigator import AppNavigator
 from vlmtui.ui.services import Services
-from vlmtui.ui.terminal.graphics import Graphics
+from vlmtui.ui.terminal.graphics import Graphics, tones_of
 from vlmtui.ui.terminal.key_queue import KeyQueue, run_before_keys
 from vlmtui.ui.terminal.query import TerminalQuestion
 from vlmtui.ui.terminal.screenshot import portable_svg
@@ -118,7 +118,7 @@ class VlmtuiApp(App[ExitReport | None]):
 
     def run(self, **options: Any) -> ExitReport | None:
         """Run in the terminal, after asking how it draws pictures. Restores the terminal on return."""
-        self.graphics = Graphics.detect(self.services.settings.graphics, self._question)
+        self.graphics = Graphics.detect(self.services.settings.graphics, self._question, tones=tones_of(self))
         return super().run(**options)
 
     def get_driver_class(self) -> type[Driver]:

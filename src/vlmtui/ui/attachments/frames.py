@@ -190,8 +190,7 @@ class FramesScreen(ModalScreen[FramesChoice | None]):
         sheet, graphics = self.query_one("#sheet"), self._graphics
         if graphics.mode == "off":
             return None
-        drawn = (1, 2) if graphics.mode == "halfcell" else graphics.cell
-        return Room(max(1, sheet.size.width), sheet.size.height, graphics.cell, drawn)
+        return Room(max(1, sheet.size.width), sheet.size.height, graphics.cell, graphics.pixels)
 
     def _ask(self) -> None:
         """Read the frames for the fields' values, unless they are shown or being read."""

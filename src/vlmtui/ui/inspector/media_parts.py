@@ -183,8 +183,7 @@ class MediaParts(Horizontal):
         if item.attachment.modality == "image" and graphics.mode == "off":
             return
         columns, rows = self._room
-        drawn = (1, 2) if graphics.mode == "halfcell" else graphics.cell
-        room = None if graphics.mode == "off" else Room(columns, rows, graphics.cell, drawn)
+        room = None if graphics.mode == "off" else Room(columns, rows, graphics.cell, graphics.pixels)
         red, green, blue = self.query_one("#item").background_colors[1].rgb
         self._draw(item, room, (red, green, blue))
 

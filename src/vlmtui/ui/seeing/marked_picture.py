@@ -23,7 +23,7 @@ _ENLARGED = 1000
 
 
 class CellNumber(NamedTuple):
-    """A number to write over half cells, at a column and row."""
+    """A number to write over a picture of characters, at a column and row."""
 
     column: int
     row: int
@@ -32,7 +32,7 @@ class CellNumber(NamedTuple):
 
 
 class NumberedPicture(Widget):
-    """Half cells, with numbers written over them: two pixels a cell are too few to draw one."""
+    """A picture of characters, with numbers written over it: the pixels of a cell are too few to draw one."""
 
     ALLOW_SELECT = False
 
@@ -47,7 +47,7 @@ class NumberedPicture(Widget):
 
 
 class MarkedDrawing(msgspec.Struct, frozen=True):
-    """A drawing to make a widget of: `image` for the terminal's graphics, or `strips` and `numbers` for half cells."""
+    """A drawing to make a widget of: `image` for the terminal's graphics, or `strips` and `numbers` for characters."""
 
     image: Image
     size: tuple[int, int]
@@ -73,27 +73,24 @@ def draw_marked(
     """
     # The picture fills the room: a small one is enlarged.
     size = graphics.fit(image.width * _ENLARGED, image.height * _ENLARGED, columns=room[0], rows=room[1])
-    is_halfcell = graphics.mode == "halfcell"
-    cell = (1, 2) if is_halfcell else graphics.cell
+    cell = graphics.pixels
     target = max(1, size[0] * cell[0]), max(1, size[1] * cell[1])
     across, down = target[0] / image.width, target[1] / image.height
     scaled = [
         msgspec.structs.replace(one, points=tuple((x * across, y * down) for x, y in one.points)) for one in marks
     ]
-    drawn = draw_marks(image.resize(target), scaled, chosen=chosen, numbers=not is_halfcell)
-    if not is_halfcell:
+    drawn = draw_marks(image.resize(target), scaled, chosen=chosen, numbers=not graphics.draws_symbols)
+    if not graphics.draws_symbols:
         return MarkedDrawing(drawn, size, [], [])
-    from vlmtui.ui.terminal.halfcell_picture import halfcell_strips
-
     numbers = []
     for at, (one, colour) in enumerate(zip(scaled, colours_of([each.mark for each in scaled]), strict=True)):
         left, top = one.xyxy[:2]
         text = str(at + 1)
-        column, row = min(int(left), size[0] - len(text)), min(int(top / 2), size[1] - 1)
+        column, row = min(int(left / cell[0]), size[0] - len(text)), min(int(top / cell[1]), size[1] - 1)
         numbers.append(CellNumber(max(0, column), row, text, colour))
     if chosen is not None and chosen < len(numbers):
         numbers.append(numbers[chosen])  # on top
-    return MarkedDrawing(drawn, size, halfcell_strips(drawn, *size), numbers)
+    return MarkedDrawing(drawn, size, graphics.strips(drawn, size), numbers)
 
 
 def _written_over(strip: Strip, numbers: Sequence[CellNumber]) -> Strip:

@@ -11,6 +11,7 @@ from rich.style import Style
 from textual.strip import Strip
 
 from vlmtui.ui.terminal.pens import PLAIN, Pen, pen_of
+from vlmtui.ui.terminal.placeholders import COLOUR, PLACEHOLDER
 
 Chars = list[str]
 """The character of each cell, with what combines with it; "" for the second cell of a wide one."""
@@ -18,14 +19,14 @@ Pens = list[Pen]
 """The pen of each cell, that of a blank reduced to what is seen of it."""
 
 _CONTROL: Final = re.compile("[\x00-\x1f\x7f-\x9f]")
-_PICTURE: Final = "\U0010eeee"
-"""The character that stands for a part of a picture, in kitty's protocol."""
 _ONE_CELL: Final = re.compile(
     "[\x20-\x7e\xa0-\xac\xae-\u02ff\u2010-\u2027\u2030-\u205e\u2190-\u21ff\u2500-\u25fc\u2713\u2717]+"
 )
 """Characters of one cell that combine with nothing, in every terminal."""
 _PLANE: Final = 0x10000
 """Terminals differ in the width of characters from here on (emoji), and of those that combine."""
+_SEXTANTS: Final = re.compile("[\U0001fb00-\U0001fb3b]")
+"""Parts of pictures, of one cell."""
 
 
 class Cells:
@@ -59,7 +60,9 @@ def cells_of(strip: Strip, width: int, colours: ColorSystem) -> Cells | None:
         elif _CONTROL.search(text):
             return None
         else:
-            has_picture = has_picture or _PICTURE in text
+            if PLACEHOLDER in text:
+                # What tints text, or takes its colour away, does not change which picture it is.
+                has_picture, pen = True, pen_of(f"38;5;{COLOUR};{pen.background}".rstrip(";"))
             is_risky = _add_graphemes(text, pen, chars, pens) or is_risky
     if len(chars) != width:
         return None
@@ -68,7 +71,9 @@ def cells_of(strip: Strip, width: int, colours: ColorSystem) -> Cells | None:
 
 def is_doubtful(char: str) -> bool:
     """Return whether terminals differ in how many cells a character takes."""
-    return bool(char) and not char.startswith(_PICTURE) and (len(char) > 1 or ord(char) >= _PLANE)
+    if not char or char.startswith(PLACEHOLDER):
+        return False
+    return len(char) > 1 or (ord(char) >= _PLANE and not _SEXTANTS.match(char))
 
 
 def _add_graphemes(text: str, pen: Pen, chars: Chars, pens: Pens) -> bool:

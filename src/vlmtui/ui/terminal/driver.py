@@ -10,15 +10,19 @@ from codecs import getincrementaldecoder
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from textual import events
 from textual._compositor import ChopsUpdate, CompositorUpdate, LayoutUpdate
 from textual._xterm_parser import XTermParser
 from textual.drivers.linux_driver import LinuxDriver
 
 from vlmtui.ui.terminal.frame_layer import FrameLayer
+from vlmtui.ui.terminal.graphics import Graphics
 from vlmtui.ui.terminal.output import Output
+from vlmtui.ui.terminal.painter import Painter
 from vlmtui.ui.terminal.reports import ReportFilter
 
 if TYPE_CHECKING:
+    from textual.message import Message
     from textual.screen import Screen
 
 _LAST_WORDS_S = 5.0
@@ -41,13 +45,17 @@ class NonBlockingDriver(LinuxDriver):
     _input_ends: tuple[int, int] | None = None
     """A pipe; what is written to it ends the reading thread, which nothing but keys wakes."""
     _layer: FrameLayer
+    _painter: Painter | None = None
+    _running_loop: asyncio.AbstractEventLoop | None = None
+    _locating: asyncio.Future[None] | None = None
     _cursor: tuple[int, int] | None = None
     """Where the last frame left the terminal's cursor."""
 
     def start_application_mode(self) -> None:
-        loop = asyncio.get_running_loop()
+        self._running_loop = loop = asyncio.get_running_loop()
         self._input_ends = os.pipe()
-        self._layer, self._cursor = FrameLayer(self._app.console._color_system), None
+        self._painter = Graphics.of(self._app).painter
+        self._layer, self._cursor = FrameLayer(self._app.console._color_system, self._painter), None
 
         def redraw() -> None:
             if not (self._app.is_running and self._app.screen_stack):
@@ -70,6 +78,8 @@ class NonBlockingDriver(LinuxDriver):
         assert self._output is not None, "the driver is not in application mode"
         if not self._output.write(data):
             self._layer.forget()
+            if self._painter is not None:
+                self._painter.forget()
 
     def show(self, screen: Screen[object], update: CompositorUpdate) -> bool:
         """Bring the terminal to what the compositor wants to be seen; while it is behind, that is done once it has
@@ -77,6 +87,8 @@ class NonBlockingDriver(LinuxDriver):
         if not isinstance(update, LayoutUpdate | ChopsUpdate):
             self._layer.forget()
             return False
+        if not self._layer.knows(self._app.size):
+            self._locate()
         if not self._layer.knows(self._app.size) and isinstance(update, ChopsUpdate):
             update = screen._compositor.render_full_update()
         if not self._layer.take(update):
@@ -85,6 +97,38 @@ class NonBlockingDriver(LinuxDriver):
         if not self._output.is_behind:
             self._send_frame()
         return True
+
+    def process_message(self, message: Message) -> None:
+        if isinstance(message, events.AppFocus) and self._draws_through and self._running_loop is not None:
+            # A multiplexer that shows this screen again does not show the pictures on it.
+            with suppress(RuntimeError):  # the event loop has ended
+                self._running_loop.call_soon_threadsafe(self._draw_anew)
+        super().process_message(message)
+
+    @property
+    def _draws_through(self) -> bool:
+        """Whether pictures are drawn over the screen of a multiplexer, which does not know them."""
+        return self._painter is not None and self._painter.draws_over and self._painter.passage.is_through
+
+    def _locate(self) -> None:
+        """Find out again where this screen is on the terminal, and draw it anew if it has moved."""
+        if self._painter is None or not self._draws_through or self._locating is not None or self._running_loop is None:
+            return
+        passage = self._painter.passage
+        before = passage.origin
+
+        def located(_: asyncio.Future[None]) -> None:
+            self._locating = None
+            if passage.origin != before:
+                self._draw_anew()
+
+        self._locating = self._running_loop.run_in_executor(None, passage.locate)
+        self._locating.add_done_callback(located)
+
+    def _draw_anew(self) -> None:
+        if self._app.is_running and self._app.screen_stack:
+            self._layer.forget()
+            self._app.screen.refresh()
 
     def _send_frame(self) -> None:
         app = self._app

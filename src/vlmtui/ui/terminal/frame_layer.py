@@ -12,11 +12,15 @@ from textual.strip import Strip
 
 from vlmtui.ui.terminal.cells import Cells, cells_of
 from vlmtui.ui.terminal.line_moves import find_move
+from vlmtui.ui.terminal.painter import Painter
 from vlmtui.ui.terminal.pens import PLAIN
+from vlmtui.ui.terminal.placeholders import PLACEHOLDER, picture_runs
 from vlmtui.ui.terminal.row_text import CellRow, Writer
 
 _REMEMBERED = 1500
 """Strips whose cells are kept: some screens full."""
+_UNDER_PICTURE = "\xa0"
+"""A blank that a multiplexer tells from those without a picture."""
 
 
 class _Piece(NamedTuple):
@@ -35,7 +39,8 @@ class FrameLayer:
     `forget` nothing is known of the terminal, and the next frame is a full one.
     """
 
-    def __init__(self, colours: ColorSystem | None = None) -> None:
+    def __init__(self, colours: ColorSystem | None = None, painter: Painter | None = None) -> None:
+        self._painter = painter
         self._colours = colours or ColorSystem.TRUECOLOR
         self._size = (0, 0)
         self._wanted: list[CellRow] = []
@@ -96,12 +101,30 @@ class FrameLayer:
         for y in sorted(self._changed):
             now, before = self._wanted[y], shown[y]
             if before is None or not before.same_as(now):
-                writer.row(y, before, now)
+                writer.row(y, before, now, self._blanked(now))
                 shown[y] = CellRow(
                     now.chars.copy(), now.pens.copy(), is_risky=now.is_risky, has_picture=now.has_picture
                 )
         self._changed.clear()
-        return writer.text()
+        text = writer.text()
+        return self._with_pictures(text, writer) if self._painter is not None else text
+
+    def _blanked(self, row: CellRow) -> CellRow:
+        """Return a line with blanks for the pictures that are drawn over it. They differ from other blanks: what a
+        multiplexer writes when the picture is gone removes it."""
+        if not row.has_picture or self._painter is None or not self._painter.draws_over:
+            return row
+        chars = [_UNDER_PICTURE if char.startswith(PLACEHOLDER) else char for char in row.chars]
+        return CellRow(chars, row.pens, is_risky=row.is_risky)
+
+    def _with_pictures(self, text: str, writer: Writer) -> str:
+        """Return a frame with what draws its pictures."""
+        assert self._painter is not None, "nothing draws pictures"
+        runs = [run for y, row in enumerate(self._wanted) if row.has_picture for run in picture_runs(y, row.chars)]
+        written = [run for run in runs if writer.has_written(run.y, run.x, run.x + run.width)]
+        if self._painter.draws_over:
+            return text + self._painter.over(written)
+        return self._painter.before({run.number for run in runs}) + text
 
     def _resize(self, width: int, height: int) -> None:
         if self._size != (width, height):

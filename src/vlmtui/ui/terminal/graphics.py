@@ -1,34 +1,41 @@
-"""How pictures are drawn: the terminal's own graphics, coloured half cells, or not at all."""
+"""How pictures are drawn: by the terminal's own graphics, with block characters, or not at all."""
 
 from __future__ import annotations
 
-import io
-import os
-import sys
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Literal, cast
+from typing import TYPE_CHECKING, Any, Final, Literal, cast
 
 import msgspec
 
+from vlmtui.ui.terminal.painter import Painter, Protocol
+from vlmtui.ui.terminal.passage import Passage
 from vlmtui.ui.terminal.query import TerminalQuestion
 
 if TYPE_CHECKING:
     from PIL.Image import Image
+    from textual.app import App
     from textual.strip import Strip
     from textual.widget import Widget
 
-GraphicsMode = Literal["kitty", "sixel", "halfcell", "off"]
+    from vlmtui.ui.terminal.symbol_picture import Symbols, Tones
 
-_IMPORTING = threading.Lock()
+GraphicsMode = Literal["kitty", "iterm", "sixel", "sextant", "quadrant", "halfcell", "off"]
 
 MAX_CELLS = 297
 """Longest side of a picture in kitty's protocol, in cells: it has this many row and column marks."""
+_PIXELS: Final[dict[GraphicsMode, tuple[int, int]]] = {"halfcell": (1, 2), "quadrant": (2, 2), "sextant": (2, 3)}
+"""Pixels across and down a cell, for the ways that draw with characters."""
+_NOT_ASKED: Final = ("off", "halfcell")
+
+
+def tones_of(app: App[Any]) -> Tones:
+    """Return how an app's pictures are drawn with characters: without colour if the user asked for none."""
+    if not app.no_color:
+        return "colour"
+    return "bright_ink" if app.current_theme.dark else "dark_ink"
 
 
 class Drawing(msgspec.Struct, frozen=True):
-    """A picture ready to show: `size` in columns and rows, `strips` its lines if drawn as half cells."""
+    """A picture ready to show: `size` in columns and rows, `strips` its lines if drawn with characters."""
 
     image: Image
     size: tuple[int, int]
@@ -41,25 +48,44 @@ class Graphics:
     Imports the drawing packages with the first picture, so that the first paint does not wait for them.
     """
 
-    def __init__(self, mode: GraphicsMode = "halfcell", *, cell: tuple[int, int] = (10, 20)) -> None:
+    def __init__(
+        self,
+        mode: GraphicsMode = "halfcell",
+        *,
+        cell: tuple[int, int] = (10, 20),
+        passage: Passage | None = None,
+        tones: Tones = "colour",
+    ) -> None:
         self.mode: GraphicsMode = mode
         self.cell = cell
         """Width and height of a terminal cell, in pixels."""
+        self.tones: Tones = tones
+        self.draws_symbols = mode in _PIXELS
+        """Whether pictures are drawn with characters."""
+        self.pixels = _PIXELS.get(mode, cell)
+        """Pixels across and down a cell, as drawn."""
+        is_painted = not self.draws_symbols and mode != "off"
+        self.painter = Painter(cast(Protocol, mode), cell, passage or Passage()) if is_painted else None
+        """What has the terminal draw; None if it does not."""
 
     @classmethod
-    def detect(cls, setting: str = "auto", question: TerminalQuestion | None = None) -> Graphics:
-        """Detect the mode from the setting (`auto`, `kitty`, `sixel`, `halfcell`, `off`) and the terminal; call it
-        before `App.run`.
+    def detect(
+        cls, setting: str = "auto", question: TerminalQuestion | None = None, *, tones: Tones = "colour"
+    ) -> Graphics:
+        """Detect the mode from the setting (`auto`, a mode) and the terminal; call it before `App.run`.
 
         `question` may have been sent earlier, so that its answer has arrived. With `off` and `halfcell` the terminal is
-        not queried.
+        not queried. `tones`: how to draw with characters.
         """
-        if setting in ("off", "halfcell"):
-            return cls(cast(GraphicsMode, setting))
+        if setting in _NOT_ASKED:
+            return cls(cast(GraphicsMode, setting), tones=tones)
         with question or TerminalQuestion().ask() as asked:
             terminal = asked.answer()
-        mode = terminal.mode if setting == "auto" else setting
-        return cls(cast(GraphicsMode, mode), cell=terminal.cell)
+        mode = cast(GraphicsMode, terminal.mode if setting == "auto" else setting)
+        graphics = cls(mode, cell=terminal.cell, passage=Passage(terminal.through(mode)), tones=tones)
+        if graphics.painter is not None and graphics.painter.draws_over:
+            graphics.painter.passage.locate()
+        return graphics
 
     @classmethod
     def of(cls, app: object) -> Graphics:
@@ -74,7 +100,7 @@ class Graphics:
         """
         if self.mode == "off" or not image.width or not image.height:
             return None
-        widget = self._kind()(image)
+        widget = self._widget(image)
         width, height = self.fit(image.width, image.height, columns=columns, rows=rows)
         widget.styles.width, widget.styles.height = width, height
         return widget
@@ -82,22 +108,23 @@ class Graphics:
     def draw(self, image: Image, *, columns: int, rows: int) -> Drawing:
         """Prepare a drawing; may run in a thread. The first call imports the drawing packages. If the result has no
         strips, `widget_for` draws the picture."""
-        from vlmtui.ui.terminal.halfcell_picture import halfcell_strips
-
         size = self.fit(image.width, image.height, columns=columns, rows=rows)
-        if self.mode == "halfcell":
-            return Drawing(image, size, halfcell_strips(image, *size))
-        self._kind()
-        return Drawing(image, size, [])
+        return Drawing(image, size, self.strips(image, size) if self.draws_symbols else [])
 
-    def _kind(self) -> Callable[[Image], Widget]:
-        if self.mode == "halfcell":
-            from vlmtui.ui.terminal.halfcell_picture import HalfcellPicture
+    def strips(self, image: Image, size: tuple[int, int]) -> list[Strip]:
+        """Return an image drawn with characters, `size` columns and rows large. The mode must be one of those."""
+        from vlmtui.ui.terminal.symbol_picture import symbol_strips
 
-            return HalfcellPicture
-        with _IMPORTING, _nothing_asked(self.cell):
-            from vlmtui.ui.terminal.terminal_picture import KittyPicture, SixelPicture
-        return KittyPicture if self.mode == "kitty" else SixelPicture
+        return symbol_strips(image, *size, cast("Symbols", self.mode), self.tones)
+
+    def _widget(self, image: Image) -> Widget:
+        if self.painter is not None:
+            from vlmtui.ui.terminal.painted_picture import PaintedPicture
+
+            return PaintedPicture(image, self.painter)
+        from vlmtui.ui.terminal.symbol_picture import SymbolPicture
+
+        return SymbolPicture(image, cast("Symbols", self.mode), self.tones)
 
     def fit(self, width: int, height: int, *, columns: int, rows: int) -> tuple[int, int]:
         """Return the cells that an image of this size in pixels takes: aspect ratio kept, never enlarged."""
@@ -108,25 +135,3 @@ class Graphics:
             max(1, min(columns, round(width * scale / cell_width))),
             max(1, min(rows, round(height * scale / cell_height))),
         )
-
-
-@contextmanager
-def _nothing_asked(cell: tuple[int, int]) -> Iterator[None]:
-    """Keep textual-image from querying the terminal on import, since Textual reads the answers by then.
-
-    It queries only if `sys.__stdout__` is a terminal; otherwise it takes the cell size from these two variables.
-    """
-    stdout = sys.__stdout__
-    size = {"TEXTUAL_CELL_WIDTH": str(cell[0]), "TEXTUAL_CELL_HEIGHT": str(cell[1])}
-    before = {name: os.environ.get(name) for name in size}
-    sys.__stdout__ = io.StringIO()  # type: ignore[assignment,misc]
-    os.environ.update(size)
-    try:
-        yield
-    finally:
-        sys.__stdout__ = stdout  # type: ignore[misc]
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value

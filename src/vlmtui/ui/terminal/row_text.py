@@ -51,6 +51,12 @@ class Writer:
         self._at: tuple[int, int] | None = None
         """Column and line of the cursor."""
         self._pen = PLAIN
+        self._written: dict[int, list[tuple[int, int]]] = {}
+        """Where text was written, by line: first column, and the column after the last."""
+
+    def has_written(self, y: int, x: int, end: int) -> bool:
+        """Return whether something was written between two columns of a line."""
+        return any(start < end and x < stop for start, stop in self._written.get(y, ()))
 
     def text(self) -> str:
         """Return everything, with the pen put back."""
@@ -63,11 +69,11 @@ class Writer:
         self._parts.append("\x1b[r")
         self._at = None
 
-    def row(self, y: int, before: CellRow | None, now: CellRow) -> None:
-        """Write what differs in line `y`; `before` None: it shows anything."""
-        width = len(now.chars)
+    def row(self, y: int, before: CellRow | None, now: CellRow, drawn: CellRow | None = None) -> None:
+        """Write what differs in line `y`; `before` None: it shows anything. `drawn`: what to write for `now`."""
+        width, drawn = len(now.chars), drawn or now
         if before is None or before.is_risky or now.is_risky:
-            self._run(y, 0, width, now)
+            self._run(y, 0, width, drawn)
             return
         differs = [
             one is not other or char != shown
@@ -84,12 +90,13 @@ class Writer:
                 start -= 1
             while end < width and not (now.chars[end] and before.chars[end]):
                 end += 1
-            self._run(y, start, end, now)
+            self._run(y, start, end, drawn)
             x = end
 
     def _run(self, y: int, x: int, end: int, row: CellRow) -> None:
         """Write the cells `x` to `end` (exclusive)."""
         chars, pens, width = row.chars, row.pens, len(row.chars)
+        self._written.setdefault(y, []).append((x, end))
         self._move(x, y)
         while x < end:
             char, pen = chars[x], pens[x]

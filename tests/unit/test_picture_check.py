@@ -1,0 +1,42 @@
+"""What `vlmtui doctor` says of pictures."""
+
+from __future__ import annotations
+
+import pytest
+
+from vlmtui.cli.picture_check import check_pictures, way_lines
+from vlmtui.ui.terminal.picture_ways import Answers, best_way, picture_ways
+from vlmtui.ui.terminal.query import Terminal
+
+_TMUX = {"TERM": "tmux-256color", "TMUX": "/tmp/tmux", "TMUX_PANE": "%1"}
+
+
+def terminal(environment: dict[str, str], answers: Answers) -> Terminal:
+    ways = picture_ways(environment, answers)
+    best = best_way(ways)
+    return Terminal(best.name if best else "off", (9, 18), tuple(ways), answers)
+
+
+def test_tmux_that_passes_nothing_on_is_told_with_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    check = check_pictures(terminal(_TMUX, Answers(own_attributes=frozenset({2}))))
+    assert check.status == "warn"
+    assert "allow-passthrough on" in check.hint
+    lines = list(way_lines(check.table))
+    assert sum("allow-passthrough" in line for line in lines) == 1, "once, not for each way"
+    assert [line for line in lines if line.startswith("quadrants") and " yes " in line]
+
+
+def test_pictures_through_tmux_are_told_with_their_cell(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in _TMUX.items():
+        monkeypatch.setenv(name, value)
+    answers = Answers("kitty(0.35.2)", frozenset({22}), frozenset({2}), speaks_kitty=True)
+    check = check_pictures(terminal(_TMUX, answers))
+    assert (check.status, check.message) == ("ok", "kitty's protocol, through tmux, 9×18 pixels a cell")
+    assert [way.name for way in check.table] == ["kitty", "iterm", "sixel", "sextant", "quadrant", "halfcell"]
+
+
+def test_a_terminal_that_only_prints_shows_none() -> None:
+    check = check_pictures(terminal({"TERM": "dumb"}, Answers()))
+    assert check.message == "none: the terminal only prints"
+    assert not any(way.is_possible for way in check.table)
