@@ -65,3 +65,33 @@ def test_what_takes_the_space(cli: CommandLine) -> None:
     assert rows[1].startswith("database") and rows[-1].startswith("all")
     found = cli.json("store", "stats")
     assert found["database"]["bytes"] >= (cli.paths.data / FILE).stat().st_size
+
+
+def test_purge_shows_first_and_asks(cli: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert cli("store", "purge").err == "There is nothing to purge.\n"
+    store = Store.open(cli.paths.data, cli.paths.media).store
+    store.delete(store.conversations()[0].conversation.id)
+    store.close()
+    shown = cli("store", "purge", "--dry-run")
+    assert shown.code == 0 and "A dog" in shown.out and "1 conversations and 0 stored files" in shown.err
+    unasked = cli("store", "purge")
+    assert unasked.code == 2 and "--yes" in unasked.err
+    monkeypatch.setattr("vlmtui.cli.purging.is_tty", lambda stream: True)
+    refused = cli("store", "purge", stdin="n\n")
+    assert refused.code == 1 and "Nothing was purged" in refused.err
+    plan = cli.json("store", "purge", "--dry-run")
+    assert (plan["purged"], [one["title"] for one in plan["conversations"]]) == (False, ["A dog"])
+    assert "1 conversations and 0 files are gone" in cli("store", "purge", stdin="y\n").err
+    assert cli.json("store", "purge", "--yes")["conversations"] == []
+    assert cli("store", "verify").code == 0
+    assert cli("store", "purge", "--older-than", "soon").code == 2
+    assert cli("store", "purge", "--older-than", "forever").code == 2
+
+
+def test_purge_leaves_what_another_app_has_open(cli: CommandLine) -> None:
+    other = Store.open(cli.paths.data, cli.paths.media).store
+    other.delete(other.conversations()[0].conversation.id)
+    refused = cli("store", "purge", "--yes")
+    assert refused.code != 0 and "Another vlmtui" in refused.err
+    other.close()
+    assert cli.json("store", "purge", "--yes")["purged"] is True

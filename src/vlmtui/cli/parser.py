@@ -94,7 +94,7 @@ def make_parser() -> argparse.ArgumentParser:
         ("conversations", "list the stored conversations", _fill_conversations),
         ("export", "write conversations as Markdown, HTML, JSON or OpenAI messages", _fill_export),
         ("import", "read exported conversations", _fill_import),
-        ("store", "check, repair, back up or measure the stored conversations", _fill_store),
+        ("store", "check, repair, back up, measure or purge the stored conversations", _fill_store),
         ("config", "show file locations and effective settings", _fill_config),
         ("engines", "list the engines; install, verify, add or remove one", _fill_engines),
         ("serve", "print the `vllm serve` command lines for a model, with the reason for each flag", _fill_serve),

@@ -1,4 +1,4 @@
-"""`vlmtui store`: check, repair, back up and measure the stored conversations."""
+"""`vlmtui store`: check, repair, back up, measure and purge the stored conversations."""
 
 from __future__ import annotations
 
@@ -11,18 +11,12 @@ import msgspec
 from vlmtui.cli.output import note, print_json, print_table
 from vlmtui.paths import Paths, private_dir
 from vlmtui.store.backup import backups_folder, restore_archive, write_archive
-from vlmtui.store.opening import FILE, repair_database
-from vlmtui.store.verifying import StoreFaultKind, StoreReport, verify_store
+from vlmtui.store.opening import FILE
+from vlmtui.store.repairing import MENDABLE, repair_store
+from vlmtui.store.verifying import StoreReport, verify_store
 from vlmtui.text import human_bytes
 
 _BUSY_S = 5.0
-_MENDABLE = (
-    StoreFaultKind.DATABASE,
-    StoreFaultKind.ROW,
-    StoreFaultKind.VALUE,
-    StoreFaultKind.SEARCH,
-    StoreFaultKind.MODE,
-)
 
 
 def store(arguments: argparse.Namespace) -> int:
@@ -44,6 +38,10 @@ def store(arguments: argparse.Namespace) -> int:
             if aside:
                 said += f" The database from before is {aside}."
             return _done({"media": restored.media, "set_aside": aside}, said, is_json=arguments.json)
+        case "purge":
+            from vlmtui.cli.purging import purge
+
+            return purge(arguments, paths)
         case _:
             return _stats(paths, is_json=arguments.json)
 
@@ -68,8 +66,8 @@ def _verify(paths: Paths, *, is_json: bool) -> int:
     if report.findings:
         rows = [[one.kind.value, one.where, one.what] for one in report.findings]
         print_table(["KIND", "WHERE", "WHAT"], rows)
-        if any(one.kind in _MENDABLE for one in report.findings):
-            note("`vlmtui store repair` mends the database; the damaged one is kept beside it.")
+        if any(one.kind in MENDABLE for one in report.findings):
+            note("`vlmtui store repair` mends what can be mended; a database that is replaced is kept beside it.")
     unused = f", {report.unused_media} of them unused" if report.unused_media else ""
     checked = f"{report.conversations} conversations, {report.turns} turns, {report.media} stored files{unused}"
     note(f"{len(report.findings) or 'No'} finding{'' if len(report.findings) == 1 else 's'} in {checked}.")
@@ -77,15 +75,22 @@ def _verify(paths: Paths, *, is_json: bool) -> int:
 
 
 def _repair(paths: Paths, *, is_json: bool) -> int:
-    path = paths.data / FILE
     before = _checked(paths).findings
-    if not any(one.kind in _MENDABLE for one in before):
+    if not any(one.kind in MENDABLE for one in before):
         return _done({"repaired": False}, "There is nothing to repair in the database.", is_json=is_json)
-    recovery = repair_database(paths.data, busy_s=_BUSY_S)
-    path.chmod(0o600)
+    done = repair_store(paths.data, before, busy_s=_BUSY_S)
     after = _checked(paths).findings
-    told = {"repaired": True, "set_aside": str(recovery.set_aside), "findings": msgspec.to_builtins(after)}
-    _done(told, recovery.summary, is_json=is_json)
+    told = {
+        "repaired": True,
+        "set_aside": str(done.recovery.set_aside) if done.recovery else None,
+        "indexes": done.indexes,
+        "closed": done.closed,
+        "findings": msgspec.to_builtins(after),
+    }
+    said = [f"Other users can no longer read {', '.join(done.closed)}."] if done.closed else []
+    said += ["The index for searching was built anew."] if done.indexes else []
+    said += [done.recovery.summary] if done.recovery else []
+    _done(told, " ".join(said), is_json=is_json)
     if after and not is_json:
         note(f"{len(after)} findings remain; `vlmtui store verify` shows them.")
     return 1 if after else 0

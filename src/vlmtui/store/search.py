@@ -5,6 +5,8 @@ from __future__ import annotations
 from vlmtui.store.database import Database
 from vlmtui.store.records import SearchHit, Snippet, TurnId
 
+SEARCHES = ("turns_search", "titles_search")
+"""The indexes: of turns, and of titles."""
 _OPEN, _CLOSE = "\ue000", "\ue001"
 """Private-use characters that mark the matches."""
 _SNIPPET_TOKENS = 16

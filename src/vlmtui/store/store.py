@@ -14,6 +14,7 @@ from vlmtui.domain.conversation import Turn
 from vlmtui.domain.failure import Failure
 from vlmtui.domain.sampling import Sampling
 from vlmtui.errors import ErrorKind, bad_input
+from vlmtui.paths import private_dir
 from vlmtui.store import listing, tree
 from vlmtui.store.database import Database
 from vlmtui.store.json_text import from_json_text
@@ -77,11 +78,17 @@ class Store:
             busy_s: seconds to wait for another process's lock before giving up.
             now: the clock, seconds since 1970. A clock that runs backwards does not change the order of records.
         """
-        path, recovered = prepare_database(folder, busy_s=busy_s)
-        with explaining(path):
-            lock = ProcessLock(folder / "sessions")
-            lock.forget_dead()
-            database = Database(path, latest(), busy_s=busy_s, now=now)
+        with explaining(folder / FILE):
+            # Before the database is looked at: a purge that finds no other process keeps later ones waiting.
+            lock = ProcessLock(private_dir(folder) / "sessions")
+        try:
+            path, recovered = prepare_database(folder, busy_s=busy_s)
+            with explaining(path):
+                lock.forget_dead()
+                database = Database(path, latest(), busy_s=busy_s, now=now)
+        except BaseException:
+            lock.close()
+            raise
         return OpenResult(cls(database, lock, media or folder / "media"), recovered)
 
     @classmethod
@@ -103,6 +110,11 @@ class Store:
     def is_stale(self) -> bool:
         """Whether the file is damaged or was replaced, so that the store must be closed and opened again."""
         return self.database.is_replaced or self.database.suspect.exists()
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether another living process has the store open."""
+        return self._lock.has_others
 
     @contextmanager
     def together(self) -> Iterator[None]:

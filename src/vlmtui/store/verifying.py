@@ -23,12 +23,12 @@ from vlmtui.store.migrations import APPLICATION_ID, expected_schema, latest, sch
 from vlmtui.store.opening import COMPANIONS, FILE
 from vlmtui.store.row_repair import mend
 from vlmtui.store.salvage import readable_rows
+from vlmtui.store.search import SEARCHES
 from vlmtui.store.tables import MEDIA_REFERENCES, TABLES, Table
 
 SAME_KIND_MAX = 20
 """Most findings of one kind that are told one by one."""
 _MEDIA_NAME = re.compile(r"([0-9a-f]{64})(\.[a-z0-9]{1,8})?")
-_SEARCHES = ("turns_search", "titles_search")
 _COPY_TRIES = 3
 
 
@@ -223,7 +223,7 @@ def _limited(kind: StoreFaultKind, found: Iterator[tuple[str, str]]) -> Iterator
 
 def _search(copy: Path) -> Iterator[StoreFinding]:
     with closing(open_connection(copy)) as connection:
-        for index in _SEARCHES:
+        for index in SEARCHES:
             try:
                 # With rank 1 the index is compared with the texts.
                 connection.execute(f"INSERT INTO {index} ({index}, rank) VALUES ('integrity-check', 1)")

@@ -15,6 +15,7 @@ from vlmtui.domain.conversation import user_turn
 from vlmtui.errors import VlmtuiError
 from vlmtui.store.opening import FILE, repair_database
 from vlmtui.store.records import StoredDraft
+from vlmtui.store.repairing import REBUILT, repair_store
 from vlmtui.store.verifying import StoreFaultKind, StoreReport, verify_store
 
 Damage = Callable[[Path], object]
@@ -111,7 +112,9 @@ DAMAGES: dict[str, tuple[Damage, StoreFaultKind]] = {
         sql("INSERT INTO turns_search (turns_search, rowid, text) SELECT 'delete', id, text FROM turns WHERE id = 1"),
         StoreFaultKind.SEARCH,
     ),
-    "an index that lost a title": (sql("DELETE FROM titles_search_data WHERE id > 1"), StoreFaultKind.SEARCH),
+    "an index that lost its structure": (sql("DELETE FROM titles_search_data WHERE id > 1"), StoreFaultKind.SEARCH),
+    "an index that lost everything": (sql("DELETE FROM turns_search_data WHERE id > 10"), StoreFaultKind.SEARCH),
+    "a folder for everyone": (lambda folder: folder.chmod(0o755), StoreFaultKind.MODE),
     "a database for everyone": (lambda folder: (folder / FILE).chmod(0o644), StoreFaultKind.MODE),
 }
 
@@ -138,9 +141,10 @@ def test_damage_is_found_and_a_repair_leaves_no_finding(folder: Path, name: str)
     damage, kind = DAMAGES[name]
     damage(folder)
     assert kind in {finding.kind for finding in verified(folder).findings}
-    recovery = repair_database(folder, busy_s=1.0)
-    assert recovery.set_aside.exists()
-    (folder / FILE).chmod(0o600)
+    done = repair_store(folder, verified(folder).findings, busy_s=1.0)
+    is_beyond_rebuilding = name == "an index that lost its structure"
+    assert (done.recovery is not None) == (kind in REBUILT or is_beyond_rebuilding), "only what is wrong is replaced"
+    assert done.recovery is None or done.recovery.set_aside.exists()
     in_database = {finding for finding in verified(folder).findings if finding.kind is not StoreFaultKind.MISSING_MEDIA}
     assert in_database == set()
     opened(folder).close()
@@ -165,6 +169,15 @@ def test_many_findings_of_one_kind_are_counted(folder: Path) -> None:
     findings = verified(folder).findings
     assert len(findings) == 21
     assert findings[-1].what == "22 more of this kind"
+
+
+def test_wrong_modes_are_mended_without_touching_the_database(folder: Path) -> None:
+    before = (folder / FILE).read_bytes()
+    (folder / FILE).chmod(0o644)
+    done = repair_store(folder, verified(folder).findings, busy_s=1.0)
+    assert (done.recovery, done.indexes, done.closed) == (None, (), (FILE,))
+    assert (folder / FILE).read_bytes() == before
+    assert verified(folder).findings == ()
 
 
 def test_a_newer_database_is_told_and_not_repaired(folder: Path) -> None:
