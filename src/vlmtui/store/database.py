@@ -23,10 +23,24 @@ _UNWRITABLE = frozenset(
 )
 
 
+class _Connection(sqlite3.Connection):
+    """Python cannot decode SQLite's message if that quotes a damaged name, and raises UnicodeDecodeError instead."""
+
+    def execute(self, *arguments: Any) -> sqlite3.Cursor:
+        try:
+            return super().execute(*arguments)
+        except UnicodeDecodeError as error:
+            damage = sqlite3.DatabaseError("a name in the schema is damaged")
+            damage.sqlite_errorcode, damage.sqlite_errorname = sqlite3.SQLITE_CORRUPT, "SQLITE_CORRUPT"
+            raise damage from error
+
+
 def open_connection(path: Path, *, exclusively: bool = False) -> sqlite3.Connection:
     """Open a connection in autocommit mode. Invalid UTF-8 is read as U+FFFD, so that one damaged byte costs one
     character. `exclusively`: locks out other processes, and creates no companion files."""
-    connection = sqlite3.connect(path, timeout=_BUSY_ONCE_S, isolation_level=None, check_same_thread=False)
+    connection = sqlite3.connect(
+        path, timeout=_BUSY_ONCE_S, isolation_level=None, check_same_thread=False, factory=_Connection
+    )
     connection.text_factory = lambda data: data.decode("utf-8", "replace")
     if exclusively:
         connection.execute("PRAGMA locking_mode = EXCLUSIVE")

@@ -94,6 +94,12 @@ DAMAGES: dict[str, tuple[Damage, StoreFaultKind]] = {
     "another application's header": (sql("PRAGMA application_id = 1"), DATABASE),
     "a dropped table": (sql("DROP TABLE comparisons"), DATABASE),
     "a dropped index": (sql("DROP INDEX turns_parent"), DATABASE),
+    "a damaged name in the schema": (
+        lambda folder: (folder / FILE).write_bytes(
+            (folder / FILE).read_bytes().replace(b"CREATE TABLE comparisons", b"CREATE TABLE \x94omparisons")
+        ),
+        DATABASE,
+    ),
     "a dropped trigger": (sql("DROP TRIGGER turns_search_insert"), DATABASE),
     "an error while it was used": (lambda folder: (folder / f"{FILE}.suspect").touch(), DATABASE),
     "a turn of no conversation": (sql("UPDATE turns SET conversation = 'gone' WHERE id = 3"), ROW),
