@@ -1,0 +1,1 @@
+"""Fault injection below SQLite: the real store over a disk that fails."""
