@@ -96,7 +96,7 @@ DAMAGES: dict[str, tuple[Damage, StoreFaultKind]] = {
     "a dropped index": (sql("DROP INDEX turns_parent"), DATABASE),
     "a damaged name in the schema": (
         lambda folder: (folder / FILE).write_bytes(
-            (folder / FILE).read_bytes().replace(b"CREATE TABLE comparisons", b"CREATE TABLE \x94omparisons")
+            (folder / FILE).read_bytes().replace(b"CREATE TABLE comparisons", b"CREATE \x94ABLE comparisons")
         ),
         DATABASE,
     ),
