@@ -17,6 +17,8 @@ Value = str | int | float | None
 _BUSY_ONCE_S = 0.25
 _AHEAD_MAX_MS = 366 * 86_400_000
 _DAMAGE = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
+_UNUSABLE_INDEX = ("invalid fts5 file format", "vtable constructor failed")
+"""How SQLite's general error begins where an index for searching has lost its own settings."""
 _BUSY = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED})
 _UNWRITABLE = frozenset(
     {sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_PERM, sqlite3.SQLITE_AUTH}
@@ -60,7 +62,8 @@ def code_of(error: sqlite3.Error) -> int:
 
 
 def is_damage(error: sqlite3.Error) -> bool:
-    return code_of(error) in _DAMAGE
+    code = code_of(error)
+    return code in _DAMAGE or (code == sqlite3.SQLITE_ERROR and str(error).startswith(_UNUSABLE_INDEX))
 
 
 class StoreError(VlmtuiError):
@@ -70,7 +73,7 @@ class StoreError(VlmtuiError):
 def explained(error: sqlite3.Error, path: Path) -> StoreError:
     """Convert a database error to a StoreError with a readable message."""
     code, detail = code_of(error), f"{getattr(error, 'sqlite_errorname', type(error).__name__)}: {error}"
-    if code in _DAMAGE:
+    if is_damage(error):
         return StoreError(
             ErrorKind.INTERNAL,
             f"The conversation database {path} is damaged.",

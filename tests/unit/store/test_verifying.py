@@ -16,6 +16,7 @@ from vlmtui.errors import VlmtuiError
 from vlmtui.store.opening import FILE, repair_database
 from vlmtui.store.records import StoredDraft
 from vlmtui.store.repairing import REBUILT, repair_store
+from vlmtui.store.store import Store
 from vlmtui.store.verifying import StoreFaultKind, StoreReport, verify_store
 
 Damage = Callable[[Path], object]
@@ -119,6 +120,7 @@ DAMAGES: dict[str, tuple[Damage, StoreFaultKind]] = {
         StoreFaultKind.SEARCH,
     ),
     "an index that lost its structure": (sql("DELETE FROM titles_search_data WHERE id > 1"), StoreFaultKind.SEARCH),
+    "an index of another format": (sql("UPDATE turns_search_config SET v = 0"), StoreFaultKind.SEARCH),
     "an index that lost everything": (sql("DELETE FROM turns_search_data WHERE id > 10"), StoreFaultKind.SEARCH),
     "a folder for everyone": (lambda folder: folder.chmod(0o755), StoreFaultKind.MODE),
     "a database for everyone": (lambda folder: (folder / FILE).chmod(0o644), StoreFaultKind.MODE),
@@ -148,12 +150,24 @@ def test_damage_is_found_and_a_repair_leaves_no_finding(folder: Path, name: str)
     damage(folder)
     assert kind in {finding.kind for finding in verified(folder).findings}
     done = repair_store(folder, verified(folder).findings, busy_s=1.0)
-    is_beyond_rebuilding = name == "an index that lost its structure"
+    is_beyond_rebuilding = name in ("an index that lost its structure", "an index of another format")
     assert (done.recovery is not None) == (kind in REBUILT or is_beyond_rebuilding), "only what is wrong is replaced"
     assert done.recovery is None or done.recovery.set_aside.exists()
     in_database = {finding for finding in verified(folder).findings if finding.kind is not StoreFaultKind.MISSING_MEDIA}
     assert in_database == set()
     opened(folder).close()
+
+
+def test_an_index_that_refuses_every_message_is_replaced_at_the_next_start(folder: Path) -> None:
+    sql("UPDATE turns_search_config SET v = 0")(folder)
+    store = opened(folder)
+    with pytest.raises(VlmtuiError, match="is damaged"):
+        exchange(store, store.new_conversation(title="not searchable"), 1)
+    store.close()
+    again = Store.open(folder)
+    assert again.recovered is not None and again.recovered.turns == 42
+    exchange(again.store, again.store.new_conversation(title="searchable"), 1)
+    again.store.close()
 
 
 @pytest.mark.parametrize(
