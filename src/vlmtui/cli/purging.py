@@ -23,7 +23,7 @@ _SHOWN_MAX = 20
 _TITLE_MAX = 50
 
 
-def purge(arguments: argparse.Namespace, paths: Paths) -> int:
+def purge_store(arguments: argparse.Namespace, paths: Paths) -> int:
     """Return the exit code: 1 if the user refused. Raises VlmtuiError."""
     wish = _wish(arguments)
     if not (paths.data / FILE).exists():

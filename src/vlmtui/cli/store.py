@@ -39,9 +39,9 @@ def store(arguments: argparse.Namespace) -> int:
                 said += f" The database from before is {aside}."
             return _done({"media": restored.media, "set_aside": aside}, said, is_json=arguments.json)
         case "purge":
-            from vlmtui.cli.purging import purge
+            from vlmtui.cli.purging import purge_store
 
-            return purge(arguments, paths)
+            return purge_store(arguments, paths)
         case _:
             return _stats(paths, is_json=arguments.json)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import msgspec
@@ -78,17 +78,16 @@ class Store:
             busy_s: seconds to wait for another process's lock before giving up.
             now: the clock, seconds since 1970. A clock that runs backwards does not change the order of records.
         """
-        with explaining(folder / FILE):
-            # Before the database is looked at: a purge that finds no other process keeps later ones waiting.
-            lock = ProcessLock(private_dir(folder) / "sessions")
-        try:
+        with ExitStack() as undone:
+            with explaining(folder / FILE):
+                # Before the database is looked at: a purge that finds no other process keeps later ones waiting.
+                lock = ProcessLock(private_dir(folder) / "sessions")
+            undone.callback(lock.close)
             path, recovered = prepare_database(folder, busy_s=busy_s)
             with explaining(path):
                 lock.forget_dead()
                 database = Database(path, latest(), busy_s=busy_s, now=now)
-        except BaseException:
-            lock.close()
-            raise
+            undone.pop_all()
         return OpenResult(cls(database, lock, media or folder / "media"), recovered)
 
     @classmethod
