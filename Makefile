@@ -9,7 +9,7 @@ PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n logical --maxproce
 FAST := tests/unit tests/ui -m "not process and not slow"
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-fast test-pinned coverage check lint format types contracts eval fuzz torture zoo distributed families keys settings man fresh-check bench screenshots train clean
+.PHONY: help setup run test test-fast test-pinned coverage check lint format types contracts eval fuzz torture zoo ray parity distributed families keys settings man fresh-check bench screenshots train clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-12s %s\n", $$1, $$2}'
@@ -69,6 +69,10 @@ zoo: setup ## a tiny model of every family's true architecture, in the real engi
 ray: setup ## install Ray, and answer a batch on two actors of it, one of which is killed (about a minute)
 	@$(BIN)/python -m pip install -q 'ray[data]>=2.60'
 	@$(BIN)/python -m pytest -q -n 0 tests/batches/test_batch_ray.py $(ARGS)
+
+parity: setup ## tiny models in vLLM and in Transformers, compared stage by stage, and made faults (about 15 minutes)
+	@PYTHONPATH=src/vlmtui/worker/site $(BIN)/python -m tests.zoo.parity $(ARGS) && \
+		PYTHONPATH=src/vlmtui/worker/site $(BIN)/python -m tests.zoo.faults
 
 distributed: setup ## a server on two ranks and on two "nodes", over loopback, with a rank that is killed (about ten minutes)
 	@VLMTUI_ALL_LAYOUTS=1 $(BIN)/python -m pytest -q -n 0 tests/engine/test_parallel_servers.py $(ARGS)

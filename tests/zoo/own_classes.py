@@ -12,15 +12,15 @@ import json
 import os
 import re
 import shutil
-import subprocess
-import sys
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from tests.zoo.__main__ import ENVIRONMENT
 from tests.zoo.kit import make_checkpoint
-from tests.zoo.parity import TOKENS, compare
+from tests.zoo.parity import TOKENS, compared, conversations, in_a_process, summary
 from tests.zoo.weights import fill, save_with_weights
+from vlmtui.domain.generation import TokenLogprob
+from vlmtui.inspection.parity import ParitySide
 
 _NAMES = (
     (r"^(model\.)?visual\.", "vision_tower."),
@@ -53,8 +53,8 @@ def make(family: str, folder: Path) -> None:
     save_file(renamed, folder / "model" / "model.safetensors", {"format": "pt"})
 
 
-def reference_of_tarsier(folder: Path, asked: dict[str, Any]) -> dict[str, Any]:
-    """The greedy answers to the prompts that vLLM made, by case."""
+def reference_of_tarsier(folder: Path, cases: Sequence[str], asked: Sequence[ParitySide]) -> list[ParitySide]:
+    """The greedy answers to the prompts that vLLM made for these cases."""
     import torch
     from PIL import Image
     from transformers import AutoConfig, AutoProcessor, LlavaForConditionalGeneration
@@ -66,52 +66,53 @@ def reference_of_tarsier(folder: Path, asked: dict[str, Any]) -> dict[str, Any]:
     processor = AutoProcessor.from_pretrained(folder / "model").image_processor
     embed = model.get_input_embeddings()
     files = {"image": ["circle.png"], "images": ["circle.png", "two-shapes.png"]}
-    found: dict[str, Any] = {}
+    found: list[ParitySide] = []
     with torch.no_grad():
-        for case, one in asked.items():
+        for case, one in zip(cases, asked, strict=True):
             images = [Image.open(bundled("samples") / name).convert("RGB") for name in files[case]]
             pixels = processor(images, return_tensors="pt")["pixel_values"]
             features = model.get_image_features(pixel_values=pixels)
             features = getattr(features, "pooler_output", features)
-            rows: list[Any] = []
+            rows = []
             for patches in features:
                 for start in range(0, len(patches), 4):
                     rows += [*patches[start : start + 4], embed.weight[config.image_newline_idx]]
                 rows.append(embed.weight[config.image_new_idx])
             left = iter(rows)
-            ids = one["prompt"]
+            ids = one.token_ids
             vectors = [next(left) if token == config.image_token_index else embed.weight[token] for token in ids]
             assert next(left, None) is None
-            inputs, tokens, logprobs = torch.stack(vectors)[None], [], []
+            inputs, chosen = torch.stack(vectors)[None], list[TokenLogprob]()
             for _ in range(TOKENS):
                 scores = model(inputs_embeds=inputs).logits[0, -1].log_softmax(-1)
-                tokens.append(int(scores.argmax()))
-                logprobs.append(float(scores.max()))
-                inputs = torch.cat([inputs, embed.weight[tokens[-1]][None, None]], dim=1)
-            found[case] = {"prompt": ids, "tokens": tokens, "logprobs": logprobs}
+                token = int(scores.argmax())
+                chosen.append(TokenLogprob(token_id=token, logprob=float(scores.max())))
+                inputs = torch.cat([inputs, embed.weight[token][None, None]], dim=1)
+            answer = tuple(logprob.token_id for logprob in chosen)
+            found.append(ParitySide(token_ids=ids, answer_ids=answer, logprobs=tuple(chosen)))
     return found
 
 
 def run(family: str, base: Path) -> tuple[bool, str]:
-    """Make both, ask both, compare. Each engine has a process of its own."""
+    """Make both, ask both the same raw prompts, compare. Each engine has a process of its own."""
     folder = base / family
     make(family, folder)
-    ask(base, family, "vllm")
-    theirs = json.loads((folder / "vllm.json").read_text())
+    prompts = conversations(family, folder / "media")
+    raw = [at for at, prompt in enumerate(prompts) if prompt.mode == "raw"]
+    theirs = _ask("vllm", family, folder / "model", folder / "vllm")
     if family == "tarsier":
-        return compare(reference_of_tarsier(folder, theirs), theirs)
-    reference = base / "reference" / family
-    reference.mkdir(parents=True, exist_ok=True)
-    shutil.copytree(folder / "reference", reference / "model", dirs_exist_ok=True)
-    ask(base / "reference", family, "transformers")
-    return compare(json.loads((reference / "transformers.json").read_text()), theirs)
+        cases = [prompts[at].case for at in raw]
+        reference = reference_of_tarsier(folder, cases, [theirs[at] for at in raw])
+    else:
+        answered = _ask("transformers", family, folder / "reference", folder / "transformers")
+        reference = [answered[at] for at in raw]
+    return summary(compared([theirs[at] for at in raw], reference, [prompts[at] for at in raw]))
 
 
-def ask(base: Path, family: str, backend: str) -> None:
-    """Have an engine answer; the answers are in a file beside the model."""
-    command = [sys.executable, "-m", "tests.zoo.parity", "--one", backend, "--keep", str(base), family]
-    with (base / family / f"{backend}.log").open("w") as log:
-        subprocess.run(command, stdout=log, stderr=log, check=True, timeout=600)
+def _ask(backend: str, family: str, checkpoint: Path, folder: Path) -> list[ParitySide]:
+    found = in_a_process(backend, family, checkpoint, folder)
+    assert not isinstance(found, str), found
+    return found
 
 
 def main() -> int:

@@ -1,7 +1,8 @@
-"""The same tiny weights in vLLM and in Transformers: `python -m tests.zoo.parity FAMILY… [--keep FOLDER]`.
+"""`vlmtui parity` on tiny models with random weights: `python -m tests.zoo.parity [FAMILY…] [--keep FOLDER]`.
 
-A checkpoint of the zoo gets random weights. Each engine, in a process of its own, answers the same prompts about one
-image and two, greedily; then the prompt's tokens, the answer's, and their log-probabilities are compared.
+A checkpoint of the zoo gets random weights. vLLM and Transformers, each in a process of its own, make the same prompts
+(chat and raw; text, one image, two images) and greedy answers, which are compared stage by stage with the code of
+`vlmtui parity`. A line a family: alike, or the first stage that differs.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import sys
 import tempfile
 import time
 import traceback
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from pathlib import Path
 from typing import Any
@@ -23,126 +25,174 @@ import msgspec
 
 from tests.zoo.__main__ import ENVIRONMENT
 from tests.zoo.kit import load_recipes, make_checkpoint
-from tests.zoo.trial import CPU, SHOWN, cases, sample_attachments
+from tests.zoo.trial import CPU, MODES, cases, sample_attachments
 from tests.zoo.weights import save_with_weights
 from vlmtui.domain.backend_choice import BackendChoice
 from vlmtui.domain.conversation import user_turn
-from vlmtui.domain.generation import Delta, PromptReady
-from vlmtui.domain.sampling import Sampling
+from vlmtui.domain.failure import Failure
+from vlmtui.domain.generation import EngineEvent, Failed, GenerateRequest
+from vlmtui.errors import ErrorKind
+from vlmtui.inspection.parity import CaseParity, ParitySide, Stage, StageOutcome, Tolerance, compare_sides
 from vlmtui.registry.loader import Registry
 from vlmtui.registry.match import Model, model_of, with_trust
-from vlmtui.session.generation import make_request
+from vlmtui.session.parity import ParityPrompt, gather_sides
 from vlmtui.worker.backends import load_backend
 
 BACKENDS = ("vllm", "transformers")
 TOKENS = 8
+FAMILIES = (
+    "qwen2_vl", "qwen2_5_vl", "qwen3_vl", "llava", "llava-next", "llava-onevision", "mantis", "pixtral_hf", "mistral3",
+    "idefics3", "smolvlm", "blip-2", "glm4_5v", "gemma3",
+)  # fmt: skip
+"""The families that are known to be alike."""
+TOLERANCE = Tolerance(pixels=1e-3, logprobs=1e-2)
 
 
-def model_in(family: str, folder: Path, backend: str) -> Model:
+class Guarded:
+    """An engine in this process whose exceptions become failures, as the worker's server makes them."""
+
+    def __init__(self, engine: Any) -> None:
+        self._engine = engine
+
+    async def generate(self, request: GenerateRequest) -> AsyncGenerator[EngineEvent, None]:
+        try:
+            async with aclosing(self._engine.generate(request)) as events:
+                async for event in events:
+                    yield event
+        except Exception as error:
+            traceback.print_exc()
+            text = f"{type(error).__name__}: {error} {getattr(error, 'detail', '')}"[:300]
+            yield Failed(request_id=request.request_id, failure=Failure(kind=ErrorKind.INTERNAL, message=text))
+
+
+def model_in(family: str, folder: Path, backend: str, more: Mapping[str, Any]) -> Model:
     """The checkpoint as the app would load it, reduced for a CPU."""
     recipe, record = load_recipes()[family], Registry.bundled()[family]
     model = model_of(record, str(folder), limits={"image": 2}, choice=BackendChoice(backend))
     reduced = {**CPU, "load_format": "auto"} if backend == "vllm" else {"max_model_len": CPU["max_model_len"]}
-    more = recipe.engine_args if backend == "vllm" else {}
-    spec = msgspec.structs.replace(model.spec, engine_args={**model.spec.engine_args, **reduced, **more}, lora=None)
+    own = recipe.engine_args if backend == "vllm" else {}
+    spec = msgspec.structs.replace(
+        model.spec, engine_args={**model.spec.engine_args, **reduced, **own, **more}, lora=None
+    )
     model = msgspec.structs.replace(model, spec=spec)
     return with_trust(model) if record.trust_remote_code or recipe.remote_code else model
 
 
-async def answers(family: str, folder: Path, backend: str) -> dict[str, Any]:
-    """By case: the prompt's tokens, the answer's, and their log-probabilities; or what went wrong."""
+def conversations(family: str, media: Path) -> list[ParityPrompt]:
+    """One image and two, where the family takes them, in both modes."""
     recipe, record = load_recipes()[family], Registry.bundled()[family]
-    model = model_in(family, folder / "model", backend)
+    return [
+        ParityPrompt(case, mode, (user_turn("What is {this}?", sample_attachments(case, media)),))
+        for case in cases(recipe, record)
+        if case in ("image", "images")
+        for mode in MODES
+    ]
+
+
+async def gather(
+    family: str, checkpoint: Path, backend: str, folder: Path, engine_args: Mapping[str, Any]
+) -> list[ParitySide]:
+    """What an engine with these arguments makes of the conversations; its processor's values are in `folder`."""
+    model, recipe = model_in(family, checkpoint, backend, engine_args), load_recipes()[family]
     if backend == "vllm" and recipe.prepare is not None:
         recipe.prepare()
     engine = await load_backend(backend).load(model.spec, lambda step: None)
-    found: dict[str, Any] = {}
-    for case in [one for one in cases(recipe, record) if one in SHOWN and one != "video"]:
-        turn = user_turn("What is {this}?", sample_attachments(case, folder / "media"))
-        sampling = Sampling(temperature=0, max_tokens=TOKENS, repetition_penalty=1.0, extra={"ignore_eos": True})
-        try:
-            async with aclosing(
-                engine.generate(make_request(record, [turn], sampling, mode="raw", logprobs=1))
-            ) as events:
-                found[case] = {"prompt": [], "tokens": [], "logprobs": []}
-                async for event in events:
-                    match event:
-                        case PromptReady(token_ids=ids):
-                            found[case]["prompt"] = list(ids)
-                        case Delta(token_ids=ids, logprobs=logprobs):
-                            found[case]["tokens"] += ids
-                            found[case]["logprobs"] += [one.logprob for one in logprobs]
-        except Exception as error:
-            traceback.print_exc()
-            found[case] = {"error": f"{error} {getattr(error, 'detail', '')}"[:300]}
-    await engine.shutdown()
-    return found
+    try:
+        prompts = conversations(family, folder.parent / "media")
+        return await gather_sides(Guarded(engine), model.family, prompts, folder / "values", tokens=TOKENS)
+    finally:
+        await engine.shutdown()
 
 
-def compare(ours: dict[str, Any], theirs: dict[str, Any]) -> tuple[bool, str]:
-    """Whether both are alike, and in words how far."""
-    said, alike = [], bool(ours) and ours.keys() == theirs.keys()
-    for case in ours.keys() & theirs.keys():
-        one, other = ours[case], theirs[case]
-        if "error" in one or "error" in other:
-            said.append(f"{case}: {one.get('error') or other.get('error')}")
-            alike = False
-            continue
-        same = one["prompt"] == other["prompt"]
-        count = next(
-            (at for at, pair in enumerate(zip(one["tokens"], other["tokens"], strict=True)) if pair[0] != pair[1]),
-            TOKENS,
+def make(family: str, folder: Path) -> None:
+    """Write the family's tiny checkpoint with random weights."""
+    make_checkpoint(family, folder)
+    save_with_weights(folder)
+
+
+def in_a_process(
+    what: str, family: str, checkpoint: Path, folder: Path, engine_args: Mapping[str, Any] | None = None
+) -> list[ParitySide] | str:
+    """Make a checkpoint, or have an engine answer, in a process of its own. Returns what went wrong as a text."""
+    folder.mkdir(parents=True, exist_ok=True)
+    command = [sys.executable, "-m", "tests.zoo.parity", "--one", what, "--checkpoint", str(checkpoint)]
+    command += ["--engine-args", json.dumps(engine_args or {})]
+    with (folder / "log").open("w") as log:
+        done = subprocess.run(
+            [*command, "--keep", str(folder), family], stdout=log, stderr=log, check=False, timeout=600
         )
-        apart = max(
-            (abs(a - b) for a, b in zip(one["logprobs"][:count], other["logprobs"][:count], strict=True)), default=9.9
-        )
-        said.append(
-            f"{case}: prompt {'same' if same else 'differs'}, {count} of {TOKENS} tokens, logprobs {apart:.0e} apart"
-        )
-        alike &= same and count == TOKENS and apart <= 1e-2
-    return alike, "; ".join(sorted(said))
+    if done.returncode:
+        tail = (folder / "log").read_text().strip().splitlines()
+        return f"{what}: {tail[-1][:200] if tail else done.returncode}"
+    found = folder / "sides.json"
+    return msgspec.json.decode(found.read_bytes(), type=list[ParitySide]) if what in BACKENDS else []
 
 
-def run_one(family: str, base: Path) -> tuple[bool, str]:
-    """Make the checkpoint and ask both engines."""
+def compared(
+    ours: Sequence[ParitySide], theirs: Sequence[ParitySide], prompts: Sequence[ParityPrompt]
+) -> list[CaseParity]:
+    """The stages of each conversation."""
+    return [
+        compare_sides(prompt.case, prompt.mode, one, other, TOLERANCE)
+        for prompt, one, other in zip(prompts, ours, theirs, strict=True)
+    ]
+
+
+def run_one(family: str, base: Path) -> list[CaseParity] | str:
+    """Make the checkpoint, ask both engines, and compare."""
     folder = base / family
-    found = []
-    for what in ("make", *BACKENDS):
-        out = folder / f"{what}.json"
-        folder.mkdir(parents=True, exist_ok=True)
-        with (folder / f"{what}.log").open("w") as log:
-            command = [sys.executable, "-m", "tests.zoo.parity", "--one", what, "--keep", str(base), family]
-            done = subprocess.run(command, stdout=log, stderr=log, check=False, timeout=400)
-        if done.returncode:
-            tail = (folder / f"{what}.log").read_text().strip().splitlines()
-            return False, f"{what}: {tail[-1][:200] if tail else done.returncode}"
-        if what != "make":
-            found.append(json.loads(out.read_text()))
-    return compare(*found)
+    checkpoint = folder / "model"
+    failed = in_a_process("make", family, checkpoint, folder / "make")
+    if isinstance(failed, str):
+        return failed
+    sides: dict[str, list[ParitySide]] = {}
+    for backend in BACKENDS:
+        found = in_a_process(backend, family, checkpoint, folder / backend)
+        if isinstance(found, str):
+            return found
+        sides[backend] = found
+    return compared(sides["vllm"], sides["transformers"], conversations(family, folder / "media"))
+
+
+def summary(cases: Sequence[CaseParity]) -> tuple[bool, str]:
+    """Whether all stages are the same, and the first that is not, or how far apart the numbers are."""
+    bad = [case for case in cases if case.first is not None or case.errors]
+    if bad:
+        case = min(bad, key=lambda one: list(Stage).index(one.first.stage) if one.first else len(Stage))
+        said = f"{case.first.stage.value}: {case.first.message}" if case.first else "; ".join(case.errors)
+        return False, f"{case.case} {case.mode}: {said}"
+    largest: Mapping[Stage, float] = {
+        stage: max((one.largest or 0.0 for case in cases for one in case.stages if one.stage is stage), default=0.0)
+        for stage in (Stage.PIXELS, Stage.NEXT_TOKEN, Stage.ANSWER)
+    }
+    left = sorted({one.stage.value for case in cases for one in case.stages if one.outcome is StageOutcome.UNKNOWN})
+    said = ", ".join(f"{stage.value} {value:.0e}" for stage, value in largest.items())
+    return bool(cases), f"{len(cases)} prompts: {said} apart" + (f"; not compared: {', '.join(left)}" if left else "")
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("families", nargs="+")
+    parser.add_argument("families", nargs="*", default=FAMILIES)
     parser.add_argument("--keep", type=Path)
     parser.add_argument("--one", help=argparse.SUPPRESS)
+    parser.add_argument("--checkpoint", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--engine-args", type=json.loads, default={}, help=argparse.SUPPRESS)
     options = parser.parse_args()
     os.environ.update({name: value for name, value in ENVIRONMENT.items() if name not in os.environ})
     os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
     base = (options.keep or Path(tempfile.mkdtemp())).resolve()
     if options.one == "make":
-        make_checkpoint(options.families[0], base / options.families[0] / "model")
-        save_with_weights(base / options.families[0] / "model")
+        make(options.families[0], options.checkpoint)
         return 0
     if options.one:
-        folder = base / options.families[0]
-        found = asyncio.run(answers(options.families[0], folder, options.one))
-        (folder / f"{options.one}.json").write_text(json.dumps(found))
+        sides = asyncio.run(gather(options.families[0], options.checkpoint, options.one, base, options.engine_args))
+        (base / "sides.json").write_bytes(msgspec.json.encode(sides))
         return 0
     good = 0
     for family in options.families:
         started = time.monotonic()
-        alike, said = run_one(family, base)
+        found = run_one(family, base)
+        alike, said = (False, found) if isinstance(found, str) else summary(found)
         good += alike
         print(f"{family:20} {'ok    ' if alike else 'DIFFER'} {said} ({time.monotonic() - started:.0f} s)", flush=True)
     print(f"{good} of {len(options.families)} families alike")

@@ -45,6 +45,11 @@ def test_families_give_the_same_tokens_in_both_engines(tmp_path: Path) -> None:
     assert "3 of 3 families alike" in said
 
 
+@pytest.mark.timeout(1300)
+def test_made_faults_are_named_at_their_stage(tmp_path: Path) -> None:
+    assert "6 of 6 faults named at their stage" in run("tests.zoo.faults", "--keep", str(tmp_path))
+
+
 @pytest.mark.timeout(600)
 def test_llama_vision_gives_the_numbers_of_transformers_4(tmp_path: Path) -> None:
     said = run("tests.zoo.mllama_numbers", "--keep", str(tmp_path))

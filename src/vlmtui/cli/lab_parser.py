@@ -99,3 +99,44 @@ def fill_replay(replay: argparse.ArgumentParser) -> None:
     )
     replay.add_argument("--json", action="store_true", help="print one JSON object")
     _add_trust(replay)
+
+
+_PARITY = """\
+Ask an engine and Hugging Face Transformers the same, with the same weights, and say at which stage they first differ:
+prompt text, token ids, image tokens, pixels, the next token's probabilities, the greedy answer. Each is loaded in a
+process of its own, one after the other.
+"""
+
+
+def fill_parity(parity: argparse.ArgumentParser) -> None:
+    """Add the arguments."""
+    parity.description = _PARITY
+    parity.epilog = "exit codes: 0 no difference, 1 a stage differs, 2 can't compare"
+    parity.formatter_class = argparse.RawDescriptionHelpFormatter
+    parity.add_argument("model", metavar="MODEL", help="a family, a repository or a local folder")
+    parity.add_argument("--backend", metavar="NAME", help="what runs the model (that of its record)")
+    parity.add_argument(
+        "--reference", metavar="MODEL", help="what Transformers loads, where that is another checkpoint (the same)"
+    )
+    parity.add_argument("--mode", choices=("chat", "raw", "both"), default="chat", help="how prompts are made (chat)")
+    parity.add_argument(
+        "--case", metavar="NAME", action="append", default=[], help="a canned conversation; may be repeated"
+    )
+    parity.add_argument("--question", metavar="TEXT", help="ask this instead of the canned conversations")
+    parity.add_argument("--image", metavar="P", action="append", default=[], help="with --question: an image")
+    parity.add_argument("--max-tokens", metavar="N", type=int, default=8, help="tokens of each greedy answer (8)")
+    parity.add_argument(
+        "--dtype", choices=("float32", "bfloat16", "float16"), help="number format of both (the model's)"
+    )
+    parity.add_argument(
+        "--engine-arg", metavar="NAME=VALUE", action="append", default=[], help="an engine argument; may be repeated"
+    )
+    parity.add_argument(
+        "--tolerance", metavar="X", type=float, help="most that log-probabilities may differ (0.02; 16 bits: 0.25)"
+    )
+    parity.add_argument(
+        "--pixel-tolerance", metavar="X", type=float, default=1e-3, help="most that processed pixels may differ (0.001)"
+    )
+    parity.add_argument("--export", metavar="FILE", help="also write the result: .html or .json")
+    parity.add_argument("--json", action="store_true", help="print one JSON object")
+    _add_trust(parity)

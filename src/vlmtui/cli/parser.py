@@ -91,6 +91,7 @@ def make_parser() -> argparse.ArgumentParser:
         ("lint", "check a model's chat template and tokenizer; no engine is loaded", _fill_lint),
         ("golden", "record a model's prompts, and check whether they are still the same", _fill_golden),
         ("replay", "answer kept comparisons and golden prompts again, on several engines", _fill_replay),
+        ("parity", "compare an engine with Transformers, stage by stage", _fill_parity),
         ("conversations", "list the stored conversations", _fill_conversations),
         ("export", "write conversations as Markdown, HTML, JSON or OpenAI messages", _fill_export),
         ("import", "read exported conversations", _fill_import),
@@ -227,6 +228,12 @@ def _fill_replay(replay: argparse.ArgumentParser) -> None:
     from vlmtui.cli.lab_parser import fill_replay
 
     fill_replay(replay)
+
+
+def _fill_parity(parity: argparse.ArgumentParser) -> None:
+    from vlmtui.cli.lab_parser import fill_parity
+
+    fill_parity(parity)
 
 
 def _fill_store(store: argparse.ArgumentParser) -> None:

@@ -23,6 +23,8 @@ class GenerateRequest(msgspec.Struct, frozen=True, kw_only=True):
     view: str = ""
     """With `only_render`: also write what the model sees of each attachment as pictures into this private folder, and
     report them (`PromptReady.seen`). Absolute; empty: don't."""
+    values: bool = False
+    """With `view`: write the processor's values there as well (`SeenMedium.values`)."""
     logprobs: int | None = None
     """Report the log-probability of every answer token, and this many of the most likely tokens at its position."""
     score: tuple[int, ...] = ()
@@ -117,6 +119,9 @@ class SeenMedium(msgspec.Struct, frozen=True, kw_only=True):
     """False: the processor's mean and deviation are unknown, so that contrast and colours are stretched."""
     left_out: int = 0
     """Number of further pictures that were not written."""
+    values: tuple[str, ...] = ()
+    """With `GenerateRequest.values`: NumPy files (float32) of what the model computes with: of each picture its
+    channels, rows and columns; one of the whole tensor where its layout cannot be read."""
 
 
 class Usage(msgspec.Struct, frozen=True, kw_only=True):
@@ -166,6 +171,9 @@ class PromptReady(msgspec.Struct, frozen=True, kw_only=True, tag="prompt_ready")
     media: tuple[MediaSpan, ...]
     vocabulary: Vocabulary = msgspec.field(default_factory=dict)
     """Every distinct token of the prompt. Empty with `final_only`."""
+    text: str = ""
+    """With `GenerateRequest.only_render`: the prompt's text before it was tokenized, as the template wrote it; empty
+    where the engine doesn't tell. Hostile text."""
     seen: tuple[SeenMedium, ...] = ()
     """If requested by `GenerateRequest.view`."""
     used: Sampling | None = None

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from io import BytesIO
 from pathlib import Path
 from typing import Any, Literal
 
@@ -62,6 +63,11 @@ class Normalisation(msgspec.Struct, frozen=True):
         if whole.shape[0] == 1:
             whole = np.repeat(whole, 3, axis=0)
         return np.ascontiguousarray(whole.transpose(1, 2, 0))
+
+    def normalised(self, levels: Floats) -> Floats:
+        """Return levels of 255, `(3, height, width)`, as a processor with these values would."""
+        mean, std = (np.asarray(one or (0.0,), np.float32).reshape(-1, 1, 1) for one in (self.mean, self.std))
+        return np.asarray((levels / 255 - mean) / (std if self.std is not None else 1.0), np.float32)
 
 
 def normalisation_of(processor: Any, modality: Modality) -> Normalisation:
@@ -117,26 +123,21 @@ def write_seen(
     ranges: Sequence[tuple[int, int]],
     folder: Path,
     prefix: str,
+    with_values: bool = False,
 ) -> SeenMedium:
     """Write an attachment's pictures as PNG files into a private folder and say what they are.
 
-    `ranges`: offset and length of each run of its embeddings in the prompt. Raises VlmtuiError if writing fails.
+    `ranges`: offset and length of each run of its embeddings in the prompt. `with_values`: also write what the model
+    computes with. Raises VlmtuiError if writing fails.
     """
     layout, name, pictures = pictures_in(data, how)
+    by_model = how
     if name and "uint8" in str(getattr(data[name], "dtype", "")):
         # vLLM's mm_device_do_normalize: the model itself normalises what are still pixels.
         how = msgspec.structs.replace(how, mean=(0.0,), std=(1 / 255,))
-    written: list[SeenPicture] = []
-    pixels = left_out = 0
+    stem = f"{prefix}-{modality}-{index}"
     values = list(pictures)
-    for number, one in enumerate(values):
-        pixels += one.shape[1] * one.shape[2]
-        if number >= PICTURES_MAX or pixels > _PIXELS_MAX:
-            left_out = len(values) - number
-            break
-        path = folder / f"{prefix}-{modality}-{index}-{number}.png"
-        write_private(path, as_png(Image.fromarray(how.pixels(one))))
-        written.append(SeenPicture(path=str(path), width=int(one.shape[2]), height=int(one.shape[1])))
+    written = _write_pictures(values, how, folder / stem)
     parts = shares(ranges, len(values))
     return SeenMedium(
         modality=modality,
@@ -148,8 +149,44 @@ def write_seen(
             for one, part in zip(written, parts[: len(written)] if parts else [None] * len(written), strict=True)
         ),
         is_exact=how.mean is not None and how.std is not None,
-        left_out=left_out,
+        left_out=len(values) - len(written),
+        values=_write_values(data.get(name), values[: len(written)], how, by_model, folder / stem)
+        if with_values
+        else (),
     )
+
+
+def _write_pictures(values: Sequence[Floats], how: Normalisation, stem: Path) -> list[SeenPicture]:
+    """Write pictures as PNG files, as many as the limits allow."""
+    written: list[SeenPicture] = []
+    pixels = 0
+    for number, one in enumerate(values[:PICTURES_MAX]):
+        pixels += one.shape[1] * one.shape[2]
+        if pixels > _PIXELS_MAX:
+            break
+        path = stem.with_name(f"{stem.name}-{number}.png")
+        write_private(path, as_png(Image.fromarray(how.pixels(one))))
+        written.append(SeenPicture(path=str(path), width=int(one.shape[2]), height=int(one.shape[1])))
+    return written
+
+
+def _write_values(
+    tensor: Any, pictures: Sequence[Floats], how: Normalisation, by_model: Normalisation, stem: Path
+) -> tuple[str, ...]:
+    """Write what the model computes with. `by_model`: how the model normalises what `how` says are still pixels."""
+    found = list(pictures)
+    if not found and hasattr(tensor, "shape") and _floats(tensor).size <= 3 * _PIXELS_MAX:
+        found = [_floats(tensor)]
+    files = []
+    for number, values in enumerate(found):
+        if how is not by_model and pictures:
+            values = by_model.normalised(values)
+        content = BytesIO()
+        np.save(content, np.ascontiguousarray(values, np.float32), allow_pickle=False)
+        path = stem.with_name(f"{stem.name}-{number}.npy")
+        write_private(path, content.getvalue())
+        files.append(str(path))
+    return tuple(files)
 
 
 def shares(ranges: Sequence[tuple[int, int]], count: int) -> list[tuple[int, int]]:

@@ -248,6 +248,7 @@ class TransformersEngine:
             token_ids=inputs.ids,
             media=inputs.media,
             vocabulary=self._vocabulary.entries(inputs.ids),
+            text=inputs.text if request.only_render else "",
             used=used,
         )
 

@@ -138,4 +138,16 @@ def item_tensors(outputs: Mapping[str, Any], modality: Modality, index: int, cou
             found[name] = value[index]
         elif rows == 1 and value.ndim > 1 and value.shape[1] == count:  # one conversation, then its images
             found[name] = value[0, index]
-    return found
+    return _unpadded(found)
+
+
+def _unpadded(found: dict[str, Any]) -> dict[str, Any]:
+    """Return an item's tensors without the padding to the largest picture of a prompt, which the model cuts off by
+    `image_sizes` (Pixtral). Of tiles these are the sizes of the whole picture, so that they are left alone."""
+    pixels, sizes = found.get("pixel_values"), found.get("image_sizes")
+    if pixels is None or sizes is None or pixels.ndim != 3 or tuple(sizes.shape) != (2,):
+        return found
+    height, width = (int(side) for side in sizes)
+    if not (0 < height <= pixels.shape[1] and 0 < width <= pixels.shape[2]):
+        return found
+    return {**found, "pixel_values": pixels[:, :height, :width]}

@@ -38,6 +38,8 @@ class PromptInputs(msgspec.Struct, frozen=True):
     tensors: dict[str, Any]
     """By name, as `generate` takes them; on the CPU."""
     media: tuple[MediaSpan, ...]
+    text: str = ""
+    """Before the tokenizer."""
 
 
 class PromptBuilder:
@@ -82,7 +84,7 @@ class PromptBuilder:
         self._check(positions, items)
         media = {name: value for name, value in outputs.items() if name not in _OF_THE_PROMPT}
         spans = media_spans(positions, items, media, self._tokens_alone, self._patch_size)
-        return PromptInputs(ids, dict(outputs), spans)
+        return PromptInputs(ids, dict(outputs), spans, text)
 
     def _process(self, text: str, items: Sequence[MediaItem], special_tokens: bool) -> Mapping[str, Any]:
         if self.processor is None or (not items and not self._adds_to_text()):

@@ -26,11 +26,11 @@ def seen_media(
     folder = Path(request.view)
     if not folder.is_absolute() or not is_private_dir(folder):
         raise bad_input("The folder for what the model sees is not a private folder of yours.")
-    return tuple(_seen(inputs, items, processor, folder, request.request_id))
+    return tuple(_seen(inputs, items, processor, folder, request.request_id, request.values))
 
 
 def _seen(
-    inputs: PromptInputs, items: Sequence[MediaItem], processor: Any, folder: Path, prefix: str
+    inputs: PromptInputs, items: Sequence[MediaItem], processor: Any, folder: Path, prefix: str, with_values: bool
 ) -> Iterator[SeenMedium]:
     prefix = "".join(char for char in prefix if char.isascii() and char.isalnum())[:64]
     places = {(span.modality, span.index): (span.offset, span.length) for span in inputs.media}
@@ -41,4 +41,13 @@ def _seen(
             data = item_tensors(inputs.tensors, modality, index, count)
             where = places.get((modality, index))
             ranges = [where] if where is not None else []
-            yield write_seen(data, how, modality=modality, index=index, ranges=ranges, folder=folder, prefix=prefix)
+            yield write_seen(
+                data,
+                how,
+                modality=modality,
+                index=index,
+                ranges=ranges,
+                folder=folder,
+                prefix=prefix,
+                with_values=with_values,
+            )

@@ -254,7 +254,7 @@ class VllmEngine:
             text = await within_limits(asyncio.to_thread(render_messages, prompt, sources))
             prompt = RawPrompt(text=text, attachments=prompt.attachments)
         if isinstance(prompt, ChatPrompt):
-            parsed = await self._render_chat(prompt, items)
+            parsed = await self._render_chat(prompt, items, with_text=request.values)
             parameters = self._renderer.default_chat_tok_params
         else:
             parsed = self._render_raw(prompt, items)
@@ -277,9 +277,12 @@ class VllmEngine:
                 ) from error
             raise
         check_placeholders(rendered, items, self._llm.model_config.hf_config, self._tokenizer)
+        if not is_sent:
+            rendered["prompt"] = parsed.get("prompt")
         return rendered
 
-    async def _render_chat(self, prompt: ChatPrompt, items: list[MediaItem]) -> Any:
+    async def _render_chat(self, prompt: ChatPrompt, items: list[MediaItem], *, with_text: bool) -> Any:
+        """Render with a chat template. vLLM tokenizes at once: `with_text` renders again for the text."""
         from vllm.exceptions import VLLMValidationError
         from vllm.renderers.params import ChatParams
 
@@ -294,6 +297,12 @@ class VllmEngine:
         parameters = ChatParams(chat_template=template, chat_template_kwargs={"add_generation_prompt": True})
         rendering = self._renderer.render_messages_async(messages, parameters)
         _, parsed = await within_limits(rendering, wrapped_in=(VLLMValidationError,))
+        if with_text and "prompt" not in parsed:
+            given = {**parameters.chat_template_kwargs, "tokenize": False}
+            parameters = ChatParams(chat_template=template, chat_template_kwargs=given)
+            rendering = self._renderer.render_messages_async(messages, parameters)
+            _, as_text = await within_limits(rendering, wrapped_in=(VLLMValidationError,))
+            parsed["prompt"] = as_text.get("prompt")
         # The renderer takes videos and sounds only as URLs: messages hold empty ones, which are filled in here.
         for modality in ("video", "audio"):
             if found := [item.data for item in items if item.modality == modality]:
@@ -319,6 +328,7 @@ class VllmEngine:
             token_ids=ids,
             media=self._media_spans.of(rendered),
             vocabulary=self._vocabulary.entries(ids) if is_read else {},
+            text=str(rendered.get("prompt") or "") if request.only_render else "",
             used=used,
         )
 

@@ -21,10 +21,12 @@ def seen_media(rendered: Mapping[str, Any], processor: Any, request: GenerateReq
     folder = Path(request.view)
     if not folder.is_absolute() or not is_private_dir(folder):
         raise bad_input("The folder for what the model sees is not a private folder of yours.")
-    return tuple(_seen(rendered, processor, folder, request.request_id))
+    return tuple(_seen(rendered, processor, folder, request.request_id, request.values))
 
 
-def _seen(rendered: Mapping[str, Any], processor: Any, folder: Path, prefix: str) -> Iterator[SeenMedium]:
+def _seen(
+    rendered: Mapping[str, Any], processor: Any, folder: Path, prefix: str, with_values: bool
+) -> Iterator[SeenMedium]:
     prefix = "".join(char for char in prefix if char.isascii() and char.isalnum())[:64]
     for modality in PICTURES:
         items = (rendered.get("mm_kwargs") or {}).get(modality, ())
@@ -33,7 +35,16 @@ def _seen(rendered: Mapping[str, Any], processor: Any, folder: Path, prefix: str
         for index, item in enumerate(items):
             data = {name: element.data for name, element in (item or {}).items() if element.data is not None}
             ranges = _runs(places[index]) if index < len(places) else []
-            yield write_seen(data, how, modality=modality, index=index, ranges=ranges, folder=folder, prefix=prefix)
+            yield write_seen(
+                data,
+                how,
+                modality=modality,
+                index=index,
+                ranges=ranges,
+                folder=folder,
+                prefix=prefix,
+                with_values=with_values,
+            )
 
 
 def _runs(place: Any) -> list[tuple[int, int]]:

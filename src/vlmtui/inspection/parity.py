@@ -1,0 +1,322 @@
+"""Compares what two engines make of the same conversation, stage by stage: the first that differs holds the fault."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence, Set
+from enum import StrEnum
+
+import msgspec
+
+from vlmtui.domain.attachment import Modality
+from vlmtui.domain.generation import MediaSpan, SeenMedium, TokenLogprob
+from vlmtui.errors import VlmtuiError
+from vlmtui.inspection.pixel_values import PixelDifference, PixelStep, compare_values, read_pixel_values
+
+LIKELY = 1e-3
+"""Tokens less likely than this on both sides are not compared."""
+_SHOWN = 24
+"""Characters of a prompt shown on each side of a difference."""
+_MARK = -1
+"""Stands for an attachment's tokens where the others are compared."""
+
+
+Item = tuple[Modality, int]
+"""Modality and index."""
+
+
+class Stage(StrEnum):
+    """What is compared, in the order in which an answer is made."""
+
+    TEXT = "prompt text"
+    TOKENS = "token ids"
+    PLACES = "image tokens"
+    PIXELS = "pixels"
+    NEXT_TOKEN = "next token"
+    ANSWER = "answer"
+
+
+class StageOutcome(StrEnum):
+    """What comparing a stage gave."""
+
+    SAME = "same"
+    DIFFERS = "differs"
+    UNKNOWN = "not compared"
+
+
+class ParitySide(msgspec.Struct, frozen=True, kw_only=True):
+    """What one engine made of a conversation. With `error`, the rest is what it got to."""
+
+    text: str = ""
+    """The prompt before the tokenizer; empty: unknown."""
+    token_ids: tuple[int, ...] = ()
+    media: tuple[MediaSpan, ...] = ()
+    seen: tuple[SeenMedium, ...] = ()
+    answer_ids: tuple[int, ...] = ()
+    logprobs: tuple[TokenLogprob, ...] = ()
+    """One per token of the greedy answer."""
+    words: dict[int, str] = msgspec.field(default_factory=dict)
+    """Texts of tokens. Hostile text."""
+    error: str = ""
+    """Why this engine made no prompt, or no answer."""
+
+
+class Tolerance(msgspec.Struct, frozen=True):
+    """How far both sides may be apart."""
+
+    pixels: float = 1e-3
+    """In the units that the model computes with."""
+    logprobs: float = 1e-2
+
+
+class StageResult(msgspec.Struct, frozen=True):
+    """What was found at a stage."""
+
+    stage: Stage
+    outcome: StageOutcome
+    message: str
+    """What differs, or how far both are apart."""
+    largest: float | None = None
+    """Largest difference: of a pixel's value, or of a log-probability."""
+    mean: float | None = None
+    """Mean difference of the pixels' values."""
+    step: PixelStep | None = None
+
+
+class CaseParity(msgspec.Struct, frozen=True, kw_only=True):
+    """The stages of one conversation."""
+
+    case: str
+    mode: str
+    stages: tuple[StageResult, ...]
+    errors: tuple[str, ...] = ()
+    """Why it could not be compared to the end."""
+
+    @property
+    def first(self) -> StageResult | None:
+        """The first stage that differs."""
+        return next((one for one in self.stages if one.outcome is StageOutcome.DIFFERS), None)
+
+
+def compare_sides(case: str, mode: str, ours: ParitySide, theirs: ParitySide, tolerance: Tolerance) -> CaseParity:
+    """Compare an engine's side with the reference's. Reads the files of the processors' values: blocking."""
+    errors = [f"{who}: {side.error}" for who, side in (("engine", ours), ("reference", theirs)) if side.error]
+    stages: list[StageResult] = []
+    if ours.token_ids and theirs.token_ids:
+        stages += [_text(ours, theirs), _tokens(ours, theirs), _places(ours, theirs)]
+        stages.append(_pixels(ours, theirs, tolerance.pixels))
+    if ours.logprobs and theirs.logprobs:
+        stages += [_next_token(ours, theirs, tolerance.logprobs), _answer(ours, theirs, tolerance.logprobs)]
+    return CaseParity(case=case, mode=mode, stages=tuple(stages), errors=tuple(errors))
+
+
+def _text(ours: ParitySide, theirs: ParitySide) -> StageResult:
+    if not ours.text or not theirs.text:
+        return StageResult(Stage.TEXT, StageOutcome.UNKNOWN, "an engine doesn't tell the text before the tokenizer")
+    if ours.text == theirs.text:
+        return StageResult(Stage.TEXT, StageOutcome.SAME, f"{len(ours.text):,} characters")
+    at = _first_difference(ours.text, theirs.text)
+    shown = " and ".join(repr(one.text[max(0, at - 8) : at + _SHOWN]) for one in (ours, theirs))
+    return StageResult(Stage.TEXT, StageOutcome.DIFFERS, f"from character {at} on: {shown}")
+
+
+def _tokens(ours: ParitySide, theirs: ParitySide) -> StageResult:
+    """Compare the tokens of the text, whatever the attachments take."""
+    left, right = list(ours.token_ids), list(theirs.token_ids)
+    if _trimmed(ours).keys() == _trimmed(theirs).keys():  # else one doesn't tell where an attachment is
+        around = _ids_in_media(ours) | _ids_in_media(theirs)
+        left, right = _without_media(ours, around), _without_media(theirs, around)
+    if left == right:
+        return StageResult(Stage.TOKENS, StageOutcome.SAME, f"{sum(one != _MARK for one in left):,} tokens of text")
+    at = _first_difference(left, right)
+    shown = " and ".join(_words(ids[at : at + 3], side) for ids, side in ((left, ours), (right, theirs)))
+    counts = f"{len(left):,} and {len(right):,} tokens; " if len(left) != len(right) else ""
+    return StageResult(Stage.TOKENS, StageOutcome.DIFFERS, f"{counts}from token {at} of the text on: {shown}")
+
+
+def _places(ours: ParitySide, theirs: ParitySide) -> StageResult:
+    if not ours.media and not theirs.media:
+        return StageResult(Stage.PLACES, StageOutcome.SAME, "no images")
+    left, right = _trimmed(ours), _trimmed(theirs)
+    if left.keys() != right.keys():
+        message = f"an engine doesn't tell where its images are ({len(left)} and {len(right)} known)"
+        outcome = StageOutcome.SAME if ours.token_ids == theirs.token_ids else StageOutcome.UNKNOWN
+        return StageResult(
+            Stage.PLACES, outcome, message if outcome is StageOutcome.UNKNOWN else "all token ids are the same"
+        )
+    for key in left:
+        (offset, length, count), (offset_2, length_2, count_2) = left[key], right[key]
+        name = _name(key)
+        if count != count_2:
+            return StageResult(Stage.PLACES, StageOutcome.DIFFERS, f"{name} takes {count:,} tokens, and {count_2:,}")
+        if offset != offset_2:
+            return StageResult(
+                Stage.PLACES, StageOutcome.DIFFERS, f"{name} begins at token {offset:,}, and {offset_2:,}"
+            )
+        if ours.token_ids[offset : offset + length] != theirs.token_ids[offset_2 : offset_2 + length_2]:
+            return StageResult(Stage.PLACES, StageOutcome.DIFFERS, f"the tokens between those of {name} differ")
+    return StageResult(Stage.PLACES, StageOutcome.SAME, ", ".join(f"{_name(key)}: {left[key][2]:,}" for key in left))
+
+
+def _pixels(ours: ParitySide, theirs: ParitySide, tolerance: float) -> StageResult:
+    spans = tuple({(one.modality, one.index): one for one in side.media} for side in (ours, theirs))
+    seen = tuple({(one.modality, one.index): one for one in side.seen} for side in (ours, theirs))
+    keys = dict.fromkeys((*spans[0], *spans[1], *seen[0], *seen[1]))
+    if not keys:
+        return StageResult(Stage.PIXELS, StageOutcome.SAME, "no images")
+    compared = []
+    for key in keys:
+        if key in spans[0] and key in spans[1] and (said := _other_size(spans[0][key], spans[1][key])):
+            return StageResult(Stage.PIXELS, StageOutcome.DIFFERS, f"{_name(key)}: {said}", step=PixelStep.SIZE)
+        files = [side[key].values if key in side else () for side in seen]
+        if not all(files):
+            return StageResult(
+                Stage.PIXELS, StageOutcome.UNKNOWN, f"{_name(key)}: the processor's tensor can't be read"
+            )
+        try:
+            left, right = ([read_pixel_values(path) for path in paths] for paths in files)
+        except VlmtuiError as error:
+            return StageResult(Stage.PIXELS, StageOutcome.UNKNOWN, f"{_name(key)}: {error.message}")
+        compared.append((key, compare_values(left, right, tolerance)))
+    return _worst(*max(compared, key=lambda one: one[1].largest))
+
+
+def _other_size(ours: MediaSpan, theirs: MediaSpan) -> str:
+    """Return in which size or grid two spans differ, where both are known; empty if in none."""
+    for name, one, other in (("size", ours.resized, theirs.resized), ("grid", ours.grid, theirs.grid)):
+        if one and other and one != other:
+            return f"{name} {_by(one)} and {_by(other)}"
+    return ""
+
+
+def _worst(key: Item, found: PixelDifference) -> StageResult:
+    numbers = (found.largest, found.mean) if math.isfinite(found.largest) else (None, None)
+    if found.step is None:
+        said = f"at most {found.largest:.2g} apart, {found.mean:.2g} in the mean"
+        return StageResult(Stage.PIXELS, StageOutcome.SAME, said, numbers[0], numbers[1])
+    shapes = " and ".join(_by(one) for one in found.shapes)
+    apart = f"at most {found.largest:.3g} apart, {found.mean:.3g} in the mean" if numbers[0] is not None else shapes
+    said = f"{_name(key)}: {found.step.value}: {apart}"
+    return StageResult(Stage.PIXELS, StageOutcome.DIFFERS, said, numbers[0], numbers[1], found.step)
+
+
+def _by(numbers: Sequence[int]) -> str:
+    return "×".join(str(one) for one in numbers)
+
+
+def _next_token(ours: ParitySide, theirs: ParitySide, tolerance: float) -> StageResult:
+    left, right = ours.logprobs[0], theirs.logprobs[0]
+    apart, token = logprobs_apart(left, right)
+    name = _words((token,), ours, theirs)
+    if apart > tolerance:
+        said = f"log-probabilities {apart:.3g} apart, at {name}; the limit is {tolerance:g}"
+        if left.token_id != right.token_id:
+            said += f"; chosen: {_words((left.token_id,), ours)} and {_words((right.token_id,), theirs)}"
+        return StageResult(Stage.NEXT_TOKEN, StageOutcome.DIFFERS, said, apart)
+    return StageResult(Stage.NEXT_TOKEN, StageOutcome.SAME, f"log-probabilities {apart:.2g} apart", apart)
+
+
+def _answer(ours: ParitySide, theirs: ParitySide, tolerance: float) -> StageResult:
+    """By vLLM's own rule: at the first token that differs, each side's choice is among the other's likeliest. Up to
+    there the chosen tokens are as likely on both sides."""
+    at = _first_difference(ours.answer_ids, theirs.answer_ids)
+    pairs = list(zip(ours.logprobs[:at], theirs.logprobs[:at], strict=False))
+    apart = max((abs(one.logprob - other.logprob) for one, other in pairs), default=0.0)
+    if apart > tolerance:
+        where = next(n for n, (one, other) in enumerate(pairs) if abs(one.logprob - other.logprob) > tolerance)
+        said = f"the same tokens, but from token {where} on their log-probabilities are {apart:.3g} apart"
+        return StageResult(Stage.ANSWER, StageOutcome.DIFFERS, said, apart)
+    if at >= max(len(ours.answer_ids), len(theirs.answer_ids)):
+        return StageResult(Stage.ANSWER, StageOutcome.SAME, f"{at} tokens; log-probabilities {apart:.2g} apart", apart)
+    if at >= min(len(ours.answer_ids), len(theirs.answer_ids)):
+        said = f"one answer ends after {at} tokens, the other has {max(len(ours.answer_ids), len(theirs.answer_ids))}"
+        return StageResult(Stage.ANSWER, StageOutcome.DIFFERS, said, apart)
+    chosen, chosen_2 = ours.answer_ids[at], theirs.answer_ids[at]
+    shown = f"{_words((chosen,), ours)} and {_words((chosen_2,), theirs)}"
+    if _has(theirs.logprobs[at], chosen) and _has(ours.logprobs[at], chosen_2):
+        said = f"token {at}: {shown}, each among the other's likeliest"
+        return StageResult(Stage.ANSWER, StageOutcome.SAME, said, apart)
+    return StageResult(Stage.ANSWER, StageOutcome.DIFFERS, f"token {at}: {shown}", apart)
+
+
+def logprobs_apart(left: TokenLogprob, right: TokenLogprob) -> tuple[float, int]:
+    """Return by how much the log-probability of a likely token differs at most, and which. Where one side does not tell
+    a token's, it is at most that of the least likely that it tells."""
+    ours, theirs = _values(left), _values(right)
+    worst = 0.0, left.token_id
+    for token in dict.fromkeys((*ours, *theirs)):
+        one, other = ours.get(token), theirs.get(token)
+        if max(one if one is not None else -math.inf, other if other is not None else -math.inf) < math.log(LIKELY):
+            continue
+        if one is None:
+            one = min(other or 0.0, *ours.values())
+        if other is None:
+            other = min(one, *theirs.values())
+        if abs(one - other) > worst[0]:
+            worst = abs(one - other), token
+    return worst
+
+
+def _values(one: TokenLogprob) -> Mapping[int, float]:
+    return {one.token_id: one.logprob} | {other.token_id: other.logprob for other in one.top}
+
+
+def _has(one: TokenLogprob, token: int) -> bool:
+    return token in _values(one)
+
+
+def _name(item: Item) -> str:
+    return f"{item[0]} {item[1] + 1}"
+
+
+def _trimmed(side: ParitySide) -> dict[Item, tuple[int, int, int]]:
+    """Return where each attachment's own tokens begin, how far they reach, and their number. What stands around them,
+    which one engine counts to the attachment and another to the text, is left out."""
+    found: dict[Item, tuple[int, int, int]] = {}
+    for span in side.media:
+        ids = side.token_ids[span.offset : span.offset + span.length]
+        counts = Counter(ids)
+        own = next((one for one, count in counts.items() if count == span.tokens), None)
+        own = own if own is not None else max(counts, key=lambda one: counts[one], default=None)
+        places = [at for at, token in enumerate(ids) if token == own]
+        if places:
+            offset = span.offset + places[0]
+            found[span.modality, span.index] = offset, places[-1] - places[0] + 1, len(places)
+    return found
+
+
+def _ids_in_media(side: ParitySide) -> set[int]:
+    """Return the ids of all tokens that the engine counts to an attachment: its own, tile names, row ends."""
+    return {token for span in side.media for token in side.token_ids[span.offset : span.offset + span.length]}
+
+
+def _without_media(side: ParitySide, around: Set[int]) -> list[int]:
+    """Return the prompt's ids with one mark in the place of each attachment's tokens. `around`: ids that are left out
+    as well where they enclose them, as either engine counts them to the attachment."""
+    left: list[int] = []
+    at = 0
+    for offset, length, _ in sorted(_trimmed(side).values()):
+        begin, end = offset, offset + length
+        while begin > at and side.token_ids[begin - 1] in around:
+            begin -= 1
+        while end < len(side.token_ids) and side.token_ids[end] in around:
+            end += 1
+        if begin > at or not left:
+            left += side.token_ids[at:begin]
+        left.append(_MARK)
+        at = max(at, end)
+    return [*left, *side.token_ids[at:]]
+
+
+def _words(ids: Sequence[int], *sides: ParitySide) -> str:
+    known: dict[int, str] = {}
+    for side in sides:
+        known |= side.words
+    shown = (("(image)" if one == _MARK else f"{known.get(one, '')!r} ({one})") for one in ids)
+    return " ".join(shown) or "the end"
+
+
+def _first_difference(ours: Sequence[object], theirs: Sequence[object]) -> int:
+    pairs = enumerate(zip(ours, theirs, strict=False))
+    return next((at for at, (one, other) in pairs if one != other), min(len(ours), len(theirs)))

@@ -1,0 +1,214 @@
+"""Stage by stage: what differs is named at its stage, and at the first one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import pytest
+
+from vlmtui.domain.generation import Candidate, MediaSpan, SeenMedium, TokenLogprob
+from vlmtui.inspection.parity import (
+    CaseParity,
+    ParitySide,
+    Stage,
+    StageOutcome,
+    Tolerance,
+    compare_sides,
+    logprobs_apart,
+)
+from vlmtui.inspection.pixel_values import Floats, PixelStep, compare_values, read_pixel_values
+
+IMAGE = 99
+WORDS = {1: "<s>", 2: "What", 3: " is", IMAGE: "<image>", 7: "a", 8: "b"}
+
+
+def logprob(token: int, value: float, **others: float) -> TokenLogprob:
+    top = [Candidate(token_id=token, logprob=value)]
+    top += [Candidate(token_id=int(name[1:]), logprob=one) for name, one in others.items()]
+    return TokenLogprob(token_id=token, logprob=value, top=tuple(top))
+
+
+def side(folder: Path, name: str = "a") -> ParitySide:
+    """A prompt of 9 tokens with an image of 4, and an answer of two."""
+    rng = np.random.default_rng(0)
+    path = folder / f"{name}.npy"
+    np.save(path, rng.normal(size=(3, 8, 8)).astype(np.float32))
+    return ParitySide(
+        text="<s>What<image> is",
+        token_ids=(1, 2, IMAGE, IMAGE, IMAGE, IMAGE, 3),
+        media=(MediaSpan(modality="image", index=0, offset=2, length=4, tokens=4, resized=(56, 56), grid=(1, 4, 4)),),
+        seen=(SeenMedium(modality="image", index=0, values=(str(path),)),),
+        answer_ids=(7, 8),
+        logprobs=(logprob(7, -0.5, t8=-1.0), logprob(8, -0.1, t7=-3.0)),
+        words=WORDS,
+    )
+
+
+def compare(ours: ParitySide, theirs: ParitySide) -> CaseParity:
+    return compare_sides("image", "chat", ours, theirs, Tolerance())
+
+
+def first(ours: ParitySide, theirs: ParitySide) -> Stage | None:
+    found = compare(ours, theirs).first
+    return found.stage if found is not None else None
+
+
+def test_the_same_is_the_same_at_every_stage(tmp_path: Path) -> None:
+    found = compare(side(tmp_path), side(tmp_path, "b"))
+    assert [one.stage for one in found.stages] == list(Stage)
+    assert {one.outcome for one in found.stages} == {StageOutcome.SAME}
+    assert found.first is None and not found.errors
+
+
+def test_a_missing_newline_is_found_in_the_text_though_the_ids_differ_too(tmp_path: Path) -> None:
+    sound = side(tmp_path)
+    broken = msgspec.structs.replace(sound, text="<s>What\n<image> is", token_ids=(1, 2, 4, *[IMAGE] * 4, 3))
+    found = compare(broken, sound)
+    assert found.first is not None and found.first.stage is Stage.TEXT
+    assert "'\\n" in found.first.message or "\\n" in found.first.message
+
+
+def test_a_token_more_in_the_text_is_no_image_token(tmp_path: Path) -> None:
+    sound = side(tmp_path)
+    span = msgspec.structs.replace(sound.media[0], offset=3)
+    assert first(msgspec.structs.replace(sound, token_ids=(1, *sound.token_ids), media=(span,)), sound) is Stage.TOKENS
+
+
+def test_a_token_more_of_an_image_is_found_among_its_tokens(tmp_path: Path) -> None:
+    sound = side(tmp_path)
+    span = msgspec.structs.replace(sound.media[0], length=5, tokens=5)
+    broken = msgspec.structs.replace(sound, token_ids=(1, 2, *[IMAGE] * 5, 3), media=(span,))
+    found = compare(broken, sound)
+    assert found.first is not None and found.first.stage is Stage.PLACES
+    assert found.first.message == "image 1 takes 5 tokens, and 4"
+
+
+def test_what_stands_around_an_image_may_belong_to_it_or_to_the_text(tmp_path: Path) -> None:
+    """vLLM counts the tokens around an image to it, Transformers does not."""
+    sound = side(tmp_path)
+    wider = msgspec.structs.replace(sound.media[0], offset=1, length=6)
+    assert first(msgspec.structs.replace(sound, media=(wider,)), sound) is None
+
+
+def test_a_side_that_does_not_tell_where_its_image_is_is_compared_by_all_ids(tmp_path: Path) -> None:
+    sound = side(tmp_path)
+    silent = msgspec.structs.replace(sound, media=())
+    assert first(sound, silent) is None
+    assert first(sound, msgspec.structs.replace(silent, token_ids=(*sound.token_ids, IMAGE))) is Stage.TOKENS
+
+
+def test_row_ends_within_an_image_may_be_counted_to_it(tmp_path: Path) -> None:
+    """Transformers counts Pixtral's row ends as image tokens, vLLM does not."""
+    ids = (1, 2, IMAGE, IMAGE, 98, IMAGE, IMAGE, 98, 3)
+    spans = [MediaSpan(modality="image", index=0, offset=2, length=6, tokens=count) for count in (4, 6)]
+    ours, theirs = (msgspec.structs.replace(side(tmp_path), token_ids=ids, media=(span,)) for span in spans)
+    assert first(ours, theirs) is None
+
+
+def test_another_grid_with_as_many_tokens_is_found_at_the_pixels(tmp_path: Path) -> None:
+    sound = side(tmp_path)
+    span = msgspec.structs.replace(sound.media[0], grid=(1, 2, 8), resized=(112, 28))
+    found = compare(msgspec.structs.replace(sound, media=(span,)), sound)
+    assert found.first is not None
+    assert (found.first.stage, found.first.step) == (Stage.PIXELS, PixelStep.SIZE)
+
+
+def test_a_tensor_that_cannot_be_read_is_not_called_the_same(tmp_path: Path) -> None:
+    sound = side(tmp_path)
+    empty = msgspec.structs.replace(sound, seen=(SeenMedium(modality="image", index=0),))
+    stages = {one.stage: one.outcome for one in compare(empty, sound).stages}
+    assert stages[Stage.PIXELS] is StageOutcome.UNKNOWN
+
+
+def test_other_numbers_are_found_at_the_next_token(tmp_path: Path) -> None:
+    sound = side(tmp_path)
+    broken = msgspec.structs.replace(sound, logprobs=(logprob(7, -0.5, t8=-1.3), sound.logprobs[1]))
+    found = compare(broken, sound).first
+    assert found is not None and found.stage is Stage.NEXT_TOKEN
+    assert found.largest == pytest.approx(0.3)
+
+
+def test_the_answer_may_differ_where_each_choice_is_among_the_others_likeliest(tmp_path: Path) -> None:
+    sound = side(tmp_path)
+    close = msgspec.structs.replace(sound, answer_ids=(7, 7), logprobs=(sound.logprobs[0], logprob(7, -0.3, t8=-0.4)))
+    assert first(close, sound) is None
+    far = msgspec.structs.replace(sound, answer_ids=(7, 5), logprobs=(sound.logprobs[0], logprob(5, -0.3, t8=-0.4)))
+    assert first(far, sound) is Stage.ANSWER
+
+
+def test_an_answer_that_drifts_differs_before_its_tokens_do(tmp_path: Path) -> None:
+    sound = side(tmp_path)
+    drifted = msgspec.structs.replace(sound, logprobs=(sound.logprobs[0], logprob(8, -0.2, t7=-3.0)))
+    assert first(drifted, sound) is Stage.ANSWER
+
+
+def test_an_engine_that_fails_leaves_the_stages_before(tmp_path: Path) -> None:
+    sound = side(tmp_path)
+    failed = msgspec.structs.replace(sound, answer_ids=(), logprobs=(), error="out of memory")
+    found = compare(failed, sound)
+    assert found.errors == ("engine: out of memory",)
+    assert [one.stage for one in found.stages] == [Stage.TEXT, Stage.TOKENS, Stage.PLACES, Stage.PIXELS]
+
+
+def test_a_token_that_one_side_does_not_tell_is_at_most_its_least_likely() -> None:
+    ours, theirs = logprob(7, -0.5, t8=-2.0), logprob(7, -0.5, t5=-0.9)
+    apart, token = logprobs_apart(ours, theirs)
+    assert token == 5
+    assert apart == pytest.approx(1.1)
+
+
+def pictures(kind: str) -> tuple[Floats, Floats]:
+    """Another processor's values of a picture, and the reference's."""
+    rng = np.random.default_rng(1)
+    levels = rng.integers(0, 256, size=(3, 32, 32)).astype(np.float32)
+    mean, std = (np.asarray(one, np.float32).reshape(3, 1, 1) for one in ((0.48, 0.46, 0.41), (0.27, 0.26, 0.28)))
+    sound = (levels / 255 - mean) / std
+    more = np.clip(levels + rng.integers(0, 2, levels.shape), 0, 255)
+    others = {
+        "same": sound,
+        "swapped": (levels / 255 - std) / mean,
+        "red and blue": sound[::-1].copy(),
+        "one level": (more / 255 - mean) / std,
+        "blurred": (sound + np.roll(sound, 1, axis=2)) / 2,
+        "smaller": sound[:, :16],
+    }
+    return np.asarray(others[kind], np.float32), np.asarray(sound, np.float32)
+
+
+@pytest.mark.parametrize(
+    ("kind", "step"),
+    [
+        ("same", None),
+        ("swapped", PixelStep.NORMALISATION),
+        ("red and blue", PixelStep.CHANNELS),
+        ("one level", PixelStep.ROUNDING),
+        ("blurred", PixelStep.RESAMPLING),
+        ("smaller", PixelStep.SIZE),
+    ],
+)
+def test_pixels_name_the_step_that_differs(kind: str, step: PixelStep | None) -> None:
+    ours, theirs = pictures(kind)
+    found = compare_values([ours], [theirs], 1e-3)
+    assert found.step is step
+    assert (found.largest > 0) is (step is not None)
+
+
+def test_another_number_of_tiles_differs() -> None:
+    sound, _ = pictures("same")
+    assert compare_values([sound, sound], [sound], 1e-3).step is PixelStep.COUNT
+
+
+def test_values_that_are_no_numbers_never_pass() -> None:
+    sound, _ = pictures("same")
+    broken = sound.copy()
+    broken[0, 0, 0] = np.nan
+    assert compare_values([broken], [sound], 1e-3).step is not None
+
+
+def test_a_broken_file_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "values.npy"
+    path.write_bytes(b"\x93NUMPY broken")
+    with pytest.raises(Exception, match="can't be read"):
+        read_pixel_values(str(path))
