@@ -40,7 +40,7 @@ from vlmtui.registry.match import Model
 from vlmtui.registry.prompts import check_attachments
 from vlmtui.session.adapters import find_adapter
 from vlmtui.session.answer_json import answer_json, tokens_json
-from vlmtui.session.dials import with_parameters
+from vlmtui.session.dials import with_default_parameters, with_parameters
 from vlmtui.session.engine_turns import answer_in_turns
 from vlmtui.session.generation import PromptMode
 from vlmtui.session.lane_plan import ENGINE, PICTURE, PIXELS, Plan, why_identical
@@ -220,6 +220,7 @@ def _planned(setup: AskSetup, arguments: argparse.Namespace, engines: Sequence[M
     )
     turns = _turns(application.settings.system_prompt, user_turn_with_placed(question, attachments))
     sampling = application.settings.sampling.over(family.sampling)
+    sampling = with_default_parameters(sampling, family, application.settings.parameters)
     sampling = with_parameters(sampling, family, arguments.set_parameters or [])
     if arguments.boxes is not None:
         sampling = with_special_tokens(sampling, box_convention(setup, arguments))

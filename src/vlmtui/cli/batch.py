@@ -41,6 +41,7 @@ from vlmtui.session.batch.results import score_of
 from vlmtui.session.batch.runner import BatchJob, run_batch
 from vlmtui.session.batch.tally import Tally
 from vlmtui.session.batch.work import INCLUDES, ItemResult
+from vlmtui.session.dials import with_default_parameters
 from vlmtui.session.generation import PromptMode
 from vlmtui.text import one_line, quoted
 
@@ -223,13 +224,18 @@ def _engine_arguments(arguments: argparse.Namespace) -> list[str]:
     return found
 
 
+def _defaults(setup: AskSetup) -> Sampling:
+    settings, family = setup.application.settings, setup.model.family
+    return with_default_parameters(settings.sampling.over(family.sampling), family, settings.parameters)
+
+
 def _requests(setup: AskSetup, arguments: argparse.Namespace) -> ItemRequests:
     application, model = setup.application, setup.model
     mode: PromptMode = "raw" if arguments.mode == "raw" or arguments.method == "generate" else "chat"
     template = read_raw_prompt(arguments.raw_prompt) if arguments.raw_prompt is not None else ""
     return ItemRequests(
         family=model.family,
-        sampling=_sampling(application.settings.sampling.over(model.family.sampling), model, arguments),
+        sampling=_sampling(_defaults(setup), model, arguments),
         mode=mode,
         system=application.settings.system_prompt,
         template=template,

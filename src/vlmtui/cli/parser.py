@@ -292,6 +292,13 @@ def _fill_prompt(prompt: argparse.ArgumentParser) -> None:
     prompt.add_argument("--audios", type=_item_count, default=0, metavar="N", help="with so many absent sounds")
     prompt.add_argument("--mode", choices=("raw", "chat"), default="raw", help="the raw prompt, or messages (raw)")
     prompt.add_argument("--system", metavar="S", dest="system_prompt", help="the system prompt")
+    prompt.add_argument(
+        "--set",
+        action="append",
+        metavar="NAME=VALUE",
+        dest="set_parameters",
+        help="a parameter, as in `ask --set`: --json shows what the engine and its processor get; may be repeated",
+    )
     prompt.add_argument("--json", action="store_true", help="print one JSON object")
 
 

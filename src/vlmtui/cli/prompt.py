@@ -14,12 +14,14 @@ from vlmtui.cli.output import note, print_json, print_warnings
 from vlmtui.cli.questions import read_question
 from vlmtui.domain.attachment import Attachment, Modality
 from vlmtui.domain.conversation import Text, Turn, system_turn
+from vlmtui.domain.dials import DIALS
 from vlmtui.domain.prompt import ChatPrompt, MessagesPrompt, RawPrompt
 from vlmtui.domain.sampling import Sampling
 from vlmtui.media.describe import attachment_line
 from vlmtui.registry.estimate import estimated_tokens
 from vlmtui.registry.match import Model, engine_args_of, resolve
 from vlmtui.registry.routes import why_closed
+from vlmtui.session.dials import described_extra, processor_arguments, with_default_parameters, with_parameters
 from vlmtui.session.generation import make_request
 from vlmtui.text import visible
 
@@ -40,7 +42,10 @@ def prompt(arguments: argparse.Namespace) -> int:
     asked = user_turn_with_placed(question, attachments)
     system = application.settings.system_prompt
     turns = [system_turn(system), asked] if system else [asked]
-    request = make_request(model.family, turns, model.family.sampling or Sampling(), mode=arguments.mode)
+    sampling = application.settings.sampling.over(model.family.sampling)
+    sampling = with_default_parameters(sampling, model.family, application.settings.parameters)
+    sampling = with_parameters(sampling, model.family, arguments.set_parameters or [])
+    request = make_request(model.family, turns, sampling, mode=arguments.mode)
     shown = request.prompt
     if arguments.json:
         estimated = [_estimate_json(item, tokens) for item, tokens in estimates]
@@ -88,6 +93,8 @@ def _as_json(
         "stop_token_ids": list(sampling.stop_token_ids),
         "stop": list(sampling.stop_tokens),
         "engine_args": arguments,
+        "mm_processor_kwargs": processor_arguments(sampling, arguments),
+        "parameters": {name: value for name, value in described_extra(sampling).items() if name in DIALS},
         "sampling": chosen,
         "lora": msgspec.to_builtins(family.lora) if family.lora else None,
         "needs_video_metadata": bool(video and video.metadata),

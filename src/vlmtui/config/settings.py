@@ -10,6 +10,7 @@ import msgspec
 
 from vlmtui.config.duration import parse_duration
 from vlmtui.config.engines import EngineSettings, check_engines
+from vlmtui.domain.dials import check_default
 from vlmtui.domain.sampling import Sampling
 from vlmtui.errors import VlmtuiError, bad_input
 from vlmtui.paths import Paths
@@ -17,7 +18,7 @@ from vlmtui.reading import parse_toml, read_whole
 
 Graphics = Literal["auto", "kitty", "iterm", "sixel", "sextant", "quadrant", "halfcell", "off"]
 ENVIRONMENT_PREFIX = "VLMTUI_"
-_ONLY_IN_FILE = frozenset({"keys", "engines"})
+_ONLY_IN_FILE = frozenset({"keys", "engines", "parameters"})
 _BYTES_MAX = 1_000_000
 
 
@@ -68,6 +69,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """The system prompt of new conversations; empty: none."""
     sampling: SamplingSettings = SamplingSettings()
     """Default sampling parameters."""
+    parameters: dict[str, object] = {}
+    """Further parameters of new conversations by name, as for `/set`: `stop = "END"`, `max_pixels = 200704`. Arguments
+    of a processor apply to the models whose processor has them."""
     keys: dict[str, object] = {}
     """Key bindings by action id: `attach = "ctrl+a"`, a list of keys, or `""` for none. The app checks them; an invalid
     one is a warning."""
@@ -161,6 +165,11 @@ def _with(settings: Settings, given: Mapping[str, object], source: str, *, stric
         raise bad_input(f"{source}: hang_s: not a number of seconds.", hint="30 is usual; 0 turns it off.")
     if problem := made.sampling.over(None).problem():
         raise bad_input(f"{source}: sampling: {problem}.")
+    for name, value in made.parameters.items():
+        try:
+            check_default(name, value)
+        except VlmtuiError as error:
+            raise bad_input(f"{source}: parameters.{name}: {error.message}", hint=error.hint) from error
     check_engines(made.engines, source)
     return made
 

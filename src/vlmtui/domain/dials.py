@@ -131,6 +131,22 @@ def read_dial(name: str, text: str, arguments: Mapping[str, object]) -> object:
     raise bad_input(f"{name} can't be {text[:60]!r}.", hint=f"It takes {DIALS[name].help}.")
 
 
+def dial_text(value: object) -> str:
+    """Return a value of a settings file as it would be typed."""
+    return json.dumps(value)
+
+
+def check_default(name: str, value: object) -> None:
+    """Raise VlmtuiError(BAD_INPUT) for a parameter of a settings file that does not exist, or an invalid value."""
+    dial = dial_name(name, ARGUMENTS)
+    if dial is None:
+        known = ", ".join((*DIALS, *sorted(ARGUMENTS)))
+        raise bad_input(f"There is no parameter {name}.", hint=f"Names: {known}; processor.NAME for any other.")
+    is_file = isinstance(value, str) and value.startswith("@")
+    if not is_file:
+        read_dial(dial, value if isinstance(value, str) else dial_text(value), {})
+
+
 def _argument(name: str, text: str, default: object) -> object:
     """Parse an argument of the processor: of the same kind as its default where that is known."""
     found = _json(text.strip())

@@ -13,6 +13,7 @@ from vlmtui.domain.dials import (
     STRUCTURED,
     STRUCTURED_DIALS,
     dial_name,
+    dial_text,
     processor_argument,
     read_dial,
 )
@@ -58,6 +59,25 @@ def with_parameters(sampling: Sampling, family: Family | None, given: list[str])
             raise bad_input(f"{one!r} is not NAME=VALUE.")
         sampling = with_parameter(sampling, family, name, text)
     return sampling
+
+
+def with_default_parameters(sampling: Sampling, family: Family | None, defaults: Mapping[str, object]) -> Sampling:
+    """Return the sampling with those of the settings' parameters that the family has; what is set stays.
+
+    Raises VlmtuiError for an invalid value."""
+    given = described_extra(sampling)
+    for name, value in defaults.items():
+        dial = dial_name(name, family.processor if family is not None else {})
+        if dial is None or (processor_argument(dial) or dial) in given:
+            continue
+        sampling = with_parameter(sampling, family, name, value if isinstance(value, str) else dial_text(value))
+    return sampling
+
+
+def processor_arguments(sampling: Sampling, engine_args: Mapping[str, object]) -> dict[str, object]:
+    """Return what the model's processor gets: the engine's own arguments, and those of the answer over them."""
+    own = engine_args.get(PROCESSOR)
+    return {**(own if isinstance(own, dict) else {}), **_table(sampling, PROCESSOR)}
 
 
 def check_arguments(sampling: Sampling, family: Family) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import lru_cache
 
 import msgspec
 
@@ -23,8 +24,13 @@ def check_structure(sampling: Sampling, answer: str) -> StructureCheck | None:
     """Check an answer; None if nothing was asked of its structure. Expressions and grammars are not checked: an
     expression could run for ever."""
     wanted = structured_of(sampling)
-    if not wanted:
-        return None
+    return _checked(msgspec.json.encode(wanted), answer) if wanted else None
+
+
+@lru_cache(maxsize=64)
+def _checked(encoded: bytes, answer: str) -> StructureCheck:
+    """`encoded`: what is wanted, as JSON. Answers on screen are checked whenever they are laid out."""
+    wanted = msgspec.json.decode(encoded)
     if isinstance(choices := wanted.get("choice"), list):
         fits = answer in choices
         return StructureCheck(fits, "The answer is one of the choices." if fits else "The answer is no choice.")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from vlmtui.errors import VlmtuiError
+from vlmtui.session.dials import with_default_parameters
 from vlmtui.session.engine_controller import EngineController
 from vlmtui.session.settings import ChatSettings
 from vlmtui.text import one_line
@@ -12,7 +13,7 @@ from vlmtui.ui.services import Services
 from vlmtui.ui.view import View
 
 if TYPE_CHECKING:
-    from vlmtui.domain.sampling import Sampling
+    from vlmtui.registry.schema import Family
     from vlmtui.session.conversation import Conversation
     from vlmtui.session.persistence import Recorder
 
@@ -41,7 +42,7 @@ class ConversationHolder:
 
         if self.chat is None:
             model = self._engine_controller.model
-            self.chat = Conversation(self._first_settings(model.family.sampling if model else None), self.recorder())
+            self.chat = Conversation(self._first_settings(model.family if model else None), self.recorder())
         return self.chat
 
     def recorder(self) -> Recorder:
@@ -83,10 +84,15 @@ class ConversationHolder:
             await self._recorder.close()
         await self._services.store.close()
 
-    def _first_settings(self, base: Sampling | None) -> ChatSettings:
+    def _first_settings(self, family: Family | None) -> ChatSettings:
         """Return the model's recommended settings, overridden by the user's."""
         settings = self._services.settings
-        return ChatSettings(settings.system_prompt, settings.sampling.over(base))
+        sampling = settings.sampling.over(family.sampling if family is not None else None)
+        try:
+            sampling = with_default_parameters(sampling, family, settings.parameters)
+        except VlmtuiError as error:
+            self._view.tell_error(error)
+        return ChatSettings(settings.system_prompt, sampling)
 
     def _tell_saved_again(self) -> None:
         folder = one_line(str(self._services.paths.data))

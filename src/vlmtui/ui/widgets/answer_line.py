@@ -6,6 +6,7 @@ from typing import assert_never
 
 from vlmtui.domain.generation import Cancelled, Failed, Finished
 from vlmtui.session.generation import Answer
+from vlmtui.session.structured import check_structure
 from vlmtui.text import one_line
 
 _LATE_S = 1.0
@@ -58,7 +59,15 @@ def answer_marks(answer: Answer, marks: str = "") -> str:
             mark = ""
         case _:
             assert_never(answer.outcome)
-    return " · ".join(part for part in (mark, _why_late(answer), marks) if part)
+    return " · ".join(part for part in (mark, _structure(answer), _why_late(answer), marks) if part)
+
+
+def _structure(answer: Answer) -> str:
+    """Return whether the answer has the structure that was asked for; empty where none was, or while it runs."""
+    if answer.used is None or not isinstance(answer.outcome, Finished):
+        return ""
+    checked = check_structure(answer.used, answer.parts(answer.text).answer)
+    return one_line(checked.message) if checked is not None else ""
 
 
 def _why_late(answer: Answer) -> str:
