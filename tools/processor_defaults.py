@@ -1,7 +1,7 @@
 """Holds the processor arguments of the records against the installed processors: their names, and their defaults.
 
-Run it after an upgrade of Transformers or vLLM: `python tools/processor_defaults.py`. Exit code 1: a default differs from
-the installed class's, and no checkpoint's own file is known to set it.
+Run it after an upgrade of Transformers or vLLM: `python tools/processor_defaults.py`. Exit code 1: a default differs
+from that of the installed class, and no file of a checkpoint is known to set it.
 """
 
 from __future__ import annotations

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import pytest
 from textual.app import App
+from textual.geometry import Region
 from textual.widgets import Input, Static, TextArea
 
 from tests.support.waiting import until
+from vlmtui.domain.parameters import PARAMETERS
 from vlmtui.domain.sampling import Sampling
+from vlmtui.registry.loader import Registry
+from vlmtui.registry.schema import Family
+from vlmtui.session.dials import with_parameters
 from vlmtui.session.settings import ChatSettings
 from vlmtui.ui.settings.screen import SettingsScreen
 from vlmtui.ui.terminal.themes import DARK, VARIABLES
@@ -18,13 +23,17 @@ CURRENT = ChatSettings("Be brief.", Sampling(temperature=0.5, max_tokens=100))
 class Host(App[None]):
     result: ChatSettings | str | None = "open"
 
+    def __init__(self, current: ChatSettings = CURRENT, family: Family | None = None) -> None:
+        super().__init__()
+        self.current, self.family = current, family
+
     def get_theme_variable_defaults(self) -> dict[str, str]:
         return dict(VARIABLES)
 
     def on_mount(self) -> None:
         self.register_theme(DARK)
         self.theme = DARK.name
-        self.push_screen(SettingsScreen(CURRENT), self._done)
+        self.push_screen(SettingsScreen(self.current, self.family), self._done)
 
     def _done(self, result: ChatSettings | None) -> None:
         self.result = result
@@ -82,12 +91,15 @@ async def test_it_fits_a_small_terminal_with_everything_wrong() -> None:
         for entered in app.screen.query(Input):
             entered.value = "x"
         await pilot.pause()
-        assert all(note.display for note in app.screen.query(".problem"))
+        assert all(app.screen.query_one(f"#problem-{name}").display for name in (*PARAMETERS, "logit_bias", "json"))
+        keys = app.screen.query_one("#keys").region
+        room = Region(0, 0, 80, keys.y)
+        assert app.screen.region.contains_region(keys)
         for entered in app.screen.query(Input):
             entered.focus()
             told = app.screen.query_one(f"#problem-{entered.id}")
-            seen = [entered, told]
-            await until(pilot, lambda seen=seen: all(app.screen.region.contains_region(it.region) for it in seen))  # type: ignore[misc]
+            seen = [entered, *([told] if told.display else [])]
+            await until(pilot, lambda seen=seen: all(room.contains_region(it.region) for it in seen))  # type: ignore[misc]
 
 
 async def test_an_empty_field_says_what_holds_then() -> None:
@@ -95,3 +107,48 @@ async def test_an_empty_field_says_what_holds_then() -> None:
     async with app.run_test(size=(80, 24)):
         hints = {name: app.screen.query_one(f"#{name}", Input).placeholder for name in ("seed", "top_p")}
         assert hints == {"seed": "random (same seed, same answer)", "top_p": "model default (0–1, probability mass)"}
+
+
+QWEN = Registry.bundled()["qwen2_vl"]
+SET = ["stop=a\tb", "min_tokens=3", "choice=yes|no", "max_pixels=50176", "processor.odd=x"]
+
+
+async def edited(*changes: tuple[str, str]) -> Sampling | None:
+    """Change fields of a form that has `SET`; None if it is not accepted."""
+    app = Host(ChatSettings(sampling=with_parameters(Sampling(), QWEN, SET)), QWEN)
+    async with app.run_test(size=(80, 24)) as pilot:
+        for field, value in changes:
+            app.screen.query_one(f"#{field}", Input).value = value
+        await pilot.press("ctrl+s")
+        if isinstance(app.result, ChatSettings):
+            return app.result.sampling
+        assert app.result == "open"
+        wrong = [note for note in app.screen.query(".problem") if note.display]
+        assert [f"#problem-{app.focused.id}"] == [f"#{note.id}" for note in wrong]  # type: ignore[union-attr]
+    return None
+
+
+async def test_further_parameters_are_fields_and_what_is_not_edited_stays() -> None:
+    assert await edited() == with_parameters(Sampling(), QWEN, SET)
+    found = await edited(
+        ("stop", "END"),
+        ("min_tokens", ""),
+        ("logit_bias", "5:-3"),
+        ("max_pixels", ""),
+        ("min_pixels", "784"),
+        ("odd", "y"),
+    )
+    wanted = ["stop=END", "choice=yes|no", "logit_bias=5:-3", "min_pixels=784", "processor.odd=y"]
+    assert found == with_parameters(Sampling(), QWEN, wanted)
+    assert await edited(("choice", ""), ("regex", "a+")) == with_parameters(
+        Sampling(), QWEN, [one if "choice" not in one else "regex=a+" for one in SET]
+    )
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("regex", "a+"), ("logit_bias", "x"), ("max_pixels", "many"), ("ignore_eos", "maybe"), ("json", "@/none.json")],
+)
+async def test_a_wrong_further_parameter_is_told_and_not_applied(field: str, value: str) -> None:
+    changes = [(field, value), *([("choice", "")] if field == "json" else [])]
+    assert await edited(*changes) is None

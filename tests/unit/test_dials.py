@@ -9,17 +9,29 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from vlmtui.config.settings import config_file, load_settings
 from vlmtui.domain.conversation import user_turn
 from vlmtui.domain.dials import ARGUMENTS, DIALS, dial_name, read_dial
+from vlmtui.domain.generation import Delta, Finished, Timings, Usage
 from vlmtui.domain.sampling import Sampling
 from vlmtui.errors import VlmtuiError
+from vlmtui.paths import Paths
 from vlmtui.registry.loader import Registry
-from vlmtui.session.dials import described_extra, with_parameter, with_parameters
+from vlmtui.session.dials import (
+    described_extra,
+    processor_arguments,
+    typed_parameters,
+    with_default_parameters,
+    with_parameter,
+    with_parameters,
+)
+from vlmtui.session.generation import Answer, check_end
 from vlmtui.session.lane_plan import variants
 from vlmtui.session.plan_text import parse_plan
 from vlmtui.session.settings import ChatSettings
 from vlmtui.session.structured import check_structure
 from vlmtui.ui.chat.slash import with_setting
+from vlmtui.ui.widgets.answer_line import answer_marks
 
 REGISTRY = Registry.bundled()
 QWEN = REGISTRY["qwen2_vl"]
@@ -41,6 +53,8 @@ GOOD: list[tuple[str, str, object]] = [
     ("json_object", "true", True),
     ("processor.size", '{"longest_edge": 9}', {"longest_edge": 9}),
     ("processor.mode", "fast", "fast"),
+    ("processor.mode", '"5"', "5"),
+    ("bad_words", '["[x"]', ["[x"]),
 ]
 BAD = [
     ("stop", ""),
@@ -56,6 +70,7 @@ BAD = [
     ("json", "{"),
     ("json", "[" * 100_000),
     ("choice", "a||b"),
+    ("json", '{"maximum": NaN}'),
 ]
 
 
@@ -68,6 +83,8 @@ def test_values_are_read_set_told_and_unset(name: str, text: str, value: object)
     assert told == {plain: tuple(value) if name in ("stop", "stop_token_ids") and isinstance(value, list) else value}
     assert plain.replace("_", " ") in ChatSettings().changed_to(ChatSettings(sampling=sampling))
     assert with_parameter(sampling, None, name, "default") == Sampling()
+    typed = typed_parameters(sampling, None)[plain]
+    assert with_parameter(Sampling(), None, name, typed) == sampling  # as the settings form shows and reads it
 
 
 @pytest.mark.parametrize(("name", "text"), BAD)
@@ -140,12 +157,78 @@ def test_any_of_them_is_fanned_out() -> None:
         (f"json={json.dumps(SCHEMA)}", '{"n": 1}', True, "fits its schema"),
         (f"json={json.dumps(SCHEMA)}", '{"n": "1"}', False, "at ['n']: '1' is not of type 'integer'"),
         (f"json={json.dumps(SCHEMA)}", '{"n": 1', False, "not valid JSON"),
+        ("json={}", "NaN", False, "NaN is no JSON value"),
+        ("json={}", "[" * 100_000, False, "not valid JSON"),
+        ('json={"pattern": "(a+)+$"}', f'"{"a" * 60}!"', True, "its patterns were not checked"),
+        ('json={"patternProperties": {"(a+)+$": {}}}', "{}", None, "patternProperties is not checked"),
+        ('json={"$ref": "http://192.0.2.1/schema"}', "1", None, "can't be used"),
+        ('json={"$ref": "#"}', "1", None, "can't be used"),
+        ('json={"multipleOf": 0.1}', "1e999", None, "can't be used"),
+        ('json={"type": "string"}', str(list(range(9000))), False, "…"),
         ('json={"type": "nonsense"}', "1", None, "can't be used"),
         ("regex=a+", "aaa", None, "not checked"),
     ],
 )
 def test_a_structured_answer_is_checked(given_: str, answer: str, fits: bool | None, words: str) -> None:
-    pytest.importorskip("jsonschema")
     checked = check_structure(with_parameters(Sampling(), None, [given_]), answer)
-    assert checked is not None and checked.fits is fits and words in checked.message
+    assert checked is not None and checked.fits is fits and words in checked.message, checked
+    assert len(checked.message) <= 200 and checked.message.isprintable()
     assert check_structure(Sampling(), answer) is None
+
+
+def test_a_schema_that_never_ends_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("vlmtui.session.structured._CHECKED_WITHIN_S", 0.0)
+    doubling = {f"d{n}": {"allOf": [{"$ref": f"#/$defs/d{n + 1}"}] * 2} for n in range(60)}
+    schema = {"$defs": {**doubling, "d60": {"type": "integer"}}, "$ref": "#/$defs/d0"}
+    checked = check_structure(with_parameters(Sampling(), None, [f"json={json.dumps(schema)}"]), "1")
+    assert checked is not None and checked.fits is None and "could not be checked" in checked.message
+
+
+async def test_the_verdict_comes_with_the_end_of_the_answer() -> None:
+    sampling = with_parameters(Sampling(), None, [f"json={json.dumps(SCHEMA)}"])
+    answer = Answer("1", ['<think>so {"n": 2}</think>', '{"n": 1}'])
+    await check_end(answer, Delta(request_id="1", text="x", tokens=1), sampling)
+    assert not answer_marks(answer)
+    end = Finished(request_id="1", finish_reason="stop", usage=Usage(), timings=Timings())
+    await check_end(answer, end, sampling)
+    answer.take(end)
+    assert answer_marks(answer) == "The answer fits its schema."
+
+
+def test_parameters_of_new_conversations_are_the_settings() -> None:
+    given_ = {"stop": "END", "bad_words": ["a"], "max_pixels": 100000, "processor": {"size": {"longest_edge": 9}}}
+    found = with_default_parameters(Sampling(), QWEN, given_)
+    assert found.stop == ("END",) and found.extra == {
+        "bad_words": ["a"],
+        "mm_processor_kwargs": {"max_pixels": 100000, "size": {"longest_edge": 9}},
+    }
+    assert "max_pixels" not in described_extra(with_default_parameters(Sampling(), REGISTRY["phi3_v"], given_))
+    kept = with_parameters(Sampling(), QWEN, ["max_pixels=50176"])
+    assert described_extra(with_default_parameters(kept, QWEN, {"max_pixels": 100000})) == {"max_pixels": 50176}
+    assert processor_arguments(kept, {"mm_processor_kwargs": {"max_pixels": 1, "min_pixels": 2}}) == {
+        "max_pixels": 50176,
+        "min_pixels": 2,
+    }
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("stop = 1979-05-27", "parameters.stop: stop can't be 1979-05-27"),
+        ("logit_bias = {5 = nan}", "parameters.logit_bias"),
+        ("max_picels = 5", "parameters.max_picels: There is no parameter max_picels"),
+        ("min_tokens = -1", "parameters.min_tokens: min_tokens can't be '-1'"),
+        ("processor.size.longest_edge = nan", "processor.size"),
+        ("json = '@none.json'", ""),
+    ],
+)
+def test_wrong_parameters_in_the_file_are_named(tmp_path: Path, line: str, words: str) -> None:
+    paths = Paths.below(tmp_path)
+    paths.config.mkdir()
+    config_file(paths).write_text(f"[parameters]\n{line}\n")
+    if not words:
+        assert load_settings(paths, {}).parameters == {"json": "@none.json"}
+        return
+    with pytest.raises(VlmtuiError) as caught:
+        load_settings(paths, {})
+    assert words in caught.value.message and "config.toml" in caught.value.message

@@ -47,7 +47,6 @@ from vlmtui.session.lane_plan import ENGINE, PICTURE, PIXELS, Plan, why_identica
 from vlmtui.session.lanes import Lane, Lanes, LaneSpec, lane_spec, planned_specs
 from vlmtui.session.likelihood import LaneScore, is_unchanged, score_lanes, verdict
 from vlmtui.session.picture_changes import changed_pictures
-from vlmtui.session.structured import check_structure
 
 _TELL_TOKENS = ("mode", "raw_prompt", "logprobs", "fan_out", "on")
 """Options of those who look at tokens; the JSON of others stays short."""
@@ -146,7 +145,7 @@ async def _scores(lanes: Lanes, arguments: argparse.Namespace) -> list[LaneScore
 def _structure_lines(lanes: Lanes) -> Iterator[str]:
     """Yield whether each lane's answer has the structure that was asked for."""
     for lane in lanes:
-        if (checked := check_structure(lane.request.sampling, lane.answer.text)) is not None:
+        if (checked := lane.answer.structure) is not None:
             yield f"{lane.spec.label}: {checked.message}" if lane.spec.label else checked.message
 
 
@@ -183,7 +182,7 @@ def _as_json(
         for lane in lanes
     ]
     for lane, shown in zip(lanes, found, strict=True):
-        if (checked := check_structure(lane.request.sampling, lane.answer.text)) is not None:
+        if (checked := lane.answer.structure) is not None:
             shown["structure"] = {"fits": checked.fits, "message": checked.message}
     if any(getattr(arguments, name) is not None for name in _TELL_TOKENS):
         for lane, shown in zip(lanes, found, strict=True):

@@ -10,7 +10,7 @@ import msgspec
 
 from vlmtui.config.duration import parse_duration
 from vlmtui.config.engines import EngineSettings, check_engines
-from vlmtui.domain.dials import check_default
+from vlmtui.domain.dials import check_default, default_parameters
 from vlmtui.domain.sampling import Sampling
 from vlmtui.errors import VlmtuiError, bad_input
 from vlmtui.paths import Paths
@@ -165,7 +165,7 @@ def _with(settings: Settings, given: Mapping[str, object], source: str, *, stric
         raise bad_input(f"{source}: hang_s: not a number of seconds.", hint="30 is usual; 0 turns it off.")
     if problem := made.sampling.over(None).problem():
         raise bad_input(f"{source}: sampling: {problem}.")
-    for name, value in made.parameters.items():
+    for name, value in default_parameters(made.parameters):
         try:
             check_default(name, value)
         except VlmtuiError as error:

@@ -8,9 +8,9 @@ in `Sampling.extra` by vLLM's names.
 from __future__ import annotations
 
 import json
-from collections.abc import Container, Mapping
+from collections.abc import Container, Iterator, Mapping
 from enum import Enum, auto
-from typing import NamedTuple
+from typing import NamedTuple, NoReturn
 
 from vlmtui.errors import bad_input
 
@@ -81,6 +81,8 @@ ARGUMENTS = frozenset(
     }
 )  # fmt: skip
 """The processors' arguments that records name: a fan-out is planned before it is known which model answers."""
+FROM_FILES = ("json", "grammar")
+"""Those whose value may be `@FILE`."""
 STRUCTURED_DIALS = ("json", "regex", "choice", "grammar", "json_object")
 
 
@@ -131,9 +133,24 @@ def read_dial(name: str, text: str, arguments: Mapping[str, object]) -> object:
     raise bad_input(f"{name} can't be {text[:60]!r}.", hint=f"It takes {DIALS[name].help}.")
 
 
-def dial_text(value: object) -> str:
-    """Return a value of a settings file as it would be typed."""
-    return json.dumps(value)
+def dial_text(dial: str, value: object) -> str:
+    """Return a value as it would be typed for a name that `dial_name` gave. Raises VlmtuiError(BAD_INPUT) for a value
+    that cannot be typed, such as a date."""
+    if isinstance(value, str) and processor_argument(dial) is None:
+        return value
+    try:
+        return json.dumps(value, ensure_ascii=False, allow_nan=False)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise bad_input(f"{dial} can't be {str(value)[:60]}.") from error
+
+
+def default_parameters(given: Mapping[str, object]) -> Iterator[tuple[str, object]]:
+    """Yield the names and values of a settings file's parameters; `processor.NAME` stands there as a table."""
+    for name, value in given.items():
+        if name == _PREFIX.removesuffix(".") and isinstance(value, dict):
+            yield from ((f"{_PREFIX}{argument}", one) for argument, one in value.items())
+        else:
+            yield name, value
 
 
 def check_default(name: str, value: object) -> None:
@@ -142,9 +159,9 @@ def check_default(name: str, value: object) -> None:
     if dial is None:
         known = ", ".join((*DIALS, *sorted(ARGUMENTS)))
         raise bad_input(f"There is no parameter {name}.", hint=f"Names: {known}; processor.NAME for any other.")
-    is_file = isinstance(value, str) and value.startswith("@")
-    if not is_file:
-        read_dial(dial, value if isinstance(value, str) else dial_text(value), {})
+    text = dial_text(dial, value)
+    if not (dial in FROM_FILES and text.startswith("@")):
+        read_dial(dial, text, {})
 
 
 def _argument(name: str, text: str, default: object) -> object:
@@ -199,6 +216,10 @@ def _number(text: str) -> int | float | None:
 def _json(text: str) -> object:
     """Return the value of a JSON text; None if it is none."""
     try:
-        return json.loads(text)
+        return json.loads(text, parse_constant=_refuse_constant)
     except (ValueError, RecursionError):
         return None
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is no JSON value")

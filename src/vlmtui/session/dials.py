@@ -9,9 +9,11 @@ import msgspec
 
 from vlmtui.domain.dials import (
     DIALS,
+    FROM_FILES,
     PROCESSOR,
     STRUCTURED,
     STRUCTURED_DIALS,
+    default_parameters,
     dial_name,
     dial_text,
     processor_argument,
@@ -26,7 +28,6 @@ from vlmtui.registry.schema import Family
 _DEFAULT = "default"
 _FILE_BYTES_MAX = 1_000_000
 _FIELDS = ("stop", "stop_token_ids")
-_FROM_FILES = ("json", "grammar")
 
 
 def with_parameter(sampling: Sampling, family: Family | None, name: str, text: str) -> Sampling:
@@ -46,7 +47,7 @@ def with_parameter(sampling: Sampling, family: Family | None, name: str, text: s
         raise _unknown(name, family)
     if text.strip() == _DEFAULT:
         return _unset(sampling, dial)
-    if dial in _FROM_FILES and text.startswith("@"):
+    if dial in FROM_FILES and text.startswith("@"):
         text = _file_text(Path(text[1:]))
     return _with_value(sampling, dial, read_dial(dial, text, arguments))
 
@@ -66,11 +67,11 @@ def with_default_parameters(sampling: Sampling, family: Family | None, defaults:
 
     Raises VlmtuiError for an invalid value."""
     given = described_extra(sampling)
-    for name, value in defaults.items():
+    for name, value in default_parameters(defaults):
         dial = dial_name(name, family.processor if family is not None else {})
         if dial is None or (processor_argument(dial) or dial) in given:
             continue
-        sampling = with_parameter(sampling, family, name, value if isinstance(value, str) else dial_text(value))
+        sampling = with_parameter(sampling, family, name, dial_text(dial, value))
     return sampling
 
 
@@ -78,14 +79,6 @@ def processor_arguments(sampling: Sampling, engine_args: Mapping[str, object]) -
     """Return what the model's processor gets: the engine's own arguments, and those of the answer over them."""
     own = engine_args.get(PROCESSOR)
     return {**(own if isinstance(own, dict) else {}), **_table(sampling, PROCESSOR)}
-
-
-def check_arguments(sampling: Sampling, family: Family) -> None:
-    """Raise VlmtuiError for an argument that the family's processor does not have."""
-    given = sampling.extra.get(PROCESSOR)
-    for name in given if isinstance(given, dict) else ():
-        if family.processor and name not in family.processor:
-            raise _unknown(str(name), family)
 
 
 def described_extra(sampling: Sampling) -> dict[str, object]:
@@ -99,6 +92,24 @@ def described_extra(sampling: Sampling) -> dict[str, object]:
         elif name in DIALS:
             found[name] = value
     return found
+
+
+def typed_parameters(sampling: Sampling, family: Family | None) -> dict[str, str]:
+    """Return every further parameter, and each argument of the family's processor, by name, with its value as it would
+    be typed; empty: not set. A flag that is as it is by default is not set."""
+    given = described_extra(sampling)
+    arguments = {**(family.processor if family is not None else {}), **_table(sampling, PROCESSOR)}
+    return {
+        name: _typed(name, given[name], arguments) if name in given else ""
+        for name in dict.fromkeys((*DIALS, *arguments))
+    }
+
+
+def _typed(name: str, value: object, arguments: Mapping[str, object]) -> str:
+    if isinstance(value, list | tuple) and len(value) == 1 and name in ("stop", "bad_words"):
+        only = str(value[0])
+        return only if not only.lstrip().startswith("[") else dial_text(name, list(value))
+    return dial_text(dial_name(name, arguments) or name, list(value) if isinstance(value, tuple) else value)
 
 
 def structured_of(sampling: Sampling) -> Mapping[str, object]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 import uuid
 from collections.abc import AsyncGenerator, Callable, Sequence
@@ -35,6 +36,8 @@ from vlmtui.errors import ErrorKind, VlmtuiError
 from vlmtui.inspection.thinking import ThinkingParts, split_thinking
 from vlmtui.registry.prompts import chat_prompt, raw_prompt
 from vlmtui.registry.schema import Family
+from vlmtui.session.dials import structured_of
+from vlmtui.session.structured import StructureCheck, check_structure
 from vlmtui.session.thought import ThoughtMeter
 
 PromptMode = Literal["chat", "raw"]
@@ -61,6 +64,8 @@ class Answer:
     """The sampling values that the engine used, every one resolved; None: not recorded."""
     thought: ThoughtMeter = field(default_factory=ThoughtMeter)
     """What its reasoning takes."""
+    structure: StructureCheck | None = None
+    """Whether it has the structure that was asked for; None: none was, or it has not finished."""
     on_event: Callable[[], None] | None = field(default=None, compare=False, repr=False)
     """Called after each event was taken, by whoever shows the answer."""
 
@@ -187,8 +192,16 @@ async def run_turn(
     answer = answer or Answer(request.request_id)
     async with aclosing(engine.generate(request)) as events:
         async for event in events:
+            await check_end(answer, event, request.sampling)
             answer.take(event)
             yield event, answer
+
+
+async def check_end(answer: Answer, event: EngineEvent, sampling: Sampling) -> None:
+    """Before an answer takes its last event, check the structure that `sampling` asks for."""
+    if isinstance(event, Finished) and structured_of(sampling):
+        text = answer.parts(answer.text).answer
+        answer.structure = await asyncio.to_thread(check_structure, sampling, text)
 
 
 def broken_off(request_id: str) -> Failed:

@@ -16,7 +16,7 @@ from vlmtui.errors import ErrorKind
 from vlmtui.session.death_counts import DeathCounts
 from vlmtui.session.events import AnswerEnded, AnswerReplaced, ConversationEvent, RequestSent
 from vlmtui.session.exchange import Exchange
-from vlmtui.session.generation import Answer, broken_off
+from vlmtui.session.generation import Answer, broken_off, check_end
 from vlmtui.session.persistence import Recorder
 from vlmtui.session.stored_answer import LiveConversation, PendingAnswer
 from vlmtui.session.thought import ThoughtMeter
@@ -147,7 +147,10 @@ class LiveAnswers:
                     if before is not None and _has_less(event, answer, before):
                         self._restore_previous(exchange, before)
                         return
-                    answer.take(await self._interpret(engine, exchange, event))
+                    event = await self._interpret(engine, exchange, event)
+                    if (record := exchange.record) is not None:
+                        await check_end(answer, event, record.sampling)
+                    answer.take(event)
                     self._recorder.touch()
         finally:
             if exchange.is_running and not self._is_detached:

@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from vlmtui.domain.generation import Finished
 from vlmtui.domain.sampling import Sampling
 from vlmtui.session.branch import Branch
-from vlmtui.session.exchange import exchanges_of
+from vlmtui.session.exchange import Exchange, exchanges_of
 from vlmtui.session.settings import ChatSettings
+from vlmtui.session.structured import check_structure
 from vlmtui.store.records import ConversationId, StoredDraft, StoredTurn
 
 if TYPE_CHECKING:
@@ -39,12 +41,21 @@ def load_conversation(store: Store, *, conversation: ConversationId) -> LoadedCo
         # Keep a message together with its answer.
         newest = [above.pop(), *newest]
     older = list(exchanges_of(above))
+    shown = list(exchanges_of(newest, older[-1] if older else None))
+    for exchange in shown:
+        _check_structure(exchange)
     return LoadedConversation(
         model=found.model,
-        branch=Branch(older, exchanges_of(newest, older[-1] if older else None)),
+        branch=Branch(older, shown),
         draft=store.draft(conversation),
         settings=_settings([*above, *newest]),
     )
+
+
+def _check_structure(exchange: Exchange) -> None:
+    answer, record = exchange.answer, exchange.record
+    if record is not None and isinstance(answer.outcome, Finished):
+        answer.structure = check_structure(record.sampling, answer.parts(answer.text).answer)
 
 
 def _settings(turns: Sequence[StoredTurn]) -> ChatSettings | None:

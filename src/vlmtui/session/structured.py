@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 import json
-from functools import lru_cache
+import time
+from collections.abc import Callable, Iterator
+from functools import wraps
+from typing import Any, NoReturn
 
 import msgspec
 
 from vlmtui.domain.sampling import Sampling
 from vlmtui.session.dials import structured_of
+from vlmtui.text import one_line
+
+_CHECKED_WITHIN_S = 2.0
+_MESSAGE_MAX = 200
+"""Characters of a message that quotes the answer."""
+_EXPRESSIONS = "patternProperties"
 
 
 class StructureCheck(msgspec.Struct, frozen=True):
@@ -20,26 +29,25 @@ class StructureCheck(msgspec.Struct, frozen=True):
     """One sentence; may quote the answer: hostile."""
 
 
+class _TooLongError(Exception):
+    """Raised when a schema takes too long to check."""
+
+
 def check_structure(sampling: Sampling, answer: str) -> StructureCheck | None:
-    """Check an answer; None if nothing was asked of its structure. Expressions and grammars are not checked: an
-    expression could run for ever."""
+    """Check an answer; None if nothing was asked of its structure. Takes up to some seconds: never call it on an event
+    loop. Expressions and grammars are not checked, nor patterns of a schema: an expression could run for ever."""
     wanted = structured_of(sampling)
-    return _checked(msgspec.json.encode(wanted), answer) if wanted else None
-
-
-@lru_cache(maxsize=64)
-def _checked(encoded: bytes, answer: str) -> StructureCheck:
-    """`encoded`: what is wanted, as JSON. Answers on screen are checked whenever they are laid out."""
-    wanted = msgspec.json.decode(encoded)
+    if not wanted:
+        return None
     if isinstance(choices := wanted.get("choice"), list):
         fits = answer in choices
         return StructureCheck(fits, "The answer is one of the choices." if fits else "The answer is no choice.")
     if "json" not in wanted and not wanted.get("json_object"):
         return StructureCheck(None, f"The answer was not checked against the {next(iter(wanted))}.")
     try:
-        value = json.loads(answer)
+        value = json.loads(answer, parse_constant=_refuse_constant)
     except (ValueError, RecursionError) as error:
-        return StructureCheck(False, f"The answer is not valid JSON: {error}.")
+        return StructureCheck(False, _short(f"The answer is not valid JSON: {error}."))
     if "json" not in wanted:
         fits = isinstance(value, dict)
         return StructureCheck(fits, "The answer is a JSON object." if fits else "The answer is JSON, but no object.")
@@ -47,21 +55,74 @@ def _checked(encoded: bytes, answer: str) -> StructureCheck:
 
 
 def _against_schema(schema: object, value: object) -> StructureCheck:
+    from jsonschema.exceptions import SchemaError, best_match
+    from referencing.exceptions import Unresolvable
+
+    if _has_key(schema, _EXPRESSIONS):
+        return StructureCheck(None, f"The answer is valid JSON; a schema with {_EXPRESSIONS} is not checked.")
     try:
-        from jsonschema import Draft202012Validator
-        from jsonschema.exceptions import SchemaError, best_match
-    except ImportError:
-        return StructureCheck(
-            None, "The answer is valid JSON; without the package jsonschema its schema can't be checked."
-        )
-    try:
-        Draft202012Validator.check_schema(schema)
-        problem = best_match(Draft202012Validator(schema).iter_errors(value))
-    except (SchemaError, RecursionError) as error:
-        return StructureCheck(None, f"The schema can't be used: {str(error).splitlines()[0]}.")
+        validator = _validator(schema)
+        problem = best_match(validator.iter_errors(value))
+    except _TooLongError:
+        return StructureCheck(None, f"The answer could not be checked against its schema in {_CHECKED_WITHIN_S:g} s.")
+    except (SchemaError, Unresolvable, RecursionError, ArithmeticError) as error:
+        return StructureCheck(None, _short(f"The schema can't be used: {next(iter(str(error).splitlines()), '')}."))
     if problem is None:
-        return StructureCheck(True, "The answer fits its schema.")
+        unchecked = "; its patterns were not checked" if _has_key(schema, "pattern") else ""
+        return StructureCheck(True, f"The answer fits its schema{unchecked}.")
     place = "".join(f"[{one!r}]" for one in problem.absolute_path)
-    return StructureCheck(
-        False, f"The answer does not fit its schema{f' at {place}' if place else ''}: {problem.message}."
-    )
+    where = f" at {place}" if place else ""
+    return StructureCheck(False, _short(f"The answer does not fit its schema{where}: {problem.message}."))
+
+
+def _validator(schema: Any) -> Any:
+    """Return a validator that loads no other schema, runs no pattern, and gives up after a while. Raises
+    SchemaError."""
+    from jsonschema import Draft202012Validator
+    from jsonschema.validators import extend, validator_for
+    from referencing import Registry
+
+    draft = validator_for(schema, Draft202012Validator)
+    draft.check_schema(schema)
+    until = time.monotonic() + _CHECKED_WITHIN_S
+    keywords = {name: _until(until, check) for name, check in draft.VALIDATORS.items() if name != "pattern"}
+    return extend(draft, {**keywords, "pattern": _passes})(schema, registry=Registry())
+
+
+def _until(until: float, check: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the check of a keyword, which raises _TooLongError after `until`, of `time.monotonic()`."""
+
+    @wraps(check)
+    def checked(*arguments: Any) -> Iterator[Any]:
+        if time.monotonic() > until:
+            raise _TooLongError
+        yield from check(*arguments) or ()
+
+    return checked
+
+
+def _passes(*_: object) -> Iterator[Any]:
+    return iter(())
+
+
+def _has_key(schema: object, key: str) -> bool:
+    """Whether a table anywhere in the schema has this key."""
+    waiting = [schema]
+    while waiting:
+        one = waiting.pop()
+        if isinstance(one, dict):
+            if key in one:
+                return True
+            waiting += one.values()
+        elif isinstance(one, list):
+            waiting += one
+    return False
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is no JSON value")
+
+
+def _short(message: str) -> str:
+    message = one_line(message)
+    return message if len(message) <= _MESSAGE_MAX else f"{message[: _MESSAGE_MAX - 1]}…"

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from vlmtui.domain.generation import GenerateRequest
     from vlmtui.domain.sampling import Sampling
     from vlmtui.media.folder import FolderView
+    from vlmtui.registry.schema import Family
     from vlmtui.session.answer_places import AnswerPlaces
     from vlmtui.session.compared_message import ComparedMessage
     from vlmtui.session.comparison import CompareController
@@ -234,10 +235,10 @@ class AppNavigator:
             ),
         )
 
-    async def edit_settings(self, settings: ChatSettings) -> ChatSettings | None:
+    async def edit_settings(self, settings: ChatSettings, family: Family | None) -> ChatSettings | None:
         from vlmtui.ui.settings.screen import SettingsScreen
 
-        return await ask_user(self._app, SettingsScreen(settings))
+        return await ask_user(self._app, SettingsScreen(settings, family))
 
     # -- for the app
 

@@ -1,20 +1,22 @@
-"""The form for system prompt and sampling."""
+"""The form for system prompt, sampling, and every further parameter of an answer."""
 
 from __future__ import annotations
 
 import msgspec
 from textual import on
 from textual.app import ComposeResult
-from textual.containers import Grid, Vertical
+from textual.containers import Grid, Vertical, VerticalScroll
 from textual.screen import ModalScreen
 from textual.widgets import Input, Static, TextArea
 
 from vlmtui.domain.parameters import PARAMETERS, Number
 from vlmtui.domain.sampling import Sampling
 from vlmtui.errors import VlmtuiError
+from vlmtui.registry.schema import Family
 from vlmtui.session.settings import ChatSettings
 from vlmtui.ui.actions import bindings
 from vlmtui.ui.keys import hint
+from vlmtui.ui.settings.further_fields import FurtherFields
 from vlmtui.ui.widgets.line_input import LineInput
 
 
@@ -25,27 +27,31 @@ class SettingsScreen(ModalScreen[ChatSettings | None]):
     SCOPE = "settings_form"
     BINDINGS = bindings(SCOPE)
 
-    def __init__(self, current: ChatSettings) -> None:
+    def __init__(self, current: ChatSettings, family: Family | None = None) -> None:
+        """`family`: the model's, whose processor has arguments."""
         super().__init__()
         self._current = current
+        self._family = family
 
     def compose(self) -> ComposeResult:
         with Vertical(id="panel"):
             yield Static("Settings", id="title")
-            yield Static("System prompt", classes="label")
-            yield TextArea(self._current.system_prompt, id="system", compact=True, tab_behavior="focus")
-            with Grid(id="grid"):
-                for name, parameter in PARAMETERS.items():
-                    yield Static(parameter.title, classes="label")
-                    value = getattr(self._current.sampling, name)
-                    unset = f"{parameter.unset} ({parameter.help})"
-                    yield LineInput("" if value is None else f"{value}", placeholder=unset, id=name, compact=True)
-                    yield Static(id=f"problem-{name}", classes="problem", markup=False)
+            with VerticalScroll(id="fields", can_focus=False):
+                yield Static("System prompt", classes="label")
+                yield TextArea(self._current.system_prompt, id="system", compact=True, tab_behavior="focus")
+                with Grid(id="grid"):
+                    for name, parameter in PARAMETERS.items():
+                        yield Static(parameter.title, classes="label")
+                        value = getattr(self._current.sampling, name)
+                        unset = f"{parameter.unset} ({parameter.help})"
+                        yield LineInput("" if value is None else f"{value}", placeholder=unset, id=name, compact=True)
+                        yield Static(id=f"problem-{name}", classes="problem", markup=False)
+                yield FurtherFields(self._current.sampling, self._family)
             keys = hint(self.app, "settings_form.apply", "settings_form.cancel")
             yield Static(f"{keys} · Tab Next field", id="keys", markup=False)
 
     def on_mount(self) -> None:
-        self.query_one("#temperature", Input).focus()
+        self.query_one("#temperature", Input).focus(scroll_visible=False)
 
     @on(Input.Changed)
     def _changed(self) -> None:
@@ -61,7 +67,8 @@ class SettingsScreen(ModalScreen[ChatSettings | None]):
         if sampling is not None:
             self.dismiss(ChatSettings(self.query_one("#system", TextArea).text, sampling))
             return
-        wrong = next(name for name in PARAMETERS if self.query_one(f"#problem-{name}").display)
+        wrong = next((name for name in PARAMETERS if self.query_one(f"#problem-{name}").display), None)
+        wrong = wrong or self.query_one(FurtherFields).first_problem()
         self.query_one(f"#{wrong}", Input).focus()
 
     def action_cancel(self) -> None:
@@ -82,4 +89,7 @@ class SettingsScreen(ModalScreen[ChatSettings | None]):
             told = self.query_one(f"#problem-{name}", Static)
             told.update(problem)
             told.display = bool(problem)
-        return msgspec.structs.replace(self._current.sampling, **values) if len(values) == len(PARAMETERS) else None
+        sampling = self.query_one(FurtherFields).read(self._current.sampling)
+        if sampling is None or len(values) < len(PARAMETERS):
+            return None
+        return msgspec.structs.replace(sampling, **values)

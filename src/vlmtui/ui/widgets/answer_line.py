@@ -6,7 +6,6 @@ from typing import assert_never
 
 from vlmtui.domain.generation import Cancelled, Failed, Finished
 from vlmtui.session.generation import Answer
-from vlmtui.session.structured import check_structure
 from vlmtui.text import one_line
 
 _LATE_S = 1.0
@@ -47,7 +46,8 @@ def answer_speed(answer: Answer) -> list[tuple[str, str]]:
 
 
 def answer_marks(answer: Answer, marks: str = "") -> str:
-    """Return why the answer is incomplete, why it came late, and its other marks; empty for most."""
+    """Return why the answer is incomplete, whether it fits its schema, why it came late, and its other marks; empty for
+    most."""
     match answer.outcome:
         case Finished(finish_reason="length"):
             mark = "ended by the token limit"
@@ -59,15 +59,8 @@ def answer_marks(answer: Answer, marks: str = "") -> str:
             mark = ""
         case _:
             assert_never(answer.outcome)
-    return " · ".join(part for part in (mark, _structure(answer), _why_late(answer), marks) if part)
-
-
-def _structure(answer: Answer) -> str:
-    """Return whether the answer has the structure that was asked for; empty where none was, or while it runs."""
-    if answer.used is None or not isinstance(answer.outcome, Finished):
-        return ""
-    checked = check_structure(answer.used, answer.parts(answer.text).answer)
-    return one_line(checked.message) if checked is not None else ""
+    structure = one_line(answer.structure.message) if answer.structure is not None else ""
+    return " · ".join(part for part in (mark, structure, _why_late(answer), marks) if part)
 
 
 def _why_late(answer: Answer) -> str:

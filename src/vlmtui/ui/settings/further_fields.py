@@ -1,0 +1,73 @@
+"""The fields of the further parameters: stop strings, structured output, the arguments of the model's processor."""
+
+from __future__ import annotations
+
+from textual.app import ComposeResult
+from textual.containers import Grid
+from textual.widgets import Input, Static
+
+from vlmtui.domain.dials import DIALS, STRUCTURED_DIALS
+from vlmtui.domain.sampling import Sampling
+from vlmtui.errors import VlmtuiError, bad_input
+from vlmtui.registry.schema import Family
+from vlmtui.session.dials import typed_parameters, with_parameter
+from vlmtui.text import one_line
+from vlmtui.ui.widgets.line_input import LineInput
+
+_UNSET = "default"
+_OF_MODEL = "the model's own"
+
+
+class FurtherFields(Grid):
+    """A field a parameter, by its name. A field that is not edited keeps its value, whatever it is."""
+
+    def __init__(self, sampling: Sampling, family: Family | None) -> None:
+        super().__init__(id="further")
+        self._family = family
+        self._arguments = dict(family.processor) if family is not None else {}
+        self._shown = {name: one_line(text) for name, text in typed_parameters(sampling, family).items()}
+
+    def compose(self) -> ComposeResult:
+        for name, text in self._shown.items():
+            yield Static(name, classes="label", markup=False)
+            yield LineInput(text, placeholder=self._hint(name), id=name, compact=True)
+            yield Static(id=f"problem-{name}", classes="problem", markup=False)
+
+    def read(self, sampling: Sampling) -> Sampling | None:
+        """Return the sampling with what was edited; None if a field is invalid, with the problem shown below it."""
+        typed = {name: self.query_one(f"#{name}", Input).value for name in self._shown}
+        edited = {name: text for name, text in typed.items() if text != self._shown[name]}
+        is_valid = True
+        for name in edited:
+            sampling = with_parameter(sampling, self._family, self._full_name(name), _UNSET)
+        for name in self._shown:
+            problem = ""
+            if text := edited.get(name, ""):
+                try:
+                    sampling = self._with(sampling, name, text, typed)
+                except VlmtuiError as error:
+                    problem, is_valid = one_line(error.message), False
+            told = self.query_one(f"#problem-{name}", Static)
+            told.update(problem)
+            told.display = bool(problem)
+        return sampling if is_valid else None
+
+    def first_problem(self) -> str | None:
+        """Return the name of the first invalid field."""
+        return next((name for name in self._shown if self.query_one(f"#problem-{name}").display), None)
+
+    def _with(self, sampling: Sampling, name: str, text: str, typed: dict[str, str]) -> Sampling:
+        others = [one for one in STRUCTURED_DIALS if one != name and typed[one]]
+        if name in STRUCTURED_DIALS and others:
+            raise bad_input(f"Only one can be set: {name} or {others[0]}.")
+        return with_parameter(sampling, self._family, self._full_name(name), text)
+
+    def _full_name(self, name: str) -> str:
+        """Return the name by which a parameter is set; an argument that the record does not name needs its prefix."""
+        return name if name in DIALS or name in self._arguments else f"processor.{name}"
+
+    def _hint(self, name: str) -> str:
+        if name in DIALS:
+            return DIALS[name].help
+        default = self._arguments.get(name)
+        return _OF_MODEL if default is None else f"{default} (argument of the model's processor)"
