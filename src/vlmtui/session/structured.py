@@ -33,9 +33,9 @@ class _TooLongError(Exception):
     """Raised when a schema takes too long to check."""
 
 
-def check_structure(sampling: Sampling, answer: str) -> StructureCheck | None:
-    """Check an answer; None if nothing was asked of its structure. Takes up to some seconds: never call it on an event
-    loop. Expressions and grammars are not checked, nor patterns of a schema: an expression could run for ever."""
+def check_structure(sampling: Sampling, answer: str, *, within_s: float = _CHECKED_WITHIN_S) -> StructureCheck | None:
+    """Check an answer; None if nothing was asked of its structure. Takes up to `within_s` seconds: never call it on an
+    event loop. Expressions and grammars are not checked, nor patterns of a schema: an expression could run for ever."""
     wanted = structured_of(sampling)
     if not wanted:
         return None
@@ -51,20 +51,20 @@ def check_structure(sampling: Sampling, answer: str) -> StructureCheck | None:
     if "json" not in wanted:
         fits = isinstance(value, dict)
         return StructureCheck(fits, "The answer is a JSON object." if fits else "The answer is JSON, but no object.")
-    return _against_schema(wanted["json"], value)
+    return _against_schema(wanted["json"], value, within_s)
 
 
-def _against_schema(schema: object, value: object) -> StructureCheck:
+def _against_schema(schema: object, value: object, within_s: float) -> StructureCheck:
     from jsonschema.exceptions import SchemaError, best_match
     from referencing.exceptions import Unresolvable
 
     if _has_key(schema, _EXPRESSIONS):
         return StructureCheck(None, f"The answer is valid JSON; a schema with {_EXPRESSIONS} is not checked.")
     try:
-        validator = _validator(schema)
+        validator = _validator(schema, within_s)
         problem = best_match(validator.iter_errors(value))
     except _TooLongError:
-        return StructureCheck(None, f"The answer could not be checked against its schema in {_CHECKED_WITHIN_S:g} s.")
+        return StructureCheck(None, f"The answer could not be checked against its schema in {within_s:g} s.")
     except (SchemaError, Unresolvable, RecursionError, ArithmeticError) as error:
         return StructureCheck(None, _short(f"The schema can't be used: {next(iter(str(error).splitlines()), '')}."))
     if problem is None:
@@ -75,7 +75,7 @@ def _against_schema(schema: object, value: object) -> StructureCheck:
     return StructureCheck(False, _short(f"The answer does not fit its schema{where}: {problem.message}."))
 
 
-def _validator(schema: Any) -> Any:
+def _validator(schema: Any, within_s: float) -> Any:
     """Return a validator that loads no other schema, runs no pattern, and gives up after a while. Raises
     SchemaError."""
     from jsonschema import Draft202012Validator
@@ -84,7 +84,7 @@ def _validator(schema: Any) -> Any:
 
     draft = validator_for(schema, Draft202012Validator)
     draft.check_schema(schema)
-    until = time.monotonic() + _CHECKED_WITHIN_S
+    until = time.monotonic() + within_s
     keywords = {name: _until(until, check) for name, check in draft.VALIDATORS.items() if name != "pattern"}
     return extend(draft, {**keywords, "pattern": _passes})(schema, registry=Registry())
 
