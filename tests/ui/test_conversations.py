@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, closing
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -25,6 +26,8 @@ from vlmtui.paths import Paths, private_dir
 from vlmtui.session.async_store import AsyncStore
 from vlmtui.session.conversation_list import PAGE, ago, undelete_last
 from vlmtui.session.raw_draft import draft_file
+from vlmtui.store.backup import backups_folder
+from vlmtui.store.opening import FILE
 from vlmtui.store.records import ConversationId, GenerationRecord, Outcome, Snippet, StoredDraft
 from vlmtui.store.store import Store
 from vlmtui.ui.app import VlmtuiApp
@@ -321,6 +324,21 @@ async def test_the_app_purges_what_was_deleted_longer_ago_than_the_settings_say(
         assert [one.id for one in deleted] == ([gone] if is_kept else [])
         assert draft_file(paths, gone).exists() is is_kept and draft_file(paths, other).exists()
     assert not left.exists(), "a process that was killed had left it"
+
+
+async def test_a_database_in_which_a_bit_flipped_is_told_instead_of_copied(make_app: MakeApp, tmp_path: Path) -> None:
+    paths = Paths.below(tmp_path)
+    keeper = AsyncStore(paths)
+    await keeper.run(three)
+    await keeper.close()
+    with closing(sqlite3.connect(paths.data / FILE, isolation_level=None)) as connection:
+        connection.execute("UPDATE conversations SET title = title || '!' WHERE number = 1")
+    app = make_app(settings=Settings(graphics="off"))
+    async with app.run_test():
+        app.stored.purge_deleted()
+        await app.workers.wait_for_complete()
+        assert any("is damaged, so it is not backed up" in toast.message for toast in app._notifications)
+    assert list(backups_folder(paths.data).iterdir()) == []
 
 
 async def test_thousands_are_loaded_as_one_scrolls(listing: ShowList) -> None:

@@ -48,6 +48,17 @@ def test_damage_is_shown_and_repaired(cli: CommandLine) -> None:
     assert "A dog" in cli("conversations").out
 
 
+def test_a_text_that_is_not_what_was_stored_is_kept_and_named(cli: CommandLine) -> None:
+    with closing(sqlite3.connect(cli.paths.data / FILE, isolation_level=None)) as connection:
+        connection.execute("UPDATE turns SET text = 'a cat' WHERE id = 2")
+    code, out, _ = cli("store", "verify")
+    assert code == 1
+    assert [line.split()[0] for line in out.splitlines()[1:]] == ["checksum"]
+    repaired = cli("store", "repair")
+    assert repaired.code == 0 and "Kept as it reads, though it is not what was stored: turns 2." in repaired.err
+    assert cli("store", "verify").code == 0
+
+
 def test_backup_and_restore(cli: CommandLine, tmp_path: Path) -> None:
     archive = tmp_path / "backup.tar"
     assert cli("store", "backup", str(archive)).code == 0

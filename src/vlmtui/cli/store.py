@@ -13,7 +13,7 @@ from vlmtui.paths import Paths, private_dir
 from vlmtui.store.backup import backups_folder, restore_archive, write_archive
 from vlmtui.store.opening import FILE
 from vlmtui.store.repairing import MENDABLE, repair_store
-from vlmtui.store.verifying import StoreReport, verify_store
+from vlmtui.store.verifying import StoreFaultKind, StoreReport, verify_store
 from vlmtui.text import human_bytes
 
 _BUSY_S = 5.0
@@ -85,11 +85,14 @@ def _repair(paths: Paths, *, is_json: bool) -> int:
         "set_aside": str(done.recovery.set_aside) if done.recovery else None,
         "indexes": done.indexes,
         "closed": done.closed,
+        "changed": [one.where for one in before if one.kind is StoreFaultKind.CHECKSUM],
         "findings": msgspec.to_builtins(after),
     }
     said = [f"Other users can no longer read {', '.join(done.closed)}."] if done.closed else []
     said += ["The index for searching was built anew."] if done.indexes else []
     said += [done.recovery.summary] if done.recovery else []
+    if changed := [one.where for one in before if one.kind is StoreFaultKind.CHECKSUM]:
+        said.append(f"Kept as it reads, though it is not what was stored: {', '.join(changed)}.")
     _done(told, " ".join(said), is_json=is_json)
     if after and not is_json:
         note(f"{len(after)} findings remain; `vlmtui store verify` shows them.")

@@ -18,7 +18,8 @@ from vlmtui.files import new_file
 from vlmtui.media.content_store import store_copy
 from vlmtui.paths import private_dir
 from vlmtui.reading import opened, shown_name, unreadable
-from vlmtui.store.database import explained, open_connection
+from vlmtui.store.checksums import SINCE, broken_checksums
+from vlmtui.store.database import explained, is_damage, open_connection
 from vlmtui.store.migrations import APPLICATION_ID, latest, version_of
 from vlmtui.store.opening import FILE, replace_database
 
@@ -30,6 +31,10 @@ _MEDIA_MEMBER = re.compile(r"media/[0-9a-f]{2}/([0-9a-f]{64})(\.[a-z0-9]{1,8})?"
 _BUSY_S = 5.0
 _BYTES_MAX = 1 << 44
 """Most bytes of a backup: all of a large disk; what never ends is no regular file."""
+
+
+class DamageFoundError(VlmtuiError):
+    """The database that was to be copied is damaged; the copies that are there stay."""
 
 
 class RestoreResult(NamedTuple):
@@ -48,7 +53,7 @@ def backups_folder(data: Path) -> Path:
 def back_up_daily(data: Path, *, now: float | None = None) -> Path | None:
     """Copy the database in `data` to `backups/`, unless there is a copy of the last 24 hours, and keep the newest three
     copies. A damaged database is not copied. Blocking; other processes may write meanwhile. Return the copy; None if
-    there was nothing to do. Raises VlmtuiError."""
+    there was nothing to do. Raises DamageFoundError, VlmtuiError."""
     path, folder = data / FILE, backups_folder(data)
     now = time.time() if now is None else now
     known = sorted(file for file in folder.glob("conversations-*.db") if _BACKUP.fullmatch(file.name))
@@ -64,7 +69,7 @@ def back_up_daily(data: Path, *, now: float | None = None) -> Path | None:
             os.utime(copy, (now, now))
             copy.replace(target)
     except sqlite3.Error as error:
-        raise explained(error, path) from error
+        raise (_not_backed_up(path, str(error)) if is_damage(error) else explained(error, path)) from error
     for old in sorted({*known, target})[:-KEPT]:
         old.unlink(missing_ok=True)
     return target
@@ -115,13 +120,20 @@ def _copy(path: Path, target: Path) -> Path:
     with closing(open_connection(path)) as source, closing(open_connection(target)) as copy:
         source.backup(copy)
         copy.execute("PRAGMA journal_mode = DELETE")  # one file, without companion files
-        found = copy.execute("PRAGMA quick_check(1)").fetchone()[0]
-        if found != "ok":
-            message = f"The conversation database {path} is damaged, so it is not backed up."
-            hint = "`vlmtui store verify` shows the damage, `vlmtui store repair` mends it."
-            raise VlmtuiError(ErrorKind.INTERNAL, message, detail=str(found), hint=hint)
+        found = _fault(copy)
+        if found is not None:
+            raise _not_backed_up(path, found)
     target.chmod(0o600)
     return target
+
+
+def _not_backed_up(path: Path, found: str) -> DamageFoundError:
+    return DamageFoundError(
+        ErrorKind.INTERNAL,
+        f"The conversation database {path} is damaged, so it is not backed up.",
+        detail=found,
+        hint="`vlmtui store verify` shows the damage, `vlmtui store repair` mends it.",
+    )
 
 
 def _extract(source: Path, fresh: Path, media: Path) -> int:
@@ -158,6 +170,10 @@ def _extract_archive(whole_file: BinaryIO, source: Path, fresh: Path, media: Pat
                     if stored.sha256 != match[1]:
                         raise _damaged(source, f"{member.name} is not what its name says")
                     count += 1
+            # A damaged header, like the end of a file that is cut off, looks to tarfile like the end of the archive.
+            whole_file.seek(archive.offset)
+            if not (end := whole_file.read(tarfile.BLOCKSIZE)) or any(end):
+                raise _damaged(source, "the archive does not end where it should")
     except tarfile.TarError as error:
         raise _damaged(source, str(error)) from error
     if not fresh.exists():
@@ -173,11 +189,20 @@ def _require_sound(fresh: Path, source: Path) -> None:
                 raise bad_input(f"{shown_name(source)} is no backup of vlmtui.")
             if version > latest():
                 raise bad_input(f"{shown_name(source)} is from a newer vlmtui.", hint="Use that version to restore it.")
-            found = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
+            found = _fault(connection)
     except sqlite3.DatabaseError as error:
         raise _damaged(source, str(error)) from error
+    if found is not None:
+        raise _damaged(source, found)
+
+
+def _fault(connection: sqlite3.Connection) -> str | None:
+    """Return what is wrong with a copy. Raises sqlite3.Error."""
+    found = str(connection.execute("PRAGMA quick_check(1)").fetchone()[0])
     if found != "ok":
-        raise _damaged(source, str(found))
+        return found
+    broken = broken_checksums(connection) if version_of(connection) >= SINCE else ()
+    return next((f"{where} {what}" for where, what in broken), None)
 
 
 def _damaged(source: Path, why: str) -> VlmtuiError:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from vlmtui.errors import ErrorKind, VlmtuiError
+from vlmtui.store.checksums import keep_checksums
 from vlmtui.store.migrations import version_of
 
 Row = tuple[Any, ...]
@@ -124,6 +125,7 @@ class Database:
         self._now = now
         self.connection = open_connection(path, exclusively=exclusively)
         set_up(self.connection)
+        keep_checksums(self.connection)
         self._file = _identity(path)
         self._time: int | None = None
         """Time of the current transaction in milliseconds."""

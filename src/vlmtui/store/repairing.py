@@ -17,7 +17,7 @@ from vlmtui.store.records import Recovery
 from vlmtui.store.search import SEARCHES
 from vlmtui.store.verifying import StoreFaultKind, StoreFinding
 
-REBUILT = frozenset({StoreFaultKind.DATABASE, StoreFaultKind.ROW, StoreFaultKind.VALUE})
+REBUILT = frozenset({StoreFaultKind.DATABASE, StoreFaultKind.CHECKSUM, StoreFaultKind.ROW, StoreFaultKind.VALUE})
 """What a new database mends, with all readable rows."""
 MENDABLE = REBUILT | {StoreFaultKind.SEARCH, StoreFaultKind.MODE}
 

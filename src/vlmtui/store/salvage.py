@@ -9,6 +9,7 @@ from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from vlmtui.store.checksums import keep_checksums
 from vlmtui.store.database import Row, code_of, open_connection
 from vlmtui.store.migrations import latest
 from vlmtui.store.row_repair import mend
@@ -181,6 +182,7 @@ def _write(found: _Found, fresh: Path) -> SalvageResult:
     rows = mend(found.rows)
     with closing(open_connection(fresh)) as connection:
         connection.execute("PRAGMA foreign_keys = OFF")
+        keep_checksums(connection)
         connection.execute("BEGIN IMMEDIATE")
         for table in TABLES:
             marks = ", ".join("?" * len(table.columns))

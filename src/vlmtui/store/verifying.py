@@ -9,7 +9,7 @@ import shutil
 import sqlite3
 import stat
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing, suppress
 from enum import StrEnum
 from pathlib import Path
@@ -18,6 +18,7 @@ from typing import NamedTuple
 import msgspec
 
 from vlmtui.reading import unreadable
+from vlmtui.store.checksums import SINCE, broken_checksums
 from vlmtui.store.database import Row, is_damage, open_connection
 from vlmtui.store.migrations import APPLICATION_ID, expected_schema, latest, schema_of, version_of
 from vlmtui.store.opening import COMPANIONS, FILE
@@ -33,10 +34,12 @@ _COPY_TRIES = 3
 
 
 class StoreFaultKind(StrEnum):
-    """What is wrong. `DATABASE`, `ROW`, `VALUE`, `SEARCH` and `MODE` are what a repair mends."""
+    """What is wrong. `DATABASE`, `CHECKSUM`, `ROW`, `VALUE`, `SEARCH` and `MODE` are what a repair mends."""
 
     DATABASE = "database"
     """The file, its header, its schema or its pages."""
+    CHECKSUM = "checksum"
+    """A row whose content is not what was stored, or rows that are missing."""
     ROW = "row"
     """A row that contradicts another one, or breaks its table's rules."""
     VALUE = "value"
@@ -113,8 +116,12 @@ def _check_database(path: Path, scratch: Path) -> _Checked:
         findings = list(_structure(copy))
         rows = readable_rows(copy)
         if not any(finding.kind is StoreFaultKind.DATABASE for finding in findings):
-            findings += _limited(StoreFaultKind.ROW, _contradictions(rows))
-            findings += _limited(StoreFaultKind.VALUE, _undecodable(rows))
+            odd, unreadable_values = list(_contradictions(rows)), list(_undecodable(rows))
+            told = {where for where, _ in (*odd, *unreadable_values)}
+            changed = [one for one in _unlike_what_was_stored(copy) if one[0] not in told]
+            findings += _limited(StoreFaultKind.CHECKSUM, changed)
+            findings += _limited(StoreFaultKind.ROW, odd)
+            findings += _limited(StoreFaultKind.VALUE, unreadable_values)
             findings += _search(copy)
         if path.with_name(f"{path.name}.suspect").exists():
             findings.append(StoreFinding(StoreFaultKind.DATABASE, path.name, "an error occurred while it was used"))
@@ -212,13 +219,19 @@ def _place(table: Table, row: Row) -> str:
     return f"{table.name} {key[0] if isinstance(key, tuple) else key}"
 
 
-def _limited(kind: StoreFaultKind, found: Iterator[tuple[str, str]]) -> Iterator[StoreFinding]:
+def _limited(kind: StoreFaultKind, found: Iterable[tuple[str, str]]) -> Iterator[StoreFinding]:
     count = 0
     for count, (where, what) in enumerate(found, 1):
         if count <= SAME_KIND_MAX:
             yield StoreFinding(kind, where, what)
     if count > SAME_KIND_MAX:
         yield StoreFinding(kind, "and", f"{count - SAME_KIND_MAX:,} more of this kind")
+
+
+def _unlike_what_was_stored(copy: Path) -> Iterator[tuple[str, str]]:
+    with closing(open_connection(copy)) as connection:
+        if version_of(connection) >= SINCE:
+            yield from broken_checksums(connection)
 
 
 def _search(copy: Path) -> Iterator[StoreFinding]:

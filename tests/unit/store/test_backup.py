@@ -71,6 +71,16 @@ def test_a_damaged_database_takes_no_good_copys_place(data: Path) -> None:
     assert list(backups_folder(data).iterdir()) == [good]
 
 
+def test_one_flipped_bit_in_a_text_takes_no_good_copys_place(data: Path) -> None:
+    good = back_up_daily(data, now=NOON)
+    with closing(sqlite3.connect(data / FILE, isolation_level=None)) as connection:
+        connection.execute("UPDATE conversations SET title = 'kepu'")
+    with pytest.raises(VlmtuiError, match="damaged") as told:
+        back_up_daily(data, now=NOON + DAY)
+    assert "is not what was stored" in str(told.value.detail)
+    assert list(backups_folder(data).iterdir()) == [good]
+
+
 def test_without_conversations_there_is_nothing_to_copy(tmp_path: Path) -> None:
     assert back_up_daily(tmp_path / "none", now=NOON) is None
     with pytest.raises(VlmtuiError, match="no conversations"):
@@ -109,7 +119,18 @@ def test_a_daily_copy_is_restored(data: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "kind", ["cut", "text", "rotten picture", "another application", "a newer vlmtui", "a picture"]
+    "kind",
+    [
+        "cut",
+        "cut between two members",
+        "rotten header",
+        "rotten text",
+        "text",
+        "rotten picture",
+        "another application",
+        "a newer vlmtui",
+        "a picture",
+    ],
 )
 def test_what_is_no_sound_backup_changes_nothing(data: Path, tmp_path: Path, kind: str) -> None:
     archive, before = tmp_path / "backup.tar", (data / FILE).read_bytes()
@@ -118,6 +139,12 @@ def test_what_is_no_sound_backup_changes_nothing(data: Path, tmp_path: Path, kin
     match kind:
         case "cut":
             archive.write_bytes(archive.read_bytes()[:30_000])
+        case "cut between two members":
+            archive.write_bytes(archive.read_bytes()[: archive.read_bytes().index(b"media/")])
+        case "rotten header":
+            archive.write_bytes(archive.read_bytes().replace(b"media/", b"mebia/"))
+        case "rotten text":
+            archive.write_bytes(archive.read_bytes().replace(b"kept", b"kepd", 1))
         case "text":
             archive.write_text("hello")
         case "rotten picture":

@@ -12,6 +12,7 @@ import pytest
 from tests.unit.store.made import exchange, integrity, opened
 from vlmtui.errors import VlmtuiError
 from vlmtui.store import migrations
+from vlmtui.store.checksums import broken_checksums
 from vlmtui.store.migrations import expected_schema, known_steps, latest, schema_of, version_of
 from vlmtui.store.opening import FILE
 from vlmtui.store.records import Recovery
@@ -38,7 +39,7 @@ def test_the_list_of_columns_is_that_of_the_schema(tmp_path: Path) -> None:
     store = opened(tmp_path)
     for table in TABLES:
         schema = {row[1]: row[2] for row in store.database.rows(f"PRAGMA table_info({table.name})")}
-        assert {column.name: column.sql_type for column in table.columns} == schema
+        assert {column.name: column.sql_type for column in table.columns} | {"checksum": "INTEGER"} == schema
     store.close()
 
 
@@ -60,6 +61,8 @@ def test_every_older_schema_comes_up(version: int, tmp_path: Path) -> None:
     exchange(store, listed.conversation.id, 1)
     store.close()
     assert integrity(path) == "ok"
+    with closing(sqlite3.connect(path)) as connection:
+        assert list(broken_checksums(connection)) == []
 
     backup = path.with_name(f"{FILE}.v{version}.bak")
     assert stat.S_IMODE(backup.stat().st_mode) == 0o600

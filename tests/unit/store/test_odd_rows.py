@@ -135,7 +135,7 @@ def test_a_damaged_column_costs_itself_only(value: str, tmp_path: Path) -> None:
     path, odd, sound = two(tmp_path)
     columns = [(table.name, column.name) for table in TABLES for column in table.columns if column.kind == "json"]
     with closing(sqlite3.connect(path)) as database:
-        database.execute("INSERT INTO drafts SELECT id, 'written', '{}', 1 FROM conversations")
+        database.execute("INSERT INTO drafts SELECT id, 'written', '{}', 1, 0 FROM conversations")
         for table, column in columns:
             database.execute(f"UPDATE {table} SET {column} = ?", (value,))
         database.commit()

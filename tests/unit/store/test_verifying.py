@@ -113,6 +113,23 @@ DAMAGES: dict[str, tuple[Damage, StoreFaultKind]] = {
     "a role that is none": (without_checks("UPDATE turns SET role = 'tool' WHERE id = 2"), DATABASE),
     "a text where a time belongs": (sql("UPDATE turns SET created_ms = 'noon' WHERE id = 2"), ROW),
     "a picture that nothing notes": (sql("DELETE FROM media_references"), ROW),
+    "another answer": (sql("UPDATE turns SET parts = NULL, text = 'no' WHERE id = 4"), StoreFaultKind.CHECKSUM),
+    "another title in index and table": (
+        sql("UPDATE conversations SET title = 'number 9' WHERE number = 2"),
+        StoreFaultKind.CHECKSUM,
+    ),
+    "a conversation that nobody deleted is gone": (
+        sql(
+            "DELETE FROM turns WHERE conversation = (SELECT id FROM conversations WHERE number = 2)",
+            "DELETE FROM conversations WHERE number = 2",
+        ),
+        StoreFaultKind.CHECKSUM,
+    ),
+    "a clock that was set": (sql("UPDATE clock SET last_ms = last_ms + 8"), StoreFaultKind.CHECKSUM),
+    "a number that was given out is forgotten": (
+        sql("UPDATE sqlite_sequence SET seq = 3 WHERE name = 'turns'"),
+        StoreFaultKind.CHECKSUM,
+    ),
     "statistics cut off": (sql("UPDATE turns SET statistics = '{\"usage\":' WHERE id = 2"), VALUE),
     "a draft's attachments garbled": (sql("UPDATE drafts SET attachments = '[1, 2'"), VALUE),
     "an index that lost a text": (

@@ -8,6 +8,8 @@ from collections.abc import Iterator, Mapping
 from functools import cache
 from importlib import resources
 
+from vlmtui.store.checksums import SINCE, write_checksums
+
 APPLICATION_ID = 0x766C6D74
 """`vlmt`: marks the file as ours in its header."""
 _NAME = re.compile(r"(\d{4})_\w+\.sql")
@@ -33,12 +35,14 @@ def version_of(connection: sqlite3.Connection) -> int:
 def migrate(connection: sqlite3.Connection, to: int | None = None) -> None:
     """Bring the schema up to version `to` (default: the latest). Call it inside a transaction, so that all or nothing
     of it happens."""
-    done = version_of(connection)
+    done, wanted = version_of(connection), latest() if to is None else to
     for version, sql in known_steps().items():
-        if done < version <= (latest() if to is None else to):
+        if done < version <= wanted:
             for statement in _statements(sql):
                 connection.execute(statement)
             connection.execute(f"PRAGMA user_version = {version}")
+    if done < wanted and wanted >= SINCE:
+        write_checksums(connection)  # of the columns that are there now
     connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
 
 

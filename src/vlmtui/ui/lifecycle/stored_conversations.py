@@ -101,11 +101,13 @@ class StoredConversations:
 
     async def _purge_deleted(self) -> None:
         from vlmtui.session.purge import purge, remove_abandoned_files
-        from vlmtui.store.backup import back_up_daily
+        from vlmtui.store.backup import DamageFoundError, back_up_daily
 
         await asyncio.to_thread(remove_abandoned_files, self._services.paths)
         try:
             await asyncio.to_thread(back_up_daily, self._services.paths.data)
+        except DamageFoundError as error:
+            self._view.tell_error(error)
         except (VlmtuiError, OSError) as error:
             _log.warning("there is no backup of today: %s", error)
         seconds = self._services.settings.keep_deleted_s
