@@ -75,7 +75,7 @@ def checksums_ratio(folder: Path, rounds: int) -> float:
     ]
     without, with_them = (statistics.median(times) for times in zip(*pairs[1:], strict=True))
     print(f"{f'write an answer in {APPENDS} appends':30} without checksums {without:7.2f} ms, with {with_them:7.2f} ms")
-    return with_them / without
+    return float(with_them / without)
 
 
 def main() -> int:
