@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from vlmtui.domain.backend_choice import BackendChoice
     from vlmtui.domain.engine import LoadSpec
     from vlmtui.engines.records import ChosenEngine
+    from vlmtui.plain.session import PlainReport
     from vlmtui.session.async_store import AsyncStore
     from vlmtui.session.resume import ResumePoint
     from vlmtui.ui.app import ExitReport
@@ -128,3 +129,34 @@ def open_app(
         app = VlmtuiApp(services, question)
         report = app.run()
     return app.return_code or 0, report
+
+
+def open_plain(
+    application: Application,
+    store: AsyncStore,
+    *,
+    model: str | None,
+    backend: BackendChoice | None = None,
+    served: LoadSpec | None = None,
+    resumed: ResumePoint | None = None,
+) -> tuple[int, PlainReport]:
+    """As `open_app`, for plain mode, which only appends lines."""
+    from vlmtui.logs import log_to_file
+    from vlmtui.plain.parts import PlainServices
+    from vlmtui.plain.run import run_plain
+
+    log_to_file(application.paths.logs / "app.log")
+    services = PlainServices(
+        paths=application.paths,
+        registry=application.registry,
+        host=application.host,
+        reader=application.reader,
+        cleanup=application.host.workers,
+        settings=application.settings,
+        store=store,
+        model=model,
+        backend=backend,
+        served=served,
+        resumed=resumed,
+    )
+    return run_plain(services)

@@ -21,8 +21,8 @@ from textual.screen import Screen
 
 import vlmtui.ui
 from vlmtui.errors import Remedy
-from vlmtui.ui import keys
 from vlmtui.ui.actions import ACTIONS, SCOPES, bindings
+from vlmtui.ui.actions.remedies import REMEDIES
 from vlmtui.ui.app import VlmtuiApp
 from vlmtui.ui.terminal.key_queue import ask_user
 
@@ -157,5 +157,5 @@ def test_every_placeholder_of_a_key_is_an_action() -> None:
     found = {id for file in root.rglob("*.py") for text in sentences(file) for id in PLACEHOLDER.findall(text)}
     assert len(found) > 25
     assert found <= ACTIONS.keys()
-    assert keys._REMEDIES.keys() == set(Remedy)
-    assert all(PLACEHOLDER.search(sentence) for sentence in keys._REMEDIES.values())
+    assert REMEDIES.keys() == set(Remedy)
+    assert all(PLACEHOLDER.search(sentence) for sentence in REMEDIES.values())

@@ -16,7 +16,7 @@ from vlmtui.errors import ErrorKind, VlmtuiError
 from vlmtui.paths import bundled_model
 from vlmtui.registry.loader import Registry
 from vlmtui.registry.match import resolve
-from vlmtui.ui.models.choices import model_choices
+from vlmtui.session.model_choices import model_choices
 from vlmtui.ui.models.loading import LoadingScreen
 from vlmtui.ui.models.model_details import ModelDetails, details
 from vlmtui.ui.models.model_list import ModelList, context_text, row, size_text

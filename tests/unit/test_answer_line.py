@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from vlmtui.domain.generation import Finished, Timings, Usage
+from vlmtui.session.answer_line import answer_marks
 from vlmtui.session.generation import Answer
-from vlmtui.ui.widgets.answer_line import answer_marks
 
 
 @pytest.mark.parametrize(

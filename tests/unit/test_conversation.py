@@ -23,6 +23,7 @@ from vlmtui.errors import VlmtuiError
 from vlmtui.paths import Paths
 from vlmtui.registry.loader import Registry
 from vlmtui.registry.match import Model, resolve
+from vlmtui.session.answer_line import answer_line
 from vlmtui.session.async_store import AsyncStore
 from vlmtui.session.conversation import Conversation
 from vlmtui.session.events import AnswerEnded, AnswerReplaced, AttachmentsLeftOut, ConversationEvent, RequestSent
@@ -34,7 +35,6 @@ from vlmtui.session.saving_again import past_of, write_past
 from vlmtui.session.settings import ChatSettings
 from vlmtui.store.records import StoredTurn
 from vlmtui.ui.inspector.prompt_lines import request_lines
-from vlmtui.ui.widgets.answer_line import answer_line
 
 MODEL = resolve(Registry.bundled(), "shapes")
 PICTURE = Attachment(

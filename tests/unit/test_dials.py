@@ -17,6 +17,7 @@ from vlmtui.domain.sampling import Sampling
 from vlmtui.errors import VlmtuiError
 from vlmtui.paths import Paths
 from vlmtui.registry.loader import Registry
+from vlmtui.session.answer_line import answer_marks
 from vlmtui.session.dials import (
     described_extra,
     processor_arguments,
@@ -24,14 +25,13 @@ from vlmtui.session.dials import (
     with_default_parameters,
     with_parameter,
     with_parameters,
+    with_setting,
 )
 from vlmtui.session.generation import Answer, check_end
 from vlmtui.session.lane_plan import variants
 from vlmtui.session.plan_text import parse_plan
 from vlmtui.session.settings import ChatSettings
 from vlmtui.session.structured import check_structure
-from vlmtui.ui.chat.slash import with_setting
-from vlmtui.ui.widgets.answer_line import answer_marks
 
 REGISTRY = Registry.bundled()
 QWEN = REGISTRY["qwen2_vl"]

@@ -14,6 +14,7 @@ HEAVY = {"vllm", "torch", "transformers", "torchvision", "huggingface_hub"}
     ("module", "forbidden"),
     [
         ("vlmtui.cli", HEAVY | {"textual", "av", "numpy"}),
+        ("vlmtui.plain.run", HEAVY | {"textual", "rich", "av", "numpy"}),
         ("vlmtui.ui.app", HEAVY | {"av", "numpy"}),
         ("vlmtui.worker.__main__", HEAVY | {"textual"}),
     ],

@@ -18,6 +18,7 @@ from vlmtui.domain.sampling import Sampling
 from vlmtui.errors import ErrorKind, VlmtuiError
 from vlmtui.registry.loader import Registry
 from vlmtui.session.generation import Answer, make_request, run_turn
+from vlmtui.session.media_facts import media_facts, media_items
 from vlmtui.session.prompt_report import (
     PromptReport,
     answer_tokens,
@@ -29,7 +30,6 @@ from vlmtui.session.prompt_report import (
     with_logprobs,
 )
 from vlmtui.store.records import GenerationRecord
-from vlmtui.ui.inspector.media_facts import media_facts, media_items
 from vlmtui.ui.inspector.prompt_lines import prompt_lines, prompt_stretches, request_lines, template_lines
 from vlmtui.ui.inspector.token_rows import TokenRows
 

@@ -15,9 +15,9 @@ from vlmtui.domain.parameters import PARAMETERS, find_parameter
 from vlmtui.domain.sampling import Sampling
 from vlmtui.errors import VlmtuiError
 from vlmtui.inspection.replay import Side
+from vlmtui.session.dials import with_setting
 from vlmtui.session.lane_plan import variants
 from vlmtui.session.plan_text import parse_plan
-from vlmtui.ui.chat.slash import with_setting
 
 
 def test_settings_have_every_parameter() -> None:

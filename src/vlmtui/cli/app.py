@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import argparse
 import gc
+import os
 import sys
 from typing import TYPE_CHECKING
 
-from vlmtui.bootstrap import build, open_app
+from vlmtui import gc_policy
+from vlmtui.bootstrap import build, open_app, open_plain
 from vlmtui.cli.output import note, stay_note
 from vlmtui.cli.parser import APP_OPTIONS
 from vlmtui.domain.backend_choice import read_backend
@@ -21,20 +23,34 @@ if TYPE_CHECKING:
 
 
 def app(arguments: argparse.Namespace) -> int:
-    """Open the app. Raises VlmtuiError if there is no terminal."""
+    """Open the app, or plain mode. Raises VlmtuiError if there is no terminal, which plain mode does not need."""
+    if getattr(arguments, "app_plain", None):
+        return _open(arguments, is_plain=True)
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise VlmtuiError(
             ErrorKind.BAD_USAGE,
             "The app needs a terminal on stdin and stdout.",
             hint="Use `vlmtui ask --image PATH QUESTION` in scripts; `vlmtui --help` lists the other commands.",
         )
+    if why := _why_plain():
+        note(f"Plain mode, as {why}; /help lists its commands.")
+        return _open(arguments, is_plain=True)
     try:
-        return _open(arguments)
+        return _open(arguments, is_plain=False)
     finally:
         gc.enable()
 
 
-def _open(arguments: argparse.Namespace) -> int:
+def _why_plain() -> str:
+    """Return why the terminal or its user needs plain mode; empty: nothing says so."""
+    if os.environ.get("ACCESSIBLE", "0") not in ("", "0"):
+        return "ACCESSIBLE is set"
+    return "this terminal is dumb (TERM)" if os.environ.get("TERM") in ("dumb", "unknown") else ""
+
+
+def _open(arguments: argparse.Namespace, *, is_plain: bool) -> int:
+    if is_plain:
+        gc_policy.resume_collection()
     application = build({name: getattr(arguments, f"app_{name}") for name in APP_OPTIONS})
     model: str | None = arguments.app_model
     choice = read_backend(arguments.app_backend) if arguments.app_backend is not None else None
@@ -52,13 +68,14 @@ def _open(arguments: argparse.Namespace) -> int:
     store = AsyncStore(application.paths)
     try:
         resumed = _wanted_conversation(store, arguments)
-        status, report = open_app(application, store, model=model, backend=choice, served=served, resumed=resumed)
+        opens = open_plain if is_plain else open_app
+        status, report = opens(application, store, model=model, backend=choice, served=served, resumed=resumed)
     finally:
         store.close_now()
     if report is not None and report.conversation is not None:
-        note(f"Continue with: vlmtui --resume {report.conversation}")
+        note(f"Continue with: vlmtui{' --plain' if is_plain else ''} --resume {report.conversation}")
     if report is not None and report.stays and report.model is not None:
-        note(stay_note(report.model, report.keep_alive_s))
+        note(stay_note(report.model, application.settings.keep_alive_s))
     return status
 
 

@@ -19,7 +19,7 @@ settings: config.toml in the config folder, then VLMTUI_* in the environment, th
 
 APP_OPTIONS = ("model", "graphics", "theme", "keep_alive")
 """Options of the app that are settings."""
-_APP_ONLY = ("continue", "resume")
+_APP_ONLY = ("continue", "resume", "plain")
 _WITH_VALUE = (*APP_OPTIONS, "backend", "engine", "key_env")
 _APP_FLAGS = frozenset({"--data-dir", "--resume", *(f"--{name.replace('_', '-')}" for name in _WITH_VALUE)})
 """Options of the app that take a value."""
@@ -150,6 +150,13 @@ def _make_app_parser() -> argparse.ArgumentParser:
     app.add_argument("--theme", metavar="NAME", dest="app_theme", help="a theme's name")
     app.add_argument(
         "--keep-alive", metavar="DUR", dest="app_keep_alive", help="how long a model stays loaded after the app quits"
+    )
+    app.add_argument(
+        "--plain",
+        action="store_const",
+        const=True,
+        dest="app_plain",
+        help="a chat in lines, which only appends: for screen readers and terminals without a screen",
     )
     which = app.add_mutually_exclusive_group()
     which.add_argument(

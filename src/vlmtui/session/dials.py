@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -28,6 +29,16 @@ from vlmtui.registry.schema import Family
 _DEFAULT = "default"
 _FILE_BYTES_MAX = 1_000_000
 _FIELDS = ("stop", "stop_token_ids")
+
+
+def with_setting(sampling: Sampling, text: str, family: Family | None = None) -> Sampling:
+    """Return the sampling with `name value` applied (`temperature 0.7`; `stop END`; `seed default`): a parameter, or an
+    argument of the family's processor. Raises VlmtuiError."""
+    match = re.fullmatch(r"([\w.-]+)\s*[=\s]\s*(.+)", text.strip(), re.DOTALL)
+    if match is None:
+        names = ", ".join((*PARAMETERS, *DIALS, *(family.processor if family is not None else ())))
+        raise bad_input("/set takes a name and a value.", hint=f"Names: {names}; `default` unsets one.")
+    return with_parameter(sampling, family, match[1], match[2])
 
 
 def with_parameter(sampling: Sampling, family: Family | None, name: str, text: str) -> Sampling:

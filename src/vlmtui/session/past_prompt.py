@@ -7,12 +7,15 @@ import msgspec
 from vlmtui.domain.conversation import Turn, all_attachments
 from vlmtui.domain.engine import EngineInfo
 from vlmtui.domain.generation import GenerateRequest
-from vlmtui.domain.prompt import ChatPrompt, RawPrompt
+from vlmtui.domain.prompt import ChatPrompt, Prompt, RawPrompt
 from vlmtui.errors import VlmtuiError, bad_input
+from vlmtui.registry.loader import Registry
+from vlmtui.registry.match import Model
 from vlmtui.registry.prompts import raw_prompt
 from vlmtui.registry.schema import Family
 from vlmtui.session.branch import turns_as_sent
 from vlmtui.session.conversation import Conversation
+from vlmtui.session.engine_controller import EngineController
 from vlmtui.session.exchange import Exchange
 from vlmtui.session.generation import make_request
 from vlmtui.session.prompt_report import PromptReport
@@ -70,6 +73,24 @@ def request_again(
     if record is None or sampling is None:
         raise bad_input("How this answer was generated is unknown.")
     return make_request(family, _turns(conversation, exchange, record), sampling, mode=record.mode)
+
+
+async def prompt_again(
+    conversation: Conversation, exchange: Exchange, controller: EngineController
+) -> tuple[PromptReport, Prompt]:
+    """Return what is known of an exchange, and its prompt for the loaded model. Raises VlmtuiError."""
+    model = controller.require_model()
+    known = await report_of(conversation, exchange, controller.info)
+    request = known.request or request_again(conversation, exchange, known, model.family)
+    return known, request.prompt
+
+
+def family_of(known: PromptReport, loaded: Model | None, registry: Registry) -> Family | None:
+    """Return the record of the model that answered; None if it is neither loaded nor in the registry."""
+    if loaded is not None and known.model in (loaded.spec.model, ""):
+        return loaded.family
+    name = known.recipe.family if known.recipe is not None else None
+    return registry.get(name) if name else None
 
 
 def _turns(conversation: Conversation, exchange: Exchange, record: GenerationRecord | None) -> list[Turn]:

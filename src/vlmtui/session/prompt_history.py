@@ -26,6 +26,11 @@ class PromptHistory:
         self._place = len(self._entries)
         self._draft = ""
 
+    @property
+    def entries(self) -> list[str]:
+        """All messages, newest last. Hostile: a paste may hold anything."""
+        return list(self._entries)
+
     def add(self, text: str) -> None:
         """Remember a sent message. If the disk is full or read-only, it is only remembered in this session."""
         self._place = len(self._entries)

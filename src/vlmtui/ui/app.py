@@ -22,9 +22,7 @@ from vlmtui.session.engine_controller import EngineController, EngineState
 from vlmtui.text import one_line, visible
 from vlmtui.ui.actions import ACTIONS, HasActions, bindings
 from vlmtui.ui.keys import KeyBindings, error_text, key_of, spell_key, with_remedy
-from vlmtui.ui.lifecycle.conversation_holder import ConversationHolder
 from vlmtui.ui.lifecycle.departure import Departure, ExitReport
-from vlmtui.ui.lifecycle.interrupted_answers import InterruptedAnswers
 from vlmtui.ui.lifecycle.leftovers import Leftovers
 from vlmtui.ui.lifecycle.model_loading import ModelLoading
 from vlmtui.ui.lifecycle.stored_conversations import StoredConversations
@@ -91,11 +89,13 @@ class VlmtuiApp(App[ExitReport | None]):
         self.set_keymap(self.key_bindings.keymap)
         self.graphics = Graphics()
         """How pictures are drawn; detected when the app runs in a terminal."""
-        self.conversation = holder = ConversationHolder(self, services, controller)
+        self.conversation = holder = services.conversation_holder(self, controller)
         self.navigator = navigator = AppNavigator(self, self, services, controller, holder.require_chat)
         self.models = ModelLoading(self, navigator, services, controller, holder)
         self.stored = StoredConversations(self, navigator, services, controller, holder, choose=self.models.choose)
-        self._interrupted = InterruptedAnswers(self, services, controller, holder, self.stored, load=self.models.load)
+        self._interrupted = services.interrupted_answers(
+            self, controller, holder, show=self.stored.show, load=self.models.load
+        )
         self._leftovers = Leftovers(self, navigator, services.cleanup)
         self._departure = Departure(self, navigator, services, controller, holder)
         self.key_queue = KeyQueue(self, super().on_event)

@@ -14,6 +14,7 @@ from textual.keys import REPLACED_KEYS, Keys, format_key, key_to_character
 from vlmtui.errors import Remedy, VlmtuiError
 from vlmtui.text import one_line
 from vlmtui.ui.actions import ACTIONS, SCOPES, UNBOUND, Action, Scope
+from vlmtui.ui.actions.remedies import REMEDIES
 
 _ALIASES = {
     "control": "ctrl",
@@ -49,26 +50,6 @@ LEADER = "leader"
 FORMER_IDS = {"comparison.logprobs_too": "comparison.logprobs"}
 """Renamed action ids in `[keys]`: old id → new id."""
 _NAMED_AT_MOST = 3
-_REMEDIES: dict[Remedy, str] = {
-    Remedy.PICK_MODEL: "{models} picks a model.",
-    Remedy.RESTART_ENGINE: "{restart_engine} restarts it.",
-    Remedy.STOP_ANSWER: "{stop} stops it.",
-    Remedy.MAKE_BRANCH: "{regenerate} and {edit} make one.",
-    Remedy.EDIT_EARLIER: "{edit} edits an earlier message.",
-    Remedy.SHRINK_MESSAGE: "{smaller} smaller images · {fewer_frames} fewer frames · "
-    "{leave_out_oldest} leaves the oldest attachments out",
-    Remedy.LEAVE_OUT_OLDEST: "{leave_out_oldest} leaves out the oldest.",
-    Remedy.SEND_AGAIN: "{take_in_again} undoes it.",
-    Remedy.ATTACH_FILE: "{attach} attaches a file.",
-    Remedy.ATTACH_INBOX: "{inbox} attaches.",
-    Remedy.START_CHAT: "{conversation_list.new} starts a new one; then you can delete this one.",
-    Remedy.UNDO_DELETE: "{conversation_list.undo} restores it.",
-    Remedy.FILL_RAW_PROMPT: "{comparison.fill} fills it.",
-    Remedy.APPLY_FIX: "{comparison.fix} fixes it.",
-    Remedy.STOP_COMPARISON: "{comparison.leave} stops them.",
-    Remedy.SHOW_DIFFERENCE: "{sides.next_view} computes and shows the difference.",
-    Remedy.STOP_FAN_OUT: "{answers.leave} stops them.",
-}
 _EXAMPLES = "Examples: ctrl+a, f5, alt+x, shift+up, escape."
 
 
@@ -262,7 +243,7 @@ def hint(app: App[Any], *ids: str) -> str:
 
 def remedy_text(app: App[Any], remedy: Remedy) -> str:
     """Return the sentence that names the key of a remedy."""
-    return with_keys(app, _REMEDIES[remedy])
+    return with_keys(app, REMEDIES[remedy])
 
 
 def with_remedy(app: App[Any], text: str, remedy: Remedy | None) -> str:

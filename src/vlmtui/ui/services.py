@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -10,11 +11,16 @@ from vlmtui.engine.interface import EngineCleanup, EngineHost, ModelReader
 from vlmtui.paths import Paths
 from vlmtui.registry.loader import Registry
 from vlmtui.session.async_store import AsyncStore
+from vlmtui.session.conversation_holder import ConversationHolder
+from vlmtui.session.engine_controller import EngineController
+from vlmtui.session.interrupted_answers import InterruptedAnswers, ShowConversation
+from vlmtui.session.teller import Teller
 
 if TYPE_CHECKING:
     from vlmtui.config.settings import Settings
     from vlmtui.domain.backend_choice import BackendChoice
     from vlmtui.domain.engine import LoadSpec
+    from vlmtui.registry.match import Model
     from vlmtui.store.records import ConversationId
 
 
@@ -55,3 +61,36 @@ class Services(msgspec.Struct, frozen=True):
     resume_spec: LoadSpec | None = None
     """Its model, if `initial_model` is not set."""
     delays: Delays = Delays()
+
+    def conversation_holder(self, teller: Teller, controller: EngineController) -> ConversationHolder:
+        """Return what will own the app's conversation."""
+        return ConversationHolder(
+            teller,
+            controller,
+            store=self.store,
+            settings=self.settings,
+            paths=self.paths,
+            retry_s=self.delays.retry_write,
+        )
+
+    def interrupted_answers(
+        self,
+        teller: Teller,
+        controller: EngineController,
+        holder: ConversationHolder,
+        *,
+        show: ShowConversation,
+        load: Callable[[Model], None],
+    ) -> InterruptedAnswers:
+        """Return what completes the answers that went on while the app was closed."""
+        return InterruptedAnswers(
+            teller,
+            controller,
+            holder,
+            host=self.host,
+            store=self.store,
+            registry=self.registry,
+            show=show,
+            load=load,
+            opens_another=self.resume is not None,
+        )

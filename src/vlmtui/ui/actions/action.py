@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 import msgspec
-from textual.binding import Binding
 
 from vlmtui.domain.capabilities import Capability
+
+if TYPE_CHECKING:
+    from textual.binding import Binding
 
 UNBOUND = "unbound"
 """Stands for "no key": Textual's bindings and keymap need a name."""
@@ -71,6 +73,8 @@ class Action(msgspec.Struct, frozen=True):
 
     def binding(self, keys: str = "", *, command: str = "", show: bool | None = None) -> Binding:
         """Return the Textual binding. `keys`, `command` and `show` override the action's own."""
+        from textual.binding import Binding  # plain mode has the table, but not Textual
+
         return Binding(
             keys or self.keys or UNBOUND,
             command or self.command,

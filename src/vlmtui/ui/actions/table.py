@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from textual.binding import BindingType
+from typing import TYPE_CHECKING
 
 from vlmtui.ui.actions.action import Action, Scope
 from vlmtui.ui.actions.app import APP
@@ -21,6 +21,9 @@ from vlmtui.ui.actions.editor import EDITOR
 from vlmtui.ui.actions.inspector import INSPECTOR, LINT, LOGPROB_TEXT, TOKEN_TABLE
 from vlmtui.ui.actions.models import BEFORE_LOAD, ENGINE_OFFER, LOADING, LOG, MODEL_FILTER, MODEL_LIST
 from vlmtui.ui.actions.seeing import MODEL_VIEW, OCCLUSION, PLACES
+
+if TYPE_CHECKING:
+    from textual.binding import BindingType
 
 _ALL: tuple[Scope, ...] = (
     CHAT,

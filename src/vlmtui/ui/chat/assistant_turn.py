@@ -13,11 +13,11 @@ from textual.timer import Timer
 from textual.widgets import Static
 
 from vlmtui.inspection.thinking import ThinkingParts
+from vlmtui.session.answer_line import answer_marks
 from vlmtui.session.generation import Answer
 from vlmtui.text import visible
 from vlmtui.ui.chat.failure_note import failure_note
 from vlmtui.ui.chat.thinking_block import ThinkingBlock
-from vlmtui.ui.widgets.answer_line import answer_marks
 from vlmtui.ui.widgets.blank_lines import blank_lines
 from vlmtui.ui.widgets.markdown_text import MarkdownText
 

@@ -9,11 +9,10 @@ from typing import Protocol
 from textual.message import Message
 from textual.timer import Timer
 
-from vlmtui.domain.capabilities import require_capability
-from vlmtui.domain.conversation import all_attachments
 from vlmtui.errors import VlmtuiError
 from vlmtui.session.compared_message import ComparedMessage
-from vlmtui.session.comparison import CompareController, ComparisonInput
+from vlmtui.session.comparison import CompareController
+from vlmtui.session.comparison_setup import comparison_of_message
 from vlmtui.session.conversation import Conversation
 from vlmtui.session.engine_controller import EngineController
 from vlmtui.session.lanes import InFlightRequest
@@ -85,13 +84,8 @@ class Comparisons:
         self._view.start_dialog(self._look_at_stored)
 
     def _controller(self, message: ComparedMessage, draft: RawDraft) -> CompareController:
-        info, model = self._engine_controller.require_info(), self._engine_controller.require_model()
-        require_capability(info, "raw_prompts")
-        if all_attachments(message.turns):
-            require_capability(info, "raw_media")
         families = tuple(self._services.registry.values())
-        sampling = self._chat.settings.sampling
-        return CompareController(ComparisonInput(message.turns, model.family, info, sampling, families), draft)
+        return comparison_of_message(message, draft, self._engine_controller, families)
 
     def _send(self, message: ComparedMessage, controller: CompareController) -> InFlightRequest:
         """Send the draft as the conversation's next message, with the comparison's seed. Raises VlmtuiError."""

@@ -21,12 +21,12 @@ from vlmtui.media.mentions import Mention, as_written
 from vlmtui.paths import Paths
 from vlmtui.session.draft import Draft, token_text
 from vlmtui.session.prompt_history import PromptHistory
+from vlmtui.ui.actions.slash import SlashCommand, parse_slash
 from vlmtui.ui.chat.attachment_bar import AttachmentBar
 from vlmtui.ui.chat.composer import Composer
 from vlmtui.ui.chat.path_completion import PathCompletion, Span, complete
 from vlmtui.ui.chat.path_menu import PathMenu
 from vlmtui.ui.chat.path_offer import PathOffer
-from vlmtui.ui.chat.slash import SlashCommand, parse_slash
 from vlmtui.ui.chat.slash_menu import SlashMenu, matching_actions
 from vlmtui.ui.terminal.key_queue import run_before_keys
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 from functools import partial
 from typing import Protocol
 
 from vlmtui.config.trust import TrustStore
-from vlmtui.domain.capabilities import lack, require_capability
+from vlmtui.domain.capabilities import lack
 from vlmtui.domain.conversation import all_attachments
 from vlmtui.engine.machine import Machine
 from vlmtui.errors import VlmtuiError
@@ -17,9 +16,9 @@ from vlmtui.session.conversation import Conversation
 from vlmtui.session.engine_controller import EngineController
 from vlmtui.session.engine_lanes import LaneEngines, engines_of
 from vlmtui.session.fan_out import FanOut, choose_lane
-from vlmtui.session.lane_plan import ENGINE, PICTURE, PIXELS, Plan, plan_of
+from vlmtui.session.fan_out_setup import look_plan, planned_fan_out
+from vlmtui.session.lane_plan import ENGINE, PICTURE, Plan
 from vlmtui.session.model_switch import memory_need
-from vlmtui.session.picture_changes import changed_pictures, possible_changes
 from vlmtui.session.plan_text import parse_plan
 from vlmtui.text import one_line
 from vlmtui.ui.actions import ActionMethods
@@ -78,7 +77,7 @@ class FanOuts:
         """As `look`, for this message; return whether one of the answers was used. Raises VlmtuiError."""
         fan_out = self._earlier(message)
         if fan_out is None or fan_out.plan.parameter != PICTURE:
-            fan_out = await self._planned(_look_plan(message), message)
+            fan_out = await self._planned(look_plan(message), message)
         return fan_out is not None and await self._show(fan_out, message)
 
     async def _look(self) -> None:
@@ -109,7 +108,7 @@ class FanOuts:
             if isinstance(chosen, int):
                 break
             self._open = None
-            plan = _look_plan(message) if chosen == "look" else await self._plan("", message)
+            plan = look_plan(message) if chosen == "look" else await self._plan("", message)
             if plan is None:
                 return False
             planned = await self._planned(plan, message)
@@ -171,24 +170,12 @@ class FanOuts:
         await self._engine_controller.watch()
 
     async def _planned(self, plan: Plan, message: ComparedMessage) -> FanOut | None:
-        controller = self._engine_controller
-        engine = controller.require_engine()
         if message.exchange is None:
             self._cost.check_room()
-        if plan.parameter == "seed":
-            require_capability(controller.info, "seed")
-        family, sampling, turns = controller.require_model().family, self._chat.settings.sampling, message.turns
-        pictures = None
-        if plan.parameter in (PICTURE, PIXELS):
-            pictures = await asyncio.to_thread(changed_pictures, plan.values, turns, self._services.paths.media)
         engines = None
         if plan.parameter == ENGINE:
             engines = await self._engines(plan)
             if engines is None:
                 return None
-        return FanOut(plan, family, turns, sampling, engine, pictures=pictures, engines=engines)
-
-
-def _look_plan(message: ComparedMessage) -> Plan:
-    """Return the plan. Raises VlmtuiError if there is no picture."""
-    return plan_of(PICTURE, possible_changes(message.turns))
+        media = self._services.paths.media
+        return await planned_fan_out(plan, message, self._engine_controller, media=media, engines=engines)

@@ -9,13 +9,19 @@ from vlmtui.domain.attachment import Attachment
 from vlmtui.domain.prompt import Prompt
 from vlmtui.errors import VlmtuiError
 from vlmtui.registry.loader import Registry
-from vlmtui.registry.schema import Family
 from vlmtui.session.answer_places import places_of
 from vlmtui.session.conversation import Conversation
 from vlmtui.session.engine_controller import EngineController
 from vlmtui.session.model_view import ask_model_view
 from vlmtui.session.occlusion import occlusion_plan
-from vlmtui.session.past_prompt import exchange_numbered, made_here, report_of, request_again
+from vlmtui.session.past_prompt import (
+    exchange_numbered,
+    family_of,
+    made_here,
+    prompt_again,
+    report_of,
+    request_again,
+)
 from vlmtui.session.prompt_report import PromptReport
 from vlmtui.text import one_line
 from vlmtui.ui.actions import ActionMethods
@@ -111,12 +117,7 @@ class Inspections:
 
     async def _prompt(self, number: str) -> tuple[PromptReport, Prompt]:
         """Return what is known of a message's answer, and its prompt for the loaded model. Raises VlmtuiError."""
-        controller = self._engine_controller
-        model = controller.require_model()
-        exchange = exchange_numbered(self._chat, number)
-        known = await report_of(self._chat, exchange, controller.info)
-        request = known.request or request_again(self._chat, exchange, known, model.family)
-        return known, request.prompt
+        return await prompt_again(self._chat, exchange_numbered(self._chat, number), self._engine_controller)
 
     def _number_of(self, attachment: Attachment) -> int:
         numbered = self._chat.attachments_by_number()
@@ -131,19 +132,11 @@ class Inspections:
         try:
             exchange = exchange_numbered(self._chat, number)
             known = await report_of(self._chat, exchange, self._engine_controller.info)
-            places = places_of(known, self._family(known))
+            places = places_of(known, family_of(known, self._engine_controller.model, self._registry))
         except VlmtuiError as error:
             self._view.tell_error(error)
             return
         self._navigator.show_places(places, self._number_of(places.image))
-
-    def _family(self, known: PromptReport) -> Family | None:
-        """Return the record of the model that answered; None if it is neither loaded nor in the registry."""
-        model = self._engine_controller.model
-        if model is not None and known.model in (model.spec.model, ""):
-            return model.family
-        name = known.recipe.family if known.recipe is not None else None
-        return self._registry.get(name) if name else None
 
     async def _inspect(self, number: str) -> None:
         controller = self._engine_controller
@@ -155,4 +148,4 @@ class Inspections:
             return
         model = controller.model
         again = partial(request_again, self._chat, exchange, known, model.family) if model and known.recipe else None
-        self._navigator.show_inspector(made_here(known, self._family(known)), again=again)
+        self._navigator.show_inspector(made_here(known, family_of(known, model, self._registry)), again=again)

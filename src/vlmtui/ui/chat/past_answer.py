@@ -7,11 +7,11 @@ from collections.abc import Callable
 from textual import events
 from textual.content import Content
 
+from vlmtui.session.answer_line import answer_marks
 from vlmtui.session.generation import Answer
 from vlmtui.text import visible
 from vlmtui.ui.chat.failure_note import failure_note
 from vlmtui.ui.chat.thinking_block import thinking_lines, thinking_title
-from vlmtui.ui.widgets.answer_line import answer_marks
 from vlmtui.ui.widgets.line_widget import LineWidget
 from vlmtui.ui.widgets.markdown_lines import Lines, markdown_lines
 

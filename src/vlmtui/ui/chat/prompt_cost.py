@@ -9,22 +9,17 @@ from typing import Protocol
 from textual.message import Message
 from textual.timer import Timer
 
-from vlmtui.domain.capabilities import lack
 from vlmtui.domain.dials import PROCESSOR
 from vlmtui.errors import ErrorKind, Remedy, VlmtuiError
 from vlmtui.session.conversation import Conversation
-from vlmtui.session.cost import Cost, CostEstimate, Uncounted, cost_of, estimate_of
+from vlmtui.session.cost import Cost, CostEstimate, Uncounted
+from vlmtui.session.draft_cost import Outcome, draft_cost, draft_estimate
 from vlmtui.session.engine_controller import EngineController, EngineState
-from vlmtui.session.generation import render
 from vlmtui.text import one_line
 from vlmtui.ui.chat.view import ChatView
 
 _COUNT_AFTER_S = 0.4
 """Seconds without changes before the cost is requested."""
-_LONG_TEXT = 2000
-"""Fewest characters for which a text without attachments is counted."""
-
-Outcome = Cost | CostEstimate | Uncounted | VlmtuiError | None
 
 
 class CostView(ChatView, Protocol):
@@ -60,7 +55,7 @@ class PromptCost:
 
     def draft_changed(self) -> None:
         """Show an estimate at once, and count soon."""
-        estimate = self._estimate()
+        estimate = draft_estimate(self._chat, self._engine_controller)
         self._view.panel.bar.tell_estimates(estimate.tokens if estimate else {})
         if not self._chat.draft.text:  # sent, or restored from the queue
             self.show(None)
@@ -112,22 +107,4 @@ class PromptCost:
             self._view.post_message(self.CostKnown(outcome))
 
     async def _outcome(self) -> Outcome:
-        draft, engine = self._chat.draft, self._engine_controller.engine
-        info = self._engine_controller.info
-        if self._chat.running is not None or not (draft.attachments or len(draft.words) >= _LONG_TEXT):
-            return None
-        try:
-            prompt = self._chat.preview(self._engine_controller.require_model().family)
-            if engine is None or info is None or self._engine_controller.state is not EngineState.READY:
-                return self._estimate()
-            if why := lack(info, "render_only"):
-                return Uncounted(why, self._estimate())
-            tokens = draft.tokens
-            return cost_of(await render(engine, prompt, self._chat.settings.sampling), tokens, info.max_model_len)
-        except VlmtuiError as error:
-            return error
-
-    def _estimate(self) -> CostEstimate | None:
-        """Estimate the draft's attachments from the model's record; None: no estimate."""
-        model = self._engine_controller.model
-        return None if model is None else estimate_of(model, self._chat.draft.tokens, self._chat.settings.sampling)
+        return await draft_cost(self._chat, self._engine_controller)

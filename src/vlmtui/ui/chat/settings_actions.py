@@ -7,11 +7,11 @@ from typing import Protocol
 from vlmtui.errors import VlmtuiError
 from vlmtui.registry.schema import Family
 from vlmtui.session.conversation import Conversation
+from vlmtui.session.dials import with_setting
 from vlmtui.session.engine_controller import EngineController
 from vlmtui.session.settings import ChatSettings
 from vlmtui.ui.actions import ActionMethods
 from vlmtui.ui.chat.prompt_cost import PromptCost
-from vlmtui.ui.chat.slash import with_setting
 from vlmtui.ui.navigation import Navigator
 from vlmtui.ui.view import View
 

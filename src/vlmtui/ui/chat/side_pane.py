@@ -15,10 +15,10 @@ from textual.widgets import Static
 from vlmtui.domain.engine import EngineInfo
 from vlmtui.domain.parameters import PARAMETERS
 from vlmtui.domain.sampling import Sampling
+from vlmtui.session.answer_line import answer_line, answer_speed
 from vlmtui.session.exchange import Exchange
 from vlmtui.session.prompt_shares import PromptShare, prompt_shares
 from vlmtui.text import one_line
-from vlmtui.ui.widgets.answer_line import answer_line, answer_speed
 from vlmtui.ui.widgets.attachment_view import name_line
 
 WIDTH = 32

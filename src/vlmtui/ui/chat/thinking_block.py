@@ -6,8 +6,8 @@ from textual import events
 from textual.content import Content
 
 from vlmtui.inspection.thinking import ThinkingParts
+from vlmtui.session.answer_line import seconds
 from vlmtui.session.generation import Answer
-from vlmtui.ui.widgets.answer_line import seconds
 from vlmtui.ui.widgets.line_widget import LineWidget
 from vlmtui.ui.widgets.markdown_lines import Lines
 

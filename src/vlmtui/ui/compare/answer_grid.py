@@ -13,12 +13,12 @@ from textual.widgets import Static
 
 from vlmtui.domain.attachment import Attachment
 from vlmtui.inspection.answer_diff import AnswerDiff
+from vlmtui.session.answer_line import answer_line
 from vlmtui.session.generation import Answer
 from vlmtui.text import one_line, visible
 from vlmtui.ui.actions import bindings
 from vlmtui.ui.compare.growing_text import growing
 from vlmtui.ui.compare.picture_strip import PictureStrip
-from vlmtui.ui.widgets.answer_line import answer_line
 
 NARROWEST, LOWEST = 36, 8
 """Least width and height of a pane, in cells."""

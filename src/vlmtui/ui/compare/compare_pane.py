@@ -14,11 +14,11 @@ from textual.widgets import Static
 from vlmtui.domain.generation import Failed
 from vlmtui.inspection.growing_diff import DifferingSpan
 from vlmtui.inspection.marked_runs import Run
+from vlmtui.session.answer_line import answer_line
 from vlmtui.session.generation import Answer
 from vlmtui.text import one_line, visible
 from vlmtui.ui.compare.growing_text import GROWING_MAX, growing
 from vlmtui.ui.keys import key_of
-from vlmtui.ui.widgets.answer_line import answer_line
 from vlmtui.ui.widgets.line_widget import LineWidget
 from vlmtui.ui.widgets.markdown_lines import Lines
 from vlmtui.ui.widgets.prompt_text import PromptText

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import msgspec
 from textual.content import Content
 
+from vlmtui.session.media_facts import PromptMedia, media_items
 from vlmtui.session.prompt_report import AnswerToken, Part, PromptReport, answer_tokens, prompt_pieces
 from vlmtui.text import one_line
-from vlmtui.ui.inspector.media_facts import PromptMedia, media_items
 from vlmtui.ui.inspector.prompt_lines import prompt_lines, request_lines, template_lines
 from vlmtui.ui.inspector.token_rows import TokenRows
 

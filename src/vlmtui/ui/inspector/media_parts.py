@@ -19,8 +19,8 @@ from vlmtui.domain.attachment import VideoSampling
 from vlmtui.errors import VlmtuiError
 from vlmtui.media.contact_sheet import Rgb, Room, Sheet, make_sheet
 from vlmtui.media.sound_picture import sound_rows
+from vlmtui.session.media_facts import PromptMedia, media_facts, resized_image
 from vlmtui.text import one_line
-from vlmtui.ui.inspector.media_facts import PromptMedia, media_facts, resized_image
 from vlmtui.ui.terminal.graphics import Graphics
 from vlmtui.ui.widgets.attachment_view import name_line
 

@@ -22,12 +22,12 @@ from vlmtui.engine.interface import Engine
 from vlmtui.errors import VlmtuiError, bad_input
 from vlmtui.files import write_numbered
 from vlmtui.session.lint import LintReport
+from vlmtui.session.media_facts import PromptMedia, resized_attachment
 from vlmtui.session.prompt_report import PARTS, Part, PromptReport, part_file, part_text, rendered_again, with_logprobs
 from vlmtui.text import one_line, visible
 from vlmtui.ui.actions import bindings
 from vlmtui.ui.inspector.answer_tokens import AnswerTokensPanel
 from vlmtui.ui.inspector.content import InspectorContent
-from vlmtui.ui.inspector.media_facts import PromptMedia, resized_attachment
 from vlmtui.ui.inspector.media_parts import MediaParts
 from vlmtui.ui.inspector.template_findings import TemplateFindings
 from vlmtui.ui.inspector.token_table import HEADING, TokenTable

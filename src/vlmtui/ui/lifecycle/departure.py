@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
+from vlmtui.session.conversation_holder import ConversationHolder
 from vlmtui.session.engine_controller import EngineController, EngineState
 from vlmtui.text import one_line
-from vlmtui.ui.lifecycle.conversation_holder import ConversationHolder
 from vlmtui.ui.navigator import AppNavigator
 from vlmtui.ui.services import Services
 from vlmtui.ui.terminal.query import detach

@@ -10,12 +10,12 @@ from vlmtui.engine.machine import Machine
 from vlmtui.errors import Remedy, VlmtuiError
 from vlmtui.registry.match import Model, resolve
 from vlmtui.registry.routes import forget_installed
+from vlmtui.session.conversation_holder import ConversationHolder
 from vlmtui.session.engine_controller import EngineController, EngineState
 from vlmtui.session.engines_beside import called, is_remote
 from vlmtui.session.load_checks import LoadChecks, LoadOption, lacks_engine
 from vlmtui.session.model_switch import fits_beside
 from vlmtui.text import one_line
-from vlmtui.ui.lifecycle.conversation_holder import ConversationHolder
 from vlmtui.ui.navigator import AppNavigator
 from vlmtui.ui.services import Services
 from vlmtui.ui.view import View

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 from vlmtui.errors import VlmtuiError
 from vlmtui.registry.match import Model
+from vlmtui.session.conversation_holder import ConversationHolder
 from vlmtui.session.engine_controller import EngineController
 from vlmtui.text import one_line
-from vlmtui.ui.lifecycle.conversation_holder import ConversationHolder
 from vlmtui.ui.navigator import AppNavigator
 from vlmtui.ui.services import Services
 from vlmtui.ui.view import View

@@ -10,9 +10,9 @@ from textual.content import Content
 from textual.widgets import Sparkline, Static
 
 from vlmtui.domain.metrics import EngineMetrics, Percentiles, RankMetrics
+from vlmtui.session.answer_line import seconds
 from vlmtui.session.engine_meter import EngineMeter
 from vlmtui.text import one_line
-from vlmtui.ui.widgets.answer_line import seconds
 
 _COLUMNS = 60
 """Parts of the last five minutes in a graph: five seconds each."""

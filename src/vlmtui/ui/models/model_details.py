@@ -10,8 +10,8 @@ from textual.widgets import Static
 from vlmtui.engine.machine import Machine, gib
 from vlmtui.engine.memory_fit import Fit, check_fit
 from vlmtui.registry.routes import model_closed, route_name, status_of
+from vlmtui.session.model_choices import Choice
 from vlmtui.text import one_line
-from vlmtui.ui.models.choices import Choice
 from vlmtui.ui.models.model_list import context_text, size_text
 
 if TYPE_CHECKING:

@@ -19,8 +19,8 @@ from textual.widget import Widget
 from vlmtui.domain.engine import LoadSpec
 from vlmtui.engine.machine import Machine
 from vlmtui.engine.memory_fit import Fit, check_fit
+from vlmtui.session.model_choices import Choice
 from vlmtui.text import one_line
-from vlmtui.ui.models.choices import Choice
 
 _TAKES, _SIZE, _CONTEXT, _FITS, _STATE = 17, 5, 7, 9, 7
 _GAP = 2

@@ -21,12 +21,12 @@ from vlmtui.registry.hub_cache import downloaded_models
 from vlmtui.registry.match import Model, resolve
 from vlmtui.session.engine_controller import EngineController, EngineState
 from vlmtui.session.load_checks import LoadOption, layout_choice
+from vlmtui.session.model_choices import model_choices
 from vlmtui.text import one_line
 from vlmtui.ui.actions import bindings, line_bindings
 from vlmtui.ui.keys import error_text, key_of
 from vlmtui.ui.messages import EngineChanged
 from vlmtui.ui.models.before_load import BeforeLoadScreen
-from vlmtui.ui.models.choices import model_choices
 from vlmtui.ui.models.model_details import ModelDetails
 from vlmtui.ui.models.model_list import ModelHeader, ModelList
 from vlmtui.ui.services import Services

@@ -8,12 +8,14 @@ from vlmtui.errors import VlmtuiError
 from vlmtui.session.dials import with_default_parameters
 from vlmtui.session.engine_controller import EngineController
 from vlmtui.session.settings import ChatSettings
+from vlmtui.session.teller import Teller
 from vlmtui.text import one_line
-from vlmtui.ui.services import Services
-from vlmtui.ui.view import View
 
 if TYPE_CHECKING:
+    from vlmtui.config.settings import Settings
+    from vlmtui.paths import Paths
     from vlmtui.registry.schema import Family
+    from vlmtui.session.async_store import AsyncStore
     from vlmtui.session.conversation import Conversation
     from vlmtui.session.persistence import Recorder
 
@@ -23,9 +25,22 @@ _SETTLE_S = 3.0
 class ConversationHolder:
     """Owns the conversation, which outlives the chat screen and can continue with another model."""
 
-    def __init__(self, view: View, services: Services, engine_controller: EngineController) -> None:
-        self._view = view
-        self._services = services
+    def __init__(
+        self,
+        teller: Teller,
+        engine_controller: EngineController,
+        *,
+        store: AsyncStore,
+        settings: Settings,
+        paths: Paths,
+        retry_s: float = 3.0,
+    ) -> None:
+        """`retry_s`: seconds between attempts to write to a store that fails. The store is closed with the holder."""
+        self._teller = teller
+        self._store = store
+        self._settings = settings
+        self._paths = paths
+        self._retry_s = retry_s
         self._engine_controller = engine_controller
         self._recorder: Recorder | None = None
         self.chat: Conversation | None = None
@@ -51,18 +66,18 @@ class ConversationHolder:
 
         if self._recorder is None:
             self._recorder = Recorder(
-                self._services.store,
+                self._store,
                 on_trouble=self._trouble_changed,
                 on_saved_again=self._tell_saved_again,
-                retry_s=self._services.delays.retry_write,
+                retry_s=self._retry_s,
             )
         return self._recorder
 
     def tell_recovery(self) -> None:
         """Report once what was recovered from a damaged store."""
-        recovered = self._services.store.take_recovery()
+        recovered = self._store.take_recovery()
         if recovered is not None:
-            self._view.tell(one_line(recovered.summary), seconds=60, severity="warning")
+            self._teller.tell(one_line(recovered.summary), seconds=60, severity="warning")
 
     async def settle(self, *, stops: bool) -> bool:
         """Prepare to quit: stop the running answer (`stops`) or leave it to the engine, and store everything. False
@@ -82,27 +97,27 @@ class ConversationHolder:
         """Write the last changes. A running answer continues in the engine."""
         if self._recorder is not None:
             await self._recorder.close()
-        await self._services.store.close()
+        await self._store.close()
 
     def _first_settings(self, family: Family | None) -> ChatSettings:
         """Return the model's recommended settings, overridden by the user's."""
-        settings = self._services.settings
+        settings = self._settings
         sampling = settings.sampling.over(family.sampling if family is not None else None)
         try:
             sampling = with_default_parameters(sampling, family, settings.parameters)
         except VlmtuiError as error:
-            self._view.tell_error(error)
+            self._teller.tell_error(error)
         return ChatSettings(settings.system_prompt, sampling)
 
     def _tell_saved_again(self) -> None:
-        folder = one_line(str(self._services.paths.data))
+        folder = one_line(str(self._paths.data))
         text = f"This conversation was missing from {folder}. It is saved there again as shown here."
-        self._view.tell(f"{text} Other branches are lost.", seconds=60, severity="warning")
+        self._teller.tell(f"{text} Other branches are lost.", seconds=60, severity="warning")
 
     def _trouble_changed(self, error: VlmtuiError | None) -> None:
         self.tell_recovery()
         if error is None:
-            self._view.tell("Everything is saved now; nothing was lost.", seconds=10)
+            self._teller.tell("Everything is saved now; nothing was lost.", seconds=10)
             return
         text = f"{error} The conversation continues in memory and is saved as soon as possible."
-        self._view.tell(one_line(text), seconds=30, severity="error")
+        self._teller.tell(one_line(text), seconds=30, severity="error")

@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Protocol
 
 from vlmtui.domain.generation import Cancelled, Failed, Finished
 from vlmtui.errors import ErrorKind
 from vlmtui.registry.match import Model
+from vlmtui.session.conversation_holder import ConversationHolder
 from vlmtui.session.engine_controller import EngineController, EngineState
+from vlmtui.session.teller import Teller
 from vlmtui.text import one_line
-from vlmtui.ui.lifecycle.conversation_holder import ConversationHolder
-from vlmtui.ui.lifecycle.stored_conversations import StoredConversations
-from vlmtui.ui.services import Services
-from vlmtui.ui.view import View
 
 if TYPE_CHECKING:
     from vlmtui.domain.engine import LoadSpec
     from vlmtui.engine.interface import Engine, EngineHost
+    from vlmtui.registry.loader import Registry
+    from vlmtui.session.async_store import AsyncStore
     from vlmtui.session.generation import Answer
     from vlmtui.session.recovery import UnfetchedAnswer
     from vlmtui.store.store import Store
@@ -27,11 +27,18 @@ _LOOKS = 3
 """Attempts to find an answer: an engine that ends meanwhile leaves it as a file."""
 
 
+class ShowConversation(Protocol):
+    """Shows the conversation that was just opened."""
+
+    def __call__(self, *, is_open: bool = False) -> Awaitable[None]:
+        """`is_open`: it was open before, and its current draft stays."""
+
+
 class _Report:
     """Says what became of an interrupted answer."""
 
-    def __init__(self, view: View, title: str) -> None:
-        self._view = view
+    def __init__(self, teller: Teller, title: str) -> None:
+        self._teller = teller
         self._title = one_line(title)
         self._was_live = False
 
@@ -55,7 +62,7 @@ class _Report:
                 pass
 
     def _tell(self, what: str) -> None:
-        self._view.tell(f"{what}: {self._title}", seconds=15)
+        self._teller.tell(f"{what}: {self._title}", seconds=15)
 
 
 class InterruptedAnswers:
@@ -63,21 +70,28 @@ class InterruptedAnswers:
 
     def __init__(
         self,
-        view: View,
-        services: Services,
+        teller: Teller,
         engine_controller: EngineController,
         holder: ConversationHolder,
-        stored: StoredConversations,
         *,
+        host: EngineHost,
+        store: AsyncStore,
+        registry: Registry,
+        show: ShowConversation,
         load: Callable[[Model], None],
+        opens_another: bool = False,
     ) -> None:
-        """`load` loads a model without asking, or uses it if it is loaded."""
-        self._view = view
-        self._services = services
+        """`show` shows the conversation that was opened; `load` loads a model without asking, or uses it if it is
+        loaded. `opens_another`: the user named a conversation to continue, which stays on screen."""
+        self._teller = teller
         self._engine_controller = engine_controller
         self._holder = holder
-        self._stored = stored
+        self._host = host
+        self._store = store
+        self._registry = registry
+        self._show = show
         self._load = load
+        self._opens_another = opens_another
         self._engine_moved = asyncio.Event()
 
     def engine_changed(self) -> None:
@@ -87,18 +101,18 @@ class InterruptedAnswers:
 
     async def bring_back(self) -> None:
         """Complete the answers that an engine or spool has kept, and drop other kept ones. Raises VlmtuiError."""
-        host = self._services.host
-        if await self._services.store.run(_has_interrupted):
+        host = self._host
+        if await self._store.run(_has_interrupted):
             await self._complete(host)
         if kept := await host.unfetched_answers():
             from vlmtui.session.recovery import forget_ended
 
-            await forget_ended(self._services.store, host, kept)
+            await forget_ended(self._store, host, kept)
 
     async def _complete(self, host: EngineHost) -> None:
         from vlmtui.session.recovery import find_unfetched, interrupted_answers
 
-        for turn, title in await interrupted_answers(self._services.store):
+        for turn, title in await interrupted_answers(self._store):
             for _ in range(_LOOKS):
                 unfetched = await find_unfetched(turn, title, host)
                 if unfetched is None or await self._bring_back(unfetched):
@@ -108,10 +122,10 @@ class InterruptedAnswers:
         """False if the answer is no longer kept."""
         from vlmtui.session.recovery import fetch_answer
 
-        report = _Report(self._view, unfetched.title)
+        report = _Report(self._teller, unfetched.title)
         if self._may_show(unfetched):
             return await self._go_on_with(unfetched, report)
-        answer = await fetch_answer(unfetched, self._services.host, self._holder.recorder(), report.is_live)
+        answer = await fetch_answer(unfetched, self._host, self._holder.recorder(), report.is_live)
         if answer is not None:
             report.ended(answer)
         return answer is not None
@@ -124,14 +138,14 @@ class InterruptedAnswers:
         if chat is not None and chat.id == unfetched.turn.conversation:
             return True
         is_free = chat is None or (chat.id is None and not chat.draft.text)
-        return self._services.resume is None and is_free and (model is None or unfetched.spec in (None, model.spec))
+        return not self._opens_another and is_free and (model is None or unfetched.spec in (None, model.spec))
 
     async def _go_on_with(self, unfetched: UnfetchedAnswer, report: _Report) -> bool:
         """Show the answer and receive the rest of it. False if its engine no longer keeps it."""
         from vlmtui.session.resume import running_model
 
         chat = self._holder.require_chat()
-        await self._services.store.run(lambda store: store.activate(unfetched.turn.id))
+        await self._store.run(lambda store: store.activate(unfetched.turn.id))
         is_open = chat.id == unfetched.turn.conversation
         await chat.open(unfetched.turn.conversation)
         exchange = chat.find(unfetched.turn.id)
@@ -139,12 +153,12 @@ class InterruptedAnswers:
             return True
         if unfetched.spec is None:
             if await chat.take_over(exchange):
-                chat.answers.restore(self._services.host, exchange, unfetched.events)
+                chat.answers.restore(self._host, exchange, unfetched.events)
                 report.ended(exchange.answer)
-            await self._stored.show(is_open=is_open)
+            await self._show(is_open=is_open)
             return True
-        self._load(running_model(self._services.registry, unfetched.spec))
-        await self._stored.show(is_open=is_open)
+        self._load(running_model(self._registry, unfetched.spec))
+        await self._show(is_open=is_open)
         engine = await self._engine_of(unfetched.spec)
         if engine is None:
             return False

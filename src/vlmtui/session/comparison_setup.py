@@ -1,0 +1,24 @@
+"""Prepares a comparison of a message: whether the engine can do it, and what both sides share."""
+
+from __future__ import annotations
+
+from vlmtui.domain.capabilities import require_capability
+from vlmtui.domain.conversation import all_attachments
+from vlmtui.registry.schema import Family
+from vlmtui.session.compared_message import ComparedMessage
+from vlmtui.session.comparison import CompareController, ComparisonInput
+from vlmtui.session.engine_controller import EngineController
+from vlmtui.session.raw_draft import RawDraft
+
+
+def comparison_of_message(
+    message: ComparedMessage, draft: RawDraft, controller: EngineController, families: tuple[Family, ...]
+) -> CompareController:
+    """Return the comparison of a message. `families`: the registry's, whose placeholders the guard recognizes. Raises
+    VlmtuiError if no engine is loaded, or if it takes no raw prompts like this one."""
+    info, model = controller.require_info(), controller.require_model()
+    require_capability(info, "raw_prompts")
+    if all_attachments(message.turns):
+        require_capability(info, "raw_media")
+    sampling = message.conversation.settings.sampling
+    return CompareController(ComparisonInput(message.turns, model.family, info, sampling, families), draft)

@@ -1,0 +1,49 @@
+"""Plain mode with a scripted engine, as a program for a pseudo-terminal: `python -m tests.support.plain_app FOLDER`.
+
+The answers are a JSON list of lists of texts in `answers.json` of the folder; `HOLD` in one waits until it is stopped.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from pathlib import Path
+
+from tests.support.scripted_engine import Hold, ScriptedHost, Step
+from vlmtui.config.settings import Settings
+from vlmtui.engine.interface import EngineCleanup
+from vlmtui.paths import Paths
+from vlmtui.plain.parts import PlainServices
+from vlmtui.plain.run import run_plain
+from vlmtui.registry.loader import Registry
+from vlmtui.session.async_store import AsyncStore
+
+HOLD = "HOLD"
+
+
+def main(folder: Path) -> int:
+    paths = Paths.below(folder)
+    answers = json.loads((folder / "answers.json").read_text()) if (folder / "answers.json").exists() else []
+    script: list[list[Step]] = [
+        [Hold(asyncio.Event()) if step == HOLD else step for step in answer] for answer in answers
+    ]
+    host = ScriptedHost(answers=script)
+    cleanup: EngineCleanup = host
+    status, report = run_plain(
+        PlainServices(
+            paths=paths,
+            settings=Settings(),
+            registry=Registry.bundled(),
+            host=host,
+            store=AsyncStore(paths),
+            cleanup=cleanup,
+            model="shapes",
+        )
+    )
+    print(f"saved {report.is_saved} conversation {bool(report.conversation)}")
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1])))

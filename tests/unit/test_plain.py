@@ -1,0 +1,268 @@
+"""Plain mode: every slash command, a whole session in a dumb terminal, and what becomes of what was typed."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pexpect
+import pytest
+from PIL import Image
+
+from tests.support.plain_app import HOLD
+from tests.support.scripted_engine import ScriptedHost
+from vlmtui.config.settings import Settings
+from vlmtui.errors import Remedy
+from vlmtui.paths import Paths
+from vlmtui.plain.commands import REFUSED, Commands, slash_commands
+from vlmtui.plain.output import Event, Line, Output
+from vlmtui.plain.parts import PlainServices
+from vlmtui.plain.session import PlainSession
+from vlmtui.plain.wording import remedy_text
+from vlmtui.registry.loader import Registry
+from vlmtui.session.async_store import AsyncStore
+from vlmtui.store.records import StoredTurn
+from vlmtui.store.store import Store
+from vlmtui.ui.actions import ACTIONS
+
+ROOT = Path(__file__).parents[2]
+SLASHES = {action.id for action in ACTIONS.values() if action.slash}
+PROMPT = "\r\n> "
+CONTROL = re.compile(rb"[\x00-\x06\x0b-\x0c\x0e-\x1f\x7f]")
+"""What a terminal that only appends has no use for; readline rings no bell, and edits with backspaces."""
+
+
+def commands() -> Commands:
+    return Commands(SimpleNamespace(controller=SimpleNamespace(), output=None, services=_Services()))  # type: ignore[arg-type]
+
+
+class _Services:
+    paths = Paths.below(Path("/nonexistent"))
+
+
+def test_every_slash_command_runs_or_is_refused_with_a_reason() -> None:
+    run = commands().by_id.keys()
+    assert run | REFUSED.keys() == SLASHES
+    assert not run & REFUSED.keys()
+    assert all(reason.endswith(".") for reason in REFUSED.values())
+
+
+def test_tab_completes_what_runs() -> None:
+    assert set(slash_commands()) == {ACTIONS[id].slash for id in SLASHES - REFUSED.keys()}
+
+
+def test_every_remedy_names_a_command_or_key() -> None:
+    for remedy in set(Remedy) - {Remedy.SHOW_DIFFERENCE}:
+        assert re.search(r"/[a-z]+|Ctrl|file", remedy_text(remedy)), remedy
+
+
+async def test_all_that_is_told_of_a_command_that_does_not_exist(tmp_path: Path) -> None:
+    told: list[Event] = []
+    paths = Paths.below(tmp_path)
+    services = PlainServices(
+        paths=paths,
+        settings=Settings(),
+        registry=Registry.bundled(),
+        host=ScriptedHost(),
+        store=AsyncStore(paths),
+    )
+    session = PlainSession(services, Output(told.append))
+    await session.begin()
+    for line in ("/nonsense", "/copy", "a message"):
+        assert await session.take(line) is not None
+    await session.leave()
+    text = "\n".join(event.text for event in told if isinstance(event, Line))
+    assert "There is no command /nonsense." in text
+    assert REFUSED["copy_answer"] in text
+    assert "No model is loaded.\n/model picks a model." in text
+
+
+class Session:
+    """A session in a dumb pseudo-terminal."""
+
+    def __init__(self, folder: Path, spawned: pexpect.spawn[bytes]) -> None:
+        self.folder = folder
+        self.process = spawned
+        self.raw = bytearray()
+        spawned.logfile_read = SimpleNamespace(write=self.raw.extend, flush=lambda: None)
+
+    @property
+    def text(self) -> str:
+        return self.raw.decode().replace("\r\n", "\n")
+
+    def wait(self, *texts: str) -> None:
+        for text in texts:
+            self.process.expect_exact(text.encode())
+
+    def say(self, line: str, *texts: str) -> None:
+        """Type a line, and wait for texts after it."""
+        self.process.send(line.encode() + b"\r")
+        self.wait(*texts)
+
+    def end(self) -> int:
+        """Read the rest; the exit code."""
+        self.process.expect(pexpect.EOF)
+        self.process.close()
+        code: int | None = self.process.exitstatus
+        assert code is not None, self.text
+        return code
+
+    def turns(self) -> list[StoredTurn]:
+        """The turns of the newest conversation."""
+        with self.store() as store:
+            found = store.last()
+            return store.path(found) if found is not None else []
+
+    def draft(self) -> str:
+        with self.store() as store:
+            found = store.last()
+            assert found is not None
+            return store.draft(found).text
+
+    @contextmanager
+    def store(self) -> Iterator[Store]:
+        paths = Paths.below(self.folder)
+        store = Store.open(paths.data, paths.media).store
+        try:
+            yield store
+        finally:
+            store.close()
+
+
+@contextmanager
+def opened(folder: Path, answers: Sequence[Sequence[str]] = (), **env: str) -> Iterator[Session]:
+    (folder / "answers.json").write_text(json.dumps(answers))
+    variables: dict[str, Any] = {"TERM": "dumb", "LANG": "C.UTF-8", "HOME": str(folder), "PATH": os.environ["PATH"]}
+    variables["PYTHONPATH"] = os.pathsep.join((str(ROOT / "src"), str(ROOT)))
+    spawned = pexpect.spawn(
+        sys.executable,
+        ["-m", "tests.support.plain_app", str(folder)],
+        env=variables | env,
+        cwd=str(ROOT),
+        timeout=120,
+        dimensions=(24, 80),
+    )
+    spawned.delaybeforesend = None
+    try:
+        yield Session(folder, spawned)
+    finally:
+        spawned.close(force=True)
+
+
+@pytest.fixture
+def picture(tmp_path: Path) -> Path:
+    path = tmp_path / "red.png"
+    Image.new("RGB", (64, 48), "red").save(path)
+    return path
+
+
+@pytest.mark.process
+def test_a_whole_session_has_no_escape_sequence(tmp_path: Path, picture: Path) -> None:
+    with opened(tmp_path, [["a red circle"], ["one ", HOLD]]) as session:
+        session.wait("shapes is ready", PROMPT)
+        session.say("hello", "a red circle", PROMPT)
+        session.say("count", "one ")
+        session.process.sendcontrol("c")
+        session.wait("stopped by you", PROMPT)
+        session.say(f"/attach {picture}", "64 × 48", "tokens", "]> ")
+        session.say("what is in [Image #1] here?", "a red circle at the left", PROMPT)
+        session.say("/fan seed=1,2", "== 1 seed 1 ==", "== 2 seed 2 ==", "== Difference ==", "Answer: ")
+        session.say("2", "continues with answer 2", PROMPT)
+        session.say("/compare", "== Chat template ==", "== Raw prompt ==", "== Difference ==", "[y/N] ")
+        session.say("y", "is now answer 4/4", PROMPT)
+        session.say("/comparisons", "Comparison of", "== Raw ==", PROMPT)
+        session.say("/inspect", "<|im_start|>user", "Other parts", PROMPT)
+        session.say("/inspect media", "red.png", PROMPT)
+        session.say("/set temperature 0.5", "0.5", PROMPT)
+        session.say("/conversations", "hello", "Conversation: ")
+        session.say("1", "1 You: hello", PROMPT)
+        session.say("/edit 1", "edit 1 > hello")
+        session.say(" again", "message 2/2", PROMPT)
+        session.say("/new", "A new conversation", PROMPT)
+        session.say("/help", "/attach PATH", "/view NUMBER", PROMPT)
+        session.process.sendcontrol("d")
+        assert session.end() == 0
+        assert "saved True conversation" in session.text
+        assert not CONTROL.search(session.raw)
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("term", ["dumb", "xterm-256color", "vt100"])
+def test_hostile_answers_are_made_visible_in_any_terminal(tmp_path: Path, term: str) -> None:
+    with opened(tmp_path, [["red \x1b[31m\x1b]0;title\x07 \x9b2J \u202e end"]], TERM=term) as session:
+        session.wait(PROMPT)
+        session.say("hello", "end", PROMPT)
+        session.process.sendcontrol("d")
+        assert session.end() == 0
+        assert b"\x1b" not in session.raw
+        assert "␛[31m␛]0;title␇ <U+009B>2J <U+202E> end" in session.text
+
+
+@pytest.mark.process
+def test_a_line_that_was_being_typed_is_the_draft_when_the_terminal_goes_away(tmp_path: Path) -> None:
+    with opened(tmp_path, [["a red circle"]]) as session:
+        session.wait(PROMPT)
+        session.say("hello", "a red circle", PROMPT)
+        session.process.send(b"half a mess")
+        session.wait("half a mess")
+        session.process.kill(signal.SIGHUP)
+        assert session.end() == 128 + signal.SIGHUP
+        assert session.draft() == "half a mess"
+        assert [turn.text for turn in session.turns()] == ["hello", "a red circle"]
+
+
+@pytest.mark.process
+def test_a_message_without_an_engine_stays_as_the_draft(tmp_path: Path, picture: Path) -> None:
+    with opened(tmp_path) as session:
+        session.wait(PROMPT)
+        session.say(f"/attach {picture}", "]> ")
+        session.process.sendcontrol("d")
+        assert session.end() == 0
+        assert session.draft() == "[Image #1]"
+
+
+@pytest.mark.process
+def test_ctrl_c_at_the_prompt_keeps_the_line_in_the_history(tmp_path: Path) -> None:
+    with opened(tmp_path) as session:
+        session.wait(PROMPT)
+        session.process.send(b"not now")
+        session.wait("not now")
+        session.process.sendcontrol("c")
+        session.wait("Ctrl+D quits", PROMPT)
+        session.process.send(b"\x10")  # Ctrl+P: the line before
+        session.wait("not now")
+        session.say("", "a red circle at the left", PROMPT)
+        session.process.sendcontrol("d")
+        assert session.end() == 0
+        assert session.turns()[0].text == "not now"
+
+
+@pytest.mark.process
+def test_a_file_named_in_a_message_is_offered(tmp_path: Path, picture: Path) -> None:
+    with opened(tmp_path) as session:
+        session.wait(PROMPT)
+        session.say(f"what is in {picture} here?", "Attach", "[y/N] ")
+        session.say("y", "a red circle at the left", PROMPT)
+        session.process.sendcontrol("d")
+        assert session.end() == 0
+        [user, _] = session.turns()
+        assert [item.name for item in user.turn.attachments] == ["red.png"]
+
+
+@pytest.mark.process
+def test_a_backslash_continues_a_message(tmp_path: Path) -> None:
+    with opened(tmp_path) as session:
+        session.wait(PROMPT)
+        session.say("one\\", "… ")
+        session.say("two", "a red circle at the left", PROMPT)
+        session.process.sendcontrol("d")
+        assert session.end() == 0
+        assert session.turns()[0].text == "one\ntwo"
