@@ -23,10 +23,10 @@ from vlmtui.config.settings import Settings
 from vlmtui.errors import Remedy
 from vlmtui.paths import Paths
 from vlmtui.plain.commands import REFUSED, Commands, slash_commands
-from vlmtui.plain.output import Event, Line, Output
+from vlmtui.plain.output import Event, Line, PlainOutput
 from vlmtui.plain.parts import PlainServices
 from vlmtui.plain.session import PlainSession
-from vlmtui.plain.wording import remedy_text
+from vlmtui.plain.wording import remedy_command
 from vlmtui.registry.loader import Registry
 from vlmtui.session.async_store import AsyncStore
 from vlmtui.store.records import StoredTurn
@@ -61,7 +61,7 @@ def test_tab_completes_what_runs() -> None:
 
 def test_every_remedy_names_a_command_or_key() -> None:
     for remedy in set(Remedy) - {Remedy.SHOW_DIFFERENCE}:
-        assert re.search(r"/[a-z]+|Ctrl|file", remedy_text(remedy)), remedy
+        assert re.search(r"/[a-z]+|Ctrl|file", remedy_command(remedy)), remedy
 
 
 async def test_all_that_is_told_of_a_command_that_does_not_exist(tmp_path: Path) -> None:
@@ -74,7 +74,7 @@ async def test_all_that_is_told_of_a_command_that_does_not_exist(tmp_path: Path)
         host=ScriptedHost(),
         store=AsyncStore(paths),
     )
-    session = PlainSession(services, Output(told.append))
+    session = PlainSession(services, PlainOutput(told.append))
     await session.begin()
     for line in ("/nonsense", "/copy", "a message"):
         assert await session.take(line) is not None
@@ -142,7 +142,7 @@ def opened(folder: Path, answers: Sequence[Sequence[str]] = (), **env: str) -> I
     (folder / "answers.json").write_text(json.dumps(answers))
     variables: dict[str, Any] = {"TERM": "dumb", "LANG": "C.UTF-8", "HOME": str(folder), "PATH": os.environ["PATH"]}
     variables["PYTHONPATH"] = os.pathsep.join((str(ROOT / "src"), str(ROOT)))
-    spawned = pexpect.spawn(
+    spawned: pexpect.spawn[bytes] = pexpect.spawn(
         sys.executable,
         ["-m", "tests.support.plain_app", str(folder)],
         env=variables | env,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from vlmtui.plain.output import Output
+from vlmtui.plain.output import PlainOutput
 from vlmtui.session.answer_line import answer_line
 from vlmtui.session.generation import Answer
 
@@ -12,7 +12,7 @@ from vlmtui.session.generation import Answer
 class AnswerLines:
     """Writes an answer while it arrives: whole words, so that a screen reader never reads half of one."""
 
-    def __init__(self, output: Output, answer: Answer, *, shows_reasoning: bool) -> None:
+    def __init__(self, output: PlainOutput, answer: Answer, *, shows_reasoning: bool) -> None:
         self._output = output
         self._answer = answer
         self._shows_reasoning = shows_reasoning

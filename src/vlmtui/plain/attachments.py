@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -16,11 +16,11 @@ from vlmtui.media.mentions import as_written, find_mentions, may_name_files
 from vlmtui.media.pages import SOUND_OF
 from vlmtui.media.stage import restage, stage_source
 from vlmtui.paths import private_dir
-from vlmtui.plain.parts import Parts
+from vlmtui.plain.parts import Parts, RunCommand
 from vlmtui.session.cost import Cost, CostEstimate
 from vlmtui.session.draft import Draft, DraftToken, token_text
 from vlmtui.session.draft_cost import draft_cost
-from vlmtui.session.exchange import Exchange
+from vlmtui.session.exchange import attachments_named
 from vlmtui.text import human_bytes, one_line
 
 
@@ -29,6 +29,24 @@ class Attachments:
 
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
+
+    @property
+    def commands(self) -> Mapping[str, RunCommand]:
+        return {
+            "attach": self.attach,
+            "paste_picture": self.paste,
+            "inbox": self.open_inbox,
+            "view": self.view,
+            "drop_attachment": self.detach,
+            "frames": self.choose_frames,
+            "page": self.take_page,
+            "still": self.take_still,
+            "sound": self.take_sound,
+            "smaller": self.make_smaller,
+            "fewer_frames": self.take_fewer_frames,
+            "leave_out_oldest": self.leave_out_oldest,
+            "take_in_again": self.take_in_again,
+        }
 
     @property
     def _draft(self) -> Draft:
@@ -167,13 +185,15 @@ class Attachments:
     async def leave_out_oldest(self, argument: str) -> None:
         """Stop sending the oldest attachments."""
         found = self._parts.chat.leave_out_oldest()
-        told = f"{_names(found)} now left out of prompts." if found else "No earlier message has attachments."
+        told = (
+            f"{attachments_named(found)} now left out of prompts." if found else "No earlier message has attachments."
+        )
         self._parts.output.tell(told)
 
     async def take_in_again(self, argument: str) -> None:
         """Send the attachments that were left out last again."""
         found = self._parts.chat.take_in_again()
-        told = f"{_names(found)} now sent again." if found else "No attachments are left out of prompts."
+        told = f"{attachments_named(found)} now sent again." if found else "No attachments are left out of prompts."
         self._parts.output.tell(told)
 
     async def tell_cost(self) -> None:
@@ -268,8 +288,3 @@ class Attachments:
 
     def _renumber(self) -> None:
         self._draft.renumber(self._parts.chat.attachments_sent, 0)
-
-
-def _names(exchange: Exchange) -> str:
-    attachments = exchange.user.attachments
-    return f"{', '.join(one_line(item.name) for item in attachments)} {'is' if len(attachments) == 1 else 'are'}"

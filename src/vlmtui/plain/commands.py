@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator, Mapping
 
 from vlmtui.plain.attachments import Attachments
-from vlmtui.plain.comparisons import Comparisons
+from vlmtui.plain.comparisons import ComparisonCommands
 from vlmtui.plain.conversations import Conversations
-from vlmtui.plain.fan_outs import FanOuts
-from vlmtui.plain.inspections import Inspections
+from vlmtui.plain.fan_outs import FanOutCommands
+from vlmtui.plain.inspections import InspectionCommands
 from vlmtui.plain.messages import Messages
 from vlmtui.plain.models import Models
-from vlmtui.plain.parts import Parts
+from vlmtui.plain.parts import Parts, RunCommand
 from vlmtui.plain.settings import SettingsCommands
 from vlmtui.ui.actions import ACTIONS
-
-Command = Callable[[str], Coroutine[Any, Any, None]]
-"""Runs with the command's argument. Raises VlmtuiError."""
 
 REFUSED: Mapping[str, str] = {
     "batch": "The table of a batch's results needs a screen. The file has one JSON object a line.",
@@ -52,56 +48,23 @@ class Commands:
     """The parts of plain mode, and the commands that they run."""
 
     def __init__(self, parts: Parts) -> None:
-        self.models = models = Models(parts)
-        self.attachments = attachments = Attachments(parts)
-        self.messages = messages = Messages(parts, models, attachments)
-        self.conversations = conversations = Conversations(parts, messages, models)
-        fan_outs, inspections = FanOuts(parts, messages), Inspections(parts)
-        comparisons, settings = Comparisons(parts, messages, fan_outs), SettingsCommands(parts)
+        self.models = Models(parts)
+        self.attachments = Attachments(parts)
+        self.messages = Messages(parts, self.models, self.attachments)
+        self.conversations = Conversations(parts, self.messages, self.models)
+        fan_outs = FanOutCommands(parts, self.messages)
+        others = (
+            InspectionCommands(parts),
+            ComparisonCommands(parts, self.messages, fan_outs),
+            SettingsCommands(parts),
+        )
+        every = (self.models, self.attachments, self.messages, self.conversations, fan_outs, *others)
         self._output = parts.output
         self.is_leaving = False
-        self.by_id: Mapping[str, Command] = {
-            "models": models.pick,
-            "engine": models.use_engine,
-            "restart_engine": models.restart,
-            "show_log": models.show_log,
-            "cleanup": models.clean_up,
-            "conversations": conversations.show_list,
-            "undelete": conversations.undelete,
+        self.by_id: Mapping[str, RunCommand] = {
             "help": self._help,
             "quit": self._quit,
-            "attach": attachments.attach,
-            "paste_picture": attachments.paste,
-            "inbox": attachments.open_inbox,
-            "view": attachments.view,
-            "drop_attachment": attachments.detach,
-            "frames": attachments.choose_frames,
-            "page": attachments.take_page,
-            "still": attachments.take_still,
-            "sound": attachments.take_sound,
-            "smaller": attachments.make_smaller,
-            "fewer_frames": attachments.take_fewer_frames,
-            "leave_out_oldest": attachments.leave_out_oldest,
-            "take_in_again": attachments.take_in_again,
-            "stop": messages.stop,
-            "regenerate": messages.regenerate,
-            "edit": messages.edit,
-            "branch": messages.show_branch,
-            "new_chat": messages.new_chat,
-            "toggle_thinking": messages.toggle_reasoning,
-            "inspect": inspections.inspect,
-            "lint": inspections.check_template,
-            "where": inspections.show_places,
-            "locate": inspections.write_location_prompt,
-            "seen": inspections.show_model_view,
-            "heat": inspections.show_occlusion,
-            "fan_out": fan_outs.fan_out,
-            "look": fan_outs.look,
-            "compare": comparisons.compare,
-            "comparisons": comparisons.show_stored,
-            "settings": settings.show,
-            "system": settings.set_system_prompt,
-            "set": settings.set_parameter,
+            **{id: run for part in every for id, run in part.commands.items()},
         }
         """By action id."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from vlmtui.errors import bad_input
@@ -11,9 +11,9 @@ from vlmtui.inspection.answer_diff import AnswerDiff
 from vlmtui.inspection.markdown_export import difference_lines, side_title
 from vlmtui.inspection.raw_prompt_check import Finding
 from vlmtui.plain.answer_lines import AnswerLines
-from vlmtui.plain.fan_outs import FanOuts
+from vlmtui.plain.fan_outs import FanOutCommands
 from vlmtui.plain.messages import Messages
-from vlmtui.plain.parts import Parts
+from vlmtui.plain.parts import Parts, RunCommand
 from vlmtui.reading import read_whole
 from vlmtui.session.compared_message import ComparedMessage
 from vlmtui.session.comparison import CompareController
@@ -29,14 +29,21 @@ _DIFFERENCES = 20
 """Most differing places that are quoted."""
 
 
-class Comparisons:
+class ComparisonCommands:
     """Compares the draft, or else the last message."""
 
-    def __init__(self, parts: Parts, messages: Messages, fan_outs: FanOuts) -> None:
+    def __init__(self, parts: Parts, messages: Messages, fan_outs: FanOutCommands) -> None:
         self._parts = parts
         self._messages = messages
         self._fan_outs = fan_outs
         self._raw_drafts = RawDrafts(parts.services.paths)
+
+    @property
+    def commands(self) -> Mapping[str, RunCommand]:
+        return {
+            "compare": self.compare,
+            "comparisons": self.show_stored,
+        }
 
     async def compare(self, argument: str) -> None:
         """Compare with a raw prompt: the stored one, or (`@FILE`) a file's; `engine=A,B` compares engines."""

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from vlmtui.errors import bad_input
 from vlmtui.plain.messages import Messages
 from vlmtui.plain.models import Models
-from vlmtui.plain.parts import Parts
+from vlmtui.plain.parts import Parts, RunCommand
 from vlmtui.session.conversation_list import ConversationList, Entry, ago, undelete_last
 from vlmtui.session.resume import resume_point, stored_model
 from vlmtui.store.records import ConversationId
@@ -22,6 +24,13 @@ class Conversations:
         self._parts = parts
         self._messages = messages
         self._models = models
+
+    @property
+    def commands(self) -> Mapping[str, RunCommand]:
+        return {
+            "conversations": self.show_list,
+            "undelete": self.undelete,
+        }
 
     async def show_list(self, argument: str) -> None:
         """List the conversations, those with some words if given, and ask what to do with them."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 
 from vlmtui.config.trust import TrustStore
 from vlmtui.engine.machine import Machine
@@ -11,7 +12,7 @@ from vlmtui.inspection.answer_tally import tally_text
 from vlmtui.inspection.markdown_export import difference_lines
 from vlmtui.plain.answer_lines import AnswerLines
 from vlmtui.plain.messages import Messages
-from vlmtui.plain.parts import Parts
+from vlmtui.plain.parts import Parts, RunCommand
 from vlmtui.registry.match import Model
 from vlmtui.session.compared_message import ComparedMessage
 from vlmtui.session.engine_lanes import LaneEngines, engines_of
@@ -23,12 +24,19 @@ from vlmtui.session.plan_text import parse_plan
 from vlmtui.text import one_line
 
 
-class FanOuts:
+class FanOutCommands:
     """Fans out the draft, or else the last message."""
 
     def __init__(self, parts: Parts, messages: Messages) -> None:
         self._parts = parts
         self._messages = messages
+
+    @property
+    def commands(self) -> Mapping[str, RunCommand]:
+        return {
+            "fan_out": self.fan_out,
+            "look": self.look,
+        }
 
     async def fan_out(self, argument: str) -> None:
         """Send the message by a plan, such as `seed=1,2,3`; without one, ask for it."""

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import cast
 
 from vlmtui.errors import bad_input
 from vlmtui.files import write_numbered
-from vlmtui.plain.parts import Parts
+from vlmtui.plain.parts import Parts, RunCommand
 from vlmtui.session.answer_places import places_of
 from vlmtui.session.lint import lint_model
 from vlmtui.session.media_facts import media_facts, media_items
-from vlmtui.session.model_view import ask_model_view
-from vlmtui.session.occlusion import occlusion_map, occlusion_plan
 from vlmtui.session.past_prompt import (
     exchange_numbered,
     family_of,
@@ -42,11 +40,22 @@ _TOKENS = 400
 _WORDS = 12
 
 
-class Inspections:
+class InspectionCommands:
     """Inspects a message: the last one, or the one with a number."""
 
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
+
+    @property
+    def commands(self) -> Mapping[str, RunCommand]:
+        return {
+            "inspect": self.inspect,
+            "lint": self.check_template,
+            "where": self.show_places,
+            "locate": self.write_location_prompt,
+            "seen": self.show_model_view,
+            "heat": self.show_occlusion,
+        }
 
     async def inspect(self, argument: str) -> None:
         """Show what the model was given: `/inspect`, `/inspect 2`, `/inspect 2 tokens`, `/inspect save prompt`."""
@@ -111,6 +120,8 @@ class Inspections:
 
     async def show_model_view(self, argument: str) -> None:
         """Say what the model's processor made of each attachment."""
+        from vlmtui.session.model_view import ask_model_view  # NumPy takes a while to import
+
         parts, output = self._parts, self._parts.output
         engine = parts.controller.require_engine()
         _, prompt = await prompt_again(parts.chat, exchange_numbered(parts.chat, argument), parts.controller)
@@ -126,6 +137,8 @@ class Inspections:
 
     async def show_occlusion(self, argument: str) -> None:
         """Measure which part of the picture an answer depends on."""
+        from vlmtui.session.occlusion import occlusion_map, occlusion_plan
+
         parts, output = self._parts, self._parts.output
         engine = parts.controller.require_engine()
         known, prompt = await prompt_again(parts.chat, exchange_numbered(parts.chat, argument), parts.controller)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from vlmtui.domain.conversation import Turn
 from vlmtui.errors import ErrorKind, Remedy, VlmtuiError, bad_input
 from vlmtui.media.describe import attachment_facts
 from vlmtui.plain.answer_lines import AnswerLines
 from vlmtui.plain.attachments import Attachments
 from vlmtui.plain.models import Models
-from vlmtui.plain.parts import Parts
+from vlmtui.plain.parts import Parts, RunCommand
 from vlmtui.session.cost import Cost
 from vlmtui.session.death_counts import Suspect
 from vlmtui.session.draft_cost import draft_cost
@@ -26,6 +28,17 @@ class Messages:
         self._models = models
         self._attachments = attachments
         self._shows_reasoning = False
+
+    @property
+    def commands(self) -> Mapping[str, RunCommand]:
+        return {
+            "stop": self.stop,
+            "regenerate": self.regenerate,
+            "edit": self.edit,
+            "branch": self.show_branch,
+            "new_chat": self.new_chat,
+            "toggle_thinking": self.toggle_reasoning,
+        }
 
     async def send(self, line: str) -> None:
         """Send a line with the attachments of the draft. Raises VlmtuiError; then the draft stays."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from contextlib import suppress
 from functools import partial
 
@@ -11,7 +12,7 @@ from vlmtui.domain.engine import LoadStage
 from vlmtui.engine.interface import Engine
 from vlmtui.engine.machine import Machine
 from vlmtui.errors import ErrorKind, Remedy, VlmtuiError
-from vlmtui.plain.parts import Parts
+from vlmtui.plain.parts import Parts, RunCommand
 from vlmtui.registry.hub_cache import downloaded_models
 from vlmtui.registry.loader import Registry
 from vlmtui.registry.match import Model, resolve
@@ -42,6 +43,16 @@ class Models:
         self._followed: Engine | None = None
         """The engine whose log is copied."""
         parts.controller.on_death = self._tell_death
+
+    @property
+    def commands(self) -> Mapping[str, RunCommand]:
+        return {
+            "models": self.pick,
+            "engine": self.use_engine,
+            "restart_engine": self.restart,
+            "show_log": self.show_log,
+            "cleanup": self.clean_up,
+        }
 
     # -- commands
 

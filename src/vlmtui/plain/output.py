@@ -8,7 +8,7 @@ from concurrent.futures import Future
 from typing import Any, NamedTuple
 
 from vlmtui.errors import Remedy, VlmtuiError
-from vlmtui.plain.wording import remedy_text
+from vlmtui.plain.wording import remedy_command
 from vlmtui.session.teller import Severity
 from vlmtui.text import one_line
 
@@ -23,7 +23,7 @@ class Line(NamedTuple):
     text: str
 
 
-class Piece(NamedTuple):
+class TextPiece(NamedTuple):
     """Text that continues the line, such as an answer's next words. Hostile."""
 
     text: str
@@ -42,10 +42,10 @@ class Done(NamedTuple):
     future: Future[Any]
 
 
-Event = Line | Piece | Question | Done
+Event = Line | TextPiece | Question | Done
 
 
-class Output:
+class PlainOutput:
     """Tells and asks, from the session's thread. Never waits for the terminal to write."""
 
     def __init__(self, put: Callable[[Event], None]) -> None:
@@ -62,20 +62,20 @@ class Output:
     def piece(self, text: str) -> None:
         """Continue the current line."""
         if text:
-            self._put(Piece(text))
+            self._put(TextPiece(text))
 
     def tell(
         self, text: str, remedy: Remedy | None = None, *, seconds: float = 4.0, severity: Severity = "information"
     ) -> None:
         """Tell something in a line, with its remedy. `seconds` do not matter: nothing disappears here."""
         mark = {"information": "", "warning": "Warning: ", "error": "Error: "}[severity]
-        self.line(" ".join(filter(None, (f"{mark}{text}", remedy_text(remedy)))))
+        self.line(" ".join(filter(None, (f"{mark}{text}", remedy_command(remedy)))))
 
     def tell_error(self, error: VlmtuiError) -> None:
         """Tell an error: what happened, the detail, what to do."""
         self.line(f"Error: {one_line(error.message)}")
         self.lines(f"  {one_line(line)}" for line in error.detail.splitlines()[-_DETAIL_LINES:])
-        if said := " ".join(filter(None, (one_line(error.hint), remedy_text(error.remedy)))):
+        if said := " ".join(filter(None, (one_line(error.hint), remedy_command(error.remedy)))):
             self.line(said)
 
     async def ask(self, prompt: str) -> str:

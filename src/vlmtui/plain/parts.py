@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -12,7 +12,7 @@ from vlmtui.config.settings import Settings
 from vlmtui.engine.interface import EngineCleanup, EngineHost, ModelReader
 from vlmtui.paths import Paths
 from vlmtui.plain.interruptible import Interruptible
-from vlmtui.plain.output import Output
+from vlmtui.plain.output import PlainOutput
 from vlmtui.registry.loader import Registry
 from vlmtui.session.async_store import AsyncStore
 from vlmtui.session.conversation import Conversation
@@ -23,6 +23,10 @@ if TYPE_CHECKING:
     from vlmtui.domain.backend_choice import BackendChoice
     from vlmtui.domain.engine import LoadSpec
     from vlmtui.session.resume import ResumePoint
+
+
+RunCommand = Callable[[str], Coroutine[Any, Any, None]]
+"""Runs with the command's argument. Raises VlmtuiError."""
 
 
 class PlainServices(msgspec.Struct, frozen=True, kw_only=True):
@@ -48,7 +52,7 @@ class PlainServices(msgspec.Struct, frozen=True, kw_only=True):
 class Parts:
     """The session's state: engine, conversation, output. Lives in the session's thread."""
 
-    def __init__(self, services: PlainServices, output: Output, controller: EngineController) -> None:
+    def __init__(self, services: PlainServices, output: PlainOutput, controller: EngineController) -> None:
         self.services = services
         self.output = output
         self.controller = controller

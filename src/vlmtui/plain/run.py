@@ -10,10 +10,10 @@ from concurrent.futures import Future
 from typing import Any, TypeVar
 
 from vlmtui.plain.commands import slash_commands
-from vlmtui.plain.output import Done, Event, Line, Output, Piece, Question
+from vlmtui.plain.output import Done, Event, Line, PlainOutput, Question, TextPiece
 from vlmtui.plain.parts import PlainServices
 from vlmtui.plain.session import NextLine, PlainReport, PlainSession
-from vlmtui.plain.terminal import Terminal, TerminalGone
+from vlmtui.plain.terminal import LineTerminal, TerminalGone
 from vlmtui.session.prompt_history import PromptHistory
 
 _T = TypeVar("_T")
@@ -22,19 +22,19 @@ _T = TypeVar("_T")
 def run_plain(services: PlainServices) -> tuple[int, PlainReport]:
     """Run a session until the user quits, the input ends, or the terminal goes away. Return the exit code, and what
     remains."""
-    terminal = Terminal(PromptHistory(services.paths.state / "prompts.jsonl"), commands=slash_commands())
+    terminal = LineTerminal(PromptHistory(services.paths.state / "prompts.jsonl"), commands=slash_commands())
     return _Conductor(services, terminal).run()
 
 
 class _Conductor:
     """Reads lines and hands them over; writes what the session tells meanwhile."""
 
-    def __init__(self, services: PlainServices, terminal: Terminal) -> None:
+    def __init__(self, services: PlainServices, terminal: LineTerminal) -> None:
         self._terminal = terminal
         self._events: queue.SimpleQueue[Event] = queue.SimpleQueue()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="session", daemon=True)
-        self._session = PlainSession(services, Output(self._events.put))
+        self._session = PlainSession(services, PlainOutput(self._events.put))
         terminal.on_interrupt = self._interrupt
         terminal.on_end = lambda: self._events.put(Line(""))  # wakes the terminal's thread
 
@@ -53,15 +53,17 @@ class _Conductor:
         self._loop.call_soon_threadsafe(self._session.interrupt)
 
     def _converse(self) -> tuple[int, PlainReport]:
+        report: PlainReport | None = None
         try:
             self._read_lines()
             report = self._follow(self._session.leave())
         except TerminalGone as gone:
             self._terminal.detach()
-            return 128 + gone.number, self._leave_at_once(gone.typed)
-        except BaseException:
-            self._leave_at_once()
-            raise
+            report = self._leave_at_once(gone.typed)
+            return 128 + gone.number, report
+        finally:
+            if report is None:  # a fault, which the command line reports
+                self._leave_at_once()
         return 0 if report.is_saved else 1, report
 
     def _leave_at_once(self, typed: str = "") -> PlainReport:
@@ -114,7 +116,7 @@ class _Conductor:
         match event:
             case Line(text=text):
                 self._terminal.write_line(text)
-            case Piece(text=text):
+            case TextPiece(text=text):
                 self._terminal.write(text)
             case Question(prompt=prompt, answer=answer):
                 answer(self._answer_to(prompt))

@@ -9,7 +9,7 @@ import msgspec
 
 from vlmtui.errors import VlmtuiError, bad_input
 from vlmtui.plain.commands import REFUSED, Commands
-from vlmtui.plain.output import Output
+from vlmtui.plain.output import PlainOutput
 from vlmtui.plain.parts import Parts, PlainServices
 from vlmtui.session.engine_controller import EngineController
 from vlmtui.session.interrupted_answers import InterruptedAnswers
@@ -41,7 +41,7 @@ class NextLine(msgspec.Struct, frozen=True):
 class PlainSession:
     """Everything that plain mode does with a line."""
 
-    def __init__(self, services: PlainServices, output: Output) -> None:
+    def __init__(self, services: PlainServices, output: PlainOutput) -> None:
         controller = EngineController(
             services.host,
             keep_alive_s=services.settings.keep_alive_s,

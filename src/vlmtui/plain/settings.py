@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from vlmtui.plain.parts import Parts
+from collections.abc import Mapping
+
+from vlmtui.plain.parts import Parts, RunCommand
 from vlmtui.session.dials import with_setting
 from vlmtui.session.settings import ChatSettings
 from vlmtui.text import one_line
@@ -13,6 +15,14 @@ class SettingsCommands:
 
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
+
+    @property
+    def commands(self) -> Mapping[str, RunCommand]:
+        return {
+            "settings": self.show,
+            "system": self.set_system_prompt,
+            "set": self.set_parameter,
+        }
 
     async def show(self, argument: str) -> None:
         """Show all settings."""

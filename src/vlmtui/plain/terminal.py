@@ -29,7 +29,7 @@ class TerminalGone(Exception):
         self.number = number
 
 
-class Terminal:
+class LineTerminal:
     """Appends text, and reads lines: with editing and history, unless the terminal edits lines itself."""
 
     def __init__(self, history: PromptHistory, *, commands: tuple[str, ...] = ()) -> None:

@@ -21,7 +21,7 @@ _OWN: dict[Remedy, str] = {
 """Where plain mode has another way than the app."""
 
 
-def remedy_text(remedy: Remedy | None) -> str:
+def remedy_command(remedy: Remedy | None) -> str:
     """Return the sentence that names a remedy's command; empty for none."""
     if remedy is None:
         return ""

@@ -16,6 +16,7 @@ from vlmtui.domain.generation import Cancelled, Failed, Finished, GenerateReques
 from vlmtui.errors import ErrorKind
 from vlmtui.session.generation import Answer, PromptMode
 from vlmtui.session.thought import ThoughtMeter
+from vlmtui.text import one_line
 
 if TYPE_CHECKING:
     from vlmtui.store.records import GenerationRecord, StoredTurn, TurnId
@@ -126,6 +127,12 @@ class Exchange:
     def _set(self, **values: object) -> None:
         for name, value in values.items():
             object.__setattr__(self, name, value)
+
+
+def attachments_named(exchange: Exchange) -> str:
+    """Return `cat.jpg is`, `a.png, b.png are`: the beginning of a sentence about the attachments."""
+    attachments = exchange.user.attachments
+    return f"{', '.join(one_line(item.name) for item in attachments)} {'is' if len(attachments) == 1 else 'are'}"
 
 
 def exchanges_of(turns: Iterable[StoredTurn], above: Exchange | None = None) -> Iterator[Exchange]:

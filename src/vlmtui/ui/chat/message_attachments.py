@@ -19,7 +19,7 @@ from vlmtui.paths import Paths
 from vlmtui.session.conversation import Conversation
 from vlmtui.session.draft import DraftToken
 from vlmtui.session.engine_controller import EngineController
-from vlmtui.session.exchange import Exchange
+from vlmtui.session.exchange import attachments_named
 from vlmtui.text import one_line
 from vlmtui.ui.actions import ActionMethods
 from vlmtui.ui.chat.prompt_cost import PromptCost
@@ -156,7 +156,7 @@ class MessageAttachments:
         if exchange is None:
             self._view.tell("No earlier message has attachments to leave out.")
         else:
-            self._view.tell(f"{_names(exchange)} now left out of prompts.", Remedy.SEND_AGAIN, seconds=8)
+            self._view.tell(f"{attachments_named(exchange)} now left out of prompts.", Remedy.SEND_AGAIN, seconds=8)
 
     def take_in_again(self) -> None:
         """Send the attachments left out last again."""
@@ -164,7 +164,7 @@ class MessageAttachments:
         if exchange is None:
             self._view.tell("No attachments are left out of prompts.")
         else:
-            self._view.tell(f"{_names(exchange)} now sent again with every prompt.", seconds=8)
+            self._view.tell(f"{attachments_named(exchange)} now sent again with every prompt.", seconds=8)
 
     def _move(self, step: Literal[-1, 1]) -> None:
         if not self._view.panel.move_token(step):
@@ -250,9 +250,3 @@ def saving_text(attachment: Attachment, before: int, after: int) -> str:
         return f"{name}: {before:,} → {after:,} tokens."
     why = "the model resizes it anyway" if attachment.modality == "image" else "the model samples as many frames anyway"
     return f"{name}: {before:,} → {after:,} tokens. That saves nothing: {why}."
-
-
-def _names(exchange: Exchange) -> str:
-    """Return `cat.jpg is`, `a.png, b.png are`."""
-    attachments = exchange.user.attachments
-    return f"{', '.join(one_line(item.name) for item in attachments)} {'is' if len(attachments) == 1 else 'are'}"
