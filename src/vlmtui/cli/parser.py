@@ -309,57 +309,32 @@ def _fill_prompt(prompt: argparse.ArgumentParser) -> None:
     prompt.add_argument("--json", action="store_true", help="print one JSON object")
 
 
-def _count(text: str) -> int:
+def _item_count(text: str) -> int:
+    """Parse a number of items, limited because each costs time and memory."""
     count = int(text)
     if count < 0:
         raise ValueError
-    return count
-
-
-def _item_count(text: str) -> int:
-    """Parse a number of items, limited because each costs time and memory."""
-    count = _count(text)
     if count > _ITEMS_MAX:
         raise argparse.ArgumentTypeError(f"{text}: at most {_ITEMS_MAX:,}")
     return count
 
 
 def _fill_conversations(conversations: argparse.ArgumentParser) -> None:
-    conversations.description = "List the conversations: pinned ones first, then the most recently changed."
-    conversations.add_argument("query", metavar="QUERY", nargs="?", help="only those that contain these words")
-    conversations.add_argument("--limit", type=_count, default=50, metavar="N", help="at most so many (50); 0: all")
-    conversations.add_argument("--json", action="store_true", help="print a JSON array")
+    from vlmtui.cli.conversations_parser import fill_conversations
+
+    fill_conversations(conversations)
 
 
 def _fill_export(export: argparse.ArgumentParser) -> None:
-    export.description = (
-        "Write a conversation to stdout or to a file. JSON is complete, and `vlmtui import` reads it; "
-        "the other formats contain the active branch. Media go to a folder next to a Markdown or JSON file."
-    )
-    which = export.add_mutually_exclusive_group(required=True)
-    which.add_argument(
-        "id", metavar="ID", nargs="?", help="as `vlmtui conversations` lists it; its beginning is enough"
-    )
-    which.add_argument("--all", action="store_true", help="every conversation, a file each; needs -o FOLDER")
-    export.add_argument(
-        "--format", choices=("md", "html", "json", "openai"), help="(default: by the file's name, or md)"
-    )
-    export.add_argument("-o", "--output", metavar="FILE|FOLDER", help="the target; an existing file is replaced")
-    export.add_argument(
-        "--paths",
-        action="store_true",
-        help="JSON and OpenAI: include the folders of files and local models",
-    )
-    export.add_argument("--json", action="store_true", help="print a JSON array of what was written; needs -o")
+    from vlmtui.cli.conversations_parser import fill_export
+
+    fill_export(export)
 
 
 def _fill_import(reading: argparse.ArgumentParser) -> None:
-    reading.description = (
-        "Import conversations written by `vlmtui export --format json`, and print their new ids. "
-        "Nothing is overwritten."
-    )
-    reading.add_argument("files", metavar="FILE", nargs="+", help="the JSON document, its media in it or next to it")
-    reading.add_argument("--json", action="store_true", help="print a JSON array of the new conversations")
+    from vlmtui.cli.conversations_parser import fill_import
+
+    fill_import(reading)
 
 
 def _fill_config(config: argparse.ArgumentParser) -> None:
