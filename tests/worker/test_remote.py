@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -22,6 +23,7 @@ from tests.support.fault_server import (
     fault_server,
     first_event,
     never_ends,
+    send,
     sends,
     streams,
     token_event,
@@ -182,8 +184,11 @@ async def test_the_500_after_a_refused_request_with_the_same_picture_is_tried_on
     broken = {"error": {"message": "Internal server error", "code": 500}}
     server.replies[CHAT] = [sends(broken, status=500)]
     assert text_of(await asked(server, tmp_path)) == "A red circle."
-    server.replies[CHAT] = [streams(event(**broken), DONE)]
-    assert text_of(await asked(server, tmp_path)) == "A red circle."
+    for before in ([], [first_event()]):  # within a stream that tells the prompt first, or not
+        server.replies[CHAT] = [streams(*before, event(**broken), DONE)]
+        events = await asked(server, tmp_path)
+        assert text_of(events) == "A red circle."
+        assert [isinstance(one, PromptReady) for one in events].count(True) == 1
     server.replies[CHAT] = [sends(broken, status=500)] * 2
     with pytest.raises(VlmtuiError, match="500"):
         await asked(server, tmp_path)
@@ -381,6 +386,28 @@ async def test_an_image_that_the_server_has_is_named_alone_until_it_has_it_no_lo
     first, second, third, again, fourth = map(sent_url, server.bodies)
     assert second is third is None
     assert first == again == fourth and first is not None, "once it was missed, all go with their content"
+    await engine.shutdown()
+
+
+async def test_requests_at_once_that_miss_the_same_image_all_send_it(server: FaultServer, tmp_path: Path) -> None:
+    """A front of several processes keeps images in each of them, as vLLM's with several ranks."""
+    engine = await connected(server)
+    prompt = ChatPrompt(turns=(user_turn("hello", [picture(tmp_path)]),))
+    [one async for one in engine.generate(request(prompt))]
+    missed = {"error": {"message": "Cache miss for image at index 0 but data is not provided.", "code": 400}}
+    all_missed = asyncio.Barrier(4)
+
+    async def reply(_server: FaultServer, writer: asyncio.StreamWriter) -> None:
+        await all_missed.wait()
+        await send(writer, missed, status=400)
+
+    server.replies[CHAT] = [reply] * 4
+
+    async def ask() -> str:
+        return text_of([one async for one in engine.generate(request(prompt))])
+
+    assert await asyncio.gather(*(ask() for _ in range(4))) == ["A red circle."] * 4
+    assert [sent_url(body) is None for body in server.bodies] == [False, *[True] * 4, *[False] * 4]
     await engine.shutdown()
 
 

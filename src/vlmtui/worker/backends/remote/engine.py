@@ -146,13 +146,18 @@ class RemoteEngine:
             yield await self._render(request, media)
             yield _finished(request, StreamedPart(finish="stop"), None)
             return
-        has_begun = False
+        is_prompt_told = has_begun = False
         for tries_left in (2, 1, 0):
             path, body, written = await self._bodies.of(request, media)
             try:
                 async with aclosing(self._answer(request, path, body, written)) as events:
                     async for event in events:
-                        has_begun = True
+                        if isinstance(event, PromptReady):
+                            if is_prompt_told:
+                                continue
+                            is_prompt_told = True
+                        else:
+                            has_begun = True
                         yield event
                 self._bodies.remember(media)
                 return

@@ -44,8 +44,9 @@ class RequestBodies:
             self._known |= {one.uuid for one in media if one.modality == "image"}
 
     def missed(self, error: ServerError) -> bool:
-        """Whether the server refused because it has an image no longer. From then on all go with their content."""
-        if _MISSED not in error.detail or not self._known:
+        """Whether the server refused because it has an image no longer. From then on all go with their content.
+        Several requests at once may miss the same image; a front of several processes keeps images in each of them."""
+        if _MISSED not in error.detail:
             return False
         self._known.clear()
         self._keeps_images = False
