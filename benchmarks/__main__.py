@@ -12,6 +12,7 @@ ALL = (
     "store",
     "engine_overhead",
     "remote_overhead",
+    "remote_equality",
     "both_at_once",
     "streaming",
     "batch",

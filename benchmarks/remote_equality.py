@@ -52,6 +52,8 @@ async def loaded(host: WorkerHost, model: Model, stack: AsyncExitStack) -> Worke
     stack.push_async_callback(client.shutdown)
     events = [event async for event in client.load()]
     assert isinstance(events[-1], EngineReady), events[-1]
+    info = events[-1].info
+    print(f"{info.engine} {info.engine_version}, {info.device}", flush=True)
     return client
 
 

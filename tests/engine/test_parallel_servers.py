@@ -1,5 +1,5 @@
-"""Real servers of several ranks and "nodes", over loopback, through our worker: chat, raw, both at once, many at once;
-and a rank that is killed while others stream.
+"""Real servers of several ranks and "nodes", over loopback, through our worker: chat, raw, both at once, many at once,
+a batch; and a rank that is killed while others stream.
 
 One layout is started with the other tests, all of them by `make distributed` (some minutes each).
 """
@@ -10,10 +10,12 @@ import asyncio
 import json
 import os
 import shutil
+import sys
 import tempfile
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -36,6 +38,7 @@ from vlmtui.session.generation import make_request, new_request_id
 pytestmark = [pytest.mark.engine, pytest.mark.slow, pytest.mark.timeout(2400)]
 ALL_LAYOUTS = pytest.mark.skipif("VLMTUI_ALL_LAYOUTS" not in os.environ, reason="make distributed")
 RANK = "X-data-parallel-rank"
+QUESTION = "What is in this image?"
 
 
 class Layout(msgspec.Struct, frozen=True):
@@ -145,7 +148,7 @@ def endless(model: Model) -> GenerateRequest:
 
 async def test_all_ways_to_ask_work_through_it(running: Running, shapes: Model, short_path: Path) -> None:
     picture = Easel(short_path).picture(("red", "circle", "left"))
-    turn = user_turn("What is in this image?", [picture.attachment])
+    turn = user_turn(QUESTION, [picture.attachment])
     async with connected(running, short_path) as client:
         ask = Asker(client, shapes)
         chat, raw = await asyncio.gather(ask(turn), ask(turn, mode="raw"))  # as a comparison does
@@ -157,9 +160,32 @@ async def test_all_ways_to_ask_work_through_it(running: Running, shapes: Model, 
         if running.layout.is_trained:
             assert "red circle" in chat.text
         many = await asyncio.gather(*(ask(turn, sampling=Sampling(max_tokens=30)) for _ in range(8)))
+        assert [answer.outcome for answer in many if not isinstance(answer.outcome, Finished)] == []
         assert {answer.text for answer in many} == {many[0].text}
-        assert all(isinstance(answer.outcome, Finished) for answer in many)
         await until_ranks_generated(client, running.layout.ranks)
+    lines = await batch(running.url, short_path, items=20)
+    assert [line["error"] for line in lines if line["error"]] == []
+    assert sorted(int(line["id"]) for line in lines) == list(range(20))
+    assert len({line["answer"] for line in lines}) == 1 and lines[0]["answer"]
+    assert lines[0]["answer"] == many[0].text
+
+
+async def batch(url: str, folder: Path, *, items: int) -> list[dict[str, Any]]:
+    """The lines of `vlmtui batch --on URL` about one picture."""
+    (folder / "batch").mkdir()
+    image = Easel(folder / "batch").picture(("red", "circle", "left")).path
+    asked = [{"id": f"{number}", "prompt": QUESTION, "images": [str(image)]} for number in range(items)]
+    (folder / "in.jsonl").write_text("".join(json.dumps(item) + "\n" for item in asked))
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "vlmtui", "batch", str(folder / "in.jsonl"), "-o", str(folder / "out.jsonl")),
+        *("--on", url, "--set", "max_tokens=30", "--keep-alive", "0"),
+        env={**os.environ, "VLMTUI_DATA_DIR": str(folder / "batch"), "HOME": str(folder)},
+        stdin=asyncio.subprocess.DEVNULL,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    _, error = await process.communicate()
+    assert process.returncode == 0, error.decode()
+    return [json.loads(line) for line in (folder / "out.jsonl").open()]
 
 
 async def until_ranks_generated(client: WorkerClient, ranks: int) -> None:

@@ -19,7 +19,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.engine.test_remote_server import places, prompts, told
+from tests.support.equality import compare, prompts, told
 from tests.support.hosts import patient_host
 from tests.support.processes import until_none_lives
 from vlmtui.cli.serve_here import served_here
@@ -61,9 +61,7 @@ async def test_it_answers_as_the_workers_own_engine_and_a_killed_core_leaves_not
     differing = []
     for count, (name, prompt) in enumerate(list(prompts(tmp_path))[::EVERY], 1):
         here, there = await told(engine, prompt, count), await told(client, prompt, count)
-        assert here.prompt is not None and there.prompt is not None, name
-        same = here.prompt.token_ids == there.prompt.token_ids and places(here.prompt) == places(there.prompt)
-        differing += [] if same and (here.ids, here.text) == (there.ids, there.text) else [name]
+        differing += [f"{name}: {what}" for what, is_same in compare(here, there).items() if not is_same]
     assert differing == []
     socket = Path(info.address.removeprefix("unix:"))
     assert stat.S_ISSOCK(socket.stat().st_mode) and stat.S_IMODE(socket.parent.stat().st_mode) == 0o700

@@ -16,7 +16,7 @@ import psutil
 import pytest
 
 import vlmtui.worker
-from tests.engine.test_remote_server import chat, raw, told
+from tests.support.equality import chat, raw, told
 from tests.support.hosts import patient_host
 from tests.support.pictures import Easel
 from tests.support.processes import until_none_lives

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager, suppress
 
@@ -168,11 +169,11 @@ def never_ends(beginning: bytes, piece: bytes) -> Reply:
 
 
 @asynccontextmanager
-async def fault_server() -> AsyncIterator[FaultServer]:
-    """A server that listens on a free port of this machine."""
+async def fault_server(tls: ssl.SSLContext | None = None) -> AsyncIterator[FaultServer]:
+    """A server that listens on a free port of this machine; with `tls`, over that."""
     server = FaultServer()
-    listening = await asyncio.start_server(server.serve, "127.0.0.1", 0, limit=100_000_000)
-    server.url = f"http://127.0.0.1:{listening.sockets[0].getsockname()[1]}"
+    listening = await asyncio.start_server(server.serve, "127.0.0.1", 0, limit=100_000_000, ssl=tls)
+    server.url = f"http{'s' if tls else ''}://127.0.0.1:{listening.sockets[0].getsockname()[1]}"
     try:
         yield server
     finally:

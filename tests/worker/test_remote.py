@@ -293,12 +293,20 @@ def test_addresses(text: str, base: str, socket: str | None) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "host:8000", "ftp://host", "http://", "unix:x", "http://u:p@host", "http://h?a=1", "http://h:x"]
-)
+    "text",
+    ["", "host:8000", "ftp://host", "http://", "unix:x", "http://u:p@host", "http://h?a=1", "http://h:x", "http://a b",
+     "http://exam\u200bple:8000"],
+)  # fmt: skip
 def test_what_is_no_address(text: str) -> None:
     with pytest.raises(VlmtuiError) as failed:
         server_address(text)
     assert failed.value.kind is ErrorKind.BAD_INPUT and ":p@" not in str(failed.value)
+
+
+async def test_a_host_that_no_name_can_have_is_refused(server: FaultServer) -> None:
+    with pytest.raises(VlmtuiError, match="Not an address of a server") as failed:
+        await connected(server, url="http://\u2603.test:8000")
+    assert failed.value.kind is ErrorKind.BAD_INPUT
 
 
 def test_places_of_media_are_told_only_where_they_are_known(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.fault_server import FaultServer, falls_silent, fault_server, first_event, sends, token_event
-from tests.worker.test_remote import CHAT, asked, connected
+from tests.worker.test_remote import CHAT, asked
 from vlmtui.errors import ErrorKind, VlmtuiError
 
 
@@ -70,17 +70,3 @@ async def test_a_server_that_hangs_up_before_it_answers_is_told(server: FaultSer
     server.replies[CHAT] = [hangs_up]
     with pytest.raises(VlmtuiError, match=r"connection to .* broke"):
         await asked(server, tmp_path)
-
-
-async def test_a_secure_connection_that_fails_is_told(server: FaultServer) -> None:
-    async def speaks_plainly(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
-        await writer.drain()
-        writer.close()
-
-    listening = await asyncio.start_server(speaks_plainly, "127.0.0.1", 0)
-    async with listening:
-        port = listening.sockets[0].getsockname()[1]
-        with pytest.raises(VlmtuiError, match=r"secure connection to .* failed") as failed:
-            await connected(server, url=f"https://127.0.0.1:{port}")
-    assert "ca = " in failed.value.hint

@@ -37,7 +37,7 @@ def server_address(text: str) -> ServerAddress:
         port = parts.port
     except ValueError as error:
         raise bad_input(f"Not an address: {text!r}.", detail=str(error), hint=_FORMS) from error
-    if parts.scheme not in ("http", "https") or not parts.hostname:
+    if parts.scheme not in ("http", "https") or not parts.hostname or not _is_clean(text):
         raise bad_input(f"Not an address of a server: {text!r}.", hint=_FORMS)
     if parts.username is not None or parts.password is not None or parts.query or parts.fragment:
         hint = "Name the key's environment variable or file in config.toml: [engines.NAME] api_key_env = …"
@@ -45,3 +45,8 @@ def server_address(text: str) -> ServerAddress:
     host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
     path = parts.path.rstrip("/").removesuffix("/v1").rstrip("/")
     return ServerAddress(f"{parts.scheme}://{host}{f':{port}' if port else ''}{path}")
+
+
+def _is_clean(text: str) -> bool:
+    """Whether all of it is seen: a pasted address may bring characters that are not."""
+    return text.isprintable() and " " not in text

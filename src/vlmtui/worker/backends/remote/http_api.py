@@ -13,7 +13,7 @@ from typing import Any
 
 import httpx2
 
-from vlmtui.errors import ErrorKind, VlmtuiError
+from vlmtui.errors import ErrorKind, VlmtuiError, bad_input
 from vlmtui.worker.backends.remote.address import ServerAddress
 from vlmtui.worker.backends.remote.http_errors import broken, event_error, refusal
 from vlmtui.worker.backends.remote.options import ServerOptions
@@ -30,13 +30,20 @@ _SECRET_MIN = 6
 """Shorter keys are words that stand in answers by chance."""
 _HALF_PAIR = re.compile(rb"\\u[dD][89a-fA-F]")
 DONE = "[DONE]"
+_BROKEN = (httpx2.HTTPError, ssl.SSLError)
+"""A failed connection. Alerts that come after the handshake, as TLS 1.3 has them, are told as they are."""
 
 
 class ServerApi:
     """One server. Redirects are never followed: the key would go with them."""
 
     def __init__(self, address: ServerAddress, options: ServerOptions) -> None:
+        """Raises VlmtuiError: no such host can be, or the key or a certificate cannot be read."""
         self.shown = address.shown
+        try:
+            httpx2.URL(address.base)
+        except httpx2.InvalidURL as error:
+            raise bad_input(f"Not an address of a server: {address.shown!r}.", detail=str(error)) from error
         self._base = address.base
         self._options = options
         verify: ssl.SSLContext | bool = True
@@ -80,7 +87,7 @@ class ServerApi:
                     return response.status_code, await self._content(response)
         except TimeoutError as error:
             raise self._silent() from error
-        except httpx2.HTTPError as error:
+        except _BROKEN as error:
             raise self._broken(error) from error
 
     async def events(self, path: str, body: object) -> AsyncGenerator[dict[str, Any], None]:
@@ -102,7 +109,7 @@ class ServerApi:
                             raise event_error(event["error"], shown=self.shown)
                         is_answering = True
                         yield event
-        except httpx2.HTTPError as error:
+        except _BROKEN as error:
             raise self._broken(error, is_answering=is_answering) from error
 
     async def _heard(self, texts: AsyncGenerator[str, None]) -> AsyncGenerator[str, None]:
@@ -155,7 +162,7 @@ class ServerApi:
                     raise refusal(response.status_code, content, kind, shown=self.shown)
         except TimeoutError as error:
             raise self._silent() from error
-        except httpx2.HTTPError as error:
+        except _BROKEN as error:
             raise self._broken(error) from error
         try:
             return _decoded(content)
@@ -181,7 +188,7 @@ class ServerApi:
                 yield "\n".join(data)
                 data = []
 
-    def _broken(self, error: httpx2.HTTPError, *, is_answering: bool = False) -> VlmtuiError:
+    def _broken(self, error: httpx2.HTTPError | ssl.SSLError, *, is_answering: bool = False) -> VlmtuiError:
         found = broken(error, shown=self.shown, is_answering=is_answering)
         found.detail = self._hide(found.detail.encode()).decode()
         return found

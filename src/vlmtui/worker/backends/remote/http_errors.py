@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import ssl
 from collections.abc import Callable
 
 import httpx2
@@ -11,8 +12,17 @@ import msgspec
 
 from vlmtui.errors import ErrorKind, VlmtuiError
 from vlmtui.text import one_line
+from vlmtui.worker.backends.remote.tls_errors import (
+    CLIENT_CERTIFICATE,
+    closed_without_a_word,
+    secure_connection_failed,
+)
 
 _TEXT_MAX = 400
+_PROXY_ON_TLS = re.compile(
+    r"(SSL certificate (?:was sent|error))|plain HTTP request was sent to HTTPS port", re.IGNORECASE
+)
+"""What nginx says in its page: no certificate or a wrong one, and `http://` where it is `https://`."""
 _AGAIN = "Send the message again."
 
 
@@ -113,6 +123,10 @@ def refusal(code: int, body: bytes, content_type: str, *, shown: str) -> ServerE
         hint = "Give the address where it really is."
         message = f"{shown} sends requests to another address ({code}), which is not followed: the key would go along."
         return ServerError(ErrorKind.PROTOCOL, message, code, hint=hint)
+    if code == 400 and (asked := _PROXY_ON_TLS.search(text)):
+        message = "asks for a certificate of its clients" if asked[1] else "speaks TLS"
+        hint = CLIENT_CERTIFICATE if asked[1] else "Write https:// instead."
+        return ServerError(ErrorKind.NO_NETWORK, f"{shown} {message}.", code, detail=text, hint=hint)
     if "html" in content_type or body.lstrip()[:1] == b"<":
         hint = "Is the address that of vLLM, and is a proxy in between?"
         message = f"{shown} answered with a web page ({code}), not as a model server."
@@ -127,22 +141,21 @@ def event_error(error: object, *, shown: str) -> ServerError:
     return _known(text, code) or _unknown(text, code, shown)
 
 
-def broken(error: httpx2.HTTPError, *, shown: str, is_answering: bool) -> VlmtuiError:
+def broken(error: httpx2.HTTPError | ssl.SSLError, *, shown: str, is_answering: bool) -> VlmtuiError:
     """Return what a broken connection means. `is_answering`: part of an answer has come."""
     detail = f"{type(error).__name__}: {error}"
     if is_answering:
         message = f"The connection to {shown} broke in the middle of the answer."
         return VlmtuiError(ErrorKind.NO_NETWORK, message, detail=detail, hint=f"What came is kept. {_AGAIN}")
-    found = f"{error} {error.__cause__}".lower()
-    if "certificate" in found or "ssl" in found:
-        hint = 'Name its certificate in config.toml: [engines.NAME] ca = "FILE".'
-        message = f"The secure connection to {shown} failed."
-        return VlmtuiError(ErrorKind.NO_NETWORK, message, detail=detail, hint=hint)
+    if failed := secure_connection_failed(error, shown=shown):
+        return failed
     if isinstance(error, httpx2.ConnectError):
         hint = "Is it running, and is the address right?"
         return NothingListens(ErrorKind.NO_NETWORK, f"Nothing listens at {shown}.", detail=detail, hint=hint)
     if isinstance(error, httpx2.TimeoutException):
         return VlmtuiError(ErrorKind.NO_NETWORK, f"{shown} did not answer in time.", detail=detail, hint=_AGAIN)
+    if shown.startswith("https:") and isinstance(error, httpx2.RemoteProtocolError | httpx2.ReadError):
+        return closed_without_a_word(shown, detail)
     return VlmtuiError(ErrorKind.NO_NETWORK, f"The connection to {shown} broke.", detail=detail, hint=_AGAIN)
 
 
