@@ -24,6 +24,10 @@ _NOT_LONG_S = "1"
 _MOST_DIFFERENT = 6.0
 """Largest mean difference of a cell, of 255: Sixel has 256 colours, in steps of a hundredth."""
 
+_OF_THE_PALETTE = 48
+"""Largest difference of a colour from the nearest of 256."""
+
+needs_screen = pytest.mark.skipif(shutil.which("screen") is None, reason="GNU screen is not installed")
 needs_tmux = pytest.mark.skipif(shutil.which("tmux") is None, reason="tmux is not installed")
 
 
@@ -48,6 +52,21 @@ def in_tmux(kind: str, folder: Path, *, passthrough: str, status: str = "off") -
             yield terminal
     finally:
         subprocess.run([*server, "kill-server"], check=False, capture_output=True)
+
+
+@contextmanager
+def in_screen(kind: str, folder: Path) -> Iterator[PictureTerminal]:
+    """The app in GNU screen, in a terminal of this kind."""
+    folder.chmod(0o700)
+    # pyte lacks what SF and SR are, and moves the cursor wrongly below a scroll region
+    (folder / "conf").write_text("startup_message off\ndefutf8 on\ntermcapinfo * 'SF@:SR@:cs@'\n")
+    env = {**environment(), "SCREENDIR": str(folder)}
+    command = ["screen", "-U", "-c", str(folder / "conf"), "-S", "pictures", *_APP, _ANSWERS_WITHIN_S]
+    try:
+        with PictureTerminal(command, KINDS[kind], env=env) as terminal:
+            yield terminal
+    finally:
+        subprocess.run(["screen", "-S", "pictures", "-X", "quit"], env=env, check=False, capture_output=True)
 
 
 @contextmanager
@@ -115,10 +134,39 @@ def test_tmux_passes_the_picture_on(kind: str, status: str, tmp_path: Path) -> N
 
 
 @needs_tmux
-@pytest.mark.parametrize(("kind", "passthrough"), [("kitty", "off"), ("foot", "off"), ("xterm", "on")])
+@pytest.mark.parametrize(
+    ("kind", "passthrough"), [*((kind, "off") for kind in ("kitty", "wezterm", "foot", "xterm")), ("xterm", "on")]
+)
 def test_what_cannot_be_passed_on_is_drawn_with_characters(kind: str, passthrough: str, tmp_path: Path) -> None:
     with in_tmux(kind, tmp_path, passthrough=passthrough) as terminal:
         terminal.read_until(lambda: terminal.text()[ABOVE + ROWS].startswith("below 0"))
         drawn = terminal.text()[ABOVE : ABOVE + ROWS]
         assert set("".join(drawn)) <= set(" ▘▝▀▖▌▞▛▗▚▐▜▄▙▟█"), drawn
         assert terminal.sequences == 0
+
+
+@needs_screen
+@pytest.mark.parametrize("kind", ["wezterm", "foot"])
+def test_screen_passes_the_picture_on(kind: str, tmp_path: Path) -> None:
+    """iTerm2's protocol and Sixel."""
+    with in_screen(kind, tmp_path) as terminal:
+        walk_through(terminal)
+
+
+@needs_screen
+@pytest.mark.parametrize(("kind", "pixels"), [("kitty", "sextants"), ("xterm", "quadrants")])
+def test_screen_gets_characters_of_256_colours_otherwise(kind: str, pixels: str, tmp_path: Path) -> None:
+    """screen takes true colours for other attributes. Every cell of the picture has one colour."""
+    with in_screen(kind, tmp_path) as terminal:
+        terminal.read_until(lambda: terminal.text()[ABOVE + ROWS].startswith("below 0"))
+        assert terminal.sequences == 0
+        sextants = any(0x1FB00 <= ord(char) <= 0x1FB3B for line in terminal.text() for char in line)
+        assert sextants == (pixels == "sextants")
+        image = make_picture()
+        for x, y in ((0, 0), (5, 1), (9, 4), (15, 7)):
+            cell = terminal.screen.buffer[ABOVE + y][x]
+            wanted = image.getpixel((x * CELL[0] + 5, y * CELL[1] + 10))
+            assert isinstance(wanted, tuple)
+            for colour in (cell.fg, cell.bg) if cell.data != " " else (cell.bg,):
+                shown = bytes.fromhex(colour)
+                assert max(abs(a - b) for a, b in zip(shown, wanted, strict=True)) <= _OF_THE_PALETTE, (x, y, cell)

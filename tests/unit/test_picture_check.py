@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from vlmtui.cli.checks import check_terminal
 from vlmtui.cli.picture_check import check_pictures, way_lines
 from vlmtui.ui.terminal.picture_ways import Answers, best_way, picture_ways
 from vlmtui.ui.terminal.query import Terminal
@@ -40,3 +41,20 @@ def test_a_terminal_that_only_prints_shows_none() -> None:
     check = check_pictures(terminal({"TERM": "dumb"}, Answers()))
     assert check.message == "none: the terminal only prints"
     assert not any(way.is_possible for way in check.table)
+
+
+def test_in_screen_kittys_pictures_are_refused_with_the_reason_and_sixel_is_passed_on() -> None:
+    environment = {"TERM": "screen", "STY": "1.pts"}
+    ways = picture_ways(environment, Answers("kitty(0.35.2)", frozenset({4}), frozenset({2}), speaks_kitty=True))
+    kitty, _, sixel = ways[:3]
+    assert (kitty.is_possible, kitty.hint) == (False, "tmux keeps them all.")
+    assert "placeholders" in kitty.reason
+    assert (sixel.is_possible, sixel.is_passed_on) == (True, True)
+
+
+@pytest.mark.parametrize(("sty", "colours"), [("1.pts", "256 colours"), ("", "true colour")])
+def test_screen_is_told_to_pass_on_no_true_colours(sty: str, colours: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {"TERM": "xterm-256color", "COLORTERM": "truecolor", "STY": sty, "TMUX": ""}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    assert colours in check_terminal().message

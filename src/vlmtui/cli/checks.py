@@ -21,6 +21,7 @@ from vlmtui.engines.hardware import KFD_HINT
 from vlmtui.errors import ErrorKind, VlmtuiError
 from vlmtui.paths import Paths, private_dir
 from vlmtui.registry.hub_cache import hub_cache_folder
+from vlmtui.ui.terminal.passage import has_true_colour, multiplexer_of
 from vlmtui.ui.terminal.picture_ways import PictureWay
 
 CheckStatus = Literal["ok", "warn", "fail"]
@@ -153,8 +154,10 @@ def check_hub() -> Check:
 def _colours(term: str) -> str:
     if "NO_COLOR" in os.environ:
         return "no colour (NO_COLOR)"
-    if os.environ.get("COLORTERM", "") in ("truecolor", "24bit"):
+    if has_true_colour(os.environ):
         return "true colour"
+    if multiplexer_of(os.environ) == "screen":
+        return "256 colours (screen passes on no more)"
     return "256 colours" if "256color" in term else "few colours"
 
 

@@ -33,6 +33,7 @@ from vlmtui.reading import read_tail
 from vlmtui.registry.hub_cache import hub_cache_folder
 from vlmtui.registry.loader import bundled_tables
 from vlmtui.store.opening import FILE
+from vlmtui.ui.terminal.passage import has_true_colour
 from vlmtui.ui.terminal.picture_ways import best_way
 
 OTHER = "other"
@@ -204,7 +205,7 @@ def _terminal(environment: Mapping[str, str], checks: Sequence[Check]) -> dict[s
         "program": among(environment.get("TERM_PROGRAM", "").lower(), _PROGRAMS),
         "graphics": best.name if best is not None else "off",
         "size": f"{size.columns}x{size.lines}",
-        "true_colour": environment.get("COLORTERM", "") in ("truecolor", "24bit"),
+        "true_colour": has_true_colour(environment),
         "no_colour": "NO_COLOR" in environment,
         "tmux": "TMUX" in environment,
         "ssh": "SSH_CONNECTION" in environment,

@@ -10,7 +10,8 @@ from codecs import getincrementaldecoder
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from textual import events
+from rich.color import ColorSystem
+from textual import constants, events
 from textual._compositor import ChopsUpdate, CompositorUpdate, LayoutUpdate
 from textual._xterm_parser import XTermParser
 from textual.drivers.linux_driver import LinuxDriver
@@ -19,6 +20,7 @@ from vlmtui.ui.terminal.frame_layer import FrameLayer
 from vlmtui.ui.terminal.graphics import Graphics
 from vlmtui.ui.terminal.output import Output
 from vlmtui.ui.terminal.painter import Painter
+from vlmtui.ui.terminal.passage import multiplexer_of
 from vlmtui.ui.terminal.reports import ReportFilter
 
 if TYPE_CHECKING:
@@ -55,7 +57,10 @@ class NonBlockingDriver(LinuxDriver):
         self._running_loop = loop = asyncio.get_running_loop()
         self._input_ends = os.pipe()
         self._painter = Graphics.of(self._app).painter
-        self._layer, self._cursor = FrameLayer(self._app.console._color_system, self._painter), None
+        console = self._app.console
+        if constants.COLOR_SYSTEM == "auto" and multiplexer_of(os.environ) == "screen":
+            console._color_system = console._color_system and min(console._color_system, ColorSystem.EIGHT_BIT)
+        self._layer, self._cursor = FrameLayer(console._color_system, self._painter), None
 
         def redraw() -> None:
             if not (self._app.is_running and self._app.screen_stack):

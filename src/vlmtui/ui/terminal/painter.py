@@ -99,10 +99,10 @@ class Painter:
         if self.draws_over:
             return ""
         gone, self._gone = self._gone, []
-        parts = [self._wrapped(f"\x1b_Ga=d,d=I,i={terminal_id(number)},q=2\x1b\\") for number in gone]
+        parts = [self.passage.wrap(f"\x1b_Ga=d,d=I,i={terminal_id(number)},q=2\x1b\\") for number in gone]
         for number in sorted(set(numbers) - self._sent):
             if (held := self._held.get(number)) is not None:
-                parts += map(self._wrapped, _kitty(terminal_id(number), held))
+                parts += map(self.passage.wrap, _kitty(terminal_id(number), held))
                 self._sent.add(number)
         return "".join(parts)
 
@@ -129,11 +129,7 @@ class Painter:
             half = rows // 2
             below = run._replace(y=run.y + half, row=run.row + half)
             return self._drawn(run, half) + self._drawn(below, rows - half)
-        left, top = self.passage.origin
-        return self._wrapped(f"\x1b[{top + run.y + 1};{left + run.x + 1}H{sequence}")
-
-    def _wrapped(self, text: str) -> str:
-        return self.passage.wrap(text)
+        return self.passage.wrap_at(run.x, run.y, sequence)
 
 
 def _rectangles(runs: Sequence[PictureRun]) -> list[tuple[PictureRun, int]]:

@@ -25,6 +25,14 @@ def multiplexer_of(environment: Mapping[str, str]) -> Multiplexer:
     return ""
 
 
+def has_true_colour(environment: Mapping[str, str]) -> bool:
+    """Whether true colours reach the terminal, of which COLORTERM speaks.
+
+    screen 4 takes such colours for other attributes, and screen 5 passes them on only if it is told to.
+    """
+    return environment.get("COLORTERM", "") in ("truecolor", "24bit") and multiplexer_of(environment) != "screen"
+
+
 def wrap(text: str, multiplexer: Multiplexer) -> str:
     """Return a sequence so that the multiplexer passes it on to the terminal."""
     if multiplexer == "tmux":
@@ -54,6 +62,13 @@ class Passage:
 
     def wrap(self, text: str) -> str:
         return wrap(text, self._multiplexer)
+
+    def wrap_at(self, x: int, y: int, text: str) -> str:
+        """Return a sequence that draws at column `x` of line `y` of this screen."""
+        left, top = self.origin
+        placed = f"\x1b[{top + y + 1};{left + x + 1}H{text}"
+        # tmux finds out where it has left the cursor; screen takes it for where it was.
+        return self.wrap(f"\x1b7{placed}\x1b8" if self._multiplexer == "screen" else placed)
 
     def locate(self) -> None:
         """Ask tmux where its pane is. Blocking; another pane, or the status line, may have moved it."""

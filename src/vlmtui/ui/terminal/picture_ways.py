@@ -106,7 +106,8 @@ def _behind(multiplexer: Multiplexer, environment: Mapping[str, str], answers: A
     else:
         kitty = _kitty(answers)
         if multiplexer == "screen" and kitty.is_possible:
-            kitty = PictureWay("kitty", False, "screen drops the marks of kitty's placeholders", "tmux keeps them.")
+            reason = "screen keeps the marks of a few hundred of its placeholders, then mixes them up"
+            kitty = PictureWay("kitty", False, reason, "tmux keeps them all.")
         yield _passed(kitty, is_placed=True)
         yield _passed(_iterm(answers), is_placed=is_placed)
     if answers.own_attributes and _SIXEL in answers.own_attributes:
