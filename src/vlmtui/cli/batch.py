@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import os
 import shlex
 import sys
 import time
 from collections.abc import AsyncIterator, Sequence
-from contextlib import ExitStack, asynccontextmanager
+from contextlib import AbstractContextManager, ExitStack, asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
 
@@ -28,13 +29,16 @@ from vlmtui.domain.sampling import Sampling
 from vlmtui.engine.interface import Engine
 from vlmtui.errors import ErrorKind, VlmtuiError
 from vlmtui.files import write_output
+from vlmtui.paths import Paths
 from vlmtui.reading import is_file
 from vlmtui.registry.match import Model
+from vlmtui.session.batch.background import STDIN, BackgroundBatches
 from vlmtui.session.batch.cache_check import SentItem, check_media_cache, sent_item
 from vlmtui.session.batch.formats import write_format
 from vlmtui.session.batch.output import OutputFile
 from vlmtui.session.batch.parsing import read_sampling
 from vlmtui.session.batch.places import EnginePlace
+from vlmtui.session.batch.records import BatchRecord, BatchRecords, RunningBatch, batch_words
 from vlmtui.session.batch.report import batch_page
 from vlmtui.session.batch.requests import ItemRequests
 from vlmtui.session.batch.results import score_of
@@ -53,6 +57,8 @@ _EXAMPLE_SAMPLING: dict[str, object] = {"temperature": 0.2, "max_tokens": 64}
 def batch(arguments: argparse.Namespace) -> int:
     """Run the command. Raises VlmtuiError."""
     _check_usage(arguments)
+    if arguments.detach:
+        return _detach(arguments)
     engines = [None] if arguments.on == [RAY] else arguments.on or [arguments.engine]
     setups = [_prepared(arguments, engine) for engine in engines]
     with ExitStack() as stack:
@@ -61,15 +67,50 @@ def batch(arguments: argparse.Namespace) -> int:
         output = OutputFile(Path(arguments.output))
         stack.callback(output.close)
         _tell_of(output)
-        job = _Job(arguments, setups, source, requests, output)
+        running = stack.enter_context(_recorded(arguments, setups[0].application.paths, output.path))
+        _tell_ready(arguments.ready, output.path)
+        return _run(_Job(arguments, setups, source, requests, output, running), running)
+
+
+def _run(job: _Job, running: RunningBatch) -> int:
+    """Run the job, and note in its record how it ended. Raises VlmtuiError."""
+    try:
         try:
-            return run_interruptible(job.run)
+            code = run_interruptible(job.run)
         except VlmtuiError as error:
-            if error.kind is not ErrorKind.NO_ENGINE or not offer_engine(
-                setups[0].application.paths, setups[0].model.spec
-            ):
+            if error.kind is not ErrorKind.NO_ENGINE or not job.offer_engine():
                 raise
-        return run_interruptible(job.run)
+            code = run_interruptible(job.run)
+    except VlmtuiError as error:
+        running.end(job.tally, job.share(), exit_code=error.exit_code, error=error.message)
+        raise
+    running.end(job.tally, job.share(), exit_code=code)
+    return code
+
+
+def _detach(arguments: argparse.Namespace) -> int:
+    """Start the same batch as a process of its own. Raises VlmtuiError if it ends before its model is loaded."""
+    if arguments.input == STDIN:
+        raise VlmtuiError(ErrorKind.BAD_USAGE, "--detach needs IN as a file: stdin ends with the terminal.")
+    again = [word for name in arguments.again or () for word in ("--again", name)]
+    BackgroundBatches(Paths.default()).start(batch_words(sys.argv[1:]), Path.cwd(), own=again)
+    output = one_line(arguments.output)
+    note(f"{output} is being written without this terminal. To see how far it is: vlmtui batches attach {output}")
+    return 0
+
+
+def _recorded(arguments: argparse.Namespace, paths: Paths, output: Path) -> AbstractContextManager[RunningBatch]:
+    record = BatchRecord(
+        output=str(output), folder=str(Path.cwd()), words=batch_words(sys.argv[1:]), input=arguments.input or ""
+    )
+    return BatchRecords(paths).running(record, is_part=bool(arguments.again))
+
+
+def _tell_ready(descriptor: int | None, output: Path) -> None:
+    """Tell the process that started this one that it is about to load the model."""
+    if descriptor is not None:
+        with suppress(OSError), os.fdopen(descriptor, "wb") as pipe:
+            pipe.write(os.fsencode(output))
 
 
 class _Job:
@@ -82,22 +123,33 @@ class _Job:
         source: ItemSource,
         requests: ItemRequests,
         output: OutputFile,
+        running: RunningBatch,
     ) -> None:
+        self.tally = Tally()
         self._arguments = arguments
         self._setups = setups
         self._source = source
         self._requests = requests
         self._output = output
-        self._tally = Tally()
+        self._running = running
         self._started = 0.0
         self._sent: list[SentItem] = []
         self._is_verified = True
 
+    def share(self) -> float | None:
+        """Return the share of the input that was read; None: unknown."""
+        return self._source.share()
+
+    def offer_engine(self) -> bool:
+        """Offer to install the engine that is missing; return whether one was installed."""
+        return offer_engine(self._setups[0].application.paths, self._setups[0].model.spec)
+
     async def run(self) -> int:
-        progress = BatchProgress(sys.stderr, self._source.share)
+        progress = BatchProgress(sys.stderr, self._source.share, self._running)
         setups = [] if self._arguments.on == [RAY] else self._setups
         async with _engines(setups, self._arguments.max_concurrency) as places:
             self._started = time.monotonic()
+            progress.begin()
             try:
                 await (self._answer_all(places, progress) if places else self._answer_on_ray(progress))
             except (VlmtuiError, asyncio.CancelledError):
@@ -125,9 +177,10 @@ class _Job:
             num_frames=self._arguments.num_frames or model.spec.num_frames,
             include=frozenset(_words(self._arguments.include)),
             retry_errors=self._arguments.retry_errors,
+            again=frozenset(self._arguments.again or ()),
             observe=self._remember if self._arguments.verify_mm_cache_hit_with_uuids else lambda result: None,
         )
-        await run_batch(job, self._tally, progress)
+        await run_batch(job, self.tally, progress)
 
     async def _answer_on_ray(self, progress: BatchProgress) -> None:
         arguments, output = self._arguments, self._output
@@ -135,9 +188,7 @@ class _Job:
         run = RayRun(ray_plan(arguments, self._setups[0], self._requests, include))
         if arguments.retry_errors:
             output.drop_failed()
-        answering = asyncio.create_task(
-            asyncio.to_thread(run.answer, self._source.items, output, self._tally, progress)
-        )
+        answering = asyncio.create_task(asyncio.to_thread(run.answer, self._source.items, output, self.tally, progress))
         try:
             await asyncio.shield(answering)
         except asyncio.CancelledError:
@@ -164,9 +215,9 @@ class _Job:
         for model in self._source.reader.models if self._source.reader is not None else ():
             if model not in (self._setups[0].model.spec.model, self._setups[0].model.spec.name):
                 note(f"warning: lines name the model {quoted(model)}; {self._setups[0].model.spec.name} was asked.")
-        print_summary(self._tally, elapsed_s)
+        print_summary(self.tally, elapsed_s)
         if self._arguments.json:
-            print_json(summary_json(self._tally, elapsed_s, self._arguments.output))
+            print_json(summary_json(self.tally, elapsed_s, self._arguments.output))
 
     def _write_more(self) -> None:
         """Write what --format and --report ask for. Raises VlmtuiError."""
@@ -178,7 +229,7 @@ class _Job:
             note(f"Written: {one_line(self._arguments.report)}")
 
     def _status(self) -> int:
-        failed = self._tally.failed + self._tally.failed_before
+        failed = self.tally.failed + self.tally.failed_before
         if failed:
             them = "item failed: --retry-errors asks it" if failed == 1 else "items failed: --retry-errors asks them"
             note(f"{failed:,} {them} again.")
@@ -274,6 +325,8 @@ def _check_usage(arguments: argparse.Namespace) -> None:
         problem = "--on ray stands alone: its actors have engines of their own."
     elif arguments.on == [RAY] and arguments.verify_mm_cache_hit_with_uuids:
         problem = "--verify-mm-cache-hit-with-uuids asks one engine twice: not on Ray."
+    elif arguments.on == [RAY] and arguments.again:
+        problem = "--again asks an engine of this machine: not on Ray."
     elif arguments.input is not None and (arguments.media or arguments.num_prompts):
         problem = "IN has its own pictures: there is no place for --image, --video and --num-prompts."
     elif arguments.mode and arguments.method and (arguments.mode == "raw") != (arguments.method == "generate"):
@@ -306,4 +359,4 @@ def _tell_of(output: OutputFile) -> None:
 
 
 def _same_command() -> str:
-    return shlex.join(["vlmtui", *sys.argv[1:]])
+    return shlex.join(["vlmtui", *batch_words(sys.argv[1:])])

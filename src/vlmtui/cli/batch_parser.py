@@ -19,6 +19,12 @@ or a table, .csv or .tsv, with a header. File names in it start at its folder. -
 exit codes: 0 all answered, 1 an item failed or the score is below --min-score, 2 bad usage or bad input,
             128 + n ended by signal n; the same command goes on
 """
+_BATCHES = """\
+List the batches that this machine has run, newest first, whether they run in a terminal, on their own, or no more.
+  attach OUT   show how far it is until it ends; Ctrl+C leaves it running
+  pause OUT    stop it as Ctrl+C in its terminal does; what is answered stays
+  resume OUT   go on where it stopped, on its own
+"""
 
 
 def fill_batch(batch: argparse.ArgumentParser) -> None:
@@ -54,6 +60,9 @@ def _add_input(group: argparse._ArgumentGroup) -> None:
         )
     group.add_argument("--strict", action="store_true", help="stop before anything runs if a line is wrong")
     group.add_argument("--retry-errors", action="store_true", help="ask again what failed in an earlier run")
+    group.add_argument(
+        "--again", action="append", metavar="ID", help="ask this item again, and no other; may be repeated"
+    )
 
 
 def _add_prompt(group: argparse._ArgumentGroup) -> None:
@@ -117,6 +126,10 @@ def _add_output(group: argparse._ArgumentGroup) -> None:
     )
     group.add_argument("--report", metavar="FILE.html", help="at the end, write a web page about all results")
     group.add_argument("--json", action="store_true", help="print the summary as one JSON object")
+    group.add_argument(
+        "--detach", action="store_true", help="run on without the terminal; see `vlmtui batches` and /batch in the app"
+    )
+    group.add_argument("--ready", type=int, help=argparse.SUPPRESS)
 
 
 def _add_example(group: argparse._ArgumentGroup) -> None:
@@ -153,3 +166,14 @@ def _share(text: str) -> float:
     if not 0 <= share <= 1:
         raise argparse.ArgumentTypeError(f"{text}: from 0 to 1")
     return share
+
+
+def fill_batches(batches: argparse.ArgumentParser) -> None:
+    """Add the arguments of `vlmtui batches`."""
+    batches.description = _BATCHES
+    batches.formatter_class = argparse.RawDescriptionHelpFormatter
+    batches.add_argument(
+        "action", nargs="?", choices=("list", "attach", "pause", "resume"), default="list", help="(default: list)"
+    )
+    batches.add_argument("output", metavar="OUT", nargs="?", help="the batch that writes this file")
+    batches.add_argument("--json", action="store_true", help="print the list as JSON")

@@ -9,6 +9,7 @@ from typing import TextIO
 
 from vlmtui.cli.output import is_tty, write_notice
 from vlmtui.config.duration import describe_duration
+from vlmtui.session.batch.records import BatchCounts, RunningBatch
 from vlmtui.session.batch.tally import Tally
 
 _TERMINAL_S = 0.25
@@ -16,22 +17,24 @@ _PLAIN_S = 10.0
 _CLEAR = "\r\x1b[K"
 
 
-class BatchProgress:
-    """Call it with the counts whenever they have changed; it writes when it is time. share: of the input that was read,
-    from 0 to 1, or None."""
+class CountsLine:
+    """A line on a stream that is not written more often than people, or a log, can use."""
 
-    def __init__(self, stream: TextIO, share: Callable[[], float | None]) -> None:
+    def __init__(self, stream: TextIO) -> None:
         self._stream = stream
-        self._share = share
         self._updates = is_tty(stream) and os.environ.get("TERM", "dumb") != "dumb"
-        self._started = self._shown = time.monotonic()
+        self._shown = time.monotonic()
 
-    def __call__(self, tally: Tally) -> None:
-        now = time.monotonic()
-        if now - self._shown < (_TERMINAL_S if self._updates else _PLAIN_S):
+    @property
+    def is_due(self) -> bool:
+        """Whether it is time to show the line again."""
+        return time.monotonic() - self._shown >= (_TERMINAL_S if self._updates else _PLAIN_S)
+
+    def show(self, text: str) -> None:
+        """Show a text if it is time."""
+        if not self.is_due:
             return
-        self._shown = now
-        text = self._line(tally, now - self._started)
+        self._shown = time.monotonic()
         if not self._updates:
             write_notice(self._stream, text + "\n")
             return
@@ -46,16 +49,44 @@ class BatchProgress:
         if self._updates:
             write_notice(self._stream, _CLEAR)
 
-    def _line(self, tally: Tally, elapsed_s: float) -> str:
-        new = tally.answered + tally.failed
-        parts = [
-            f"{tally.done:,} done",
-            f"{new / elapsed_s:.1f} items/s",
-            f"{tally.media_tokens / elapsed_s:,.0f} image tokens/s",
-            f"{tally.failed:,} failed",
-        ]
-        share = self._share()
-        if share and 0 < share < 1:
-            left_s = elapsed_s * (1 - share) / share
-            parts += [f"{share:.0%} read", f"~{describe_duration(max(1, round(left_s)))} left"]
-        return " · ".join(parts)
+
+class BatchProgress:
+    """Call it with the counts whenever they have changed; it writes when it is time. share: of the input that was read,
+    from 0 to 1, or None. record: of the batch, which gets the counts, too."""
+
+    def __init__(self, stream: TextIO, share: Callable[[], float | None], record: RunningBatch) -> None:
+        self._line = CountsLine(stream)
+        self._share = share
+        self._record = record
+        self._started = time.monotonic()
+
+    def begin(self) -> None:
+        """Count the time from now on: the engine is ready."""
+        self._started = time.monotonic()
+        self._record.begin()
+
+    def __call__(self, tally: Tally) -> None:
+        self._record.tell(tally, self._share())
+        if self._line.is_due:
+            self._line.show(progress_text(BatchCounts.of(tally, self._share(), time.monotonic() - self._started)))
+
+    def clear(self) -> None:
+        """Remove the line."""
+        self._line.clear()
+
+
+def progress_text(counts: BatchCounts) -> str:
+    """Return how far a run is, for people."""
+    if not counts.elapsed_s:
+        return f"{counts.done:,} done · the engine is not ready yet"
+    elapsed_s = max(counts.elapsed_s, 1e-9)
+    parts = [
+        f"{counts.done:,} done",
+        f"{(counts.answered + counts.failed) / elapsed_s:.1f} items/s",
+        f"{counts.media_tokens / elapsed_s:,.0f} image tokens/s",
+        f"{counts.failed:,} failed",
+    ]
+    if counts.share and 0 < counts.share < 1:
+        left_s = elapsed_s * (1 - counts.share) / counts.share
+        parts += [f"{counts.share:.0%} read", f"~{describe_duration(max(1, round(left_s)))} left"]
+    return " · ".join(parts)

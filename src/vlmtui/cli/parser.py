@@ -86,6 +86,7 @@ def make_parser() -> argparse.ArgumentParser:
     for name, told, fill in (
         ("ask", "ask one question and print the answer", _fill_ask),
         ("batch", "ask many questions, and append each answer to a file", _fill_batch),
+        ("batches", "list the batches, running or done; pause one, or go on with it", _fill_batches),
         ("models", "list the known models; show one; create a record of your own", _fill_models),
         ("prompt", "print the prompt that a model would get; no engine is needed", _fill_prompt),
         ("lint", "check a model's chat template and tokenizer; no engine is loaded", _fill_lint),
@@ -205,6 +206,12 @@ def _fill_batch(batch: argparse.ArgumentParser) -> None:
     from vlmtui.cli.batch_parser import fill_batch
 
     fill_batch(batch)
+
+
+def _fill_batches(batches: argparse.ArgumentParser) -> None:
+    from vlmtui.cli.batch_parser import fill_batches
+
+    fill_batches(batches)
 
 
 def _fill_engines(engines: argparse.ArgumentParser) -> None:

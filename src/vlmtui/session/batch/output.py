@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import fcntl
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 import msgspec
@@ -99,6 +99,12 @@ class OutputFile:
             self._note(name_of(line.id, line.line), line.key, failed=line.failed, has_id=line.id is not None)
             self._size += len(line.data) + 1
         self.lines += len(lines)
+
+    def ask_again(self, ids: Iterable[str]) -> None:
+        """Count the lines of these items as failed ones of another key, so that they are asked again."""
+        for name in (name_of(one, 0) for one in ids):
+            if (row := self.index.find(name)) is not None:
+                self.index.put(name, row._replace(key="", failed=True))
 
     def drop_failed(self) -> int:
         """Leave out the lines of failed items, which are to be tried again; return how many there were."""

@@ -40,6 +40,8 @@ class BatchJob(msgspec.Struct, frozen=True, kw_only=True):
     num_frames: int = 8
     include: frozenset[str] = frozenset()
     retry_errors: bool = False
+    again: frozenset[str] = frozenset()
+    """Ids of the items to ask again, and no others; empty: ask all that have no answer."""
     observe: Callable[[ItemResult], None] = lambda result: None
     """Called with each result of this run, once its line is on disk."""
 
@@ -54,8 +56,9 @@ async def run_batch(job: BatchJob, tally: Tally, progress: Progress = lambda tal
     with ThreadPoolExecutor(1, "output") as disk, closing(MediaDesk(job.cache, num_frames=job.num_frames)) as desk:
         if job.retry_errors:
             await loop.run_in_executor(disk, job.output.drop_failed)
+        await loop.run_in_executor(disk, job.output.ask_again, job.again)
         feeder = Feeder(
-            job.items,
+            (item for item in job.items if item.id in job.again) if job.again else job.items,
             index=job.output.index,
             disk=disk,
             desk=desk,
@@ -68,7 +71,7 @@ async def run_batch(job: BatchJob, tally: Tally, progress: Progress = lambda tal
         await BatchRun(
             feeder, job.output, writer, job.places, disk=disk, tally=tally, progress=progress, observe=job.observe
         ).run()
-        await loop.run_in_executor(disk, partial(job.output.tidy, is_input_read=feeder.is_over))
+        await loop.run_in_executor(disk, partial(job.output.tidy, is_input_read=feeder.is_over and not job.again))
 
 
 class Appends(Protocol):
