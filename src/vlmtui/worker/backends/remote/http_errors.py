@@ -49,7 +49,8 @@ class _Known(msgspec.Struct, frozen=True):
 
 _KNOWN = (
     _Known(
-        r"maximum context length|exceeds model's maximum context",
+        r"maximum context length|exceeds model's maximum context"
+        r"|exceeds the available context size|longer than the model's context|loaded with context length",
         ErrorKind.CONTEXT_TOO_LONG,
         "The prompt is longer than the server's context.",
         "Shorten the message, make its images smaller, or leave older ones out.",

@@ -157,10 +157,18 @@ def _models(found: object, shown: str) -> tuple[ServedModel, ...]:
     models: list[ServedModel] = []
     for one in listed:
         try:
-            models.append(msgspec.convert(one, ServedModel))
+            models.append(_with_context(msgspec.convert(one, ServedModel), one))
         except msgspec.ValidationError:
             continue
     return tuple(models)
+
+
+def _with_context(model: ServedModel, told: object) -> ServedModel:
+    """llama.cpp tells the context in a place of its own."""
+    match told:
+        case {"meta": {"n_ctx": int(length)}} if model.max_model_len is None and length > 0:
+            return msgspec.structs.replace(model, max_model_len=length)
+    return model
 
 
 async def _version(api: ServerApi) -> str:
