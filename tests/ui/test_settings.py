@@ -11,7 +11,7 @@ from tests.support.waiting import until
 from vlmtui.domain.parameters import PARAMETERS
 from vlmtui.domain.sampling import Sampling
 from vlmtui.registry.loader import Registry
-from vlmtui.registry.schema import Family
+from vlmtui.registry.match import Model, model_of
 from vlmtui.session.dials import with_parameters
 from vlmtui.session.settings import ChatSettings
 from vlmtui.ui.settings.screen import SettingsScreen
@@ -23,9 +23,9 @@ CURRENT = ChatSettings("Be brief.", Sampling(temperature=0.5, max_tokens=100))
 class Host(App[None]):
     result: ChatSettings | str | None = "open"
 
-    def __init__(self, current: ChatSettings = CURRENT, family: Family | None = None) -> None:
+    def __init__(self, current: ChatSettings = CURRENT, model: Model | None = None) -> None:
         super().__init__()
-        self.current, self.family = current, family
+        self.current, self.model = current, model
 
     def get_theme_variable_defaults(self) -> dict[str, str]:
         return dict(VARIABLES)
@@ -33,7 +33,7 @@ class Host(App[None]):
     def on_mount(self) -> None:
         self.register_theme(DARK)
         self.theme = DARK.name
-        self.push_screen(SettingsScreen(self.current, self.family), self._done)
+        self.push_screen(SettingsScreen(self.current, self.model), self._done)
 
     def _done(self, result: ChatSettings | None) -> None:
         self.result = result
@@ -115,7 +115,7 @@ SET = ["stop=a\tb", "min_tokens=3", "choice=yes|no", "max_pixels=50176", "proces
 
 async def edited(*changes: tuple[str, str]) -> Sampling | None:
     """Change fields of a form that has `SET`; None if it is not accepted."""
-    app = Host(ChatSettings(sampling=with_parameters(Sampling(), QWEN, SET)), QWEN)
+    app = Host(ChatSettings(sampling=with_parameters(Sampling(), QWEN, SET)), model_of(QWEN, "m"))
     async with app.run_test(size=(80, 24)) as pilot:
         for field, value in changes:
             app.screen.query_one(f"#{field}", Input).value = value
@@ -152,3 +152,17 @@ async def test_further_parameters_are_fields_and_what_is_not_edited_stays() -> N
 async def test_a_wrong_further_parameter_is_told_and_not_applied(field: str, value: str) -> None:
     changes = [(field, value), *([("choice", "")] if field == "json" else [])]
     assert await edited(*changes) is None
+
+
+async def test_an_argument_tells_its_default_what_the_engine_was_given_or_that_the_model_knows() -> None:
+    registry = Registry.bundled()
+    hints = {}
+    for name in ("idefics3", "gemma3", "smolvlm", "qwen2_vl"):
+        app = Host(model=model_of(registry[name], "m"))
+        async with app.run_test(size=(80, 24)):
+            for argument in registry[name].processor:
+                hints[name, argument] = app.screen.query_one(f"#{argument}", Input).placeholder
+    assert hints["idefics3", "size"] == '{"longest_edge": 728} unless set'  # the record's engine arguments
+    assert hints["gemma3", "pan_and_scan_max_num_crops"] == "4 unless set"
+    assert hints["qwen2_vl", "max_pixels"] == "1003520 unless set"  # the same
+    assert hints["smolvlm", "size"] == "the model's own"

@@ -104,6 +104,12 @@ def test_any_text_is_read_or_refused(name: str, text: str) -> None:
 
 def test_a_family_has_its_processors_arguments_and_no_others() -> None:
     assert {name for family in REGISTRY.values() for name in family.processor} <= ARGUMENTS
+    for family in REGISTRY.values():
+        for name, argument in family.processor.items():
+            assert bool(argument.source) == (argument.default is not None), (family.family, name)
+            if argument.default is not None:
+                kinds = {name: argument.kind}
+                assert read_dial(f"processor.{name}", json.dumps(argument.default), kinds) == argument.default
     set_ = with_setting(Sampling(), "max_pixels 100000", QWEN)
     assert set_.extra == {"mm_processor_kwargs": {"max_pixels": 100000}}
     both = with_setting(set_, "min-pixels=784", QWEN)

@@ -10,12 +10,21 @@ from __future__ import annotations
 import json
 from collections.abc import Container, Iterator, Mapping
 from enum import Enum, auto
-from typing import NamedTuple, NoReturn
+from typing import Literal, NamedTuple, NoReturn
 
 from vlmtui.errors import bad_input
 
 PROCESSOR = "mm_processor_kwargs"
 STRUCTURED = "structured_outputs"
+ArgumentKind = Literal["bool", "int", "float", "object"]
+"""What the values of a processor's argument are."""
+_KINDS: dict[ArgumentKind, tuple[tuple[type, ...], str]] = {
+    "bool": ((bool,), "true or false"),
+    "int": ((int,), "a whole number"),
+    "float": ((int, float), "a number"),
+    "object": ((dict,), "a JSON object"),
+}
+"""Types and words of each kind."""
 _PREFIX = "processor."
 _LONGEST = 100_000
 """Most characters of a value."""
@@ -102,8 +111,9 @@ def processor_argument(name: str) -> str | None:
     return name.removeprefix(_PREFIX) if name.startswith(_PREFIX) else None
 
 
-def read_dial(name: str, text: str, arguments: Mapping[str, object]) -> object:
-    """Parse a typed value of a name that `dial_name` gave. Raises VlmtuiError(BAD_INPUT)."""
+def read_dial(name: str, text: str, arguments: Mapping[str, ArgumentKind]) -> object:
+    """Parse a typed value of a name that `dial_name` gave; `arguments`: those of the family's processor, with their
+    kinds. Raises VlmtuiError(BAD_INPUT)."""
     if len(text) > _LONGEST:
         raise bad_input(f"The value of {name} is longer than {_LONGEST:,} characters.")
     argument = processor_argument(name)
@@ -164,14 +174,15 @@ def check_default(name: str, value: object) -> None:
         read_dial(dial, text, {})
 
 
-def _argument(name: str, text: str, default: object) -> object:
-    """Parse an argument of the processor: of the same kind as its default where that is known."""
+def _argument(name: str, text: str, kind: ArgumentKind | None) -> object:
+    """Parse an argument of the processor: of its kind where that is known."""
     found = _json(text.strip())
     value = text if found is None and text.strip() != "null" else found
-    kinds: tuple[type, ...] = (int, float) if isinstance(default, float) else (type(default),)
-    if default is not None and (not isinstance(value, kinds) or isinstance(value, bool) != isinstance(default, bool)):
-        words = {bool: "true or false", int: "a whole number", float: "a number", dict: "a JSON object"}
-        raise bad_input(f"{name} must be {words.get(type(default), 'like ' + repr(default))}, not {text[:60]!r}.")
+    if kind is None:
+        return value
+    types, words = _KINDS[kind]
+    if not isinstance(value, types) or isinstance(value, bool) != (kind == "bool"):
+        raise bad_input(f"{name} must be {words}, not {text[:60]!r}.")
     return value
 
 

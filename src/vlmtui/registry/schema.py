@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 import msgspec
 
 from vlmtui.domain.attachment import Modality
+from vlmtui.domain.dials import ArgumentKind
 from vlmtui.domain.sampling import Sampling
 from vlmtui.domain.thinking import COMMON_TAGS, ThinkingTags
 from vlmtui.registry.token_rules import TokenRule
@@ -161,6 +162,16 @@ class Thinking(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 Checked = Literal["", "engine", "trained"]
 
 
+class ProcessorArgument(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """An argument of a model's processor."""
+
+    kind: ArgumentKind
+    default: bool | int | float | dict[str, int] | None = None
+    """What holds where the model's own files set nothing else; None: only those files tell."""
+    source: str = ""
+    """Where the default stands: `module:attribute.key`, or a bundled model's `folder/file.json:key`."""
+
+
 class Family(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The record of one family."""
 
@@ -199,9 +210,8 @@ class Family(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """None: unknown, or its models don't reason; the common tags are recognised then, too."""
     trust_remote_code: bool = False
     """The model needs the repository's own Python code, which never runs without the user's permission."""
-    processor: dict[str, bool | int | float | dict[str, int]] = msgspec.field(default_factory=dict)
-    """Arguments of the model's processor that can be set for one answer, with the default of the default model, whose
-    kind is that of all values."""
+    processor: dict[str, ProcessorArgument] = msgspec.field(default_factory=dict)
+    """Arguments of the model's processor that can be set for one answer."""
     engine_args: dict[str, object] = msgspec.field(default_factory=dict)
     """vLLM engine arguments, by name."""
     engine_args_several: dict[str, object] = msgspec.field(default_factory=dict)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from pathlib import Path
 
 import msgspec
@@ -14,6 +14,7 @@ from vlmtui.domain.dials import (
     PROCESSOR,
     STRUCTURED,
     STRUCTURED_DIALS,
+    ArgumentKind,
     default_parameters,
     dial_name,
     dial_text,
@@ -52,7 +53,7 @@ def with_parameter(sampling: Sampling, family: Family | None, name: str, text: s
         if number is not None and (problem := parameter.problem(number)):
             raise bad_input(f"{problem}.")
         return msgspec.structs.replace(sampling, **{parameter.name: number})
-    arguments = family.processor if family is not None else {}
+    arguments = _kinds(family)
     dial = dial_name(name, arguments)
     if dial is None:
         raise _unknown(name, family)
@@ -79,7 +80,7 @@ def with_default_parameters(sampling: Sampling, family: Family | None, defaults:
     Raises VlmtuiError for an invalid value."""
     given = described_extra(sampling)
     for name, value in default_parameters(defaults):
-        dial = dial_name(name, family.processor if family is not None else {})
+        dial = dial_name(name, _kinds(family))
         if dial is None or (processor_argument(dial) or dial) in given:
             continue
         sampling = with_parameter(sampling, family, name, dial_text(dial, value))
@@ -109,14 +110,19 @@ def typed_parameters(sampling: Sampling, family: Family | None) -> dict[str, str
     """Return every further parameter, and each argument of the family's processor, by name, with its value as it would
     be typed; empty: not set. A flag that is as it is by default is not set."""
     given = described_extra(sampling)
-    arguments = {**(family.processor if family is not None else {}), **_table(sampling, PROCESSOR)}
+    arguments = (*_kinds(family), *_table(sampling, PROCESSOR))
     return {
         name: _typed(name, given[name], arguments) if name in given else ""
         for name in dict.fromkeys((*DIALS, *arguments))
     }
 
 
-def _typed(name: str, value: object, arguments: Mapping[str, object]) -> str:
+def _kinds(family: Family | None) -> dict[str, ArgumentKind]:
+    """Return the kinds of the arguments of the family's processor, by name."""
+    return {name: argument.kind for name, argument in family.processor.items()} if family is not None else {}
+
+
+def _typed(name: str, value: object, arguments: Container[str]) -> str:
     if isinstance(value, list | tuple) and len(value) == 1 and name in ("stop", "bad_words"):
         only = str(value[0])
         return only if not only.lstrip().startswith("[") else dial_text(name, list(value))

@@ -13,7 +13,6 @@ from vlmtui.domain.generation import GenerateRequest
 from vlmtui.domain.sampling import Sampling
 from vlmtui.media.folder import FolderView
 from vlmtui.registry.match import Model
-from vlmtui.registry.schema import Family
 from vlmtui.session.answer_places import AnswerPlaces
 from vlmtui.session.compared_message import ComparedMessage
 from vlmtui.session.comparison import CompareController
@@ -114,8 +113,8 @@ class Navigator(Protocol):
 
     # -- the rest
 
-    async def edit_settings(self, settings: ChatSettings, family: Family | None) -> ChatSettings | None:
-        """Change the conversation's settings; None if cancelled. `family`: the model's."""
+    async def edit_settings(self, settings: ChatSettings, model: Model | None) -> ChatSettings | None:
+        """Change the conversation's settings; None if cancelled. `model`: the one to ask."""
 
     def restart_engine(self) -> None:
         """Load the same model again."""

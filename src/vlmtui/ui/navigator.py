@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from vlmtui.domain.generation import GenerateRequest
     from vlmtui.domain.sampling import Sampling
     from vlmtui.media.folder import FolderView
-    from vlmtui.registry.schema import Family
     from vlmtui.session.answer_places import AnswerPlaces
     from vlmtui.session.compared_message import ComparedMessage
     from vlmtui.session.comparison import CompareController
@@ -235,10 +234,10 @@ class AppNavigator:
             ),
         )
 
-    async def edit_settings(self, settings: ChatSettings, family: Family | None) -> ChatSettings | None:
+    async def edit_settings(self, settings: ChatSettings, model: Model | None) -> ChatSettings | None:
         from vlmtui.ui.settings.screen import SettingsScreen
 
-        return await ask_user(self._app, SettingsScreen(settings, family))
+        return await ask_user(self._app, SettingsScreen(settings, model))
 
     # -- for the app
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Protocol
 
 from vlmtui.errors import VlmtuiError
-from vlmtui.registry.schema import Family
 from vlmtui.session.conversation import Conversation
 from vlmtui.session.dials import with_setting
 from vlmtui.session.engine_controller import EngineController
@@ -54,20 +53,16 @@ class SettingsActions:
 
     def set_parameter(self, text: str = "") -> None:
         """Set one parameter, as in `temperature 0.7` or `max_pixels 100000`."""
+        model = self._controller.model
         try:
-            sampling = with_setting(self._chat.settings.sampling, text, self._family)
+            sampling = with_setting(self._chat.settings.sampling, text, model.family if model is not None else None)
         except VlmtuiError as error:
             self._view.tell_error(error)
             return
         self._apply(ChatSettings(self._chat.settings.system_prompt, sampling))
 
-    @property
-    def _family(self) -> Family | None:
-        model = self._controller.model
-        return model.family if model is not None else None
-
     async def _edit(self) -> None:
-        changed = await self._navigator.edit_settings(self._chat.settings, self._family)
+        changed = await self._navigator.edit_settings(self._chat.settings, self._controller.model)
         if changed is not None:
             self._apply(changed)
 

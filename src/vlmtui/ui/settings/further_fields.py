@@ -6,11 +6,11 @@ from textual.app import ComposeResult
 from textual.containers import Grid
 from textual.widgets import Input, Static
 
-from vlmtui.domain.dials import DIALS, STRUCTURED_DIALS
+from vlmtui.domain.dials import DIALS, STRUCTURED_DIALS, dial_text
 from vlmtui.domain.sampling import Sampling
 from vlmtui.errors import VlmtuiError, bad_input
-from vlmtui.registry.schema import Family
-from vlmtui.session.dials import typed_parameters, with_parameter
+from vlmtui.registry.match import Model
+from vlmtui.session.dials import processor_arguments, typed_parameters, with_parameter
 from vlmtui.text import one_line
 from vlmtui.ui.widgets.line_input import LineInput
 
@@ -21,11 +21,13 @@ _OF_MODEL = "the model's own"
 class FurtherFields(Grid):
     """A field a parameter, by its name. A field that is not edited keeps its value, whatever it is."""
 
-    def __init__(self, sampling: Sampling, family: Family | None) -> None:
+    def __init__(self, sampling: Sampling, model: Model | None) -> None:
         super().__init__(id="further")
-        self._family = family
-        self._arguments = dict(family.processor) if family is not None else {}
-        self._shown = {name: one_line(text) for name, text in typed_parameters(sampling, family).items()}
+        self._family = model.family if model is not None else None
+        self._arguments = self._family.processor if self._family is not None else {}
+        self._loaded = processor_arguments(Sampling(), model.spec.engine_args) if model is not None else {}
+        """What the processor gets with every answer."""
+        self._shown = {name: one_line(text) for name, text in typed_parameters(sampling, self._family).items()}
 
     def compose(self) -> ComposeResult:
         for name, text in self._shown.items():
@@ -69,5 +71,6 @@ class FurtherFields(Grid):
     def _hint(self, name: str) -> str:
         if name in DIALS:
             return DIALS[name].help
-        default = self._arguments.get(name)
-        return _OF_MODEL if default is None else f"{default} (argument of the model's processor)"
+        argument = self._arguments.get(name)
+        value = self._loaded.get(name, argument.default if argument is not None else None)
+        return _OF_MODEL if value is None else f"{dial_text(name, value)} unless set"

@@ -12,7 +12,7 @@ from textual.widgets import Input, Static, TextArea
 from vlmtui.domain.parameters import PARAMETERS, Number
 from vlmtui.domain.sampling import Sampling
 from vlmtui.errors import VlmtuiError
-from vlmtui.registry.schema import Family
+from vlmtui.registry.match import Model
 from vlmtui.session.settings import ChatSettings
 from vlmtui.ui.actions import bindings
 from vlmtui.ui.keys import hint
@@ -27,11 +27,11 @@ class SettingsScreen(ModalScreen[ChatSettings | None]):
     SCOPE = "settings_form"
     BINDINGS = bindings(SCOPE)
 
-    def __init__(self, current: ChatSettings, family: Family | None = None) -> None:
-        """`family`: the model's, whose processor has arguments."""
+    def __init__(self, current: ChatSettings, model: Model | None = None) -> None:
+        """`model`: the one to ask, whose processor has arguments."""
         super().__init__()
         self._current = current
-        self._family = family
+        self._model = model
 
     def compose(self) -> ComposeResult:
         with Vertical(id="panel"):
@@ -46,7 +46,7 @@ class SettingsScreen(ModalScreen[ChatSettings | None]):
                         unset = f"{parameter.unset} ({parameter.help})"
                         yield LineInput("" if value is None else f"{value}", placeholder=unset, id=name, compact=True)
                         yield Static(id=f"problem-{name}", classes="problem", markup=False)
-                yield FurtherFields(self._current.sampling, self._family)
+                yield FurtherFields(self._current.sampling, self._model)
             keys = hint(self.app, "settings_form.apply", "settings_form.cancel")
             yield Static(f"{keys} · Tab Next field", id="keys", markup=False)
 
