@@ -53,7 +53,7 @@ class EngineController:
         on_change: Callable[[], None],
         hang_s: float = 30.0,
         restarts: int = 1,
-        ping_every_s: float = 1.0,
+        ping_every_s: float | None = None,
         forget_death_s: float = 600.0,
     ) -> None:
         """`hang_s`: seconds of silence after which an engine is HUNG; 0: never. `restarts`: automatic restarts in a

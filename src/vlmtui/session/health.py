@@ -9,20 +9,22 @@ from collections.abc import Callable
 from vlmtui.engine.interface import Engine
 from vlmtui.errors import ErrorKind, Remedy, VlmtuiError
 
-_LONGEST_PING_S = 7.0
-"""Longest time that one unanswered ping counts, as this process itself may have been suspended."""
+_PINGS_PER_HANG = 6
+_LONGEST_ANSWER_S = 6.0
+"""Longest that one ping waits for its answer, as it counts: this process itself may have been suspended."""
 
 OnSilence = Callable[[VlmtuiError | None], None]
 """Called with an error when an engine has been silent for too long, and with None when it answers again."""
 
 
 class HealthMonitor:
-    """Pings an engine once a second, and regularly asks its worker whether the engine shows signs of life."""
+    """Pings an engine's worker now and then, and asks it whether the engine shows signs of life."""
 
-    def __init__(self, hang_s: float, *, ping_every_s: float = 1.0) -> None:
-        """`hang_s`: seconds of silence after which an engine counts as hung; 0: never."""
+    def __init__(self, hang_s: float, *, ping_every_s: float | None = None) -> None:
+        """`hang_s`: seconds of silence after which an engine counts as hung; 0: never. `ping_every_s`: six times in
+        these seconds, if it is None, so that an idle app seldom wakes."""
         self._hang_s = hang_s
-        self._ping_every_s = ping_every_s
+        self._ping_every_s = hang_s / _PINGS_PER_HANG if ping_every_s is None else ping_every_s
 
     async def watch(self, engine: Engine, on_silence: OnSilence) -> VlmtuiError | None:
         """Wait for the engine's end, and return its cause as `Engine.closed` does."""
@@ -46,7 +48,7 @@ class HealthMonitor:
                 if asked_s >= self._hang_s / 3:
                     silent_s, asked_s = (await engine.status()).engine_silent_s, 0.0
             except VlmtuiError:
-                deaf_s += min(self._ping_every_s + time.monotonic() - began, _LONGEST_PING_S)
+                deaf_s += self._ping_every_s + min(time.monotonic() - began, _LONGEST_ANSWER_S)
             longest = max(deaf_s, silent_s)
             if (longest >= self._hang_s) is not hangs and not closed.done():
                 hangs = not hangs
