@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-import sys
+from typing import NoReturn
 
 import vlmtui.bootstrap
 from vlmtui.engine.local.host import WorkerHost
 from vlmtui.paths import Paths
 
 
-def main() -> int:
+def main() -> NoReturn:
     def hosted(paths: Paths) -> WorkerHost:
         from benchmarks.streaming.engine import host
 
         return host(paths)
 
     setattr(vlmtui.bootstrap, "WorkerHost", hosted)  # noqa: B010 - mypy takes no other class there
-    from vlmtui.cli import main as run
+    from vlmtui.__main__ import run
 
-    return run(sys.argv[1:])
+    run()
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()
