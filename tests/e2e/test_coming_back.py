@@ -143,6 +143,31 @@ def test_an_answer_goes_on_without_a_terminal(talkative: Paths, loss: Literal["h
     assert (after.pid, after.name) == (before.pid, before.name)
 
 
+def test_in_plain_mode_an_answer_goes_on_in_lines_until_ctrl_c(talkative: Paths) -> None:
+    with open_app(talkative, "--plain", "--model", "shapes") as terminal:
+        terminal.wait_for("is ready")
+        terminal.type("Count to 99.\r")
+        terminal.wait_for("1 2")
+        app = psutil.Process(terminal.pid)
+        terminal.lose()
+        app.wait(60)
+    [left] = answers_to(talkative, "Count to 99.")
+    assert left.state in ("running", "interrupted")
+    with open_app(talkative, "--plain", "--continue") as terminal:
+        terminal.wait_for("The answer goes on; Ctrl+C stops it.")
+        terminal.wait_for("Still answering")
+        terminal.press("ctrl+c")
+        terminal.wait_for(lambda text: "stopped by you" in text and text.rstrip().endswith("\n>"))
+        terminal.type("\x04")
+        assert terminal.wait_for_end() == 0
+        written = terminal.raw.decode().replace("\r\n", "\n")
+    [stopped] = answers_to(talkative, "Count to 99.")
+    assert stopped.text.startswith(left.text)
+    assert len(stopped.text) > len(left.text)
+    assert written.count(left.text.strip()[:40]) == 1, "what was written before is not written again"
+    assert stopped.statistics is None or stopped.statistics.usage.completion_tokens < TALK
+
+
 def test_the_hint_at_the_end_brings_conversation_and_draft_back(loaded_worker: Paths, tmp_path: Path) -> None:
     with open_app(loaded_worker, "--model", "shapes") as terminal:
         terminal.wait_for(EMPTY)

@@ -28,6 +28,16 @@ class AnswerLines:
         """Wait until the answer has ended."""
         await self._over.wait()
 
+    def has(self, answer: Answer) -> bool:
+        """Return whether the text of another answer, to the same message, is the one written here."""
+        return self._answer.text == answer.text
+
+    def go_on_with(self, answer: Answer) -> None:
+        """Write another answer from now on, without what it has in common with the start of the first one."""
+        self._answer = answer
+        answer.on_event = self._grown
+        self._grown()
+
     def end(self, marks: str = "") -> None:
         """Write the rest, how the answer ended, and its facts. `marks`: its branches."""
         self._answer.on_event = None
@@ -55,6 +65,8 @@ class AnswerLines:
 
     def _grow(self, written: str, text: str, *, is_over: bool) -> str:
         """Write what is new, up to the last whole word; return what is written now."""
+        if written.startswith(text):
+            return written
         if not text.startswith(written):
             self._output.line()
             written = ""

@@ -14,6 +14,7 @@ from vlmtui.plain.parts import Parts, RunCommand
 from vlmtui.session.cost import Cost
 from vlmtui.session.death_counts import Suspect
 from vlmtui.session.draft_cost import draft_cost
+from vlmtui.session.events import AnswerEnded, AnswerReplaced, ConversationEvent
 from vlmtui.session.exchange import Exchange
 from vlmtui.text import one_line
 
@@ -28,6 +29,8 @@ class Messages:
         self._models = models
         self._attachments = attachments
         self._shows_reasoning = False
+        self._written: AnswerLines | None = None
+        """The newest answer of the conversation that was shown last."""
 
     @property
     def commands(self) -> Mapping[str, RunCommand]:
@@ -129,11 +132,24 @@ class Messages:
         if last is not None and self._shows_reasoning and (known := last.answer.parts(last.answer.text).thinking):
             self._parts.output.lines(["Reasoning:", known])
 
-    def show_conversation(self) -> None:
+    def follow(self, event: ConversationEvent) -> None:
+        """Go on with an answer that was taken over from an earlier session, after `show_conversation`."""
+        match event:
+            case AnswerReplaced(exchange) if exchange.is_running and self._written is not None:
+                self._parts.output.line("The answer goes on; Ctrl+C stops it.")
+                self._written.go_on_with(exchange.answer)
+            case AnswerEnded(exchange) if self._written is not None:
+                self._written.end(exchange.marks())
+
+    def is_shown(self, exchange: Exchange | None) -> bool:
+        """Return whether the answer that was written last has all of this one's text."""
+        return exchange is not None and self._written is not None and self._written.has(exchange.answer)
+
+    def show_conversation(self, newest: int = _SHOWN_EXCHANGES) -> None:
         """Write the newest messages and answers."""
         output, chat = self._parts.output, self._parts.chat
         everything = chat.all_exchanges()
-        shown = everything[-_SHOWN_EXCHANGES:]
+        shown = everything[-newest:]
         if len(everything) > len(shown):
             output.tell(f"{len(everything) - len(shown):,} earlier messages; /inspect NUMBER shows one.")
         for exchange in shown:
@@ -142,7 +158,8 @@ class Messages:
                 f"  {item.modality} {one_line(item.name)}, {attachment_facts(item)}"
                 for item in exchange.user.attachments
             )
-            self.lines_of(exchange).end(exchange.marks())
+            self._written = self.lines_of(exchange)
+            self._written.end(exchange.marks())
 
     async def _is_sure(self, suspect: Suspect) -> bool:
         name = f" Suspected: {one_line(suspect.attachment.name)}." if suspect.attachment else ""

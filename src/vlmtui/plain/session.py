@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Coroutine
+from contextlib import ExitStack
 from typing import Any
 
 import msgspec
@@ -62,6 +63,8 @@ class PlainSession:
             load=self._commands.models.load,
             opens_another=services.resumed is not None,
         )
+        self._going_on = ExitStack()
+        """Ends when no answer of an earlier session goes on any more."""
 
     def interrupt(self) -> None:
         """Handle Ctrl+C while a command runs."""
@@ -74,8 +77,10 @@ class PlainSession:
         await self._run(self._commands.models.begin())
         resumed = self._parts.services.resumed
         if resumed is not None:
+            await self._run(self._parts.services.store.run(lambda store: store.mark_interrupted()))
             await self._run(self._commands.conversations.open(resumed.conversation))
-        await self._run(self._interrupted.bring_back())
+        with self._going_on:
+            await self._run(self._interrupted.bring_back())
         self._parts.holder.tell_recovery()
         return self._next()
 
@@ -133,8 +138,22 @@ class PlainSession:
         return NextLine(f"{editing}{tokens}> ", chat.draft.words.strip())
 
     async def _show(self, *, is_open: bool = False) -> None:
-        """Show the conversation that was opened; its last answer goes on as it arrives."""
-        self._commands.messages.show_conversation()
+        """Show the conversation that was opened, or (`is_open`) only its last answer, which goes on as it arrives."""
+        messages, chat = self._commands.messages, self._parts.chat
+        if not is_open:
+            messages.show_conversation()
+        elif not messages.is_shown(chat.last):
+            messages.show_conversation(newest=1)
+        self._going_on.callback(chat.subscribe(messages.follow))
+        self._going_on.enter_context(self._parts.work.stopping(self._stop_going_on))
+
+    async def _stop_going_on(self) -> None:
+        """Stop the answer that goes on, or the load of its engine."""
+        chat, controller = self._parts.chat, self._parts.controller
+        if chat.running is not None:
+            await chat.cancel(controller.engine)
+        else:
+            await controller.abort()
 
     def _engine_changed(self) -> None:
         self._commands.models.engine_changed()
