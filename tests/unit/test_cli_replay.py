@@ -95,3 +95,44 @@ def test_what_is_no_document_is_named(cli: CommandLine, tmp_path: Path, content:
     ran = cli("replay", str(file))
     assert ran.code == 2 and words in ran.err
     assert cli("replay", str(tmp_path / "empty-folder")).code == 2
+
+
+FOREIGN = {
+    "a-foreign.json": '{"name": "x", "version": "1.0"}',
+    "b-broken.json": '{"format": ',
+    "c-newer.json": '{"format": "vlmtui-golden-99"}',
+    "d-list.json": "[1, 2]",
+    "e-binary.json": "\x00\x1b[31m",
+    "z-newer.json": '{"format": "vlmtui-comparison-99"}',
+}
+
+
+def test_foreign_files_in_a_folder_are_named_and_the_others_are_replayed(cli: CommandLine, tmp_path: Path) -> None:
+    kept = tmp_path / "kept" / "one.json"
+    kept.parent.mkdir()
+    assert cli("ask", "one two", "--export", str(kept), "--keep-alive", "0").code == 0
+    for name, content in FOREIGN.items():
+        (kept.parent / name).write_text(content)
+    (kept.parent / "f-folder.json").mkdir()
+    ran = cli("replay", str(kept.parent))
+    assert ran.code == 2 and "Traceback" not in ran.err, ran.err
+    rows = {row.split()[0]: row for row in ran.out.splitlines()[1:] if row.split()}
+    assert all("failed: " in rows[name] and "\x1b" not in rows[name] for name in FOREIGN), ran.out
+    assert "✓" in rows["one.json"] and "failed" not in rows["one.json"]
+    found = json.loads(cli("replay", str(kept.parent), "--json").out)
+    assert not found["same"] and {Path(one["file"]).name for one in found["results"] if one["error"]} == set(FOREIGN)
+    assert [one["same"] for one in found["results"] if not one["error"]] == [True]
+
+
+def test_the_fingerprint_is_kept_and_what_changed_is_told(cli: CommandLine, tmp_path: Path) -> None:
+    kept, out = tmp_path / "one.json", tmp_path / "out"
+    assert cli("ask", "one two", "--export", str(kept), "--keep-alive", "0").code == 0
+    found = json.loads(kept.read_bytes())
+    assert found["engine_version"]
+    found["engine_version"] = "0.1.old"
+    kept.write_text(json.dumps(found))
+    ran = cli("replay", str(kept), "-o", str(out))
+    assert ran.code == 0, ran.err
+    assert "engine_version: 0.1.old → " in ran.out
+    (written,) = out.glob("*.json")
+    assert from_json(written.read_bytes()).engine_version not in ("", "0.1.old")

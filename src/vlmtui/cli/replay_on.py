@@ -65,13 +65,13 @@ def replay_on(arguments: argparse.Namespace) -> int:
     """Run the command. Raises VlmtuiError for files that can't be read and engines that do not exist."""
     application = build({"model": arguments.model, "keep_alive": "0"})
     print_warnings(application.registry.warnings)
-    groups = _read(application, arguments)
+    groups, unread = _read(application, arguments)
     names = list(dict.fromkeys(arguments.on or [HERE]))
     engines = [
         models_on(names, AskSetup(application, group.model, keep_alive_given=True, as_json=arguments.json), arguments)
         for group in groups
     ]
-    return run_interruptible(lambda: _replay(application, groups, names, engines, arguments))
+    return run_interruptible(lambda: _replay(application, groups, names, engines, unread, arguments))
 
 
 async def _replay(
@@ -79,13 +79,14 @@ async def _replay(
     groups: Sequence[Replayed],
     names: Sequence[str],
     engines: Sequence[Sequence[Model]],
+    unread: Sequence[ReplayResult],
     arguments: argparse.Namespace,
 ) -> int:
     for group, models in zip(groups, engines, strict=True):
         for name, model in zip(names, models, strict=True):
             setup = AskSetup(application, model, keep_alive_given=True, as_json=arguments.json)
             await _answer(group, name, setup)
-    results = [one for group in groups for one in results_of(group.cases, group.known)]
+    results = [*unread, *(one for group in groups for one in results_of(group.cases, group.known))]
     if arguments.output is not None:
         _write(groups, Path(arguments.output))
     if arguments.json:
@@ -119,33 +120,50 @@ async def _answer(group: Replayed, name: str, setup: AskSetup) -> None:
         lanes.append(lane)
 
 
-def _read(application: Application, arguments: argparse.Namespace) -> list[Replayed]:
-    """Return the cases of all files, by model. Raises VlmtuiError."""
-    prompts, media = golden_prompts(application), application.paths.media
+def _read(application: Application, arguments: argparse.Namespace) -> tuple[list[Replayed], list[ReplayResult]]:
+    """Return the cases of all files, by model, and the files that can't be replayed, each with its error. Raises
+    VlmtuiError if that is all of them."""
     groups: dict[str, Replayed] = {}
+    unread: list[ReplayResult] = []
+    failures: list[VlmtuiError] = []
     for path in _files([Path(one) for one in arguments.files]):
-        if _is_golden(path):
-            golden = read_golden(path)
-            name = arguments.model or model_name(golden.model, path)
-            model = with_consent(resolve(application.registry, name), trust=arguments.trust_remote_code)
-            cases = [golden_case(str(path), golden, prompts.again(golden, path), model.family)]
-        else:
-            comparison = read_comparison(path)
-            name = arguments.model or comparison.model
-            model = with_consent(resolve(application.registry, name), trust=arguments.trust_remote_code)
-            paths = {item.sha256: str(stored_file(media, item)) for item in comparison.attachments}
-            cases = comparison_cases(str(path), comparison, paths)
+        try:
+            name, model, cases = _cases(application, path, arguments)
+        except VlmtuiError as error:
+            failures.append(error)
+            unread.append(ReplayResult(file=str(path), title="", engine="", error=str(error)))
+            continue
         group = groups.setdefault(name, Replayed(model, []))
         group.cases += cases
         group.lanes += [[] for _ in cases]
-    return list(groups.values())
+    if not groups:
+        raise failures[0]
+    return list(groups.values()), unread
+
+
+def _cases(application: Application, path: Path, arguments: argparse.Namespace) -> tuple[str, Model, list[ReplayCase]]:
+    """Return the name of a file's model, the model, and the cases. Raises VlmtuiError."""
+    if _is_golden(path):
+        golden = read_golden(path)
+        name = arguments.model or model_name(golden.model, path)
+        model = with_consent(resolve(application.registry, name), trust=arguments.trust_remote_code)
+        prompt = golden_prompts(application).again(golden, path)
+        return name, model, [golden_case(str(path), golden, prompt, model.family)]
+    comparison = read_comparison(path)
+    name = arguments.model or comparison.model
+    model = with_consent(resolve(application.registry, name), trust=arguments.trust_remote_code)
+    paths = {item.sha256: str(stored_file(application.paths.media, item)) for item in comparison.attachments}
+    try:
+        return name, model, comparison_cases(str(path), comparison, paths)
+    except (KeyError, ValueError) as error:
+        raise bad_input(f"{path.name}: its prompt cannot be made again.", detail=str(error)) from error
 
 
 def _files(given: Sequence[Path]) -> list[Path]:
     """Return the files, those of folders sorted. Raises VlmtuiError for a folder without any."""
     found: list[Path] = []
     for path in given:
-        inside = sorted(path.rglob("*.json")) if path.is_dir() else [path]
+        inside = sorted(one for one in path.rglob("*.json") if one.is_file()) if path.is_dir() else [path]
         if not inside:
             raise bad_input(f"{path} has no JSON files.", hint="`ask --export` and `golden record` write them.")
         found += inside
