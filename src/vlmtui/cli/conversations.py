@@ -22,6 +22,7 @@ from vlmtui.store.document import Document, document_of
 from vlmtui.store.export import ExportText
 from vlmtui.store.formats import DEFAULT, FORMATS, Place, format_of
 from vlmtui.store.importing import add_document, read_document
+from vlmtui.store.opening import FILE
 from vlmtui.store.records import ConversationId, ConversationRecord
 from vlmtui.store.store import OpenResult, Store
 from vlmtui.text import visible
@@ -102,6 +103,14 @@ def import_(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print_json(added)
     return 0
+
+
+def newest_conversations(limit: int) -> list[ConversationRecord]:
+    """Return the conversations that the list begins with; [] without a store, which is not made. Raises VlmtuiError."""
+    if not (Paths.default().data / FILE).is_file():
+        return []
+    with _opened(to_read=True) as store:
+        return list(_listed(store, None, limit))
 
 
 def find_conversation(store: Store, given: str) -> ConversationId:

@@ -113,7 +113,7 @@ def fill_parity(parity: argparse.ArgumentParser) -> None:
     parity.description = _PARITY
     parity.epilog = "exit codes: 0 no difference, 1 a stage differs, 2 can't compare"
     parity.formatter_class = argparse.RawDescriptionHelpFormatter
-    parity.add_argument("model", metavar="MODEL", help="a family, a repository or a local folder")
+    parity.add_argument("model", metavar="FAMILY", help="a family, a repository id or a local folder")
     parity.add_argument("--backend", metavar="NAME", help="what runs the model (that of its record)")
     parity.add_argument(
         "--reference", metavar="MODEL", help="what Transformers loads, where that is another checkpoint (the same)"

@@ -104,7 +104,11 @@ def make_parser() -> argparse.ArgumentParser:
         ("doctor", "check whether this machine is ready", _fill_doctor),
         ("ps", "list the loaded models", _fill_ps),
         ("stop", "unload a model and free its memory", _fill_stop),
-        ("completion", "print a script that completes commands and options in bash", _fill_completion),
+        (
+            "completion",
+            "print a script that completes commands, options and names in bash, zsh or fish",
+            _fill_completion,
+        ),
         ("help", "show a page of the documentation", _fill_help),
     ):
         commands.add_parser(name, help=told, fill=fill).set_defaults(command=name)
@@ -112,8 +116,16 @@ def make_parser() -> argparse.ArgumentParser:
 
 
 def _fill_completion(completion: argparse.ArgumentParser) -> None:
-    completion.description = "Print a completion script. Add `source <(vlmtui completion bash)` to ~/.bashrc."
-    completion.add_argument("shell", choices=("bash",), help="the shell")
+    completion.description = (
+        "Print a completion script for commands, options, models, conversations and engines. Bash: add `source "
+        "<(vlmtui completion bash)` to ~/.bashrc. Zsh: the same with zsh in ~/.zshrc, after compinit. Fish: `vlmtui "
+        "completion fish > ~/.config/fish/completions/vlmtui.fish`."
+    )
+    completion.add_argument(
+        "shell",
+        choices=("bash", "zsh", "fish", "words"),
+        help="the shell; words: what may follow the typed words, which the scripts send to stdin, each ended by NUL",
+    )
 
 
 def _fill_help(help_: argparse.ArgumentParser) -> None:
