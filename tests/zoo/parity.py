@@ -42,7 +42,8 @@ BACKENDS = ("vllm", "transformers")
 TOKENS = 8
 FAMILIES = (
     "qwen2_vl", "qwen2_5_vl", "qwen3_vl", "llava", "llava-next", "llava-onevision", "mantis", "pixtral_hf", "mistral3",
-    "idefics3", "smolvlm", "blip-2", "glm4_5v", "gemma3",
+    "idefics3", "smolvlm", "blip-2", "glm4_1v", "glm4_5v", "glm_ocr",
+    "aya_vision",
 )  # fmt: skip
 """The families that are known to be alike."""
 TOLERANCE = Tolerance(pixels=1e-3, logprobs=1e-2)

@@ -21,6 +21,7 @@ from vlmtui.files import write_output
 from vlmtui.inspection.parity import ParitySide, Tolerance, compare_sides
 from vlmtui.registry.engine_values import with_engine_args
 from vlmtui.registry.match import Model, resolve
+from vlmtui.registry.schema import KnownDifference
 from vlmtui.session.generation import PromptMode
 from vlmtui.session.golden import GoldenPrompts
 from vlmtui.session.parity import CASES, ParityPrompt, ParityReport, gather_sides
@@ -139,7 +140,15 @@ async def _compare(plan: _Plan, folder: Path) -> ParityReport:
         reference=_facts(reference)
         + ("" if plan.reference.spec.model == plan.model.spec.model else f", {plan.reference.spec.name}"),
         cases=tuple(cases),
+        known=_known(plan, own),
     )
+
+
+def _known(plan: _Plan, own: EngineInfo) -> tuple[KnownDifference, ...]:
+    """Return the record's differences of this engine, where both sides have the same checkpoint."""
+    if own.engine != "vLLM" or plan.reference.spec.model != plan.model.spec.model:
+        return ()
+    return tuple(one for one in plan.model.family.differences if one.device in ("", own.device))
 
 
 def _prompts(plan: _Plan) -> list[ParityPrompt]:

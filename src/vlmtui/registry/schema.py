@@ -159,6 +159,19 @@ class Thinking(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         return ThinkingTags(self.open, self.close)
 
 
+ComparedStage = Literal["image tokens", "pixels", "next token"]
+
+
+class KnownDifference(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Where vLLM is known to differ from Transformers with this family, and why."""
+
+    stage: ComparedStage
+    """The first stage of `vlmtui parity` that differs."""
+    device: Literal["", "cpu"] = ""
+    """The kind of device on which vLLM differs; empty: all."""
+    why: str
+
+
 Checked = Literal["", "engine", "trained"]
 
 
@@ -208,6 +221,8 @@ class Family(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """None: unknown, or its models give no coordinates."""
     thinking: Thinking | None = None
     """None: unknown, or its models don't reason; the common tags are recognised then, too."""
+    differences: tuple[KnownDifference, ...] = ()
+    """What `vlmtui parity` is known to find between vLLM and Transformers."""
     trust_remote_code: bool = False
     """The model needs the repository's own Python code, which never runs without the user's permission."""
     processor: dict[str, ProcessorArgument] = msgspec.field(default_factory=dict)

@@ -16,7 +16,7 @@ from vlmtui.errors import VlmtuiError
 from vlmtui.inspection.parity import CaseParity, ParitySide, Stage, StageOutcome, StageResult
 from vlmtui.paths import private_dir
 from vlmtui.registry.prompts import chat_prompt, raw_prompt
-from vlmtui.registry.schema import Family
+from vlmtui.registry.schema import Family, KnownDifference
 from vlmtui.session.generation import PromptMode, new_request_id
 
 CASES = ("text", "image", "images")
@@ -49,6 +49,14 @@ class ParityReport(msgspec.Struct, frozen=True, kw_only=True):
     reference: str
     """The same of the other side; its model too, where that is another one."""
     cases: tuple[CaseParity, ...]
+    known: tuple[KnownDifference, ...] = ()
+    """What the family's record says of this engine on this device."""
+
+    @property
+    def reason(self) -> str:
+        """Why the first difference is there, if that is known; else empty."""
+        stage = self.first.stage.value if self.first is not None else ""
+        return next((one.why for one in self.known if one.stage == stage), "")
 
     @property
     def first(self) -> StageResult | None:

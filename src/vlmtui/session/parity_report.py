@@ -43,6 +43,7 @@ def parity_json(report: ParityReport) -> dict[str, object]:
         "engine": report.engine,
         "reference": report.reference,
         "first_difference": report.first.stage.value if report.first is not None else None,
+        "known": report.reason or None,
         "complete": report.is_complete,
         "cases": [
             {
@@ -63,7 +64,8 @@ def parity_verdict(report: ParityReport) -> str:
         left = f"; {report.unknown} stages could not be compared" if report.unknown else ""
         return f"No difference in {_count(len(report.cases), 'conversation')}{left}."
     case = next(one for one in report.cases if one.first == report.first)
-    return f"First difference: {report.first.stage.value} ({case_title(case)}): {report.first.message}."
+    known = f" This is known: {report.reason}" if report.reason else ""
+    return f"First difference: {report.first.stage.value} ({case_title(case)}): {report.first.message}.{known}"
 
 
 def case_title(case: CaseParity) -> str:

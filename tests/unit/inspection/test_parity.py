@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import get_args
 
 import msgspec
 import numpy as np
@@ -19,6 +20,9 @@ from vlmtui.inspection.parity import (
     logprobs_apart,
 )
 from vlmtui.inspection.pixel_values import Floats, PixelStep, compare_values, read_pixel_values
+from vlmtui.registry.schema import ComparedStage, KnownDifference
+from vlmtui.session.parity import ParityReport
+from vlmtui.session.parity_report import parity_json, parity_verdict
 
 IMAGE = 99
 WORDS = {1: "<s>", 2: "What", 3: " is", IMAGE: "<image>", 7: "a", 8: "b"}
@@ -212,3 +216,18 @@ def test_a_broken_file_is_told(tmp_path: Path) -> None:
     path.write_bytes(b"\x93NUMPY broken")
     with pytest.raises(Exception, match="can't be read"):
         read_pixel_values(str(path))
+
+
+def test_a_difference_that_the_record_knows_is_told_with_its_reason(tmp_path: Path) -> None:
+    ours, theirs = side(tmp_path), side(tmp_path, "b")
+    cases = (compare(ours, msgspec.structs.replace(theirs, logprobs=(logprob(7, -9.0), *theirs.logprobs[1:]))),)
+    known = (KnownDifference(stage="next token", why="The attention differs."),)
+    report = ParityReport(model="m", family="f", engine="vLLM", reference="Transformers", cases=cases, known=known)
+    assert parity_verdict(report).endswith("This is known: The attention differs.")
+    assert parity_json(report)["known"] == "The attention differs."
+    elsewhere = msgspec.structs.replace(report, known=(KnownDifference(stage="pixels", why="Another."),))
+    assert elsewhere.reason == "" and "known" not in parity_verdict(elsewhere)
+
+
+def test_stages_of_known_differences_are_stages() -> None:
+    assert {*get_args(ComparedStage)} <= {stage.value for stage in Stage}

@@ -79,7 +79,8 @@ def glm4_1v(folder: Path) -> None:
     from transformers import Glm4vConfig
 
     ids = glm_tokenizer(folder)
-    config = Glm4vConfig(text_config=decoder(ids, 0.5), **facts(ids))
+    # Transformers always has biases, vLLM where the config says so.
+    config = Glm4vConfig(text_config=decoder(ids, 0.5, attention_bias=True), **facts(ids))
     write_config(folder, config, "Glm4vForConditionalGeneration")
     save_processor(folder)
 

@@ -128,6 +128,8 @@ def glm_ocr(folder: Path) -> None:
     special = ["<|endoftext|>", "[gMASK]", "<sop>", *(f"<|{name}|>" for name in (*roles, "observation", *media))]
     ids = write_tokenizer(folder, [*special, *THINKING], eos="<|endoftext|>", chat_template=template)
     rope = {"rope_type": "default", "rope_theta": 10000, "partial_rotary_factor": 1.0, "mrope_section": [8, 4, 4]}
+    # Its merger is as wide as the decoder's layers in vLLM, and three times its output in Transformers.
+    text = text_model(ids[""], model_type="glm_ocr_text", rope_parameters=rope, intermediate_size=192)
     config = {
         "model_type": "glm_ocr",
         "image_token_id": ids["<|image|>"],
@@ -136,7 +138,7 @@ def glm_ocr(folder: Path) -> None:
         "image_end_token_id": ids["<|end_of_image|>"],
         "video_start_token_id": ids["<|begin_of_video|>"],
         "video_end_token_id": ids["<|end_of_video|>"],
-        "text_config": text_model(ids[""], model_type="glm_ocr_text", rope_parameters=rope),
+        "text_config": text,
         "vision_config": merging_tower(14, model_type="glm_ocr_vision", image_size=112),
     }
     write_config(folder, config, "GlmOcrForConditionalGeneration")

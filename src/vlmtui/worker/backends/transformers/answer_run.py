@@ -20,6 +20,10 @@ class _Stopped(Exception):
     """Ends `generate` between two tokens."""
 
 
+_NO_TOKEN = [-1]
+"""`generate` would replace None by the model's own EOS tokens."""
+
+
 class AnswerRun:
     """`take` and `between_tokens` are called in the thread that runs it."""
 
@@ -63,6 +67,7 @@ class AnswerRun:
                     stopping_criteria=[chooser.should_stop],
                     max_new_tokens=len(self._forced) or self._plan.used.max_tokens,
                     do_sample=False,
+                    **({"eos_token_id": _NO_TOKEN} if self._plan.further.ignore_eos else {}),
                 )
         except _Stopped:
             return

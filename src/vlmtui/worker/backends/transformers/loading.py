@@ -12,6 +12,7 @@ from vlmtui.domain.engine import LoadSpec, LoadStage
 from vlmtui.errors import ErrorKind, VlmtuiError
 from vlmtui.worker.backends.contract import LoadStep, Report
 from vlmtui.worker.backends.transformers.arguments import Arguments
+from vlmtui.worker.backends.transformers.logit_scale import repair_logit_scale
 from vlmtui.worker.backends.transformers.mllama import repair_image_features
 
 _KEPT = (
@@ -51,6 +52,8 @@ def load_model(spec: LoadSpec, arguments: Arguments, report: Report) -> LoadedMo
     notes = []
     if repair_image_features(model):
         notes.append("This version of Transformers takes this model's image features one layer too late; corrected.")
+    if repair_logit_scale(model):
+        notes.append("This version of Transformers leaves out this model's `logit_scale`; corrected.")
     if spec.lora is not None:
         _add_adapter(model, spec, hub)
     own = _without_sampling(model)

@@ -37,6 +37,7 @@ from vlmtui.worker.backends.vllm.engine_args import (
 )
 from vlmtui.worker.backends.vllm.engine_info import read_engine_info
 from vlmtui.worker.backends.vllm.models.configs import config_change
+from vlmtui.worker.backends.vllm.pixel_scale import pixel_arguments
 from vlmtui.worker.backends.vllm.placeholders import check_placeholders
 from vlmtui.worker.backends.vllm.sampling_parameters import sampling_parameters, used_sampling
 from vlmtui.worker.backends.vllm.scoring import scored_delta, scoring_parameters, with_answer
@@ -81,7 +82,9 @@ async def load_engine(spec: LoadSpec, report: Report) -> VllmEngine:
 
     report(LoadStep(LoadStage.CONFIG, "reading the model's config"))
     spec = pin_remote_code(spec)
-    arguments = engine_arguments(spec, known={field.name for field in fields(AsyncEngineArgs)}, on_cpu=on_cpu)
+    known = {field.name for field in fields(AsyncEngineArgs)}
+    arguments = engine_arguments(spec, known=known, on_cpu=on_cpu)
+    arguments |= pixel_arguments(arguments, known)
     if on_cpu and arguments.get("enforce_eager"):
         for name, value in EAGER_CPU_ENVIRONMENT.items():
             os.environ.setdefault(name, value)
