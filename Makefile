@@ -9,7 +9,7 @@ PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n logical --maxproce
 FAST := tests/unit tests/ui -m "not process and not slow"
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-fast test-pinned coverage check lint format types contracts eval fuzz torture zoo ray parity distributed families keys settings man fresh-check bench screenshots train clean
+.PHONY: help setup run test test-fast test-pinned coverage check lint format types contracts eval fuzz faults torture zoo ray parity distributed families keys settings man fresh-check bench screenshots train clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-12s %s\n", $$1, $$2}'
@@ -59,6 +59,9 @@ eval: setup ## measure the bundled model's answers
 
 fuzz: setup ## feed every reader of outside data with mutated files, 11,000 in all (about four minutes)
 	@$(BIN)/python -m tests.fuzz $(ARGS)
+
+faults: setup ## 5,000 random histories of the store over a disk that fails below SQLite; nothing stored is lost, damage is noticed (an hour)
+	@$(BIN)/python -m tests.faults $(ARGS)
 
 torture: setup ## kill and break everything, 200 rounds, and see that nothing is lost or left (half an hour on two busy cores)
 	@$(BIN)/python -m tests.torture $(ARGS)

@@ -1,4 +1,5 @@
-"""`python -m tests.faults`: random histories of the store over a failing disk. Exits 1 when anything was lost."""
+"""`python -m tests.faults`: random histories of the store over a failing disk. Exits 1 when anything was lost, or
+damage was not noticed."""
 
 from __future__ import annotations
 
@@ -20,6 +21,7 @@ _CHUNK = 20
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.faults", description=__doc__)
     parser.add_argument("--histories", type=int, default=5_000)
+    parser.add_argument("--first", type=int, default=0, help="number of the first history")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
     options = parser.parse_args()
@@ -30,12 +32,14 @@ def main() -> int:
     play = partial(run_history, seed=options.seed, scratch=scratch)
     started = time.monotonic()
     with ProcessPoolExecutor(options.processes) as pool:
-        results = list(pool.map(play, range(options.histories), chunksize=_CHUNK))
+        results = list(pool.map(play, range(options.first, options.first + options.histories), chunksize=_CHUNK))
     for one in results:
         for what in one.lost:
             print(f"history {one.number} ({one.fault}): {what}")
+        if one.is_changed and not one.is_noticed:
+            print(f"history {one.number} ({one.fault}): damage was not noticed")
     print(table(results, time.monotonic() - started))
-    return 1 if any(one.lost for one in results) else 0
+    return 1 if any(one.lost or (one.is_changed and not one.is_noticed) for one in results) else 0
 
 
 if __name__ == "__main__":

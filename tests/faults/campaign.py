@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from tests.faults.disk import Disk, Fault
 from tests.faults.history import Player, StoppedError
+from tests.faults.places import counted, places, stored
 from tests.faults.shadow import State, observed, turn_texts
 from tests.faults.vfs import watched
 from vlmtui.errors import VlmtuiError
@@ -41,6 +42,8 @@ class HistoryResult(NamedTuple):
     is_changed: bool = False
     """Whether damage at rest changed anything that is stored."""
     is_noticed: bool = False
+    harmless: str = ""
+    """What the damaged bytes belong to, if it was not noticed, and every stored value is as it was."""
     turns: int = 0
     turns_kept: int = 0
     """How many texts a repair brought back."""
@@ -105,13 +108,14 @@ def _after_crash(state: dict[str, bytes], folder: Path, player: Player) -> list[
 def _damaged_at_rest(number: int, fault: Fault, folder: Path, player: Player, random: Random) -> HistoryResult:
     path, wanted = folder / FILE, player.shadow.state()
     before = path.read_bytes()
-    path.write_bytes(_damaged(before, fault, random))
+    after = _damaged(before, fault, random)
+    path.write_bytes(after)
     is_noticed = bool(verify_store(folder, folder / "media", folder.parent).findings)
     lost = list(player.wrong)
     shutil.copytree(folder, folder.with_name("opened"))
     found = _read(folder.with_name("opened"))
     is_noticed = is_noticed or found is None
-    is_changed = found != wanted
+    is_changed = found != wanted or stored(after) != stored(before)
     repaired = _repaired(folder, lost)
     texts = turn_texts(wanted)
     return HistoryResult(
@@ -123,6 +127,7 @@ def _damaged_at_rest(number: int, fault: Fault, folder: Path, player: Player, ra
         lost,
         is_changed=is_changed,
         is_noticed=is_noticed,
+        harmless="" if is_noticed or is_changed else places(before, after),
         turns=len(texts),
         turns_kept=len(texts & turn_texts(repaired)),
     )
@@ -197,4 +202,5 @@ def table(results: list[HistoryResult], seconds: float) -> str:
             kept = sum(one.turns_kept for one in at_rest) / turns
             line += f"{sum(one.is_changed for one in at_rest):>9,}{unnoticed:>11,}{kept:>12.1%}"
         lines.append(line)
-    return "\n".join([*lines, f"{seconds:.0f} s"])
+    harmless = counted(one.harmless for one in results if one.harmless)
+    return "\n".join([*lines, f"harmless, every value as it was: {harmless or 'none'}", f"{seconds:.0f} s"])

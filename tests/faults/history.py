@@ -7,10 +7,13 @@ from collections.abc import Callable
 from pathlib import Path
 from random import Random
 
+import msgspec
+
 from tests.faults.shadow import Shadow, ShadowConversation, ShadowTurn, State, observed
 from tests.unit.store.made import COMPLETE, RECIPE
 from vlmtui.domain.conversation import user_turn
 from vlmtui.errors import VlmtuiError
+from vlmtui.store.purge_on_request import PurgeWish, plan_purge, purge_on_request
 from vlmtui.store.records import ConversationId, Outcome, StoredDraft, TurnId
 from vlmtui.store.store import Store
 
@@ -25,7 +28,7 @@ class Player:
         self.folder = folder
         self.random = random
         self.shadow = Shadow()
-        self.maybe: list[State] = []
+        self.maybe: list[Shadow] = []
         """What the store may hold after a crash, too: calls that failed since the last one that was acknowledged."""
         self.acknowledged = 0
         self.refused = 0
@@ -42,14 +45,17 @@ class Player:
         for _ in range(steps):
             if is_over():
                 return
-            if self.random.random() < 0.05:
-                self._reopen()
+            if self.random.random() < 0.05 and not self._goes_on_after_reopening():
+                return
             self._step(is_over)
 
     def allowed(self) -> set[State]:
-        return {self.shadow.state(), *self.maybe}
+        return {self.shadow.state(), *(one.state() for one in self.maybe)}
 
     def _step(self, is_over: Callable[[], bool]) -> None:
+        if self.random.random() < 0.04:
+            self._purge_on_request(is_over)
+            return
         after = copy.deepcopy(self.shadow)
         call = self._prepared(after)
         if self.random.random() < 0.15:
@@ -64,15 +70,49 @@ class Player:
             call()
         except VlmtuiError:
             self.refused += 1
-            self.maybe.append(after.state())
+            self.maybe.append(after)
             if not is_over():
                 self._look("a call that failed has changed something")
             return
         if is_over():  # the call was answered though the machine was off: nothing of it was to be written any more
-            self.maybe.append(after.state())
+            self.maybe.append(after)
             return
         self.shadow, self.maybe = after, []
         self.acknowledged += 1
+
+    def _purge_on_request(self, is_over: Callable[[], bool]) -> None:
+        """Purge a deleted conversation as `vlmtui store purge` does, if there is one. A call that fails may have purged
+        it, but neither half of it nor another one."""
+        wish, after = PurgeWish(deleted=True), copy.deepcopy(self.shadow)
+        keys = {identifier: key for key, identifier in self._conversations.items()}
+        try:
+            plan = plan_purge(self.store, wish)
+        except VlmtuiError:
+            self.refused += 1
+            return
+        if not plan.conversations:
+            return
+        del after.conversations[keys[plan.conversations[0].id]]
+        try:
+            one = msgspec.structs.replace(plan, conversations=plan.conversations[:1])
+            purge_on_request(self.store, one, wish)
+        except VlmtuiError:
+            self.refused += 1
+            self.maybe.append(after)
+            if not is_over() and self._seen() == after.state():
+                self.shadow = after
+            return
+        if is_over():
+            self.maybe.append(after)
+            return
+        self.shadow, self.maybe = after, []
+        self.acknowledged += 1
+
+    def _seen(self) -> State | None:
+        try:
+            return observed(self.store)
+        except VlmtuiError:
+            return None
 
     def _look(self, complaint: str) -> None:
         try:
@@ -87,6 +127,20 @@ class Player:
             self.wrong.append(f"a sound database was set aside: {found.recovered.reason}")
         found.store.database.connection.execute(f"PRAGMA wal_autocheckpoint = {self._checkpoint}")
         return found.store
+
+    def _goes_on_after_reopening(self) -> bool:
+        """Open the store again. A call whose flush failed may have happened after all; then the history ends, as the
+        ids that it gave out are not known."""
+        self._reopen()
+        found = self._seen()
+        if found is None or found == self.shadow.state():
+            return True
+        happened = [one for one in self.maybe if one.state() == found]
+        if not happened:
+            self.wrong.append("after a new start there is what nobody stored")
+            return True
+        self.shadow, self.maybe = happened[0], []
+        return False
 
     def _reopen(self) -> None:
         self.store.close()

@@ -132,12 +132,13 @@ def _rows_of(connection: sqlite3.Connection, table: Table) -> tuple[list[Row], i
     low = max(rows, default=0)
     _scan(connection, f"{select} WHERE rowid > {low} ORDER BY rowid DESC", range(low + 1, top + 1), rows)
     high = min((row for row in rows if row > low), default=None)
-    end = min(high or (known + 1 if known else low + _PROBED_PAST_END), low + _PROBED_MAX)
-    for number in range(low + 1, end):
+    end = high or (known + 1 if known else low + _PROBED_PAST_END)
+    for number in range(low + 1, min(end, low + _PROBED_MAX)):
         _scan(connection, f"{select} WHERE rowid = {number}", range(number, number + 1), rows)
     # Includes rows purged long ago, as a damaged page does not show what it contained.
-    lost = sum(number not in rows for number in range(1, end))
-    return [rows[number] for number in sorted(rows)], None if high is None and known is None else lost
+    lost = end - 1 - sum(number < end for number in rows)
+    is_known = (high is not None or known is not None) and lost <= _PROBED_MAX
+    return [rows[number] for number in sorted(rows)], lost if is_known else None
 
 
 def _columns(connection: sqlite3.Connection, table: Table) -> str:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -10,6 +12,7 @@ import pytest
 from tests.unit.store.made import RECIPE, attachment, bulk, exchange, integrity, needed, opened
 from vlmtui.domain.conversation import user_turn
 from vlmtui.errors import VlmtuiError
+from vlmtui.store import salvage
 from vlmtui.store.opening import FILE
 from vlmtui.store.records import Recovery, StoredDraft
 from vlmtui.store.store import OpenResult, Store
@@ -86,6 +89,23 @@ def test_truncated(part: float, sound: bytes, tmp_path: Path) -> None:
     assert found.recovered.turns >= (TURNS + 40) * (part - 0.3)
     if found.recovered.turns_lost is not None:
         assert found.recovered.turns + found.recovered.turns_lost >= TURNS + 40
+    works(found.store)
+
+
+def test_an_absurd_number_of_a_turn_costs_no_time(
+    sound: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(salvage, "_PROBED_MAX", 1_000)
+    path = tmp_path / FILE
+    path.write_bytes(sound)
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        for turn, number in ((TURNS, 2**38), (TURNS - 1, 2**40)):
+            connection.execute(f"UPDATE turns SET id = {number} WHERE id = {turn}")
+        connection.execute(f"UPDATE sqlite_sequence SET seq = {2**39} WHERE name = 'turns'")
+    path.with_name(f"{FILE}.suspect").touch()
+    found = open_damaged(tmp_path, path.read_bytes())
+    assert found.recovered is not None and found.recovered.turns > TURNS // 2
+    assert found.recovered.turns_lost is None, "nobody knows"
     works(found.store)
 
 
