@@ -1,7 +1,7 @@
 """Screenshots of the real app with the real bundled model, as SVG files in `screenshots/`.
 
-`python tools/screenshots.py [120x40 ...]`. Loads the model once, then plays the same session at every size, or at those
-that are named.
+`python tools/screenshots.py [120x40 ... tour]`. Loads the model once, then plays the same session at every size, or at
+those that are named; `tour` is the tour alone.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from vlmtui.paths import Paths, bundled, sample_image
 from vlmtui.registry.loader import Registry
 from vlmtui.session.async_store import AsyncStore
 from vlmtui.session.engine_controller import EngineState
+from vlmtui.session.tour import Tour
 from vlmtui.ui.app import ExitReport, VlmtuiApp
 from vlmtui.ui.batch.screen import BatchScreen
 from vlmtui.ui.chat.screen import ChatScreen
@@ -34,6 +35,7 @@ from vlmtui.ui.conversations.screen import ConversationsScreen
 from vlmtui.ui.inspector.screen import InspectorScreen
 from vlmtui.ui.services import Services
 from vlmtui.ui.terminal.graphics import Graphics
+from vlmtui.ui.tour.app import TourApp
 from vlmtui.ui.widgets.dialogs import ChoiceScreen
 
 OUT = Path(__file__).parents[1] / "screenshots"
@@ -265,6 +267,27 @@ async def session(paths: Paths, size: tuple[int, int], *, theme: str = "") -> No
                 await batch(app, pilot, paths)
 
 
+async def tour(paths: Paths) -> None:
+    """Show a step of the tour."""
+    services = Services(
+        paths,
+        Registry.bundled(),
+        WorkerHost(paths),
+        Settings(graphics="halfcell"),
+        AsyncStore(paths),
+        keep_alive_s=120,
+        initial_model="shapes",
+    )
+    app = TourApp(services, Tour(paths.state / "step.json"))
+    app.graphics = Graphics("halfcell")
+    async with app.run_test(size=SIZES[1]) as pilot:
+        await until(pilot, lambda: isinstance(app.screen, ChatScreen))
+        await attach(app, pilot, sample_image())
+        await ask(app, pilot, "What is in this image?")
+        await pilot.pause(1)
+        save(app, "tour")
+
+
 async def main(*names: str) -> None:
     OUT.mkdir(exist_ok=True)
     sizes = [size for size in SIZES if not names or "{}x{}".format(*size) in names]
@@ -272,6 +295,8 @@ async def main(*names: str) -> None:
         paths = Paths.below(Path(folder))
         for size in sizes:
             await session(paths, size)
+        if not names or "tour" in names:
+            await tour(paths)
         if not names:
             await session(paths, SIZES[0], theme="light")
         workers = WorkerHost(paths).workers

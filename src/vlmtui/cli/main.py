@@ -20,7 +20,7 @@ _COMMANDS = {
     "batch": "batch.batch", "batches": "batches.batches", "store": "store.store",
     "golden": "golden.golden", "replay": "replay_on.replay_on", "parity": "parity.parity",
     "completion": "completion.completion",
-    "help": "help.help_",
+    "help": "help.help_", "tour": "tour.tour",
 }  # fmt: skip
 """The module and function of each command."""
 

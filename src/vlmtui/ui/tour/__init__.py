@@ -1,0 +1,1 @@
+"""The tour: the app, with what to do next on every screen."""
