@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tests.fuzz.batches import batch_readers
 from tests.fuzz.campaign import Reader
 from tests.fuzz.media import media_readers
 from tests.fuzz.servers import server_readers
@@ -11,5 +12,12 @@ from tests.fuzz.web import web_readers
 
 READERS: dict[str, Reader] = {
     reader.name: reader
-    for reader in (*text_readers(), *stored_readers(), *media_readers(), *web_readers(), *server_readers())
+    for reader in (
+        *text_readers(),
+        *stored_readers(),
+        *media_readers(),
+        *web_readers(),
+        *server_readers(),
+        *batch_readers(),
+    )
 }

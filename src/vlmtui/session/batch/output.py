@@ -17,6 +17,7 @@ import msgspec
 from vlmtui.errors import ErrorKind, VlmtuiError, bad_input
 from vlmtui.files import new_file, not_written
 from vlmtui.session.batch.answered import AnsweredIndex, AnsweredRow, name_of
+from vlmtui.session.batch.results import LineNumber
 from vlmtui.text import one_line
 
 _HEAD = b'{"id":'
@@ -33,7 +34,7 @@ class LineHead(msgspec.Struct, frozen=True):
     """What is read of a line again."""
 
     id: str | None
-    line: int
+    line: LineNumber
     key: str
     error: msgspec.Raw
 

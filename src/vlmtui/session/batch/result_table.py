@@ -16,7 +16,7 @@ import msgspec
 
 from vlmtui.errors import VlmtuiError, bad_input
 from vlmtui.reading import is_file, shown_name, unreadable
-from vlmtui.session.batch.results import StoredResult, StoredTimings, decode_result
+from vlmtui.session.batch.results import LineNumber, StoredResult, StoredTimings, decode_result
 
 _LINE_MAX = 300_000_000
 _CACHED = 512
@@ -53,7 +53,7 @@ class _Line(msgspec.Struct, frozen=True):
     """What is held of a line."""
 
     id: str | None
-    line: int
+    line: LineNumber
     key: str
     answer: str = ""
     correct: bool | None = None

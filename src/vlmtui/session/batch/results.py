@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Annotated
 
 import msgspec
 
@@ -12,6 +13,10 @@ from vlmtui.domain.generation import Usage
 from vlmtui.session.batch.item import Expectation
 
 _LINE_MAX = 300_000_000
+
+
+LineNumber = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
+"""The place of an item in its input."""
 
 
 class StoredTimings(msgspec.Struct, frozen=True):
@@ -25,7 +30,7 @@ class StoredResult(msgspec.Struct, frozen=True, kw_only=True):
     """A line of the output file, without its tokens."""
 
     id: str | None
-    line: int
+    line: LineNumber
     key: str
     question: str = ""
     mode: str = "chat"
@@ -76,11 +81,15 @@ def decode_result(data: bytes) -> StoredResult | None:
 
 
 def score_of(path: Path) -> Score | None:
-    """Return the score of all lines of a file; None if nothing is expected of any. Raises OSError."""
+    """Return the score of all lines of a file; None if nothing is expected of any. Lines that are no result are left
+    out. Raises OSError."""
     correct = expected = 0
     with path.open("rb") as file:
         while data := file.readline(_LINE_MAX):
-            found = msgspec.json.decode(data, type=_Outcome)
+            try:
+                found = msgspec.json.decode(data, type=_Outcome)
+            except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
+                continue
             if found.correct is not None:
                 expected += 1
                 correct += found.correct

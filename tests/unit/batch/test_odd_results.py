@@ -1,0 +1,38 @@
+"""Lines of an output file that somebody else changed end nothing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from vlmtui.errors import VlmtuiError
+from vlmtui.session.batch.output import OutputFile
+from vlmtui.session.batch.result_table import ResultTable
+from vlmtui.session.batch.results import Score, score_of
+
+SOUND = b'{"id":"a","line":1,"key":"k","answer":"a cat","error":null,"correct":true}\n'
+ODD = (
+    b'{"id":""x"","line":2,"key":"k","error":null,"correct":true}\n',
+    b'{"id":"b","line":2,"key":"k","error":null,"correct":"yes"}\n',
+    b'{"id":"b","line":2,"key":"k\xff","error":null,"correct":[' + b"[" * 5_000 + b"\n",
+)
+
+
+@pytest.mark.parametrize("odd", ODD)
+def test_a_line_that_is_no_result_is_left_out_of_the_score(odd: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "out.jsonl"
+    path.write_bytes(odd + SOUND)
+    assert score_of(path) == Score(1, 1)
+
+
+@pytest.mark.parametrize("number", ["99999999999999999999", "-1"])
+def test_a_line_number_that_is_none_is_told(number: str, tmp_path: Path) -> None:
+    path = tmp_path / "out.jsonl"
+    path.write_bytes(SOUND.replace(b'"line":1', b'"line":' + number.encode()) + SOUND)
+    table = ResultTable(path)
+    with pytest.raises(VlmtuiError):
+        table.read_more()
+    table.close()
+    with pytest.raises(VlmtuiError):
+        OutputFile(path)
