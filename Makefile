@@ -9,7 +9,7 @@ PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n logical --maxproce
 FAST := tests/unit tests/ui -m "not process and not slow"
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-fast test-pinned coverage check lint format types contracts eval fuzz faults torture zoo ray parity distributed families keys settings man fresh-check bench screenshots train clean
+.PHONY: help setup run test test-fast test-pinned coverage check lint format types contracts eval fuzz faults torture zoo ray parity distributed families keys settings man fresh-check release-check bench screenshots train clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-12s %s\n", $$1, $$2}'
@@ -85,6 +85,9 @@ families: setup ## write the table of families into docs/families.md
 
 fresh-check: ## try the set-up from nothing, with every Python that is found here, and the wheel (half an hour)
 	@$(PYTHON) tools/fresh_check.py $(ARGS)
+
+release-check: ## install the wheel in empty environments with Python 3.11 to 3.13, and try what a user does first (five minutes)
+	@$(PYTHON) tools/release_check.py $(ARGS)
 
 keys: setup ## write the tables of keys into docs/keys.md
 	@$(BIN)/python tools/key_table.py

@@ -1,0 +1,140 @@
+#!/usr/bin/env python3
+"""Try the wheel before it is published: `python3 tools/release_check.py`. All is made in a temporary folder.
+
+Builds the wheel once from the files of the checkout. Then, for each of Python 3.11 to 3.13 that is found here, pipx
+installs it into an empty environment with an empty home, and what a user does first is done: `--version`, `--help`, a
+page of the documentation, the manual pages, `doctor`, and the removal. If there is an engine (`--engine`, by default
+the checkout's `.venv`), it is added, and the bundled model is asked what the bundled picture shows.
+
+Prints a table. Exit code 1 if anything is not as it should be.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+from fresh_check import ANSWER, ROOT, Trial, copy_of, print_table, pythons, version_of
+
+MANUAL_PAGES = ("man1/vlmtui.1", "man1/vlmtui-ask.1", "man7/vlmtui-using.7")
+HEAD = ("Python", "install s", "version", "help", "manual", "doctor", "answer", "removed")
+NEWEST = 13
+"""The minor version of the newest Python that the package says it supports."""
+Outcome = tuple[bool, str]
+
+
+def build_wheel(python: Path, where: Path) -> tuple[Path, Path]:
+    """Return the wheel, built in isolation, and a pipx."""
+    trial = Trial(where, configured=True, cache=None)
+    copy_of(ROOT, where / "checkout")
+    trial.run(python, "-m", "venv", where / "tools")
+    tools = where / "tools" / "bin"
+    trial.run(tools / "pip", "install", "--quiet", "pipx", "build")
+    trial.run(tools / "python", "-m", "build", "--wheel", "--outdir", where / "dist", where / "checkout")
+    [wheel] = (where / "dist").glob("*.whl")
+    return wheel, tools / "pipx"
+
+
+class Installation:
+    """The wheel, installed by pipx for one interpreter."""
+
+    def __init__(self, python: Path, wheel: Path, pipx: Path, where: Path) -> None:
+        self._trial = Trial(where, configured=True, cache=None)
+        self._folder, self._pipx = where, pipx
+        self._version = wheel.name.split("-")[1]
+        self._trial.env.update({"PIPX_HOME": str(where / "pipx"), "PIPX_BIN_DIR": str(where / "bin")})
+        self._trial.env.update({"PIPX_MAN_DIR": str(where / "man"), "COLUMNS": "80"})
+        self.seconds, _ = self._trial.run(pipx, "install", "--python", python, wheel)
+        self._vlmtui = where / "bin" / "vlmtui"
+
+    def _run(self, *words: object) -> subprocess.CompletedProcess[str]:
+        return self._trial.run(self._vlmtui, *words, check=False)[1]
+
+    def version(self) -> Outcome:
+        said = self._run("--version").stdout.strip()
+        return said.split()[-1:] == [self._version], said
+
+    def help(self) -> Outcome:
+        """The commands, and a page that the wheel must have brought."""
+        commands, page = self._run("--help"), self._run("help", "using")
+        headings = [line.removeprefix("# ") for line in (ROOT / "docs/using.md").read_text("utf-8").splitlines()[:1]]
+        told = "doctor" in commands.stdout and headings[0].lower() in page.stdout.lower()
+        return told and not commands.returncode + page.returncode, "ok" if told else page.stderr.strip() or "no page"
+
+    def manual(self) -> Outcome:
+        """The manual pages, where `man` finds them."""
+        missing = [name for name in MANUAL_PAGES if not (self._folder / "man" / name).is_file()]
+        count = sum(1 for _ in (self._folder / "man").glob("man*/*"))
+        return not missing, f"without {missing}" if missing else f"{count} pages"
+
+    def doctor(self) -> Outcome:
+        """Whether it finishes. What it finds depends on the machine; without an engine it says so."""
+        done = self._run("doctor", "--json")
+        try:
+            checks = json.loads(done.stdout)
+        except ValueError:
+            return False, (done.stderr or done.stdout).strip()[-80:]
+        return "Traceback" not in done.stderr, f"{len(checks.get('checks', checks))} checks"
+
+    def answer(self, engine: Path) -> Outcome:
+        """The bundled model's answer about the bundled picture, by an engine that is installed already."""
+        added = self._run("engines", "add", engine)
+        if added.returncode:
+            return False, added.stderr.strip()[-80:]
+        _, said = self._trial.ask(self._vlmtui)
+        return ANSWER.search(said) is not None, said
+
+    def remove(self) -> Outcome:
+        self._trial.run(self._pipx, "uninstall", "vlmtui")
+        left = [path for path in (self._vlmtui, self._folder / "pipx" / "venvs" / "vlmtui") if path.exists()]
+        return not left, f"left: {left}" if left else "yes"
+
+
+def try_release(python: Path, wheel: Path, pipx: Path, where: Path, engine: Path | None) -> tuple[bool, list[str]]:
+    """Return whether all is as it should be, and a row of the table."""
+    installed = Installation(python, wheel, pipx, where)
+    row, good = [version_of(python), f"{installed.seconds:.0f}"], True
+    asked: Callable[[], Outcome] = (lambda: installed.answer(engine)) if engine else (lambda: (True, "no engine here"))
+    for check in (installed.version, installed.help, installed.manual, installed.doctor, asked, installed.remove):
+        is_good, said = check()
+        good = good and is_good
+        row.append(said if is_good else f"WRONG: {said}")
+    return good, row
+
+
+def has_vllm(python: Path) -> bool:
+    code = "import importlib.util, sys; sys.exit(importlib.util.find_spec('vllm') is None)"
+    return python.is_file() and subprocess.run([str(python), "-c", code], check=False).returncode == 0
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Try the wheel in empty environments, before it is published.")
+    parser.add_argument("--python", action="append", type=Path, help="this interpreter instead of all; may be repeated")
+    parser.add_argument("--engine", type=Path, help="the Python of an environment with vLLM (default: .venv's)")
+    options = parser.parse_args()
+    found = options.python or [one for one in pythons() if int(version_of(one).split(".")[1]) <= NEWEST]
+    if not found:
+        print("No Python 3.11 to 3.13 is here.", file=sys.stderr)
+        return 1
+    own = ROOT / ".venv" / "bin" / "python"
+    engine = options.engine or (own if has_vllm(own) else None)
+    rows: list[list[str]] = []
+    good = True
+    with tempfile.TemporaryDirectory(prefix="release-") as temporary:
+        wheel, pipx = build_wheel(found[-1], Path(temporary) / "build")
+        print(f"{wheel.name}, {wheel.stat().st_size / 1e6:.1f} MB", flush=True)
+        for number, python in enumerate(found):
+            is_good, row = try_release(python, wheel, pipx, Path(temporary) / str(number), engine)
+            good = good and is_good
+            rows.append(row)
+    print_table(rows, HEAD)
+    return 0 if good else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
