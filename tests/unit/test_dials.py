@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.unit.store.made import COMPLETE, opened
 from vlmtui.config.settings import config_file, load_settings
 from vlmtui.domain.conversation import user_turn
 from vlmtui.domain.dials import ARGUMENTS, DIALS, dial_name, read_dial
@@ -31,7 +32,9 @@ from vlmtui.session.generation import Answer, check_end
 from vlmtui.session.lane_plan import variants
 from vlmtui.session.plan_text import parse_plan
 from vlmtui.session.settings import ChatSettings
+from vlmtui.session.stored_conversation import load_conversation
 from vlmtui.session.structured import check_structure
+from vlmtui.store.records import GenerationRecord
 
 REGISTRY = Registry.bundled()
 QWEN = REGISTRY["qwen2_vl"]
@@ -237,3 +240,14 @@ def test_wrong_parameters_in_the_file_are_named(tmp_path: Path, line: str, words
     with pytest.raises(VlmtuiError) as caught:
         load_settings(paths, {})
     assert words in caught.value.message and "config.toml" in caught.value.message
+
+
+def test_an_opened_conversation_tells_again_whether_its_answer_fits(tmp_path: Path) -> None:
+    sampling = with_parameters(Sampling(), None, [f"json={json.dumps(SCHEMA)}"])
+    store = opened(tmp_path)
+    asked = store.add_turn(conversation := store.new_conversation(title="t"), None, user_turn("?"))
+    answer = store.begin_answer(asked, GenerationRecord(model="m", sampling=sampling))
+    store.end_answer(answer, '{"n": "x"}', COMPLETE)
+    (exchange,) = load_conversation(store, conversation=conversation).branch.all
+    store.close()
+    assert exchange.answer.structure is not None and exchange.answer.structure.fits is False
