@@ -117,6 +117,37 @@ async def test_a_key_goes_to_its_server_and_nowhere_else(home: Home, server: Fau
     assert home.places_of_a_secret() == []
 
 
+async def test_a_batch_a_report_and_what_else_is_written_hold_no_key(home: Home, server: FaultServer) -> None:
+    """One item is refused in words that repeat the key."""
+    asked = home.folder / "in.jsonl"
+    asked.write_text(
+        "".join(json.dumps({"id": f"{number}", "prompt": f"hello {number}"}) + "\n" for number in range(4))
+    )
+    refused = {"error": {"message": f"top_p is wrong, {KEY} and {HEADER}", "code": 400}}
+    server.replies["/v1/chat/completions"] = [sends(refused, status=400)]
+    output = home.folder / "out.jsonl"
+    ran = await home.run("batch", str(asked), "-o", str(output), "--on", "box", "--max-concurrency", "1")
+    lines = [json.loads(line) for line in output.open()]
+    errors = [line["error"] for line in lines if line["error"]]
+    assert len(lines) == 4 and len(errors) == 1, ran.stderr
+    assert "[hidden]" in json.dumps(errors), "its words are kept, without the key"
+    again = await home.run("batch", str(asked), "-o", str(output), "--on", "box", "--retry-errors")
+    assert again.returncode == 0, again.stderr
+    commands = [
+        ran,
+        again,
+        await home.run("doctor", "--report"),
+        await home.run("golden", "record", "--model", "shapes", str(home.folder / "golden")),
+        await home.run("conversations", "--json"),
+        await home.run("batches"),
+    ]
+    for command in commands:
+        assert not holds_a_secret(command.stdout + command.stderr), command.args
+        assert b"Traceback" not in command.stderr, command.stderr
+    assert b"vlmtui" in commands[2].stdout and list((home.folder / "golden").rglob("*.json")), "something was written"
+    assert home.places_of_a_secret() == []
+
+
 async def test_a_key_in_a_file_is_read_from_there(short_path: Path, server: FaultServer) -> None:
     home = Home(short_path, server, key=f'api_key_file = "{short_path / "the-key"}"')
     (short_path / "the-key").write_text(f"{KEY}\n")

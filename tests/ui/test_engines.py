@@ -169,6 +169,9 @@ async def test_another_engine_of_the_same_model_is_loaded_beside(chatting: Start
         here, other = chat.host.engines
         assert other.spec.engine_args["dtype"] == "bfloat16" and not here.was_shut_down
         assert len(chat.app.engine_controller.models) == 2
+        await chat.pilot.press("escape")
+        await chat.until(lambda: isinstance(chat.app.screen, ChatScreen))
+        await chat.until(lambda: "+ shapes (dtype=bfloat16" in status(chat))
 
 
 async def test_without_memory_one_is_loaded_after_the_other_and_the_first_again(chatting: StartChat) -> None:

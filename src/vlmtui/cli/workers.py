@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+from collections.abc import Sequence
 
 from vlmtui.bootstrap import build_workers
 from vlmtui.cli.output import note, print_json, print_table
 from vlmtui.config.duration import describe_duration
+from vlmtui.domain.engine_labels import apart, kind_of
 from vlmtui.engine.local.worker_info import WorkerInfo
 from vlmtui.errors import ErrorKind, VlmtuiError
 
@@ -22,8 +24,8 @@ def ps(arguments: argparse.Namespace) -> int:
     elif not found:
         note("No model is loaded.")
     else:
-        head = ["MODEL", "PID", "STATE", "CLIENTS", "IDLE", "STAYS", "KEPT", "MEMORY", "GPU"]
-        print_table(head, [_row(worker) for worker in found])
+        head = ["MODEL", "ENGINE", "PID", "STATE", "CLIENTS", "IDLE", "STAYS", "KEPT", "MEMORY", "GPU"]
+        print_table(head, [_row(worker, found) for worker in found])
     return 0
 
 
@@ -52,12 +54,14 @@ async def _stop(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _row(worker: WorkerInfo) -> list[str]:
+def _row(worker: WorkerInfo, others: Sequence[WorkerInfo]) -> list[str]:
     status = worker.status
     if status is None:
-        return [worker.name, str(worker.pid), _DEAF, "", "", "", "", "", ""]
+        return [worker.name, "", str(worker.pid), _DEAF, "", "", "", "", "", ""]
+    specs = [other.status.spec for other in others if other.status is not None]
     return [
         worker.name,
+        apart(status.spec, specs) or kind_of(status.spec),
         str(worker.pid),
         status.state,
         str(status.clients),
@@ -73,6 +77,7 @@ def _as_json(worker: WorkerInfo) -> dict[str, object]:
     status = worker.status
     return {
         "model": worker.name,
+        "engine": kind_of(status.spec) if status else None,
         "pid": worker.pid,
         "state": status.state if status else _DEAF,
         "clients": status.clients if status else None,

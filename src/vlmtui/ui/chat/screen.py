@@ -384,7 +384,7 @@ class ChatScreen(FrontScreen[None]):
         controller, answering = self.engine_controller, self.chat.running is not None
         self.panel.set_class(answering, "-busy")
         self.query_one(StatusBar).show(
-            models=[model.spec.name for model in controller.models],
+            models=[model.spec for model in controller.models],
             state=controller.state,
             progress=controller.progress,
             answering=answering,

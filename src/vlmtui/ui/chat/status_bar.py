@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from textual.content import Content
 from textual.widgets import Static
 
-from vlmtui.domain.engine import REMOTE_BACKEND, EngineInfo, EngineStatus, LoadProgress
+from vlmtui.domain.engine import REMOTE_BACKEND, EngineInfo, EngineStatus, LoadProgress, LoadSpec
+from vlmtui.domain.engine_labels import labels
 from vlmtui.session.engine_controller import EngineState
 from vlmtui.text import one_line
 from vlmtui.ui.keys import with_keys
@@ -33,7 +34,7 @@ class StatusBar(Static):
     def show(
         self,
         *,
-        models: Sequence[str],
+        models: Sequence[LoadSpec],
         state: EngineState,
         progress: LoadProgress | None,
         answering: bool,
@@ -51,7 +52,7 @@ class StatusBar(Static):
         if state is EngineState.LOADING and progress is not None:
             share = "" if progress.fraction is None else f" {progress.fraction:.0%}"
             word = f"loading: {progress.stage.label.lower()}{share}"
-        model, *beside = models or ["no model"]
+        model, *beside = labels(models) or ["no model"]
         parts = [Content.assemble((f"{glyph} ", colour), (one_line(model), "bold")), Content.styled(word, colour)]
         if beside:
             more = f"+ {one_line(beside[0])}" if len(beside) == 1 else f"+ {len(beside)} engines"

@@ -1,0 +1,32 @@
+"""Several loaded engines have names that tell them apart."""
+
+from __future__ import annotations
+
+from vlmtui.domain.engine import REMOTE_BACKEND, TRANSFORMERS_BACKEND, BackendName, LoadSpec
+from vlmtui.domain.engine_labels import kind_of, labels
+
+
+def spec(name: str = "shapes", backend: BackendName = "vllm", **arguments: object) -> LoadSpec:
+    return LoadSpec(model=f"/models/{name}", name=name, backend=backend, engine_args=arguments)
+
+
+def test_names_that_differ_are_enough() -> None:
+    assert labels([spec(dtype="float32"), spec("other", dtype="bfloat16")]) == ["shapes", "other"]
+    assert labels([spec()]) == ["shapes"] and labels([]) == []
+
+
+def test_engines_of_one_model_are_told_by_what_runs_them() -> None:
+    found = [spec(dtype="float32"), spec(backend=TRANSFORMERS_BACKEND)]
+    assert labels(found) == ["shapes (vLLM)", "shapes (Transformers)"]
+
+
+def test_engines_of_one_kind_are_told_by_what_they_were_started_with() -> None:
+    found = [spec(max_model_len=4096, seed=1), spec(dtype="bfloat16", seed=1)]
+    assert labels(found) == [
+        "shapes (dtype=default, max_model_len=4096)",
+        "shapes (dtype=bfloat16, max_model_len=default)",
+    ]
+
+
+def test_a_server_is_called_so() -> None:
+    assert kind_of(spec(backend=REMOTE_BACKEND, url="http://a")) == "server"
