@@ -60,7 +60,7 @@ eval: setup ## measure the bundled model's answers
 fuzz: setup ## feed every reader of outside data with mutated files, 14,700 in all (about four minutes)
 	@$(BIN)/python -m tests.fuzz $(ARGS)
 
-faults: setup ## 5,000 random histories of the store over a disk that fails below SQLite; nothing stored is lost, damage is noticed (an hour)
+faults: setup ## 5,000 random histories of the store over a disk that fails below SQLite; nothing stored is lost, damage is noticed (a quarter of an hour)
 	@$(BIN)/python -m tests.faults $(ARGS)
 
 torture: setup ## kill and break everything, 200 rounds, and see that nothing is lost or left (half an hour on two busy cores)
