@@ -23,6 +23,7 @@ from textual.app import App
 from textual.pilot import Pilot
 
 from vlmtui.session.batch.result_table import ResultTable
+from vlmtui.session.batch.results import StoredResult
 from vlmtui.ui.batch.result_rows import ResultRows
 from vlmtui.ui.batch.screen import BatchScreen
 from vlmtui.ui.terminal.themes import DARK, VARIABLES
@@ -30,6 +31,19 @@ from vlmtui.ui.terminal.themes import DARK, VARIABLES
 FEW, MANY = 1_000, 100_000
 PAGE_BUDGET = 1.5
 _PAGES = 20
+
+
+class Alone:
+    """No batch is known of the file."""
+
+    def read_state(self, output: Path) -> None:
+        return None
+
+    def pause_or_resume(self, output: Path) -> None: ...
+
+    def ask_again(self, output: Path, result: StoredResult) -> None: ...
+
+    def open_item(self, output: Path, result: StoredResult, *, compares: bool) -> None: ...
 
 
 class Host(App[None]):
@@ -77,7 +91,7 @@ async def measure(path: Path, count: int) -> dict[str, float]:
     async with app.run_test(size=(120, 40)) as pilot:
         started = time.monotonic()
         table = ResultTable(path)
-        screen = BatchScreen(table, look_again=3600, show_inspector=lambda report: None)
+        screen = BatchScreen(table, Alone(), look_again=3600, show_inspector=lambda report: None)
         await app.push_screen(screen)
         rows = screen.query_one(ResultRows)
         await until(pilot, lambda: rows.virtual_size.height == count)

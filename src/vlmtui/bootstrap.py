@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from vlmtui.engines.records import ChosenEngine
     from vlmtui.plain.session import PlainReport
     from vlmtui.session.async_store import AsyncStore
+    from vlmtui.session.batch.item_message import FoundItem
+    from vlmtui.session.batch.records import BatchRecord
+    from vlmtui.session.batch.results import StoredResult
     from vlmtui.session.resume import ResumePoint
     from vlmtui.session.tour import Tour
     from vlmtui.ui.app import ExitReport, VlmtuiApp
@@ -87,6 +90,12 @@ def _model_of(resumed: ResumePoint | None) -> str | None:
     return resumed.model or None if resumed is not None and resumed.spec is None else None
 
 
+def _find_item(record: BatchRecord, result: StoredResult) -> FoundItem:
+    from vlmtui.cli.batch_lookup import find_item  # with the parser of the whole command line
+
+    return find_item(record, result)
+
+
 def build_for(engine: ChosenEngine, runtime: Path) -> Application:
     """Return the application with a host that uses only this engine. `runtime` is a separate folder for its sockets,
     so that no worker of another engine is reused."""
@@ -142,6 +151,7 @@ def open_app(
             initial_backend=backend,
             resume=resumed.conversation if resumed else None,
             resume_spec=served or (resumed.spec if resumed else None),
+            find_item=_find_item,
         )
         app = VlmtuiApp(services, question) if tour is None else _tour_app(services, tour, question)
         report = app.run()

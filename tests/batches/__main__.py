@@ -17,9 +17,12 @@ def main() -> int:
     parser.add_argument("--items", type=int, default=300)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--engine", choices=("scripted", "vllm"), default="scripted")
+    parser.add_argument("--patience", type=float, default=240.0, metavar="S", help="how long nothing may go on")
     options = parser.parse_args()
     folder = Path(tempfile.mkdtemp(prefix="vlmtui-"))
-    campaign = BatchCampaign(folder, items=options.items, seed=options.seed, engine=options.engine)
+    campaign = BatchCampaign(
+        folder, items=options.items, seed=options.seed, engine=options.engine, patience_s=options.patience
+    )
     campaign.play(options.kills)
     print(campaign.table())
     print("\n".join(campaign.losses))

@@ -24,7 +24,6 @@ from vlmtui.paths import Paths
 from vlmtui.protocol.endpoint import Endpoint
 
 _ROOT = Path(__file__).resolve().parents[2]
-_PATIENCE_S = 240.0
 _LOOK_S = 0.02
 
 Blow = Literal["client", "server", "guardian", "core", "disk full", "Ctrl+C"]
@@ -40,15 +39,20 @@ class BatchCampaign:
     items: int = 300
     seed: int = 1
     engine: str = "scripted"
+    patience_s: float = 240.0
+    """How long nothing may go on."""
     losses: list[str] = field(default_factory=list)
     blows: Counter[Blow] = field(default_factory=Counter)
     files: int = 0
     """Output files that were finished."""
     struck_items: list[int] = field(default_factory=list)
     """How many items were done at each blow."""
+    stops_s: list[float] = field(default_factory=list)
+    """Seconds from each Ctrl+C to the end of the process."""
 
     def __post_init__(self) -> None:
         self.random = Random(self.seed)
+        self._interrupted: float | None = None
         self.paths = Paths.below(self.folder / "data")
         self.full = self.folder / "full"
         self.input = self.folder / "in.jsonl"
@@ -67,6 +71,8 @@ class BatchCampaign:
     def table(self) -> str:
         rows = [f"{count:4} × {blow}" for blow, count in sorted(self.blows.items())]
         total = f"{sum(self.blows.values())} blows, {self.files} files of {self.items} items, {len(self.losses)} losses"
+        if self.stops_s:
+            rows.append(f"Ctrl+C to the end of the process: {max(self.stops_s):.1f} s at most")
         return "\n".join([*rows, total])
 
     def _one_file(self, kills: int) -> None:
@@ -76,7 +82,10 @@ class BatchCampaign:
             with self._client() as client:
                 if not is_last:
                     self._strike(client)
-                status = client.wait(_PATIENCE_S)
+                status = client.wait(self.patience_s)
+                if self._interrupted is not None:
+                    self.stops_s.append(time.monotonic() - self._interrupted)
+                    self._interrupted = None
             self.full.unlink(missing_ok=True)
             self._check(whole=status == 0)
             if status == 0:
@@ -104,6 +113,7 @@ class BatchCampaign:
             case "client":
                 client.kill()
             case "Ctrl+C":
+                self._interrupted = time.monotonic()
                 client.send_signal(signal.SIGINT)
             case "disk full":
                 self.full.touch()
@@ -123,7 +133,7 @@ class BatchCampaign:
 
     def _wait_for(self, client: subprocess.Popen[bytes], lines: int) -> bool:
         """Return whether so many lines are in the output before the client has ended."""
-        deadline = time.monotonic() + _PATIENCE_S
+        deadline = time.monotonic() + self.patience_s
         while client.poll() is None:
             if self._done() >= lines:
                 return True
@@ -158,12 +168,12 @@ class BatchCampaign:
         name = f"k{number}"
         if self.engine == "scripted":
             return {"id": name, "prompt": f"say 2 {name}"}
-        return {"id": name, "prompt": f"Count to {2 + number % 20}."}
+        return {"id": name, "prompt": f"Count to {2 + number % 19}."}
 
     def _answer(self, name: str) -> list[str]:
         if self.engine == "scripted":
             return "".join(said(f"say 2 {name}")).split()
-        return [str(number) for number in range(1, 3 + int(name[1:]) % 20)]
+        return [str(number) for number in range(1, 3 + int(name[1:]) % 19)]
 
     def _client(self) -> subprocess.Popen[bytes]:
         command = [sys.executable, "-m", "tests.batches.client", self.engine, str(self.full), "batch", str(self.input)]

@@ -20,6 +20,7 @@ from textual.screen import Screen
 
 from tests.support.scripted_engine import ScriptedHost, Step
 from tests.support.waiting import until, until_chat
+from vlmtui.cli.batch_lookup import find_item
 from vlmtui.config.settings import Settings
 from vlmtui.engine.machine import Gpu, Machine
 from vlmtui.paths import Paths
@@ -191,6 +192,7 @@ def make_app(tmp_path: Path) -> Iterator[MakeApp]:
                 keep_alive_s=keep_alive_s,
                 initial_model=initial_model,
                 resume=resume,
+                find_item=find_item,
                 delays=delays or Delays(),
             )
         )

@@ -6,13 +6,15 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
+import msgspec
 import pytest
 from textual.app import App
 from textual.widgets import Static
 
 from tests.support.waiting import until
+from vlmtui.session.batch.records import BatchCounts, BatchRecord, BatchState
 from vlmtui.session.batch.result_table import Order, ResultTable, Shown
-from vlmtui.session.batch.results import decode_result
+from vlmtui.session.batch.results import StoredResult, decode_result
 from vlmtui.session.prompt_report import PromptReport
 from vlmtui.ui.batch.result_rows import ResultRows, row_content
 from vlmtui.ui.batch.screen import BatchScreen
@@ -43,9 +45,32 @@ RESULTS = (
 )
 
 
+class Runs:
+    """Notes what is wanted of a batch."""
+
+    def __init__(self, output: Path) -> None:
+        words = ("batch", "in.jsonl", "-o", output.name)
+        self.record = BatchRecord(output=str(output), folder=str(output.parent), words=words)
+        self.state = BatchState.RUNNING
+        self.wanted: list[tuple[str, str | None]] = []
+
+    def read_state(self, output: Path) -> tuple[BatchRecord, BatchState] | None:
+        return self.record, self.state
+
+    def pause_or_resume(self, output: Path) -> None:
+        self.wanted.append(("pause", None))
+
+    def ask_again(self, output: Path, result: StoredResult) -> None:
+        self.wanted.append(("again", result.id))
+
+    def open_item(self, output: Path, result: StoredResult, *, compares: bool) -> None:
+        self.wanted.append(("compare" if compares else "chat", result.id))
+
+
 class Host(App[None]):
     def __init__(self, path: Path) -> None:
         super().__init__()
+        self.runs = Runs(path)
         self.register_theme(DARK)
         self.theme = DARK.name
         self.table = ResultTable(path)
@@ -55,7 +80,7 @@ class Host(App[None]):
         return VARIABLES
 
     def on_mount(self) -> None:
-        self.push_screen(BatchScreen(self.table, look_again=0.01, show_inspector=self.reports.append))
+        self.push_screen(BatchScreen(self.table, self.runs, look_again=0.01, show_inspector=self.reports.append))
 
 
 def write(path: Path, results: Sequence[object], mode: str = "w") -> None:
@@ -138,3 +163,19 @@ def test_of_an_id_that_is_too_long_the_end_is_shown() -> None:
     rows = [decode_result(json.dumps(line(1, "a", id=id)).encode()) for id in ("short", "pictures/of/猫/0001.png")]
     shown = [row_content(row, is_plain=True).plain.split() for row in rows if row is not None]
     assert [row[1] for row in shown] == ["short", "…es/of/猫/0001.png"]
+
+
+async def test_what_a_batch_is_doing_is_shown_and_its_items_are_used(output: Path) -> None:
+    """Also when no line comes: the state alone has changed."""
+    app = Host(output)
+    async with app.run_test(size=(120, 30)) as pilot:
+        about = app.screen.query_one("#about", Static)
+        await until(pilot, lambda: "engine is not ready yet" in str(about.content))
+        progress = BatchCounts(done=4, answered=3, failed=1, share=0.5, elapsed_s=2.0)
+        app.runs.record = msgspec.structs.replace(app.runs.record, progress=progress)
+        await until(pilot, lambda: "running, 2.0 items/s, ~2 seconds left · 4 items" in str(about.content))
+        await pilot.press("P", "r", "down", "c", "e")
+        wanted = [("pause", None), ("again", "item-2"), ("compare", "item-1"), ("chat", "item-1")]
+        await until(pilot, lambda: app.runs.wanted == wanted)
+        app.runs.state = BatchState.PAUSED
+        await until(pilot, lambda: str(about.content).startswith("paused · 4 items"))

@@ -22,6 +22,7 @@ from vlmtui.session.engine_controller import EngineController, EngineState
 from vlmtui.text import one_line, visible
 from vlmtui.ui.actions import ACTIONS, HasActions, bindings
 from vlmtui.ui.keys import KeyBindings, error_text, key_of, spell_key, with_remedy
+from vlmtui.ui.lifecycle.batch_runs import BatchRuns
 from vlmtui.ui.lifecycle.departure import Departure, ExitReport
 from vlmtui.ui.lifecycle.leftovers import Leftovers
 from vlmtui.ui.lifecycle.model_loading import ModelLoading
@@ -91,11 +92,10 @@ class VlmtuiApp(App[ExitReport | None]):
         """How pictures are drawn; detected when the app runs in a terminal."""
         self.conversation = holder = services.conversation_holder(self, controller)
         self.navigator = navigator = AppNavigator(self, self, services, controller, holder.require_chat)
-        self.models = ModelLoading(self, navigator, services, controller, holder)
-        self.stored = StoredConversations(self, navigator, services, controller, holder, choose=self.models.choose)
-        self._interrupted = services.interrupted_answers(
-            self, controller, holder, show=self.stored.show, load=self.models.load
-        )
+        self.models = models = ModelLoading(self, navigator, services, controller, holder)
+        self.stored = stored = StoredConversations(self, navigator, services, controller, holder, choose=models.choose)
+        self._interrupted = services.interrupted_answers(self, controller, holder, show=stored.show, load=models.load)
+        self._batches = BatchRuns(self, navigator, services, controller, holder)
         self._leftovers = Leftovers(self, navigator, services.cleanup)
         self._departure = Departure(self, navigator, services, controller, holder)
         self.key_queue = KeyQueue(self, super().on_event)
@@ -159,11 +159,11 @@ class VlmtuiApp(App[ExitReport | None]):
         for warning in self.services.registry.warnings:
             self.tell(one_line(str(warning)), seconds=15, severity="warning")
         if wrong := self.key_bindings.first_warnings(_WARNINGS_MAX):
-            told = "\n".join([*wrong, f"({config_file(self.services.paths)})"])
-            self.tell(told, seconds=15, severity="warning")
+            self.tell("\n".join([*wrong, f"({config_file(self.services.paths)})"]), seconds=15, severity="warning")
         # Output before this handler returns is discarded: it would be drawn twice.
         self.call_later(self._begin)
         self.set_timer(_STARTED_AFTER_S, self._leftovers.look)
+        self.set_timer(_STARTED_AFTER_S, self._batches.look)
         self.set_timer(_PURGE_AFTER_S, self.stored.purge_deleted)
 
     async def on_unmount(self) -> None:
@@ -291,7 +291,8 @@ class VlmtuiApp(App[ExitReport | None]):
         self.navigator.show_conversations(open_id=chat.id if chat is not None else None)
 
     def action_batch(self, file: str = "") -> None:
-        self.navigator.show_batch(file)
+        """Show the results of a batch, choose one, or start one."""
+        self._batches.show(file)
 
     def action_undelete(self) -> None:
         """Restore the conversation deleted last."""

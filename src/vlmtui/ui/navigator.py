@@ -40,15 +40,12 @@ if TYPE_CHECKING:
     from vlmtui.session.recent_folders import RecentFolders
     from vlmtui.session.settings import ChatSettings
     from vlmtui.store.records import ConversationId
+    from vlmtui.ui.batch.screen import RunControl
     from vlmtui.ui.chat.screen import ChatScreen
     from vlmtui.ui.navigation import FilesChoice, FramesChoice
 
 _ALONE = 2
 """Height of the screen stack when one of our screens is shown alone: below it is Textual's empty default screen."""
-
-
-_ANSWERS = "answers.jsonl"
-"""The results that `/batch` shows without a name: what docs/batch.md calls them."""
 
 
 class Controls(Protocol):
@@ -340,18 +337,18 @@ class AppNavigator:
             cache = self._services.paths.thumbnails
             self._app.push_screen(ConversationsScreen(self._services.store, cache=cache, open_id=open_id))
 
-    def show_batch(self, file: str) -> None:
-        """Show the results of a batch: `file` is what it writes. Says why if that cannot be read."""
+    def show_batch(self, output: Path, runs: RunControl) -> None:
+        """Show the results in a file. `runs` has control of batches. Says why if the file cannot be read."""
         from vlmtui.session.batch.result_table import ResultTable
         from vlmtui.ui.batch.screen import BatchScreen
 
         try:
-            table = ResultTable(Path(file.strip() or _ANSWERS).expanduser())
+            table = ResultTable(output)
         except VlmtuiError as error:
             self._controls.tell_error(error)
             return
         look_again = self._services.delays.batch
-        self._app.push_screen(BatchScreen(table, look_again=look_again, show_inspector=self.show_inspector))
+        self._app.push_screen(BatchScreen(table, runs, look_again=look_again, show_inspector=self.show_inspector))
 
     def leave_conversations(self) -> bool:
         """Close the list; False if it was closed already."""

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from vlmtui.domain.backend_choice import BackendChoice
     from vlmtui.domain.engine import LoadSpec
     from vlmtui.registry.match import Model
+    from vlmtui.session.batch.item_message import FindItem
     from vlmtui.store.records import ConversationId
 
 
@@ -60,6 +61,8 @@ class Services(msgspec.Struct, frozen=True):
     """The conversation to continue."""
     resume_spec: LoadSpec | None = None
     """Its model, if `initial_model` is not set."""
+    find_item: FindItem | None = None
+    """Reads an item of a batch again; blocks. None: batches can't be looked up."""
     delays: Delays = Delays()
 
     def conversation_holder(self, teller: Teller, controller: EngineController) -> ConversationHolder:

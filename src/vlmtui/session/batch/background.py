@@ -35,9 +35,9 @@ class BackgroundBatches:
         self._paths = paths
         self.records = BatchRecords(paths)
 
-    def start(self, words: Sequence[str], folder: Path, *, own: Sequence[str] = ()) -> None:
-        """Start `vlmtui WORDS` in a folder, and return once it has checked its arguments and files and is about to load
-        its model. own: options of this run alone. Raises the error that it ended with."""
+    def start(self, words: Sequence[str], folder: Path, *, own: Sequence[str] = ()) -> Path:
+        """Start `vlmtui WORDS` in a folder; return its output file once it has checked its arguments and files and is
+        about to load its model. own: options of this run alone. Raises the error that it ended with."""
         at = command_at(words)
         if at is None:
             raise bad_input("This is not a command line of `vlmtui batch`.")
@@ -70,6 +70,7 @@ class BackgroundBatches:
                 raise _refused(process.wait(), log)
             log.replace(self.records.log(Path(output)))
             threading.Thread(target=process.wait, name="batch", daemon=True).start()  # so that no zombie stays
+            return Path(output)
         finally:
             log.unlink(missing_ok=True)
 

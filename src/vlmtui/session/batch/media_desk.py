@@ -44,13 +44,16 @@ _LOCK = "lock"
 class MediaDesk:
     """Prepares media; methods may be called from several threads. `close` removes the copies."""
 
-    def __init__(self, cache: Path, *, num_frames: int) -> None:
-        """`cache`: the application's cache folder. num_frames: of a video. Raises VlmtuiError."""
+    def __init__(self, cache: Path, *, num_frames: int, keep_in: Path | None = None) -> None:
+        """`cache`: the application's cache folder. num_frames: of a video. keep_in: a folder for the copies, which then
+        stay. Raises VlmtuiError."""
         parent = private_dir(private_dir(cache) / "batches")
         _remove_abandoned_folders(parent)
         self._folder = private_dir(parent / f"{os.getpid()}-{os.urandom(4).hex()}")
         self._lock_file = os.open(self._folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         fcntl.flock(self._lock_file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        self._keeps = keep_in is not None
+        self._store = keep_in or self._folder
         self._sampling = VideoSampling(num_frames=num_frames)
         self._uses: Counter[str] = Counter()
         self._unused: deque[str] = deque()
@@ -133,7 +136,7 @@ class MediaDesk:
 
     def _release(self, path: str) -> None:
         self._uses[path] -= 1
-        if self._uses[path]:
+        if self._uses[path] or self._keeps:
             return
         self._unused.append(path)
         while len(self._unused) > _UNUSED:
@@ -148,13 +151,13 @@ class MediaDesk:
             return self._from_bytes(source, _decoded(source))
         if source.pixel is not None:
             return self._from_bytes(source, _with_pixel(place, source.pixel))
-        return self._checked(source, stage(Path(place), self._folder, sampling=self._sampling, still=_still(source)))
+        return self._checked(source, stage(Path(place), self._store, sampling=self._sampling, still=_still(source)))
 
     def _from_bytes(self, source: MediaSource, data: bytes) -> Attachment:
         file = private_dir(self._folder / "new") / f"{os.urandom(8).hex()}{_SUFFIXES[source.modality]}"
         try:
             write_atomically(file, data)
-            attachment = stage(file, self._folder, sampling=self._sampling, still=_still(source))
+            attachment = stage(file, self._store, sampling=self._sampling, still=_still(source))
         finally:
             with suppress(OSError):
                 file.unlink()

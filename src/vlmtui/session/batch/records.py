@@ -148,6 +148,20 @@ class BatchRecords:
         """Return what a batch is doing."""
         return record.state(is_running=self.is_running(Path(record.output)))
 
+    def is_news(self, record: BatchRecord) -> bool:
+        """Whether a batch has ended since `note_seen`."""
+        if record.ended is None or self.is_running(Path(record.output)):
+            return False
+        try:
+            return self._file(Path(record.output), "seen").stat().st_mtime < record.ended
+        except OSError:
+            return True
+
+    def note_seen(self, record: BatchRecord) -> None:
+        """Note that the user has seen how a batch is now."""
+        with suppress(OSError):
+            self._file(Path(record.output), "seen").touch()
+
     @contextmanager
     def running(self, record: BatchRecord, *, is_part: bool = False) -> Iterator[RunningBatch]:
         """Keep the record of the batch that this process runs. Where it can't be written, the batch runs without.
@@ -175,7 +189,7 @@ class BatchRecords:
         for record in self.all()[_KEPT:]:
             output = Path(record.output)
             if not self.is_running(output):
-                for kind in ("json", "log", "lock"):
+                for kind in ("json", "log", "lock", "seen"):
                     with suppress(OSError):
                         self._file(output, kind).unlink()
 

@@ -10,6 +10,7 @@ import msgspec
 
 from vlmtui.domain.failure import Failure
 from vlmtui.domain.generation import Usage
+from vlmtui.domain.sampling import Sampling
 from vlmtui.session.batch.item import Expectation
 
 _LINE_MAX = 300_000_000
@@ -39,6 +40,8 @@ class StoredResult(msgspec.Struct, frozen=True, kw_only=True):
     """As the model got it; None: the batch was not told to include it."""
     answer: str = ""
     finish_reason: str = ""
+    sampling: Sampling | None = None
+    """As it was sent; None: not said."""
     usage: Usage = Usage()
     timings: StoredTimings = StoredTimings()
     expect: Expectation | None = None

@@ -40,7 +40,7 @@ APP = Scope(
         Action(
             "batch",
             "Batch",
-            "The results of `vlmtui batch`, running or done: FILE is what it writes.",
+            "The results in FILE, running or done; choose a batch; or start one: IN -o OUT, as `vlmtui batch`.",
             slash="/batch",
             argument="FILE",
         ),

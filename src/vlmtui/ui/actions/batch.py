@@ -39,6 +39,32 @@ BATCH = Scope(
             leader="slash",
             footer=True,
         ),
+        Action(
+            "batch_results.compare",
+            "Compare",
+            "Put the item into a new conversation, and compare its prompt with a raw prompt.",
+            "c",
+            leader="c",
+            footer=True,
+        ),
+        Action(
+            "batch_results.edit",
+            "To the chat",
+            "Put the item, with its media and settings, into a new conversation, to edit and send it.",
+            "e",
+            leader="e",
+            footer=True,
+        ),
+        Action(
+            "batch_results.run", "Ask again", "Ask this item again; its new line replaces the old one.", "r", leader="r"
+        ),
+        Action(
+            "batch_results.pause",
+            "Pause, go on",
+            "Stop the batch, which keeps what is answered; or go on with it where it stopped.",
+            "P",
+            footer=True,
+        ),
         Action("batch_results.copy", "Copy", "Copy the item's answer to your clipboard.", "y", leader="y"),
         Action("batch_results.back", "Back", "Clear the search, or go back.", "escape,q", verb="back", footer=True),
     ),

@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
+from typing import Protocol
 
 from textual import on, work
 from textual.app import ComposeResult
@@ -15,8 +17,10 @@ from textual.message import Message
 from textual.screen import Screen
 from textual.widgets import Input, Static
 
+from vlmtui.config.duration import describe_duration
 from vlmtui.errors import VlmtuiError
 from vlmtui.session.batch.formats import target_of
+from vlmtui.session.batch.records import BatchRecord, BatchState
 from vlmtui.session.batch.result_table import Order, ResultTable, Shown
 from vlmtui.session.batch.results import StoredResult
 from vlmtui.session.prompt_report import PromptReport
@@ -29,6 +33,22 @@ from vlmtui.ui.widgets.footer_bar import FooterBar
 
 _DETAIL_MAX = 4_000
 """Most characters of a question or answer below the table; the inspector has all."""
+
+
+class RunControl(Protocol):
+    """What can be done with batches and their items."""
+
+    def read_state(self, output: Path) -> tuple[BatchRecord, BatchState] | None:
+        """Return what is known of the batch that writes a file; None: nothing. Blocking."""
+
+    def pause_or_resume(self, output: Path) -> None:
+        """Pause a batch that runs; go on with one that does not."""
+
+    def ask_again(self, output: Path, result: StoredResult) -> None:
+        """Ask one item again."""
+
+    def open_item(self, output: Path, result: StoredResult, *, compares: bool) -> None:
+        """Put an item into a new conversation, and compare it."""
 
 
 class BatchSearch(Input):
@@ -63,11 +83,19 @@ class BatchScreen(Screen[None]):
         error: VlmtuiError
 
     def __init__(
-        self, table: ResultTable, *, look_again: float, show_inspector: Callable[[PromptReport], object]
+        self,
+        table: ResultTable,
+        runs: RunControl,
+        *,
+        look_again: float,
+        show_inspector: Callable[[PromptReport], object],
     ) -> None:
         """`table` is closed with the screen. look_again: seconds between two looks at a file that may be growing."""
         super().__init__()
         self.table = table
+        self._runs = runs
+        self._run = ""
+        """What is known of the batch, for people."""
         self.is_read = False
         """Whether the whole file has been read once."""
         self._look_again = look_again
@@ -114,12 +142,15 @@ class BatchScreen(Screen[None]):
             self.post_message(self.Arranged(from_top))
 
     def _take(self, is_other: bool) -> bool:
-        """Read new lines and arrange the rows; return whether there is anything new."""
+        """Read new lines and arrange the rows, and read what the batch is doing; return whether there is anything
+        new."""
+        found = self._runs.read_state(self.table.path)
+        before, self._run = self._run, "" if found is None else run_text(*found)
         self.table.read_more()
         is_new = not self.table.is_current
         if is_new or is_other:
             self.table.arrange()
-        return is_new
+        return is_new or before != self._run
 
     @on(Failed)
     def _failed(self, event: Failed) -> None:
@@ -130,6 +161,8 @@ class BatchScreen(Screen[None]):
     def _arranged(self, event: Arranged) -> None:
         counts = self.table.counts()
         about = [f"{counts.items:,} items", f"{counts.errors:,} error{'s' * (counts.errors != 1)}"]
+        if self._run:
+            about.insert(0, self._run)
         if counts.expected:
             right = counts.expected - counts.wrong
             about.append(f"{right:,} of {counts.expected:,} right ({right / counts.expected:.1%})")
@@ -160,6 +193,25 @@ class BatchScreen(Screen[None]):
         if (result := self._rows.result) is not None:
             self.app.copy_to_clipboard(result.answer)
             self.notify(f"Copied {len(result.answer):,} characters.", markup=False)
+
+    def action_compare(self) -> None:
+        """Compare the highlighted item with a raw prompt, in a new conversation."""
+        if (result := self._rows.result) is not None:
+            self._runs.open_item(self.table.path, result, compares=True)
+
+    def action_edit(self) -> None:
+        """Put the highlighted item into a new conversation."""
+        if (result := self._rows.result) is not None:
+            self._runs.open_item(self.table.path, result, compares=False)
+
+    def action_run(self) -> None:
+        """Ask the highlighted item again."""
+        if (result := self._rows.result) is not None:
+            self._runs.ask_again(self.table.path, result)
+
+    def action_pause(self) -> None:
+        """Pause the batch, or go on with it."""
+        self._runs.pause_or_resume(self.table.path)
 
     # -- which rows
 
@@ -207,6 +259,22 @@ class BatchScreen(Screen[None]):
     @property
     def _rows(self) -> ResultRows:
         return self.query_one(ResultRows)
+
+
+def run_text(record: BatchRecord, state: BatchState) -> str:
+    """Return what a batch is doing, in a few words."""
+    if state is BatchState.FAILED:
+        return f"failed: {one_line(record.error)}"
+    counts = record.progress
+    if state is not BatchState.RUNNING:
+        return state.value
+    if not counts.elapsed_s:
+        return "running: the engine is not ready yet"
+    words = [f"running, {(counts.answered + counts.failed) / counts.elapsed_s:.1f} items/s"]
+    if counts.share and counts.share < 1:
+        left_s = max(1, round(counts.elapsed_s * (1 - counts.share) / counts.share))
+        words.append(f"~{describe_duration(left_s)} left")
+    return ", ".join(words)
 
 
 def item_report(result: StoredResult) -> PromptReport:

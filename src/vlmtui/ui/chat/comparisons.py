@@ -79,6 +79,10 @@ class Comparisons:
         self._view.take_composer_text()
         self._view.start_dialog(self._compare)
 
+    def compare_with(self, raw: str | None) -> None:
+        """Compare the draft with this raw prompt; None: with the family's."""
+        self._view.start_dialog(partial(self._compare, raw))
+
     def look_at_stored(self) -> None:
         """Show the comparisons of the last message."""
         self._view.start_dialog(self._look_at_stored)

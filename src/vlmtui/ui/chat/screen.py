@@ -89,12 +89,13 @@ class ChatScreen(FrontScreen[None]):
         self._attachments = MessageAttachments(self, navigator, cost, paths, engine_controller, chat)
         self.sources = AttachmentSources(self, navigator, paths, engine_controller, inbox_s=services.delays.inbox)
         fan_outs = FanOuts(self, navigator, cost, engine_controller, chat, services)
+        self.comparisons = Comparisons(self, navigator, sender, cost, services, engine_controller, chat, fan_outs)
         self.actions: ActionMethods = {
             **sender.actions,
             **self._attachments.actions,
             **self.sources.actions,
             **Branches(self, chat).actions,
-            **Comparisons(self, navigator, sender, cost, services, engine_controller, chat, fan_outs).actions,
+            **self.comparisons.actions,
             **fan_outs.actions,
             **Inspections(self, navigator, engine_controller, chat, services.registry, paths.seen).actions,
             **SettingsActions(self, navigator, engine_controller, chat, cost).actions,
@@ -111,8 +112,7 @@ class ChatScreen(FrontScreen[None]):
 
     def compose(self) -> ComposeResult:
         paths = self.services.paths
-        frame = ChatFrame(self.chat, self.engine_controller, cache=paths.thumbnails)
-        yield frame
+        yield (frame := ChatFrame(self.chat, self.engine_controller, cache=paths.thumbnails))
         yield MessageCursor(self.chat, frame.transcript)
         yield Static(id="editing", markup=False)
         yield QueueBar()
