@@ -34,6 +34,10 @@ _COLOURS = {"ok": "32", "warn": "33", "fail": "31"}
 
 
 def doctor(arguments: argparse.Namespace) -> int:
+    if arguments.model is not None:
+        from vlmtui.cli.doctor_model import doctor_model
+
+        return run_interruptible(lambda: doctor_model(arguments))
     if arguments.report:
         return run_interruptible(lambda: _report(as_json=arguments.json))
     return run_interruptible(lambda: _doctor(as_json=arguments.json))

@@ -366,13 +366,15 @@ def _fill_config(config: argparse.ArgumentParser) -> None:
 def _fill_doctor(doctor: argparse.ArgumentParser) -> None:
     doctor.description = (
         "Check Python, terminal, vLLM, torch, GPUs, memory, disk and hub; then load the bundled model, "
-        "ask it one question about a bundled picture, and check the answer. Exit code 1 when something fails."
+        "ask it one question about a bundled picture, and check the answer. Exit code 1 when something fails. "
+        "With --model: ask that model about drawn pictures whose content is known, and say whether it sees."
     )
-    doctor.add_argument(
-        "--report",
-        action="store_true",
-        help="print a block to paste into an issue, without paths, names, addresses, keys, prompts or messages",
-    )
+    what = doctor.add_mutually_exclusive_group()
+    what.add_argument("--model", metavar="MODEL", help="a family, a repository or a local folder to ask instead")
+    doctor.add_argument("--backend", metavar="NAME", help="with --model: what runs it (that of its record)")
+    doctor.add_argument("--trust-remote-code", action="store_true", help="with --model: let it run its own Python code")
+    report = "print a block to paste into an issue, without paths, names, addresses, keys, prompts or messages"
+    what.add_argument("--report", action="store_true", help=report)
     doctor.add_argument("--json", action="store_true", help="print one JSON object")
 
 

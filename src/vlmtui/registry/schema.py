@@ -159,6 +159,8 @@ class Thinking(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         return ThinkingTags(self.open, self.close)
 
 
+Skill = Literal["what", "where", "count", "earlier", "compare", "read"]
+"""What `vlmtui doctor --model` asks for."""
 ComparedStage = Literal["image tokens", "pixels", "next token"]
 
 
@@ -221,6 +223,8 @@ class Family(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """None: unknown, or its models give no coordinates."""
     thinking: Thinking | None = None
     """None: unknown, or its models don't reason; the common tags are recognised then, too."""
+    untrained: tuple[Skill, ...] = ()
+    """What its models were not trained for."""
     differences: tuple[KnownDifference, ...] = ()
     """What `vlmtui parity` is known to find between vLLM and Transformers."""
     trust_remote_code: bool = False

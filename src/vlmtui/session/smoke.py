@@ -1,0 +1,188 @@
+"""Asks a loaded model about pictures with known content, and judges whether it sees."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from enum import StrEnum
+from pathlib import Path
+from random import Random
+
+import msgspec
+from PIL import Image, ImageDraw, ImageFont
+
+from vlmtui.domain.attachment import Attachment
+from vlmtui.domain.conversation import Turn, assistant_turn, user_turn
+from vlmtui.domain.sampling import Sampling
+from vlmtui.engine.interface import Engine
+from vlmtui.errors import VlmtuiError
+from vlmtui.media.images import stage_image
+from vlmtui.registry.schema import Family, Skill
+from vlmtui.session.lanes import Lane, Lanes, lane_spec
+
+SEED = 19
+_SIDE = 448
+_TOKENS = 256
+_COLOURS = {"red": "#dc1e1e", "green": "#1ea03c", "blue": "#1e46dc", "yellow": "#f0d214"}
+_ALSO = {"circle": ("dot", "disc", "disk", "ball", "round"), "square": ("rectangle", "box"), "star": (), "triangle": ()}
+_NUMBERS = {1: "one", 2: "two", 3: "three"}
+_WHAT = "What is in this image?"
+_WORDS = ("TIGER", "PIANO", "RIVER", "LEMON")
+
+Words = tuple[tuple[str, ...], ...]
+"""Of each group, one word has to be in the answer."""
+
+
+class SmokeOutcome(StrEnum):
+    """What came of a question."""
+
+    RIGHT = "right"
+    WRONG = "wrong"
+    NOT_TRAINED = "not trained"
+    IMPOSSIBLE = "not possible"
+    FAILED = "failed"
+
+
+class SmokeCase(msgspec.Struct, frozen=True, kw_only=True):
+    """A conversation about drawn pictures, and what its answer has to say."""
+
+    skill: Skill
+    turns: tuple[Turn, ...]
+    expected: Words
+    unwanted: tuple[str, ...] = ()
+    """None of these words may come before what is expected."""
+
+    @property
+    def question(self) -> str:
+        return self.turns[-1].text
+
+
+class SmokeResult(msgspec.Struct, frozen=True, kw_only=True):
+    """What was asked, seen and expected."""
+
+    skill: Skill
+    asked: str
+    seen: str
+    """The answer. Hostile text."""
+    expected: str
+    outcome: SmokeOutcome
+
+
+def smoke_cases(folder: Path, media: Path, seed: int = SEED) -> list[SmokeCase]:
+    """Draw the pictures into `folder`, store them in `media`, and return the conversations. Blocking."""
+    draw, rng = _Drawing(folder, media), Random(seed)
+    colours = rng.sample(sorted(_COLOURS), 3)
+    things = list(zip(colours, rng.sample(sorted(_ALSO), 3), strict=True))
+    side, at = rng.choice((("left", 0.17), ("right", 0.83)))
+    number, word = rng.randint(2, 3), rng.choice(_WORDS)
+    lone = [draw.shapes(f"one-{at}", (*thing, 0.5, 0.5)) for at, thing in enumerate(things)]
+    cases = [_case("what", [user_turn(_WHAT, [one])], *_thing(*of)) for one, of in zip(lone, things, strict=True)]
+    dot = draw.shapes("place", ("red", "circle", at, 0.5))
+    other = "left" if side == "right" else "right"
+    cases.append(_case("where", [user_turn("Where is the red circle?", [dot])], (side,), unwanted=(other,)))
+    row = draw.shapes("count", *((colours[0], "circle", 0.17 + 0.33 * at, 0.5) for at in range(number)))
+    counted = user_turn("How many shapes are in this image?", [row])
+    cases.append(_case("count", [counted], (_NUMBERS[number], str(number))))
+    talk: list[Turn] = []
+    for one, (colour, kind) in zip(lone[:2], things, strict=False):
+        talk += [user_turn(_WHAT, [one]), assistant_turn(f"A {colour} {kind} in the middle.")]
+    cases.append(_case("earlier", [*talk, user_turn("What was in the first image?")], *_thing(*things[0])))
+    both = [draw.picture(name, ground=ground) for name, ground in (("dark", "#202020"), ("light", "#e8e8e8"))]
+    brighter = user_turn("Which of the two images is brighter, the first or the second? Answer with one word.", both)
+    cases.append(_case("compare", [brighter], ("second", "2"), unwanted=("first", "1")))
+    text = user_turn("Read the text in this image.", [draw.picture("text", text=word)])
+    return [*cases, _case("read", [text], (word.lower(),))]
+
+
+class _Drawing:
+    """Draws pictures into a folder and stores them as attachments."""
+
+    def __init__(self, folder: Path, media: Path) -> None:
+        self._folder, self._media = folder, media
+
+    def shapes(self, name: str, *places: tuple[str, str, float, float]) -> Attachment:
+        """Draw shapes, each with colour, kind, and place in shares of the side."""
+        canvas = Image.new("RGB", (_SIDE, _SIDE), "white")
+        for one in places:
+            _shape(ImageDraw.Draw(canvas), *one)
+        return self._staged(name, canvas)
+
+    def picture(self, name: str, *, ground: str = "white", text: str = "") -> Attachment:
+        """Draw a plain picture, or a text."""
+        canvas = Image.new("RGB", (_SIDE, _SIDE), ground)
+        ImageDraw.Draw(canvas).text((40, 160), text, fill="black", font=ImageFont.load_default(96))
+        return self._staged(name, canvas)
+
+    def _staged(self, name: str, canvas: Image.Image) -> Attachment:
+        path = self._folder / f"{name}.png"
+        canvas.save(path)
+        return stage_image(path, self._media)
+
+
+def _thing(colour: str, kind: str) -> Words:
+    return (colour,), (kind, *_ALSO[kind])
+
+
+def _case(skill: Skill, turns: Sequence[Turn], *expected: tuple[str, ...], unwanted: tuple[str, ...] = ()) -> SmokeCase:
+    return SmokeCase(skill=skill, turns=tuple(turns), expected=expected, unwanted=unwanted)
+
+
+def _shape(pen: ImageDraw.ImageDraw, colour: str, kind: str, x: float, y: float) -> None:
+    """Draw a shape around a place, in shares of the picture's side."""
+    middle, reach, fill = (x * _SIDE, y * _SIDE), 0.11 * _SIDE, _COLOURS[colour]
+    box = (middle[0] - reach, middle[1] - reach, middle[0] + reach, middle[1] + reach)
+    if kind == "circle":
+        pen.ellipse(box, fill=fill)
+    elif kind == "square":
+        pen.rectangle(box, fill=fill)
+    else:
+        points = 3 if kind == "triangle" else 10
+        reaches = [reach * (0.45 if points == 10 and at % 2 else 1.15) for at in range(points)]
+        turns = [math.tau * at / points - math.tau / 4 for at in range(points)]
+        pen.polygon(
+            [
+                (middle[0] + far * math.cos(turn), middle[1] + far * math.sin(turn))
+                for far, turn in zip(reaches, turns, strict=True)
+            ],
+            fill=fill,
+        )
+
+
+def is_right(case: SmokeCase, answer: str) -> bool:
+    """Whether an answer says what is expected, by its words alone, and none that is unwanted before it."""
+    words = [word.removesuffix("s") for word in re.findall(r"[a-z]+|[0-9]+", answer.lower())]
+    unwanted = _place(words, case.unwanted)
+    return all(_place(words, group) < min(unwanted, len(words)) for group in case.expected)
+
+
+def _place(words: Sequence[str], wanted: Sequence[str]) -> int:
+    """Return where the first of the wanted words stands; behind the end if none is there."""
+    return next((at for at, word in enumerate(words) if word in wanted), len(words))
+
+
+async def ask_smoke(engine: Engine, family: Family, case: SmokeCase, sampling: Sampling) -> SmokeResult:
+    """Ask one question, greedily. What the model was not trained for is asked all the same."""
+    sampling = msgspec.structs.replace(sampling, temperature=0.0, max_tokens=_TOKENS, seed=0)
+    expected = " and ".join("/".join(group) for group in case.expected)
+
+    def result(outcome: SmokeOutcome, seen: str) -> SmokeResult:
+        return SmokeResult(skill=case.skill, asked=case.question, seen=seen, expected=expected, outcome=outcome)
+
+    try:
+        lanes = Lanes([Lane(lane_spec(family, case.turns, sampling), engine)])
+    except VlmtuiError as error:
+        return result(SmokeOutcome.IMPOSSIBLE, error.message)
+    await lanes.run()
+    answer = lanes[0].answer
+    if answer.failure is not None:
+        return result(SmokeOutcome.FAILED, answer.failure.message)
+    seen = answer.text.strip()
+    if is_right(case, seen):
+        return result(SmokeOutcome.RIGHT, seen)
+    return result(SmokeOutcome.NOT_TRAINED if case.skill in family.untrained else SmokeOutcome.WRONG, seen)
+
+
+def sees(results: Sequence[SmokeResult]) -> bool:
+    """Whether at least two of the three lone shapes were named, colour and kind: chance names one in sixteen."""
+    return sum(one.skill == "what" and one.outcome is SmokeOutcome.RIGHT for one in results) >= 2

@@ -1,0 +1,47 @@
+"""Questions with known answers: drawn the same each time, judged by their words."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from vlmtui.session.smoke import SmokeCase, SmokeOutcome, SmokeResult, is_right, sees, smoke_cases
+
+
+def test_pictures_are_the_same_each_time_and_others_with_another_seed(tmp_path: Path) -> None:
+    def drawn(name: str, seed: int) -> list[str]:
+        (folder := tmp_path / name).mkdir()
+        cases = smoke_cases(folder, tmp_path / "media", seed)
+        return [one.sha256 for case in cases for turn in case.turns for one in turn.attachments]
+
+    assert drawn("a", 1) == drawn("b", 1) != drawn("c", 2)
+
+
+@pytest.mark.parametrize(
+    ("answer", "right"),
+    [
+        ("The second image is brighter than the first.", True),
+        ("**Second.**", True),
+        ("Image 1 is dark, image 2 is bright.", False),
+        ("The first.", False),
+        ("", False),
+    ],
+)
+def test_a_comparison_is_judged_by_what_is_named_first(answer: str, right: bool) -> None:
+    case = SmokeCase(skill="compare", turns=(), expected=(("second", "2"),), unwanted=("first", "1"))
+    assert is_right(case, answer) is right
+
+
+def test_colour_and_kind_have_to_be_named() -> None:
+    case = SmokeCase(skill="what", turns=(), expected=(("red",), ("circle", "dot")))
+    assert is_right(case, "A big RED dot!") and is_right(case, "circles, red ones")
+    assert not is_right(case, "A bored circle.") and not is_right(case, "Red squares")
+
+
+def test_two_of_three_lone_shapes_are_seeing() -> None:
+    right, wrong = (
+        SmokeResult(skill="what", asked="", seen="", expected="", outcome=outcome)
+        for outcome in (SmokeOutcome.RIGHT, SmokeOutcome.WRONG)
+    )
+    assert sees([right, right, wrong]) and not sees([right, wrong, wrong])
