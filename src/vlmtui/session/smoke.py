@@ -84,9 +84,7 @@ def smoke_cases(folder: Path, media: Path, seed: int = SEED) -> list[SmokeCase]:
     row = draw.shapes("count", *((colours[0], "circle", 0.17 + 0.33 * at, 0.5) for at in range(number)))
     counted = user_turn("How many shapes are in this image?", [row])
     cases.append(_case("count", [counted], (_NUMBERS[number], str(number))))
-    talk: list[Turn] = []
-    for one, (colour, kind) in zip(lone[:2], things, strict=False):
-        talk += [user_turn(_WHAT, [one]), assistant_turn(f"A {colour} {kind} in the middle.")]
+    talk = [turn for one in lone[:2] for turn in (user_turn("Look at this image.", [one]), assistant_turn("I see it."))]
     cases.append(_case("earlier", [*talk, user_turn("What was in the first image?")], *_thing(*things[0])))
     both = [draw.picture(name, ground=ground) for name, ground in (("dark", "#202020"), ("light", "#e8e8e8"))]
     brighter = user_turn("Which of the two images is brighter, the first or the second? Answer with one word.", both)
