@@ -1,14 +1,20 @@
-"""Writes the table of model families into docs/families.md, from the records."""
+"""Writes the table of model families into docs/families.md, from the records and what the zoo has seen of them."""
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from vlmtui.registry.loader import Registry
 from vlmtui.registry.routes import Architectures, known_architectures
 from vlmtui.registry.schema import Family, Route
 
 PAGE = Path(__file__).parent.parent / "docs" / "families.md"
+RESULTS = PAGE.parent.parent / "tests" / "data" / "zoo_results.json"
+SEEDS = PAGE.parent / "seeds.md"
+_CASES = {"image": "one image", "images": "two", "video": "video", "audio": "sound"}
 _NAMES = {
     "vllm": "vLLM",
     "vllm-transformers": "vLLM, Transformers backend",
@@ -21,12 +27,29 @@ BEGIN, END = "<!-- families: made by `make families` -->", "<!-- families end --
 def table() -> str:
     """The table as Markdown; for the vLLM version that the registry was checked against, whatever is installed."""
     known = known_architectures()
-    lines = ["| family | models | takes | route | verified |", "| --- | --- | --- | --- | --- |"]
+    seen = results()
+    lines = [
+        "| family | models | takes | route | verified | answered here on |",
+        "| --- | --- | --- | --- | --- | --- |",
+    ]
     for family in Registry.bundled().values():
         takes = ", ".join(_takes(modality, one.max_items) for modality, one in family.takes.items())
         models = family.models[0].removeprefix("bundled:")
-        lines.append(f"| {family.family} | {models} | {takes} | {_route(family, known)} | {_verified(family)} |")
+        cells = (family.family, models, takes, _route(family, known), _verified(family), _engine(family, seen))
+        lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
+
+
+def results() -> dict[str, dict[str, Any]]:
+    """Return what `make zoo ARGS=--record` has seen, by family: the engine, and the cases that passed and failed."""
+    found: dict[str, dict[str, Any]] = json.loads(RESULTS.read_text(encoding="utf-8"))
+    return found
+
+
+def answered(result: Mapping[str, Any]) -> str:
+    """Return what a family answered about, in chat and raw mode: `one image, two, video`."""
+    passed = set(result["passed"])
+    return ", ".join(said for case, said in _CASES.items() if {f"{case} chat", f"{case} raw"} <= passed)
 
 
 def _takes(modality: str, most: int) -> str:
@@ -57,6 +80,12 @@ def _is_open(route: Route, known: Architectures) -> bool:
         and known.vllm not in route.broken
         and (route.architecture in known.multimodal or route.architecture == backend)
     )
+
+
+def _engine(family: Family, seen: Mapping[str, Mapping[str, Any]]) -> str:
+    if family.checked == "trained":
+        return "vLLM and Transformers"
+    return str(seen[family.family]["engine"]) if family.checked == "engine" and family.family in seen else "–"
 
 
 def _verified(family: Family) -> str:

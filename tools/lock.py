@@ -30,7 +30,7 @@ SHIPPED = ROOT / "src" / "vlmtui" / "engines" / "locks"
 DEVELOPMENT = ROOT / "requirements" / "dev.txt"
 UV = "0.13.9"
 WORKER = ("msgspec", "psutil", "jinja2", "pillow", "pillow-heif", "av", "numpy", "platformdirs", "nvidia-ml-py")
-"""What the worker imports besides vLLM; their bounds are the project's own."""
+"""What the worker imports besides vLLM; their bounds are the project's own. The extra `transformers` is with them."""
 LEFT_OUT = {"docopt", "torchaudio", "torchcodec"}
 """Not for the CPU: torchaudio and torchcodec break `import vllm` beside a CPU build of torch, and nothing imports
 docopt, which is published without a wheel."""
@@ -51,7 +51,7 @@ def main() -> int:
     extras = {
         "app": project["dependencies"],
         "dev": project["optional-dependencies"]["dev"],
-        "worker": [bounds[name] for name in WORKER],
+        "worker": [*(bounds[name] for name in WORKER), *project["optional-dependencies"]["transformers"]],
         "torch": [f"torch=={TORCH}"],
     }
     pins = [] if upgrade else _pins(SHIPPED / "cpu.txt", SHIPPED / "torch.txt", DEVELOPMENT)

@@ -10,17 +10,23 @@ import msgspec
 import pytest
 
 from vlmtui.cli.adapters import allow_adapters
+from vlmtui.domain.adapter_choice import adapter_for, adapters_of
+from vlmtui.domain.attachment import Modality
 from vlmtui.domain.conversation import user_turn
+from vlmtui.domain.engine import LoraAdapter
 from vlmtui.domain.sampling import Sampling
 from vlmtui.errors import VlmtuiError
 from vlmtui.registry.loader import Registry
 from vlmtui.registry.match import resolve
 from vlmtui.session.adapters import find_adapter, list_adapters, rank_for
+from vlmtui.session.generation import make_request
 from vlmtui.session.lanes import planned_specs
 from vlmtui.session.likelihood import LaneScore, TokenDrop, verdict
 from vlmtui.session.plan_text import parse_plan
 from vlmtui.worker.backends.vllm.adapters import AdapterShelf
 from vlmtui.worker.backends.vllm.engine_args import engine_arguments
+
+REGISTRY = Registry.bundled()
 
 
 def make(folder: Path, **config: object) -> Path:
@@ -86,13 +92,30 @@ def test_the_verdict_says_whether_an_adapter_changes_anything(tmp_path: Path) ->
 
 
 def test_one_slot_stays_empty_on_a_cpu(tmp_path: Path) -> None:
-    spec = msgspec.structs.replace(resolve(Registry.bundled(), "shapes").spec, engine_args={"enable_lora": True})
+    spec = msgspec.structs.replace(resolve(REGISTRY, "shapes").spec, engine_args={"enable_lora": True})
     known = {"enable_lora", "max_loras"}
     assert engine_arguments(spec, known=known, on_cpu=True)["max_loras"] == 2
     assert "max_loras" not in engine_arguments(spec, known=known, on_cpu=False)
     shelf = AdapterShelf(spec, {"enable_lora": True, "max_loras": 1}, on_cpu=True)
-    assert shelf.of("") is None
+    request = make_request(REGISTRY["shapes"], [user_turn("Hello")], Sampling())
+    assert shelf.of(request) is None
     with pytest.raises(VlmtuiError, match="On a CPU this engine takes 0 different adapters"):
-        shelf.of(str(make(tmp_path / "ocr")))
+        shelf.of(msgspec.structs.replace(request, adapter=str(make(tmp_path / "ocr"))))
     with pytest.raises(VlmtuiError, match="loaded without LoRA"):
-        AdapterShelf(spec, {}, on_cpu=True).of("/adapter")
+        AdapterShelf(spec, {}, on_cpu=True).of(msgspec.structs.replace(request, adapter="/adapter"))
+
+
+def test_what_a_message_shows_chooses_among_the_models_own_adapters() -> None:
+    spec = resolve(REGISTRY, "phi4_mm").spec
+    assert [one.name for one in adapters_of(spec)] == ["vision", "speech"]
+
+    def chosen(*shown: Modality) -> str | None:
+        found = adapter_for(spec, shown)
+        return found and found.path
+
+    assert chosen("image") == chosen("audio", "image") == "vision-lora"
+    assert chosen("audio") == "speech-lora"
+    assert chosen() is None
+    assert adapter_for(resolve(REGISTRY, "shapes").spec, ["image"]) is None
+    always = msgspec.structs.replace(spec, lora=LoraAdapter(name="all", id=1, path="all"))
+    assert adapter_for(always, []) == always.lora

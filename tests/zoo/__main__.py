@@ -21,6 +21,7 @@ from pathlib import Path
 
 from tests.zoo.difference import page
 from tests.zoo.kit import Recipe, load_recipes
+from tests.zoo.record import record
 from tests.zoo.trial import MODES, SHOWN, Results, run
 from vlmtui.registry.loader import Registry
 from vlmtui.registry.schema import Family
@@ -88,6 +89,7 @@ def main() -> int:
     parser.add_argument("families", nargs="*", metavar="FAMILY")
     parser.add_argument("--keep", type=Path, help="folder for checkpoints and logs (default: a temporary one)")
     parser.add_argument("--json", type=Path, help="also write the results there")
+    parser.add_argument("--record", action="store_true", help="keep what was seen for the table of families")
     parser.add_argument("--page", type=Path, help="also write there how chat and raw prompts differ, in Markdown")
     parser.add_argument("--limit", type=int, default=300, metavar="S", help="seconds for one family")
     options = parser.parse_args()
@@ -102,6 +104,8 @@ def main() -> int:
         for name in options.families or sorted(recipes):
             found = in_a_child(recipes[name], registry[name], options.keep or Path(temporary), options.limit)
             results[name] = found
+            if options.record:
+                record(name, found)
             row = [
                 text if text.startswith("ok") else "FAILED"
                 for text in (found.get(c, "ok -") for c in ("load", *COLUMNS))

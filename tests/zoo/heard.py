@@ -15,6 +15,7 @@ from vlmtui.registry.match import Model
 from vlmtui.session.generation import make_request
 from vlmtui.worker.hf.media_items import load_items
 
+_FEATURES = ("input_features", "audio_input_features")
 APART_MAX = 1e-3
 """Most by which two log-mel values may differ."""
 
@@ -28,7 +29,8 @@ async def heard_as_given(engine: Any, model: Model, attachments: list[Attachment
     extractor = getattr(engine._processor(), "feature_extractor", None) or engine._processor().audio_processor
     rate = extractor.sampling_rate
     samples = read_sound(Path(attachments[0].path), rate)
-    made = _flat(extractor(samples, sampling_rate=rate, return_tensors="np")["input_features"])
+    features = extractor([samples], sampling_rate=rate, return_tensors="np")
+    made = _flat(next(features[one] for one in _FEATURES if one in features))
     if held.shape[0] != made.shape[0] and held.shape[1] != made.shape[1]:
         made = made.T
     rows, columns = (min(one, other) for one, other in zip(held.shape, made.shape, strict=True))

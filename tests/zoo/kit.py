@@ -99,11 +99,13 @@ def write_tokenizer(
     unk: str | None = None,
     words: Iterable[str] = (),
     size: int = 0,
+    places: Mapping[str, int] | None = None,
     add_bos: bool = False,
     chat_template: str | None = None,
     **facts: Any,
 ) -> dict[str, int]:
-    """Save a byte-level BPE of 256 bytes, special tokens and plain words; `size` fills it up to at least so many.
+    """Save a byte-level BPE of 256 bytes, special tokens and plain words; `size` fills it up to at least so many, and
+    `places` gives special tokens the ids that an engine knows them by.
 
     `add_bos` has the beginning-of-sequence token put before every text. Further facts go into `tokenizer_config.json`.
     """
@@ -111,7 +113,12 @@ def write_tokenizer(
     from transformers import PreTrainedTokenizerFast
 
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
-    base = Tokenizer(models.BPE(vocab={letter: index for index, letter in enumerate(alphabet)}, merges=[]))
+    vocabulary = {letter: index for index, letter in enumerate(alphabet)}
+    if places:
+        free = range(len(alphabet), max(places.values()) + 1)
+        named = {number: token for token, number in places.items()}
+        vocabulary |= {named.get(number, f"<unused_{number}>"): number for number in free}
+    base = Tokenizer(models.BPE(vocab=vocabulary, merges=[]))
     base.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     base.decoder = decoders.ByteLevel()
     added = [*special, *words]

@@ -26,9 +26,9 @@ from vlmtui.registry.routes import choice_of
 
 FAMILIES = (
     "aya_vision", "blip-2", "gemma3", "glm4_1v", "idefics3", "internvl_chat", "llava-onevision", "lfm2_vl", "mantis",
-    "pixtral_hf", "qwen2_5_omni", "qwen2_5_vl",
+    "phi4_mm", "pixtral_hf", "qwen2_5_omni", "qwen2_5_vl",
     "chameleon", "florence2", "fuyu", "mllama", "phi4_multimodal",  # in Transformers
-    "interns1_pro", "tarsier", "tarsier2",  # by classes of vlmtui
+    "interns1_pro", "openpangu_vl", "tarsier", "tarsier2",  # by classes of vlmtui
 )  # fmt: skip
 
 
@@ -53,6 +53,11 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Resu
     yield json.loads((folder / "all.json").read_text())
 
 
+def has_adapters(name: str) -> bool:
+    """Whether the tiny model has adapters of its own."""
+    return load_recipes()[name].lora and Registry.bundled()[name].lora is not None
+
+
 @pytest.mark.parametrize("name", FAMILIES)
 @pytest.mark.timeout(1600)
 def test_the_family_answers_every_case_in_both_modes(results: dict[str, Results], name: str) -> None:
@@ -60,6 +65,8 @@ def test_the_family_answers_every_case_in_both_modes(results: dict[str, Results]
     wanted = {"load", *(f"{case} {what}" for case in shown for what in (*MODES, "difference"))}
     if choice_of(Registry.bundled()[name].routes[0]).backend == DEFAULT_BACKEND:  # only vLLM's tensors are compared
         wanted |= {"image seen"} & {f"{case} seen" for case in shown}
+    if has_adapters(name):
+        wanted |= {f"{case} adapter" for case in shown}
     wanted |= {"audio heard"} & {f"{case} heard" for case in shown}
     assert set(results[name]) == wanted
     assert {case: text for case, text in results[name].items() if not text.startswith("ok")} == {}

@@ -14,10 +14,12 @@ from typing import Any
 import msgspec
 
 from tests.support.sounds import write_tone
+from tests.zoo.adapters import adapter_matters
 from tests.zoo.difference import difference
 from tests.zoo.heard import heard_as_given
 from tests.zoo.kit import Recipe, make_checkpoint
 from tests.zoo.seen import seen_as_given
+from vlmtui.domain.adapter_choice import adapter_for
 from vlmtui.domain.attachment import Attachment, Modality
 from vlmtui.domain.conversation import user_turn
 from vlmtui.domain.engine import DEFAULT_BACKEND
@@ -76,8 +78,10 @@ def model_for(recipe: Recipe, family: Family, folder: Path) -> Model:
     model = model_of(family, str(folder), limits=limits)
     reduced = CPU if model.spec.backend == DEFAULT_BACKEND else {"load_format": "dummy", "max_model_len": 2048}
     arguments = {**model.spec.engine_args, **reduced, **recipe.engine_args}
-    lora = model.spec.lora if recipe.lora else None
-    model = msgspec.structs.replace(model, spec=msgspec.structs.replace(model.spec, engine_args=arguments, lora=lora))
+    spec = msgspec.structs.replace(model.spec, engine_args=arguments)
+    if not recipe.lora:
+        spec = msgspec.structs.replace(spec, lora=None, more_loras=())
+    model = msgspec.structs.replace(model, spec=spec)
     return with_trust(model) if family.trust_remote_code or recipe.remote_code else model
 
 
@@ -117,6 +121,12 @@ async def _run(recipe: Recipe, family: Family, folder: Path) -> Results:
                 except Exception as error:
                     traceback.print_exc()
                     results[f"{case} {mode}"] = _said(error)
+            if "raw" in prompts and adapter_for(model.spec, SHOWN[case]) is not None:
+                try:
+                    results[f"{case} adapter"] = f"ok {await adapter_matters(engine, model, attachments)}"
+                except Exception as error:
+                    traceback.print_exc()
+                    results[f"{case} adapter"] = _said(error)
             if case == "image" and "chat" in prompts and model.spec.backend == DEFAULT_BACKEND:
                 try:
                     results["image seen"] = f"ok {await seen_as_given(engine, model, attachments, folder / 'seen')}"

@@ -12,6 +12,7 @@ from vlmtui.bootstrap import build
 from vlmtui.cli.attachments import stage_attachments, user_turn_with_placed
 from vlmtui.cli.output import note, print_json, print_warnings
 from vlmtui.cli.questions import read_question
+from vlmtui.domain.adapter_choice import adapter_for
 from vlmtui.domain.attachment import Attachment, Modality
 from vlmtui.domain.conversation import Text, Turn, system_turn
 from vlmtui.domain.dials import DIALS
@@ -85,6 +86,7 @@ def _as_json(
     if family.trust_remote_code:
         arguments["trust_remote_code"] = True
     video = family.takes.get("video")
+    lora = adapter_for(model.spec, wanted)
     chosen = msgspec.to_builtins(family.sampling) if family.sampling else {}
     return {
         "family": family.family or None,
@@ -96,7 +98,7 @@ def _as_json(
         "mm_processor_kwargs": processor_arguments(sampling, arguments),
         "parameters": {name: value for name, value in described_extra(sampling).items() if name in DIALS},
         "sampling": chosen,
-        "lora": msgspec.to_builtins(family.lora) if family.lora else None,
+        "lora": {"name": lora.name, "id": lora.id, "path": lora.path} if lora else None,
         "needs_video_metadata": bool(video and video.metadata),
     }
 

@@ -28,13 +28,15 @@ PinnedVersion = Annotated[str, msgspec.Meta(pattern=r"^\d{1,6}(\.\d{1,6}){1,3}$"
 """A version of vLLM, such as `0.23.0`."""
 
 
-class LoraAdapter(msgspec.Struct, frozen=True, kw_only=True):
-    """A LoRA adapter used for every request."""
+class LoraAdapter(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A LoRA adapter of the model's own."""
 
     name: str
     id: int
     path: str
     """Relative to the model's folder."""
+    modalities: tuple[Modality, ...] = ()
+    """It answers the requests that show one of these; empty: every request."""
 
 
 class LoadSpec(msgspec.Struct, frozen=True, kw_only=True):
@@ -63,6 +65,8 @@ class LoadSpec(msgspec.Struct, frozen=True, kw_only=True):
     num_frames: int = 8
     """Default number of frames per video."""
     lora: LoraAdapter | None = None
+    more_loras: tuple[LoraAdapter, ...] = ()
+    """Of these and `lora`, the first that fits a request's media answers it."""
 
 
 class LoadStage(StrEnum):

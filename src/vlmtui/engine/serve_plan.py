@@ -11,6 +11,7 @@ from collections.abc import Iterator
 
 import msgspec
 
+from vlmtui.domain.adapter_choice import adapters_of
 from vlmtui.domain.engine import SERVED_BACKEND, LoadSpec
 from vlmtui.engine.machine import Machine, gib
 from vlmtui.engine.memory_fit import attention_heads, claimed_share, estimate
@@ -197,8 +198,8 @@ def _warnings(model: Model, layout: RankLayout, machine: Machine | None, needed:
         )
     if layout.nodes > 1:
         yield f"Ports {_RPC_PORT if layout.data > 1 else _MASTER_PORT} and others between the nodes have no key at all."
-    if model.spec.lora is not None:
-        yield f"The record's adapter {model.spec.lora.name!r} is not part of this line: add --lora-modules NAME=FOLDER."
+    for adapter in adapters_of(model.spec):
+        yield f"The record's adapter {adapter.name!r} is not part of this line: add --lora-modules NAME=FOLDER."
     if machine is None or not machine.gpus:
         return
     if layout.gpus_per_node > len(machine.gpus):

@@ -170,6 +170,7 @@ def _fields(path: str) -> list[str]:
     start = path.partition("[")[0].partition(".")[0]
     tables: dict[str, type[msgspec.Struct]] = {
         "takes": Takes, "raw": RawTemplate, "raw_several": RawTemplate, "routes": Route, "lora": Lora,
+        "more_loras": Lora,
         "grounding": Grounding, "thinking": Thinking,
     }  # fmt: skip
     kind: type[msgspec.Struct] = tables.get(start, Family)

@@ -20,7 +20,7 @@ from vlmtui.registry.hub_cache import read_config, snapshot_of
 from vlmtui.registry.loader import Registry
 from vlmtui.registry.remote_code import RemoteCode, remote_code_of
 from vlmtui.registry.routes import choice_of, is_multimodal, is_of_transformers, open_route
-from vlmtui.registry.schema import Family, RawTemplate, Takes
+from vlmtui.registry.schema import Family, Lora, RawTemplate, Takes
 
 DEFAULT_MODEL = "shapes"
 UNLISTED = ""
@@ -93,11 +93,14 @@ def model_of(
         family=family.family or None,
         engine_args=engine_args_of(family, limits, choice),
         num_frames=(video.frames if video else None) or 8,
-        lora=None
-        if family.lora is None
-        else LoraAdapter(name=family.lora.name, id=family.lora.id, path=family.lora.path),
+        lora=None if family.lora is None else _adapter(family.lora),
+        more_loras=tuple(map(_adapter, family.more_loras)),
     )
     return Model(family, spec)
+
+
+def _adapter(lora: Lora) -> LoraAdapter:
+    return LoraAdapter(name=lora.name, id=lora.id, path=lora.path, modalities=lora.modalities)
 
 
 def with_trust(model: Model, code: RemoteCode | None = None) -> Model:

@@ -83,12 +83,15 @@ class RawTemplate(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
 
 class Lora(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A LoRA adapter that every request of the family needs."""
+    """A LoRA adapter that the family's requests need."""
 
     name: str
     id: Count = 1
+    """Each adapter of the record has its own."""
     path: str = ""
     """Relative to the model's folder."""
+    modalities: tuple[Modality, ...] = ()
+    """Only for requests that show one of these; empty: for every request."""
 
 
 class Route(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -219,6 +222,8 @@ class Family(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     sampling: Sampling | None = None
     """Defaults for this family; the user's settings take precedence."""
     lora: Lora | None = None
+    more_loras: tuple[Lora, ...] = ()
+    """Of these and `lora`, the first that fits a request's media answers it."""
     grounding: Grounding | None = None
     """None: unknown, or its models give no coordinates."""
     thinking: Thinking | None = None

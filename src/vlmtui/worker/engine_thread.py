@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 import msgspec
 
+from vlmtui.domain.adapter_choice import adapters_of
 from vlmtui.domain.capabilities import require_capability
 from vlmtui.domain.engine import EngineInfo, LoadSpec
 from vlmtui.domain.failure import Failure
@@ -146,6 +147,6 @@ def _with_metrics(engine: HostedEngine) -> EngineInfo:
 
 
 def _check_lora(info: EngineInfo) -> None:
-    """Raise VlmtuiError(UNSUPPORTED) if the engine would silently ignore the LoRA adapter."""
-    if info.spec.lora is not None:
+    """Raise VlmtuiError(UNSUPPORTED) if the engine would silently ignore a LoRA adapter of the model's own."""
+    if adapters_of(info.spec):
         require_capability(info, "lora")

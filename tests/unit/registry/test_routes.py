@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ast
 import importlib.util
+import json
+import re
 from pathlib import Path
 
 import pytest
@@ -120,3 +122,27 @@ def test_the_table_of_families_is_that_of_the_records() -> None:
     """`make families` writes it anew."""
     text = family_table.PAGE.read_text(encoding="utf-8")
     assert family_table.written(text) == text
+
+
+EXCEPTIONS = {"glm4_5v_fp8", "minimax_vl_01"}
+"""Names of the examples that no tiny model of its own has answered for; docs/families.md says why."""
+
+
+def test_every_name_of_vllms_examples_has_answered_about_an_image_or_a_video_on_a_real_engine() -> None:
+    names = json.loads((Path(__file__).parent / "seeds.json").read_text(encoding="utf-8"))["families"]
+    seen = family_table.results()
+    without = {name for name in names if name not in seen or not family_table.answered(seen[name])}
+    assert without == EXCEPTIONS
+    text = family_table.PAGE.read_text(encoding="utf-8")
+    assert all(f"- **{name}**" in text for name in EXCEPTIONS)
+
+
+def test_a_record_says_what_the_zoo_has_seen() -> None:
+    """After `python -m tests.zoo --record FAMILY`, the record's note says the same cases."""
+    seen = family_table.results()
+    for family in REGISTRY.values():
+        if family.checked != "engine":
+            continue
+        found = family_table.answered(seen[family.family])
+        said = re.search(r"(?:one image|video)(?:, (?:two|video|sound))*", family.checked_note)
+        assert said is not None and said[0] == found, family.family

@@ -28,6 +28,7 @@ def engine_parts(info: EngineInfo) -> tuple[str, str]:
     """Return the parts of every key that come from the engine: model, and engine. Blocking: reads of local weights."""
     spec = info.spec
     model = [spec.model, info.revision, info.architecture, msgspec.to_builtins(spec.lora), info.chat_template]
+    model += msgspec.to_builtins(spec.more_loras)
     if Path(spec.model).is_dir():
         model[0] = _folder_digest(Path(spec.model))
     kept = {name: value for name, value in info.engine_args.items() if name not in _SPEED_ONLY}

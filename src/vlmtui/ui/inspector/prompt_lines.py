@@ -9,6 +9,7 @@ from typing import Literal
 import msgspec
 from textual.content import Content
 
+from vlmtui.domain.adapter_choice import adapters_of
 from vlmtui.domain.engine import EngineInfo
 from vlmtui.domain.generation import GenerateRequest, usage_of
 from vlmtui.domain.parameters import PARAMETERS, Parameter
@@ -164,14 +165,14 @@ def _model(inspected: PromptReport) -> list[tuple[str, str]]:
             ("family", recipe.family or ""),
             (recipe.engine or "engine", recipe.engine_version),
         ]
-    lora = info.spec.lora
+    loras = [f"{one.name} (id {one.id}, {one.path})" for one in adapters_of(info.spec)]
     return [
         ("model", info.spec.model),
         ("called", info.spec.name if info.spec.name != info.spec.model else ""),
         ("revision", info.revision or info.spec.revision or "unknown"),
         ("family", info.spec.family or ""),
         ("architecture", info.architecture),
-        ("LoRA", f"{lora.name} (id {lora.id}, {lora.path})" if lora else "none"),
+        ("LoRA", ", ".join(loras) or "none"),
         (info.engine, info.engine_version),
     ]
 

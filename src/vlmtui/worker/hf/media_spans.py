@@ -18,6 +18,7 @@ _REMEMBERED_MAX = 4096
 _PIXELS = (
     "pixel_values",
     "image_pixel_values",
+    "input_image_embeds",
     "pixel_values_flat",
     "images",
     "pixel_values_images",

@@ -29,6 +29,7 @@ _PIXELS_MAX = 64_000_000
 _NAMES = (
     "pixel_values",
     "image_pixel_values",
+    "input_image_embeds",
     "pixel_values_videos",
     "pixel_values_flat",
     "pixel_values_images",
@@ -38,6 +39,7 @@ _NAMES = (
 _GRIDS = ("image_grid_thw", "video_grid_thw", "grid_thw")
 _FLAT_GRIDS = ("spatial_shapes", "image_grid_hws", "image_grid_hw", "grid_hws")
 _SIDE_MIN = 8
+_NORMALISED_MAX = 16.0
 Floats = np.ndarray[Any, np.dtype[np.float32]]
 
 
@@ -132,8 +134,7 @@ def write_seen(
     """
     layout, name, pictures = pictures_in(data, how)
     by_model = how
-    if name and "uint8" in str(getattr(data[name], "dtype", "")):
-        # vLLM's mm_device_do_normalize: the model itself normalises what are still pixels.
+    if name and _are_levels(data[name]):
         how = msgspec.structs.replace(how, mean=(0.0,), std=(1 / 255,))
     stem = f"{prefix}-{modality}-{index}"
     values = list(pictures)
@@ -189,6 +190,14 @@ def _write_values(
     return tuple(files)
 
 
+def _are_levels(value: Any) -> bool:
+    """Whether they are still levels of 255, which the model itself normalises: vLLM's `mm_device_do_normalize`, and
+    openPangu-VL. What a processor has normalised stays far below."""
+    if "uint8" in str(getattr(value, "dtype", "")):
+        return True
+    return not isinstance(value, list | tuple) and float(value.max()) > _NORMALISED_MAX
+
+
 def shares(ranges: Sequence[tuple[int, int]], count: int) -> list[tuple[int, int]]:
     """Divide runs of embeddings among `count` pictures: a run each, or equal parts of one run; empty if neither."""
     if len(ranges) == count:
@@ -213,6 +222,8 @@ def _merged_patches(values: Floats, grid: Sequence[int], how: Normalisation) -> 
     """Undo `patchify` of Qwen2VLImageProcessor; a picture a frame, the copies of a still picture's only frame once."""
     frames, rows, columns = grid
     patch, merge, temporal = how.patch or 1, how.merge, how.temporal
+    if values.size == 3 * frames * rows * columns * patch * patch:
+        temporal = 1  # openPangu-VL, whose model doubles a still picture's patches
     channels = values.size // max(1, frames * rows * columns * temporal * patch * patch)
     if channels not in (1, 3) or rows % merge or columns % merge:
         return

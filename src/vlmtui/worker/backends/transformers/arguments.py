@@ -38,6 +38,12 @@ class Arguments(msgspec.Struct, frozen=True, kw_only=True):
     """Of the random weights."""
     revision: _Name | None = None
     """The commit or branch to load, if the spec has none."""
+    enable_lora: bool = False
+    """For vLLM; any model takes adapters here."""
+    max_loras: int = 1
+    """For vLLM."""
+    max_lora_rank: int = 16
+    """For vLLM; an adapter of any rank is taken here."""
     raw_special_tokens: bool = True
     """Whether the tokenizer puts its special tokens (BOS) before a raw prompt, as vLLM has it do."""
 

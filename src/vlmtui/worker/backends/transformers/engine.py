@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import logging
 import threading
 import time
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from functools import partial
 from typing import Any
@@ -28,14 +29,15 @@ from vlmtui.domain.sampling import Sampling
 from vlmtui.errors import ErrorKind, VlmtuiError
 from vlmtui.worker.backends.contract import LoadStep, Report
 from vlmtui.worker.backends.transformers.answer_reader import AnswerPiece, AnswerReader
-from vlmtui.worker.backends.transformers.answer_run import AnswerRun
+from vlmtui.worker.backends.transformers.answer_run import first_scores, run_answers
 from vlmtui.worker.backends.transformers.arguments import Arguments, read_arguments
 from vlmtui.worker.backends.transformers.engine_info import eos_ids, read_engine_info
 from vlmtui.worker.backends.transformers.forward_gate import ForwardGate
 from vlmtui.worker.backends.transformers.loading import LoadedModel, load_model
 from vlmtui.worker.backends.transformers.prompt_inputs import PromptBuilder, PromptInputs, check_limits
 from vlmtui.worker.backends.transformers.sampling_plan import SamplingPlan, configured_sampling, plan_sampling
-from vlmtui.worker.backends.transformers.token_chooser import Logprobs
+from vlmtui.worker.backends.transformers.token_chooser import Logprobs, UnlikeAlone
+from vlmtui.worker.backends.transformers.turns import Turns, Waiting
 from vlmtui.worker.hf.cpu_priority import lower_priority
 from vlmtui.worker.hf.delta_buffer import DeltaBuffer
 from vlmtui.worker.hf.media_items import MediaItem, load_items
@@ -43,6 +45,7 @@ from vlmtui.worker.hf.remote_code import pin_remote_code
 from vlmtui.worker.hf.template_limits import within_limits
 from vlmtui.worker.hf.vocabulary import VocabularyReader
 
+_log = logging.getLogger(__name__)
 _DELTA_S = 1 / 30
 """Minimum seconds between two deltas; the first is sent at once."""
 
@@ -60,7 +63,8 @@ async def load_engine(spec: LoadSpec, report: Report) -> TransformersEngine:
 
 
 class TransformersEngine:
-    """A model loaded in Transformers. Its requests are answered in turn: some models keep the state of a request."""
+    """A model loaded in Transformers. Requests with the same prompt are answered together, others in turn: some models
+    keep the state of a prompt."""
 
     def __init__(self, loaded: LoadedModel, spec: LoadSpec, arguments: Arguments) -> None:
         self.info = read_engine_info(loaded, spec, arguments)
@@ -71,7 +75,9 @@ class TransformersEngine:
         self._vocabulary = VocabularyReader(loaded.tokenizer)
         self._defaults = configured_sampling(loaded.generation_config)
         self._building = asyncio.Lock()
-        self._turn = asyncio.Lock()
+        self._loop = asyncio.get_running_loop()
+        self._turns = Turns(self._run)
+        self._can_batch: dict[tuple[str, ...], bool] = {}
         self._gate = ForwardGate()
         self._broken = asyncio.Event()
         self._ending = threading.Event()
@@ -90,7 +96,7 @@ class TransformersEngine:
             yield _finished(request.request_id, "stop", None)
             return
         plan = self._plan(request, inputs)
-        async with self._turn, aclosing(self._answer(request, inputs, plan)) as events:
+        async with aclosing(self._answer(request, inputs, plan)) as events:
             async for event in events:
                 yield event
 
@@ -120,12 +126,13 @@ class TransformersEngine:
 
         buffer = DeltaBuffer(request.request_id, self._vocabulary, ready.vocabulary, plan.logprobs)
         sent_at = 0.0
-        async for piece in self._pieces(AnswerRun(self._loaded, inputs, plan, take, self._between_tokens)):
-            buffer.add(piece)
-            now = time.monotonic()
-            if buffer and (now - sent_at >= _DELTA_S or reader.reason is not None):
-                yield buffer.flush()
-                sent_at = now
+        async with aclosing(self._turns.pieces(request, inputs, plan, take)) as pieces:
+            async for piece in pieces:
+                buffer.add(piece)
+                now = time.monotonic()
+                if buffer and (now - sent_at >= _DELTA_S or reader.reason is not None):
+                    yield buffer.flush()
+                    sent_at = now
         if buffer:
             yield buffer.flush()
         stop = reader.stop
@@ -147,37 +154,43 @@ class TransformersEngine:
         plan = msgspec.structs.replace(plan, logprobs=request.logprobs or 0)
         buffer = DeltaBuffer(request.request_id, self._vocabulary, ready.vocabulary, plan.logprobs)
         if answer:
-            generation = AnswerRun(self._loaded, inputs, plan, take, self._between_tokens, forced=answer)
-            async for piece in self._pieces(generation):
-                buffer.add(piece)
+            async with aclosing(self._turns.pieces(request, inputs, plan, take, forced=answer)) as pieces:
+                async for piece in pieces:
+                    buffer.add(piece)
             delta: Delta = msgspec.structs.replace(buffer.flush(), text=self._vocabulary.decode(answer))
             yield delta
         yield _finished(request.request_id, "stop", None)
 
-    async def _pieces(self, generation: AnswerRun) -> AsyncGenerator[AnswerPiece, None]:
-        """Run a generation in a thread; yield what it says, and stop it if the request is cancelled."""
-        queue: asyncio.Queue[AnswerPiece | None] = asyncio.Queue()
-        loop = asyncio.get_running_loop()
-
-        def run() -> None:
-            try:
-                with self._gate.computing():
-                    generation.run(lambda piece: loop.call_soon_threadsafe(queue.put_nowait, piece))
-            finally:
-                loop.call_soon_threadsafe(queue.put_nowait, None)
-
-        running = asyncio.ensure_future(asyncio.to_thread(run))
+    def _run(self, batch: Sequence[Waiting]) -> None:
+        """Answer requests with the same prompt: together, if the model has been seen to answer so as alone."""
         try:
-            while (piece := await queue.get()) is not None:
-                yield piece
-            await running
+            with self._gate.computing():
+                self._loaded.adapters.use(batch[0].request)
+                if len(batch) == 1 or not self._run_together(batch):
+                    for one in batch:
+                        run_answers(self._loaded, one.inputs, [one.row], self._between_tokens)
         except RuntimeError as error:
             if "CUDA error" in str(error) or "device-side assert" in str(error):
-                self._broken.set()  # torch cannot use the GPU in this process any more
+                # torch cannot use the GPU in this process any more
+                self._loop.call_soon_threadsafe(self._broken.set)
             raise
-        finally:
-            generation.stop()
-            await asyncio.wait([running])
+
+    def _run_together(self, batch: Sequence[Waiting]) -> bool:
+        """Answer them in one batch; False if the model does not allow it, which is checked by the first batch with so
+        many media."""
+        inputs, rows = batch[0].inputs, [one.row for one in batch]
+        kind = tuple(span.modality for span in inputs.media)
+        if not self._can_batch.get(kind, True):
+            return False
+        expected = None if kind in self._can_batch else first_scores(self._loaded, inputs)
+        try:
+            run_answers(self._loaded, inputs, rows, self._between_tokens, expected=expected)
+        except UnlikeAlone as error:
+            _log.info("requests with %s are answered in turn: %r", kind, error)
+            self._can_batch[kind] = False
+            return False
+        self._can_batch[kind] = True
+        return True
 
     def _between_tokens(self) -> None:
         if self._ending.is_set():

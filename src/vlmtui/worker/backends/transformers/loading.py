@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -11,15 +10,16 @@ import msgspec
 from vlmtui.domain.engine import LoadSpec, LoadStage
 from vlmtui.errors import ErrorKind, VlmtuiError
 from vlmtui.worker.backends.contract import LoadStep, Report
+from vlmtui.worker.backends.transformers.adapters import AdapterSwitch
 from vlmtui.worker.backends.transformers.arguments import Arguments
 from vlmtui.worker.backends.transformers.logit_scale import repair_logit_scale
 from vlmtui.worker.backends.transformers.mllama import repair_image_features
 
 _KEPT = (
-    "bos_token_id", "pad_token_id", "eos_token_id", "decoder_start_token_id", "forced_bos_token_id",
+    "bos_token_id", "pad_token_id", "decoder_start_token_id", "forced_bos_token_id",
     "forced_eos_token_id", "suppress_tokens", "begin_suppress_tokens", "no_repeat_ngram_size", "bad_words_ids",
 )  # fmt: skip
-"""What a model's generation config says besides its sampling, which each request decides."""
+"""What a model's generation config says besides its sampling and its stop tokens, which each request decides."""
 
 
 class LoadedModel(msgspec.Struct, frozen=True):
@@ -33,6 +33,7 @@ class LoadedModel(msgspec.Struct, frozen=True):
     generation_config: Any
     """As the model came with it; that of `model` holds no sampling."""
     device: str
+    adapters: AdapterSwitch
     notes: tuple[str, ...]
     """What a person has to know of this load."""
 
@@ -54,10 +55,9 @@ def load_model(spec: LoadSpec, arguments: Arguments, report: Report) -> LoadedMo
         notes.append("This version of Transformers takes this model's image features one layer too late; corrected.")
     if repair_logit_scale(model):
         notes.append("This version of Transformers leaves out this model's `logit_scale`; corrected.")
-    if spec.lora is not None:
-        _add_adapter(model, spec, hub)
+    adapters = AdapterSwitch(model, spec, hub.get("revision"))
     own = _without_sampling(model)
-    return LoadedModel(model.eval(), config, processor, tokenizer, own, device, tuple(notes))
+    return LoadedModel(model.eval(), config, processor, tokenizer, own, device, adapters, tuple(notes))
 
 
 def _hub_arguments(spec: LoadSpec, arguments: Arguments) -> dict[str, Any]:
@@ -135,21 +135,3 @@ def _without_sampling(model: Any) -> Any:
     kept = {name: value for name in _KEPT if (value := getattr(own, name, None)) is not None}
     model.generation_config = GenerationConfig(**kept)
     return own
-
-
-def _add_adapter(model: Any, spec: LoadSpec, hub: dict[str, Any]) -> None:
-    assert spec.lora is not None
-    if importlib.util.find_spec("peft") is None:
-        raise VlmtuiError(
-            ErrorKind.UNSUPPORTED,
-            f"The LoRA adapter {spec.lora.name!r} needs the package peft, which is not installed.",
-            hint="Install it with the engine: pip install peft",
-        )
-    folder = Path(spec.model)
-    if folder.is_dir():
-        model.load_adapter(str(folder / spec.lora.path), adapter_name=spec.lora.name)
-    else:
-        kwargs = {"subfolder": spec.lora.path} if spec.lora.path else {}
-        revision = hub.get("revision")
-        model.load_adapter(spec.model, adapter_name=spec.lora.name, revision=revision, adapter_kwargs=kwargs)
-    model.set_adapter(spec.lora.name)

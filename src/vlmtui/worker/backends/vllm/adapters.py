@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from vlmtui.domain.adapter_choice import adapter_for, adapters_of
 from vlmtui.domain.engine import LoadSpec
+from vlmtui.domain.generation import GenerateRequest
+from vlmtui.domain.prompt import attachments_of
 from vlmtui.errors import ErrorKind, VlmtuiError, bad_input
 
 
@@ -18,20 +21,24 @@ class AdapterShelf:
     """
 
     def __init__(self, spec: LoadSpec, arguments: Mapping[str, Any], *, on_cpu: bool) -> None:
-        """`arguments` are the engine's. Downloads the record's adapter if it is missing."""
-        self._own = _of_record(spec)
+        """`arguments` are the engine's. Downloads the record's adapters if they are missing."""
+        self._spec = spec
+        self._own = {request.lora_name: request for request in _of_record(spec)}
         self._is_enabled = bool(arguments.get("enable_lora"))
         slots = arguments.get("max_loras", 1)
-        self._most = slots - 1 - (self._own is not None) if on_cpu else None
+        self._most = slots - 1 - len(self._own) if on_cpu else None
         self._numbers: dict[str, int] = {}
 
-    def of(self, folder: str) -> Any:
-        """Return vLLM's request for the adapter in a folder, or for the record's own if empty; None: no adapter.
+    def of(self, request: GenerateRequest) -> Any:
+        """Return vLLM's request for the adapter that a request names, or else for the record's own that fits its media;
+        None: no adapter.
 
         Raises VlmtuiError if the engine was loaded without LoRA, or the folder has no adapter.
         """
+        folder = request.adapter
         if not folder:
-            return self._own
+            chosen = adapter_for(self._spec, (one.modality for one in attachments_of(request.prompt)))
+            return None if chosen is None else self._own[chosen.name]
         if not self._is_enabled:
             raise VlmtuiError(
                 ErrorKind.UNSUPPORTED,
@@ -48,20 +55,19 @@ class AdapterShelf:
             )
         from vllm.lora.request import LoRARequest
 
-        first = 2 if self._own is None else self._own.lora_int_id + 1
+        first = 1 + max((one.lora_int_id for one in self._own.values()), default=1)
         number = self._numbers.setdefault(folder, first + len(self._numbers))
         return LoRARequest(f"{Path(folder).name}-{number}", number, folder)
 
 
-def _of_record(spec: LoadSpec) -> Any:
-    """Return the LoRA adapter of the record, or None. Downloads its files if they are missing."""
-    if spec.lora is None:
-        return None
-    from huggingface_hub import snapshot_download
-    from vllm.lora.request import LoRARequest
+def _of_record(spec: LoadSpec) -> Iterator[Any]:
+    """Yield the LoRA adapters of the record. Downloads their files if they are missing."""
+    for adapter in adapters_of(spec):
+        from huggingface_hub import snapshot_download
+        from vllm.lora.request import LoRARequest
 
-    folder = Path(spec.model)
-    if not folder.is_dir():
-        wanted = f"{spec.lora.path}/*"
-        folder = Path(snapshot_download(spec.model, revision=spec.revision, allow_patterns=[wanted]))
-    return LoRARequest(spec.lora.name, spec.lora.id, str(folder / spec.lora.path))
+        folder = Path(spec.model)
+        if not folder.is_dir():
+            wanted = f"{adapter.path}/*"
+            folder = Path(snapshot_download(spec.model, revision=spec.revision, allow_patterns=[wanted]))
+        yield LoRARequest(adapter.name, adapter.id, str(folder / adapter.path))

@@ -235,7 +235,7 @@ class VllmEngine:
 
         vLLM marks rendered media as sent even if the prompt was then refused or cancelled. A later request for them
         fails in the engine core; rendering again sends them."""
-        lora = self._adapters.of(request.adapter)
+        lora = self._adapters.of(request)
         for is_last in (False, True):
             self._number += 1
             number = f"{request.request_id}-{self._number}"

@@ -1,0 +1,34 @@
+"""What a run of the zoo has seen, kept for the table in docs/families.md: `python -m tests.zoo --record FAMILY…`."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+from vlmtui.domain.engine import TRANSFORMERS_BACKEND
+from vlmtui.registry.loader import Registry
+from vlmtui.registry.routes import choice_of, open_route, vllm_version
+
+RECORD = Path(__file__).parent.parent / "data" / "zoo_results.json"
+
+
+def record(family: str, results: Mapping[str, str]) -> None:
+    """Put the results of a family into the file: by what it ran, and which cases it answered in both modes."""
+    kept = json.loads(RECORD.read_text(encoding="utf-8")) if RECORD.exists() else {}
+    failed = sorted(case for case, said in results.items() if not said.startswith("ok"))
+    passed = sorted(case for case in results if case not in failed)
+    kept[family] = {"engine": engine_of(family), "passed": passed, "failed": failed}
+    RECORD.write_text(json.dumps(dict(sorted(kept.items())), indent=1) + "\n", encoding="utf-8")
+
+
+def engine_of(family: str) -> str:
+    """Return name and version of what runs the family."""
+    route = open_route(Registry.bundled()[family])
+    choice = choice_of(route) if route is not None else None
+    if choice is not None and choice.pinned is not None:
+        return f"vLLM {choice.pinned}"
+    if choice is not None and choice.backend == TRANSFORMERS_BACKEND:
+        return f"Transformers {importlib.metadata.version('transformers')}"
+    return f"vLLM {vllm_version()}"
