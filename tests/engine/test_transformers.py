@@ -11,8 +11,10 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from safetensors.torch import load_file, save_file
 
 from tests.engine.test_life import Life, is_guardian, is_server, kill_while_answering
+from tests.support.adapters import write_adapter
 from tests.support.asker import Asker
 from tests.support.hosts import patient_host
 from tests.support.pictures import Easel
@@ -21,7 +23,7 @@ from vlmtui.domain.backend_choice import BackendChoice
 from vlmtui.domain.capabilities import Capabilities
 from vlmtui.domain.conversation import user_turn
 from vlmtui.domain.engine import EngineReady
-from vlmtui.domain.generation import Cancelled, Delta, Finished, PromptReady
+from vlmtui.domain.generation import Cancelled, Delta, Failed, Finished, PromptReady
 from vlmtui.domain.prompt import ChatPrompt, RawPrompt
 from vlmtui.domain.sampling import Sampling
 from vlmtui.engine.local.client import WorkerClient
@@ -139,6 +141,49 @@ async def test_a_seed_repeats_an_answer_beside_others(ask: Asker) -> None:
     assert first.token_ids == again.token_ids != other.token_ids
     assert first.used is not None
     assert (first.used.seed, first.used.temperature) == (5, 2.0)
+
+
+async def test_requests_with_the_same_prompt_are_answered_at_once_as_alone(ask: Asker, easel: Easel) -> None:
+    turn = user_turn(
+        "What is different?", [easel.picture((one, "circle", "left")).attachment for one in ("red", "blue")]
+    )
+
+    def sampled(seed: int) -> Sampling:
+        return Sampling(temperature=1.5, seed=seed, max_tokens=8 + seed)
+
+    alone = [(await ask(turn, sampling=sampled(seed))).token_ids for seed in range(4)]
+    together = await asyncio.gather(*(ask(turn, sampling=sampled(seed)) for seed in range(4)))
+    assert [answer.token_ids for answer in together] == alone
+    assert len({tuple(one) for one in alone}) > 1
+
+
+async def test_a_request_is_answered_with_the_adapter_that_it_names_as_in_vllm(
+    other: WorkerClient, in_transformers: Model, easel: Easel, tmp_path: Path
+) -> None:
+    pytest.importorskip("peft", reason="the engine's environment is older than the lock")
+    ask, turn = (
+        Asker(other, in_transformers),
+        user_turn(QUESTION, [easel.picture(("red", "circle", "left")).attachment]),
+    )
+
+    async def scores(folder: Path | None) -> list[float]:
+        request = make_request(in_transformers.family, [turn], Sampling(temperature=0, max_tokens=8), logprobs=1)
+        answer = await ask.run(msgspec.structs.replace(request, adapter=str(folder or "")))
+        assert isinstance(answer.outcome, Finished), answer.outcome
+        return [one.logprob for one in answer.logprobs]
+
+    without = await scores(None)
+    assert await scores(write_adapter(tmp_path / "idle", strength=0.0)) == pytest.approx(without, abs=1e-4)
+    assert await scores(write_adapter(tmp_path / "strong", strength=0.3)) != pytest.approx(without, abs=1e-2)
+    assert await scores(None) == pytest.approx(without, abs=1e-4)
+    strange = write_adapter(tmp_path / "strange", strength=0.3)
+    file = strange / "adapter_model.safetensors"
+    save_file({name.replace("layers.0", "layers.77"): one for name, one in load_file(file).items()}, file)
+    request = msgspec.structs.replace(make_request(in_transformers.family, [turn], Sampling()), adapter=str(strange))
+    failed = await ask.run(request)
+    assert isinstance(failed.outcome, Failed)
+    assert failed.outcome.failure.message == "The LoRA adapter 'strange' does not fit this model."
+    assert await scores(None) == pytest.approx(without, abs=1e-4)
 
 
 async def test_a_stop_string_a_limit_and_a_stop_token_end_an_answer(ask: Asker, easel: Easel) -> None:

@@ -111,7 +111,7 @@ def test_what_a_message_shows_chooses_among_the_models_own_adapters() -> None:
 
     def chosen(*shown: Modality) -> str | None:
         found = adapter_for(spec, shown)
-        return found and found.path
+        return None if found is None else found.path
 
     assert chosen("image") == chosen("audio", "image") == "vision-lora"
     assert chosen("audio") == "speech-lora"
