@@ -1,4 +1,4 @@
-"""LoRA adapters of a model in Transformers, through peft: its own, and those that requests name."""
+"""A model's own LoRA adapters in Transformers, through peft."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from vlmtui.domain.adapter_choice import adapter_for, adapters_of
 from vlmtui.domain.engine import LoadSpec, LoraAdapter
 from vlmtui.domain.generation import GenerateRequest
 from vlmtui.domain.prompt import attachments_of
-from vlmtui.errors import ErrorKind, VlmtuiError, bad_input
+from vlmtui.errors import ErrorKind, VlmtuiError
 
 
 class AdapterSwitch:
@@ -20,25 +20,23 @@ class AdapterSwitch:
         """Load the model's own adapters. Raises VlmtuiError, or whatever Transformers raises. Blocking."""
         self._model = model
         self._spec = spec
-        self._names: dict[str, str] = {}
-        self._tried = 0
         for adapter in adapters_of(spec):
             self._load_own(adapter, revision)
         if adapters_of(spec):
             model.disable_adapters()
 
     def use(self, request: GenerateRequest) -> None:
-        """Have the model compute with the adapter that the request names, or with its own that fits the request's
-        media. Raises VlmtuiError if the folder has none that fits the model. Blocking."""
+        """Have the model compute with its own adapter that fits the request's media. Raises VlmtuiError if the request
+        names another."""
         if request.adapter:
-            name = self._names.get(request.adapter) or self._load_folder(request.adapter)
-        else:
-            own = adapter_for(self._spec, (one.modality for one in attachments_of(request.prompt)))
-            name = "" if own is None else own.name
+            message = "An adapter named by a request does not run in Transformers."
+            raise VlmtuiError(ErrorKind.UNSUPPORTED, message, hint="Ask with --backend vllm.")
+        own = adapter_for(self._spec, (one.modality for one in attachments_of(request.prompt)))
+        name = "" if own is None else own.name
         if name:
             self._model.set_adapter(name)
             self._model.enable_adapters()
-        elif self._names or adapters_of(self._spec):
+        elif adapters_of(self._spec):
             self._model.disable_adapters()
 
     def _load_own(self, adapter: LoraAdapter, revision: str | None) -> None:
@@ -48,15 +46,6 @@ class AdapterSwitch:
         else:
             kwargs = {"subfolder": adapter.path} if adapter.path else {}
             self._load(self._spec.model, adapter.name, revision=revision, adapter_kwargs=kwargs)
-
-    def _load_folder(self, folder: str) -> str:
-        if not (Path(folder) / "adapter_config.json").is_file():
-            raise bad_input(f"The adapter's folder {Path(folder).name!r} is gone.")
-        self._tried += 1
-        name = f"folder-{self._tried}"
-        self._load(folder, name)
-        self._names[folder] = name
-        return name
 
     def _load(self, source: str, name: str, **how: Any) -> None:
         if importlib.util.find_spec("peft") is None:

@@ -15,8 +15,8 @@ from vlmtui.worker.backends.transformers.token_chooser import BatchChooser, Logp
 TakePiece = Callable[[int, Logprobs | None], tuple[AnswerPiece, bool]]
 """Reads a token; returns what is new, and whether the answer is complete."""
 _NO_STOPS = {"eos_token_id": [-1], "pad_token_id": 0}
-"""Each row's chooser knows where it ends. `generate` would replace None by the model's own EOS tokens, and puts the other
-token into rows that have ended."""
+"""Each row's chooser knows where it ends. `generate` would replace None by the model's own EOS tokens, and puts the
+other token into rows that have ended."""
 
 
 class AnswerRow:
