@@ -98,19 +98,19 @@ STEPS = (
     TourStep(
         "attach",
         "Attach a picture",
-        "Press {attach}, type circle, and press Enter. The picture stands in your message as [Image #1].",
+        "Press {attach}, type “circle”, and press Enter. The picture stands in your message as [Image #1].",
         lambda deed: isinstance(deed, FileAttached),
     ),
     TourStep(
         "ask",
         "Ask about it",
-        "Type What is in this image? and press Enter to send it.",
+        "Type “What is in this image?” and press Enter to send it.",
         lambda deed: isinstance(deed, TurnAnswered) and bool(deed.turn.attachments),
     ),
     TourStep(
         "place",
         "Put a picture between the words",
-        "Type Tell me what and a space. Press {attach}, type two, press Enter. Type is here? and press Enter. "
+        "Type “Tell me what” and a space. Press {attach}, type “two”, press Enter. Type “is here?” and press Enter. "
         "The model gets the picture exactly where it stands.",
         lambda deed: isinstance(deed, TurnAnswered) and _has_picture_inside(deed.turn),
     ),
@@ -144,7 +144,7 @@ STEPS = (
     TourStep(
         "fan_out",
         "Ask several ways at once",
-        "Press {inspector.close} to go back to the chat. Type /fan temperature=0,1,2 and press Enter: three answers "
+        "Press {inspector.close} to go back to the chat. Type “/fan temperature=0,1,2” and press Enter: three answers "
         "to your last message.",
         lambda deed: isinstance(deed, FanOutAnswered),
     ),
@@ -152,7 +152,7 @@ STEPS = (
         "search",
         "Find a conversation",
         "Press {answers.leave} to go back to the chat, and {new_chat} for an empty one. Press {conversations}, then "
-        "{conversation_list.search}, and type circle.",
+        "{conversation_list.search}, and type “circle”.",
         lambda deed: isinstance(deed, ConversationsFound) and len(deed.query) >= _SEARCHED_MIN and deed.count > 0,
     ),
     TourStep(
