@@ -29,7 +29,8 @@ from vlmtui.registry.loader import Registry
 from vlmtui.registry.match import Model
 from vlmtui.registry.prompts import raw_prompt
 from vlmtui.session.generation import Answer, PromptMode, make_request, render
-from vlmtui.session.model_view import ask_model_view, open_model_view
+from vlmtui.session.model_view import ask_model_view
+from vlmtui.session.opened_view import open_model_view
 
 pytestmark = pytest.mark.engine
 BOTH: Sequence[PromptMode] = ("chat", "raw")

@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 from textual._compositor import Compositor
 from textual.screen import Screen
+from textual.widget import Widget
 
 from tests.ui.conftest import Chat, StartChat, picture
+from vlmtui.ui.chat.assistant_turn import AssistantTurn
 from vlmtui.ui.terminal.compositor import FrontCompositor
 
 ANSWER = (
@@ -55,3 +57,17 @@ async def scroll_and_mark(chat: Chat) -> None:
     chat.screen.notify("A message over it")
     await chat.pilot.pause()
     assert_same(chat.screen)
+
+
+async def test_a_message_that_has_just_been_removed_is_left_out(chatting: StartChat) -> None:
+    async with chatting([ANSWER]) as chat:
+        await chat.say("What is this?")
+        turn = chat.screen.query(AssistantTurn).last()
+        parent, compositor = turn.parent, chat.screen._compositor
+        assert isinstance(parent, Widget)
+        turn._detach()
+        try:
+            chops = compositor._render_chops(compositor.size.region, lambda y: True)
+        finally:
+            turn._attach(parent)
+        assert "Title" not in "".join(strip.text for line in chops for strip in line.values() if strip is not None)

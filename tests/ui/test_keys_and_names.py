@@ -125,7 +125,7 @@ async def test_a_screen_is_asked_only_where_keys_wait_for_it() -> None:
 
 # Ctrl+J belongs to the composer, and cannot be rebound.
 KEY_NAME = re.compile(r"\b(F\d{1,2}|Ctrl\+(?!j\b)\w|Alt\+\w|Shift\+\w+|Esc|Del)\b", re.IGNORECASE)
-PLACEHOLDER = re.compile(r"\{([a-z_.]+)\}")
+PLACEHOLDER = re.compile(r"(?<!#)\{([a-z_.]+)\}")  # `#{...}` is tmux's
 
 
 def sentences(file: Path) -> Iterator[str]:

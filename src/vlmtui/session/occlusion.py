@@ -22,7 +22,6 @@ from vlmtui.domain.conversation import Media, Part, Turn
 from vlmtui.domain.prompt import ChatPrompt, Prompt, attachments_of
 from vlmtui.engine.interface import Engine
 from vlmtui.errors import VlmtuiError, bad_input
-from vlmtui.media.changed_images import occluded_image
 from vlmtui.paths import private_dir
 from vlmtui.session.likelihood import score_answer
 from vlmtui.session.prompt_report import PromptReport, answer_tokens
@@ -171,6 +170,8 @@ async def occlusion_map(
 ) -> OcclusionMap:
     """Score the answer under every prompt of the plan. `folder` is private; what is written there is deleted again.
     `on_progress` gets the number of prompts scored. Raises VlmtuiError; cancelling the task ends all requests."""
+    from vlmtui.media.changed_images import occluded_image  # Pillow takes a while to import
+
     places = asyncio.Semaphore(_AT_ONCE)
     done = 0
 

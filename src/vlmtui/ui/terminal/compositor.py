@@ -7,6 +7,7 @@ from itertools import pairwise
 from typing import cast
 
 from textual._compositor import ChopsUpdate, Compositor
+from textual.dom import NoScreen
 from textual.geometry import Region
 from textual.screen import Screen, ScreenResultType
 from textual.strip import Strip
@@ -49,7 +50,10 @@ class FrontCompositor(Compositor):
             if not lines:
                 continue
             drawn = Region(seen.x, lines[0], seen.width, lines[-1] + 1 - lines[0]) if widget._nodes else seen
-            strips = dict(zip(drawn.line_range, _lines(widget, region, drawn), strict=False))
+            try:
+                strips = dict(zip(drawn.line_range, _lines(widget, region, drawn), strict=False))
+            except NoScreen:  # it has just been removed, and the new layout follows
+                continue
             for y in lines:
                 if (strip := strips.get(y)) is not None:
                     _fill(chops[y], wanted[y], strip, [cut for cut in cuts[y] if first <= cut <= last])

@@ -16,7 +16,6 @@ import msgspec
 from markdown_it import MarkdownIt
 from markdown_it.tree import SyntaxTreeNode
 from textual.content import Content
-from textual.highlight import highlight
 
 from vlmtui.inspection.ocr_tables import Rows, read_html_table, read_otsl_table, without_tags
 from vlmtui.ui.widgets.block_rules import HTML_TABLE, JSON, MATH, OTSL_TABLE, use_block_rules
@@ -193,6 +192,8 @@ def _fence(node: SyntaxTreeNode, width: int) -> Lines:
 
 
 def _code(text: str, language: str, title: str, width: int) -> Lines:
+    from textual.highlight import highlight  # Pygments takes a while to import
+
     room = max(_MIN_WIDTH, width - 4)
     code = highlight(text.rstrip("\n"), language=language)
     lines = [*Content.styled(title, "$muted").wrap(room), *code.wrap(room), Content()]
