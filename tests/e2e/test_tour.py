@@ -17,12 +17,12 @@ from vlmtui.store.store import Store
 
 pytestmark = [pytest.mark.engine, pytest.mark.e2e]
 APP = [sys.executable, "-m", "vlmtui", "tour"]
-_KEY = r"Ctrl\+\w+|F\d+|Esc|Enter|↓|Del three times|/(?=,)|\d(?=:)"
+_KEY = r"Ctrl\+\w+|F\d+|Esc|Enter|↓|Delete three times|/(?=,)|\d(?=:)"
 _TO_DO = re.compile(
     rf"(?:[Pp]ress|then|and) (?P<key>{_KEY})"
     r"|[Tt]ype “(?P<text>[^”]+)”(?P<space> and a space)?"
 )
-_SENT = KEYS | {"↓": KEYS["down"], "del three times": "\x1b[3~" * 3, "esc": "\x1b", "ctrl+home": "\x1b[1;5H"}
+_SENT = KEYS | {"↓": KEYS["down"], "delete three times": "\x1b[3~" * 3, "esc": "\x1b", "ctrl+home": "\x1b[1;5H"}
 _SENT |= {"f9": "\x1b[20~", "f10": "\x1b[21~", "f12": "\x1b[24~", "/": "/"}
 _MOVES_ONLY = frozenset({"↓", "ctrl+home", "/"})
 """Keys after which nothing on the screen has to look different."""

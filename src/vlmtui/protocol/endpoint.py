@@ -29,6 +29,7 @@ _LATER_FIELDS: dict[str, object] = {
     "pinned": None,
     "code_revision": None,
     "code_sha256": None,
+    "more_loras": (),
 }
 """Fields added to specs since vlmtui 0.1, with their former implicit values. They are left out of a worker's name when
 they have these values, so that a running worker of version 0.1 is found, and then refused because of its version."""

@@ -124,7 +124,7 @@ STEPS = (
     TourStep(
         "break",
         "Break a placeholder",
-        "Press {sides.next_view}: that is the raw prompt. Press {editor.first}, then ↓, then Del three times. "
+        "Press {sides.next_view}: that is the raw prompt. Press {editor.first}, then ↓, then Delete three times. "
         "The placeholder of a picture is torn now, and a finding below says so.",
         lambda deed: isinstance(deed, RawPromptChecked) and deed.has_findings,
     ),
