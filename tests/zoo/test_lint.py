@@ -23,6 +23,7 @@ EXCEPTIONS: dict[str, dict[str, str]] = {
     "ernie45_vl": {"stop_missing": _TINY},
     "gemma4": {"stop_missing": _TINY},
     "kimi_vl": {"stop_missing": _TINY},
+    "phi4_mm": {"stop_missing": _TINY},
     "hyperclovax_seed_vision": {"placeholder_missing": _TEMPLATE},
     "mllama": {"placeholder_moved": _TEMPLATE},
     "tarsier": {"bos_missing": _NO_BOS, "placeholder_moved": _FIRST},
