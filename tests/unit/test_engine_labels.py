@@ -30,3 +30,14 @@ def test_engines_of_one_kind_are_told_by_what_they_were_started_with() -> None:
 
 def test_a_server_is_called_so() -> None:
     assert kind_of(spec(backend=REMOTE_BACKEND, url="http://a")) == "server"
+
+
+def test_two_families_at_one_server_are_told_by_their_names() -> None:
+    found = [
+        LoadSpec(
+            model="m", name="m at box", backend=REMOTE_BACKEND, family=family,
+            engine_args={"url": "http://box", "limit_mm_per_prompt": {"image": most}, "placeholders": {}},
+        )
+        for family, most in (("qwen2_vl", 16), (None, 8))
+    ]  # fmt: skip
+    assert labels(found) == ["m at box (family=qwen2_vl)", "m at box (family=unknown)"]

@@ -11,10 +11,11 @@ from pathlib import Path
 import pytest
 
 from tests.support.command_line import CommandLine, opened
+from vlmtui.config.engines import EngineSettings
 from vlmtui.domain.metrics import parse_metrics
-from vlmtui.engine import server_metrics
 from vlmtui.engine.server_metrics import fetch_metrics
 from vlmtui.errors import VlmtuiError
+from vlmtui.worker.backends.remote import http_api
 
 RECORDED = """\
 # HELP vllm:num_requests_running Number of requests in model execution batches.
@@ -46,19 +47,28 @@ vllm:time_to_first_token_seconds_bucket{engine="1",le="+Inf",model_name="shapes"
 process_resident_memory_bytes 1.0
 """
 
+REFUSALS = {
+    "text": json.dumps({"error": "Unauthorized"}),
+    "object": json.dumps({"error": {"message": "Incorrect API key provided", "code": "invalid_api_key"}}),
+    "detail": json.dumps({"detail": "Not authenticated"}),
+    "empty": "",
+}
+"""A refused key: as vLLM says it, as OpenAI's own servers and most proxies do, as FastAPI does, and without a word."""
+
 
 class Handler(BaseHTTPRequestHandler):
     """Answers by path."""
 
     def do_GET(self) -> None:
         bodies = {"/metrics": RECORDED, "/router/metrics": "<html>Sign in</html>", "/big/metrics": "x" * 100_000}
-        if self.path == "/away/metrics":
-            self.send_response(302)
-            self.send_header("Location", "/metrics")
-        else:
-            self.send_response(200 if self.path in bodies else 404)
+        status, body = (200, bodies[self.path]) if self.path in bodies else (404, "")
+        if self.path.startswith("/locked/"):
+            is_known = self.headers["Authorization"] == "Bearer the-right-key"
+            status, body = (200, RECORDED) if is_known else (401, REFUSALS[self.path.split("/")[2]])
+        self.send_response(302 if self.path == "/away/metrics" else status)
+        self.send_header("Location", "/metrics")
         self.end_headers()
-        self.wfile.write(bodies.get(self.path, "").encode())
+        self.wfile.write(body.encode())
 
     def log_message(self, format: str, *_: object) -> None:
         """Nothing is logged."""
@@ -128,28 +138,28 @@ def test_a_name_stays_on_its_line() -> None:
 
 @pytest.mark.parametrize("path", ["", "/", "/v1", "/v1/"])
 def test_an_address_may_end_as_clients_write_it(address: str, path: str) -> None:
-    assert fetch_metrics(address + path).models == ("shapes",)
+    assert fetch_metrics(EngineSettings(url=address + path)).models == ("shapes",)
 
 
 @pytest.mark.parametrize(
     ("path", "said"),
     [
-        ("/nothing", "answers with status 404"),
-        ("/away", "answers with status 302"),
-        ("/router", "has no metrics of vLLM"),
-        ("/v1?key=secret", "is not taken"),
+        ("/nothing", "tells no metrics of vLLM"),
+        ("/away", "not followed: the key would go along"),
+        ("/router", "tells no metrics of vLLM"),
+        ("/v1?key=secret", "holds no user, password or query"),
     ],
 )
 def test_what_is_no_server_is_said(address: str, path: str, said: str) -> None:
     with pytest.raises(VlmtuiError, match=said) as caught:
-        fetch_metrics(address + path)
+        fetch_metrics(EngineSettings(url=address + path))
     assert caught.value.hint and "secret" not in str(caught.value)
 
 
 def test_a_body_is_read_up_to_a_size(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server_metrics, "_BYTES_MAX", 50_000)
-    with pytest.raises(VlmtuiError, match="sends too much"):
-        fetch_metrics(f"{address}/big")
+    monkeypatch.setattr(http_api, "_BODY_MAX", 50_000)
+    with pytest.raises(VlmtuiError, match="more than an answer can hold"):
+        fetch_metrics(EngineSettings(url=f"{address}/big"))
 
 
 @pytest.mark.parametrize(
@@ -157,7 +167,7 @@ def test_a_body_is_read_up_to_a_size(address: str, monkeypatch: pytest.MonkeyPat
 )
 def test_what_is_no_address_is_said(wrong: str) -> None:
     with pytest.raises(VlmtuiError) as caught:
-        fetch_metrics(wrong)
+        fetch_metrics(EngineSettings(url=wrong))
     assert "user:secret" not in str(caught.value)
 
 
@@ -167,4 +177,45 @@ def test_the_command_prints_a_table_or_json(cli: CommandLine, address: str) -> N
     assert "Media cache: 7 of 18" in ran.err and "First token: 20 ms / ? / ?" in ran.err
     told = json.loads(cli("top", f"{address}/v1", "--json").out)
     assert [rank["rank"] for rank in told["ranks"]] == ["0", "1"]
-    assert cli("top", f"{address}/nothing").code == 2
+    assert cli("top", f"{address}/nothing").code == 1
+
+
+@pytest.mark.parametrize(
+    ("shape", "own_words"),
+    [
+        ("text", "Unauthorized"),
+        ("object", "Incorrect API key provided"),
+        ("detail", "Not authenticated"),
+        ("empty", ""),
+    ],
+)
+def test_a_key_that_is_missing_and_one_that_is_wrong_are_told_apart(
+    cli: CommandLine, address: str, monkeypatch: pytest.MonkeyPatch, shape: str, own_words: str
+) -> None:
+    without = cli("top", f"{address}/locked/{shape}")
+    assert without.code != 0 and "wants a key (401); none was sent." in without.err
+    assert "--key-env NAME" in without.err and own_words in without.err
+    monkeypatch.setenv("BOX_KEY", "the-wrong-key")
+    wrong = cli("top", f"{address}/locked/{shape}", "--key-env", "BOX_KEY")
+    assert wrong.code != 0 and "refused this key (401)." in wrong.err
+    assert own_words in wrong.err and "the-wrong-key" not in wrong.err + wrong.out
+    monkeypatch.setenv("BOX_KEY", "the-right-key")
+    assert cli("top", f"{address}/locked/{shape}", "--key-env", "BOX_KEY").code == 0
+
+
+def test_a_server_is_found_by_its_name_in_the_settings(
+    cli: CommandLine, address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cli.paths.config.mkdir(parents=True)
+    engine = f'[engines.box]\nurl = "{address}/locked/text"\napi_key_env = "BOX_KEY"\n'
+    (cli.paths.config / "config.toml").write_text(engine)
+    monkeypatch.setenv("BOX_KEY", "the-right-key")
+    ran = cli("top", "box")
+    assert ran.code == 0 and "Model: shapes" in ran.err
+    assert "No running model is called 'bocks'" in cli("top", "bocks").err
+
+
+def test_a_server_that_is_not_there_is_told_as_ask_tells_it(cli: CommandLine) -> None:
+    ran = cli("top", "http://127.0.0.1:1")
+    assert ran.code != 0 and "Nothing listens at http://127.0.0.1:1." in ran.err
+    assert "Is it running, and is the address right?" in ran.err

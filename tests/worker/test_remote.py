@@ -161,7 +161,7 @@ async def test_an_end_that_is_none_is_told_and_what_came_is_kept(
          ErrorKind.BAD_INPUT, "at most 8 image(s)"),
         (400, {"object": "error", "message": "top_p is 3"}, ErrorKind.BAD_INPUT, "refused the request (400)"),
         (422, {"detail": [{"msg": "Field required"}]}, ErrorKind.BAD_INPUT, "refused the request (422)"),
-        (401, {"error": "Unauthorized"}, ErrorKind.BAD_ENGINE_ARGUMENT, "refused this key (401)"),
+        (401, {"error": "Unauthorized"}, ErrorKind.BAD_ENGINE_ARGUMENT, "wants a key (401); none was sent"),
         (500, "<html>Bad gateway</html>", ErrorKind.PROTOCOL, "web page"),
         (200, "<html>Sign in</html>", ErrorKind.PROTOCOL, "web page"),
         (302, "", ErrorKind.PROTOCOL, "to another address (302)"),
@@ -224,7 +224,7 @@ async def test_what_never_ends_is_given_up(server: FaultServer, tmp_path: Path) 
         (sends({"hello": 1}), "no server of models"),
         (sends({"data": []}), "serves no model"),
         (sends({"data": [{"id": 3}]}), "serves no model"),
-        (sends({"error": "Unauthorized"}, status=401), "refused this key"),
+        (sends({"error": "Unauthorized"}, status=401), "wants a key"),
         (sends("", status=307, more="Location: http://127.0.0.1:1/v1/models\r\n"), "307"),
         (sends({"data": [{"id": "a"}, {"id": "b"}]}), "several models"),
     ],
@@ -447,7 +447,8 @@ async def test_another_server_takes_no_videos_and_tells_no_logprobs(server: Faul
     capabilities = engine.info.capabilities
     assert "video" not in engine.info.limits and engine.info.limits["image"]
     assert not (capabilities.logprobs or capabilities.raw_media or capabilities.prompt_token_ids)
-    assert engine.info.remedies == {}
+    assert set(engine.info.remedies) == {"message_prompts"}, "no flag of vLLM helps there"
+    assert "--trust" not in engine.info.remedies["message_prompts"]
 
 
 async def test_a_server_that_passes_media_of_token_ids_over_gets_raw_prompts_by_a_template(

@@ -9,8 +9,13 @@ from pathlib import Path
 import pytest
 
 from tests.support.fault_server import FaultServer, falls_silent, fault_server, first_event, sends, token_event
-from tests.worker.test_remote import CHAT, asked
+from tests.worker.test_remote import CHAT, asked, connected
+from vlmtui.domain.capabilities import lack
+from vlmtui.domain.engine import LoadSpec
 from vlmtui.errors import ErrorKind, VlmtuiError
+from vlmtui.worker.backends.remote.engine import connect_to_server
+
+MODELS = "/v1/models"
 
 
 @pytest.fixture
@@ -37,10 +42,10 @@ async def server() -> AsyncIterator[FaultServer]:
          ErrorKind.UNSUPPORTED, "no token ids", "--enable-scale-out"),
         (500, "Failed to apply prompt replacement for mm_items['image'][1]", ErrorKind.PLACEHOLDER_MISMATCH,
          "fewer placeholders", "exactly one"),
-        (400, "Token id 999999 is out of vocabulary", ErrorKind.BAD_INPUT, "refused the request (400)", "below"),
-        (400, "top_p must be in (0, 1], got 3.", ErrorKind.BAD_INPUT, "refused the request (400)", "below"),
+        (400, "Token id 999999 is out of vocabulary", ErrorKind.BAD_INPUT, "refused the request (400)", "above"),
+        (400, "top_p must be in (0, 1], got 3.", ErrorKind.BAD_INPUT, "refused the request (400)", "above"),
         (500, "Cannot load local files without --allowed-local-media-path", ErrorKind.INTERNAL,
-         "refused the request (500)", "below"),
+         "refused the request (500)", "above"),
     ],
 )  # fmt: skip
 async def test_each_refusal_says_what_and_what_to_do(
@@ -53,6 +58,31 @@ async def test_each_refusal_says_what_and_what_to_do(
     assert failed.value.kind is kind
     assert message in failed.value.message and hint in failed.value.hint
     assert said in failed.value.detail, "its own words are kept"
+
+
+@pytest.mark.parametrize(
+    ("body", "own_words"),
+    [
+        ({"error": "Unauthorized"}, "Unauthorized"),
+        ({"error": {"message": "Incorrect API key provided", "code": 401}}, "Incorrect API key provided"),
+        ({"detail": "Not authenticated"}, "Not authenticated"),
+        ("", ""),
+    ],
+)
+async def test_a_missing_key_and_a_wrong_one_are_told_apart_in_each_shape(
+    server: FaultServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, body: object, own_words: str
+) -> None:
+    monkeypatch.setenv("THE_KEY", "the-wrong-key")
+    for arguments, said, hint in (
+        ({}, "wants a key (401); none was sent.", "--key-env"),
+        ({"api_key_env": "THE_KEY"}, "refused this key (401).", "Check the variable or file"),
+    ):
+        for path, ask in ((CHAT, asked(server, tmp_path, **arguments)), (MODELS, connected(server, **arguments))):
+            server.replies[path] = [sends(body, status=401)]
+            with pytest.raises(VlmtuiError) as failed:
+                await ask
+            assert failed.value.kind is ErrorKind.BAD_ENGINE_ARGUMENT
+            assert said in failed.value.message and hint in failed.value.hint and failed.value.detail == own_words
 
 
 async def hangs_up(_server: FaultServer, _writer: asyncio.StreamWriter) -> None:
@@ -70,3 +100,19 @@ async def test_a_server_that_hangs_up_before_it_answers_is_told(server: FaultSer
     server.replies[CHAT] = [hangs_up]
     with pytest.raises(VlmtuiError, match=r"connection to .* broke"):
         await asked(server, tmp_path)
+
+
+@pytest.mark.parametrize("version", ["0.32.0", ""])
+async def test_a_raw_prompt_of_an_unknown_family_says_how_to_name_it(server: FaultServer, version: str) -> None:
+    server.version = version
+    engine = await connected(server)
+    said = lack(engine.info, "message_prompts")
+    assert "name it (--model FAMILY;" in said and "write the raw prompt yourself" in said
+    assert ("--trust-request-chat-template" in said) is bool(version)
+    await engine.shutdown()
+    known = LoadSpec(
+        model="shapes", name="shapes", backend="remote", family="shapes", engine_args={"url": server.url, "wait_s": 0}
+    )
+    engine = await connect_to_server(known, lambda step: None)
+    assert "--model FAMILY" not in lack(engine.info, "message_prompts")
+    await engine.shutdown()

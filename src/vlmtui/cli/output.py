@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import re
+import shlex
 import sys
 import time
 from collections.abc import AsyncIterator, Iterable, Sequence
@@ -77,7 +78,7 @@ def print_warnings(warnings: Iterable[VlmtuiError]) -> None:
 def stay_note(model: str, keep_alive_s: float | None) -> str:
     """Return a note that a model stays loaded, and how to unload it."""
     stays = "until it is stopped" if keep_alive_s is None else f"for {describe_duration(keep_alive_s)}"
-    return f"{model} stays loaded {stays}; `vlmtui stop {model}` frees it now."
+    return f"{model} stays loaded {stays}; `vlmtui stop {shlex.quote(model)}` frees it now."
 
 
 def print_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:

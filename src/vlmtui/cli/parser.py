@@ -284,10 +284,12 @@ def _fill_top(top: argparse.ArgumentParser) -> None:
     )
     top.add_argument(
         "name",
-        metavar="MODEL|ADDRESS",
+        metavar="MODEL|ENGINE",
         nargs="?",
-        help="a model that is loaded here (default: all), or a server's address, such as http://127.0.0.1:8000",
+        help="a model that is loaded here (default: all), or a server: its address, such as http://127.0.0.1:8000 or "
+        "unix:/PATH, or its name in config.toml",
     )
+    top.add_argument("--key-env", metavar="NAME", help="the environment variable with the server's key")
     top.add_argument("--json", action="store_true", help="print one JSON object")
 
 

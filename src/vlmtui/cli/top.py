@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import os
 
 import msgspec
 
 from vlmtui.bootstrap import build_workers
 from vlmtui.cli.output import note, print_json, print_table
+from vlmtui.config.engines import EngineSettings
+from vlmtui.config.settings import load_settings
 from vlmtui.domain.metrics import EngineMetrics, RankMetrics
+from vlmtui.engine.remote_models import engine_settings
 from vlmtui.engine.server_metrics import fetch_metrics
 from vlmtui.errors import ErrorKind, VlmtuiError
+from vlmtui.paths import Paths
 from vlmtui.text import one_line, visible
 
 _UNKNOWN = "?"
@@ -20,14 +25,25 @@ _UNKNOWN = "?"
 def top(arguments: argparse.Namespace) -> int:
     """Print once what a server, a model of this machine or all of them are doing. Raises VlmtuiError if there is
     none."""
-    if arguments.name is not None and ("/" in arguments.name or ":" in arguments.name):
-        found = fetch_metrics(arguments.name)
+    if (server := _server_of(arguments)) is not None:
+        found = fetch_metrics(server)
         if arguments.json:
             print_json(msgspec.to_builtins(found))
         else:
             _print(", ".join(found.models), found)
         return 0
     return asyncio.run(_workers(arguments.name, as_json=arguments.json))
+
+
+def _server_of(arguments: argparse.Namespace) -> EngineSettings | None:
+    """Return how to reach the server that is named; None if the name is of a model here. Raises VlmtuiError."""
+    name = arguments.name
+    if name is None:
+        return None
+    engines = load_settings(Paths.default(), os.environ).engines
+    if name not in engines and "/" not in name and ":" not in name:
+        return None
+    return engine_settings(engines, name, key_env=arguments.key_env)
 
 
 async def _workers(name: str | None, *, as_json: bool) -> int:

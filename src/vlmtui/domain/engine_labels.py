@@ -7,6 +7,9 @@ from collections.abc import Sequence
 from vlmtui.domain.backend_choice import BackendChoice
 from vlmtui.domain.engine import REMOTE_BACKEND, LoadSpec
 
+_OF_FAMILY = {"limit_mm_per_prompt", "placeholders"}
+"""A server's arguments that follow from the model's family."""
+
 
 def kind_of(spec: LoadSpec) -> str:
     """Return what runs it: `vLLM`, `Transformers`, `vLLM 0.23.0`, `server`."""
@@ -19,7 +22,10 @@ def apart(spec: LoadSpec, others: Sequence[LoadSpec]) -> str:
     same = [one for one in others if one.name == spec.name and one != spec]
     told = [kind_of(spec)] if any(kind_of(one) != kind_of(spec) for one in same) else []
     alike = [one for one in same if kind_of(one) == kind_of(spec)]
-    for name in sorted({name for one in (spec, *alike) for name in one.engine_args}):
+    if any(one.family != spec.family for one in alike):
+        told.append(f"family={spec.family or 'unknown'}")
+    names = {name for one in (spec, *alike) for name in one.engine_args}
+    for name in sorted(names - _OF_FAMILY if spec.backend == REMOTE_BACKEND else names):
         value = spec.engine_args.get(name)
         if any(one.engine_args.get(name) != value for one in alike):
             told.append(f"{name}={'default' if value is None else value}")

@@ -7,6 +7,7 @@ import time
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import suppress
+from shlex import quote
 from typing import TypeVar, assert_never
 
 from vlmtui.domain.capabilities import require_capability
@@ -284,7 +285,7 @@ class WorkerClient:
                 ErrorKind.ENGINE_DIED,
                 f"The engine of {self.spec.name} does not answer.",
                 detail=f"no answer within {self._answer_timeout_s:g} s",
-                hint=f"End it with `vlmtui stop {self.spec.name}` and start it again.",
+                hint=f"End it with `vlmtui stop {quote(self.spec.name)}` and start it again.",
             ) from error
 
     async def _read(self) -> None:

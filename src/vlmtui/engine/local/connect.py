@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from contextlib import AsyncExitStack
+from shlex import quote
 
 from vlmtui.engine.local.client import EndWorker, WorkerClient
 from vlmtui.errors import ErrorKind, VlmtuiError
@@ -45,7 +46,7 @@ async def connect(
                 ErrorKind.ENGINE_BUSY,
                 "The worker is running but does not answer.",
                 detail=f"no greeting within {timeout_s:g} s on {endpoint.socket}",
-                hint=f"`vlmtui stop {name}` ends it.",
+                hint=f"`vlmtui stop {quote(name)}` ends it.",
             ) from error
         cleanup.pop_all()
         return WorkerClient(
@@ -57,7 +58,7 @@ async def _greeting(reader: asyncio.StreamReader, name: str) -> Welcome:
     line = await read_line(reader)
     if line is None:
         raise ConnectionResetError("the worker closed the connection")
-    hint = f"The worker was started by another version of vlmtui. Stop it with `vlmtui stop {name}`."
+    hint = f"The worker was started by another version of vlmtui. Stop it with `vlmtui stop {quote(name)}`."
     try:
         message = decode_worker_message(line)
     except VlmtuiError as error:

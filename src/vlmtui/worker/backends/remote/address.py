@@ -7,8 +7,10 @@ from urllib.parse import urlsplit
 import msgspec
 
 from vlmtui.errors import bad_input
+from vlmtui.text import one_line
 
 _FORMS = "Write http://HOST:PORT, https://HOST or unix:/PATH."
+_SHOWN_MAX = 200
 
 
 class ServerAddress(msgspec.Struct, frozen=True):
@@ -26,19 +28,21 @@ class ServerAddress(msgspec.Struct, frozen=True):
 
 
 def server_address(text: str) -> ServerAddress:
-    """Parse an address. Raises VlmtuiError(BAD_INPUT) for another form, and for one with a password in it."""
+    """Parse an address. Raises VlmtuiError(BAD_INPUT) for another form, and for one with a password in it, which is not
+    shown."""
+    shown = "what is given" if "@" in text else repr(one_line(text)[:_SHOWN_MAX])
     if text.startswith("unix:"):
         path = text.removeprefix("unix:").removeprefix("//")
         if not path.startswith("/"):
-            raise bad_input(f"No absolute path of a socket: {text!r}.", hint=_FORMS)
+            raise bad_input(f"No absolute path of a socket: {shown}.", hint=_FORMS)
         return ServerAddress("http://localhost", path)
     try:
         parts = urlsplit(text)
         port = parts.port
     except ValueError as error:
-        raise bad_input(f"Not an address: {text!r}.", detail=str(error), hint=_FORMS) from error
+        raise bad_input(f"Not an address: {shown}.", hint=_FORMS) from error
     if parts.scheme not in ("http", "https") or not parts.hostname or not _is_clean(text):
-        raise bad_input(f"Not an address of a server: {text!r}.", hint=_FORMS)
+        raise bad_input(f"Not an address of a server: {shown}.", hint=_FORMS)
     if parts.username is not None or parts.password is not None or parts.query or parts.fragment:
         hint = "Name the key's environment variable or file in config.toml: [engines.NAME] api_key_env = …"
         raise bad_input("An address holds no user, password or query.", hint=hint)

@@ -22,9 +22,9 @@ from vlmtui.domain.generation import (
     Timings,
     Usage,
 )
-from vlmtui.domain.metrics import EngineMetrics, parse_metrics
+from vlmtui.domain.metrics import EngineMetrics
 from vlmtui.domain.prompt import ChatPrompt, RawPrompt, attachments_of
-from vlmtui.errors import ErrorKind, VlmtuiError
+from vlmtui.errors import VlmtuiError
 from vlmtui.worker.backends.contract import LoadStep, Report
 from vlmtui.worker.backends.remote.address import server_address
 from vlmtui.worker.backends.remote.answer_stream import StreamedPart, of_another, part_of, unfinished
@@ -32,6 +32,7 @@ from vlmtui.worker.backends.remote.bodies import MediaPart, read_media
 from vlmtui.worker.backends.remote.frame_limit import FrameLimit
 from vlmtui.worker.backends.remote.http_api import ServerApi
 from vlmtui.worker.backends.remote.http_errors import ServerError
+from vlmtui.worker.backends.remote.metrics import ask_for_metrics
 from vlmtui.worker.backends.remote.options import server_options
 from vlmtui.worker.backends.remote.part_buffer import PartBuffer
 from vlmtui.worker.backends.remote.placeholder_counts import Placeholders
@@ -52,10 +53,15 @@ _LIMITS: dict[Modality, int] = {"image": 64, "video": 8, "audio": 8}
 """What a server takes is not told: it refuses what is too much."""
 _FLAGS: dict[Capability, str] = {
     "raw_media": "--enable-scale-out, or with --trust-request-chat-template",
+    "message_prompts": "--trust-request-chat-template",
     "template_override": "--trust-request-chat-template",
     "chat_template_source": "--enable-tokenizer-info-endpoint",
 }
 """The option of `vllm serve` that each needs."""
+_UNKNOWN_FAMILY = (
+    "Its model's family is unknown: name it (--model FAMILY; in config.toml family of [engines.NAME]), or write the "
+    "raw prompt yourself."
+)
 _DELTA_S = 1 / 30
 """Minimum seconds between two deltas; the first is sent at once."""
 
@@ -117,7 +123,7 @@ class RemoteEngine:
             engine_args=spec.engine_args,
             chat_template=facts.chat_template,
             capabilities=_capabilities(facts),
-            remedies=_remedies(facts),
+            remedies=_remedies(facts, is_known=spec.family is not None),
         )
 
     async def died(self) -> None:
@@ -128,11 +134,7 @@ class RemoteEngine:
 
     async def metrics(self) -> EngineMetrics:
         """Ask the server. Raises VlmtuiError where it tells none."""
-        found = parse_metrics(await self._api.text("/metrics"))
-        if not found.ranks:
-            message = f"{self._api.shown} tells no metrics of vLLM."
-            raise VlmtuiError(ErrorKind.UNSUPPORTED, message, hint="Other servers and some proxies tell none.")
-        return found
+        return await ask_for_metrics(self._api)
 
     async def generate(self, request: GenerateRequest) -> AsyncGenerator[EngineEvent, None]:
         attachments = attachments_of(request.prompt)
@@ -320,11 +322,12 @@ def _capabilities(facts: ServerFacts) -> Capabilities:
     )
 
 
-def _remedies(facts: ServerFacts) -> dict[str, str]:
-    """What switches the features on that the server has off."""
-    if not facts.version:
-        return {}
-    hints = {name: f"Start the server with {flag}." for name, flag in _FLAGS.items()}
+def _remedies(facts: ServerFacts, *, is_known: bool) -> dict[str, str]:
+    """What to do about the features that the server has off. `is_known`: the model's family is."""
+    flags = _FLAGS if facts.version else {}
+    hints = {name: f"Start the server with {flag}." for name, flag in flags.items()}
+    if not is_known:
+        hints["message_prompts"] = f"{_UNKNOWN_FAMILY} {hints.get('message_prompts', '')}".rstrip()
     return {name: hint for name, hint in hints.items() if not getattr(_capabilities(facts), name)}
 
 

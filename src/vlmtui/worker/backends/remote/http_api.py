@@ -15,7 +15,7 @@ import httpx2
 
 from vlmtui.errors import ErrorKind, VlmtuiError, bad_input
 from vlmtui.worker.backends.remote.address import ServerAddress
-from vlmtui.worker.backends.remote.http_errors import broken, event_error, refusal
+from vlmtui.worker.backends.remote.http_errors import ServerError, broken, event_error, refusal
 from vlmtui.worker.backends.remote.options import ServerOptions
 
 _BODY_MAX = 64_000_000
@@ -50,6 +50,7 @@ class ServerApi:
         if options.ca or options.client_cert:
             verify = _context(options)
         headers = options.request_headers()
+        self._has_key = bool(headers)
         self._hide = _hiding([value.removeprefix("Bearer ").encode() for value in headers.values()])
         transport = httpx2.AsyncHTTPTransport(uds=address.socket, verify=verify)
         self._client = httpx2.AsyncClient(
@@ -71,7 +72,7 @@ class ServerApi:
         """Return what answers a GET, as text. Raises VlmtuiError."""
         code, content = await self.status(path)
         if code != 200:
-            raise refusal(code, content, "", shown=self.shown)
+            raise self._refusal(code, content, "")
         return content.decode("utf-8", "replace")
 
     async def post(self, path: str, body: object, *, seconds: float = _ANSWER_S) -> Any:
@@ -99,7 +100,7 @@ class ServerApi:
                 kind = response.headers.get("content-type", "")
                 if response.status_code != 200 or "event-stream" not in kind:
                     content = await self._content(response)
-                    raise refusal(response.status_code, content, kind, shown=self.shown)
+                    raise self._refusal(response.status_code, content, kind)
                 async with aclosing(self._heard(self._data_of(response))) as texts:
                     async for text in texts:
                         if text == DONE:
@@ -159,7 +160,7 @@ class ServerApi:
                 content = await self._content(response)
                 kind = response.headers.get("content-type", "")
                 if response.status_code != 200:
-                    raise refusal(response.status_code, content, kind, shown=self.shown)
+                    raise self._refusal(response.status_code, content, kind)
         except TimeoutError as error:
             raise self._silent() from error
         except _BROKEN as error:
@@ -167,7 +168,7 @@ class ServerApi:
         try:
             return _decoded(content)
         except (ValueError, RecursionError) as error:
-            raise refusal(response.status_code, content, kind, shown=self.shown) from error
+            raise self._refusal(response.status_code, content, kind) from error
 
     async def _content(self, response: httpx2.Response) -> bytes:
         """The body, as long as it is not too long."""
@@ -187,6 +188,9 @@ class ServerApi:
             elif not line and data:
                 yield "\n".join(data)
                 data = []
+
+    def _refusal(self, code: int, content: bytes, kind: str) -> ServerError:
+        return refusal(code, content, kind, shown=self.shown, has_key=self._has_key)
 
     def _broken(self, error: httpx2.HTTPError | ssl.SSLError, *, is_answering: bool = False) -> VlmtuiError:
         found = broken(error, shown=self.shown, is_answering=is_answering)

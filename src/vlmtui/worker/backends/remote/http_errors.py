@@ -24,6 +24,10 @@ _PROXY_ON_TLS = re.compile(
 )
 """What nginx says in its page: no certificate or a wrong one, and `http://` where it is `https://`."""
 _AGAIN = "Send the message again."
+_NO_KEY = (
+    "Name the variable that holds it: --key-env NAME, or in config.toml: [engines.NAME] api_key_env (or api_key_file)."
+)
+_WRONG_KEY = "Check the variable or file that holds it. A worker that runs reads it anew after `vlmtui stop`."
 
 
 class NothingListens(VlmtuiError):
@@ -71,7 +75,7 @@ _KNOWN = (
         r"Failed to load image|Non-base64 digit|Could not open video stream|cannot identify image",
         ErrorKind.BAD_INPUT,
         "The server can't read one of the attachments.",
-        "Its own words are below; they don't name which one.",
+        "Its own words are above; they don't name which one.",
     ),
     _Known(
         r"The model `(.*?)` does not exist",
@@ -112,14 +116,14 @@ _KNOWN = (
 )
 
 
-def refusal(code: int, body: bytes, content_type: str, *, shown: str) -> ServerError:
-    """Return what a response that is no success means. `shown` is the server's address."""
+def refusal(code: int, body: bytes, content_type: str, *, shown: str, has_key: bool) -> ServerError:
+    """Return what a response that is no success means. `shown` is the server's address; `has_key`: a key, or another
+    header, was sent."""
     text = _message_of(body)
     if code in (401, 403) and "scale-out" not in text.lower():
-        what = "no key" if code == 401 and not text else "this key"
-        hint = "Name the key's variable or file in config.toml: [engines.NAME] api_key_env or api_key_file."
-        message = f"{shown} refused {what} ({code})."
-        return ServerError(ErrorKind.BAD_ENGINE_ARGUMENT, message, code, detail=text, hint=hint)
+        message = f"{shown} refused this key ({code})." if has_key else f"{shown} wants a key ({code}); none was sent."
+        hint = _WRONG_KEY if has_key else _NO_KEY
+        return ServerError(ErrorKind.BAD_ENGINE_ARGUMENT, message, code, detail=text[:_TEXT_MAX], hint=hint)
     if 300 <= code < 400:
         hint = "Give the address where it really is."
         message = f"{shown} sends requests to another address ({code}), which is not followed: the key would go along."
@@ -177,7 +181,7 @@ def _unknown(text: str, code: int, shown: str) -> ServerError:
     kind = ErrorKind.BAD_INPUT if 400 <= code < 500 else ErrorKind.INTERNAL
     said = one_line(text)[:_TEXT_MAX] or "(nothing)"
     return ServerError(
-        kind, f"{shown} refused the request ({code}).", code, detail=said, hint="Its own words are below."
+        kind, f"{shown} refused the request ({code}).", code, detail=said, hint="Its own words are above."
     )
 
 
