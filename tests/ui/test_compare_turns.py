@@ -117,6 +117,14 @@ async def test_earlier_equal_turns_are_one_line_and_a_key_unfolds_them(after: St
         await turns.until(lambda: turns.row_of("turns 1–4 · equal") >= 0)
 
 
+async def test_a_click_on_the_line_of_folded_turns_unfolds_them(after: StartTurns) -> None:
+    async with after(2) as turns:
+        await turns.until(lambda: turns.row_of("turns 1–4 · equal") >= 0)
+        row = turns.row_of("turns 1–4 · equal") - round(turns.pane.text.scroll_y)
+        await turns.chat.pilot.click(turns.pane.text, offset=(6, row))
+        await turns.until(lambda: "Question 1?" in "".join(turns.rows))
+
+
 async def test_a_turn_that_differs_is_marked_and_stands_beside_its_other_one(after: StartTurns) -> None:
     async with after(3) as turns:
         await turns.until(lambda: turns.row_of("turns 1–6 · equal") >= 0)

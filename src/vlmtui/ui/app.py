@@ -35,8 +35,9 @@ from vlmtui.ui.terminal.graphics import Graphics, tones_of
 from vlmtui.ui.terminal.key_queue import KeyQueue, run_before_keys
 from vlmtui.ui.terminal.query import TerminalQuestion
 from vlmtui.ui.terminal.screenshot import portable_svg
-from vlmtui.ui.terminal.themes import THEMES, VARIABLES, theme_name
+from vlmtui.ui.terminal.themes import THEMES, VARIABLES, begin_with_theme, theme_name
 from vlmtui.ui.view import Steps
+from vlmtui.ui.widgets.attachment_view import AttachmentView
 from vlmtui.ui.widgets.line_editing import EDITS, LINE_EDITS
 
 if TYPE_CHECKING:
@@ -105,16 +106,7 @@ class VlmtuiApp(App[ExitReport | None]):
         for theme in THEMES:
             self.register_theme(theme)
         wanted = theme_name(services.settings.theme)
-        self._begin_with_theme(wanted if wanted in self.available_themes else THEMES[0].name)
-
-    def _begin_with_theme(self, name: str) -> None:
-        """Set the theme before anything is shown. A dark theme, like Textual's own, is set before the styles are
-        parsed, which saves parsing them twice."""
-        if self.available_themes[name].dark:
-            self.set_reactive(App.theme, name)
-            self.stylesheet.set_variables(self.get_css_variables())
-        else:
-            self.theme = name
+        begin_with_theme(self, wanted if wanted in self.available_themes else THEMES[0].name)
 
     def run(self, **options: Any) -> ExitReport | None:
         """Run in the terminal, after asking how it draws pictures. Restores the terminal on return."""
@@ -268,6 +260,9 @@ class VlmtuiApp(App[ExitReport | None]):
     def on_conversations_screen_new_chat_wanted(self) -> None:
         if self.navigator.leave_conversations():  # the key may arrive twice in a row
             self.call_later(self.run_action_id, "new_chat")
+
+    def on_attachment_view_clicked(self, event: AttachmentView.Clicked) -> None:
+        self.navigator.show_viewer(event.attachments, event.at, numbers=event.numbers)
 
     # -- actions
 

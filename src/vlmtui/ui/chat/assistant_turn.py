@@ -7,16 +7,17 @@ from collections.abc import Callable
 
 from textual.app import ComposeResult
 from textual.containers import Vertical
+from textual.content import Content
 from textual.geometry import Region, Size
 from textual.strip import Strip
 from textual.timer import Timer
 from textual.widgets import Static
 
 from vlmtui.inspection.thinking import ThinkingParts
-from vlmtui.session.answer_line import answer_marks
 from vlmtui.session.generation import Answer
 from vlmtui.text import visible
 from vlmtui.ui.chat.failure_note import failure_note
+from vlmtui.ui.chat.past_answer import marks_line
 from vlmtui.ui.chat.thinking_block import ThinkingBlock
 from vlmtui.ui.widgets.blank_lines import blank_lines
 from vlmtui.ui.widgets.markdown_text import MarkdownText
@@ -39,7 +40,7 @@ class AssistantTurn(Vertical):
     }
     """
 
-    def __init__(self, answer: Answer, marks: Callable[[], str] = str) -> None:
+    def __init__(self, answer: Answer, marks: Callable[[], Content] = Content) -> None:
         """`marks` returns whether a raw prompt made it, and its place among its siblings."""
         super().__init__()
         self.answer = answer
@@ -178,7 +179,7 @@ class AssistantTurn(Vertical):
         if self._clock is not None:
             self._clock.stop()
         self._let_go()
-        facts, line = self.query_one(".facts", Static), answer_marks(self.answer, self._marks())
+        facts, line = self.query_one(".facts", Static), marks_line(self.answer, self._marks())
         facts.update(line)
         facts.display = bool(line)
         note = failure_note(self.app, self.answer)

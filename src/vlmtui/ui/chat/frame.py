@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from textual import on
+from textual import events, on
 from textual.app import ComposeResult
 from textual.containers import Horizontal, Vertical
 from textual.content import Content
@@ -19,6 +19,7 @@ from vlmtui.ui.chat.side_pane import ChatFacts, FactsLine, SidePane
 from vlmtui.ui.chat.transcript import Transcript
 from vlmtui.ui.chat.welcome import WelcomePanel
 from vlmtui.ui.keys import with_keys
+from vlmtui.ui.widgets.clicks import clicked, is_click
 
 
 class ChatFrame(Vertical):
@@ -75,6 +76,18 @@ class ChatFrame(Vertical):
 
     async def _show_title(self) -> None:
         self._panel.border_title = Content(one_line(await title_of(self._chat)))
+
+    async def on_click(self, event: events.Click) -> None:
+        """The title opens the list of conversations, `more below` goes there, the facts open the inspector."""
+        on = clicked(self, event)
+        if not is_click(self, event):
+            return
+        if on.id == "more":
+            self.transcript.show_end()
+        elif on is self._panel and event.screen_y == on.region.y:
+            await self.run_action("app.conversations")
+        elif on is self._line or on.parent is self._pane:
+            await self.run_action("screen.run('inspect')")
 
     @on(Transcript.EndSeen)
     def _end_seen(self, event: Transcript.EndSeen) -> None:

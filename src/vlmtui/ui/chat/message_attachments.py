@@ -20,6 +20,7 @@ from vlmtui.session.conversation import Conversation
 from vlmtui.session.draft import DraftToken
 from vlmtui.session.engine_controller import EngineController
 from vlmtui.session.exchange import attachments_named
+from vlmtui.session.model_limits import excess_media
 from vlmtui.text import one_line
 from vlmtui.ui.actions import ActionMethods
 from vlmtui.ui.chat.prompt_cost import PromptCost
@@ -80,6 +81,12 @@ class MessageAttachments:
             self._view.tell(text)
         elif attachment.modality == "video" and attachment.format in _ANIMATIONS:
             self._view.tell(f"{name} is animated: attached as a video. /still attaches its first frame.")
+
+    def tell_limits(self) -> None:
+        """Tell which media of the conversation the model does not accept."""
+        model = self._engine_controller.model
+        if model is not None and (problem := excess_media(self._chat.all_exchanges(), model.family)):
+            self._view.tell(problem, Remedy.LEAVE_OUT_OLDEST, seconds=15, severity="warning")
 
     def view(self, number: str = "") -> None:
         """Show attachment `number` in full size, or else the selected message's first or the newest."""

@@ -59,11 +59,16 @@ class MessageCursor(Static):
         """Select the newest message or answer; False if there is none."""
         places = self._places()
         if places:
+            await self.select(places[-1])
+        return bool(places)
+
+    async def select(self, marked: Marked) -> None:
+        """Select this message or answer."""
+        if marked in self._places():
             self._live = self._chat.live
-            await self._go_to(places[-1])
+            await self._go_to(marked)
             self.add_class("-shown")
             self.focus(scroll_visible=False)
-        return bool(places)
 
     def leave(self) -> None:
         """Return to the composer."""

@@ -12,8 +12,11 @@ from vlmtui.session.generation import Answer
 from vlmtui.text import visible
 from vlmtui.ui.chat.failure_note import failure_note
 from vlmtui.ui.chat.thinking_block import thinking_lines, thinking_title
+from vlmtui.ui.widgets.clicks import is_click
 from vlmtui.ui.widgets.line_widget import LineWidget
 from vlmtui.ui.widgets.markdown_lines import Lines, markdown_lines
+
+_MARKS = "$muted 80%"
 
 
 class PastAnswer(LineWidget):
@@ -21,7 +24,9 @@ class PastAnswer(LineWidget):
 
     DEFAULT_CSS = "PastAnswer { margin: 1 0 0 0; padding: 0 1 0 2; }"
 
-    def __init__(self, answer: Answer, marks: Callable[[], str] = str, *, thinking_open: bool | None = None) -> None:
+    def __init__(
+        self, answer: Answer, marks: Callable[[], Content] = Content, *, thinking_open: bool | None = None
+    ) -> None:
         """`marks` returns whether a raw prompt made it, and its place among its siblings.
 
         `thinking_open` None: the default of a finished answer, folded if an answer follows.
@@ -39,8 +44,8 @@ class PastAnswer(LineWidget):
 
     def on_click(self, event: events.Click) -> None:
         offset = event.get_content_offset(self)
-        if offset is not None and offset.y == 0:
-            self.toggle_thinking()
+        if offset is not None and offset.y == 0 and is_click(self, event) and self.toggle_thinking():
+            event.stop()
 
     def toggle_thinking(self) -> bool:
         """Show or hide the reasoning; False if there is none."""
@@ -59,7 +64,7 @@ class PastAnswer(LineWidget):
         return [
             *self._thinking_lines(width),
             *markdown_lines(self._parts.answer, width, folds=self._folds),
-            *_wrapped(Content.styled(answer_marks(self.answer, self._marks()), "$muted 80%"), width),
+            *_wrapped(marks_line(self.answer, self._marks()), width),
             *self._failure_lines(width),
         ]
 
@@ -72,6 +77,12 @@ class PastAnswer(LineWidget):
     def _failure_lines(self, width: int) -> Lines:
         lines = _wrapped(failure_note(self.app, self.answer), max(1, width - 3))
         return [Content(), *(Content.assemble(("▌ ", "$error"), line) for line in lines)] if lines else []
+
+
+def marks_line(answer: Answer, marks: Content) -> Content:
+    """Return what marks the answer, then `marks`."""
+    own = answer_marks(answer)
+    return Content.styled(" · ", _MARKS).join([part for part in (Content.styled(own, _MARKS), marks) if part])
 
 
 def _wrapped(text: Content, width: int) -> Lines:

@@ -24,7 +24,6 @@ from vlmtui.session.cost import Cost
 from vlmtui.session.engine_controller import EngineController, EngineState
 from vlmtui.session.events import AnswerEnded, AnswerReplaced, AttachmentsLeftOut, ConversationEvent, RequestSent
 from vlmtui.session.exchange import Exchange
-from vlmtui.session.model_limits import excess_media
 from vlmtui.session.prompt_history import PromptHistory
 from vlmtui.text import one_line, visible
 from vlmtui.ui.actions import ActionMethods, bindings
@@ -86,13 +85,13 @@ class ChatScreen(FrontScreen[None]):
         paths = services.paths
         self._cost = cost = PromptCost(self, engine_controller, chat)
         self._sender = sender = TurnSender(self, navigator, cost, engine_controller, chat)
-        self._attachments = MessageAttachments(self, navigator, cost, paths, engine_controller, chat)
+        self.attachments = MessageAttachments(self, navigator, cost, paths, engine_controller, chat)
         self.sources = AttachmentSources(self, navigator, paths, engine_controller, inbox_s=services.delays.inbox)
         fan_outs = FanOuts(self, navigator, cost, engine_controller, chat, services)
         self.comparisons = Comparisons(self, navigator, sender, cost, services, engine_controller, chat, fan_outs)
         self.actions: ActionMethods = {
             **sender.actions,
-            **self._attachments.actions,
+            **self.attachments.actions,
             **self.sources.actions,
             **Branches(self, chat).actions,
             **self.comparisons.actions,
@@ -125,7 +124,7 @@ class ChatScreen(FrontScreen[None]):
         self.query_one(Composer).focus()
         await self._fill_transcript()
         self.show_editing()
-        self.tell_limits()
+        self.attachments.tell_limits()
         self._sender.send_queued()
         self._ask_for_status()
         self.set_interval(_STATUS_EVERY_S, self._ask_for_status)
@@ -169,7 +168,7 @@ class ChatScreen(FrontScreen[None]):
 
     @on(ComposerPanel.FileTaken)
     def _file_taken(self, event: ComposerPanel.FileTaken) -> None:
-        self._attachments.tell_taken(event.attachment)
+        self.attachments.tell_taken(event.attachment)
 
     @on(PromptCost.CostKnown)
     def _counted(self, event: PromptCost.CostKnown) -> None:
@@ -191,6 +190,13 @@ class ChatScreen(FrontScreen[None]):
         """Select a message; if there is none, ↑ shows the previous sent message."""
         if not await self._cursor.begin():
             self.query_one(Composer).recall()
+
+    @on(Transcript.Clicked)
+    async def _clicked(self, event: Transcript.Clicked) -> None:
+        """Select what was clicked, or show the branch beside it."""
+        await self._cursor.select(event.marked)
+        if event.branch:
+            await self.action_run("branch_before" if event.branch < 0 else "branch_after")
 
     @on(Composer.Interrupted)
     def _interrupted(self) -> None:
@@ -365,12 +371,6 @@ class ChatScreen(FrontScreen[None]):
         """Show the queued messages, and what they wait for."""
         self.query_one(QueueBar).show(self.chat.queue.messages, self.engine_controller)
         self.show_status()
-
-    def tell_limits(self) -> None:
-        """Tell which media of the conversation the model does not accept."""
-        model = self.engine_controller.model
-        if model is not None and (problem := excess_media(self.chat.all_exchanges(), model.family)):
-            self.tell(problem, Remedy.LEAVE_OUT_OLDEST, seconds=15, severity="warning")
 
     def _ask_for_status(self) -> None:
         self.start(self._ask_status, "status", exclusive=True)

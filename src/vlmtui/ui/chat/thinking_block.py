@@ -8,6 +8,7 @@ from textual.content import Content
 from vlmtui.inspection.thinking import ThinkingParts
 from vlmtui.session.answer_line import seconds
 from vlmtui.session.generation import Answer
+from vlmtui.ui.widgets.clicks import is_click
 from vlmtui.ui.widgets.line_widget import LineWidget
 from vlmtui.ui.widgets.markdown_lines import Lines
 
@@ -56,8 +57,9 @@ class ThinkingBlock(LineWidget):
 
     def on_click(self, event: events.Click) -> None:
         offset = event.get_content_offset(self)
-        if offset is not None and offset.y == 0:
+        if offset is not None and offset.y == 0 and is_click(self, event):
             self.toggle()
+            event.stop()
 
     def lines_of(self, width: int) -> Lines:
         return thinking_lines(self._parts, self.title, width, is_open=self.is_open)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import takewhile
 from pathlib import Path
 
+from textual import events
 from textual.message import Message
 from textual.reactive import var
 from textual.timer import Timer
@@ -19,8 +21,17 @@ from vlmtui.ui.chat.anchored_scroll import AnchoredScroll
 from vlmtui.ui.chat.assistant_turn import AssistantTurn
 from vlmtui.ui.chat.marked import Marked, Part
 from vlmtui.ui.chat.past_answer import PastAnswer
+from vlmtui.ui.chat.shown_exchange import (
+    ShownExchange,
+    branch_marks,
+    clicked_part,
+    media_of,
+    weight_of,
+    widgets_of,
+)
 from vlmtui.ui.chat.user_turn import user_turn_widget
 from vlmtui.ui.chat.windowing import Window
+from vlmtui.ui.widgets.clicks import clicked, is_click
 
 LIVE_MAX = 20
 """Most answers that keep their streaming widgets; older ones get a single widget."""
@@ -28,22 +39,6 @@ OLDER = 50
 """Stored exchanges loaded at a time."""
 _LOOK_AFTER_S = 0.05
 """Seconds from a scroll to the update of the window."""
-_TURN, _ILLUSTRATED, _PICTURE = 2, 4, 4
-"""Number of widgets for an exchange of text, for one with attachments, and for each attachment."""
-
-
-@dataclass
-class _ShownExchange:
-    """An exchange that has widgets."""
-
-    exchange: Exchange
-    first_number: int | None
-    """Number of its first attachment in the prompt; None: left out of prompts, or no attachments."""
-    user: Widget
-    answer: AssistantTurn | PastAnswer
-
-    def part(self, part: Part) -> Widget:
-        return self.user if part is Part.MESSAGE else self.answer
 
 
 class Transcript(AnchoredScroll):
@@ -74,6 +69,14 @@ class Transcript(AnchoredScroll):
         is_seen: bool
 
     @dataclass
+    class Clicked(Message):
+        """A message or an answer was clicked."""
+
+        marked: Marked
+        branch: int
+        """-1: the one before is wanted, 1: the next one; else 0."""
+
+    @dataclass
     class OlderWanted(Message):
         """The view is near the oldest loaded exchange. Answer with `add_older`, even if there are no more."""
 
@@ -85,7 +88,7 @@ class Transcript(AnchoredScroll):
         self._exchanges: list[Exchange] = []
         self._weights: list[int] = []
         self._window = Window(0, 0)
-        self._shown: list[_ShownExchange] = []
+        self._shown: list[ShownExchange] = []
         """One for each exchange of the window."""
         self._media_above = 0
         """Number of attachments that later prompts include from before `_exchanges`."""
@@ -104,6 +107,11 @@ class Transcript(AnchoredScroll):
         super().watch_scroll_y(old, new)
         self._tell_end()
         self._look_soon()
+
+    def on_click(self, event: events.Click) -> None:
+        found = clicked_part(self._shown, clicked(self, event), event.style.meta)
+        if found is not None and is_click(self, event):
+            self.post_message(self.Clicked(*found))
 
     def laid_out(self) -> None:
         self.call_later(self._tell_end)
@@ -126,7 +134,7 @@ class Transcript(AnchoredScroll):
                 self._media_above = media_above
             is_new, before = len(exchanges) == 1, len(self._exchanges)
             self._exchanges += exchanges
-            self._weights += map(_weight, exchanges)
+            self._weights += map(weight_of, exchanges)
             shows_end, window = self._window.last == before, self._window
             if self.marked is None:
                 window = windowing.window_after_adding(window, self._weights)
@@ -149,9 +157,9 @@ class Transcript(AnchoredScroll):
             older = list(takewhile(lambda exchange: exchange is not first, exchanges))
             self._has_older = bool(older)
             self._exchanges[:0] = older
-            self._weights[:0] = map(_weight, older)
+            self._weights[:0] = map(weight_of, older)
             self._window = Window(*(index + len(older) for index in self._window))
-            self._media_above -= _media(older)
+            self._media_above -= media_of(older)
         self._look_soon()
 
     async def renumber(self, media_above: int) -> None:
@@ -232,7 +240,7 @@ class Transcript(AnchoredScroll):
             if shown is not None and isinstance(shown.answer, AssistantTurn):
                 await shown.answer.restart(exchange.answer)
             elif shown is not None:
-                await self._replace(shown, AssistantTurn(exchange.answer, exchange.marks))
+                await self._replace(shown, AssistantTurn(exchange.answer, partial(branch_marks, exchange)))
         if self.marked is None:
             self._follow_end()
 
@@ -328,12 +336,12 @@ class Transcript(AnchoredScroll):
         self._shown = [*above, *kept, *below]
         with self.app.batch_update():
             await self._remove(gone)
-            await self.mount_all(_widgets(above), before=kept[0].user if kept else None)
-            await self.mount_all(_widgets(below), after=kept[-1].answer if kept else None)
+            await self.mount_all(widgets_of(above), before=kept[0].user if kept else None)
+            await self.mount_all(widgets_of(below), after=kept[-1].answer if kept else None)
         if self.marked is not None:
             self._show_mark(go=False)
 
-    def _made(self, window: Window, *, live: bool) -> list[_ShownExchange]:
+    def _made(self, window: Window, *, live: bool) -> list[ShownExchange]:
         """Return widgets for these exchanges."""
         made = []
         exchanges = self._exchanges[window.first : window.last]
@@ -341,37 +349,39 @@ class Transcript(AnchoredScroll):
             is_live = live or exchange.is_running or exchange is self._exchanges[-1]
             is_open = self._thinking_open.pop(exchange, None)
             answer: AssistantTurn | PastAnswer = (
-                AssistantTurn(exchange.answer, exchange.marks)
+                AssistantTurn(exchange.answer, partial(branch_marks, exchange))
                 if is_live
-                else PastAnswer(exchange.answer, exchange.marks, thinking_open=is_open)
+                else PastAnswer(exchange.answer, partial(branch_marks, exchange), thinking_open=is_open)
             )
             user = user_turn_widget(exchange.user, first_number=number, cache=self._cache)
-            made.append(_ShownExchange(exchange, number, user, answer))
+            made.append(ShownExchange(exchange, number, user, answer))
         return made
 
     def _numbers(self, window: Window) -> list[int | None]:
         """Return the number of the first attachment of each exchange."""
-        number = self._media_above + _media(self._exchanges[: window.first]) + 1
+        number = self._media_above + media_of(self._exchanges[: window.first]) + 1
         found: list[int | None] = []
         for exchange in self._exchanges[window.first : window.last]:
             found.append(number if exchange.sent_attachments else None)
             number += len(exchange.sent_attachments)
         return found
 
-    async def _remove(self, gone: Sequence[_ShownExchange]) -> None:
+    async def _remove(self, gone: Sequence[ShownExchange]) -> None:
         for shown in gone:
             if not shown.exchange.is_running:
                 self._thinking_open[shown.exchange] = shown.answer.is_thinking_open
-        await self.remove_children(_widgets(gone))
+        await self.remove_children(widgets_of(gone))
 
     async def _freeze_old(self) -> None:
         for shown in self._shown[:-LIVE_MAX]:
             turn = shown.answer
             if isinstance(turn, AssistantTurn) and not shown.exchange.is_running:
-                past = PastAnswer(turn.answer, shown.exchange.marks, thinking_open=turn.is_thinking_open)
+                past = PastAnswer(
+                    turn.answer, partial(branch_marks, shown.exchange), thinking_open=turn.is_thinking_open
+                )
                 await self._replace(shown, past)
 
-    async def _replace(self, shown: _ShownExchange, answer: AssistantTurn | PastAnswer) -> None:
+    async def _replace(self, shown: ShownExchange, answer: AssistantTurn | PastAnswer) -> None:
         before, shown.answer = shown.answer, answer
         with self.app.batch_update():
             await self.mount(answer, before=before)
@@ -379,19 +389,5 @@ class Transcript(AnchoredScroll):
         if self.marked is not None:
             self._show_mark(go=False)
 
-    def _find(self, exchange: Exchange) -> _ShownExchange | None:
+    def _find(self, exchange: Exchange) -> ShownExchange | None:
         return next((shown for shown in reversed(self._shown) if shown.exchange is exchange), None)
-
-
-def _weight(exchange: Exchange) -> int:
-    """Return roughly how many widgets the exchange needs."""
-    count = len(exchange.user.attachments)
-    return _TURN + (_ILLUSTRATED + _PICTURE * count if count else 0)
-
-
-def _media(exchanges: Iterable[Exchange]) -> int:
-    return sum(len(exchange.sent_attachments) for exchange in exchanges)
-
-
-def _widgets(shown: Iterable[_ShownExchange]) -> list[Widget]:
-    return [widget for one in shown for widget in (one.user, one.answer)]

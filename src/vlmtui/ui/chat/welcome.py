@@ -1,8 +1,6 @@
-"""The panel of a new conversation: the model, and the first keys."""
+"""The panel of a new conversation: the model, and the first keys, in three lines."""
 
 from __future__ import annotations
-
-from collections.abc import Sequence
 
 from textual.content import Content
 from textual.widgets import Static
@@ -12,17 +10,15 @@ from vlmtui.text import one_line
 from vlmtui.ui.keys import with_keys
 
 _KEYS = (
-    ("{attach}", "attach images and videos; or paste or drop a path"),
-    ("Enter", "send; Ctrl+J breaks the line"),
-    ("/", "commands"),
-    ("{leader}", "which keys work here"),
-    ("{help}", "every key"),
+    "{attach} attaches a file; or paste or drop its path. Enter sends.",
+    "{leader} shows the keys of a screen, {help} all; `vlmtui tour` teaches them.",
 )
-_KEY = 9
+_KEYS_IN_ONE = "{attach} attaches, Enter sends, {help} shows all keys, `vlmtui tour` teaches them."
+"""For a family with a note, which takes a line, too."""
 
 
 class WelcomePanel(Static):
-    """The model, what it accepts, and the first keys."""
+    """The model with what it accepts, and the first keys."""
 
     DEFAULT_CSS = "WelcomePanel { width: auto; max-width: 100%; height: auto; color: $muted; }"
 
@@ -31,21 +27,10 @@ class WelcomePanel(Static):
         self._model = model
 
     def on_mount(self) -> None:
-        keys = [(with_keys(self.app, key), does) for key, does in _KEYS]
-        self.update(_welcome(self._model, keys))
-
-
-def _welcome(model: Model, keys: Sequence[tuple[str, str]]) -> Content:
-    family = model.family
-    takes = [f"{modality}s (up to {how.max_items})" for modality, how in family.takes.items()]
-    about = [f"Takes {' and '.join(takes)}." if takes else "Takes text only.", one_line(family.note)]
-    width = max(_KEY, *(len(key) + 1 for key, _ in keys))
-    lines = Content("\n").join(Content.assemble((key.ljust(width), "$accent"), does) for key, does in keys)
-    return Content("\n").join(
-        [
-            Content.styled(one_line(family.title), "bold $foreground"),
-            *(Content(line) for line in about if line),
-            Content(),
-            lines,
-        ]
-    )
+        family = self._model.family
+        takes = [f"{modality}s (up to {how.max_items})" for modality, how in family.takes.items()]
+        about = f" takes {' and '.join(takes) or 'text only'}."
+        head = Content.assemble((one_line(family.title), "bold $foreground"), about)
+        note = one_line(family.note)
+        told = [note, with_keys(self.app, _KEYS_IN_ONE)] if note else [with_keys(self.app, line) for line in _KEYS]
+        self.update(Content("\n").join([head, *(Content(line) for line in told)]))

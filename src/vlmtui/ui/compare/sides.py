@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from textual import on
+from textual import events, on
 from textual.app import ComposeResult
 from textual.containers import Horizontal, Vertical
 from textual.content import Content
@@ -32,6 +32,7 @@ from vlmtui.ui.compare.picture_strip import PictureStrip
 from vlmtui.ui.keys import error_text, hint, with_remedy
 from vlmtui.ui.services import Services
 from vlmtui.ui.terminal.key_queue import ask_user, run_before_keys
+from vlmtui.ui.widgets.clicks import clickable, clicked, is_click
 from vlmtui.ui.widgets.dialogs import NameScreen
 from vlmtui.ui.widgets.footer_bar import FooterBar
 
@@ -138,6 +139,23 @@ class SidesScreen(Screen[None]):
             self._marks = AnswerMarks(*(self.query_one(f"#{side}-answer", AnswerPane) for side in ("chat", "raw")))
         self._marks.grown()
 
+    async def on_click(self, event: events.Click) -> None:
+        """A tab turns to its view, the line of folded turns unfolds them, the heading of a side goes there, the line
+        of the first difference to the difference."""
+        id, told = clicked(self, event).id, event.style.meta
+        wanted = "difference" if id == "divergence" else told.get("view")
+        view = next((view for view, _ in self.tabs if view == wanted), None)
+        if not is_click(self, event):
+            return
+        if view is not None:
+            self.turn_to(view)
+        elif "fold" in told:
+            await self.run_action("screen.fold")
+        elif id == "chat-head":
+            self.query_one("#chat-prompt").children[-1].focus()
+        elif id == "raw-head":
+            self._landing("raw").focus()
+
     def turn_to(self, view: View) -> None:
         """Show a view and focus it."""
         self.view = view
@@ -178,11 +196,12 @@ class SidesScreen(Screen[None]):
         self.query_one("#settings", Static).update(" · ".join((*sampling.described(), *extra)))
 
     def _show_tabs(self) -> None:
-        shown: list[tuple[str, str]] = []
+        shown: list[Content | str] = []
         views = [view for view, _ in self.tabs]
         current = self.view if self.view in views else views[0]
         for view, title in self.tabs:
-            shown += [(f" {title} ", "bold $accent on $panel" if view == current else "$muted"), (" ", "")]
+            style = "bold $accent on $panel" if view == current else "$muted"
+            shown += [clickable(f" {title} ", style, view=view), " "]
         self.query_one("#tabs", Static).update(Content.assemble(*shown, (f" {hint(self.app, *self.HINT)}", "$faint")))
 
     async def _export(self) -> None:

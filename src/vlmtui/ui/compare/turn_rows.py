@@ -10,6 +10,7 @@ from textual.content import Content
 
 from vlmtui.inspection.aligned_turns import PromptTurn, TurnPair
 from vlmtui.ui.compare.compare_pane import runs_content
+from vlmtui.ui.widgets.clicks import clickable
 from vlmtui.ui.widgets.prompt_text import parts_of
 
 _FILLER = Content.styled("┊", "$faint")
@@ -51,7 +52,8 @@ def fold_line(pairs: Sequence[TurnPair], last: int, key: str) -> Content:
     which = f"turns {first:,}–{last:,}" if first < last else f"turn {last:,} · {role}"
     pictures = sum(len(pair.left.pictures) for pair in pairs if pair.left)
     told = f" · {pictures:,} picture{'' if pictures == 1 else 's'}" if pictures else ""
-    return Content.assemble(("▸ ", "$accent"), (f"{which} · equal{told} · {key} unfolds", "$muted"))
+    said = f"{which} · equal{told} · {key} unfolds"
+    return Content.assemble(clickable("▸ ", "$accent", fold=1), clickable(said, "$muted", fold=1))
 
 
 def lines_of_turn(turn: PromptTurn, *, is_last: bool) -> tuple[Content, ...]:

@@ -70,7 +70,7 @@ class StoredConversations:
         if screen is not None:
             self._navigator.go_back_to(screen)
             await screen.show_conversation(is_open=is_open)
-            screen.tell_limits()
+            screen.attachments.tell_limits()
         elif self._engine_controller.is_loaded:
             self._navigator.show_chat()
 

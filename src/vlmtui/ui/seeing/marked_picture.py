@@ -93,6 +93,19 @@ def draw_marked(
     return MarkedDrawing(drawn, size, graphics.strips(drawn, size), numbers)
 
 
+def mark_at(marks: Sequence[PlacedMark], x: float, y: float, *, reach: float) -> int | None:
+    """Return the index of the mark at a place of the picture: the smallest box that holds it, or else the nearest
+    within `reach`, all in pixels; None if there is none."""
+    found = []
+    for at, one in enumerate(marks):
+        left, top, right, bottom = one.xyxy
+        away = max(left - x, x - right, 0.0) + max(top - y, y - bottom, 0.0)
+        area = (right - left) * (bottom - top)
+        if away <= reach:
+            found.append((away if area else 0.0, area, at))  # a point is as good as a box around the place
+    return min(found)[2] if found else None
+
+
 def _written_over(strip: Strip, numbers: Sequence[CellNumber]) -> Strip:
     for one in numbers:
         end = min(one.column + len(one.text), strip.cell_length)

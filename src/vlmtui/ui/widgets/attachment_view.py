@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 
-from textual import work
+from textual import events, work
 from textual.content import Content
 from textual.geometry import Size
+from textual.message import Message
 from textual.strip import Strip
 from textual.visual import Visual
 from textual.widget import Widget
@@ -17,6 +20,7 @@ from vlmtui.domain.attachment import Attachment
 from vlmtui.errors import VlmtuiError
 from vlmtui.text import one_line
 from vlmtui.ui.terminal.graphics import Drawing, Graphics
+from vlmtui.ui.widgets.clicks import is_click
 
 _GLYPHS = {"image": "▣", "video": "▶", "audio": "♪"}
 _PIXELS = (320, 320)
@@ -50,6 +54,15 @@ class AttachmentView(Widget):
     DEFAULT_CSS = "AttachmentView { width: 100%; height: auto; }"
     ALLOW_SELECT = False
 
+    @dataclass
+    class Clicked(Message):
+        """A view was clicked: the attachments shown beside it with their numbers in the prompt, and its place."""
+
+        attachments: Sequence[Attachment]
+        numbers: Sequence[int] | None
+        """None: they are left out of prompts."""
+        at: int
+
     def __init__(
         self, attachment: Attachment, number: int | None, *, cache: Path, columns: int, rows: int, brief: bool = False
     ) -> None:
@@ -70,6 +83,13 @@ class AttachmentView(Widget):
         """Why there is no picture."""
         self._told: tuple[int, list[Strip]] = (0, [])
         """Width of the lines below the picture, and these lines."""
+
+    def on_click(self, event: events.Click) -> None:
+        if self.parent is not None and is_click(self, event):
+            beside = [view for view in self.parent.children if isinstance(view, AttachmentView)]
+            numbers = [view.number for view in beside if view.number is not None]
+            self.post_message(self.Clicked([view.attachment for view in beside], numbers or None, beside.index(self)))
+            event.stop()
 
     @property
     def is_drawn(self) -> bool:

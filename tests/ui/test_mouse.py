@@ -1,0 +1,210 @@
+"""The mouse: a click does what one expects where one clicks, and dragging selects text."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from textual.app import App
+from textual.geometry import Offset
+from textual.pilot import Pilot
+from textual.widgets import OptionList, Tabs
+
+from tests.support.toy_prompts import use_chat_template
+from tests.ui.conftest import Chat, StartChat, picture
+from tests.ui.test_places import Host, drawn, found
+from vlmtui.ui.attachments.viewer import ViewerScreen
+from vlmtui.ui.chat.marked import Part
+from vlmtui.ui.chat.message_cursor import MessageCursor
+from vlmtui.ui.chat.screen import ChatScreen
+from vlmtui.ui.chat.side_pane import SidePane
+from vlmtui.ui.chat.transcript import Transcript
+from vlmtui.ui.chat.user_turn import UserText
+from vlmtui.ui.compare.answer_grid import AnswerTile
+from vlmtui.ui.compare.compare_pane import PromptPane
+from vlmtui.ui.compare.fan_out import FanOutScreen
+from vlmtui.ui.compare.raw_editor import RawEditor
+from vlmtui.ui.compare.screen import CompareScreen
+from vlmtui.ui.conversations.screen import ConversationsScreen
+from vlmtui.ui.inspector.screen import InspectorScreen
+from vlmtui.ui.inspector.token_table import TokenTable
+from vlmtui.ui.widgets.attachment_view import AttachmentView
+
+WIDE = (120, 40)
+
+
+def place_of(app: App[Any], text: str) -> Offset:
+    """Where a text stands on the screen."""
+    for y, strip in enumerate(app.screen._compositor.render_strips()):
+        if (at := strip.text.find(text)) >= 0:
+            return Offset(at, y)
+    raise AssertionError(f"{text!r} is not on the screen")
+
+
+def screen_text(app: App[Any]) -> str:
+    return "\n".join(strip.text.rstrip() for strip in app.screen._compositor.render_strips())
+
+
+async def click(pilot: Pilot[Any], text: str, *, right: int = 0) -> None:
+    """Click on a text that is to be seen."""
+    await pilot.click(offset=place_of(pilot.app, text) + Offset(right, 0))
+    await pilot.pause()
+
+
+async def with_cat(chat: Chat, folder: Path) -> None:
+    await chat.paste(str(picture(folder)))
+    await chat.until(lambda: bool(chat.screen.query(AttachmentView)))
+
+
+async def viewed(chat: Chat) -> ViewerScreen:
+    await chat.until(lambda: isinstance(chat.app.screen, ViewerScreen))
+    assert isinstance(chat.app.screen, ViewerScreen)
+    return chat.app.screen
+
+
+async def test_an_attachment_opens_in_full_size(chatting: StartChat, tmp_path: Path) -> None:
+    async with chatting(["A cat."], size=WIDE) as chat:
+        await with_cat(chat, tmp_path)
+        await click(chat.pilot, "cat.png")
+        await viewed(chat)
+        await chat.until(lambda: "cat.png" in screen_text(chat.app))
+        await chat.pilot.press("escape")
+        await chat.until(lambda: isinstance(chat.app.screen, ChatScreen))
+        await chat.say("What is it?")
+        await chat.pilot.click(chat.screen.query_one(Transcript).query_one(AttachmentView))
+        await viewed(chat)
+
+
+async def test_a_message_and_an_answer_are_selected(chatting: StartChat) -> None:
+    async with chatting(["It is red."], ["It is round."]) as chat:
+        await chat.say("Colour?")
+        await chat.say("Form?")
+        await click(chat.pilot, "It is red.")
+        await chat.until(lambda: isinstance(chat.app.focused, MessageCursor))
+        marked = chat.screen.marked
+        assert marked is not None and (marked.part, marked.text) == (Part.ANSWER, "It is red.")
+        await click(chat.pilot, "Form?")
+        await chat.until(lambda: chat.screen.marked is not None and chat.screen.marked.text == "Form?")
+        await chat.pilot.click(chat.composer)
+        await chat.until(lambda: chat.screen.marked is None and chat.app.focused is chat.composer)
+
+
+async def test_the_arrows_of_a_branch_lead_to_it(chatting: StartChat) -> None:
+    async with chatting(["One."], ["Two."], ["Three."]) as chat:
+        await chat.say("first")
+        await chat.pilot.press("ctrl+r")
+        await chat.until(lambda: "‹ answer 2/2 ›" in chat.screen_text() and not chat.last.is_running)
+        await click(chat.pilot, "‹ answer 2/2 ›")
+        await chat.until(lambda: "‹ answer 1/2 ›" in chat.screen_text() and "One." in chat.screen_text())
+        await click(chat.pilot, "1/2 ›", right=4)
+        await chat.until(lambda: "‹ answer 2/2 ›" in chat.screen_text() and "Two." in chat.screen_text())
+        await chat.pilot.press("escape")
+        await chat.send("/edit 1")
+        await chat.until(lambda: chat.composer.text == "first")
+        await chat.send(" of all")
+        await chat.until(lambda: "‹ message 2/2 ›" in chat.screen_text() and not chat.last.is_running)
+        await click(chat.pilot, "‹ message 2/2 ›")
+        await chat.until(lambda: "‹ message 1/2 › · ‹ answer 2/2 ›" in chat.screen_text())
+
+
+async def test_dragging_selects_text_and_nothing_else(chatting: StartChat) -> None:
+    async with chatting(["It is red."]) as chat:
+        await chat.say("Which colour?")
+        text = chat.screen.query_one(UserText)
+        await chat.pilot.mouse_down(text, offset=(2, 0))
+        await chat.pilot.hover(text, offset=(7, 0))
+        await chat.pilot.mouse_up(text, offset=(7, 0))
+        await chat.pilot.pause()
+        assert (chat.screen.get_selected_text() or "").startswith("Which"[:4])
+        assert chat.screen.marked is None
+
+
+@pytest.mark.parametrize("panel", ["context-panel", "prompt-panel", "answer-panel"])
+async def test_a_panel_of_facts_opens_the_inspector_and_its_tabs_can_be_clicked(
+    chatting: StartChat, panel: str
+) -> None:
+    async with chatting(["It is red."], size=WIDE) as chat:
+        await chat.say("Which colour?")
+        await chat.until(lambda: bool(chat.screen.query_one(SidePane).query_one(f"#{panel}").region))
+        # On its border, where the title is.
+        await chat.pilot.click(f"#{panel}", offset=(3, 0))
+        await chat.until(lambda: isinstance(chat.app.screen, InspectorScreen))
+        screen = chat.app.screen
+        assert isinstance(screen, InspectorScreen)
+        await chat.until(lambda: screen.taken is not None)
+        await chat.pilot.click("#tokens")
+        await chat.until(lambda: screen.part == "tokens" and isinstance(chat.app.focused, TokenTable))
+        assert screen.query_one(Tabs).active == "tokens"
+
+
+async def test_the_title_of_the_chat_opens_the_list_of_conversations(chatting: StartChat) -> None:
+    async with chatting(["It is red."], size=WIDE) as chat:
+        await chat.say("Which colour?")
+        await chat.until(lambda: "─ Which colour?" in chat.screen_text())
+        await chat.pilot.click("#conversation", offset=(5, 0))
+        await chat.until(lambda: isinstance(chat.app.screen, ConversationsScreen))
+
+
+async def test_more_below_goes_there(chatting: StartChat) -> None:
+    async with chatting(["\n\n".join(f"Line {number}." for number in range(60))], size=(80, 24)) as chat:
+        await chat.say("Count.")
+        chat.screen.query_one(Transcript).scroll_home(animate=False)
+        await chat.until(lambda: "more below" in chat.screen_text())
+        await click(chat.pilot, "more below")
+        await chat.until(lambda: "Line 59." in chat.screen_text() and "more below" not in chat.screen_text())
+
+
+@pytest.mark.parametrize(
+    ("size", "tabs"), [((80, 24), ("Raw", "Difference", "Chat")), (WIDE, ("Difference", "Chat and raw"))]
+)
+async def test_the_tabs_and_headings_of_a_comparison(
+    chatting: StartChat, monkeypatch: pytest.MonkeyPatch, size: tuple[int, int], tabs: tuple[str, ...]
+) -> None:
+    use_chat_template(monkeypatch)
+    async with chatting(["Red."], ["Red, too."], size=size) as chat:
+        await chat.write("Which colour?")
+        chat.app.run_action_id("compare")
+        await chat.until(lambda: isinstance(chat.app.screen, CompareScreen))
+        screen = chat.app.screen
+        assert isinstance(screen, CompareScreen)
+        await chat.until(lambda: any(editor.text for editor in screen.query(RawEditor)))
+        seen = []
+        for title in tabs:
+            await click(chat.pilot, f" {title} ", right=1)
+            seen.append(screen.view)
+        assert seen == [title.split()[0].lower() for title in tabs]
+        if size == WIDE:
+            await chat.pilot.click("#raw-head")
+            await chat.until(lambda: chat.app.focused is screen.query_one(RawEditor))
+            await chat.pilot.click("#chat-head")
+            await chat.until(lambda: chat.app.focused in screen.query_one("#chat-prompt", PromptPane).children)
+
+
+async def test_an_answer_of_a_fan_out_is_gone_to_by_its_border_and_its_text(chatting: StartChat) -> None:
+    async with chatting(["Red."], ["Red."], ["Blue."], size=WIDE) as chat:
+        await chat.say("Which colour?")
+        chat.app.run_action_id("fan_out", "temperature=0,1")
+        await chat.until(lambda: isinstance(chat.app.screen, FanOutScreen) and chat.app.screen.differences is not None)
+        tiles = list(chat.app.screen.query(AnswerTile))
+        await chat.pilot.click(tiles[1], offset=(0, 0))
+        await chat.until(lambda: tiles[1].has_focus)
+        await chat.pilot.click(tiles[0], offset=(3, 3))
+        await chat.until(lambda: tiles[0].has_focus)
+
+
+async def test_a_box_is_gone_to_on_the_picture(tmp_path: Path) -> None:
+    answer = '[{"bbox_2d": [0, 0, 1000, 1000], "label": "all"}, {"bbox_2d": [500, 500, 750, 900], "label": "cat"},'
+    answer += ' {"point_2d": [100, 100], "label": "dot"}]'
+    async with Host(found(tmp_path, answer), tmp_path).run_test(size=WIDE) as pilot:
+        app = await drawn(pilot)
+        shown = app.places.query_one(".picture")
+        width, height = shown.size
+        listed = app.places.query_one(OptionList)
+        gone_to = []
+        for across, down in ((0.6, 0.7), (0.9, 0.2), (0.1, 0.1)):
+            at = Offset(int(across * width), int(down * height))
+            await pilot.click(offset=app.places.query_one(".picture").region.offset + at)
+            gone_to.append(listed.highlighted)
+            await drawn(pilot)
+        assert gone_to == [1, 0, 2]

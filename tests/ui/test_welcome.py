@@ -1,0 +1,42 @@
+"""The first screen says three lines, not a manual."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from textual.app import App, ComposeResult
+
+from vlmtui.registry.loader import Registry
+from vlmtui.registry.match import model_of
+from vlmtui.ui.chat.welcome import WelcomePanel
+from vlmtui.ui.terminal.themes import DARK, VARIABLES
+
+FAMILIES = Registry.bundled()
+WITHOUT_NOTE = msgspec.structs.replace(FAMILIES["shapes"], note="")
+
+
+class Host(App[None]):
+    def get_theme_variable_defaults(self) -> dict[str, str]:
+        return dict(VARIABLES)
+
+    def on_mount(self) -> None:
+        self.register_theme(DARK)
+        self.theme = DARK.name
+
+    def compose(self) -> ComposeResult:
+        yield WelcomePanel(model_of(FAMILIES["shapes"]), id="noted")
+        yield WelcomePanel(model_of(WITHOUT_NOTE), id="plain")
+
+
+@pytest.mark.parametrize("width", [80, 120])
+async def test_a_new_chat_shows_three_lines(width: int) -> None:
+    app = Host()
+    async with app.run_test(size=(width, 24)) as pilot:
+        await pilot.pause()
+        for panel in app.query(WelcomePanel):
+            # The transcript takes four columns of the screen.
+            assert len(panel.render_lines(panel.region.reset_offset)) == 3
+            assert max(len(line) for line in str(panel.render()).splitlines()) <= width - 4
+        text = "\n".join(strip.text for strip in app.screen._compositor.render_strips())
+        assert text.count("Shapes (bundled) takes images (up to 8) and videos (up to 2).") == 2
+        assert text.count("vlmtui tour") == 2 and "Ctrl+O attaches" in text and "Enter sends" in text
