@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import threading
+from pathlib import Path
 
 import pytest
 from textual.widgets import OptionList, Static
@@ -15,6 +17,8 @@ from vlmtui.domain.generation import Failed
 from vlmtui.engine.machine import Gpu, Machine
 from vlmtui.errors import ErrorKind
 from vlmtui.registry.match import resolve
+from vlmtui.session import dials
+from vlmtui.session.dials import processor_arguments
 from vlmtui.session.engine_controller import EngineState
 from vlmtui.ui.chat.screen import ChatScreen
 from vlmtui.ui.models.loading import LoadingScreen
@@ -160,3 +164,38 @@ async def test_enter_typed_ahead_keeps_the_model(chatting: StartChat) -> None:
         await chat.pilot.press("enter")
         await chat.until(lambda: isinstance(chat.app.screen, ChatScreen))
         assert len(chat.host.engines) == 1 and chat.host.engines[0].alive
+
+
+async def test_arguments_of_the_processor_stay_with_their_family(chatting: StartChat) -> None:
+    def given() -> dict[str, object]:
+        return processor_arguments(chat.controller.settings.sampling, {})
+
+    async with chatting(["one"]) as chat:
+        await chat.send("/set max_pixels 12544")
+        await chat.until(lambda: given() == {"max_pixels": 12544})
+        choose(chat, *DEFAULT_LOAD)
+        await chat.until(lambda: given() == {})
+        told = [note.message for note in chat.app._notifications]
+        assert any(text.startswith("Another processor: max pixels 12544 → default.") for text in told)
+        await chat.until(lambda: isinstance(chat.app.screen, ChatScreen))
+        await chat.send('/set size {"longest_edge": 364}')
+        await chat.until(lambda: given() == {"size": {"longest_edge": 364}})
+        chat.app.models.load(resolve(chat.app.services.registry, "shapes"))
+        await chat.until(lambda: given() == {"max_pixels": 12544})
+
+
+async def test_a_file_is_read_while_the_screen_lives(chatting: StartChat, monkeypatch: pytest.MonkeyPatch) -> None:
+    is_read, go = threading.Event(), threading.Event()
+
+    def slow(path: Path, *, bytes_max: int) -> bytes:
+        is_read.set()
+        assert go.wait(20)
+        return b'root ::= "a"'
+
+    monkeypatch.setattr(dials, "read_whole", slow)
+    async with chatting(["one"]) as chat:
+        await chat.send("/set grammar @grammar.ebnf")
+        await chat.until(is_read.is_set)  # by the event loop, which the reading does not hold
+        assert not chat.controller.settings.sampling.extra
+        go.set()
+        await chat.until(lambda: "structured_outputs" in chat.controller.settings.sampling.extra)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import threading
+from pathlib import Path
+
 import pytest
 from textual.app import App
 from textual.geometry import Region
@@ -12,6 +15,7 @@ from vlmtui.domain.parameters import PARAMETERS
 from vlmtui.domain.sampling import Sampling
 from vlmtui.registry.loader import Registry
 from vlmtui.registry.match import Model, model_of
+from vlmtui.session import dials
 from vlmtui.session.dials import with_parameters
 from vlmtui.session.settings import ChatSettings
 from vlmtui.ui.settings.screen import SettingsScreen
@@ -120,6 +124,8 @@ async def edited(*changes: tuple[str, str]) -> Sampling | None:
         for field, value in changes:
             app.screen.query_one(f"#{field}", Input).value = value
         await pilot.press("ctrl+s")
+        problems = app.screen.query(".problem")
+        await until(pilot, lambda: app.result != "open" or any(note.display for note in problems))
         if isinstance(app.result, ChatSettings):
             return app.result.sampling
         assert app.result == "open"
@@ -166,3 +172,20 @@ async def test_an_argument_tells_its_default_what_the_engine_was_given_or_that_t
     assert hints["gemma3", "pan_and_scan_max_num_crops"] == "4 unless set"
     assert hints["qwen2_vl", "max_pixels"] == "1003520 unless set"  # the same
     assert hints["smolvlm", "size"] == "the model's own"
+
+
+async def test_a_schemas_file_is_read_once_off_the_event_loop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    schema = tmp_path / "schema.json"
+    schema.write_text('{"type": "object"}')
+    read_by: list[str] = []
+
+    def reads(path: Path, *, bytes_max: int) -> bytes:
+        read_by.append(threading.current_thread().name)
+        return path.read_bytes()
+
+    with monkeypatch.context() as patched:
+        patched.setattr(dials, "read_whole", reads)
+        found = await edited(("choice", ""), ("json", f"@{schema}"))
+    assert found is not None and found.extra["structured_outputs"]["json"] == {"type": "object"}  # type: ignore[index]
+    assert len(read_by) == 1 and read_by[0] != threading.main_thread().name
+    assert await edited(("choice", ""), ("json", f"@{tmp_path}/none.json")) is None

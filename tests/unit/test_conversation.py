@@ -427,7 +427,7 @@ async def check(conversation: Conversation) -> None:
         said = [text for one in exchanges[:at] if one.answer.text for text in (one.user.text, one.answer.text)]
         assert [turn.text for turn in conversation.turns_until(exchange)] == [*head, *said, exchange.user.text]
     conversation.draft.text = "next"
-    prompt = conversation.preview(MODEL.family)
+    prompt = conversation.preview(MODEL.family).prompt
     conversation.draft.clear()
     assert isinstance(prompt, ChatPrompt)
     said = [text for one in exchanges if one.answer.text for text in (one.user.text, one.answer.text)]

@@ -17,6 +17,7 @@ import sys
 import tempfile
 import time
 import traceback
+from collections.abc import Callable
 from pathlib import Path
 
 from tests.zoo.difference import page
@@ -44,7 +45,9 @@ def fork_engines() -> None:
     multiprocessing.get_context = lambda method=None: real("fork")  # type: ignore[assignment]
 
 
-def in_a_child(recipe: Recipe, family: Family, base: Path, limit_s: int) -> Results:
+def in_a_child(
+    recipe: Recipe, family: Family, base: Path, limit_s: int, what: Callable[[Recipe, Family, Path], Results] = run
+) -> Results:
     """Run one family in a process group of its own, which is ended with everything in it."""
     folder = base / recipe.family
     folder.mkdir(parents=True, exist_ok=True)
@@ -59,7 +62,7 @@ def in_a_child(recipe: Recipe, family: Family, base: Path, limit_s: int) -> Resu
             os.dup2(output.fileno(), 1)
             os.dup2(output.fileno(), 2)
         try:
-            answer.write_text(json.dumps(run(recipe, family, folder)))
+            answer.write_text(json.dumps(what(recipe, family, folder)))
         except BaseException:
             traceback.print_exc()
         finally:

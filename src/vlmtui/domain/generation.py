@@ -18,6 +18,9 @@ class GenerateRequest(msgspec.Struct, frozen=True, kw_only=True):
     request_id: str
     prompt: Prompt
     sampling: Sampling
+    own_arguments: tuple[str, ...] = ()
+    """The processor's arguments in `sampling` that come from the model's record: a server that takes none with a
+    request is sent the others alone."""
     only_render: bool = False
     """Render the prompt, including its media, and stop after PromptReady without generating."""
     view: str = ""

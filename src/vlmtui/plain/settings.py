@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
+
+import msgspec
 
 from vlmtui.plain.parts import Parts, RunCommand
 from vlmtui.session.dials import with_setting
@@ -33,13 +36,14 @@ class SettingsCommands:
 
     async def set_system_prompt(self, argument: str) -> None:
         """Set the system prompt; empty removes it."""
-        self._apply(ChatSettings(argument, self._parts.chat.settings.sampling))
+        self._apply(msgspec.structs.replace(self._parts.chat.settings, system_prompt=argument))
 
     async def set_parameter(self, argument: str) -> None:
         """Set one parameter, as in `temperature 0.7`. Raises VlmtuiError."""
         model, settings = self._parts.controller.model, self._parts.chat.settings
-        sampling = with_setting(settings.sampling, argument, model.family if model is not None else None)
-        self._apply(ChatSettings(settings.system_prompt, sampling))
+        family = model.family if model is not None else None
+        sampling = await asyncio.to_thread(with_setting, settings.sampling, argument, family)
+        self._apply(msgspec.structs.replace(settings, sampling=sampling))
 
     def _apply(self, settings: ChatSettings) -> None:
         chat = self._parts.chat

@@ -25,6 +25,12 @@ def estimated_tokens(
     return tokens_of_size(family, attachment.modality, size, frames=frames_of(attachment), settings=settings)
 
 
+def settings_of(family: Family, images: int = 1) -> dict[str, object]:
+    """Return the processor's arguments that the record has for a prompt with so many images."""
+    found = engine_args_of(family).get("mm_processor_kwargs")
+    return {**(found if isinstance(found, dict) else {}), **(family.processor_several if images > 1 else {})}
+
+
 def tokens_of_size(
     family: Family,
     modality: Modality,
@@ -37,8 +43,7 @@ def tokens_of_size(
     takes = family.takes.get(modality)
     rule = takes.tokens if takes is not None else None
     if settings is None:
-        found = engine_args_of(family).get("mm_processor_kwargs")
-        settings = found if isinstance(found, dict) else {}
+        settings = settings_of(family)
     if rule is None or min(size) < 1 or not settings.keys() <= rule.knows | _IRRELEVANT:
         return None
     if modality == "video":

@@ -236,6 +236,8 @@ class Family(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """The model needs the repository's own Python code, which never runs without the user's permission."""
     processor: dict[str, ProcessorArgument] = msgspec.field(default_factory=dict)
     """Arguments of the model's processor that can be set for one answer."""
+    processor_several: dict[str, object] = msgspec.field(default_factory=dict)
+    """Values of such arguments for a prompt with two or more images, unless the user sets others."""
     engine_args: dict[str, object] = msgspec.field(default_factory=dict)
     """vLLM engine arguments, by name."""
     engine_args_several: dict[str, object] = msgspec.field(default_factory=dict)

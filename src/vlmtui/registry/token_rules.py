@@ -16,6 +16,7 @@ _MOST = 1_000_000_000
 Tokens = Annotated[int, msgspec.Meta(ge=0, le=1_000_000)]
 Pixels = Annotated[int, msgspec.Meta(ge=1, le=_MOST)]
 Few = Annotated[int, msgspec.Meta(ge=1, le=200)]
+_TILES_MAX = 1000
 _LONGEST_TO_SHORTEST = 200
 """Maximum aspect ratio; Qwen's processors refuse longer images."""
 
@@ -91,6 +92,8 @@ class TileTokens(_Rule, frozen=True, kw_only=True, forbid_unknown_fields=True, t
     """The image fills the grid of 1 to `max_tiles` square tiles whose aspect ratio is closest to its own; a thumbnail
     is added if there is more than one tile. `dynamic_preprocess` of InternVL's model card; the same in vLLM 0.32."""
 
+    knows = frozenset({"min_dynamic_patch", "max_dynamic_patch", "dynamic_image_size"})
+
     tokens: Tokens
     """Per tile."""
     side: Pixels
@@ -98,9 +101,10 @@ class TileTokens(_Rule, frozen=True, kw_only=True, forbid_unknown_fields=True, t
     max_tiles: Few
 
     def of_image(self, width: int, height: int, settings: Settings) -> int | None:
-        most = range(1, self.max_tiles + 1)
+        least, most = self._limits(settings)
+        sides = range(1, most + 1)
         grids = sorted(
-            ((columns, rows) for columns in most for rows in most if columns * rows <= self.max_tiles),
+            ((columns, rows) for columns in sides for rows in sides if least <= columns * rows <= most),
             key=lambda grid: grid[0] * grid[1],
         )
         shape, nearest, difference = width / height, (1, 1), math.inf
@@ -112,6 +116,15 @@ class TileTokens(_Rule, frozen=True, kw_only=True, forbid_unknown_fields=True, t
                 difference, nearest = off, (columns, rows)
         tiles = nearest[0] * nearest[1]
         return self.tokens * (tiles + 1 if tiles > 1 else 1)
+
+    def _limits(self, settings: Settings) -> tuple[int, int]:
+        """Return the fewest and the most tiles."""
+        if settings.get("dynamic_image_size") is False:
+            return 1, 1
+        given = settings.get("min_dynamic_patch"), settings.get("max_dynamic_patch")
+        least, most = (value if isinstance(value, int) else None for value in given)
+        most = min(most, _TILES_MAX) if most else self.max_tiles
+        return min(max(least or 1, 1), most), most
 
 
 class SplitTokens(_Rule, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="split"):

@@ -186,7 +186,7 @@ class CompareController:
         prompt = self.template_prompt()
         if isinstance(prompt, RawPrompt):
             return prompt.text, TEMPLATE
-        return self.text_of(await render(engine(), prompt)), TEMPLATE
+        return self.text_of(await render(engine(), prompt, self._request(prompt).sampling)), TEMPLATE
 
     async def rendered_text(self, engine: Engine) -> tuple[str, str]:
         """Return the left prompt as a raw prompt, and its origin in words. Raises VlmtuiError if rendering fails."""
@@ -269,13 +269,8 @@ class CompareController:
     def begin(self, engine: Engine, in_flight: InFlightRequest | None = None) -> None:
         """Create new lanes for both sides, after `prepare`. `in_flight`: the conversation itself sends the left
         request."""
-        raw = self._spec(
-            "raw", request_for(self.raw_prompt(), self.input.family, self.sampling, logprobs=self.alternatives)
-        )
-        if in_flight is not None:
-            chat = in_flight.request
-        else:
-            chat = request_for(self.chat_prompt(), self.input.family, self.sampling, logprobs=self.alternatives)
+        raw = self._spec("raw", self._request(self.raw_prompt()))
+        chat = in_flight.request if in_flight is not None else self._request(self.chat_prompt())
         self.chat.lane, self.raw.lane = Lane(self._spec("chat", chat), engine, in_flight), Lane(raw, engine)
         self._lanes = Lanes([self.chat.lane, self.raw.lane])
 
@@ -303,6 +298,9 @@ class CompareController:
         """Return the comparison as a document, to be stored, exported and run again; attachments are not embedded."""
         return self._lanes.document(generation_prompt=self.input.family.raw.generation_prompt)
 
+    def _request(self, prompt: Prompt) -> GenerateRequest:
+        return request_for(prompt, self.input.family, self.sampling, logprobs=self.alternatives)
+
     def _spec(self, mode: PromptMode, request: GenerateRequest) -> LaneSpec:
         return LaneSpec(request=request, sampling=self.sampling, mode=mode, label=mode, turns=self.input.turns)
 
@@ -312,6 +310,6 @@ class CompareController:
         return recorded_side(side.mode, side.answer, side.prompt, request=request)
 
     async def _render(self, engine: Engine, side: ComparedSide, prompt: Prompt) -> PromptReady:
-        ready = await render(engine, prompt)
+        ready = await render(engine, prompt, self._request(prompt).sampling)
         side.rendered, side.rendered_from = ready, prompt
         return ready

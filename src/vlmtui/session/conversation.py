@@ -11,7 +11,7 @@ import msgspec
 from vlmtui.domain.attachment import Attachment
 from vlmtui.domain.conversation import Text, Turn
 from vlmtui.domain.engine import EngineInfo
-from vlmtui.domain.prompt import Prompt
+from vlmtui.domain.generation import GenerateRequest
 from vlmtui.engine.interface import Engine
 from vlmtui.errors import ErrorKind, Remedy, VlmtuiError, bad_input
 from vlmtui.registry.match import Model
@@ -20,7 +20,7 @@ from vlmtui.session.branch import Branch, Sibling, count_attachments, turns_unti
 from vlmtui.session.death_counts import DeathCounts, Suspect
 from vlmtui.session.draft import Draft
 from vlmtui.session.draft_saver import DraftSaver
-from vlmtui.session.events import AnswerReplaced, AttachmentsLeftOut, Subscriber, Subscribers
+from vlmtui.session.events import AnswerReplaced, AttachmentsLeftOut, Opened, Subscriber, Subscribers
 from vlmtui.session.exchange import Exchange, Siblings
 from vlmtui.session.generation import answer_to, make_request
 from vlmtui.session.live_answers import LiveAnswers
@@ -130,9 +130,9 @@ class Conversation:
             return turns_until(exchange.above, exchange.sent_user, system)
         return self._turns_to(self.draft, self._editing, system)
 
-    def preview(self, family: Family) -> Prompt:
-        """Return the prompt that `begin` would send now. Raises VlmtuiError if the family does not accept it."""
-        return make_request(family, self.turns_until(), self.settings.sampling).prompt
+    def preview(self, family: Family) -> GenerateRequest:
+        """Return the request that `begin` would send now. Raises VlmtuiError if the family does not accept it."""
+        return make_request(family, self.turns_until(), self.settings.sampling)
 
     def suspect(self, turn: Turn) -> Suspect | None:
         """Return why sending a turn needs confirmation (the engine died of it more than once), or None."""
@@ -275,7 +275,8 @@ class Conversation:
         self.live = LiveConversation(conversation, loaded.model)
         self._put_branch(loaded.branch)
         if loaded.settings is not None:
-            self.settings = loaded.settings
+            self.settings = msgspec.structs.replace(loaded.settings, kept=self.settings.kept)
+        self._subscribers.notify(Opened())
 
     async def load_older(self, limit: int) -> list[Exchange]:
         """Load up to `limit` older exchanges in front of `exchanges`; return them, oldest first."""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from vlmtui.errors import VlmtuiError
 from vlmtui.session.dials import with_default_parameters
 from vlmtui.session.engine_controller import EngineController
+from vlmtui.session.events import ConversationEvent, Opened
 from vlmtui.session.settings import ChatSettings
 from vlmtui.session.teller import Teller
 from vlmtui.text import one_line
@@ -14,6 +15,7 @@ from vlmtui.text import one_line
 if TYPE_CHECKING:
     from vlmtui.config.settings import Settings
     from vlmtui.paths import Paths
+    from vlmtui.registry.match import Model
     from vlmtui.registry.schema import Family
     from vlmtui.session.async_store import AsyncStore
     from vlmtui.session.conversation import Conversation
@@ -42,6 +44,7 @@ class ConversationHolder:
         self._paths = paths
         self._retry_s = retry_s
         self._engine_controller = engine_controller
+        engine_controller.on_ready = self.follow_model
         self._recorder: Recorder | None = None
         self.chat: Conversation | None = None
         """None until a model is loaded."""
@@ -58,7 +61,24 @@ class ConversationHolder:
         if self.chat is None:
             model = self._engine_controller.model
             self.chat = Conversation(self._first_settings(model.family if model else None), self.recorder())
+            self.chat.subscribe(self._changed)
+            self.follow_model(model)
         return self.chat
+
+    def follow_model(self, model: Model | None) -> None:
+        """Give the conversation the processor's arguments of the model that answers, and say what changed."""
+        chat = self.chat
+        if chat is None or model is None:
+            return
+        before = chat.settings
+        try:
+            chat.settings = before.for_family(model.family, self._settings.parameters)
+        except VlmtuiError as error:
+            self._teller.tell_error(error)
+            return
+        if changed := before.changed_to(chat.settings):
+            told = f"Another processor: {changed}. Each family keeps its own values."
+            self._teller.tell(one_line(told), seconds=10)
 
     def recorder(self) -> Recorder:
         """Return the recorder, creating it if needed."""
@@ -98,6 +118,10 @@ class ConversationHolder:
         if self._recorder is not None:
             await self._recorder.close()
         await self._store.close()
+
+    def _changed(self, event: ConversationEvent) -> None:
+        if isinstance(event, Opened) and self._engine_controller.is_loaded:
+            self.follow_model(self._engine_controller.model)
 
     def _first_settings(self, family: Family | None) -> ChatSettings:
         """Return the model's recommended settings, overridden by the user's."""

@@ -11,8 +11,8 @@ from vlmtui.domain.attachment import Modality
 from vlmtui.domain.dials import PROCESSOR
 from vlmtui.domain.generation import PromptReady
 from vlmtui.domain.sampling import Sampling
-from vlmtui.registry.estimate import estimated_tokens, tokens_of_size
-from vlmtui.registry.match import Model, engine_args_of
+from vlmtui.registry.estimate import estimated_tokens, settings_of, tokens_of_size
+from vlmtui.registry.match import Model
 from vlmtui.session.draft import DraftToken
 
 EstimateTokens = Callable[[Modality, tuple[int, int], int | None], int | None]
@@ -84,8 +84,8 @@ def estimate_of(model: Model, message: list[DraftToken], sampling: Sampling | No
     the processor."""
     items = {token.number: token.attachment for token in message if token.attachment is not None}
     own = sampling.extra.get(PROCESSOR) if sampling is not None else None
-    loaded = engine_args_of(model.family).get(PROCESSOR)
-    settings = {**(loaded if isinstance(loaded, dict) else {}), **(own if isinstance(own, dict) else {})}
+    images = sum(item.modality == "image" for item in items.values())
+    settings = {**settings_of(model.family, images), **(own if isinstance(own, dict) else {})}
     summary = {number: estimated_tokens(model.family, item, settings=settings) for number, item in items.items()}
     tokens = {number: count for number, count in summary.items() if count is not None}
     if not tokens:

@@ -34,7 +34,7 @@ _FIELDS = ("stop", "stop_token_ids")
 
 def with_setting(sampling: Sampling, text: str, family: Family | None = None) -> Sampling:
     """Return the sampling with `name value` applied (`temperature 0.7`; `stop END`; `seed default`): a parameter, or an
-    argument of the family's processor. Raises VlmtuiError."""
+    argument of the family's processor. Blocks where the value is `@FILE`. Raises VlmtuiError."""
     match = re.fullmatch(r"([\w.-]+)\s*[=\s]\s*(.+)", text.strip(), re.DOTALL)
     if match is None:
         names = ", ".join((*PARAMETERS, *DIALS, *(family.processor if family is not None else ())))
@@ -42,8 +42,14 @@ def with_setting(sampling: Sampling, text: str, family: Family | None = None) ->
     return with_parameter(sampling, family, match[1], match[2])
 
 
+def is_file(name: str, text: str) -> bool:
+    """Whether a parameter's value stands in a file: `json=@schema.json`."""
+    return name in FROM_FILES and text.startswith("@")
+
+
 def with_parameter(sampling: Sampling, family: Family | None, name: str, text: str) -> Sampling:
-    """Return the sampling with one parameter set; `default` unsets it. `@FILE` reads a schema or a grammar.
+    """Return the sampling with one parameter set; `default` unsets it. `@FILE` reads a schema or a grammar, which
+    blocks.
 
     Raises VlmtuiError for an unknown name or an invalid value.
     """
@@ -59,7 +65,7 @@ def with_parameter(sampling: Sampling, family: Family | None, name: str, text: s
         raise _unknown(name, family)
     if text.strip() == _DEFAULT:
         return _unset(sampling, dial)
-    if dial in FROM_FILES and text.startswith("@"):
+    if is_file(dial, text):
         text = _file_text(Path(text[1:]))
     return _with_value(sampling, dial, read_dial(dial, text, arguments))
 
@@ -87,10 +93,26 @@ def with_default_parameters(sampling: Sampling, family: Family | None, defaults:
     return sampling
 
 
+def with_default_arguments(sampling: Sampling, family: Family, defaults: Mapping[str, object]) -> Sampling:
+    """As `with_default_parameters`, of the family's processor alone."""
+    wanted = {name: value for name, value in defaults.items() if name not in DIALS}
+    return with_default_parameters(sampling, family, wanted)
+
+
 def processor_arguments(sampling: Sampling, engine_args: Mapping[str, object]) -> dict[str, object]:
     """Return what the model's processor gets: the engine's own arguments, and those of the answer over them."""
     own = engine_args.get(PROCESSOR)
     return {**(own if isinstance(own, dict) else {}), **_table(sampling, PROCESSOR)}
+
+
+def with_arguments(sampling: Sampling, arguments: Mapping[str, object]) -> Sampling:
+    """Return the sampling with these arguments of the processor beside those that are set."""
+    return _with_extra(sampling, PROCESSOR, {**_table(sampling, PROCESSOR), **arguments}) if arguments else sampling
+
+
+def without_arguments(sampling: Sampling) -> Sampling:
+    """Return the sampling without arguments of the processor."""
+    return _with_extra(sampling, PROCESSOR, {})
 
 
 def described_extra(sampling: Sampling) -> dict[str, object]:

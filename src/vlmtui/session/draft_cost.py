@@ -22,13 +22,13 @@ async def draft_cost(chat: Conversation, controller: EngineController) -> Outcom
     if chat.running is not None or not (draft.attachments or len(draft.words) >= _LONG_TEXT):
         return None
     try:
-        prompt = chat.preview(controller.require_model().family)
+        request = chat.preview(controller.require_model().family)
         if engine is None or info is None or controller.state is not EngineState.READY:
             return draft_estimate(chat, controller)
         if why := lack(info, "render_only"):
             return Uncounted(why, draft_estimate(chat, controller))
         tokens = draft.tokens
-        return cost_of(await render(engine, prompt, chat.settings.sampling), tokens, info.max_model_len)
+        return cost_of(await render(engine, request.prompt, request.sampling), tokens, info.max_model_len)
     except VlmtuiError as error:
         return error
 

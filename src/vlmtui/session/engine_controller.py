@@ -76,6 +76,8 @@ class EngineController:
         """The previous model, until this one has loaded: `go_back` returns to it."""
         self.on_death: Callable[[VlmtuiError, bool], None] = lambda error, loads_again: None
         """Called when the loaded engine has died by itself; the flag says whether it is being restarted."""
+        self.on_ready: Callable[[Model], None] = lambda model: None
+        """Called when a model can be asked, before `on_change`."""
         self.state = EngineState.NONE
         self.model: Model | None = None
         self.engine: Engine | None = None
@@ -386,6 +388,8 @@ class EngineController:
 
     def _set_state(self, state: EngineState) -> None:
         self.state = state
+        if state is EngineState.READY and self.model is not None:
+            self.on_ready(self.model)
         self._on_change()
 
 

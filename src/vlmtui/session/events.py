@@ -33,7 +33,11 @@ class AttachmentsLeftOut(msgspec.Struct, frozen=True):
     exchange: Exchange
 
 
-ConversationEvent = RequestSent | AnswerReplaced | AnswerEnded | AttachmentsLeftOut
+class Opened(msgspec.Struct, frozen=True):
+    """A stored conversation was opened, with its settings."""
+
+
+ConversationEvent = RequestSent | AnswerReplaced | AnswerEnded | AttachmentsLeftOut | Opened
 Subscriber = Callable[[ConversationEvent], None]
 
 

@@ -28,7 +28,7 @@ from vlmtui.domain.generation import (
     Vocabulary,
     usage_of,
 )
-from vlmtui.domain.prompt import Prompt
+from vlmtui.domain.prompt import Prompt, attachments_of
 from vlmtui.domain.sampling import Sampling
 from vlmtui.domain.thinking import COMMON_TAGS, ThinkingTags
 from vlmtui.engine.interface import Engine
@@ -36,7 +36,7 @@ from vlmtui.errors import ErrorKind, VlmtuiError
 from vlmtui.inspection.thinking import ThinkingParts, split_thinking
 from vlmtui.registry.prompts import chat_prompt, raw_prompt
 from vlmtui.registry.schema import Family
-from vlmtui.session.dials import structured_of
+from vlmtui.session.dials import processor_arguments, structured_of, with_arguments
 from vlmtui.session.structured import StructureCheck, check_structure
 from vlmtui.session.thought import ThoughtMeter
 
@@ -164,13 +164,23 @@ def request_for(
     keep: bool = False,
 ) -> GenerateRequest:
     """Return the request for a prompt, with a new id if none is given."""
+    own = _own_arguments(family, prompt, sampling)
     return GenerateRequest(
         request_id=request_id or new_request_id(),
         prompt=prompt,
-        sampling=with_family_tokens(family, sampling),
+        sampling=with_family_tokens(family, with_arguments(sampling, own)),
+        own_arguments=tuple(own),
         logprobs=logprobs,
         keep=keep,
     )
+
+
+def _own_arguments(family: Family, prompt: Prompt, sampling: Sampling) -> dict[str, object]:
+    """Return the processor's arguments that the record has for such a prompt, without those that are set."""
+    if sum(item.modality == "image" for item in attachments_of(prompt)) < 2:
+        return {}
+    given = processor_arguments(sampling, {})
+    return {name: value for name, value in family.processor_several.items() if name not in given}
 
 
 def with_family_tokens(family: Family, sampling: Sampling) -> Sampling:
@@ -211,8 +221,8 @@ def broken_off(request_id: str) -> Failed:
 
 
 async def render(engine: Engine, prompt: Prompt, sampling: Sampling | None = None) -> PromptReady:
-    """Return the prompt as the model would be given it, without generating. `sampling` has the arguments of the
-    processor. Raises VlmtuiError if that fails."""
+    """Return the prompt as the model would be given it, without generating. `sampling`: of its request, with the
+    arguments of the processor. Raises VlmtuiError if that fails."""
     request = GenerateRequest(
         request_id=new_request_id(), prompt=prompt, sampling=sampling or Sampling(), only_render=True
     )

@@ -36,8 +36,9 @@ from vlmtui.inspection.golden import (
 from vlmtui.inspection.lint.conversations import canned_conversations, in_each_form
 from vlmtui.media.stage import stage
 from vlmtui.paths import bundled
+from vlmtui.registry.estimate import settings_of
 from vlmtui.registry.loader import Registry
-from vlmtui.registry.match import Model, engine_args_of, resolve
+from vlmtui.registry.match import Model, resolve
 from vlmtui.registry.prompts import chat_prompt, raw_prompt
 from vlmtui.session.generation import PromptMode, make_request
 from vlmtui.session.lint import model_folder
@@ -299,8 +300,8 @@ def _part(part: GoldenPart, staged: Sequence[Attachment]) -> Part:
 def _case(model: Model, prompt: PromptToRecord, name: str) -> PromptCase:
     """Return what the reader needs to make a prompt as the engine would."""
     family = model.family
-    given = engine_args_of(family).get("mm_processor_kwargs")
-    arguments = {str(key): value for key, value in given.items()} if isinstance(given, dict) else {}
+    images = sum(item.modality == "image" for item in all_attachments(prompt.turns))
+    arguments = settings_of(family, images)
     made = chat_prompt(family, prompt.turns) if prompt.mode == "chat" else raw_prompt(family, prompt.turns)
     match made:
         case ChatPrompt():

@@ -218,7 +218,7 @@ async def with_logprobs(engine: Engine, inspected: PromptReport) -> PromptReport
 async def rendered_again(engine: Engine, inspected: PromptReport, request: GenerateRequest) -> PromptReport:
     """Return the report with the prompt that `request` renders to now. Raises VlmtuiError as `with_logprobs` does."""
     require_same(engine, inspected)
-    prompt = await render(engine, request.prompt)
+    prompt = await render(engine, request.prompt, request.sampling)
     return inspected.with_prompt(prompt, request, engine.info)
 
 

@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import msgspec
 
 from vlmtui.domain.parameters import PARAMETERS
 from vlmtui.domain.sampling import Sampling
-from vlmtui.session.dials import described_extra
+from vlmtui.registry.schema import Family
+from vlmtui.session.dials import (
+    described_extra,
+    processor_arguments,
+    with_arguments,
+    with_default_arguments,
+    without_arguments,
+)
 from vlmtui.text import one_line, quoted
 
 _SHOWN_MAX = 40
@@ -17,6 +26,24 @@ class ChatSettings(msgspec.Struct, frozen=True):
 
     system_prompt: str = ""
     sampling: Sampling = msgspec.field(default_factory=Sampling)
+    family: str | None = None
+    """Whose processor has the arguments in `sampling`; None: not known."""
+    kept: Mapping[str, Mapping[str, object]] = msgspec.field(default_factory=dict)
+    """Arguments of other families' processors, by family, for when their model is loaded again."""
+
+    def for_family(self, family: Family, defaults: Mapping[str, object]) -> ChatSettings:
+        """Return the settings for a model of `family`: with its own arguments of the processor in place of another
+        family's, which are kept. `defaults`: the parameters of the settings file. Raises VlmtuiError for an invalid
+        one."""
+        if self.family in (None, family.family):
+            return msgspec.structs.replace(self, family=family.family)
+        kept = {**self.kept, str(self.family): processor_arguments(self.sampling, {})}
+        sampling = without_arguments(self.sampling)
+        if family.family in kept:
+            sampling = with_arguments(sampling, kept.pop(family.family))
+        else:
+            sampling = with_default_arguments(sampling, family, defaults)
+        return msgspec.structs.replace(self, sampling=sampling, family=family.family, kept=kept)
 
     def changed_to(self, other: ChatSettings) -> str:
         """Describe what differs in `other`, for people: `temperature 0.7 → 0.5 · system prompt set`."""

@@ -62,7 +62,8 @@ def _settings(turns: Sequence[StoredTurn]) -> ChatSettings | None:
     """Return the settings of the newest answer; for an imported conversation, what it says itself."""
     for turn in reversed(turns):
         if turn.generation is not None and turn.generation.mode == "chat":
-            return ChatSettings(turn.generation.system_prompt, turn.generation.sampling)
+            made = turn.generation
+            return ChatSettings(made.system_prompt, made.sampling, made.family)
         if turn.role == "system":
             return ChatSettings(turn.text, Sampling())
     return None

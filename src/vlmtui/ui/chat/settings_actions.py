@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+from functools import partial
 from typing import Protocol
+
+import msgspec
 
 from vlmtui.errors import VlmtuiError
 from vlmtui.session.conversation import Conversation
@@ -49,17 +53,21 @@ class SettingsActions:
 
     def set_system_prompt(self, text: str = "") -> None:
         """Set the system prompt; empty removes it."""
-        self._apply(ChatSettings(text, self._chat.settings.sampling))
+        self._apply(msgspec.structs.replace(self._chat.settings, system_prompt=text))
 
     def set_parameter(self, text: str = "") -> None:
-        """Set one parameter, as in `temperature 0.7` or `max_pixels 100000`."""
-        model = self._controller.model
+        """Set one parameter, as in `temperature 0.7`, `max_pixels 100000` or `json @schema.json`."""
+        self._view.start_dialog(partial(self._set_parameter, text))
+
+    async def _set_parameter(self, text: str) -> None:
+        model, settings = self._controller.model, self._chat.settings
+        family = model.family if model is not None else None
         try:
-            sampling = with_setting(self._chat.settings.sampling, text, model.family if model is not None else None)
+            sampling = await asyncio.to_thread(with_setting, settings.sampling, text, family)
         except VlmtuiError as error:
             self._view.tell_error(error)
             return
-        self._apply(ChatSettings(self._chat.settings.system_prompt, sampling))
+        self._apply(msgspec.structs.replace(settings, sampling=sampling))
 
     async def _edit(self) -> None:
         changed = await self._navigator.edit_settings(self._chat.settings, self._controller.model)

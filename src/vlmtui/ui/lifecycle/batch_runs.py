@@ -9,10 +9,11 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from vlmtui.errors import ErrorKind, Remedy, VlmtuiError, bad_input
 from vlmtui.session.conversation_holder import ConversationHolder
 from vlmtui.session.engine_controller import EngineController
-from vlmtui.session.settings import ChatSettings
 from vlmtui.text import one_line
 from vlmtui.ui.navigator import AppNavigator
 from vlmtui.ui.services import Services
@@ -208,7 +209,8 @@ class BatchRuns:
             return
         chat.clear()
         system = chat.settings.system_prompt if message.system is None else message.system
-        chat.settings = ChatSettings(system, result.sampling or chat.settings.sampling)
+        sampling = result.sampling or chat.settings.sampling
+        chat.settings = msgspec.structs.replace(chat.settings, system_prompt=system, sampling=sampling)
         self._navigator.go_back_to(screen)
         await screen.show_conversation(is_open=True)
         if chat.draft.words.strip():

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Mapping
+
 from textual.app import ComposeResult
 from textual.containers import Grid
 from textual.widgets import Input, Static
@@ -10,7 +13,7 @@ from vlmtui.domain.dials import DIALS, STRUCTURED_DIALS, dial_text
 from vlmtui.domain.sampling import Sampling
 from vlmtui.errors import VlmtuiError, bad_input
 from vlmtui.registry.match import Model
-from vlmtui.session.dials import processor_arguments, typed_parameters, with_parameter
+from vlmtui.session.dials import is_file, processor_arguments, typed_parameters, with_parameter
 from vlmtui.text import one_line
 from vlmtui.ui.widgets.line_input import LineInput
 
@@ -35,30 +38,55 @@ class FurtherFields(Grid):
             yield LineInput(text, placeholder=self._hint(name), id=name, compact=True)
             yield Static(id=f"problem-{name}", classes="problem", markup=False)
 
+    @property
+    def typed(self) -> dict[str, str]:
+        """The texts of all fields, by name."""
+        return {name: self.query_one(f"#{name}", Input).value for name in self._shown}
+
     def read(self, sampling: Sampling) -> Sampling | None:
-        """Return the sampling with what was edited; None if a field is invalid, with the problem shown below it."""
-        typed = {name: self.query_one(f"#{name}", Input).value for name in self._shown}
-        edited = {name: text for name, text in typed.items() if text != self._shown[name]}
-        is_valid = True
+        """Return the sampling with what was edited, but for values in files; None if a field is invalid, with the
+        problem shown below it."""
+        typed = self.typed
+        texts = {name: "" if is_file(name, text) else text for name, text in typed.items()}
+        read, problems = self._read(sampling, typed, texts)
+        self._show(problems)
+        return None if problems else read
+
+    async def read_with_files(self, sampling: Sampling) -> Sampling | None:
+        """As `read`, with the values that stand in files."""
+        typed = self.typed
+        read, problems = await asyncio.to_thread(self._read, sampling, typed, typed)
+        self._show(problems)
+        return None if problems else read
+
+    def _read(
+        self, sampling: Sampling, typed: Mapping[str, str], texts: Mapping[str, str]
+    ) -> tuple[Sampling, dict[str, str]]:
+        """Return the sampling with those `texts` that were edited, and problems by field. Blocks where a text names a
+        file. `typed`: of all fields."""
+        problems: dict[str, str] = {}
+        edited = [name for name, text in typed.items() if text != self._shown[name]]
         for name in edited:
             sampling = with_parameter(sampling, self._family, self._full_name(name), _UNSET)
+        for name in edited:
+            try:
+                if texts[name]:
+                    sampling = self._with(sampling, name, texts[name], typed)
+            except VlmtuiError as error:
+                problems[name] = one_line(error.message)
+        return sampling, problems
+
+    def _show(self, problems: Mapping[str, str]) -> None:
         for name in self._shown:
-            problem = ""
-            if text := edited.get(name, ""):
-                try:
-                    sampling = self._with(sampling, name, text, typed)
-                except VlmtuiError as error:
-                    problem, is_valid = one_line(error.message), False
             told = self.query_one(f"#problem-{name}", Static)
-            told.update(problem)
-            told.display = bool(problem)
-        return sampling if is_valid else None
+            told.update(problems.get(name, ""))
+            told.display = name in problems
 
     def first_problem(self) -> str | None:
         """Return the name of the first invalid field."""
         return next((name for name in self._shown if self.query_one(f"#problem-{name}").display), None)
 
-    def _with(self, sampling: Sampling, name: str, text: str, typed: dict[str, str]) -> Sampling:
+    def _with(self, sampling: Sampling, name: str, text: str, typed: Mapping[str, str]) -> Sampling:
         others = [one for one in STRUCTURED_DIALS if one != name and typed[one]]
         if name in STRUCTURED_DIALS and others:
             raise bad_input(f"Only one can be set: {name} or {others[0]}.")

@@ -10,13 +10,13 @@ from textual.screen import ModalScreen
 from textual.widgets import Input, Static, TextArea
 
 from vlmtui.domain.parameters import PARAMETERS, Number
-from vlmtui.domain.sampling import Sampling
 from vlmtui.errors import VlmtuiError
 from vlmtui.registry.match import Model
 from vlmtui.session.settings import ChatSettings
 from vlmtui.ui.actions import bindings
 from vlmtui.ui.keys import hint
 from vlmtui.ui.settings.further_fields import FurtherFields
+from vlmtui.ui.terminal.key_queue import run_before_keys
 from vlmtui.ui.widgets.line_input import LineInput
 
 
@@ -63,9 +63,15 @@ class SettingsScreen(ModalScreen[ChatSettings | None]):
 
     def action_apply(self) -> None:
         """Return the settings if they are valid; otherwise focus the first invalid field."""
-        sampling = self._read()
-        if sampling is not None:
-            self.dismiss(ChatSettings(self.query_one("#system", TextArea).text, sampling))
+        run_before_keys(self, self._apply, exclusive=True)
+
+    async def _apply(self) -> None:
+        numbers = self._numbers()
+        further = await self.query_one(FurtherFields).read_with_files(self._current.sampling)
+        if numbers is not None and further is not None:
+            sampling = msgspec.structs.replace(further, **numbers)
+            text = self.query_one("#system", TextArea).text
+            self.dismiss(msgspec.structs.replace(self._current, system_prompt=text, sampling=sampling))
             return
         wrong = next((name for name in PARAMETERS if self.query_one(f"#problem-{name}").display), None)
         wrong = wrong or self.query_one(FurtherFields).first_problem()
@@ -74,8 +80,13 @@ class SettingsScreen(ModalScreen[ChatSettings | None]):
     def action_cancel(self) -> None:
         self.dismiss(None)
 
-    def _read(self) -> Sampling | None:
-        """Return the fields' values; None if one is invalid, with the problem shown below its field."""
+    def _read(self) -> None:
+        """Show what is wrong with the fields; what stands in files is read when the settings are applied."""
+        self._numbers()
+        self.query_one(FurtherFields).read(self._current.sampling)
+
+    def _numbers(self) -> dict[str, Number | None] | None:
+        """Return the parameters that are numbers; None if one is invalid, with the problem shown below its field."""
         values: dict[str, Number | None] = {}
         for name, parameter in PARAMETERS.items():
             text = self.query_one(f"#{name}", Input).value.strip()
@@ -89,7 +100,4 @@ class SettingsScreen(ModalScreen[ChatSettings | None]):
             told = self.query_one(f"#problem-{name}", Static)
             told.update(problem)
             told.display = bool(problem)
-        sampling = self.query_one(FurtherFields).read(self._current.sampling)
-        if sampling is None or len(values) < len(PARAMETERS):
-            return None
-        return msgspec.structs.replace(sampling, **values)
+        return values if len(values) == len(PARAMETERS) else None

@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from vlmtui.domain.dials import PROCESSOR
 from vlmtui.domain.generation import GenerateRequest
 from vlmtui.domain.prompt import ChatPrompt, Prompt, RawPrompt
 from vlmtui.worker.backends.remote.bodies import MediaPart, messages_of, raw_chat, sampling_body
@@ -67,6 +68,8 @@ class RequestBodies:
             sampling = msgspec.structs.replace(sampling, seed=random.randrange(_SEED_MAX))
         stops = [*sampling.stop_token_ids, *await self._stop_ids(sampling.stop_tokens)]
         parameters = sampling_body(sampling, stops)
+        if not self._facts.takes_media_arguments:
+            _leave_out(parameters, request.own_arguments)
         common = {"model": self._model, "stream": True, "stream_options": {"include_usage": True}}
         prompt = request.prompt
         if not self._facts.version:
@@ -121,6 +124,13 @@ class RequestBodies:
             return []
         found = [await self._texts.id_of(text) for text in texts]
         return [one for one in found if one is not None]
+
+
+def _leave_out(parameters: dict[str, Any], names: Sequence[str]) -> None:
+    """Take arguments of the processor out of a request's parameters."""
+    given = parameters.pop(PROCESSOR, {})
+    if kept := {name: value for name, value in given.items() if name not in names}:
+        parameters[PROCESSOR] = kept
 
 
 def _release(version: str) -> tuple[int, ...]:

@@ -14,6 +14,7 @@ from typing import Any
 
 import msgspec
 
+from vlmtui.domain.dials import PROCESSOR
 from vlmtui.domain.engine import LoadSpec, LoadStage
 from vlmtui.domain.generation import (
     Delta,
@@ -90,7 +91,7 @@ class TransformersEngine:
 
     async def generate(self, request: GenerateRequest) -> AsyncGenerator[EngineEvent, None]:
         items = await load_items(attachments_of(request.prompt))
-        inputs = await self._inputs(request.prompt, items)
+        inputs = await self._inputs(request, items)
         if request.only_render:
             yield await self._rendered(request, inputs, items)
             yield _finished(request.request_id, "stop", None)
@@ -197,12 +198,15 @@ class TransformersEngine:
             raise VlmtuiError(ErrorKind.ENGINE_DIED, "The engine is shutting down.")
         self._gate.between_passes()
 
-    async def _inputs(self, prompt: Prompt, items: list[MediaItem]) -> PromptInputs:
+    async def _inputs(self, request: GenerateRequest, items: list[MediaItem]) -> PromptInputs:
+        prompt, arguments = request.prompt, request.sampling.extra.get(PROCESSOR)
+        given = arguments if isinstance(arguments, dict) and items else {}
         check_limits(items, self.info.limits)
         async with self._building:
             text = await self._text(prompt)
             special = self._raw_special_tokens and not isinstance(prompt, ChatPrompt)
-            inputs = await asyncio.to_thread(self._builder.build, text, items, special_tokens=special)
+            build = partial(self._builder.build, text, items, special_tokens=special, arguments=given)
+            inputs = await asyncio.to_thread(build)
         if len(inputs.ids) >= self.info.max_model_len:
             raise VlmtuiError(
                 ErrorKind.CONTEXT_TOO_LONG,

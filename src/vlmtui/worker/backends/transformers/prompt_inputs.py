@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -70,12 +71,21 @@ class PromptBuilder:
         """Return the raw prompt of messages."""
         return render_messages(prompt, self.sources if prompt.by == "processor" else [self._tokenizer])
 
-    def build(self, text: str, items: Sequence[MediaItem], *, special_tokens: bool) -> PromptInputs:
-        """Return the model's inputs. `special_tokens`: whether the tokenizer adds its own (BOS).
+    def build(
+        self,
+        text: str,
+        items: Sequence[MediaItem],
+        *,
+        special_tokens: bool,
+        arguments: Mapping[str, object] | None = None,
+    ) -> PromptInputs:
+        """Return the model's inputs. `special_tokens`: whether the tokenizer adds its own (BOS). `arguments`: of the
+        processor, for this prompt.
 
         Raises VlmtuiError if placeholders and attachments do not match, or whatever the processor raises."""
+        given = {**self._arguments.mm_processor_kwargs, **(arguments or {})}
         try:
-            outputs = self._process(text, items, special_tokens)
+            outputs = self._process(text, items, special_tokens, given)
         except StopIteration as error:  # which no future can carry
             raise _mismatch("The prompt has more placeholders than there are attachments.") from error
         rows = outputs["input_ids"]
@@ -83,10 +93,13 @@ class PromptBuilder:
         positions = media_positions(ids, self._tokens, {item.modality for item in items})
         self._check(positions, items)
         media = {name: value for name, value in outputs.items() if name not in _OF_THE_PROMPT}
-        spans = media_spans(positions, items, media, self._tokens_alone, self._patch_size)
+        alone = partial(self._tokens_alone, given)
+        spans = media_spans(positions, items, media, alone, self._patch_size)
         return PromptInputs(ids, dict(outputs), spans, text)
 
-    def _process(self, text: str, items: Sequence[MediaItem], special_tokens: bool) -> Mapping[str, Any]:
+    def _process(
+        self, text: str, items: Sequence[MediaItem], special_tokens: bool, arguments: Mapping[str, object]
+    ) -> Mapping[str, Any]:
         if self.processor is None or (not items and not self._adds_to_text()):
             found: Mapping[str, Any] = self._tokenizer(text, add_special_tokens=special_tokens, return_tensors="pt")
             return {name: value for name, value in found.items() if name in _TEXT_INPUTS}
@@ -94,7 +107,7 @@ class PromptBuilder:
             "text": [text],
             "return_tensors": "pt",
             "add_special_tokens": special_tokens,
-            **self._arguments.mm_processor_kwargs,
+            **arguments,
         }
         if images := [item.data for item in items if item.modality == "image"]:
             given["images"] = images
@@ -103,14 +116,14 @@ class PromptBuilder:
         outputs = self.processor(**given)
         return {name: value for name, value in outputs.items() if value is not None}
 
-    def _tokens_alone(self, items: Sequence[MediaItem]) -> list[int]:
+    def _tokens_alone(self, arguments: Mapping[str, object], items: Sequence[MediaItem]) -> list[int]:
         """Return how many tokens each item takes, by processing it again by itself."""
         placeholder = getattr(self.processor, f"{items[0].modality}_token", None)
         if not placeholder:
             return []
         counts = []
         for item in items:
-            ids = self._process(str(placeholder), [item], special_tokens=False)["input_ids"][0].tolist()
+            ids = self._process(str(placeholder), [item], False, arguments)["input_ids"][0].tolist()
             counts.append(len(media_positions(ids, self._tokens, {item.modality})[item.modality]))
         return counts
 

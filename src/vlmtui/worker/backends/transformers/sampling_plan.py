@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from vlmtui.domain.dials import PROCESSOR
 from vlmtui.domain.parameters import PARAMETERS
 from vlmtui.domain.sampling import Sampling
 from vlmtui.errors import bad_input
@@ -107,12 +108,13 @@ def plan_sampling(
 
 def _further(extra: Mapping[str, object]) -> Further:
     known = Further.__struct_fields__
-    for name in extra:
+    given = {name: value for name, value in extra.items() if name != PROCESSOR}
+    for name in given:
         if name not in known:
             close = difflib.get_close_matches(name, known, n=1)
             hint = f"Did you mean {close[0]!r}?" if close else f"It has {', '.join(known)}."
             raise bad_input(f"The Transformers backend has no sampling parameter {name!r}.", hint=hint)
     try:
-        return msgspec.convert(extra, Further, strict=False)
+        return msgspec.convert(given, Further, strict=False)
     except msgspec.ValidationError as error:
         raise bad_input("A sampling parameter has a wrong value.", detail=str(error)) from error
