@@ -45,7 +45,7 @@ SETTINGS: dict[str, tuple[tuple[str, str, str], ...]] = {
     "dots_ocr": (("max_pixels=100352", "", MORE),),
     "internvl_chat": (
         ("max_dynamic_patch=2", "", FEWER),
-        ("min_dynamic_patch=4", "", MORE),
+        ("min_dynamic_patch=8", "", MORE),
         ("dynamic_image_size=false", "", FEWER),
     ),
     "h2ovl_chat": (("max_dynamic_patch=1", "", FEWER),),

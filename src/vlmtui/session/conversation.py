@@ -20,7 +20,7 @@ from vlmtui.session.branch import Branch, Sibling, count_attachments, turns_unti
 from vlmtui.session.death_counts import DeathCounts, Suspect
 from vlmtui.session.draft import Draft
 from vlmtui.session.draft_saver import DraftSaver
-from vlmtui.session.events import AnswerReplaced, AttachmentsLeftOut, Opened, Subscriber, Subscribers
+from vlmtui.session.events import AnswerReplaced, AttachmentsLeftOut, Subscriber, Subscribers
 from vlmtui.session.exchange import Exchange, Siblings
 from vlmtui.session.generation import answer_to, make_request
 from vlmtui.session.live_answers import LiveAnswers
@@ -38,10 +38,10 @@ if TYPE_CHECKING:
 
 class Conversation:
     """Owns its exchanges and alone changes them; `subscribe` reports changes. `open` switches to a stored
-    conversation."""
+    conversation, and calls `on_opened` at its end."""
 
-    def __init__(self, settings: ChatSettings, recorder: Recorder) -> None:
-        self.settings = settings
+    def __init__(self, settings: ChatSettings, recorder: Recorder, opened: Callable[[], None] = lambda: None) -> None:
+        self.settings, self.on_opened = settings, opened
         """Apply from the next turn on."""
         self.recorder = recorder
         self.draft = Draft()
@@ -276,7 +276,7 @@ class Conversation:
         self._put_branch(loaded.branch)
         if loaded.settings is not None:
             self.settings = msgspec.structs.replace(loaded.settings, kept=self.settings.kept)
-        self._subscribers.notify(Opened())
+        self.on_opened()
 
     async def load_older(self, limit: int) -> list[Exchange]:
         """Load up to `limit` older exchanges in front of `exchanges`; return them, oldest first."""

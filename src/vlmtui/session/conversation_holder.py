@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 from vlmtui.errors import VlmtuiError
 from vlmtui.session.dials import with_default_parameters
 from vlmtui.session.engine_controller import EngineController
-from vlmtui.session.events import ConversationEvent, Opened
 from vlmtui.session.settings import ChatSettings
 from vlmtui.session.teller import Teller
 from vlmtui.text import one_line
@@ -60,8 +59,8 @@ class ConversationHolder:
 
         if self.chat is None:
             model = self._engine_controller.model
-            self.chat = Conversation(self._first_settings(model.family if model else None), self.recorder())
-            self.chat.subscribe(self._changed)
+            first = self._first_settings(model.family if model else None)
+            self.chat = Conversation(first, self.recorder(), self._opened)
             self.follow_model(model)
         return self.chat
 
@@ -119,8 +118,8 @@ class ConversationHolder:
             await self._recorder.close()
         await self._store.close()
 
-    def _changed(self, event: ConversationEvent) -> None:
-        if isinstance(event, Opened) and self._engine_controller.is_loaded:
+    def _opened(self) -> None:
+        if self._engine_controller.is_loaded:
             self.follow_model(self._engine_controller.model)
 
     def _first_settings(self, family: Family | None) -> ChatSettings:

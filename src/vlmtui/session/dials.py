@@ -42,7 +42,7 @@ def with_setting(sampling: Sampling, text: str, family: Family | None = None) ->
     return with_parameter(sampling, family, match[1], match[2])
 
 
-def is_file(name: str, text: str) -> bool:
+def names_file(name: str, text: str) -> bool:
     """Whether a parameter's value stands in a file: `json=@schema.json`."""
     return name in FROM_FILES and text.startswith("@")
 
@@ -65,7 +65,7 @@ def with_parameter(sampling: Sampling, family: Family | None, name: str, text: s
         raise _unknown(name, family)
     if text.strip() == _DEFAULT:
         return _unset(sampling, dial)
-    if is_file(dial, text):
+    if names_file(dial, text):
         text = _file_text(Path(text[1:]))
     return _with_value(sampling, dial, read_dial(dial, text, arguments))
 

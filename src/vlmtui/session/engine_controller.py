@@ -45,6 +45,9 @@ class EngineState(StrEnum):
 class EngineController:
     """Holds the one engine of the app. `on_change` is called after every change, in the event loop."""
 
+    on_ready: Callable[[Model], None] = staticmethod(lambda model: None)
+    """Called when a model can be asked, before `on_change`."""
+
     def __init__(
         self,
         host: EngineHost,
@@ -76,8 +79,6 @@ class EngineController:
         """The previous model, until this one has loaded: `go_back` returns to it."""
         self.on_death: Callable[[VlmtuiError, bool], None] = lambda error, loads_again: None
         """Called when the loaded engine has died by itself; the flag says whether it is being restarted."""
-        self.on_ready: Callable[[Model], None] = lambda model: None
-        """Called when a model can be asked, before `on_change`."""
         self.state = EngineState.NONE
         self.model: Model | None = None
         self.engine: Engine | None = None

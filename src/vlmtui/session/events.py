@@ -33,11 +33,7 @@ class AttachmentsLeftOut(msgspec.Struct, frozen=True):
     exchange: Exchange
 
 
-class Opened(msgspec.Struct, frozen=True):
-    """A stored conversation was opened, with its settings."""
-
-
-ConversationEvent = RequestSent | AnswerReplaced | AnswerEnded | AttachmentsLeftOut | Opened
+ConversationEvent = RequestSent | AnswerReplaced | AnswerEnded | AttachmentsLeftOut
 Subscriber = Callable[[ConversationEvent], None]
 
 

@@ -22,14 +22,7 @@ from vlmtui.errors import Remedy, VlmtuiError, bad_input
 from vlmtui.session.conversation import Conversation
 from vlmtui.session.cost import Cost
 from vlmtui.session.engine_controller import EngineController, EngineState
-from vlmtui.session.events import (
-    AnswerEnded,
-    AnswerReplaced,
-    AttachmentsLeftOut,
-    ConversationEvent,
-    Opened,
-    RequestSent,
-)
+from vlmtui.session.events import AnswerEnded, AnswerReplaced, AttachmentsLeftOut, ConversationEvent, RequestSent
 from vlmtui.session.exchange import Exchange
 from vlmtui.session.prompt_history import PromptHistory
 from vlmtui.text import one_line, visible
@@ -220,7 +213,7 @@ class ChatScreen(FrontScreen[None]):
     @on(ConversationChanged)
     async def _conversation_changed(self, changed: ConversationChanged) -> None:
         match changed.event:
-            case RequestSent() | Opened():
+            case RequestSent():
                 return
             case AnswerReplaced(exchange):
                 await self.transcript.restart(exchange)

@@ -13,7 +13,7 @@ from vlmtui.domain.dials import DIALS, STRUCTURED_DIALS, dial_text
 from vlmtui.domain.sampling import Sampling
 from vlmtui.errors import VlmtuiError, bad_input
 from vlmtui.registry.match import Model
-from vlmtui.session.dials import is_file, processor_arguments, typed_parameters, with_parameter
+from vlmtui.session.dials import names_file, processor_arguments, typed_parameters, with_parameter
 from vlmtui.text import one_line
 from vlmtui.ui.widgets.line_input import LineInput
 
@@ -47,7 +47,7 @@ class FurtherFields(Grid):
         """Return the sampling with what was edited, but for values in files; None if a field is invalid, with the
         problem shown below it."""
         typed = self.typed
-        texts = {name: "" if is_file(name, text) else text for name, text in typed.items()}
+        texts = {name: "" if names_file(name, text) else text for name, text in typed.items()}
         read, problems = self._read(sampling, typed, texts)
         self._show(problems)
         return None if problems else read
