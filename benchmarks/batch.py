@@ -91,11 +91,28 @@ async def batch(engine: Engine, model: Model, pictures: list[Path], *, most: int
     return elapsed
 
 
-def used_by(pid: int) -> float:
-    """Return the seconds of processor time that a process and its children have used."""
+def used_by(pid: int) -> dict[str, float]:
+    """Return the seconds of processor time that a process and its children have used: vLLM's own, which schedule and
+    compute, and the others, in which prompts are rendered and pictures prepared."""
     root = psutil.Process(pid)
-    times = [process.cpu_times() for process in (root, *root.children(recursive=True))]
-    return float(sum(one.user + one.system for one in times))
+    used = {"engine": 0.0, "front": 0.0}
+    for process in (root, *root.children(recursive=True)):
+        times = process.cpu_times()
+        used["engine" if process.name().startswith("VLLM::") else "front"] += times.user + times.system
+    return used
+
+
+def used_so_far(pid: int, *, client: bool) -> dict[str, float]:
+    """Return what an engine's processes have used, and with `client` this one."""
+    own = {"client": time.process_time()} if client else {}
+    return {**own, **used_by(pid)}
+
+
+def told(now: dict[str, float], before: dict[str, float], count: int) -> str:
+    """Return processor time in ms an item: in all, and of each process."""
+    used = {name: 1000 * (seconds - before[name]) / count for name, seconds in now.items()}
+    parts = ", ".join(f"{name} {value:.1f}" for name, value in used.items())
+    return f"{sum(used.values()):.1f} ({parts})"
 
 
 async def throughput(count: int, rounds: int) -> float:
@@ -119,17 +136,19 @@ async def throughput(count: int, rounds: int) -> float:
             processor.clear()
             for name in ("ours", "generate", "chat"):
                 await asyncio.sleep(SETTLE_S)
-                before = time.process_time(), used_by(engine.pid), used_by(bare.pid)
-                if name == "ours":
+                is_ours = name == "ours"
+                pid = engine.pid if is_ours else bare.pid
+                before = used_so_far(pid, client=is_ours)
+                if is_ours:
                     seconds[name] = await batch(engine, model, pictures)
                 else:
                     seconds[name] = await asyncio.to_thread(bare.round, name, pictures, QUESTION)
-                after = time.process_time(), used_by(engine.pid), used_by(bare.pid)
-                used = [1000 * (now - then) / len(pictures) for now, then in zip(after, before, strict=True)]
-                processor.append(f"{name} {used[0] + used[1] if name == 'ours' else used[2]:.0f}")
+                used = used_so_far(pid, client=is_ours)
+                processor.append(f"{name} {told(used, before, len(pictures))}")
             if number:
                 rates = " · ".join(f"{name} {count / value:.1f}" for name, value in seconds.items())
-                print(f"items/s: {rates}; processor time, ms an item: {' · '.join(processor)}", flush=True)
+                print(f"items/s: {rates}", flush=True)
+                print(f"processor time, ms an item: {' · '.join(processor)}", flush=True)
                 ratios.append(min(seconds["generate"], seconds["chat"]) / seconds["ours"])
                 some = pictures[: max(8, count // 5)]
                 alone = await batch(engine, model, some, most=1) / len(some)

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from vlmtui.protocol.endpoint import Endpoint
 from vlmtui.registry.loader import Registry
 from vlmtui.registry.match import resolve
 from vlmtui.worker.backends.vllm.engine_args import CPU_ENVIRONMENT, ENVIRONMENT, engine_arguments
-from vlmtui.worker.hf.cpu_priority import lower_priority
+from vlmtui.worker.hf.cpu_priority import NICENESS, lower_priority
 
 _PROMPT = (
     "<|im_start|>system\nYou are a helpful assistant.<|im_end|>\n"
@@ -37,6 +38,7 @@ class OfflineVllm:
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             pass_fds=(told,),
+            start_new_session=True,  # as the worker has one, whose priority is lowered
         )
         os.close(told)
         self._lines = os.fdopen(self._results)
@@ -98,12 +100,18 @@ def main() -> int:
     spec = resolve(Registry.bundled(), "shapes").spec
     known = {field.name for field in fields(EngineArgs)}
     arguments: dict[str, Any] = engine_arguments(spec, known=known, on_cpu=current_platform.is_cpu())
-    if current_platform.is_cpu():
-        lower_priority()  # as the worker's engine has it, which counts on a machine with other work
+    if current_platform.is_cpu():  # as the worker's engine has it, which counts on a machine with other work
+        lower_priority()
+        with suppress(OSError):
+            Path("/proc/self/autogroup").write_text(str(NICENESS))
     llm = LLM(**arguments)
     parameters = SamplingParams(temperature=0.0, max_tokens=40)
     os.write(told, b"loaded\n")
     for line in sys.stdin:
+        # The pictures are those of the round before by the other method: nothing of them may be left.
+        llm.reset_mm_cache()
+        assert llm.reset_prefix_cache()
+        llm.llm_engine.reset_encoder_cache()
         started = time.monotonic()
         answer(llm, json.loads(line), parameters)
         os.write(told, json.dumps(time.monotonic() - started).encode() + b"\n")

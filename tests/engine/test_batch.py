@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.support.batch_command import BatchCommand
 from tests.support.pictures import Easel
 from vlmtui.domain.conversation import user_turn
 from vlmtui.paths import Paths, bundled
@@ -20,42 +18,12 @@ pytestmark = [pytest.mark.engine]
 QUESTION = "What is in this image?"
 
 
-class Command:
-    """The real command line, with the worker that all tests share."""
-
-    def __init__(self, folder: Path, paths: Paths) -> None:
-        self.output = folder / "out.jsonl"
-        self.folder = folder
-        self.error = ""
-        names = {name: value for name, value in os.environ.items() if not name.startswith("VLMTUI_")}
-        self.environment = {**names, "VLMTUI_DATA_DIR": str(paths.data.parent)}
-
-    def __call__(self, *arguments: str, code: int = 0, stdin: str = "") -> dict[str, Any]:
-        """Run it; return its summary."""
-        command = [sys.executable, "-m", "vlmtui", "batch", "-o", str(self.output), "--json", *arguments]
-        ran = subprocess.run(
-            command, check=False, env=self.environment, input=stdin, capture_output=True, text=True, cwd=self.folder
-        )
-        self.error = ran.stderr
-        assert ran.returncode == code, ran.stderr
-        summary: dict[str, Any] = json.loads(ran.stdout) if ran.stdout else {}
-        return summary
-
-    def lines(self) -> list[dict[str, Any]]:
-        return [json.loads(line) for line in self.output.read_text("utf-8").splitlines()]
-
-    def answers(self) -> dict[str, str]:
-        found = {line["id"]: line["answer"] for line in self.lines()}
-        assert len(found) == len(self.lines())
-        return found
-
-
 @pytest.fixture
-def batch(tmp_path: Path, loaded_worker: Paths) -> Command:
-    return Command(tmp_path, loaded_worker)
+def batch(tmp_path: Path, loaded_worker: Paths) -> BatchCommand:
+    return BatchCommand(tmp_path, loaded_worker)
 
 
-def test_every_picture_gets_its_answer(batch: Command, tmp_path: Path) -> None:
+def test_every_picture_gets_its_answer(batch: BatchCommand, tmp_path: Path) -> None:
     easel = Easel(tmp_path)
     kinds = [(colour, kind, "center") for colour in ("red", "blue", "green") for kind in ("circle", "square")]
     pictures = [easel.picture(kind) for kind in kinds]
@@ -74,7 +42,7 @@ def test_every_picture_gets_its_answer(batch: Command, tmp_path: Path) -> None:
     assert all(line["prompt"].count("<|image_pad|>") == line["usage"]["image_tokens"] for line in batch.lines())
 
 
-def test_openai_lines_from_stdin(batch: Command) -> None:
+def test_openai_lines_from_stdin(batch: BatchCommand) -> None:
     content = [
         {"type": "image_url", "image_url": {"url": str(bundled("samples") / "circle.png")}},
         {"type": "text", "text": QUESTION},
@@ -87,14 +55,14 @@ def test_openai_lines_from_stdin(batch: Command) -> None:
     assert "A red circle in the center.".startswith(found["answer"])
 
 
-def test_pictures_by_a_pattern(batch: Command) -> None:
+def test_pictures_by_a_pattern(batch: BatchCommand) -> None:
     batch("--image", str(bundled("samples") / "*.png"), "--prompt", QUESTION, "--set", "max_tokens=40")
     found = {Path(name).name: answer for name, answer in batch.answers().items()}
     assert found["circle.png"] == "A red circle in the center."
     assert found["two-shapes.png"] == "A yellow star at the top left and a blue square at the right."
 
 
-def test_num_prompts_and_different_prompts(batch: Command) -> None:
+def test_num_prompts_and_different_prompts(batch: BatchCommand) -> None:
     image = ("--image", str(bundled("samples") / "circle.png"))
     summary = batch("--num-prompts", "6", *image, "--seed", "3", "--temperature", "0.2")
     assert summary["answered"] == 6
@@ -107,12 +75,12 @@ def test_num_prompts_and_different_prompts(batch: Command) -> None:
     assert asked[4] == asked[0]
 
 
-def test_time_generate(batch: Command) -> None:
+def test_time_generate(batch: BatchCommand) -> None:
     batch("--num-prompts", "1", "--time-generate")
     assert "-- generate time = " in batch.error
 
 
-def test_image_repeat_prob(batch: Command) -> None:
+def test_image_repeat_prob(batch: BatchCommand) -> None:
     batch("--num-prompts", "12", "--image-repeat-prob", "0.5", "--seed", "1", "--include", "media")
     pictures = [line["media"][0]["sha256"] for line in sorted(batch.lines(), key=lambda line: str(line["id"]))]
     assert 1 < len(set(pictures)) < 12
@@ -129,13 +97,13 @@ def test_image_repeat_prob(batch: Command) -> None:
 
 @pytest.mark.parametrize("method", ["chat", "generate"])
 @pytest.mark.parametrize("modality", ["image", "video"])
-def test_verify_mm_cache_hit_with_uuids(batch: Command, modality: str, method: str) -> None:
+def test_verify_mm_cache_hit_with_uuids(batch: BatchCommand, modality: str, method: str) -> None:
     switches = ("--verify-mm-cache-hit-with-uuids", "--method", method, "--modality", modality)
     batch("--num-prompts", "5", "--use-different-prompt-per-request", *switches)
     assert "By identifier: 5 of 5 found in the cache, 0 answers differ." in batch.error
 
 
-def test_modality_and_num_frames(batch: Command) -> None:
+def test_modality_and_num_frames(batch: BatchCommand) -> None:
     batch("--num-prompts", "1", "--modality", "video", "--num-frames", "4", "--prompt", "What happens in this video?")
     (four,) = batch.lines()
     batch.output.unlink()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import json
 import os
@@ -14,8 +13,6 @@ from pathlib import Path
 import pytest
 
 from tests.support.hosts import patient_host
-from vlmtui.cli.batch import _prepared
-from vlmtui.cli.parser import make_parser
 from vlmtui.paths import Paths
 
 pytestmark = [pytest.mark.engine]
@@ -34,32 +31,41 @@ def folder(short_path: Path) -> Iterator[Path]:
     asyncio.run(end())
 
 
-def test_disable_mm_processor_cache(folder: Path, tmp_path: Path) -> None:
-    """The engine is loaded without the cache, and answers the same; by identifier nothing can be found then."""
-    output = tmp_path / "out.jsonl"
+def run_apart(folder: Path, output: Path, *arguments: str) -> list[str]:
+    """Run the command with data folders and a worker of its own. Return the answers."""
     names = {name: value for name, value in os.environ.items() if not name.startswith("VLMTUI_")}
-    command = [sys.executable, "-m", "vlmtui", "batch", "-o", str(output), "--num-prompts", "4", "--time-generate"]
     ran = subprocess.run(
-        [*command, "--disable-mm-processor-cache", "--prompt", "What is in this image?"],
+        [sys.executable, "-m", "vlmtui", "batch", "-o", str(output), *arguments],
         check=False,
         env={**names, "VLMTUI_DATA_DIR": str(folder)},
         capture_output=True,
         text=True,
     )
     assert ran.returncode == 0, ran.stderr
-    answers = [json.loads(line)["answer"] for line in output.read_text().splitlines()]
-    assert answers == ["A red circle in the center."] * 4
+    return [json.loads(line)["answer"] for line in output.read_text().splitlines()]
+
+
+def engine_arguments_of(folder: Path) -> dict[str, object]:
+    """Return what the worker in this folder was asked to load with."""
 
     async def arguments() -> dict[str, object]:
         (status,) = await patient_host(Paths.below(folder)).running()
         return status.spec.engine_args
 
-    assert asyncio.run(arguments())["mm_processor_cache_gb"] == 0
+    return asyncio.run(arguments())
 
 
-def test_tensor_parallel_size_is_the_engine_argument(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("VLMTUI_DATA_DIR", str(folder))
-    parsed: argparse.Namespace = make_parser().parse_args(
-        ["batch", "-o", "x", "--num-prompts", "1", "--tensor-parallel-size", "2"]
-    )
-    assert _prepared(parsed, None).model.spec.engine_args["tensor_parallel_size"] == 2
+def test_disable_mm_processor_cache(folder: Path, tmp_path: Path) -> None:
+    """The engine is loaded without the cache, and answers the same."""
+    switches = ("--disable-mm-processor-cache", "--time-generate", "--prompt", "What is in this image?")
+    answers = run_apart(folder, tmp_path / "out.jsonl", "--num-prompts", "4", *switches)
+    assert answers == ["A red circle in the center."] * 4
+    assert engine_arguments_of(folder)["mm_processor_cache_gb"] == 0
+
+
+def test_tensor_parallel_size(folder: Path, tmp_path: Path) -> None:
+    """The engine is loaded with it. A CPU computes as one all the same, as records ask for several GPUs, too."""
+    switches = ("--tensor-parallel-size", "2", "--prompt", "What is in this image?")
+    answers = run_apart(folder, tmp_path / "out.jsonl", "--num-prompts", "2", *switches)
+    assert answers == ["A red circle in the center."] * 2
+    assert engine_arguments_of(folder)["tensor_parallel_size"] == 2

@@ -29,3 +29,13 @@ def test_every_switch_is_one_of_the_command() -> None:
     named = set(re.findall(r"(--[a-z][a-z-]+)", table)) - {"--image", "--prompt", "--mode", "--model"}
     assert {"--num-prompts", "--verify-mm-cache-hit-with-uuids", "--disable-mm-preprocessor-cache"} <= named
     assert named <= known
+
+
+def test_every_command_of_ours_is_one() -> None:
+    parser = argparse.ArgumentParser(exit_on_error=False)
+    fill_batch(parser)
+    table = PAGE[PAGE.index("| the script's command") : PAGE.index("N is 4 where")]
+    commands = [row.split("`")[3] for row in table.splitlines()[2:] if "`" in row]
+    assert len(commands) >= 8
+    for command in commands:
+        assert parser.parse_args(["-o", "out.jsonl", *command.split()]).model is not None

@@ -41,7 +41,7 @@ def test_inspect(bench: Bench) -> None:
     assert samples["a"]["scores"]["expected"]["value"] == "C"
     assert (samples["a"]["target"], samples["b"]["target"]) == ("two", "yes")
     assert samples["b"]["scores"]["expected"]["value"] == "I"
-    assert samples["b"]["error"]["message"] == "It was refused."
+    assert samples["b"]["error"]["message"] == "Line 2: It was refused."
     assert "scores" not in samples["c"]
 
 

@@ -90,6 +90,11 @@ def at_line(error: VlmtuiError, line: int) -> VlmtuiError:
     return VlmtuiError(error.kind, message, detail=error.detail, hint=error.hint)
 
 
+def failed_at_line(failure: Failure, line: int) -> Failure:
+    """Return the failure with its line number at the front."""
+    return Failure.of(at_line(failure.error(), line))
+
+
 def unknown_field(name: str, known: Mapping[str, object] | tuple[str, ...]) -> VlmtuiError:
     """Return the error for a field that nothing is done with, offering the nearest name."""
     import difflib

@@ -15,6 +15,7 @@ from vlmtui.domain.generation import Cancelled, Failed, Finished
 from vlmtui.engine.interface import Engine
 from vlmtui.errors import ErrorKind, VlmtuiError
 from vlmtui.session.batch.flow import Level
+from vlmtui.session.batch.item import failed_at_line
 from vlmtui.session.batch.work import ItemResult, Work
 from vlmtui.session.generation import Answer, broken_off, new_request_id, run_turn
 
@@ -128,7 +129,7 @@ class EnginePlace:
                 if failure.kind is ErrorKind.INTERNAL and work.failures <= _RETRIES:
                     queue.put_nowait(work)
                 else:
-                    finish(ItemResult(work.item, work.key, answer, failure, work))
+                    finish(ItemResult(work.item, work.key, answer, failed_at_line(failure, work.item.line), work))
             case Failed() | Cancelled():
                 self._interrupted(work, queue, finish, alone=alone)
 
@@ -141,7 +142,7 @@ class EnginePlace:
             return
         message = f"The engine died {_LONE_DEATHS_MAX} times while it answered this item alone."
         failure = Failure(kind=ErrorKind.ENGINE_DIED, message=message)
-        finish(ItemResult(work.item, work.key, None, failure, work))
+        finish(ItemResult(work.item, work.key, None, failed_at_line(failure, work.item.line), work))
 
     def _measure(self) -> Level:
         return Level(self.engine.info.engine_args if self.engine.info else {}, most=self._most)

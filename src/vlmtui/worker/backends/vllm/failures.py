@@ -116,6 +116,13 @@ _REQUEST_RULES: tuple[FailureRule, ...] = (
     ),
 )
 """Failures that only a request can cause."""
+_REFUSED_MEDIUM = FailureRule(
+    ErrorKind.BAD_INPUT,
+    re.compile(r"Failed to apply \w+ on data|aspect ratio must be"),
+    "The model's processor rejects an attachment.",
+    "Attach it in another size.",
+)
+"""Tried last: what failed in the processor may have another cause, such as too little memory."""
 
 
 def explain_load(error: BaseException, log: Sequence[str], *, name: str) -> VlmtuiError:
@@ -152,7 +159,7 @@ def explain_request(error: BaseException, log: Sequence[str] = ()) -> VlmtuiErro
     text = chain_text(error)
     if _IN_THE_CORE.search(text):
         return explain_death(log, fallback=text)
-    known = classify(text, _REQUEST_RULES + _ENGINE_RULES, detail=text)
+    known = classify(text, (*_REQUEST_RULES, *_ENGINE_RULES, _REFUSED_MEDIUM), detail=text)
     return known or VlmtuiError(ErrorKind.INTERNAL, "The request failed.", detail=text)
 
 
