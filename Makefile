@@ -70,7 +70,7 @@ zoo: setup ## a tiny model of every family's true architecture, in the real engi
 	@PYTHONPATH=src/vlmtui/worker/site $(BIN)/python -m tests.zoo $(ARGS)
 
 ray: setup ## install Ray, and answer a batch on two actors of it, one of which is killed (about a minute)
-	@$(BIN)/python -m pip install -q 'ray[data]>=2.60'
+	@$(BIN)/python -m pip install -q --no-deps --require-hashes -r requirements/ray.txt
 	@$(BIN)/python -m pytest -q -n 0 tests/batches/test_batch_ray.py $(ARGS)
 
 parity: setup ## tiny models in vLLM and in Transformers, compared stage by stage, and made faults (about 15 minutes)

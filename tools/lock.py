@@ -7,7 +7,8 @@ already stay as they are unless `--upgrade` is given.
 `engines/locks/` ships with the package: `cpu.txt` is vLLM for the CPU and what the worker needs besides,
 without PyTorch; `torch.txt` is PyPI's own PyTorch with its CUDA libraries; `cuda.txt` is vLLM for CUDA with all that it
 needs; `uv.txt` is uv. `pinned-VERSION-*.txt` are the same of an older vLLM, without what the worker needs: it runs
-elsewhere. `requirements/dev.txt` is the application with what its tests and checks need.
+elsewhere. `requirements/dev.txt` is the application with what its tests and checks need, and `requirements/ray.txt`
+what the extra `ray` needs, in the versions that the others have: `make ray` installs it beside them.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from vlmtui.engines.variants import NEWEST_PYTHON, TORCH, VLLM
 ROOT = Path(__file__).resolve().parent.parent
 SHIPPED = ROOT / "src" / "vlmtui" / "engines" / "locks"
 DEVELOPMENT = ROOT / "requirements" / "dev.txt"
+RAY = ROOT / "requirements" / "ray.txt"
 UV = "0.13.9"
 WORKER = ("msgspec", "psutil", "jinja2", "pillow", "pillow-heif", "av", "numpy", "platformdirs", "nvidia-ml-py")
 """What the worker imports besides vLLM; their bounds are the project's own. The extra `transformers` is with them."""
@@ -70,11 +72,19 @@ def main() -> int:
     earlier = [] if upgrade else _pins(SHIPPED / "cuda.txt")
     cuda = Locked({**extras, "engine": [f"vllm=={VLLM}"]}, shared + [pin for pin in earlier if _name(pin) not in known])
     cuda.write(SHIPPED / "cuda.txt", cuda.closure("engine", "worker"), "vLLM for CUDA 13 with all that it needs")
+    _write_ray(project["optional-dependencies"]["ray"], upgrade=upgrade)
     uv = Locked({"uv": [f"uv=={UV}"]}, [])
     uv.write(SHIPPED / "uv.txt", uv.closure("uv"), "uv, which installs the others")
     for version in PINNED.values():
         _write_pinned(version, upgrade=upgrade)
     return 0
+
+
+def _write_ray(extra: Sequence[str], *, upgrade: bool) -> None:
+    """Write the lock of the extra `ray`, with the versions of what the others have already."""
+    pins = dict.fromkeys(_pins(DEVELOPMENT, SHIPPED / "cpu.txt", *(() if upgrade else (RAY,))))
+    found = Locked({"ray": extra}, pins)
+    found.write(RAY, found.closure("ray"), "What the extra `ray` needs")
 
 
 def _write_pinned(version: PinnedVersion, *, upgrade: bool) -> None:
