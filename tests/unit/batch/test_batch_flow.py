@@ -31,8 +31,9 @@ def test_a_small_engine_is_not_drowned() -> None:
 
 
 def test_what_the_engine_says_and_the_user_bound_it() -> None:
-    assert Level({"max_num_seqs": 8}).now == 16
-    assert max(settled(Level({"max_num_seqs": 8}), 1000)) == 32
+    assert [Level({"max_num_seqs": known}).now for known in (2, 8, 12, 256)] == [8, 32, 32, 512]
+    assert max(settled(Level({"max_num_seqs": 8}), 1000)) == 64
+    assert max(settled(Level({"max_num_seqs": 256}), 10**9)) == 1024
     assert max(settled(Level({"max_num_seqs": 8}, most=3), 1000)) == 3
     assert max(settled(Level({}), 10**9)) == LEVEL_MAX
 

@@ -8,6 +8,8 @@ from collections.abc import Mapping
 FIRST_LEVEL = 8
 LEVEL_MAX = 2048
 """Most requests at once where the engine does not say how many it runs together."""
+_FEW = 32
+"""At first at most so many, if that is more than twice as many as the engine runs together."""
 _GAIN = 1.05
 """How much faster a higher level must be to be worth it."""
 _WINDOWS_UNTIL_NEXT_TRY = 8
@@ -49,7 +51,8 @@ class Level:
     again later, as items differ.
 
     Where the engine says how many it runs together (`max_num_seqs`) it gets twice as many at first, as answers of the
-    same length end all at once, and four times as many at most.
+    same length end all at once, and four times as many at most. One that runs few together gets more of them: they end
+    so often that it would run dry while the next are on their way.
     """
 
     def __init__(self, engine_args: Mapping[str, object], *, most: int | None = None) -> None:
@@ -58,8 +61,8 @@ class Level:
         self._ceiling = LEVEL_MAX
         self.now = FIRST_LEVEL
         if isinstance(known, int) and known > 0:
-            self._ceiling = 4 * known
-            self.now = 2 * known
+            self.now = max(2 * known, min(4 * known, _FEW))
+            self._ceiling = 2 * self.now
         if most is not None:
             self._ceiling = min(self._ceiling, most)
             self.now = min(self.now, most)
