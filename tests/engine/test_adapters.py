@@ -1,4 +1,4 @@
-"""LoRA adapters of single requests in real vLLM: the same question with and without, and what it changes."""
+"""LoRA adapters of single requests in real vLLM and in Transformers: what they change, and that both do it alike."""
 
 from __future__ import annotations
 
@@ -10,15 +10,18 @@ import msgspec
 import pytest
 
 from tests.support.adapters import write_adapter
+from tests.support.asker import Asker
 from tests.support.hosts import patient_host
+from vlmtui.domain.backend_choice import BackendChoice
 from vlmtui.domain.conversation import user_turn
 from vlmtui.domain.engine import EngineReady
 from vlmtui.domain.generation import Failed
 from vlmtui.domain.sampling import Sampling
 from vlmtui.engine.interface import Engine
+from vlmtui.engine.local.client import WorkerClient
 from vlmtui.media.stage import stage
 from vlmtui.paths import Paths, bundled
-from vlmtui.registry.match import Model
+from vlmtui.registry.match import Model, with_backend
 from vlmtui.session.fan_out import FanOut
 from vlmtui.session.generation import make_request
 from vlmtui.session.plan_text import parse_plan
@@ -27,7 +30,7 @@ pytestmark = [pytest.mark.engine, pytest.mark.xdist_group("adapters")]
 
 
 @pytest.fixture
-async def able(short_path: Path, shapes: Model) -> AsyncIterator[tuple[Engine, Model]]:
+async def able(short_path: Path, shapes: Model) -> AsyncIterator[tuple[WorkerClient, Model]]:
     """A worker of its own with the bundled model, loaded so that it takes adapters."""
     arguments = {**shapes.spec.engine_args, "enable_lora": True, "max_lora_rank": 8, "max_loras": 2}
     model = msgspec.structs.replace(shapes, spec=msgspec.structs.replace(shapes.spec, engine_args=arguments))
@@ -41,8 +44,54 @@ async def able(short_path: Path, shapes: Model) -> AsyncIterator[tuple[Engine, M
         await host.workers.stop(worker.endpoint)
 
 
+@pytest.fixture
+async def in_transformers(short_path: Path, shapes: Model) -> AsyncIterator[tuple[WorkerClient, Model]]:
+    """The same in Transformers, loaded as for any question."""
+    pytest.importorskip("peft.config")
+    model = with_backend(shapes, BackendChoice("transformers"))
+    host = patient_host(Paths.below(short_path / "other"))
+    client = await host.open(model.spec, client="tests", keep_alive_s=None)
+    events = [event async for event in client.load()]
+    assert isinstance(events[-1], EngineReady), events[-1]
+    yield client, model
+    await client.close()
+    for worker in await host.workers.find_all():
+        await host.workers.stop(worker.endpoint)
+
+
 @pytest.mark.timeout(600)
-async def test_a_fan_out_over_adapters_tells_what_they_change(able: tuple[Engine, Model], tmp_path: Path) -> None:
+async def test_an_adapter_does_in_transformers_what_it_does_in_vllm(
+    able: tuple[WorkerClient, Model], in_transformers: tuple[WorkerClient, Model], tmp_path: Path
+) -> None:
+    picture = stage(bundled("samples") / "circle.png", tmp_path / "media")
+    strong = write_adapter(tmp_path / "strong", strength=0.1)
+    wrong = write_adapter(tmp_path / "wrong", strength=0.1)
+    (wrong / "adapter_model.safetensors").write_bytes(b"nothing")
+
+    async def scores(engine: WorkerClient, model: Model, folder: Path | None) -> list[float]:
+        turn = user_turn("What is in this image?", [picture])
+        request = make_request(model.family, [turn], Sampling(max_tokens=8, temperature=0), logprobs=1)
+        said = await Asker(engine, model).run(msgspec.structs.replace(request, adapter=str(folder or "")))
+        assert said.failure is None, said.failure
+        return [one.token_id for one in said.logprobs] + [one.logprob for one in said.logprobs]
+
+    found = []
+    for folder in (strong, None, strong):
+        theirs, ours = [await scores(*side, folder) for side in (able, in_transformers)]
+        assert ours == pytest.approx(theirs, abs=1e-2)
+        found.append(ours)
+    assert found[0] == pytest.approx(found[2], abs=1e-4)
+    assert found[0] != pytest.approx(found[1], abs=1e-1)
+    engine, model = in_transformers
+    request = make_request(model.family, [user_turn("Hello")], Sampling(max_tokens=2))
+    failed = await Asker(engine, model).run(msgspec.structs.replace(request, adapter=str(wrong)))
+    assert failed.failure is not None
+    assert failed.failure.message == "Can't read the LoRA adapter 'wrong'."
+    assert await scores(engine, model, strong) == pytest.approx(found[0], abs=1e-4)
+
+
+@pytest.mark.timeout(600)
+async def test_a_fan_out_over_adapters_tells_what_they_change(able: tuple[WorkerClient, Model], tmp_path: Path) -> None:
     engine, model = able
     strong = write_adapter(tmp_path / "strong", strength=0.3)
     idle = write_adapter(tmp_path / "idle", strength=0.0)

@@ -21,7 +21,7 @@ from vlmtui.domain.backend_choice import BackendChoice
 from vlmtui.domain.capabilities import Capabilities
 from vlmtui.domain.conversation import user_turn
 from vlmtui.domain.engine import EngineReady
-from vlmtui.domain.generation import Cancelled, Delta, Failed, Finished, PromptReady
+from vlmtui.domain.generation import Cancelled, Delta, Finished, PromptReady
 from vlmtui.domain.prompt import ChatPrompt, RawPrompt
 from vlmtui.domain.sampling import Sampling
 from vlmtui.engine.local.client import WorkerClient
@@ -153,15 +153,6 @@ async def test_requests_with_the_same_prompt_are_answered_at_once_as_alone(ask: 
     together = await asyncio.gather(*(ask(turn, sampling=sampled(seed)) for seed in range(4)))
     assert [answer.token_ids for answer in together] == alone
     assert len({tuple(one) for one in alone}) > 1
-
-
-async def test_an_adapter_that_a_request_names_is_refused(
-    other: WorkerClient, in_transformers: Model, tmp_path: Path
-) -> None:
-    request = make_request(in_transformers.family, [user_turn("Hello")], Sampling(max_tokens=2))
-    failed = await Asker(other, in_transformers).run(msgspec.structs.replace(request, adapter=str(tmp_path)))
-    assert isinstance(failed.outcome, Failed)
-    assert failed.outcome.failure.kind is ErrorKind.UNSUPPORTED
 
 
 async def test_a_stop_string_a_limit_and_a_stop_token_end_an_answer(ask: Asker, easel: Easel) -> None:

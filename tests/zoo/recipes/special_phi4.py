@@ -4,6 +4,7 @@ hearing are LoRA adapters in folders of it."""
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -61,6 +62,12 @@ def prepare() -> None:
     dummy_loader.initialize_single_dummy_weight = partial(small, low=-0.5, high=0.5)
     whole = phi4mm.get_navit_vision_model
     phi4mm.get_navit_vision_model = lambda layer_idx=-1, **facts: whole(0, **facts)
+
+
+def write_adapters(folder: Path, strengths: Mapping[str, float]) -> None:
+    """Save a LoRA in each of these subfolders."""
+    for number, (name, strength) in enumerate(strengths.items()):
+        write_adapter(folder / name, seed=number, strength=strength)
 
 
 def write_adapter(folder: Path, *, seed: int, strength: float) -> None:
@@ -126,5 +133,4 @@ def phi4_mm(folder: Path) -> None:
     }
     auto_map = write_remote_processor(folder, "Phi4MMProcessor", PROCESSOR)
     write_remote_config(folder, "Phi4MMConfig", config, "Phi4MMForCausalLM", base="Phi3Config", **auto_map)
-    for number, (name, strength) in enumerate({"vision-lora": 0.3, "speech-lora": 0.3, "idle-lora": 0.0}.items()):
-        write_adapter(folder / name, seed=number, strength=strength)
+    write_adapters(folder, {"vision-lora": 0.3, "speech-lora": 0.3, "idle-lora": 0.0})

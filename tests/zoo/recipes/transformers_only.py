@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.zoo.kit import load_tokenizer, recipe, text_model, vision_model, write_config, write_tokenizer
+from tests.zoo.recipes.special_phi4 import write_adapters
 from tests.zoo.templates import chat_template
 
 LLAMA_3 = ("<|begin_of_text|>", "<|end_of_text|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>")
@@ -146,7 +147,7 @@ def florence2(folder: Path) -> None:
     Florence2Processor(images, load_tokenizer(folder), post_processor_config=rules).save_pretrained(folder)
 
 
-@recipe("phi4_multimodal", lora=False, engine_args={"max_model_len": 4096}, note="without its adapter")
+@recipe("phi4_multimodal", engine_args={"max_model_len": 4096}, note="with its adapter for images")
 def phi4_multimodal(folder: Path) -> None:
     """Phi-4 Multimodal as Transformers has it: 256 tokens a tile are fixed in its processor, so 32 × 32 patches."""
     from transformers import (
@@ -178,3 +179,4 @@ def phi4_multimodal(folder: Path) -> None:
     write_config(folder, config, "Phi4MultimodalForCausalLM")
     images = Phi4MultimodalImageProcessor(size={"height": 64, "width": 64}, patch_size=2, dynamic_hd=4)
     Phi4MultimodalProcessor(images, Phi4MultimodalFeatureExtractor(), load_tokenizer(folder)).save_pretrained(folder)
+    write_adapters(folder, {"vision-lora": 0.3, "idle-lora": 0.0})

@@ -1,8 +1,11 @@
-"""A model's own LoRA adapters in Transformers, through peft."""
+"""LoRA adapters in Transformers, through peft: a model's own, and those that requests name."""
 
 from __future__ import annotations
 
 import importlib.util
+import pickle
+from collections.abc import Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -10,57 +13,195 @@ from vlmtui.domain.adapter_choice import adapter_for, adapters_of
 from vlmtui.domain.engine import LoadSpec, LoraAdapter
 from vlmtui.domain.generation import GenerateRequest
 from vlmtui.domain.prompt import attachments_of
-from vlmtui.errors import ErrorKind, VlmtuiError
+from vlmtui.errors import ErrorKind, VlmtuiError, bad_input
+from vlmtui.worker.backends.transformers.adapter_places import AdapterPlaces, PlacedWeight, adapter_of
+
+_CONFIG = "adapter_config.json"
+_FILES = ("adapter_model.safetensors", "adapter_model.bin")
+_KEPT_MAX = 8
+"""Most adapters of requests that are kept in the model; then the one that was used longest ago is taken out."""
+_UNREADABLE = (OSError, ValueError, TypeError, KeyError, AttributeError, RuntimeError, EOFError, pickle.UnpicklingError)
+"""What peft and torch raise for files that are no adapter."""
+_FURTHER = ("modules_to_save", "trainable_token_indices", "target_parameters", "alora_invocation_tokens")
+_CHANGING = ("pissa", "olora", "corda", "lora_ga")
+"""Ways to begin an adapter (`init_lora_weights`) that also change the model's own weights."""
 
 
 class AdapterSwitch:
     """Puts the right adapter into the model before each answer. For one thread at a time."""
 
     def __init__(self, model: Any, spec: LoadSpec, revision: str | None) -> None:
-        """Load the model's own adapters. Raises VlmtuiError, or whatever Transformers raises. Blocking."""
+        """Load the model's own adapters, downloading them if they are missing. Raises VlmtuiError. Blocking."""
         self._model = model
         self._spec = spec
+        self._places: AdapterPlaces | None = None
+        self._named: dict[tuple[str, int], str] = {}
+        """The adapters of requests by folder and time of change, the newest used last."""
+        self._tried = 0
+        self._is_changed = False
         for adapter in adapters_of(spec):
-            self._load_own(adapter, revision)
-        if adapters_of(spec):
-            model.disable_adapters()
+            self._load(_own_folder(spec, adapter, revision), adapter.name)
+        self._switch("")
 
     def use(self, request: GenerateRequest) -> None:
-        """Have the model compute with its own adapter that fits the request's media. Raises VlmtuiError if the request
-        names another."""
+        """Have the model compute with the adapter that the request names, or else with its own that fits the request's
+        media. Raises VlmtuiError if the folder has none that fits the model. Blocking."""
         if request.adapter:
-            message = "An adapter named by a request does not run in Transformers."
-            raise VlmtuiError(ErrorKind.UNSUPPORTED, message, hint="Ask with --backend vllm.")
+            self._switch(self._of_folder(Path(request.adapter)))
+            return
         own = adapter_for(self._spec, (one.modality for one in attachments_of(request.prompt)))
-        name = "" if own is None else own.name
+        self._switch("" if own is None else own.name)
+
+    def _switch(self, name: str) -> None:
         if name:
             self._model.set_adapter(name)
             self._model.enable_adapters()
-        elif adapters_of(self._spec):
+        elif self._is_changed:
             self._model.disable_adapters()
 
-    def _load_own(self, adapter: LoraAdapter, revision: str | None) -> None:
-        folder = Path(self._spec.model)
-        if folder.is_dir():
-            self._load(str(folder / adapter.path), adapter.name)
-        else:
-            kwargs = {"subfolder": adapter.path} if adapter.path else {}
-            self._load(self._spec.model, adapter.name, revision=revision, adapter_kwargs=kwargs)
+    def _of_folder(self, folder: Path) -> str:
+        """Return the name of a folder's adapter, loading it if it is new or was written again."""
+        file = _weights_file(folder)
+        key = str(folder), file.stat().st_mtime_ns
+        name = self._named.pop(key, "")
+        if not name:
+            self._tried += 1
+            name = f"of-request-{self._tried}"
+            self._load(folder, name)
+            outdated = [other for other in self._named if other[0] == key[0]]
+            for other in outdated or [*self._named][: max(len(self._named) - _KEPT_MAX + 1, 0)]:
+                self._take_out(self._named.pop(other))
+        self._named[key] = name
+        return name
 
-    def _load(self, source: str, name: str, **how: Any) -> None:
+    def _load(self, folder: Path, name: str) -> None:
+        """Put a folder's adapter into the model. Raises VlmtuiError unless each of its weights has a place there; the
+        model then computes as before."""
         if importlib.util.find_spec("peft") is None:
             raise VlmtuiError(
                 ErrorKind.UNSUPPORTED,
-                f"The LoRA adapter {Path(source).name!r} needs the package peft, which is not installed.",
+                f"The LoRA adapter {folder.name!r} needs the package peft, which is not installed.",
                 hint="Install it with the engine: pip install peft",
             )
-        found = self._model.load_adapter(source, adapter_name=name, **how)
-        wrong = [*found.missing_keys, *found.unexpected_keys, *(str(one) for one in found.mismatched_keys)]
-        if wrong:
-            self._model.delete_adapter(name)
-            raise VlmtuiError(
-                ErrorKind.BAD_INPUT,
-                f"The LoRA adapter {Path(source).name!r} does not fit this model.",
-                detail=f"{len(wrong):,} of its weights have no place, or are missing: {wrong[0]}",
-                hint="Was it trained for another model, or for vLLM's names of the weights?",
+        if self._places is None:
+            self._places = AdapterPlaces(self._model)
+        config, weights = _read(folder)
+        placed, strange = self._places.place(weights)
+        if strange or not placed:
+            raise _misfit(
+                folder, f"{len(strange):,} of its {len(weights):,} weights have no place: {min(strange, default='')}"
             )
+        _aim(config, placed, weights)
+        self._is_changed = True
+        with ExitStack() as undoing:
+            undoing.callback(self._take_out, name)
+            try:
+                self._model.add_adapter(config, name)
+            except ValueError as error:  # peft knows no LoRA for a module of this kind
+                raise _misfit(folder, str(error)) from error
+            self._copy(folder, name, {one.parameter(name): weights[one.key] for one in placed})
+            undoing.pop_all()
+        self._model.eval()
+
+    def _take_out(self, name: str) -> None:
+        if name in getattr(self._model, "peft_config", {}):
+            self._model.delete_adapter(name)
+
+    def _copy(self, folder: Path, name: str, weights: Mapping[str, Any]) -> None:
+        import torch
+
+        there = {key: one for key, one in self._model.named_parameters() if adapter_of(key) == name}
+        if missing := there.keys() - weights.keys():
+            raise _misfit(folder, f"{len(missing):,} of its weights are missing: {min(missing)}")
+        if strange := weights.keys() - there.keys():
+            raise _misfit(folder, f"{len(strange):,} of its weights have no place: {min(strange)}")
+        for key, weight in weights.items():
+            if weight.shape != there[key].shape:
+                shapes = f"{tuple(weight.shape)} instead of {tuple(there[key].shape)}"
+                raise _misfit(folder, f"{key} has the shape {shapes}.")
+        with torch.no_grad():
+            for key, weight in weights.items():
+                there[key].copy_(weight)
+                there[key].requires_grad_(False)
+
+
+def _own_folder(spec: LoadSpec, adapter: LoraAdapter, revision: str | None) -> Path:
+    folder = Path(spec.model)
+    if not folder.is_dir():
+        from huggingface_hub import snapshot_download
+
+        wanted = f"{adapter.path}/*" if adapter.path else "adapter_*"
+        folder = Path(snapshot_download(spec.model, revision=revision, allow_patterns=[wanted]))
+    return folder / adapter.path
+
+
+def _weights_file(folder: Path) -> Path:
+    file = next((folder / name for name in _FILES if (folder / name).is_file()), None)
+    if file is None or not (folder / _CONFIG).is_file():
+        raise bad_input(
+            f"The folder {folder.name!r} has no LoRA adapter.",
+            detail=f"{folder}: {_CONFIG} and {_FILES[0]} are needed.",
+        )
+    return file
+
+
+def _read(folder: Path) -> tuple[Any, dict[str, Any]]:
+    """Return peft's config and the weights of an adapter. Raises VlmtuiError."""
+    import torch
+    from peft import PeftConfig
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    file = _weights_file(folder)
+    try:
+        config = PeftConfig.from_pretrained(str(folder))
+        weights = load_file(file) if file.suffix == ".safetensors" else torch.load(file, "cpu", weights_only=True)
+    except (*_UNREADABLE, SafetensorError) as error:
+        raise bad_input(
+            f"Can't read the LoRA adapter {folder.name!r}.", detail=f"{type(error).__name__}: {error}"
+        ) from error
+    if found := _further(config):
+        raise VlmtuiError(
+            ErrorKind.UNSUPPORTED,
+            f"The adapter {folder.name!r} has more than LoRA matrices.",
+            detail=f"{_CONFIG}: {', '.join(found)}",
+            hint="Merge it into the model with peft (merge_and_unload), and load the result.",
+        )
+    return config, weights
+
+
+def _further(config: Any) -> list[str]:
+    """Return what an adapter's config names besides LoRA matrices."""
+    kind = str(getattr(config.peft_type, "value", config.peft_type))
+    found = [] if kind == "LORA" else [f"peft_type = {kind}"]
+    found += [f"{name} = {value}" for name in _FURTHER if (value := getattr(config, name, None))]
+    begun = str(getattr(config, "init_lora_weights", True))
+    return [*found, f"init_lora_weights = {begun}"] if begun.startswith(_CHANGING) else found
+
+
+def _aim(config: Any, placed: list[PlacedWeight], weights: Mapping[str, Any]) -> None:
+    """Have peft change exactly the modules that the adapter has weights for, with the ranks of these weights."""
+    import re
+
+    from peft.utils.other import get_pattern_key
+
+    ranks, alphas = {}, {}
+    for one in placed:
+        name = re.escape(one.module)
+        alphas[name] = config.alpha_pattern.get(get_pattern_key(config.alpha_pattern, one.source), config.lora_alpha)
+        if one.part in ("lora_A.weight", "lora_embedding_A"):
+            ranks[name] = weights[one.key].shape[0]
+    config.target_modules = sorted({one.module for one in placed})
+    config.rank_pattern, config.alpha_pattern = ranks, alphas
+    config.layers_to_transform = config.layers_pattern = config.exclude_modules = None
+    config.init_lora_weights = True
+    config.inference_mode = True
+
+
+def _misfit(folder: Path, why: str) -> VlmtuiError:
+    return VlmtuiError(
+        ErrorKind.BAD_INPUT,
+        f"The LoRA adapter {folder.name!r} does not fit this model.",
+        detail=why,
+        hint="Was it trained for another model?",
+    )
