@@ -49,8 +49,8 @@ def _core() -> None:
         time.sleep(60)
 
 
-def main(argv: Sequence[str] | None = None) -> None:
-    """Serve until killed."""
+def main(argv: Sequence[str] | None = None, server: type[KeyedServer] | None = None) -> None:
+    """Serve until killed. `server`: another than the honest one."""
     words = list(sys.argv[1:] if argv is None else argv)
     parser = argparse.ArgumentParser()
     parser.add_argument("command")
@@ -74,11 +74,10 @@ def main(argv: Sequence[str] | None = None) -> None:
         print(said, file=sys.stderr, flush=True)
         core.kill()
         os._exit(status)
-    asyncio.run(_serve(arguments, behaviour, str(facts["key"])))
+    asyncio.run(_serve(arguments, behaviour, (server or KeyedServer)(str(facts["key"]))))
 
 
-async def _serve(arguments: argparse.Namespace, behaviour: str, key: str) -> None:
-    server = KeyedServer(key)
+async def _serve(arguments: argparse.Namespace, behaviour: str, server: KeyedServer) -> None:
     if behaviour == "hangs-answering":
         server.replies["/v1/chat/completions"] = [_hangs]
     if arguments.uds:

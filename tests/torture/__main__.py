@@ -7,7 +7,9 @@ import shutil
 import sys
 import tempfile
 from pathlib import Path
+from typing import get_args
 
+from tests.torture.campaign import EngineKind
 from tests.torture.rounds import KINDS, Rounds
 
 
@@ -15,8 +17,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.torture", description=__doc__)
     parser.add_argument("--rounds", type=int, default=200)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--engine", choices=("scripted", "vllm"), default="scripted")
-    parser.add_argument("--kinds", nargs="+", choices=KINDS, default=KINDS, metavar="KIND", help=", ".join(KINDS))
+    parser.add_argument("--engine", choices=get_args(EngineKind), default="scripted")
+    parser.add_argument("--kinds", nargs="+", choices=KINDS, default=(), metavar="KIND", help=", ".join(KINDS))
     options = parser.parse_args()
     folder = Path(tempfile.mkdtemp(prefix="vlmtui-"))
     rounds = Rounds(folder, seed=options.seed, engine=options.engine, kinds=options.kinds)

@@ -18,16 +18,21 @@ import psutil
 
 from tests.support.terminal import Terminal
 from tests.torture.leftovers import files_left
+from tests.torture.server import install
 from tests.torture.worker import said
 from vlmtui.engine.local.process_tree import worker_processes
 from vlmtui.paths import Paths
 from vlmtui.protocol.endpoint import Endpoint
 from vlmtui.store.opening import FILE
 
-EngineKind = Literal["scripted", "vllm"]
+EngineKind = Literal["scripted", "vllm", "transformers", "pinned"]
+"""`scripted` and `pinned` say words that are asked for: the former in the worker itself, the latter in a server that
+the worker starts as that of another version of vLLM. The others are the bundled model."""
+SAYING: tuple[EngineKind, ...] = ("scripted", "pinned")
 Role = Literal["server", "guardian", "core"]
 Blow = Literal["app", "server", "guardian", "core", "hang-up", "disk full", "draft", "none"]
 BLOWS: tuple[Blow, ...] = ("app", "server", "guardian", "core", "hang-up", "disk full", "draft", "none")
+_SERVER = "vllm.entrypoints.cli.main"
 _COLUMNS = 100
 """Too few for the side pane: an answer's rows have nothing beside them."""
 _ROOT = Path(__file__).parents[2]
@@ -88,6 +93,7 @@ class Campaign:
         self.demanded = 0
         """Words that had to be in the store at the moment of a blow, in all."""
         self._draft = ""
+        self._backend = install(self.paths, folder / "site") if engine == "pinned" else "transformers"
 
     # -- one round
 
@@ -110,6 +116,8 @@ class Campaign:
     def open_app(self, *, resume: bool = False) -> Terminal:
         begun = resume or bool(self.asked) or bool(self._draft)
         options = ["--continue"] if begun else ["--model", "shapes"]
+        if self.engine in ("transformers", "pinned"):
+            options = ["--model", "shapes", "--backend", self._backend, *(["--continue"] if begun else [])]
         command = [sys.executable, "-m", "tests.torture.app", self.engine, str(self.full), *options]
         environment = {
             "HOME": str(self.folder),
@@ -158,18 +166,21 @@ class Campaign:
             self._end_in_order(terminal, asked, blow)
 
     def _ask(self, terminal: Terminal, number: int) -> Asked:
-        if self.engine == "scripted":
+        if self.engine in SAYING:
             question = f"say {_WORDS} k{number}"
             whole = "".join(said(question)).strip()
         else:
-            question = "Count to 100."
-            whole = " ".join(str(one) for one in range(1, 101))
+            last = (60, 75, 100, 120)[number % 4]
+            question = f"Count to {last}."
+            whole = " ".join(str(one) for one in range(1, last + 1))
         asked = Asked(question, sum(one.question == question for one in self.asked), whole)
         for key in question:
             terminal.type(key)
         terminal.wait_for(question)
         terminal.press("enter")
         self.asked.append(asked)
+        stored = self.paths.data / FILE
+        self._wait_for_store(lambda: stored.exists() and self._found(asked) is not None, number, "none", "the question")
         terminal.wait_for(lambda text: " ".join(whole.split()[:2]) in _flat(text, question), timeout=_START_S)
         return asked
 
@@ -312,4 +323,9 @@ def role_of(process: psutil.Process) -> str:
         return "server"
     if "vlmtui.worker" in command or "tests.torture.worker" in command:
         return "guardian"
+    if _SERVER in command:
+        return "core"
+    parent = process.parent()
+    if parent is not None and _SERVER in parent.cmdline():
+        return ""  # it has to end with the server
     return "core" if any("EngineCore" in part for part in command) or "-c" in command else ""

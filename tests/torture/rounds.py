@@ -9,7 +9,7 @@ from pathlib import Path
 from random import Random
 from typing import NamedTuple
 
-from tests.torture.campaign import BLOWS, Campaign, EngineKind
+from tests.torture.campaign import BLOWS, SAYING, Campaign, EngineKind
 from tests.torture.deeds import DEEDS
 from tests.torture.nursery import Nursery
 from tests.torture.scenes import SCENES, Scene
@@ -18,6 +18,13 @@ BLOWS_BY_NAME = {str(blow): blow for blow in BLOWS}
 _RESTING_MAX = 12
 KINDS = (*BLOWS_BY_NAME, *DEEDS, *SCENES)
 """A chat with a blow in it, commands that are killed, and what else can be done in the app."""
+
+
+def kinds_with(engine: EngineKind) -> tuple[str, ...]:
+    """The kinds of rounds that an engine is for. Commands and scenes have their own; Transformers has no core."""
+    if engine in ("scripted", "vllm"):
+        return KINDS
+    return tuple(kind for kind in BLOWS_BY_NAME if kind != "core" or engine != "transformers")
 
 
 class Round(NamedTuple):
@@ -40,16 +47,17 @@ class Rounds:
         seed: int,
         engine: EngineKind = "scripted",
         kept_after_s: float = 3.0,
-        kinds: Sequence[str] = KINDS,
+        kinds: Sequence[str] = (),
     ) -> None:
-        keep_alive_s = 3.0 if engine == "scripted" else 60.0
+        """`kinds`: all those that need this engine, if empty."""
+        keep_alive_s = 3.0 if engine in SAYING else 60.0
         (folder / "c").mkdir()
         self.campaign = Campaign(
             folder / "c", seed=seed, engine=engine, keep_alive_s=keep_alive_s, kept_after_s=kept_after_s
         )
         self.played: list[Round] = []
         self._folder = folder
-        self._kinds = kinds
+        self._kinds = kinds or kinds_with(engine)
         self._nursery: Nursery
         self._resting: list[tuple[int, str, Scene, list[str]]] = []
         """Scenes whose workers may wait for somebody to come back: a minute, where a model was just loaded."""

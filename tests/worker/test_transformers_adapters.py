@@ -18,7 +18,6 @@ from vlmtui.domain.prompt import RawPrompt
 from vlmtui.domain.sampling import Sampling
 from vlmtui.errors import ErrorKind, VlmtuiError
 from vlmtui.paths import bundled
-from vlmtui.worker.backends.transformers.adapter_places import only_ending_alike
 from vlmtui.worker.backends.transformers.adapters import AdapterSwitch
 
 watch_for_torchvision()
@@ -174,26 +173,6 @@ def test_an_adapter_that_does_not_fit_is_refused_and_changes_nothing(
         assert caught.value.kind in {ErrorKind.BAD_INPUT, ErrorKind.UNSUPPORTED}
     assert apart(scores(None), without) < 1e-5
     assert apart(scores(good), with_it) < 1e-5
-
-
-@pytest.mark.parametrize(
-    ("source", "module"),
-    [
-        ("layers.3.mlp.up", "model.language_model.layers.3.mlp.up"),
-        ("language_model.model.layers.3.mlp.up", "model.language_model.layers.3.mlp.up"),
-        ("model.blocks.3.attn", "model.tower.blocks.3.attn"),
-        ("model.layers.33.mlp.up", None),
-        ("layers.3.layers.0.up", None),
-        ("lm_head", "lm_head"),
-        ("other_head", None),
-    ],
-)
-def test_a_name_from_the_layers_number_on_finds_its_module(source: str, module: str | None) -> None:
-    modules = (
-        "model.language_model.layers.3.mlp.up", "model.tower.layers.3.mlp.up", "model.tower.blocks.3.attn", "lm_head",
-        "model.deep.1.layers.0.up", "model.other.layers.0.up",
-    )  # fmt: skip
-    assert only_ending_alike(source, modules, "model.language_model.") == module
 
 
 def apart(one: list[float], other: list[float]) -> float:

@@ -15,6 +15,7 @@ from vlmtui.domain.generation import GenerateRequest
 from vlmtui.domain.prompt import attachments_of
 from vlmtui.errors import ErrorKind, VlmtuiError, bad_input
 from vlmtui.worker.backends.transformers.adapter_places import AdapterPlaces, PlacedWeight, adapter_of
+from vlmtui.worker.backends.transformers.devices import input_device
 
 _CONFIG = "adapter_config.json"
 _FILES = ("adapter_model.safetensors", "adapter_model.bin")
@@ -121,8 +122,13 @@ class AdapterSwitch:
                 raise _misfit(folder, f"{key} has the shape {shapes}.")
         with torch.no_grad():
             for key, weight in weights.items():
-                there[key].copy_(weight)
-                there[key].requires_grad_(False)
+                if there[key].is_meta:  # peft puts it beside a weight that lies on the disk, where nothing is kept
+                    module, _, leaf = key.rpartition(".")
+                    kept = torch.nn.Parameter(weight.to(input_device(self._model), there[key].dtype), False)
+                    setattr(self._model.get_submodule(module), leaf, kept)
+                else:
+                    there[key].copy_(weight)
+                    there[key].requires_grad_(False)
 
 
 def _own_folder(spec: LoadSpec, adapter: LoraAdapter, revision: str | None) -> Path:

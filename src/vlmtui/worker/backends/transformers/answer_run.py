@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from vlmtui.worker.backends.transformers.answer_reader import AnswerPiece
+from vlmtui.worker.backends.transformers.devices import input_device
 from vlmtui.worker.backends.transformers.loading import LoadedModel
 from vlmtui.worker.backends.transformers.prompt_inputs import PromptInputs
 from vlmtui.worker.backends.transformers.sampling_plan import SamplingPlan
@@ -115,9 +116,11 @@ def _tensors(model: Any, inputs: PromptInputs, rows: int) -> dict[str, Any]:
     prompts: whether it has a row a prompt or puts the media of all behind each other, they follow along axis 0."""
     import torch
 
+    device = input_device(model)
+
     def placed(value: Any) -> Any:
         kind = model.dtype if value.is_floating_point() else value.dtype
-        found = value.to(model.device, kind)
+        found = value.to(device, kind)
         return found if rows == 1 or not found.ndim else torch.cat([found] * rows)
 
     found: dict[str, Any] = {}
@@ -125,7 +128,7 @@ def _tensors(model: Any, inputs: PromptInputs, rows: int) -> dict[str, Any]:
         if isinstance(value, torch.Tensor):
             found[name] = placed(value)
         elif isinstance(value, list) and all(isinstance(one, torch.Tensor) for one in value):
-            kinds = [one.to(model.device, model.dtype if one.is_floating_point() else one.dtype) for one in value]
+            kinds = [one.to(device, model.dtype if one.is_floating_point() else one.dtype) for one in value]
             found[name] = kinds * rows
         else:
             found[name] = value * rows if isinstance(value, list) else value

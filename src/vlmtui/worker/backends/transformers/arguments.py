@@ -28,8 +28,13 @@ class Arguments(msgspec.Struct, frozen=True, kw_only=True):
     """The number format of the weights; None: float32 on a CPU, else that of the checkpoint."""
     device: _Name | None = None
     """A torch device; None: the first GPU, or else the CPU."""
-    device_map: _Name | None = None
-    """How the layers are spread over several GPUs, as in Transformers (`auto`); needs the package accelerate."""
+    device_map: _Name | Annotated[dict[str, int | str], msgspec.Meta(min_length=1)] | None = None
+    """How the layers are spread over several GPUs, memory and disk, as in Transformers: `auto`, or the device of each
+    module by its name. Needs the package accelerate."""
+    max_memory: dict[str, int | str] = msgspec.field(default_factory=dict)
+    """With `device_map = "auto"`: the most that goes to each device, by its number or `cpu`: `{0 = "20GB"}`."""
+    offload_folder: _Name | None = None
+    """Where layers on the disk go if they cannot be read from the model's own files."""
     attn_implementation: _Name | None = None
     """As in Transformers: `sdpa`, `eager`, `flash_attention_2`."""
     load_format: Literal["auto", "dummy"] = "auto"
@@ -61,7 +66,7 @@ def read_arguments(spec: LoadSpec) -> Arguments:
                 hint=f"Did you mean {close[0]!r}?" if close else f"It has {', '.join(known)}.",
             )
     try:
-        return msgspec.convert(_counted(spec.engine_args), Arguments)
+        found: Arguments = msgspec.convert(_counted(spec.engine_args), Arguments)
     except msgspec.ValidationError as error:
         raise VlmtuiError(
             ErrorKind.BAD_ENGINE_ARGUMENT,
@@ -69,6 +74,13 @@ def read_arguments(spec: LoadSpec) -> Arguments:
             detail=str(error),
             hint="Correct it in the settings or in the model's record.",
         ) from error
+    if found.device_map is None and (found.max_memory or found.offload_folder):
+        message = "max_memory and offload_folder are for models that are spread over devices."
+        raise VlmtuiError(ErrorKind.BAD_ENGINE_ARGUMENT, message, hint='Add device_map = "auto".')
+    if found.device_map is not None and (found.device or found.load_format == "dummy"):
+        message = "device_map goes neither with device nor with load_format = dummy."
+        raise VlmtuiError(ErrorKind.BAD_ENGINE_ARGUMENT, message, hint="Leave the others out.")
+    return found
 
 
 def _counted(given: Mapping[str, object]) -> dict[str, object]:

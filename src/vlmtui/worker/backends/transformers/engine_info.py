@@ -10,6 +10,7 @@ from vlmtui.domain.attachment import Modality
 from vlmtui.domain.capabilities import ALL
 from vlmtui.domain.engine import EngineInfo, LoadSpec
 from vlmtui.worker.backends.transformers.arguments import Arguments
+from vlmtui.worker.backends.transformers.devices import input_device
 from vlmtui.worker.backends.transformers.loading import LoadedModel
 from vlmtui.worker.hf.vocabulary import VocabularyReader, special_texts
 
@@ -27,7 +28,8 @@ def read_engine_info(loaded: LoadedModel, spec: LoadSpec, arguments: Arguments) 
     template = _chat_template(loaded)
     context, notes = _context(loaded, arguments)
     bos = getattr(tokenizer, "bos_token_id", None)
-    device = "cpu" if loaded.device == "cpu" else torch.cuda.get_device_name(model.device)
+    place = input_device(model)
+    device = torch.cuda.get_device_name(place) if torch.device(place).type == "cuda" else torch.device(place).type
     entries = VocabularyReader(tokenizer)
     return EngineInfo(
         spec=spec,

@@ -35,6 +35,12 @@ _ENGINE_RULES = (
         "Install it in the engine's environment: the technical part names it.",
     ),
     FailureRule(
+        ErrorKind.BAD_ENGINE_ARGUMENT,
+        re.compile(r"device_map|offload_(?:folder|dir)|device type at start of device string|Invalid device", re.I),
+        "The model can't be spread as device_map says.",
+        "Use `auto`, or the name of a device for each part. The technical part names what is wrong.",
+    ),
+    FailureRule(
         ErrorKind.ARCHITECTURE_UNSUPPORTED,
         re.compile(r"does not recognize this architecture|Unrecognized configuration class|Unrecognized model in"),
         "The installed Transformers does not know this model's architecture.",

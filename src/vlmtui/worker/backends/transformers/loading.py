@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 from typing import Any
 
 import msgspec
@@ -12,6 +11,7 @@ from vlmtui.errors import ErrorKind, VlmtuiError
 from vlmtui.worker.backends.contract import LoadStep, Report
 from vlmtui.worker.backends.transformers.adapters import AdapterSwitch
 from vlmtui.worker.backends.transformers.arguments import Arguments
+from vlmtui.worker.backends.transformers.devices import spread_note, spreading
 from vlmtui.worker.backends.transformers.logit_scale import repair_logit_scale
 from vlmtui.worker.backends.transformers.mllama import repair_image_features
 
@@ -50,7 +50,7 @@ def load_model(spec: LoadSpec, arguments: Arguments, report: Report) -> LoadedMo
     device = arguments.device or ("cuda" if torch.cuda.is_available() else "cpu")
     report(LoadStep(LoadStage.WEIGHTS, "reading the weights"))
     model = _read_model(spec, config, arguments, device, hub)
-    notes = []
+    notes = [note] if (note := spread_note(model)) else []
     if repair_image_features(model):
         notes.append("This version of Transformers takes this model's image features one layer too late; corrected.")
     if repair_logit_scale(model):
@@ -90,15 +90,9 @@ def _read_model(spec: LoadSpec, config: Any, arguments: Arguments, device: str, 
         code = {"trust_remote_code": True} if spec.trust_remote_code else {}
         model = auto.from_config(config, **({} if chosen == "auto" else how), **code)
         return model.to(device)
-    if arguments.device_map is None:
-        return auto.from_pretrained(spec.model, config=config, **how, **hub).to(device)
-    if importlib.util.find_spec("accelerate") is None:
-        raise VlmtuiError(
-            ErrorKind.BAD_ENGINE_ARGUMENT,
-            "device_map needs the package accelerate, which is not installed.",
-            hint="Install it with the engine: pip install accelerate",
-        )
-    return auto.from_pretrained(spec.model, config=config, device_map=arguments.device_map, **how, **hub)
+    spread = spreading(arguments)
+    model = auto.from_pretrained(spec.model, config=config, **how, **spread, **hub)
+    return model if spread else model.to(device)
 
 
 def auto_class(config: Any) -> Any:

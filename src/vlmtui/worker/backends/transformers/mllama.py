@@ -12,6 +12,7 @@ import inspect
 from typing import Any
 
 from vlmtui.errors import ErrorKind, VlmtuiError
+from vlmtui.worker.backends.transformers.devices import input_device
 
 
 def repair_image_features(model: Any) -> bool:
@@ -20,7 +21,7 @@ def repair_image_features(model: Any) -> bool:
     Looks at what the vision tower returns, not at its version. Raises VlmtuiError if the repair is impossible."""
     tower = getattr(getattr(model, "model", None), "vision_model", None)
     indices = getattr(tower, "intermediate_layers_indices", None)
-    if tower is None or indices is None or not _lacks_the_input(tower.transformer):
+    if tower is None or indices is None or not _lacks_the_input(tower.transformer, input_device(model)):
         return False
     if 0 in indices:
         raise VlmtuiError(
@@ -32,14 +33,14 @@ def repair_image_features(model: Any) -> bool:
     return True
 
 
-def _lacks_the_input(encoder: Any) -> bool:
+def _lacks_the_input(encoder: Any, device: Any) -> bool:
     """Whether the encoder's hidden states begin with the first layer's output instead of its input."""
     import torch
 
     weight = next(encoder.parameters())
-    given = torch.ones(1, 4, encoder.config.hidden_size, dtype=weight.dtype, device=weight.device)
+    given = torch.ones(1, 4, encoder.config.hidden_size, dtype=weight.dtype, device=device)
     given[:, ::2] = -1
     with torch.no_grad():
         asked = {"output_hidden_states"} & inspect.signature(encoder.forward).parameters.keys()
         states = encoder(given, attention_mask=None, **dict.fromkeys(asked, True)).hidden_states
-    return not torch.equal(states[0], given)
+    return not torch.equal(states[0].to(device), given)
