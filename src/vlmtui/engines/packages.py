@@ -57,6 +57,13 @@ _ADVICE = (
         "continue.",
     ),
     (
+        r"end of file before message|error (?:reading a|decoding response) body|[Cc]onnection (?:reset|broken|closed)|"
+        r"IncompleteRead|IncompleteDownload",
+        ErrorKind.NO_NETWORK,
+        "A download broke off.",
+        "Check the network. Downloads are kept: run it again to continue.",
+    ),
+    (
         r"[Hh]ash(?:es)? (?:mismatch|do not match)|DO NOT MATCH THE HASHES",
         ErrorKind.INSTALL_FAILED,
         "A package's hash does not match the lock file. Do not use it.",

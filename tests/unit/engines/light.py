@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import os
+import random
 import shutil
 import subprocess
 import sys
@@ -15,7 +16,7 @@ from pathlib import Path
 from vlmtui.engines.variants import EngineBuild
 
 PACKAGES = {"vllm": "0.0.1", "lightpkg": "2.5"}
-_KILLED = """
+INSTALLING = """
 import os, signal, sys
 from pathlib import Path
 from tests.unit.engines.light import light_variant
@@ -41,12 +42,12 @@ print(record.name)
 """
 
 
-def make_wheels(root: Path) -> None:
-    """Write the wheels and their lock."""
+def make_wheels(root: Path, *, tag: str = "py3-none-any", padding: int = 0) -> None:
+    """Write the wheels and their lock. `padding`: bytes that no compression makes fewer, in each of them."""
     (root / "wheels").mkdir()
     lines = []
     for name, version in PACKAGES.items():
-        path = _write_wheel(root / "wheels", name, version)
+        path = _write_wheel(root / "wheels", name, version, tag=tag, padding=padding)
         lines.append(f"{name}=={version} --hash=sha256:{hashlib.sha256(path.read_bytes()).hexdigest()}\n")
     (root / "light.txt").write_text("".join(lines), encoding="utf-8")
 
@@ -63,16 +64,20 @@ def make_pinned_wheels(root: Path) -> None:
         _write_wheel(folder, "torchvision", torchvision, f"torch=={version}")
 
 
-def _write_wheel(folder: Path, name: str, version: str, *requires: str) -> Path:
+def _write_wheel(
+    folder: Path, name: str, version: str, *requires: str, tag: str = "py3-none-any", padding: int = 0
+) -> Path:
     stem = name.replace("-", "_")
-    path = folder / f"{stem}-{version}-py3-none-any.whl"
+    path = folder / f"{stem}-{version}-{tag}.whl"
     info = f"{stem}-{version}.dist-info"
     needs = "".join(f"Requires-Dist: {one}\n" for one in requires)
     files = {
         f"{stem}/__init__.py": f"__version__ = {version!r}\n",
         f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n{needs}",
-        f"{info}/WHEEL": "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+        f"{info}/WHEEL": f"Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: {tag}\n",
     }
+    if padding:
+        files[f"{stem}/weight.txt"] = random.Random(name).randbytes(padding // 2).hex()
     record = "".join(f"{file},sha256={_digest(text)},{len(text)}\n" for file, text in files.items())
     files[f"{info}/RECORD"] = record + f"{info}/RECORD,,\n"
     with zipfile.ZipFile(path, "w") as wheel:
@@ -111,7 +116,7 @@ def install(
     """Install the variant in a process; `killed_at` names the function at whose call it is killed:
     `install.describe_interpreter`, with `#1` at its second call."""
     return subprocess.run(
-        [sys.executable, "-c", _KILLED, str(root), killed_at],
+        [sys.executable, "-c", INSTALLING, str(root), killed_at],
         env={**environment(root), **(extra or {})},
         cwd=Path(__file__).parents[3],
         capture_output=True,
