@@ -11,6 +11,7 @@ ALL = (
     "records",
     "store",
     "engine_overhead",
+    "token_cost",
     "remote_overhead",
     "remote_equality",
     "both_at_once",

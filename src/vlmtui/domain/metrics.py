@@ -19,6 +19,21 @@ _SAMPLES_MAX = 200_000
 _SAMPLE = re.compile(r'(vllm:\w+)\{((?:[^"{}]|"(?:[^"\\]|\\.)*")*)\} (\S+)')
 _LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
 _FIRST, _BETWEEN = "time_to_first_token_seconds", "inter_token_latency_seconds"
+_READ = (
+    "num_requests_running",
+    "num_requests_waiting",
+    "kv_cache_usage_perc",
+    "num_preemptions_total",
+    "prompt_tokens_total",
+    "prefix_cache_hits_total",
+    "generation_tokens_total",
+    "mm_cache_queries_total",
+    "mm_cache_hits_total",
+    f"{_FIRST}_bucket",
+    f"{_BETWEEN}_bucket",
+)
+METRIC_NAMES = tuple(f"vllm:{name}" for name in _READ)
+"""The samples that are read: one in seven of those that vLLM tells."""
 _Buckets = dict[float, float]
 """Of a histogram: counts up to a value, by that value."""
 

@@ -46,11 +46,16 @@ async def read_line(reader: asyncio.StreamReader) -> bytes | None:
     except asyncio.IncompleteReadError:
         return None
     except asyncio.LimitOverrunError as error:
-        message = f"A message exceeds the limit of {MAX_MESSAGE_BYTES // 2**20} MiB."
-        raise VlmtuiError(ErrorKind.PROTOCOL, message) from error
+        raise oversized() from error
     except (ConnectionError, TimeoutError):
         return None
     return line
+
+
+def oversized() -> VlmtuiError:
+    """Return the error for a line longer than MAX_MESSAGE_BYTES."""
+    message = f"A message exceeds the limit of {MAX_MESSAGE_BYTES // 2**20} MiB."
+    return VlmtuiError(ErrorKind.PROTOCOL, message)
 
 
 def _malformed(error: Exception) -> VlmtuiError:

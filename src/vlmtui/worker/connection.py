@@ -6,6 +6,8 @@ import asyncio
 import logging
 import os
 import socket
+import threading
+from contextlib import suppress
 
 from vlmtui.protocol.codec import decode_client_message, encode, read_line
 from vlmtui.protocol.messages import ClientMessage, Hello, WorkerMessage
@@ -19,11 +21,21 @@ _OBSERVERS = frozenset({"ps", "stop"})
 
 
 class Connection:
-    """Sending never blocks: messages that the client does not read at once are buffered, up to a limit."""
+    """Sends from any thread, receives in the server's event loop.
+
+    A message goes to the socket in the thread that sends it: to wake the loop for each token would cost more than all
+    else that is done to the token. What the client does not take at once is buffered, up to a limit; the loop sends it.
+    """
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
         self._writer = writer
+        self._loop = asyncio.get_running_loop()
+        self._socket = _own_handle(writer)
+        self._sending = threading.Lock()
+        self._unsent = bytearray()
+        self._is_closed = False
+        self._flushed = asyncio.Event()
         self.hello: Hello | None = None
         self.follows_log = False
         self.follows_metrics = False
@@ -39,25 +51,76 @@ class Connection:
         return None if line is None else decode_client_message(line)
 
     def send(self, message: WorkerMessage) -> None:
-        """Queue a message. Does nothing when the client has disconnected."""
-        if self._writer.is_closing():
-            return
-        self._writer.write(encode(message))
-        if self._writer.transport.get_write_buffer_size() > _BACKLOG_MAX:
-            _log.warning("a client does not read its messages and is disconnected")
-            self._writer.transport.abort()
+        """Send a message, never waiting. Does nothing when the client has disconnected."""
+        line = encode(message)
+        with self._sending:
+            if self._is_closed:
+                return
+            if self._unsent:
+                self._unsent += line
+            elif (taken := self._write(line)) < len(line):
+                self._unsent += line[taken:]
+                self._loop.call_soon_threadsafe(self._follow_up)
+            if len(self._unsent) > _BACKLOG_MAX:
+                _log.warning("a client does not read its messages and is disconnected")
+                self._loop.call_soon_threadsafe(self._abort)
+                self._is_closed = True
 
     async def flush(self, timeout_s: float) -> None:
-        """Wait until all queued messages are sent, at most `timeout_s` seconds."""
-        try:
-            async with asyncio.timeout(timeout_s):
-                self._writer.transport.set_write_buffer_limits(high=0)
-                await self._writer.drain()
-        except (OSError, TimeoutError):
-            return
+        """Wait until all messages are sent, at most `timeout_s` seconds."""
+        self._flushed.clear()
+        with self._sending:
+            is_flushed = self._is_closed or not self._unsent
+        if not is_flushed:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(timeout_s):
+                    await self._flushed.wait()
 
     def close(self) -> None:
+        """Close the connection; what is not sent by now is dropped. Call it in the loop."""
+        with self._sending:
+            self._is_closed = True
+            if self._socket.fileno() >= 0:
+                self._loop.remove_writer(self._socket)
+                self._socket.close()
+        self._flushed.set()
         self._writer.close()
+
+    def _write(self, data: bytes | bytearray) -> int:
+        """Write what the kernel takes; return how many bytes that is."""
+        try:
+            return self._socket.send(data)
+        except BlockingIOError:
+            return 0
+        except OSError:  # the client is gone, as `receive` will tell
+            return len(data)
+
+    def _follow_up(self) -> None:
+        """Send the rest when the client takes it."""
+        with self._sending:
+            if not self._is_closed:
+                self._loop.add_writer(self._socket, self._send_rest)
+
+    def _send_rest(self) -> None:
+        with self._sending:
+            if not self._is_closed:
+                del self._unsent[: self._write(self._unsent)]
+                if not self._unsent:
+                    self._loop.remove_writer(self._socket)
+                    self._flushed.set()
+
+    def _abort(self) -> None:
+        self._writer.transport.abort()
+        self.close()
+
+
+def _own_handle(writer: asyncio.StreamWriter) -> socket.socket:
+    """Return a handle of a connection's socket that stays valid while another thread uses it.
+
+    The transport closes its own whenever the client goes, and the kernel gives its number to the next file."""
+    found = socket.fromfd(writer.get_extra_info("socket").fileno(), socket.AF_UNIX, socket.SOCK_STREAM)
+    found.setblocking(False)
+    return found
 
 
 def listen(path: str) -> socket.socket:

@@ -17,12 +17,13 @@ from vlmtui.domain.generation import Cancelled, EngineEvent, Failed, Finished, G
 from vlmtui.domain.metrics import EngineMetrics
 from vlmtui.errors import VlmtuiError
 from vlmtui.worker.backends.contract import Backend, HostedEngine, Report, TellsMetrics
+from vlmtui.worker.event_loop import new_event_loop
 from vlmtui.worker.process_exits import ProcessExits
 
 _log = logging.getLogger(__name__)
 
 OnEvent = Callable[[EngineEvent], None]
-"""Receives a request's events, except the terminal one."""
+"""Receives a request's events, except the terminal one, in the engine's thread."""
 OnEnd = Callable[[EngineEvent | None], None]
 """Called when the engine has released the request, with its terminal event, or None if the engine produced none."""
 OnLoaded = Callable[["EngineInfo | VlmtuiError"], None]
@@ -33,14 +34,14 @@ class EngineThread:
     prompts. The thread lives as long as the process, because an engine's children may die with the thread that started
     them.
 
-    Callbacks run in the event loop from which `start` was called.
+    Callbacks other than `OnEvent` run in the event loop from which `start` was called.
     """
 
     def __init__(self, backend: Backend, log_tail: Callable[[], list[str]]) -> None:
         self._backend = backend
         self._log_tail = log_tail
         self.process_exits = ProcessExits()
-        self._loop = asyncio.new_event_loop()
+        self._loop = new_event_loop()
         self._engine: HostedEngine | None = None
         self._tasks: dict[str, asyncio.Task[EngineEvent | None]] = {}
 
@@ -77,15 +78,12 @@ class EngineThread:
         """Start a request."""
         home = asyncio.get_running_loop()
 
-        def post(event: EngineEvent) -> None:
-            home.call_soon_threadsafe(on_event, event)
-
         def end(task: asyncio.Task[EngineEvent | None]) -> None:
             self._tasks.pop(request.request_id, None)
             home.call_soon_threadsafe(on_end, None if task.cancelled() or task.exception() else task.result())
 
         def begin() -> None:
-            task = self._loop.create_task(self._pump(request, post))
+            task = self._loop.create_task(self._pump(request, on_event))
             self._tasks[request.request_id] = task
             task.add_done_callback(end)
 
@@ -116,8 +114,8 @@ class EngineThread:
         if task := self._tasks.get(request_id):
             task.cancel()
 
-    async def _pump(self, request: GenerateRequest, post: OnEvent) -> EngineEvent | None:
-        """Post events as they arrive. Return the terminal one, so that it is sent only after the engine is done."""
+    async def _pump(self, request: GenerateRequest, on_event: OnEvent) -> EngineEvent | None:
+        """Hand events on as they arrive. Return the terminal one, so that it is sent only after the engine is done."""
         assert self._engine is not None
         events = self._engine.generate(request)
         last: EngineEvent | None = None
@@ -126,7 +124,7 @@ class EngineThread:
                 if isinstance(event, Finished | Failed | Cancelled):
                     last = event
                 else:
-                    post(event)
+                    on_event(event)
         except Exception as error:
             _log.exception("request %s failed", request.request_id)
             known = self.process_exits.add_exits(self._backend.explain_request(error, self._log_tail()))

@@ -19,7 +19,9 @@ _ANSWER_S = 10.0
 
 
 class MetricsHistory:
-    """Asks the engine now and then, while somebody follows or it has work: an engine does not tell by itself."""
+    """Asks the engine now and then, while somebody follows or it has work: an engine does not tell by itself.
+
+    Not when its work begins, for reading metrics would delay the first token."""
 
     def __init__(
         self,
@@ -58,11 +60,11 @@ class MetricsHistory:
             while not self._is_wanted():
                 self._changed.clear()
                 await self._changed.wait()
-            self._now.clear()
-            self._tell(await self._sample())
             with suppress(TimeoutError):
                 async with asyncio.timeout(self._every_s):
                     await self._now.wait()
+            self._now.clear()
+            self._tell(await self._sample())
 
     async def _sample(self) -> MetricsReport:
         try:

@@ -21,7 +21,8 @@ _log = logging.getLogger(__name__)
 
 
 class Requests:
-    """The worker's requests. Use it only from the server's event loop. `on_end` is called after each request ends.
+    """The worker's requests. Use it only from the server's event loop; events come from the engine's thread. `on_end`
+    is called after each request ends.
 
     A request with `keep` set goes on when its client disconnects, and stays here after its end until a client forgets
     it. While it has no client it is also written to the spool (`vlmtui.protocol.spool`), so that it survives even a
@@ -62,8 +63,9 @@ class Requests:
         if request_id in self.running or request_id in self.ended:
             refuse(request_id, owner, ErrorKind.PROTOCOL, "A request with this id is already running.")
             return
-        self.running[request_id] = TrackedRequest(request_id, owner, keep=request.keep and not request.only_render)
-        self._engine.generate(request, partial(self._add, request_id), partial(self._end, request_id))
+        item = TrackedRequest(request_id, owner, keep=request.keep and not request.only_render)
+        self.running[request_id] = item
+        self._engine.generate(request, partial(self._add, item), partial(self._end, request_id))
 
     def cancel(self, request_id: str, owner: Owner | None) -> None:
         """Abort a request if it belongs to `owner`."""
@@ -86,7 +88,7 @@ class Requests:
         self._spooled.pop(request_id, None)
         running = self.running.get(request_id)
         if running is not None and running.owner in (None, owner):
-            running.record = None
+            running.forget()
             if running.owner is None:
                 self.cancel(request_id, None)
 
@@ -96,8 +98,7 @@ class Requests:
             if running.record is None:
                 self.cancel(running.request_id, owner)
         for item in self._recorded():
-            if item.owner is owner:
-                item.owner = None
+            item.leave(owner)
 
     def end_all(self, failure: Failure | None = None) -> None:
         """End all requests because the worker stops: send terminal messages, and write recorded ones to the spool.
@@ -106,18 +107,14 @@ class Requests:
         """
         with self._writing:
             self._is_over = True
-        terminal: dict[str, EngineEvent] = {}
         for item in self.running.values():
             item.cancelled = True
-            if event := item.terminal(failure):
-                terminal[item.request_id] = event
+        concluded = [(item, item.conclude(failure)) for item in self.running.values()]
         for item in self._recorded():
-            if item.record is not None:
-                last = [terminal[item.request_id]] if item.request_id in terminal else []
-                self._write([*item.record.events(), *last])
-        for item in self.running.values():
-            if item.request_id in terminal:
-                item.add(terminal[item.request_id])
+            self._write(item.events())
+        for item, event in concluded:
+            if event is not None:
+                item.send(event)
 
     async def spool(self) -> None:
         """Write the recorded requests that have no client and have changed to the spool."""
@@ -127,7 +124,7 @@ class Requests:
             changes = item.record.changes
             if changes and self._spooled.get(item.request_id) != changes:
                 self._spooled[item.request_id] = changes
-                await asyncio.to_thread(self._write_unless_over, item.record.events())
+                await asyncio.to_thread(self._write_unless_over, item.events())
                 if item.request_id not in self._spooled:
                     await asyncio.to_thread(remove_spooled, self._runtime, item.request_id)
 
@@ -141,9 +138,10 @@ class Requests:
             if not self._is_over:
                 self._write(events)
 
-    def _add(self, request_id: str, event: EngineEvent) -> None:
+    def _add(self, item: TrackedRequest, event: EngineEvent) -> None:
+        """Take an event. Runs in the engine's thread."""
         self.last_event_at = time.monotonic()
-        self.running[request_id].add(event)
+        item.add(event)
 
     def _end(self, request_id: str, last: EngineEvent | None) -> None:
         """Handle a request that the engine has released. Its id is free before its client gets the terminal message."""

@@ -19,6 +19,7 @@ from vlmtui.worker import guardian
 from vlmtui.worker.backends import load_backend
 from vlmtui.worker.backends.contract import Backend, failing_backend
 from vlmtui.worker.engine_thread import EngineThread
+from vlmtui.worker.event_loop import new_event_loop
 from vlmtui.worker.limits import Limits
 from vlmtui.worker.log_file import LineFormatter, LogFile
 from vlmtui.worker.server import WorkerServer
@@ -66,7 +67,8 @@ def main(argv: Sequence[str], backend: Backend | None = None) -> int:
         keep_alive_s=None if args.keep_alive == "none" else float(args.keep_alive),
         pid=args.guardian or os.getpid(),
     )
-    return asyncio.run(_serve(server, args.socket, args.ready))
+    with asyncio.Runner(loop_factory=new_event_loop) as runner:
+        return runner.run(_serve(server, args.socket, args.ready))
 
 
 def _backend_of(spec: LoadSpec) -> Backend:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from typing import Protocol, assert_never
 
@@ -30,7 +31,9 @@ class Owner(Protocol):
 
 
 class TrackedRequest:
-    """Counts tokens and time, sends each event to the owner, and records the events if `keep` is set."""
+    """Counts tokens and time, sends each event to the owner, and records the events if `keep` is set.
+
+    The engine's thread adds events while the server's does everything else."""
 
     def __init__(self, request_id: str, owner: Owner | None, *, keep: bool = False) -> None:
         self.request_id = request_id
@@ -38,6 +41,7 @@ class TrackedRequest:
         """None after its client has disconnected."""
         self.cancelled = False
         self.record = EventRecord() if keep else None
+        self._lock = threading.RLock()
         self._started = time.monotonic()
         self._ttft_s: float | None = None
         self._prompt: PromptReady | None = None
@@ -61,38 +65,60 @@ class TrackedRequest:
 
     def add(self, event: EngineEvent) -> None:
         """Record an event and send it, unless the terminal message has been sent already."""
-        if self._has_ended:
-            return
-        event = self._counted(event)
-        if self.record is not None:
-            self.record.add(event)
-        self._send(event)
+        with self._lock:
+            if not self._has_ended:
+                self.send(self._recorded(event))
 
     def hand_over(self, owner: Owner) -> None:
         """Send a recorded request to a new owner, from the beginning. The former owner gets Failed(NOT_KEPT)."""
-        assert self.record is not None
-        if self.owner not in (None, owner):
-            message = "This answer was taken over by another vlmtui."
-            self._send(Failed(request_id=self.request_id, failure=Failure(kind=ErrorKind.NOT_KEPT, message=message)))
-        self.owner = owner
-        for event in self.record.events():
-            self._send(event)
+        with self._lock:
+            if self.owner not in (None, owner):
+                message = "This answer was taken over by another vlmtui."
+                failure = Failure(kind=ErrorKind.NOT_KEPT, message=message)
+                self.send(Failed(request_id=self.request_id, failure=failure))
+            self.owner = owner
+            for event in self.events():
+                self.send(event)
 
-    def terminal(self, failure: Failure | None = None) -> EngineEvent | None:
-        """Return the terminal message for a request that got none from the engine: Failed or Cancelled.
+    def leave(self, owner: Owner) -> None:
+        """Go on without this client, if it is the owner."""
+        with self._lock:
+            if self.owner is owner:
+                self.owner = None
 
-        None if one has already been sent."""
-        if self._has_ended:
-            return None
+    def events(self) -> list[EngineEvent]:
+        """Return the recorded events so far; none if it is not recorded."""
+        with self._lock:
+            return [] if self.record is None else self.record.events()
+
+    def forget(self) -> None:
+        """Stop recording."""
+        with self._lock:
+            self.record = None
+
+    def conclude(self, failure: Failure | None = None) -> EngineEvent | None:
+        """Take no more events. Return the terminal message, recorded but not sent, of a request that got none from the
+        engine: Failed or Cancelled. None if one has already been sent."""
+        with self._lock:
+            return None if self._has_ended else self._recorded(self._terminal(failure))
+
+    def end(self) -> None:
+        """Send the terminal message unless one has been sent; the engine has released the request."""
+        with self._lock:
+            if event := self.conclude():
+                self.send(event)
+
+    def _terminal(self, failure: Failure | None) -> EngineEvent:
         if failure is None and self.cancelled:
             return Cancelled(request_id=self.request_id, usage=self.usage, timings=self.timings)
         unexplained = Failure(kind=ErrorKind.INTERNAL, message="The engine ended the request without a reason.")
         return Failed(request_id=self.request_id, failure=failure or unexplained)
 
-    def end(self) -> None:
-        """Send the terminal message unless one has been sent; the engine has released the request."""
-        if event := self.terminal():
-            self.add(event)
+    def _recorded(self, event: EngineEvent) -> EngineEvent:
+        event = self._counted(event)
+        if self.record is not None:
+            self.record.add(event)
+        return event
 
     def _counted(self, event: EngineEvent) -> EngineEvent:
         match event:
@@ -122,6 +148,7 @@ class TrackedRequest:
             return told
         return msgspec.structs.replace(own, cached_tokens=told.cached_tokens)
 
-    def _send(self, event: EngineEvent) -> None:
+    def send(self, event: EngineEvent) -> None:
+        """Send an event without counting or recording it."""
         if self.owner is not None:
             self.owner.send(event)

@@ -6,7 +6,6 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
-from contextlib import suppress
 from shlex import quote
 from typing import TypeVar, assert_never
 
@@ -26,9 +25,10 @@ from vlmtui.domain.generation import Cancelled, Delta, EngineEvent, Failed, Fini
 from vlmtui.domain.metrics import MetricsSample
 from vlmtui.engine.local.errors import worker_died
 from vlmtui.engine.local.event_queue import EventQueue, LatestProgress
+from vlmtui.engine.local.line_socket import LineSocket
 from vlmtui.errors import ErrorKind, VlmtuiError
 from vlmtui.log_ring import LogRing
-from vlmtui.protocol.codec import decode_worker_message, encode, read_line
+from vlmtui.protocol.codec import decode_worker_message, encode
 from vlmtui.protocol.endpoint import Endpoint
 from vlmtui.protocol.messages import (
     MAX_MESSAGE_BYTES,
@@ -65,14 +65,13 @@ _T = TypeVar("_T")
 class WorkerClient:
     """An `Engine` over a socket; see `vlmtui.engine.interface` for its methods.
 
-    A task reads the socket and dispatches every message. It never waits for a consumer.
+    Every message is dispatched where the socket is read; nothing there waits for a consumer.
     """
 
     def __init__(
         self,
         endpoint: Endpoint,
-        reader: asyncio.StreamReader,
-        writer: asyncio.StreamWriter,
+        socket: LineSocket,
         welcome: Welcome,
         *,
         attached: bool,
@@ -87,8 +86,7 @@ class WorkerClient:
         """The guardian's pid."""
         self.endpoint = endpoint
         self._answer_timeout_s = answer_timeout_s
-        self._reader = reader
-        self._writer = writer
+        self._socket = socket
         self._end = end
         self._inboxes: dict[str, EventQueue] = {}
         self._pongs: dict[int, asyncio.Future[None]] = {}
@@ -105,7 +103,7 @@ class WorkerClient:
         self._gone = asyncio.Event()
         self._leaving = False
         self._cause: VlmtuiError | None = None
-        self._task = asyncio.create_task(self._read(), name=f"client of {endpoint.worker_id}")
+        socket.listen(self._take, self._ended)
 
     async def load(self) -> AsyncIterator[LoadEvent]:
         seen: dict[LoadStage, LoadProgress] = {}
@@ -208,12 +206,8 @@ class WorkerClient:
 
     async def close(self) -> None:
         self._leaving = True
-        self._task.cancel()
-        with suppress(asyncio.CancelledError):
-            await self._task
         self._disconnected(None)
-        with suppress(OSError):
-            await self._writer.wait_closed()
+        await self._socket.wait_closed()
 
     async def shutdown(self) -> None:
         self._leaving = True
@@ -261,16 +255,14 @@ class WorkerClient:
         await self._write(encode(message))
 
     async def _write(self, line: bytes) -> None:
-        """Write a line. Does not raise for a lost connection; the reading task detects it and notifies all waiters."""
+        """Write a line. Does not raise for a lost connection, whose end notifies all waiters."""
         if not self._gone.is_set():
-            with suppress(OSError):
-                self._writer.write(line)
-                await self._writer.drain()
+            await self._socket.write(line)
 
     def _post(self, message: ClientMessage) -> None:
         """Send without waiting, for use in a coroutine that is being closed."""
         if not self._gone.is_set():
-            self._writer.write(encode(message))
+            self._socket.post(encode(message))
 
     async def _answer(self, question: ClientMessage, answer: asyncio.Future[_T]) -> _T:
         """Send a question and return its answer. Raises VlmtuiError(ENGINE_DIED) if none arrives in time."""
@@ -288,16 +280,11 @@ class WorkerClient:
                 hint=f"End it with `vlmtui stop {quote(self.spec.name)}` and start it again.",
             ) from error
 
-    async def _read(self) -> None:
-        cause: VlmtuiError | None = None
-        try:
-            while (line := await read_line(self._reader)) is not None:
-                self._take(decode_worker_message(line))
-        except VlmtuiError as error:
-            cause = error
+    def _ended(self, cause: VlmtuiError | None) -> None:
         self._disconnected(None if self._leaving else cause or self._death())
 
-    def _take(self, message: WorkerMessage) -> None:
+    def _take(self, line: bytes) -> None:
+        message: WorkerMessage = decode_worker_message(line)
         match message:
             case PromptReady() | Delta() | Finished() | Failed() | Cancelled():
                 if inbox := self._inboxes.get(message.request_id):
@@ -338,7 +325,7 @@ class WorkerClient:
             return
         self._cause = cause
         self._gone.set()
-        self._writer.close()
+        self._socket.close()
         loss = self._loss()
         for request_id, inbox in self._inboxes.items():
             inbox.put(Failed(request_id=request_id, failure=Failure.of(loss)))

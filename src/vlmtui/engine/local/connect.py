@@ -8,10 +8,11 @@ from contextlib import AsyncExitStack
 from shlex import quote
 
 from vlmtui.engine.local.client import EndWorker, WorkerClient
+from vlmtui.engine.local.line_socket import LineSocket
 from vlmtui.errors import ErrorKind, VlmtuiError
-from vlmtui.protocol.codec import decode_worker_message, encode, read_line
+from vlmtui.protocol.codec import decode_worker_message, encode
 from vlmtui.protocol.endpoint import Endpoint
-from vlmtui.protocol.messages import MAX_MESSAGE_BYTES, PROTOCOL_VERSION, Hello, Refused, Welcome
+from vlmtui.protocol.messages import PROTOCOL_VERSION, Hello, Refused, Welcome
 from vlmtui.protocol.peer import require_own_peer
 
 _FOREIGN_HINT = "Nothing was sent to it. Remove that file, and check who can write to its folder."
@@ -36,11 +37,11 @@ async def connect(
     async with AsyncExitStack() as cleanup:
         try:
             async with asyncio.timeout(timeout_s):
-                reader, writer = await asyncio.open_unix_connection(endpoint.socket, limit=MAX_MESSAGE_BYTES)
-                cleanup.callback(writer.close)
-                require_own_peer(writer, place=str(endpoint.socket), hint=_FOREIGN_HINT)
-                writer.write(encode(Hello(version=PROTOCOL_VERSION, client=client, pid=os.getpid())))
-                welcome = await _greeting(reader, name)
+                socket = await LineSocket.open(endpoint.socket)
+                cleanup.callback(socket.close)
+                require_own_peer(socket.transport, place=str(endpoint.socket), hint=_FOREIGN_HINT)
+                socket.post(encode(Hello(version=PROTOCOL_VERSION, client=client, pid=os.getpid())))
+                welcome = await _greeting(socket, name)
         except TimeoutError as error:
             raise VlmtuiError(
                 ErrorKind.ENGINE_BUSY,
@@ -49,13 +50,11 @@ async def connect(
                 hint=f"`vlmtui stop {quote(name)}` ends it.",
             ) from error
         cleanup.pop_all()
-        return WorkerClient(
-            endpoint, reader, writer, welcome, attached=attached, answer_timeout_s=answer_timeout_s, end=end
-        )
+        return WorkerClient(endpoint, socket, welcome, attached=attached, answer_timeout_s=answer_timeout_s, end=end)
 
 
-async def _greeting(reader: asyncio.StreamReader, name: str) -> Welcome:
-    line = await read_line(reader)
+async def _greeting(socket: LineSocket, name: str) -> Welcome:
+    line = await socket.first_line()
     if line is None:
         raise ConnectionResetError("the worker closed the connection")
     hint = f"The worker was started by another version of vlmtui. Stop it with `vlmtui stop {quote(name)}`."

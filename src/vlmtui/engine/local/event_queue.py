@@ -18,7 +18,7 @@ class EventQueue:
 
     def __init__(self) -> None:
         self._events: deque[EngineEvent | list[Delta]] = deque()
-        self._arrived = asyncio.Event()
+        self._waiter: asyncio.Future[None] | None = None
 
     def put(self, event: EngineEvent) -> None:
         if len(self._events) >= _MERGE_AFTER and isinstance(event, Delta):
@@ -30,12 +30,13 @@ class EventQueue:
                 self._events[-1] = [last, event]
                 return
         self._events.append(event)
-        self._arrived.set()
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
 
     async def get(self) -> EngineEvent:
         while not self._events:
-            self._arrived.clear()
-            await self._arrived.wait()
+            self._waiter = asyncio.get_running_loop().create_future()
+            await self._waiter
         event = self._events.popleft()
         return join_deltas(event) if isinstance(event, list) else event
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 NICENESS = 5
 """About a third of the normal scheduling weight; an otherwise idle core is still used fully."""
-_AUTOGROUP = Path("/proc/self/autogroup")
+AUTOGROUP = Path("/proc/self/autogroup")
 
 
 def lower_priority() -> None:
@@ -22,4 +22,4 @@ def lower_priority() -> None:
     os.nice(max(NICENESS - os.nice(0), 0))
     if os.getsid(0) == os.getppid():  # the guardian's own session
         with suppress(OSError):  # no autogroup support, or not Linux
-            _AUTOGROUP.write_text(str(NICENESS))
+            AUTOGROUP.write_text(str(NICENESS))

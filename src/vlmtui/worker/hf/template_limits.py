@@ -39,6 +39,7 @@ class _Heap:
     def __init__(self) -> None:
         self._before = resource.RLIM_INFINITY
         self._users = 0
+        self._process = psutil.Process()
 
     @contextmanager
     def limited(self, more: int) -> Iterator[None]:
@@ -48,7 +49,7 @@ class _Heap:
             return
         if self._users == 0:
             self._before, hard = resource.getrlimit(resource.RLIMIT_DATA)
-            limit = psutil.Process().memory_info().data + more
+            limit = self._process.memory_info().data + more
             known = [one for one in (limit, self._before, hard) if one != resource.RLIM_INFINITY]
             resource.setrlimit(resource.RLIMIT_DATA, (min(known), hard))
         self._users += 1

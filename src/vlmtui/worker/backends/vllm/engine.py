@@ -20,7 +20,7 @@ from vlmtui.domain.conversation import user_turn
 from vlmtui.domain.dials import PROCESSOR
 from vlmtui.domain.engine import LoadSpec, LoadStage
 from vlmtui.domain.generation import EngineEvent, Finished, FinishReason, GenerateRequest, PromptReady, Timings, Usage
-from vlmtui.domain.metrics import EngineMetrics, parse_metrics
+from vlmtui.domain.metrics import METRIC_NAMES, EngineMetrics, parse_metrics
 from vlmtui.domain.prompt import ChatPrompt, MessagesPrompt, RawPrompt, attachments_of
 from vlmtui.domain.sampling import Sampling
 from vlmtui.errors import ErrorKind, VlmtuiError
@@ -140,11 +140,14 @@ class VllmEngine:
         await asyncio.to_thread(self._llm.shutdown, timeout=0)
 
     async def metrics(self) -> EngineMetrics:
-        """Read what vLLM counts in this process. It is what its server would answer at `/metrics`."""
+        """Read what vLLM counts in this process. Its server would answer the same at `/metrics`, and much more."""
         from prometheus_client import generate_latest
         from vllm.v1.metrics.prometheus import get_prometheus_registry
 
-        return parse_metrics((await asyncio.to_thread(generate_latest, get_prometheus_registry())).decode())
+        def read() -> EngineMetrics:
+            return parse_metrics(generate_latest(get_prometheus_registry().restricted_registry(METRIC_NAMES)).decode())
+
+        return await asyncio.to_thread(read)
 
     async def warm_up(self) -> None:
         """Run one short request, with an image if the model takes images, so that the user's first one is not slower.

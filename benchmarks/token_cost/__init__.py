@@ -1,0 +1,1 @@
+"""What a token costs on its way through worker, socket and client."""
