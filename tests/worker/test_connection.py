@@ -68,7 +68,7 @@ def test_messages_of_many_threads_arrive_whole_and_each_threads_in_order(run: Ru
             senders = [threading.Thread(target=send, args=(name,)) for name in range(threads)]
             for sender in senders:
                 sender.start()
-            await asyncio.to_thread(lambda: [sender.join() for sender in senders])
+            await asyncio.gather(*(asyncio.to_thread(sender.join) for sender in senders))
             lines = [line.split() for line in await read_lines(reader, threads * count)]
         assert all(line[2] == padding for line in lines)
         for name in range(threads):
