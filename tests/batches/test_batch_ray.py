@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -74,8 +75,9 @@ def actors(process: subprocess.Popen[str]) -> list[psutil.Process]:
 def test_two_actors_answer_all_items_once_though_one_is_killed_in_the_middle(batch: RayBatch) -> None:
     with batch.start() as process:
         while not batch.output.exists() or len(batch.output.read_bytes().splitlines()) < FREE:
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(timeout=0.05)
             assert process.poll() is None, process.communicate()[1]
-            os.sched_yield()
         first, _ = actors(process)
         first.kill()
         psutil.wait_procs([first])
