@@ -61,7 +61,7 @@ def _row(record: BatchRecord, state: BatchState) -> list[str]:
         f"{counts.done:,}",
         f"{counts.failed:,}",
         "" if counts.share is None else f"{counts.share:.0%}",
-        describe_duration(max(1, round(counts.elapsed_s))),
+        describe_duration(max(1, round(counts.elapsed_s))) if counts.elapsed_s else "",
         one_line(record.output),
     ]
 

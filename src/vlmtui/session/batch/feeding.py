@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor
 from contextlib import ExitStack
-from itertools import islice
+from itertools import islice, takewhile
 from typing import NamedTuple
 
 from vlmtui.domain.attachment import Attachment
 from vlmtui.domain.engine import EngineInfo
 from vlmtui.domain.failure import Failure
 from vlmtui.errors import ErrorKind, VlmtuiError, bad_input
+from vlmtui.media.web_address import is_url
 from vlmtui.registry.estimate import estimated_tokens
 from vlmtui.session.batch.answered import AnsweredIndex, AnsweredRow, name_of
 from vlmtui.session.batch.flow import Ahead
@@ -129,7 +130,7 @@ class Feeder:
         was_there = row is not None and row.place >= 0
         try:
             async with self._preparing:
-                key = await asyncio.to_thread(self._key, item)
+                key, prepared = await asyncio.to_thread(self._look, item, row)
                 if row is not None and was_there and row.key == key:
                     self._tally.skipped += not row.failed
                     self._tally.failed_before += row.failed
@@ -137,7 +138,7 @@ class Feeder:
                     return
                 if row is not None and was_there and not row.failed:
                     self._tally.note_changed(item, changed_parts(row.key, key))
-                work = await self._work(item, key, room)
+                work = await self._work(item, key, prepared, room)
         except VlmtuiError as error:
             if error.kind is ErrorKind.DISK_FULL:  # ours, and no fault of the item
                 raise
@@ -153,11 +154,15 @@ class Feeder:
         if work is not None:
             self.queue.put_nowait(work)
 
-    async def _work(self, item: BatchItem, key: str, room: tuple[int, int]) -> Work:
-        prepared: list[Attachment] = []
+    async def _work(
+        self, item: BatchItem, key: str, ready: Sequence[Attachment] | VlmtuiError, room: tuple[int, int]
+    ) -> Work:
+        if isinstance(ready, VlmtuiError):
+            raise ready
+        prepared = list(ready)
         with ExitStack() as stack:
             stack.callback(lambda: self._desk.release(tuple(prepared)))
-            for source in item.sources:
+            for source in item.sources[len(prepared) :]:
                 prepared.append(await self._desk.prepare(source))
             request = self._requests.request(item, prepared)
             self._requests.check_raw(request, self._info)
@@ -169,6 +174,22 @@ class Feeder:
         work = Work(item, key, request, tuple(prepared), tokens, size)
         self._ahead.add(tokens - room[0], size - room[1])
         return work
+
+    def _look(self, item: BatchItem, row: AnsweredRow | None) -> tuple[str, Sequence[Attachment] | VlmtuiError]:
+        """Return an item's key, and if it has no answer its media up to the first web address, or why they cannot be
+        sent. Blocking; all in one go, as each turn in a thread costs as much as a small file. Raises VlmtuiError if
+        there is no key."""
+        key = self._key(item)
+        prepared: list[Attachment] = []
+        if row is not None and row.place >= 0 and row.key == key:
+            return key, prepared
+        try:
+            for source in takewhile(lambda one: not is_url(one.place), item.sources):
+                prepared.append(self._desk.prepare_file(source))
+        except VlmtuiError as error:
+            self._desk.release(tuple(prepared))
+            return key, error
+        return key, prepared
 
     def _key(self, item: BatchItem) -> str:
         planned = self._requests.planned(item, self._desk.sampling)

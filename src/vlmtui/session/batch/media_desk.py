@@ -86,17 +86,14 @@ class MediaDesk:
         return f"{mark}{page} {digest.hexdigest()}"
 
     async def prepare(self, source: MediaSource) -> Attachment:
-        """Return the medium as it is sent; `release` it in the end. Raises VlmtuiError with the file and the reason."""
-        if not is_url(source.place):
-            return await asyncio.to_thread(self._prepare, source, source.place)
-        async with self._downloading:
-            file = await download_source(source.place, self._folder / "downloads")
-        try:
-            attachment = await asyncio.to_thread(self._prepare, source, str(file))
-        finally:
-            with suppress(OSError):
-                file.unlink()
-        return msgspec.structs.replace(attachment, source=public_address(source.place))
+        """Return a medium as it is sent; `release` it in the end. Raises VlmtuiError with the file and the reason."""
+        if is_url(source.place):
+            return await self._download(source)
+        return await asyncio.to_thread(self.prepare_file, source)
+
+    def prepare_file(self, source: MediaSource) -> Attachment:
+        """Return a medium that is no web address, in the same way. Blocking."""
+        return self._prepare(source, source.place)
 
     def release(self, attachments: tuple[Attachment, ...]) -> None:
         """Give back attachments; copies that nothing uses any more are removed in a while."""
@@ -108,6 +105,16 @@ class MediaDesk:
         """Remove all copies."""
         shutil.rmtree(self._folder, ignore_errors=True)
         os.close(self._lock_file)
+
+    async def _download(self, source: MediaSource) -> Attachment:
+        async with self._downloading:
+            file = await download_source(source.place, self._folder / "downloads")
+        try:
+            attachment = await asyncio.to_thread(self._prepare, source, str(file))
+        finally:
+            with suppress(OSError):
+                file.unlink()
+        return msgspec.structs.replace(attachment, source=public_address(source.place))
 
     def _prepare(self, source: MediaSource, place: str) -> Attachment:
         key = self._version(source, place)

@@ -24,6 +24,8 @@ from vlmtui.session.batch.tally import Tally
 from vlmtui.session.batch.work import ItemResult, LineWriter
 
 Progress = Callable[[Tally], None]
+_TOGETHER_S = 0.02
+"""How long an answer waits for others to be flushed to disk with it."""
 
 
 class BatchJob(msgspec.Struct, frozen=True, kw_only=True):
@@ -150,10 +152,17 @@ class BatchRun:
             await self._settled.wait()
 
     async def _write(self) -> None:
-        """Append results in groups: all that came while the last group was being flushed."""
+        """Append results in groups: all that came while the last group was being flushed, and a moment more, as answers
+        of the same length end together."""
         loop = asyncio.get_running_loop()
         while True:
-            group = [await self._results.get()]
+            first = await self._results.get()
+            try:
+                await asyncio.sleep(_TOGETHER_S)
+            except asyncio.CancelledError:
+                self._results.put_nowait(first)
+                raise
+            group = [first]
             while not self._results.empty():
                 group.append(self._results.get_nowait())
             appending = loop.run_in_executor(self._disk, self._append, group)

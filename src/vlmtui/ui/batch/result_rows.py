@@ -12,7 +12,7 @@ from vlmtui.text import one_line
 from vlmtui.ui.actions import bindings
 from vlmtui.ui.widgets.row_list import RowList
 
-_LINE, _ID, _STATE, _TOKENS, _SECONDS = 8, 18, 9, 7, 8
+_LINE, _ID, _STATE, _TOKENS, _SECONDS = 7, 18, 5, 6, 7
 HEADING = f"{'line':>{_LINE}}  {'id':<{_ID}} {'':<{_STATE}} {'tokens':>{_TOKENS}} {'seconds':>{_SECONDS}}  answer"
 
 
@@ -62,7 +62,7 @@ def row_content(result: StoredResult, *, is_plain: bool) -> Content:
     word, colour = state_of(result)
     seconds = "" if result.timings.total_s is None else f"{result.timings.total_s:.2f}"
     tokens = f"{result.usage.completion_tokens:,}" if result.error is None else ""
-    said = result.answer if result.error is None else result.error.message
+    said = result.answer if result.error is None else result.error.message.removeprefix(f"Line {result.line}: ")
     muted = "" if is_plain else "$muted"
     return Content.assemble(
         (f"{result.line:>{_LINE},}  ", muted),

@@ -124,9 +124,10 @@ class BatchScreen(Screen[None]):
 
     # -- reading
 
-    @work(group="look", exclusive=True)
+    @work(group="look")
     async def _look(self) -> None:
-        """Read what a running batch has appended."""
+        """Read what a running batch has appended, unless it is being read: on a busy machine that may take longer than
+        until the next look, which must not end it."""
         if self.is_read and not self._reading.locked():
             await self._read(from_top=False)
 
@@ -289,6 +290,7 @@ def _details(result: StoredResult) -> Content:
     parts: list[Content | str | tuple[str, str]] = [(visible(result.question[:_DETAIL_MAX]), "$muted"), "\n"]
     if result.error is not None:
         parts.append((visible(result.error.message), colour))
+        parts += [f"\n{visible(more[:_DETAIL_MAX])}" for more in (result.error.hint, result.error.detail) if more]
     else:
         parts.append(visible(result.answer[:_DETAIL_MAX]))
     if result.expect is not None:

@@ -123,7 +123,9 @@ class BatchRuns:
         if not known:
             return Path(_ANSWERS)
         lines = [
-            f"{state.value:<8} {record.progress.done:>9,} done  {one_line(record.output)}" for record, state in known
+            f"{state.value:<8} {record.progress.done:>9,} items, {record.progress.failed:,} failed  "
+            f"{one_line(record.output)}"
+            for record, state in known
         ]
         chosen = await self._navigator.choose("Batches of this machine", lines)
         return None if chosen is None else Path(known[chosen][0].output)

@@ -37,6 +37,7 @@ class _Heap:
     """The memory limit of this process, shared by all templates that run at the same time."""
 
     def __init__(self) -> None:
+        self._process = psutil.Process()
         self._before = resource.RLIM_INFINITY
         self._users = 0
         self._process = psutil.Process()
