@@ -10,7 +10,7 @@ import pytest
 
 from tests.support.fault_server import fault_server, sends
 from tests.worker.hosted import EchoEngine
-from tests.worker.stage import Stage, ready, serving
+from tests.worker.stage import Stage, answer, ready, request, serving
 from tests.worker.test_remote import connected
 from vlmtui.domain.engine import LoadSpec
 from vlmtui.domain.failure import Failure
@@ -78,6 +78,24 @@ async def test_samples_come_until_nobody_follows_and_the_next_gets_those_of_the_
     assert seen == [1, 2, 3, 4]
     await client.close()
     await other.close()
+
+
+async def test_what_works_unseen_is_asked_seldom(short_path: Path, engine: Measured) -> None:
+    """Each sample costs as much as some items of a batch."""
+
+    async def load(spec: LoadSpec) -> Measured:
+        return engine
+
+    limits = Limits(metrics_every_s=0.001, unseen_metrics_every_s=3600)
+    async with serving(short_path, load, limits=limits) as stage:
+        client = await ready(await stage.client())
+        for number in range(50):
+            await answer(client, request("one two", f"{number}"))
+        assert engine.asked <= 1
+        async with aclosing(client.metrics()) as told:
+            while engine.asked < 4:
+                await anext(told)
+        await client.close()
 
 
 async def test_a_failure_is_told_and_the_next_sample_follows(stage: Stage, engine: Measured) -> None:

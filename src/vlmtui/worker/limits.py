@@ -20,5 +20,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """A shorter silence of the engine is not reported."""
     metrics_every_s: float = 2.0
     """Between two samples of the engine's metrics."""
+    unseen_metrics_every_s: float = 10.0
+    """The same while nobody follows them: a sample takes as much time as some items of a batch."""
     ended_answers: int = 32
     """Most finished answers held until a client fetches them; the oldest is dropped first."""

@@ -27,11 +27,11 @@ class MetricsHistory:
         self,
         ask: Callable[[], Awaitable[EngineMetrics]],
         *,
-        every_s: float,
+        every_s: Callable[[], float],
         is_wanted: Callable[[], bool],
         tell: Callable[[MetricsReport], None],
     ) -> None:
-        """`every_s`: seconds between two samples. `tell` gets each new sample, or why there is none."""
+        """`every_s` returns the seconds until the next sample. `tell` gets each new sample, or why there is none."""
         self._ask = ask
         self._every_s = every_s
         self._is_wanted = is_wanted
@@ -61,7 +61,7 @@ class MetricsHistory:
                 self._changed.clear()
                 await self._changed.wait()
             with suppress(TimeoutError):
-                async with asyncio.timeout(self._every_s):
+                async with asyncio.timeout(self._every_s()):
                     await self._now.wait()
             self._now.clear()
             self._tell(await self._sample())

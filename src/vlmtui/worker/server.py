@@ -109,7 +109,7 @@ class WorkerServer:
         self._health = EngineHealth(self.engine.ping, shortest_s=self.limits.shortest_silence_s)
         self._metrics = MetricsHistory(
             self.engine.metrics,
-            every_s=self.limits.metrics_every_s,
+            every_s=self._metrics_every_s,
             is_wanted=self._wants_metrics,
             tell=self._tell_metrics,
         )
@@ -292,8 +292,14 @@ class WorkerServer:
 
     def _wants_metrics(self) -> bool:
         is_able = self.info is not None and self.info.capabilities.metrics
-        is_of_use = bool(self.requests.running) or any(one.follows_metrics for one in self.connections)
-        return is_able and is_of_use
+        return is_able and (bool(self.requests.running) or self._are_metrics_followed())
+
+    def _metrics_every_s(self) -> float:
+        limits = self.limits
+        return limits.metrics_every_s if self._are_metrics_followed() else limits.unseen_metrics_every_s
+
+    def _are_metrics_followed(self) -> bool:
+        return any(one.follows_metrics for one in self.connections)
 
     def _tell_metrics(self, report: MetricsReport) -> None:
         for connection in self.connections:
