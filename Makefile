@@ -6,10 +6,10 @@ ARGS ?=
 BIN := .venv/bin
 # Each process would compile 190 test files, with their rewritten assertions, where Python is told to keep none.
 PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n logical --maxprocesses 8
-FAST := tests/unit tests/ui -m "not process and not slow"
+FAST := tests/unit tests/ui -m "not process and not slow" --hypothesis-profile=fast
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-fast test-pinned coverage check lint format types contracts eval fuzz faults torture zoo ray parity distributed families keys settings man fresh-check release-check bench screenshots train clean
+.PHONY: help setup run test test-fast slow-tests test-pinned coverage check lint format types contracts eval fuzz faults torture zoo ray parity distributed families keys settings man fresh-check release-check bench screenshots train clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-12s %s\n", $$1, $$2}'
@@ -30,7 +30,10 @@ test: setup ## run every test, a process a core, engines one after another; the 
 
 test-fast: setup ## run the unit and screen tests but for the slow ones and those that start processes (about two minutes)
 	@# Screen tests wait about as long as they compute: two of them share a core.
-	@PYTEST_XDIST_AUTO_NUM_WORKERS=$$((2 * $$(getconf _NPROCESSORS_ONLN))) $(PYTEST) --dist worksteal -q $(FAST) $(ARGS)
+	@PYTEST_XDIST_AUTO_NUM_WORKERS=$$((2 * $$(getconf _NPROCESSORS_ONLN))) $(PYTEST) --dist worksteal -q --cost-limit 2 $(FAST) $(ARGS)
+
+slow-tests: setup ## measure the unit and screen tests, and write anew which of them are too slow for test-fast (ten minutes)
+	@$(BIN)/python tools/slow_tests.py -n logical --maxprocesses 8 --dist worksteal $(ARGS)
 
 test-pinned: setup ## install vLLM 0.23.0 for real, as its families need it, and try it (6 GB in the temporary folder, about ten minutes)
 	@VLMTUI_TEST_PINNED=$${VLMTUI_TEST_PINNED:-1} $(BIN)/python -m pytest -n 0 tests/pinned $(ARGS)

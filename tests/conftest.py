@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import json
 import os
 import re
 import signal
@@ -14,6 +15,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+import slow_tests
 from tests.support.hosts import patient_host
 from vlmtui.domain.engine import EngineReady
 from vlmtui.engine.local.client import WorkerClient
@@ -24,6 +26,7 @@ from vlmtui.registry.match import DEFAULT_MODEL, Model, resolve
 
 # One stall of a busy machine is no fault of what is tested.
 settings.register_profile("vlmtui", deadline=None)
+settings.register_profile("fast", deadline=None, max_examples=10)  # for `make test-fast`: --hypothesis-profile=fast
 settings.load_profile("vlmtui")
 
 # A shell has its background jobs ignore these, and the processes that are tested would inherit that.
@@ -33,10 +36,51 @@ for _number, _handler in ((signal.SIGINT, signal.default_int_handler), (signal.S
 
 _LONG = ("zoo", "torture")
 """Folders with few tests that take minutes."""
+_COST = "processor_s"
+"""What a test's reports call the seconds of processor time that it took."""
+_BEGUN_AT = pytest.StashKey[float]()
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    _mark_slow(items)
+    _group_engines(items)
+
+
+def _mark_slow(items: list[pytest.Item]) -> None:
+    """Mark the tests in `slow.txt`, which `make slow-tests` writes."""
+    listed = set(slow_tests.LISTED.read_text("utf-8").splitlines())
+    for item in items:
+        if item.nodeid.partition("[")[0] in listed:
+            item.add_marker(pytest.mark.slow)
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> Iterator[None]:
+    item.stash[_BEGUN_AT] = _processor_s()
+    return (yield)
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_teardown(item: pytest.Item) -> Iterator[None]:
+    try:
+        return (yield)
+    finally:
+        item.user_properties.append((_COST, _processor_s() - item.stash[_BEGUN_AT]))
+
+
+def _processor_s() -> float:
+    """Return the processor time of this process and of its children that have ended, in seconds."""
+    used = os.times()
+    return used.user + used.system + used.children_user + used.children_system
+
+
+def _costs(reporter: pytest.TerminalReporter) -> dict[str, float]:
+    reports = [one for kind in reporter.stats.values() for one in kind if isinstance(one, pytest.TestReport)]
+    return {one.nodeid: float(str(dict(one.user_properties)[_COST])) for one in reports if one.when == "teardown"}
+
+
+def _group_engines(items: list[pytest.Item]) -> None:
     """Have engines loaded one after another when the tests run in several processes (`--dist loadgroup`): those of the
     bundled model in one process, which loads it once for all that share it, and the long ones in another, begun first.
     Where a GPU is, all are in one: two engines would not fit into its memory."""
@@ -60,10 +104,31 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--list-failed", type=Path, metavar="FILE", help="write the ids of what failed, a line each")
+    parser.addoption(
+        "--costs", type=Path, metavar="FILE", help="write the seconds of processor time that each test took"
+    )
+    parser.addoption("--cost-limit", type=float, metavar="S", help="fail if a test takes more processor time")
+
+
+def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
+    """Name the tests that cost too much for `make test-fast`, and fail."""
+    limit: float | None = session.config.getoption("--cost-limit")
+    reporter: pytest.TerminalReporter | None = session.config.pluginmanager.get_plugin("terminalreporter")
+    if limit is None or reporter is None or hasattr(session.config, "workerinput"):
+        return
+    costs = {name: seconds for name, seconds in _costs(reporter).items() if seconds > limit}
+    for name, seconds in costs.items():
+        reporter.write_line(f"{name} took {seconds:.1f} s of processor time: make it cheaper, or `make slow-tests`.")
+    if costs and exitstatus == pytest.ExitCode.OK:
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    """List what failed, for `tools/run_tests.py`. An id that xdist has grouped ends in `@` and its group."""
+    """List what failed, for `tools/run_tests.py`, and what each test cost, for `tools/slow_tests.py`. An id that xdist
+    has grouped ends in `@` and its group."""
+    costs: Path | None = config.getoption("--costs")
+    if costs is not None:
+        costs.write_text(json.dumps(_costs(terminalreporter)), "utf-8")
     listed: Path | None = config.getoption("--list-failed")
     if listed is not None:
         reports = [*terminalreporter.getreports("failed"), *terminalreporter.getreports("error")]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable
 from typing import Any
@@ -15,14 +16,17 @@ _PATIENCE_S = 20.0
 
 
 async def until(pilot: Pilot[Any], condition: Callable[[], bool]) -> None:
-    """Let the app run until the condition holds. On a busy machine an app's turns are few, or its threads slow: both
-    are waited for."""
+    """Let the app run until the condition holds, then until its widgets have read their messages. On a busy machine an
+    app's turns are few, or its threads slow: both are waited for."""
     turns, deadline = 0, time.monotonic() + _PATIENCE_S
     while not condition():
         if turns >= _TURNS and time.monotonic() > deadline:
             raise AssertionError(f"it never came to hold; the screen is {pilot.app.screen}")
-        await pilot.pause(0.01)
+        # Not `pilot.pause`: that gives each widget a message, every time.
+        await asyncio.sleep(0.01)
         turns += 1
+    if turns:
+        await pilot.pause(0)
 
 
 async def until_chat(pilot: Pilot[Any]) -> None:

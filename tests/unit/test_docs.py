@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.cases import in_one_test
 from vlmtui.cli.parser import make_parser, misplaced_option
 from vlmtui.config.settings import setting_names
 
@@ -63,7 +64,7 @@ def test_make_targets_are_there(page: Path) -> None:
     assert set(named) <= set(targets)
 
 
-@pytest.mark.parametrize(("page", "command"), list(commands()))
+@in_one_test({f"`{command}` of {page}": (page, command) for page, command in commands()})
 def test_commands_are_understood(page: str, command: str) -> None:
     """By the command line's own parser; nothing is run."""
     words = shlex.split(command, comments=True)[1:]

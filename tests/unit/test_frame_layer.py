@@ -16,6 +16,7 @@ from textual._compositor import ChopsUpdate, LayoutUpdate
 from textual.geometry import Region
 from textual.strip import Strip
 
+from tests.support.cases import examples
 from tests.support.emulators import Pyte, Tmux, differences
 from vlmtui.ui.terminal.frame_layer import FrameLayer
 
@@ -122,7 +123,7 @@ def repainted_by_layer(screens: Screens) -> str:
 
 
 @pytest.mark.slow
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(st.integers(0, 2**32))
 def test_after_any_frames_the_cells_are_those_of_textuals_own_repaint(seed: int) -> None:
     random = Random(seed)
@@ -133,7 +134,7 @@ def test_after_any_frames_the_cells_are_those_of_textuals_own_repaint(seed: int)
 
 
 @pytest.mark.slow
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(st.integers(0, 2**32))
 def test_characters_of_doubtful_width_shift_nothing(seed: int) -> None:
     random = Random(seed)

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.cases import in_one_test
 from vlmtui.domain.attachment import Attachment
 from vlmtui.domain.generation import MediaSpan
 from vlmtui.inspection.prompt_changes import MovedContent
@@ -66,7 +67,7 @@ def compare(left: str, right: str, *, generation_prompt: str = "") -> PromptDiff
     return diff
 
 
-@pytest.mark.parametrize("name", TEXTS)
+@in_one_test({name: (name,) for name in TEXTS})
 def test_every_familys_prompt_equals_itself(name: str) -> None:
     diff = compare(TEXTS[name], TEXTS[name])
     assert diff.identical

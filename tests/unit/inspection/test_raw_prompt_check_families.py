@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import pytest
-
+from tests.support.cases import in_one_test
 from tests.unit.inspection.raw_prompts import REGISTRY, check, forms, items, kinds, prompts, written
 from vlmtui.domain.attachment import Modality
 from vlmtui.domain.conversation import user_turn
@@ -16,7 +15,7 @@ from vlmtui.inspection.raw_turns import own_tokens
 from vlmtui.registry.schema import Family
 
 PROMPTS = json.loads((Path(__file__).parents[1] / "registry" / "prompts.json").read_bytes())
-FAMILIES = [pytest.param(family, id=family.family) for family in REGISTRY.values()]
+OF_EVERY_FAMILY = in_one_test({family.family: (family,) for family in REGISTRY.values()})
 
 
 FOREIGN: dict[Modality, tuple[str, str]] = {
@@ -27,13 +26,13 @@ FOREIGN: dict[Modality, tuple[str, str]] = {
 """Two placeholders of other families for each modality."""
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@OF_EVERY_FAMILY
 def test_a_prompt_of_the_familys_own_record_has_no_findings(family: Family) -> None:
     for text, attachments in prompts(family):
         assert check(text, attachments, family) == []
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@OF_EVERY_FAMILY
 def test_every_golden_text_has_as_many_placeholders_as_attachments(family: Family) -> None:
     for text in PROMPTS[family.family]:
         if not isinstance(text, str):
@@ -45,7 +44,7 @@ def test_every_golden_text_has_as_many_placeholders_as_attachments(family: Famil
         assert not [finding for finding in check(text, items(counts), family) if finding.blocks]
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@OF_EVERY_FAMILY
 def test_a_removed_placeholder_is_missed_and_put_back(family: Family) -> None:
     for text, attachments in prompts(family):
         for form, count in forms(family, attachments):
@@ -63,7 +62,7 @@ def test_a_removed_placeholder_is_missed_and_put_back(family: Family) -> None:
                 assert check(apply_fix(broken, fix), attachments, family) == []
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@OF_EVERY_FAMILY
 def test_all_placeholders_removed_are_put_where_the_record_has_them(family: Family) -> None:
     for text, attachments in prompts(family):
         for form, _ in forms(family, attachments):
@@ -76,7 +75,7 @@ def test_all_placeholders_removed_are_put_where_the_record_has_them(family: Fami
             assert check(apply_fix(broken, finding.fix), attachments, family) == []
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@OF_EVERY_FAMILY
 def test_an_added_placeholder_is_one_too_many_and_taken_out(family: Family) -> None:
     for text, attachments in prompts(family):
         for form, count in forms(family, attachments):
@@ -88,7 +87,7 @@ def test_an_added_placeholder_is_one_too_many_and_taken_out(family: Family) -> N
             assert check(apply_fix(broken, finding.fix), attachments, family) == []
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@OF_EVERY_FAMILY
 def test_a_placeholder_without_an_attachment_blocks(family: Family) -> None:
     for modality in family.takes:
         text, attachments = written(family, [user_turn("q", items({modality: 1}))])
@@ -100,7 +99,7 @@ def test_a_placeholder_without_an_attachment_blocks(family: Family) -> None:
         assert check(apply_fix(text, finding.fix), [], family) == []
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@OF_EVERY_FAMILY
 def test_the_placeholder_of_another_family_is_replaced(family: Family) -> None:
     for modality in family.takes:
         text, attachments = written(family, [user_turn("q", items({modality: 1}))])
@@ -119,7 +118,7 @@ def test_the_placeholder_of_another_family_is_replaced(family: Family) -> None:
                 assert check(apply_fix(broken, finding.fix), attachments, family) == []
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@OF_EVERY_FAMILY
 def test_a_modality_that_is_not_taken_blocks(family: Family) -> None:
     for modality in ("image", "video"):
         if modality not in family.takes:
@@ -127,7 +126,7 @@ def test_a_modality_that_is_not_taken_blocks(family: Family) -> None:
             assert (findings[0].kind, findings[0].blocks, findings[0].fix) == (FindingKind.NOT_TAKEN, True, None)
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@OF_EVERY_FAMILY
 def test_a_missing_end_is_put_back(family: Family) -> None:
     """The generation prompt, the end of the user's turn, and BOS: taken away, noticed, restored exactly."""
     raw = family.raw

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.support.cases import examples
 from tests.unit.inspection.raw_prompts import REGISTRY, conversations, items, written
 from vlmtui.domain.attachment import Attachment
 from vlmtui.inspection.placeholder_forms import MODALITIES, forms_of, occurrences
@@ -139,7 +140,7 @@ def test_a_prompt_of_another_shape_keeps_its_shape() -> None:
     assert "tell me." in apply_fix(text, fixes[0])
 
 
-@settings(max_examples=150, deadline=None, derandomize=True)
+@settings(max_examples=examples(150), deadline=None, derandomize=True)
 @given(st.data())
 def test_whatever_placeholder_is_deleted_or_torn_the_fix_gives_the_prompt_as_it_was(data: st.DataObject) -> None:
     family = data.draw(st.sampled_from(FAMILIES))

@@ -9,6 +9,7 @@ from pathlib import Path
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.support.cases import examples
 from tests.unit.inspection.true_sentences import Tokens, holds
 from vlmtui.domain.attachment import Attachment
 from vlmtui.domain.generation import MediaSpan
@@ -116,7 +117,7 @@ _EDITS = st.tuples(
 )  # fmt: skip
 
 
-@settings(max_examples=300, deadline=None, derandomize=True)
+@settings(max_examples=examples(300), deadline=None, derandomize=True)
 @given(st.sampled_from(TEXTS), st.booleans(), st.lists(_EDITS, min_size=1, max_size=3))
 def test_every_sentence_is_true_of_the_tokens(text: str, pictures: bool, edits: list[Edit]) -> None:
     left = items_of(text, pictures=pictures)

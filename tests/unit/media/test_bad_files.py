@@ -18,6 +18,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
+from tests.support.cases import examples
 from tests.unit.media.made import corners, gif, sound, video
 from vlmtui import files
 from vlmtui.errors import ErrorKind, VlmtuiError
@@ -303,7 +304,7 @@ def whole_files(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
 
 @pytest.mark.filterwarnings("ignore")
 @given(seed=st.integers(0, 2**32))
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(150), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_damaged_files_are_staged_or_refused_and_nothing_else(
     seed: int, whole_files: list[Path], tmp_path: Path
 ) -> None:

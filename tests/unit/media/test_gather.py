@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.support.cases import examples
 from vlmtui.media.gather import ASK_ABOVE, GatherResult, gather, natural_key
 
 
@@ -179,7 +180,7 @@ def test_natural_order() -> None:
 
 
 @given(name=st.text(alphabet="abc \n'\"\\*?[]~$!#\u202e\udcff.-", min_size=1, max_size=20))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 def test_a_quoted_name_gives_the_file(tmp_path_factory: pytest.TempPathFactory, name: str) -> None:
     if name in (".", ".."):
         return
@@ -191,7 +192,7 @@ def test_a_quoted_name_gives_the_file(tmp_path_factory: pytest.TempPathFactory, 
 
 
 @given(text=st.text(alphabet=st.sampled_from("ab *?[]!-/~.'\"\\$\n:\0\udcff"), max_size=30))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 def test_any_text_is_answered(tmp_path_factory: pytest.TempPathFactory, text: str) -> None:
     found = gather(text, base=tmp_path_factory.getbasetemp() / "empty", entries_max=100, files_max=10)
     assert found.paths or found.urls or found.problems or not text.strip(" \t\r\n'\"\\$")

@@ -15,6 +15,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from tests.support.cases import examples
 from tests.unit.media.made import corners
 from vlmtui.media.paths import looks_like_media, parse_paths, pasted_media, split_words
 
@@ -67,7 +68,7 @@ def _touch(folder: Path, name: str) -> Path:
 
 
 @given(name=_names, style=st.sampled_from(sorted(_STYLES)), tail=st.sampled_from(["", "\n", " ", "\r\n", " \n"]))
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(400), deadline=None)
 def test_every_style_gives_the_path_back(name: str, style: str, tail: str) -> None:
     assume(style != "backslash" or "\n" not in name)
     with _folder() as folder:
@@ -76,7 +77,7 @@ def test_every_style_gives_the_path_back(name: str, style: str, tail: str) -> No
 
 
 @given(name=_names)
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 def test_plain_path_as_it_is(name: str) -> None:
     with _folder() as folder:
         path = _touch(folder, name)
@@ -88,7 +89,7 @@ def test_plain_path_as_it_is(name: str) -> None:
     styles=st.lists(st.sampled_from(sorted(_STYLES)), min_size=10, max_size=10),
     between=st.sampled_from([" ", "\n", "  ", "\r\n"]),
 )
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 def test_several_in_any_mix_of_styles(names: list[str], styles: list[str], between: str) -> None:
     with _folder() as folder:
         paths = [_touch(folder, name) for name in names]
@@ -98,7 +99,7 @@ def test_several_in_any_mix_of_styles(names: list[str], styles: list[str], betwe
 
 @pytest.mark.slow
 @given(text=st.text(max_size=200))
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=examples(500), deadline=None)
 def test_text_without_a_path_is_never_eaten(text: str) -> None:
     with TemporaryDirectory() as empty:
         before = Path.cwd()
@@ -112,7 +113,7 @@ def test_text_without_a_path_is_never_eaten(text: str) -> None:
 
 
 @given(words=st.text(alphabet=st.sampled_from("abc d\n.,/'\"\\~é?-"), min_size=1, max_size=60), name=_names)
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 def test_a_path_inside_a_sentence_stays_text(words: str, name: str) -> None:
     with _folder() as folder:
         path = _touch(folder, name)

@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.support.cases import examples
 from vlmtui.media.paths import parse_paths, split_words
 
 _BASH = shutil.which("bash")
@@ -52,14 +53,14 @@ def _quoted_by_bash(form: str, paths: list[Path], locale: str) -> str:
 @pytest.mark.parametrize("locale", ["C", "C.UTF-8"])
 @pytest.mark.parametrize("form", ["%q", "@Q"])
 @given(names=st.lists(_names, min_size=1, max_size=8, unique=True))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 def test_what_bash_quotes_is_read_back(form: str, locale: str, names: list[str]) -> None:
     with _files(names) as paths:
         assert parse_paths(_quoted_by_bash(form, paths, locale)) == paths
 
 
 @given(names=st.lists(_names, min_size=1, max_size=6, unique=True), between=st.sampled_from([" ", "\n", " \n ", "\t"]))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 def test_below_nasty_folders(names: list[str], between: str) -> None:
     with _files(names) as paths:
         assert parse_paths(between.join(shlex.quote(str(path)) for path in paths)) == paths
@@ -67,7 +68,7 @@ def test_below_nasty_folders(names: list[str], between: str) -> None:
 
 
 @given(name=_names, style=st.sampled_from(["plain", "quoted", "home"]))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 def test_relative_names(name: str, style: str) -> None:
     with TemporaryDirectory() as made, pytest.MonkeyPatch.context() as patch:
         patch.chdir(made)
@@ -79,7 +80,7 @@ def test_relative_names(name: str, style: str) -> None:
 
 
 @given(text=st.text(alphabet=st.sampled_from("ab \n\t'\"\\é.-"), max_size=40))
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(400), deadline=None)
 def test_words_as_shlex_splits_them(text: str) -> None:
     try:
         expected: list[str] | None = shlex.split(text)
@@ -91,7 +92,7 @@ def test_words_as_shlex_splits_them(text: str) -> None:
 
 
 @given(text=st.text(alphabet=st.sampled_from("/~.ab 'file:\\\n$%"), max_size=60))
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(400), deadline=None)
 def test_no_path_is_made_of_text_without_one(text: str) -> None:
     with TemporaryDirectory() as empty, pytest.MonkeyPatch.context() as patch:
         patch.chdir(empty)
@@ -102,7 +103,7 @@ def test_no_path_is_made_of_text_without_one(text: str) -> None:
 
 
 @given(name=_names, before=st.sampled_from(["look at", "x", "-"]), after=st.sampled_from(["please", "?", "and why"]))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 def test_a_question_about_a_path_stays_text(name: str, before: str, after: str) -> None:
     with _files([name]) as paths:
         quoted = shlex.quote(str(paths[0]))

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import jinja2
 import msgspec
-import pytest
 
+from tests.support.cases import in_one_test
 from vlmtui.domain.attachment import Attachment, Modality
 from vlmtui.domain.backend_choice import BackendChoice
 from vlmtui.domain.conversation import Text, Turn, assistant_turn, user_turn
@@ -49,11 +50,9 @@ def shown(counts: dict[Modality, int]) -> list[Attachment]:
     ]  # fmt: skip
 
 
-CASES = [
-    pytest.param(name, case, seed, id=f"{name}-{case}")
-    for name, found in SEEDS["families"].items()
-    for case, seed in found.items()
-]
+OF_EVERY_SEED = in_one_test(
+    {f"{name}-{case}": (name, case, seed) for name, found in SEEDS["families"].items() for case, seed in found.items()}
+)
 
 
 def test_every_family_of_the_seeds_has_a_record() -> None:
@@ -62,7 +61,7 @@ def test_every_family_of_the_seeds_has_a_record() -> None:
     assert len(REGISTRY) >= 63 + 15 + 1
 
 
-@pytest.mark.parametrize(("name", "case", "seed"), CASES)
+@OF_EVERY_SEED
 def test_the_prompt_is_the_seeds(name: str, case: str, seed: dict[str, Any]) -> None:
     prompt = raw_prompt(REGISTRY[name], [user_turn(QUESTION, shown(SHOWN[case]))])
     if isinstance(prompt, RawPrompt):
@@ -80,7 +79,7 @@ def _plain(messages: Any) -> Any:
     return messages[0] if isinstance(messages[0], list) else messages
 
 
-@pytest.mark.parametrize(("name", "case", "seed"), CASES)
+@OF_EVERY_SEED
 def test_the_engine_arguments_are_the_seeds(name: str, case: str, seed: dict[str, Any]) -> None:
     family = REGISTRY[name]
     given = engine_args_of(family, SHOWN[case], BackendChoice())
@@ -100,7 +99,7 @@ def test_the_engine_arguments_are_the_seeds(name: str, case: str, seed: dict[str
                 assert given.get(argument) == value, argument
 
 
-@pytest.mark.parametrize(("name", "case", "seed"), CASES)
+@OF_EVERY_SEED
 def test_stops_sampling_and_lora_are_the_seeds(name: str, case: str, seed: dict[str, Any]) -> None:
     family = REGISTRY[name]
     assert list(family.stop_token_ids) == (seed.get("stop_token_ids") or [])
@@ -135,14 +134,14 @@ def conversations(family: Family) -> Iterator[list[Turn]]:
         yield [user_turn(QUESTION, shown({"image": 1, "video": 1}))]
 
 
-ALL = [
-    pytest.param(family, turns, id=f"{family.family}-{number}")
+ALL = {
+    f"{family.family}-{number}": (family, turns)
     for family in REGISTRY.values()
     for number, turns in enumerate(conversations(family))
-]
+}
 
 
-@pytest.mark.parametrize(("family", "turns"), ALL)
+@in_one_test(ALL)
 def test_every_attachment_has_its_placeholder_and_every_word_is_kept(family: Family, turns: list[Turn]) -> None:
     prompt = raw_prompt(family, turns)
     assert len(prompt.attachments) == sum(len(turn.attachments) for turn in turns)
@@ -182,16 +181,23 @@ def sent(family: Family) -> list[Any]:
     ]
 
 
-@pytest.mark.parametrize("family", [pytest.param(family, id=family.family) for family in REGISTRY.values()])
+@cache
+def expected() -> dict[str, list[Any]]:
+    """The prompts of each family that are stored."""
+    prompts: dict[str, list[Any]] = json.loads(PROMPTS.read_bytes())
+    return prompts
+
+
+@in_one_test({family.family: (family,) for family in REGISTRY.values()})
 def test_no_prompt_changes_unnoticed(family: Family) -> None:
-    assert sent(family) == json.loads(PROMPTS.read_bytes())[family.family]
+    assert sent(family) == expected()[family.family]
 
 
-WRITTEN = [one for one in ALL if isinstance(raw_prompt(*one.values), RawPrompt)]  # type: ignore[arg-type]
+WRITTEN = {name: one for name, one in ALL.items() if isinstance(raw_prompt(*one), RawPrompt)}
 """Those whose raw prompt the record writes, and not the model's own template."""
 
 
-@pytest.mark.parametrize(("family", "turns"), WRITTEN)
+@in_one_test(WRITTEN)
 def test_the_registrys_chat_template_writes_the_raw_prompt(family: Family, turns: list[Turn]) -> None:
     raw = raw_prompt(family, turns)
     assert isinstance(raw, RawPrompt)
@@ -219,8 +225,12 @@ def _rendered(template: str, turns: Sequence[Turn]) -> str:
         }
         for turn in turns
     ]
-    environment = jinja2.Environment()
-    return environment.from_string(template).render(messages=messages, add_generation_prompt=True)
+    return compiled(template).render(messages=messages, add_generation_prompt=True)
+
+
+@cache
+def compiled(template: str) -> jinja2.Template:
+    return jinja2.Environment().from_string(template)
 
 
 if __name__ == "__main__":

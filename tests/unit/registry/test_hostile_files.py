@@ -11,6 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.support.cases import examples
 from tests.unit.registry.test_loader import GOOD
 from vlmtui.cli import main
 from vlmtui.engine.memory_fit import estimate
@@ -166,7 +167,7 @@ NUMBERS = st.integers(min_value=-(10**400), max_value=10**400) | st.just(True)
 
 
 @pytest.mark.slow
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(300), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(config=st.dictionaries(FIELDS, JSON | NUMBERS | st.dictionaries(FIELDS, NUMBERS), max_size=8))
 def test_no_config_at_all_ends_anything(config: dict[str, object], tmp_path: Path) -> None:
     registry = Registry.bundled()

@@ -6,12 +6,14 @@ import ast
 import importlib.util
 import json
 import re
+from functools import cache
 from pathlib import Path
 
 import pytest
 
 import family_table
 import vllm_architectures
+from tests.support.cases import in_one_test
 from vlmtui.domain.backend_choice import BackendChoice
 from vlmtui.registry import routes
 from vlmtui.registry.loader import Registry
@@ -20,7 +22,7 @@ from vlmtui.registry.routes import choice_of, known_architectures, open_route, s
 from vlmtui.registry.schema import Family
 
 REGISTRY = Registry.bundled()
-FAMILIES = [pytest.param(family, id=family.family) for family in REGISTRY.values()]
+OF_EVERY_FAMILY = in_one_test({family.family: (family,) for family in REGISTRY.values()})
 OVERRIDDEN = {"architectures", "auto_map"}
 
 
@@ -49,7 +51,7 @@ def test_a_route_that_an_upgrade_has_made_unnecessary_is_told() -> None:
     assert list(vllm_architectures.unneeded_routes(REGISTRY.values(), now)) == []
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@OF_EVERY_FAMILY
 def test_an_open_route_leads_to_an_architecture_that_is_there(family: Family) -> None:
     route, known = open_route(family), known_architectures()
     backends = {"TransformersMultiModalForCausalLM", "TransformersMultiModalMoEForCausalLM"}
@@ -62,7 +64,7 @@ def test_an_open_route_leads_to_an_architecture_that_is_there(family: Family) ->
             assert known.removed[other.architecture] == other.until
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@OF_EVERY_FAMILY
 def test_a_family_that_has_no_way_says_what_ran_it(family: Family) -> None:
     error = why_closed(family)
     assert (open_route(family) is None) <= (error is not None)
@@ -94,7 +96,7 @@ def test_without_vllm_every_family_may_be_looked_at() -> None:
     assert all(why_closed(family) is None for family in REGISTRY.values() if not family.routes[0].needs)
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@OF_EVERY_FAMILY
 def test_every_engine_argument_is_one_of_the_installed_vllm(family: Family) -> None:
     names = engine_argument_names()
     for limits in ({"image": 1}, {"image": 2}, {"video": 1}):
@@ -102,6 +104,7 @@ def test_every_engine_argument_is_one_of_the_installed_vllm(family: Family) -> N
         assert set(engine_args_of(family, known, BackendChoice())) <= names
 
 
+@cache
 def engine_argument_names() -> set[str]:
     """The fields of `EngineArgs` and `AsyncEngineArgs`, without importing vLLM."""
     spec = importlib.util.find_spec("vllm")

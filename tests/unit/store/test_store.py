@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.support.cases import examples
 from tests.unit.store.made import COMPLETE, RECIPE, STATISTICS, attachment, bulk, exchange, integrity, needed, opened
 from vlmtui.domain.conversation import Media, Text, Turn, assistant_turn, system_turn, user_turn
 from vlmtui.domain.failure import Failure
@@ -266,7 +267,7 @@ def test_any_query_is_only_words(tmp_path: Path) -> None:
     store = opened(tmp_path)
     store.add_turn(store.new_conversation(title="a"), None, user_turn("a"))
 
-    @settings(max_examples=300, deadline=None)
+    @settings(max_examples=examples(300), deadline=None)
     @given(st.text(st.characters(exclude_categories=()), max_size=20))
     def check(query: str) -> None:
         store.search(query)

@@ -1,0 +1,35 @@
+"""Thousands of small cases in few tests: to begin and to report a test of its own costs more than most of them take."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from hypothesis import settings
+
+
+def in_one_test(cases: Mapping[str, tuple[Any, ...]]) -> Callable[[Callable[..., None]], Callable[[], None]]:
+    """Run a test function with each of these arguments. As with `pytest.mark.parametrize` one failure hides no other:
+    all are raised together, each with the name of its case. For functions that need no fixture."""
+
+    def decorate(test: Callable[..., None]) -> Callable[[], None]:
+        def run_all() -> None:
+            failures: list[Exception] = []
+            for name, arguments in cases.items():
+                try:
+                    test(*arguments)
+                except Exception as error:
+                    error.add_note(f"The case was {name}.")
+                    failures.append(error)
+            if failures:
+                raise ExceptionGroup(f"{len(failures)} of {len(cases)} cases failed", failures)
+
+        run_all.__name__, run_all.__doc__, run_all.__module__ = test.__name__, test.__doc__, test.__module__
+        return run_all
+
+    return decorate
+
+
+def examples(count: int) -> int:
+    """The number of Hypothesis's examples for a test: `count` in `make test`, a tenth in `make test-fast`."""
+    return max(10, count * settings().max_examples // 100)

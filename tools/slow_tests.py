@@ -1,0 +1,51 @@
+#!/usr/bin/env python3
+"""Write `tests/slow.txt`, the tests that `make test-fast` leaves out because of what they cost: `make slow-tests`.
+
+Runs the unit and screen tests that start no processes, and lists each test that takes more than `LIMIT_S` seconds of
+processor time, its dearest case counted. That time hardly depends on how busy the machine is. Tests in `KEPT` stay in
+the fast loop whatever they cost. `tests/conftest.py` marks what is listed as slow; `make test-fast` fails when one that
+is not takes more than twice the limit.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+LIMIT_S = 0.6
+KEPT = ("tests/unit/test_architecture.py::",)
+"""How the ids begin of tests that are run in any case: the build of the house, which every change may break."""
+LISTED = Path(__file__).resolve().parents[1] / "tests" / "slow.txt"
+_HEAD = """\
+# What takes more than {limit} seconds of processor time: not in `make test-fast`; `make slow-tests` writes this.
+"""
+
+
+def slow(costs: Mapping[str, float]) -> list[str]:
+    """Return the tests of which a case costs too much, sorted. `costs`: seconds by the ids of the cases."""
+    found = {case.partition("[")[0] for case, seconds in costs.items() if seconds > LIMIT_S}
+    return sorted(name for name in found if not name.startswith(KEPT))
+
+
+def write(names: Iterable[str]) -> None:
+    LISTED.write_text(_HEAD.format(limit=LIMIT_S) + "".join(f"{name}\n" for name in names), encoding="utf-8")
+
+
+def main(arguments: list[str]) -> int:
+    with tempfile.TemporaryDirectory() as folder:
+        costs = Path(folder) / "costs.json"
+        command = [sys.executable, "-m", "pytest", "-q", "-m", "not process", "--hypothesis-profile=fast"]
+        status = subprocess.run(
+            [*command, f"--costs={costs}", "tests/unit", "tests/ui", *arguments], check=False
+        ).returncode
+        if status == 0:
+            write(slow(json.loads(costs.read_bytes())))
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
