@@ -38,7 +38,7 @@ SLEEPS = {
     "worker/server.py: sleep in WorkerServer._watch_engine": "what is idle or lost is found by its age",
     "cli/output.py: sleep in LoadLine._tick": "a clock on the screen",
     "ui/chat/assistant_turn.py: set_interval in AssistantTurn.on_mount": "a clock on the screen",
-    "ui/chat/screen.py: set_interval in ChatScreen.on_mount": "a clock on the screen",
+    "ui/chat/status_bar.py: set_interval in StatusBar.on_mount": "an engine does not tell what memory it uses",
     "ui/compare/compare_pane.py: set_interval in AnswerPane.begin": "a clock on the screen",
     "ui/compare/fan_out.py: set_interval in FanOutScreen.on_mount": "a clock on the screen",
     "ui/models/loading.py: set_interval in LoadingScreen.on_mount": "a clock on the screen",

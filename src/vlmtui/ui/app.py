@@ -16,7 +16,6 @@ from textual.worker import WorkerFailed, WorkType
 
 from vlmtui import gc_policy
 from vlmtui.config.settings import config_file
-from vlmtui.engine.interface import Engine
 from vlmtui.errors import Remedy, VlmtuiError
 from vlmtui.session.engine_controller import EngineController, EngineState
 from vlmtui.text import one_line, visible
@@ -24,10 +23,10 @@ from vlmtui.ui.actions import ACTIONS, HasActions, bindings
 from vlmtui.ui.keys import KeyBindings, error_text, key_of, spell_key, with_remedy
 from vlmtui.ui.lifecycle.batch_runs import BatchRuns
 from vlmtui.ui.lifecycle.departure import Departure, ExitReport
+from vlmtui.ui.lifecycle.engine_broadcast import EngineBroadcast
 from vlmtui.ui.lifecycle.leftovers import Leftovers
 from vlmtui.ui.lifecycle.model_loading import ModelLoading
 from vlmtui.ui.lifecycle.stored_conversations import StoredConversations
-from vlmtui.ui.messages import EngineChanged, EngineLogGrew
 from vlmtui.ui.models.screen import ModelsScreen
 from vlmtui.ui.navigator import AppNavigator
 from vlmtui.ui.services import Services
@@ -55,7 +54,6 @@ __all__ = ["ExitReport", "VlmtuiApp"]
 
 _log = logging.getLogger(__name__)
 
-_LOG_EVERY_S = 0.1
 _WARNINGS_MAX = 3
 _STARTED_AFTER_S = 1.0
 _PURGE_AFTER_S = 10.0
@@ -100,9 +98,8 @@ class VlmtuiApp(App[ExitReport | None]):
         self._leftovers = Leftovers(self, navigator, services.cleanup)
         self._departure = Departure(self, navigator, services, controller, holder)
         self.key_queue = KeyQueue(self, super().on_event)
+        self._broadcast = EngineBroadcast(self, controller)
         self._question = question
-        self._followed: Engine | None = None
-        self._log_waits = False
         for theme in THEMES:
             self.register_theme(theme)
         wanted = theme_name(services.settings.theme)
@@ -353,29 +350,8 @@ class VlmtuiApp(App[ExitReport | None]):
 
     def _engine_changed(self) -> None:
         self._interrupted.engine_changed()
-        if not self.is_running:
-            return
-        engine = self.engine_controller.engine
-        if engine is not None and engine is not self._followed:
-            self._followed = engine
-            self.start(self._follow_log, "engine-log", exclusive=True)
-        for screen in self.screen_stack:
-            screen.post_message(EngineChanged())
-
-    async def _follow_log(self) -> None:
-        if self._followed is not None:
-            await self.engine_controller.follow_log(self._followed, self._log_grew)
-
-    def _log_grew(self) -> None:
-        """Tell the screens soon about new log lines, once for many lines."""
-        if not self._log_waits:
-            self._log_waits = True
-            self.set_timer(_LOG_EVERY_S, self._tell_log)
-
-    def _tell_log(self) -> None:
-        self._log_waits = False
-        for screen in self.screen_stack:
-            screen.post_message(EngineLogGrew())
+        if self.is_running:
+            self._broadcast.engine_changed()
 
     def _handle_exception(self, error: Exception) -> None:
         """Log an unexpected error with its traceback, and exit with one sentence for the user."""

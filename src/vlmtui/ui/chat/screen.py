@@ -12,11 +12,9 @@ from textual import on
 from textual.app import ComposeResult
 from textual.message import Message
 from textual.notifications import SeverityLevel
-from textual.widgets import Static
 from textual.worker import WorkType
 
 from vlmtui.domain.attachment import VideoSampling
-from vlmtui.domain.engine import EngineStatus
 from vlmtui.domain.generation import Finished
 from vlmtui.errors import Remedy, VlmtuiError, bad_input
 from vlmtui.session.conversation import Conversation
@@ -32,6 +30,7 @@ from vlmtui.ui.chat.branches import Branches
 from vlmtui.ui.chat.comparisons import Comparisons
 from vlmtui.ui.chat.composer import Composer
 from vlmtui.ui.chat.composer_panel import ComposerPanel
+from vlmtui.ui.chat.editing_bar import EditingBar
 from vlmtui.ui.chat.fan_outs import FanOuts
 from vlmtui.ui.chat.frame import ChatFrame
 from vlmtui.ui.chat.inspections import Inspections
@@ -46,7 +45,7 @@ from vlmtui.ui.chat.status_bar import StatusBar
 from vlmtui.ui.chat.transcript import Transcript
 from vlmtui.ui.chat.transcript_actions import TranscriptActions
 from vlmtui.ui.chat.turn_sender import TurnSender
-from vlmtui.ui.keys import error_text, with_keys, with_remedy
+from vlmtui.ui.keys import error_text, with_remedy
 from vlmtui.ui.messages import EngineChanged
 from vlmtui.ui.navigation import Navigator
 from vlmtui.ui.services import Services
@@ -55,7 +54,6 @@ from vlmtui.ui.terminal.key_queue import run_before_keys
 from vlmtui.ui.view import Steps
 from vlmtui.ui.widgets.footer_bar import FooterBar
 
-_STATUS_EVERY_S = 10.0
 _WIDE = 110
 """Fewest columns for the side pane."""
 
@@ -102,7 +100,6 @@ class ChatScreen(FrontScreen[None]):
             "select_message": self._select_message,
             "recall": lambda: self.query_one(Composer).recall(),
         }
-        self._status: EngineStatus | None = None
         self._changing: object = None
         """The state that decides what the footer hides."""
         self._unsubscribe: Callable[[], None] = lambda: None
@@ -113,10 +110,10 @@ class ChatScreen(FrontScreen[None]):
         paths = self.services.paths
         yield (frame := ChatFrame(self.chat, self.engine_controller, cache=paths.thumbnails))
         yield MessageCursor(self.chat, frame.transcript)
-        yield Static(id="editing", markup=False)
+        yield EditingBar(self.chat)
         yield QueueBar()
         yield ComposerPanel(PromptHistory(paths.state / "prompts.jsonl"), self.chat.draft, paths)
-        yield StatusBar(id="status", markup=False)
+        yield StatusBar(self.engine_controller, self.chat)
         yield FooterBar()
 
     async def on_mount(self) -> None:
@@ -126,8 +123,7 @@ class ChatScreen(FrontScreen[None]):
         self.show_editing()
         self.attachments.tell_limits()
         self._sender.send_queued()
-        self._ask_for_status()
-        self.set_interval(_STATUS_EVERY_S, self._ask_for_status)
+        self.call_later(self.show_status)
         self._stands.set()
 
     def on_screen_resume(self) -> None:
@@ -240,7 +236,7 @@ class ChatScreen(FrontScreen[None]):
         self._cost.count_soon()  # an estimate becomes a count, or vice versa
         self._sender.send_queued()
         if self.engine_controller.state is EngineState.READY:
-            self._ask_for_status()
+            self.query_one(StatusBar).ask()
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         return action != "run" or parameters[0] not in impossible_actions(self.chat)
@@ -356,11 +352,7 @@ class ChatScreen(FrontScreen[None]):
 
     def show_editing(self) -> None:
         """Show whether an earlier message is being edited. Attachments are numbered after those above it."""
-        editing, bar = self.chat.editing, self.query_one("#editing", Static)
-        bar.display = editing is not None
-        if editing is not None:
-            told = f"Editing message {self.chat.number_of(editing)} · Enter send as branch · {{leave_edit}} cancel"
-            bar.update(with_keys(self.app, told))
+        self.query_one(EditingBar).show()
         self.panel.number_above(self.chat.attachments_sent)
         model = self.engine_controller.model
         if model is not None:
@@ -372,29 +364,12 @@ class ChatScreen(FrontScreen[None]):
         self.query_one(QueueBar).show(self.chat.queue.messages, self.engine_controller)
         self.show_status()
 
-    def _ask_for_status(self) -> None:
-        self.start(self._ask_status, "status", exclusive=True)
-
-    async def _ask_status(self) -> None:
-        if self.engine_controller.state is EngineState.READY:
-            self._status = await self.engine_controller.read_status()
-            self.call_later(self.show_status)
-
     def show_status(self) -> None:
-        controller, answering = self.engine_controller, self.chat.running is not None
-        self.panel.set_class(answering, "-busy")
-        self.query_one(StatusBar).show(
-            models=[model.spec for model in controller.models],
-            state=controller.state,
-            progress=controller.progress,
-            answering=answering,
-            info=controller.info,
-            status=self._status,
-            context_used=None if self.has_class("-wide") else self.chat.context_used or 0,
-            settings=self.chat.settings.summary,
-        )
+        self.panel.set_class(self.chat.running is not None, "-busy")
+        self.query_one(StatusBar).show(context=not self.has_class("-wide"))
         self.query_one(ChatFrame).show_facts()
         # Refresh only on changes: Textual's footer never releases the keys that it showed before.
-        if (changing := (impossible_actions(self.chat), self.not_in_footer, controller.info)) != self._changing:
+        changing = (impossible_actions(self.chat), self.not_in_footer, self.engine_controller.info)
+        if changing != self._changing:
             self._changing = changing
             self.refresh_bindings()
