@@ -135,11 +135,11 @@ async def test_a_wide_terminal_previews_and_a_broken_file_says_why(folder: Path)
     async with app.run_test(size=(120, 40)) as pilot:
         await until(pilot, lambda: len(app.names()) == 4)
         await pilot.press("down")
-        await until(pilot, lambda: "Can't read " in app.preview.told)
+        await until(pilot, lambda: "Can't read " in app.preview.facts_text)
         assert not app.browser.query(".picture")
         await pilot.press("down")
-        await until(pilot, lambda: "16 × 8" in app.preview.told)
-        assert "~16 tokens" in app.preview.told
+        await until(pilot, lambda: "16 × 8" in app.preview.facts_text)
+        assert "~16 tokens" in app.preview.facts_text
         assert app.browser.query(".picture")
 
 
@@ -171,8 +171,8 @@ async def test_what_is_wrong_with_a_file_is_told_in_full(folder: Path) -> None:
         await until(pilot, lambda: len(app.names()) == 4)
         await pilot.press("a", ".")
         await until(pilot, lambda: app.names() == ["a.png"])
-        await until(pilot, lambda: "Can't read a.png: it begins like a PNG picture" in app.preview.told)
-        assert len(app.preview.told.splitlines()) > 1
+        await until(pilot, lambda: "Can't read a.png: it begins like a PNG picture" in app.preview.facts_text)
+        assert len(app.preview.facts_text.splitlines()) > 1
 
 
 @pytest.mark.parametrize("key", ["insert", "ctrl+space", "ctrl+@"])
@@ -365,8 +365,8 @@ async def test_a_video_shows_its_first_frame_and_how_long_it_is(folder: Path) ->
     async with app.run_test(size=(120, 40)) as pilot:
         await until(pilot, lambda: app.names() == ["c.png", "v.mp4"])
         await pilot.press("end")
-        await until(pilot, lambda: "64 × 48" in app.preview.told)
-        assert "2.0 s · 4 frames/s" in app.preview.told
+        await until(pilot, lambda: "64 × 48" in app.preview.facts_text)
+        assert "2.0 s · 4 frames/s" in app.preview.facts_text
         image = next(iter(reversed(app.preview._seen.values()))).image
         assert image is not None
         pixel = image.getpixel((30, 20))
@@ -380,9 +380,9 @@ async def test_the_size_told_is_the_files_and_upright(tmp_path: Path) -> None:
     Image.new("RGB", (3000, 2000), "red").save(tmp_path / "pics" / "photo.jpg", exif=exif)
     app = Host(tmp_path / "pics")
     async with app.run_test(size=(80, 24)) as pilot:
-        await until(pilot, lambda: "2000 × 3000" in app.preview.told)
+        await until(pilot, lambda: "2000 × 3000" in app.preview.facts_text)
         assert not app.browser.query(".picture"), "there is no room for it"
-        assert "\n" not in app.preview.told
+        assert "\n" not in app.preview.facts_text
         await pilot.resize_terminal(120, 40)
         await until(pilot, lambda: bool(app.browser.query(".picture")))
         await pilot.resize_terminal(80, 44)
@@ -394,15 +394,15 @@ async def test_a_preview_that_comes_late_is_dropped_and_few_are_kept(tmp_path: P
     make_pictures(tmp_path / "pics", *(f"{number}.png" for number in range(40)))
     app = Host(tmp_path / "pics")
     async with app.run_test(size=(120, 40)) as pilot:
-        await until(pilot, lambda: "0.png" in app.preview.told)
+        await until(pilot, lambda: "0.png" in app.preview.facts_text)
         await pilot.press("down")
         app.preview.post_message(FilePreview.PreviewReady(app.browser.query_one(FileList).entries[30], None, ("late",)))
-        await until(pilot, lambda: "1.png" in app.preview.told)
+        await until(pilot, lambda: "1.png" in app.preview.facts_text)
         for entry in app.browser.query_one(FileList).entries:
             app.preview.post_message(preview_file(entry))
         await pilot.pause()
         assert len(app.preview._seen) < 40
-        await until(pilot, lambda: "1.png" in app.preview.told and len(app.browser.query(".picture")) == 1)
+        await until(pilot, lambda: "1.png" in app.preview.facts_text and len(app.browser.query(".picture")) == 1)
 
 
 async def test_a_preview_shows_one_picture_however_it_is_asked_for(
@@ -411,9 +411,9 @@ async def test_a_preview_shows_one_picture_however_it_is_asked_for(
     make_pictures(tmp_path / "pics", "0.png", "1.png")
     app = Host(tmp_path / "pics")
     async with app.run_test(size=(120, 40)) as pilot:
-        await until(pilot, lambda: "0.png" in app.preview.told)
+        await until(pilot, lambda: "0.png" in app.preview.facts_text)
         await pilot.press("down")
-        await until(pilot, lambda: "1.png" in app.preview.told and len(app.preview.query(".picture")) == 1)
+        await until(pilot, lambda: "1.png" in app.preview.facts_text and len(app.preview.query(".picture")) == 1)
         mount, others = app.preview.mount, []
 
         def note(picture: Widget, *, before: int) -> AwaitMount:
@@ -429,7 +429,7 @@ async def test_a_preview_shows_one_picture_however_it_is_asked_for(
             is_done = asyncio.Event()
             node.call_later(is_done.set)
             await is_done.wait()
-        assert len(app.preview.query(".picture")) == 1 and "1.png" in app.preview.told
+        assert len(app.preview.query(".picture")) == 1 and "1.png" in app.preview.facts_text
         assert len(others) > 10 and set(others) == {0}
 
 
@@ -464,7 +464,7 @@ async def test_a_name_cannot_act_on_the_terminal(tmp_path: Path, size: tuple[int
     app.recent.remember([nasty / "x.png"])
     async with app.run_test(size=size) as pilot:
         await until(pilot, lambda: len(app.browser.query_one(FileList).entries) == 2)
-        await until(pilot, lambda: bool(app.preview.told))
+        await until(pilot, lambda: bool(app.preview.facts_text))
         await pilot.press("ctrl+x", "h")
         await until(pilot, lambda: "Recent" in screen_text(app))
         text = screen_text(app)

@@ -15,7 +15,7 @@ from vlmtui.errors import VlmtuiError, bad_input
 from vlmtui.inspection.build import fingerprint_of
 from vlmtui.registry.loader import Registry
 from vlmtui.session.lanes import lane_spec
-from vlmtui.session.replaying import Known, Pixels, ReplayCase, ReplayResult, changed_fingerprint, results_of
+from vlmtui.session.replaying import KnownAnswer, Pixels, ReplayCase, ReplayResult, changed_fingerprint, results_of
 
 PICTURE = Attachment(
     modality="image",
@@ -29,23 +29,23 @@ PICTURE = Attachment(
     format="PNG",
 )
 SPAN = MediaSpan(modality="image", index=0, offset=1, length=16, tokens=16, resized=(112, 112), grid=(1, 8, 8))
-RECORDED = Known(
+RECORDED = KnownAnswer(
     prompt_token_ids=(1, 2, 3), media=(SPAN,), answer="red", answer_token_ids=(7, 8), logprobs=(-0.1, -0.2),
     is_complete=True,
 )  # fmt: skip
 
 
-def case(recorded: Known = RECORDED, *, picture: bool = True) -> ReplayCase:
+def case(recorded: KnownAnswer = RECORDED, *, picture: bool = True) -> ReplayCase:
     parts = (Media(PICTURE), Text("What?")) if picture else (Text("What?"),)
     spec = lane_spec(Registry.bundled()["shapes"], [Turn("user", parts)], Sampling())
     return ReplayCase(file="a.json", title="chat", spec=spec, recorded=recorded)
 
 
-def results(answers: Mapping[str, Known | VlmtuiError], of: ReplayCase | None = None) -> list[ReplayResult]:
+def results(answers: Mapping[str, KnownAnswer | VlmtuiError], of: ReplayCase | None = None) -> list[ReplayResult]:
     return list(results_of([of or case()], {name: [known] for name, known in answers.items()}))
 
 
-def changed(**values: object) -> Known:
+def changed(**values: object) -> KnownAnswer:
     return msgspec.structs.replace(RECORDED, **values)
 
 
@@ -79,13 +79,13 @@ def test_without_pictures_or_spans_the_pixels_are_not_judged() -> None:
 
 
 def test_a_golden_prompt_has_the_first_engines_answer_as_its_base() -> None:
-    golden = case(Known(prompt_token_ids=(1, 2, 3), media=(SPAN,)))
+    golden = case(KnownAnswer(prompt_token_ids=(1, 2, 3), media=(SPAN,)))
     here, there = results({"here": RECORDED, "there": changed(answer="blue", answer_token_ids=(9,))}, golden)
     assert here.is_same and not there.is_same and there.first_divergence == 0
 
 
 def test_an_engine_that_failed_is_no_base() -> None:
-    golden = case(Known(prompt_token_ids=(1, 2, 3)))
+    golden = case(KnownAnswer(prompt_token_ids=(1, 2, 3)))
     failed, here = results({"gone": bad_input("No such server."), "here": RECORDED}, golden)
     assert "No such server." in failed.error and not failed.is_same
     assert here.is_same

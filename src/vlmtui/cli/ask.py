@@ -112,7 +112,7 @@ async def _tell(setup: AskSetup, lanes: Lanes, arguments: argparse.Namespace, lo
     if setup.as_json:
         print_json(_as_json(setup, lanes, comparison, load_s, arguments, scores) | boxes)
     elif len(lanes) > 1:
-        for line in [*difference_lines(comparison), *_told_of(lanes, scores, arguments)]:
+        for line in [*difference_lines(comparison), *_fan_out_summary(lanes, scores, arguments)]:
             note(line)
     for line in () if setup.as_json else _structure_lines(lanes):
         note(line)
@@ -149,7 +149,7 @@ def _structure_lines(lanes: Lanes) -> Iterator[str]:
             yield f"{lane.spec.label}: {checked.message}" if lane.spec.label else checked.message
 
 
-def _told_of(lanes: Lanes, scores: Sequence[LaneScore | None], arguments: argparse.Namespace) -> list[str]:
+def _fan_out_summary(lanes: Lanes, scores: Sequence[LaneScore | None], arguments: argparse.Namespace) -> list[str]:
     """What a fan-out's answers have in common, and what they owe to the pictures."""
     plan = fan_out_plan(arguments)
     if plan is None:

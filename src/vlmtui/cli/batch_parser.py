@@ -110,7 +110,7 @@ def _add_engine(group: argparse._ArgumentGroup) -> None:
         "--disable-mm-processor-cache",
         "--disable-mm-preprocessor-cache",
         action="store_true",
-        help="do not cache processed pictures (and load anew)",
+        help="do not cache processed pictures (and load the model again)",
     )
 
 

@@ -82,7 +82,7 @@ def _attach(found: BackgroundBatches, record: BatchRecord) -> int:
             line.show(progress_text(now.progress))
     line.clear()
     record = found.records.find(output) or record
-    if said := found.said(record).strip():
+    if said := found.log_end(record).strip():
         note(said)
     state = found.records.state(record)
     note(f"{one_line(record.name)}: {state.value}, {progress_text(record.progress)}.")

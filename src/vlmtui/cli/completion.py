@@ -142,7 +142,7 @@ class _Place:
 
     def options(self) -> list[Word]:
         shown = (action for action in self._parser._actions if action.help != argparse.SUPPRESS)
-        return [Word(name, _told(action)) for action in shown for name in action.option_strings]
+        return [Word(name, _help_of(action)) for action in shown for name in action.option_strings]
 
     def positional(self) -> argparse.Action | None:
         """Return what the next word without a dash is for; one that takes several words takes all that follow."""
@@ -156,7 +156,7 @@ class _Place:
         return None
 
 
-def _told(action: argparse.Action) -> str:
+def _help_of(action: argparse.Action) -> str:
     return argparse.HelpFormatter("vlmtui")._expand_help(action) if action.help else ""
 
 

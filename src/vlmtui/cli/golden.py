@@ -92,7 +92,7 @@ def _wanted(
     files = [Path(one) for one in arguments.image]
     (case,) = arguments.case
     here = golden_path(folder, name, case, "chat").parent
-    return [prompts.asked(case, arguments.question, files, here, mode) for mode in modes]
+    return [prompts.of_question(case, arguments.question, files, here, mode) for mode in modes]
 
 
 async def _check(arguments: argparse.Namespace) -> int:

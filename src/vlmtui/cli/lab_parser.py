@@ -80,7 +80,7 @@ def fill_replay(replay: argparse.ArgumentParser) -> None:
         "engines, one after the other, and tell what differs from the record: prompt, pixels, the answer's first "
         "differing token and its log-probability. Golden prompts have no answer: the first engine's is the base."
     )
-    replay.epilog = "exit codes: 0 all the same, 1 something differs, 2 an engine or a case failed"
+    replay.epilog = "exit codes: 0 nothing differs, 1 something differs, 2 an engine or a case failed"
     replay.add_argument("files", metavar="FILE", nargs="+", help="a document or golden file, or a folder of them")
     replay.add_argument(
         "--on",

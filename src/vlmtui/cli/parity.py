@@ -159,7 +159,7 @@ def _prompts(plan: _Plan) -> list[ParityPrompt]:
     maker = GoldenPrompts(application.registry, application.reader, application.paths.media)
     if arguments.question is not None:
         files = [Path(one) for one in arguments.image]
-        made = [maker.asked("question", arguments.question, files, Path.cwd(), mode) for mode in modes]
+        made = [maker.of_question("question", arguments.question, files, Path.cwd(), mode) for mode in modes]
     else:
         known = {one.case for one in maker.canned(plan.model, (), modes)}
         made = maker.canned(plan.model, arguments.case or [one for one in CASES if one in known], modes)

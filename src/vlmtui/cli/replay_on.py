@@ -26,7 +26,7 @@ from vlmtui.session.engines_beside import is_remote, release
 from vlmtui.session.golden import model_name
 from vlmtui.session.lanes import Lane, Lanes
 from vlmtui.session.replaying import (
-    Known,
+    KnownAnswer,
     Pixels,
     ReplayCase,
     ReplayResult,
@@ -56,7 +56,7 @@ class Replayed(msgspec.Struct):
     cases: list[ReplayCase]
     lanes: list[list[Lane]] = []
     """Of each case, those of the engines that answered."""
-    known: dict[str, list[Known | VlmtuiError]] = {}
+    known: dict[str, list[KnownAnswer | VlmtuiError]] = {}
     """By the engine's name, in the order of the cases."""
     engines: dict[str, EngineFingerprint] = {}
 

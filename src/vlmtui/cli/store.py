@@ -89,7 +89,7 @@ def _repair(paths: Paths, *, is_json: bool) -> int:
         "findings": msgspec.to_builtins(after),
     }
     said = [f"Other users can no longer read {', '.join(done.closed)}."] if done.closed else []
-    said += ["The index for searching was built anew."] if done.indexes else []
+    said += ["Rebuilt the search index."] if done.indexes else []
     said += [done.recovery.summary] if done.recovery else []
     if changed := [one.where for one in before if one.kind is StoreFaultKind.CHECKSUM]:
         said.append(f"Kept as it reads, though it is not what was stored: {', '.join(changed)}.")

@@ -53,7 +53,7 @@ def prompt_runs(comparison: Comparison) -> list[list[Run]]:
     if not all(side.prompt_token_texts for side in sides):
         return _by_words([side.prompt for side in sides])
     attachments = _attachments(comparison)
-    return _held_against_first(
+    return _compared_with_first(
         [tokens_of(side, attachments) for side in sides],
         lambda prompt: _joined(_of_pieces(prompt.pieces(), False)),
         lambda left, right: _marked(prompt_diff(left, right).spans, _of_pieces),
@@ -65,7 +65,7 @@ def answer_runs(comparison: Comparison) -> list[list[Run]]:
     return _by_words([side.answer for side in comparison.sides])
 
 
-def _held_against_first(
+def _compared_with_first(
     items: Sequence[T], alone: Callable[[T], list[Run]], marked: Callable[[T, T], tuple[list[Run], list[Run]]]
 ) -> list[list[Run]]:
     first, *others = items
@@ -90,7 +90,7 @@ def _of_pieces(pieces: Sequence[Piece], differs: bool) -> list[Run]:
 
 
 def _by_words(texts: Sequence[str]) -> list[list[Run]]:
-    return _held_against_first(
+    return _compared_with_first(
         texts,
         lambda text: _joined(list(_of_text(text, False))),
         lambda left, right: _marked(answer_diff(left, right).spans, _of_text),

@@ -46,7 +46,7 @@ class StageOutcome(StrEnum):
 
 
 class ParitySide(msgspec.Struct, frozen=True, kw_only=True):
-    """What one engine made of a conversation. With `error`, the rest is what it got to."""
+    """One engine's result for a conversation. With `error`, the other fields hold what it reached before."""
 
     text: str = ""
     """The prompt before the tokenizer; empty: unknown."""

@@ -228,7 +228,7 @@ def _is_plain(image: Image.Image, kind: str, pages: int) -> bool:
 
 
 def _factor(size: tuple[int, int]) -> int:
-    """The whole number by which the sides of an image are divided that is to be stored anew."""
+    """Return the whole number by which to divide the sides of an image that is stored re-encoded."""
     return next(n for n in count(1) if -(-size[0] // n) * -(-size[1] // n) <= RECODED_PIXELS_MAX)
 
 

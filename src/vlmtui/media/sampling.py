@@ -76,7 +76,7 @@ def _at_rate(facts: VideoFacts, fps: float, start: float, end: float | None, nam
     return [min(start + number / fps, facts.last_s) for number in range(max(math.floor(steps) + 1, 1))]
 
 
-def frames_asked(sampling: VideoSampling, duration_s: float) -> int:
+def most_frames(sampling: VideoSampling, duration_s: float) -> int:
     """Return the most frames that the sampling yields; the video may have fewer."""
     if sampling.fps is None:
         return sampling.num_frames

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from vlmtui.domain.attachment import VideoSampling
 from vlmtui.media.describe import clock
-from vlmtui.media.sampling import FRAMES_MAX, frames_asked
+from vlmtui.media.sampling import FRAMES_MAX, most_frames
 
 FIELDS = ("frames", "fps", "start", "end")
 
@@ -36,7 +36,7 @@ def read_fields(text: dict[str, str], duration_s: float | None) -> ParsedFields:
     if problems:
         return ParsedFields(None, problems)
     sampling = VideoSampling(num_frames=count or VideoSampling().num_frames, fps=fps, start_s=start or 0.0, end_s=end)
-    if fps is not None and duration_s is not None and frames_asked(sampling, duration_s) > FRAMES_MAX:
+    if fps is not None and duration_s is not None and most_frames(sampling, duration_s) > FRAMES_MAX:
         return ParsedFields(None, {"fps": f"more than {FRAMES_MAX:,} frames"})
     return ParsedFields(sampling, {})
 

@@ -27,9 +27,9 @@ def chat_prompt(family: Family, turns: Sequence[Turn]) -> ChatPrompt:
     several = _several(turns)
     template = chat_template_of(family, several=several)
     if family.chat == "model":
-        return ChatPrompt(turns=_asked(family, turns), fallback_template=template)
+        return ChatPrompt(turns=_with_questions(family, turns), fallback_template=template)
     writer = _Writer(family, several)
-    arranged = tuple(Turn(turn.role, tuple(writer.arranged(turn.parts))) for turn in _asked(family, turns))
+    arranged = tuple(Turn(turn.role, tuple(writer.arranged(turn.parts))) for turn in _with_questions(family, turns))
     return ChatPrompt(turns=arranged, chat_template=template)
 
 
@@ -42,7 +42,7 @@ def raw_prompt(family: Family, turns: Sequence[Turn]) -> RawPrompt | MessagesPro
     check_attachments(family, turns)
     several = _several(turns)
     raw = family.raw_several if several and family.raw_several else family.raw
-    turns = _asked(family, turns)
+    turns = _with_questions(family, turns)
     if raw.default_system is not None and not any(turn.role == "system" for turn in turns):
         turns = (Turn("system", (Text(raw.default_system),)), *turns)
     writer = _Writer(family, several)
@@ -77,7 +77,7 @@ def _several(turns: Iterable[Turn]) -> bool:
     return max(Counter(item.modality for item in all_attachments(turns)).values(), default=0) > 1
 
 
-def _asked(family: Family, turns: Sequence[Turn]) -> tuple[Turn, ...]:
+def _with_questions(family: Family, turns: Sequence[Turn]) -> tuple[Turn, ...]:
     """Return the turns with the user's text as the family needs it: unchanged, left out, or as a task prompt."""
     if family.question == "free":
         return tuple(turns)

@@ -23,7 +23,7 @@ class EngineMeter:
         """Why there is no newer sample."""
 
     def clear(self) -> None:
-        """Begin anew, for another engine."""
+        """Start over for another engine."""
         self._samples.clear()
         self.failure = None
 
@@ -65,7 +65,7 @@ class EngineMeter:
 
 
 def _speed(before: MetricsSample, after: MetricsSample) -> float | None:
-    """Tokens a second between two samples; None where the engine does not count them, or began to count anew."""
+    """Tokens a second between two samples; None where the engine does not count them, or restarted its counters."""
     first, last, seconds = _generated(before.metrics), _generated(after.metrics), after.at - before.at
     return None if first is None or last is None or last < first or seconds <= 0 else (last - first) / seconds
 

@@ -67,7 +67,7 @@ class Answer:
     structure: StructureCheck | None = None
     """Whether it has the structure that was asked for; None: none was, or it has not finished."""
     on_event: Callable[[], None] | None = field(default=None, compare=False, repr=False)
-    """Called after each event was taken, by whoever shows the answer."""
+    """Called after each event, to show the answer."""
 
     @property
     def text(self) -> str:

@@ -104,7 +104,9 @@ class GoldenPrompts(msgspec.Struct, frozen=True):
             found += [PromptToRecord(name, mode, turns, tuple(files)) for mode in modes]
         return found
 
-    def asked(self, case: str, question: str, files: Sequence[Path], folder: Path, mode: PromptMode) -> PromptToRecord:
+    def of_question(
+        self, case: str, question: str, files: Sequence[Path], folder: Path, mode: PromptMode
+    ) -> PromptToRecord:
         """Return a question about files of the user's; `folder` is the golden file's."""
         attachments = [stage(path, self.media) for path in files]
         parts: tuple[Part, ...] = (*(Media(one) for one in attachments), Text(question))

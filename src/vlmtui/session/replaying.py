@@ -44,7 +44,7 @@ class Pixels(StrEnum):
     UNKNOWN = "unknown"
 
 
-class Known(msgspec.Struct, frozen=True, kw_only=True):
+class KnownAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """What is known of one answer: a recorded one, or an engine's."""
 
     prompt_token_ids: tuple[int, ...] = ()
@@ -65,7 +65,7 @@ class ReplayCase(msgspec.Struct, frozen=True, kw_only=True):
     title: str
     """Within the file; hostile."""
     spec: LaneSpec
-    recorded: Known
+    recorded: KnownAnswer
     engine: EngineFingerprint | None = None
     """What answered then; None: there is no answer."""
 
@@ -107,7 +107,7 @@ def comparison_cases(file: str, comparison: Comparison, paths: Mapping[str, str]
     as `recorded_specs` does."""
     found = []
     for side, spec in zip(comparison.sides, recorded_specs(comparison, paths), strict=True):
-        recorded = Known(
+        recorded = KnownAnswer(
             prompt_token_ids=side.prompt_token_ids,
             media=side.media,
             answer=side.answer,
@@ -132,17 +132,17 @@ def golden_case(file: str, golden: Golden, prompt: PromptToRecord, family: Famil
         index = numbers[one.modality] = numbers.get(one.modality, -1) + 1
         span = MediaSpan(modality=one.modality, index=index, offset=0, length=0, tokens=one.tokens)
         media.append(msgspec.structs.replace(span, resized=one.resized, grid=one.grid))
-    recorded = Known(prompt_token_ids=tuple(unfolded(golden.token_ids)), media=tuple(media))
+    recorded = KnownAnswer(prompt_token_ids=tuple(unfolded(golden.token_ids)), media=tuple(media))
     return ReplayCase(file=file, title=f"{golden.case} {golden.mode}", spec=spec, recorded=recorded)
 
 
 async def answer_cases(
     engine: Engine, name: str, cases: Sequence[ReplayCase]
-) -> list[tuple[Lane, Known | VlmtuiError]]:
+) -> list[tuple[Lane, KnownAnswer | VlmtuiError]]:
     """Answer cases one after the other, as a batch would change the numbers of some engines. A case that fails is told
     by its error. `name`: that of the engine, which labels the answers."""
     top = None if lack(engine.info, "logprobs") else _ALTERNATIVES
-    found: list[tuple[Lane, Known | VlmtuiError]] = []
+    found: list[tuple[Lane, KnownAnswer | VlmtuiError]] = []
     for case in cases:
         request = msgspec.structs.replace(case.spec.request, logprobs=top)
         lane = Lane(msgspec.structs.replace(case.spec, request=request, label=name), engine)
@@ -153,7 +153,7 @@ async def answer_cases(
 
 
 def results_of(
-    cases: Sequence[ReplayCase], answers: Mapping[str, Sequence[Known | VlmtuiError]]
+    cases: Sequence[ReplayCase], answers: Mapping[str, Sequence[KnownAnswer | VlmtuiError]]
 ) -> Iterator[ReplayResult]:
     """Yield the results in the order of the cases; `answers` has each engine's, in the same order. An engine with
     fewer answers could not be loaded."""
@@ -164,7 +164,7 @@ def results_of(
             if isinstance(now, VlmtuiError):
                 yield ReplayResult(file=case.file, title=case.title, engine=name, error=str(now))
                 continue
-            yield _result(case, name, now, first if isinstance(first, Known) else now)
+            yield _result(case, name, now, first if isinstance(first, KnownAnswer) else now)
 
 
 def changed_fingerprint(then: EngineFingerprint, now: EngineFingerprint) -> dict[str, tuple[object, object]]:
@@ -177,9 +177,9 @@ def changed_fingerprint(then: EngineFingerprint, now: EngineFingerprint) -> dict
     return pairs | {name: pair for name, pair in both.items() if pair[0] != pair[1]}
 
 
-async def _known(engine: Engine, case: ReplayCase, answer: Answer) -> Known:
+async def _known(engine: Engine, case: ReplayCase, answer: Answer) -> KnownAnswer:
     prompt = answer.prompt
-    return Known(
+    return KnownAnswer(
         prompt_token_ids=prompt.token_ids if prompt is not None else (),
         media=prompt.media if prompt is not None else (),
         pixels=await _pixels(engine, case),
@@ -205,7 +205,7 @@ async def _pixels(engine: Engine, case: ReplayCase) -> tuple[str, ...]:
     return tuple(hashlib.sha256(repr(one.size).encode() + one.tobytes()).hexdigest() for one in pictures)
 
 
-def _result(case: ReplayCase, name: str, now: Known, first: Known) -> ReplayResult:
+def _result(case: ReplayCase, name: str, now: KnownAnswer, first: KnownAnswer) -> ReplayResult:
     base = case.recorded if case.recorded.is_complete else first
     prompts = case.recorded.prompt_token_ids or first.prompt_token_ids
     at = _divergence(base.answer_token_ids, now.answer_token_ids)
@@ -223,7 +223,7 @@ def _result(case: ReplayCase, name: str, now: Known, first: Known) -> ReplayResu
     )
 
 
-def _same_pixels(case: ReplayCase, now: Known, first: Known) -> Pixels:
+def _same_pixels(case: ReplayCase, now: KnownAnswer, first: KnownAnswer) -> Pixels:
     attached = attachments_of(case.spec.request.prompt)
     if not attached:
         return Pixels.NONE
@@ -253,7 +253,7 @@ def _divergence(then: Sequence[int], now: Sequence[int]) -> int | None:
     return None if not then or not now or tuple(then) == tuple(now) else common_start(then, now)
 
 
-def _logprob(known: Known, at: int | None) -> float | None:
+def _logprob(known: KnownAnswer, at: int | None) -> float | None:
     """Return the log-probability of the answer's token at an index; None where it is not known."""
     if at is None or at >= len(known.logprobs):
         return None

@@ -160,7 +160,7 @@ def _place(words: Sequence[str], wanted: Sequence[str]) -> int:
 
 
 async def ask_smoke(engine: Engine, family: Family, case: SmokeCase, sampling: Sampling) -> SmokeResult:
-    """Ask one question, greedily. What the model was not trained for is asked all the same."""
+    """Ask one question, greedily, whether or not the model was trained for its skill."""
     sampling = msgspec.structs.replace(sampling, temperature=0.0, max_tokens=_TOKENS, seed=0)
     expected = " and ".join("/".join(group) for group in case.expected)
 

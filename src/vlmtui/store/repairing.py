@@ -28,7 +28,7 @@ class RepairResult(msgspec.Struct, frozen=True, kw_only=True):
     recovery: Recovery | None = None
     """The database that was set aside, if a new one is in its place."""
     indexes: tuple[str, ...] = ()
-    """Indexes for searching that were built anew."""
+    """The search indexes that were rebuilt."""
     closed: tuple[str, ...] = ()
     """Files that other users of this machine can no longer read."""
 
@@ -67,7 +67,7 @@ def _close_to_others(folder: Path) -> tuple[str, ...]:
 
 
 def _rebuild_indexes(folder: Path, busy_s: float) -> bool:
-    """Build the indexes anew from the texts, which stay as they are. Return False if the database is too damaged."""
+    """Rebuild the indexes from the texts, which stay unchanged. Return False if the database is too damaged."""
     path = folder / FILE
     with explaining(path), alone(folder / f"{FILE}.lock", busy_s), closing(open_connection(path)) as connection:
         try:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from vlmtui.domain.conversation import Media, Text
 from vlmtui.inspection.lint.conversations import Canned
 from vlmtui.inspection.lint.finding import LintFinding, LintKind
-from vlmtui.inspection.lint.subject import PYTHON, Found, Subject, resembles
+from vlmtui.inspection.lint.subject import PYTHON, RenderedPart, Subject, resembles
 from vlmtui.inspection.unknown_tokens import unknown_tokens
 from vlmtui.registry.prompts import chat_prompt
 from vlmtui.text import quoted
@@ -92,13 +92,13 @@ def _placeholder_faults(subject: Subject, canned: Canned, text: str) -> Iterator
         yield from _order_fault(subject, canned, found)
 
 
-def _lacking(before: str, after: str, text: str, mark: Found) -> str:
+def _lacking(before: str, after: str, text: str, mark: RenderedPart) -> str:
     if before and not text[: mark.start].endswith(before):
         return before
     return after if after and not text.startswith(after, mark.end) else ""
 
 
-def _order_fault(subject: Subject, canned: Canned, found: list[Found]) -> Iterator[LintFinding]:
+def _order_fault(subject: Subject, canned: Canned, found: list[RenderedPart]) -> Iterator[LintFinding]:
     """Compare the order of texts and placeholders with that of the conversation, as the record arranges it."""
     wanted: list[tuple[str, bool]] = []
     front: list[tuple[str, bool]] = []

@@ -22,7 +22,7 @@ _SPACED = re.compile(r"\W+")
 _AROUND = 36
 
 
-class Found(msgspec.Struct, frozen=True):
+class RenderedPart(msgspec.Struct, frozen=True):
     """A text or a placeholder in a rendering."""
 
     start: int
@@ -97,23 +97,23 @@ class Subject:
         strings = self.family.sampling.stop if self.family.sampling is not None else ()
         return frozenset(filter(None, (*own, *named, *strings)))
 
-    def found(self, canned: Canned, text: str) -> list[Found]:
+    def found(self, canned: Canned, text: str) -> list[RenderedPart]:
         """Return the conversation's texts, in the order of the conversation where one occurs twice, and placeholders
         outside of them, as they stand in the prompt."""
         texts = list(self._texts(canned, text))
-        marks: list[Found] = []
+        marks: list[RenderedPart] = []
         for modality in dict.fromkeys(canned.modalities or [*self.family.takes]):
             placeholder = self.placeholder(modality)
             for match in placeholder.core.finditer(text) if placeholder is not None else ():
                 if not any(one.start < match.end() and match.start() < one.end for one in texts):
-                    marks.append(Found(match.start(), match.end(), modality, is_text=False))
+                    marks.append(RenderedPart(match.start(), match.end(), modality, is_text=False))
         return sorted([*texts, *marks], key=lambda one: one.start)
 
-    def _texts(self, canned: Canned, text: str) -> Iterator[Found]:
+    def _texts(self, canned: Canned, text: str) -> Iterator[RenderedPart]:
         for _, said in canned.texts:
             start = text.find(said)
             if start >= 0:
-                yield Found(start, start + len(said), said, is_text=True)
+                yield RenderedPart(start, start + len(said), said, is_text=True)
 
     def after(self, name: str, said: str, *, generation_prompt: bool = True) -> str | None:
         """Return what follows a text in a conversation's prompt."""

@@ -100,7 +100,7 @@ class BackgroundBatches:
             raise bad_input(f"No batch that this machine has run writes {one_line(output.name)}.", hint=hint)
         return record
 
-    def said(self, record: BatchRecord) -> str:
+    def log_end(self, record: BatchRecord) -> str:
         """Return the end of what a batch without a terminal has said."""
         try:
             return read_tail(self.records.log(Path(record.output)), bytes_max=_SAID_MAX).decode("utf-8", "replace")

@@ -86,7 +86,7 @@ class Level:
         self._choose(rate)
 
     def reset(self) -> None:
-        """Begin to measure anew: the engine was not busy all the time."""
+        """Restart the measurement: the engine was not busy all the time."""
         self._started, self._tokens, self._ended = -1.0, 0, 0
 
     def _choose(self, rate: float) -> None:

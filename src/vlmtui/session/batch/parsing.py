@@ -75,7 +75,9 @@ class LineReader:
                 raise bad_input("With messages, the images and videos are parts of a message.")
             messages = tuple(self._messages(fields["messages"]))
         elif given == ["prompt"]:
-            messages = asked(_text(fields["prompt"], "prompt"), media, _text(fields.get("system") or "", "system"))
+            messages = question_messages(
+                _text(fields["prompt"], "prompt"), media, _text(fields.get("system") or "", "system")
+            )
         sampling = fields.get("sampling") or {}
         if not isinstance(sampling, dict):
             raise bad_input('The field sampling is an object, such as {"temperature": 0.7}.')
@@ -154,7 +156,7 @@ def find_id(fields: Mapping[str, Any]) -> str | None:
     return value if isinstance(value, str) and 0 < len(value) <= ID_MAX else None
 
 
-def asked(text: str, media: tuple[MediaSource, ...], system: str = "") -> tuple[ItemMessage, ...]:
+def question_messages(text: str, media: tuple[MediaSource, ...], system: str = "") -> tuple[ItemMessage, ...]:
     """Return one question with its media before the text."""
     question = ItemMessage("user", (*media, text))
     return (ItemMessage("system", (system,)), question) if system else (question,)

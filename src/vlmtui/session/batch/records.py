@@ -182,7 +182,7 @@ class BatchRecords:
     def _locked(self, output: Path) -> int:
         private_dir(self.folder)
         lock = os.open(self._file(output, "lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        fcntl.flock(lock, fcntl.LOCK_EX)  # whoever asks whether it runs has it for a moment
+        fcntl.flock(lock, fcntl.LOCK_EX)  # a process that asks whether it runs holds the lock for a moment
         return lock
 
     def _remove_old(self) -> None:

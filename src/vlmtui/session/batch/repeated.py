@@ -13,7 +13,7 @@ from vlmtui.errors import bad_input
 from vlmtui.media.paths import looks_like_media
 from vlmtui.media.web_address import is_url
 from vlmtui.session.batch.item import BatchItem, MediaSource
-from vlmtui.session.batch.parsing import asked
+from vlmtui.session.batch.parsing import question_messages
 from vlmtui.text import one_line
 
 QUESTIONS: dict[Modality, tuple[str, ...]] = {
@@ -43,7 +43,7 @@ def items_over_files(patterns: Sequence[tuple[Modality, str]], prompts: Sequence
                 yield BatchItem(
                     line=number,
                     id=_id_of(name) if count == 1 else f"{_id_of(name)}#{count}",
-                    messages=asked(prompt, (source,)),
+                    messages=question_messages(prompt, (source,)),
                 )
         if not found:
             raise bad_input(f"There is no {modality} in {one_line(pattern)}.")
@@ -71,7 +71,7 @@ def repeated_items(
         yield BatchItem(
             line=number + 1,
             id=f"prompt-{number:0{width}}",
-            messages=asked(questions[number % len(questions)], (source,)),
+            messages=question_messages(questions[number % len(questions)], (source,)),
             sampling={} if sampling_seed is None else {"seed": sampling_seed + number},
         )
 

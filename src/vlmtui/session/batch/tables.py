@@ -9,7 +9,7 @@ import msgspec
 
 from vlmtui.errors import VlmtuiError, bad_input
 from vlmtui.session.batch.item import BatchItem, Expectation, MediaSource, unknown_field
-from vlmtui.session.batch.parsing import LineReader, asked, read_sampling
+from vlmtui.session.batch.parsing import LineReader, question_messages, read_sampling
 from vlmtui.text import quoted
 
 _NAMES: dict[str, tuple[str, ...]] = {
@@ -77,7 +77,9 @@ def read_row(reader: LineReader, columns: Columns, row: Mapping[str, str], line:
     return BatchItem(
         line=line,
         id=cells.get("id") or str(line),
-        messages=() if raw is not None else asked(_with_options(prompt, row), media, cells.get("system", "")),
+        messages=()
+        if raw is not None
+        else question_messages(_with_options(prompt, row), media, cells.get("system", "")),
         raw=raw,
         media=media if raw is not None else (),
         sampling=sampling,

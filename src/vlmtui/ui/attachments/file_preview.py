@@ -79,7 +79,7 @@ class FilePreview(Vertical):
             self._timer = self.set_timer(_DELAY_S, self._open)
 
     @property
-    def told(self) -> str:
+    def facts_text(self) -> str:
         """Return the facts as text."""
         return str(self.query_one(".facts", Static).render())
 

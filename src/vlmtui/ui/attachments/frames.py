@@ -20,7 +20,7 @@ from vlmtui.domain.attachment import Attachment, VideoSampling
 from vlmtui.errors import VlmtuiError
 from vlmtui.media.contact_sheet import Rgb, Room, Sheet, make_sheet
 from vlmtui.media.describe import clock
-from vlmtui.media.sampling import frames_asked
+from vlmtui.media.sampling import most_frames
 from vlmtui.media.sampling_fields import FIELDS, read_fields, time_text
 from vlmtui.text import one_line
 from vlmtui.ui.actions import bindings
@@ -231,7 +231,7 @@ class FramesScreen(ModalScreen[FramesChoice | None]):
             return None
         if self.sheet is not None and self._wanted is not None and self._wanted[0] == sampling:
             return len(self.sheet.times_s)
-        return frames_asked(sampling, self._attachment.duration_s or 0.0)
+        return most_frames(sampling, self._attachment.duration_s or 0.0)
 
     def _say(self, text: str, failed: bool = True) -> None:
         state = self.query_one("#state", Static)

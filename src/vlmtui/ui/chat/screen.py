@@ -117,7 +117,7 @@ class ChatScreen(FrontScreen[None]):
         yield FooterBar()
 
     async def on_mount(self) -> None:
-        self._unsubscribe = self.chat.subscribe(self._told)
+        self._unsubscribe = self.chat.subscribe(self._post_event)
         self.query_one(Composer).focus()
         await self._fill_transcript()
         self.show_editing()
@@ -251,7 +251,7 @@ class ChatScreen(FrontScreen[None]):
         if isawaitable(result):
             await result
 
-    def _told(self, event: ConversationEvent) -> None:
+    def _post_event(self, event: ConversationEvent) -> None:
         self.post_message(self.ConversationChanged(event))
 
     @property

@@ -115,11 +115,11 @@ class BatchRuns:
         return ["batch", *words, "--model", spec.model if is_folder else spec.name]
 
     async def _chosen(self) -> Path | None:
-        def told() -> list[tuple[BatchRecord, BatchState]]:
+        def read_states() -> list[tuple[BatchRecord, BatchState]]:
             records = self._batches.records
             return [(record, records.state(record)) for record in records.all()]
 
-        known = await asyncio.to_thread(told)
+        known = await asyncio.to_thread(read_states)
         if not known:
             return Path(_ANSWERS)
         lines = [

@@ -57,7 +57,7 @@ class ReportFilter:
             if not self._pasting:
                 before = _REPORT.sub("", before)
             if not mark:
-                at = self._held_from(before)
+                at = self._unfinished_from(before)
                 before, self._held = before[:at], before[at:]
             passed += [before, mark]
             self._pasting ^= bool(mark)
@@ -69,7 +69,7 @@ class ReportFilter:
         held, self._held = self._held, ""
         return held
 
-    def _held_from(self, text: str) -> int:
+    def _unfinished_from(self, text: str) -> int:
         """Return where the end of the text may be the start of a report, or of the mark that ends a paste."""
         if self._pasting:
             cuts = (len(text) - size for size in range(len(_PASTE_END) - 1, 0, -1))

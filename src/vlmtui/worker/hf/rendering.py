@@ -49,7 +49,7 @@ def render_messages(prompt: MessagesPrompt, sources: list[Any]) -> str:
         except _REFUSALS as error:
             last = last or error
             continue
-        if all(said.strip() in text for message in prompt.messages for said in _said_by_user(message)):
+        if all(said.strip() in text for message in prompt.messages for said in _user_texts(message)):
             return text
     if last is not None:
         message = "The model's chat template rejects this conversation."
@@ -96,7 +96,7 @@ def _as_text(message: Message) -> dict[str, Any]:
     return given
 
 
-def _said_by_user(message: Message) -> list[str]:
+def _user_texts(message: Message) -> list[str]:
     if message.role != "user":
         return []
     if isinstance(message.content, str):

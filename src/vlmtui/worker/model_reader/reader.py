@@ -65,10 +65,10 @@ def _loaded(folder: Path, trusted: bool, load_s: float) -> tuple[Any, ReadTroubl
     except MemoryError:
         return None, ReadTrouble.TOO_BIG, ""
     except Exception as error:
-        return None, ReadTrouble.BROKEN, _told(error)
+        return None, ReadTrouble.BROKEN, _with_causes(error)
 
 
-def _told(error: BaseException) -> str:
+def _with_causes(error: BaseException) -> str:
     """Return the error's text, and those of its causes: transformers wraps what a model's own code raises."""
     found: list[str] = []
     cause: BaseException | None = error

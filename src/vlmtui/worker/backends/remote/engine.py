@@ -42,9 +42,9 @@ from vlmtui.worker.backends.remote.token_texts import (
     AnswerText,
     TokenTexts,
     expansions,
+    reported_spans,
     spans_at,
     spans_between,
-    told_spans,
 )
 
 _UNKNOWN_LENGTH = 1_000_000
@@ -185,9 +185,9 @@ class RemoteEngine:
                         raise of_another(self._api.shown)
                     if part.finish is not None:
                         reason = part
-                    ending = _more_told(ending, part)
+                    ending = _ending_after(ending, part)
                     if buffer is None and (part.prompt_ids is not None or part.text or part.token_ids):
-                        ready = await self._told_prompt(request, part, body, written)
+                        ready = await self._reported_prompt(request, part, body, written)
                         buffer = self._buffer(request, ready, body)
                         yield ready
                     if buffer is None or not (part.text or part.token_ids):
@@ -206,7 +206,7 @@ class RemoteEngine:
         if reason.finish not in ("stop", "length"):
             raise unfinished(reason.finish, self._api.shown)
         if buffer is None:
-            yield self._untold_prompt(request, body)
+            yield self._unreported_prompt(request, body)
         yield _finished(request, reason, await self._stop_text(reason, last), ending)
 
     def _buffer(self, request: GenerateRequest, ready: PromptReady, body: dict[str, Any]) -> PartBuffer:
@@ -218,11 +218,11 @@ class RemoteEngine:
             has_logprobs=request.logprobs is not None,
         )
 
-    async def _told_prompt(
+    async def _reported_prompt(
         self, request: GenerateRequest, part: StreamedPart, body: dict[str, Any], written: Sequence[int] | None
     ) -> PromptReady:
         if part.prompt_ids is None:
-            return self._untold_prompt(request, body)
+            return self._unreported_prompt(request, body)
         return await self._prompt_ready(request, part, written)
 
     async def _prompt_ready(
@@ -235,7 +235,7 @@ class RemoteEngine:
         vocabulary = await self._texts.entries(ids)
         prompt_text = request.prompt.text if isinstance(request.prompt, RawPrompt) else part.prompt_text
         runs = None if prompt_text is None else expansions(ids, vocabulary, prompt_text)
-        spans = told_spans(part.placeholders, ids)
+        spans = reported_spans(part.placeholders, ids)
         if attachments and not spans and runs is not None:
             spans = spans_at(runs, ids, attachments)
         self._placeholders.check_given(ids, spans, attachments)
@@ -249,7 +249,7 @@ class RemoteEngine:
             request_id=request.request_id, prompt=text, token_ids=ids, media=spans, vocabulary=vocabulary
         )
 
-    def _untold_prompt(self, request: GenerateRequest, body: dict[str, Any]) -> PromptReady:
+    def _unreported_prompt(self, request: GenerateRequest, body: dict[str, Any]) -> PromptReady:
         """The server tells no prompt. Of a raw one the text is known; of a chat nothing is."""
         text = request.prompt.text if isinstance(request.prompt, RawPrompt) else ""
         return PromptReady(request_id=request.request_id, prompt=text, token_ids=(), media=())
@@ -331,7 +331,7 @@ def _remedies(facts: ServerFacts, *, is_known: bool) -> dict[str, str]:
     return {name: hint for name, hint in hints.items() if not getattr(_capabilities(facts), name)}
 
 
-def _more_told(ending: Ending, part: StreamedPart) -> Ending:
+def _ending_after(ending: Ending, part: StreamedPart) -> Ending:
     if part.usage is None and part.queued_s is None:
         return ending
     return Ending(part.usage or ending.usage, part.queued_s if part.queued_s is not None else ending.queued_s)

@@ -172,7 +172,7 @@ def _with_context(model: ServedModel, told: object) -> ServedModel:
 
 
 async def _version(api: ServerApi) -> str:
-    found = await _told(api.get("/version"))
+    found = await _or_none(api.get("/version"))
     version = found.get("version") if isinstance(found, dict) else None
     return version if isinstance(version, str) and _SPEC.fullmatch(version) else ""
 
@@ -202,12 +202,12 @@ async def _takes(api: ServerApi, model: str, more: dict[str, object], flag: str)
 
 
 async def _template(api: ServerApi) -> str:
-    found = await _told(api.get("/tokenizer_info"))
+    found = await _or_none(api.get("/tokenizer_info"))
     template = found.get("chat_template") if isinstance(found, dict) else None
     return template if isinstance(template, str) else ""
 
 
-async def _told(answer: Awaitable[Any]) -> Any:
+async def _or_none(answer: Awaitable[Any]) -> Any:
     try:
         return await answer
     except VlmtuiError:

@@ -183,7 +183,7 @@ def _added(written: Sequence[int], given: Sequence[int]) -> list[tuple[int, int]
     return runs
 
 
-def told_spans(placeholders: object, ids: Sequence[int]) -> tuple[MediaSpan, ...]:
+def reported_spans(placeholders: object, ids: Sequence[int]) -> tuple[MediaSpan, ...]:
     """Return the spans that a server tells: `{"image": [{"offset": 6, "length": 36}]}`."""
     spans: list[MediaSpan] = []
     for modality in get_args(Modality):
