@@ -119,7 +119,7 @@ async def test_an_engine_that_dies_of_an_answer_is_told_of_there_alone(chatting:
 
 
 async def test_nothing_is_said_to_be_below_an_empty_conversation(chatting: StartChat, tmp_path: Path) -> None:
-    async with chatting(size=(80, 17)) as chat:
+    async with chatting(size=(80, 12)) as chat:
         for name in ("a.png", "b.png"):
             await chat.paste(str(picture(tmp_path, name)))
         await chat.until(lambda: "This prompt takes" in chat.screen_text())
