@@ -1,4 +1,4 @@
-"""The export formats for conversations. To add one, add a row, and its name to the choices in `cli/parser.py`."""
+"""The export formats for conversations. To add one, add a row here and its name to `cli/conversations_parser.py`."""
 
 from __future__ import annotations
 
