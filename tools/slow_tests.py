@@ -16,7 +16,7 @@ import tempfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-LIMIT_S = 0.6
+LIMIT_S = 0.35
 KEPT = ("tests/unit/test_architecture.py::",)
 """How the ids begin of tests that are run in any case: the build of the house, which every change may break."""
 LISTED = Path(__file__).resolve().parents[1] / "tests" / "slow.txt"
