@@ -8,8 +8,9 @@ from vlmtui.ui.actions.action import Action, Scope
 from vlmtui.ui.actions.app import APP
 from vlmtui.ui.actions.attachments import BROWSER, FRAME_PICKER, VIEWER
 from vlmtui.ui.actions.batch import BATCH, BATCH_ROWS, BATCH_SEARCH
-from vlmtui.ui.actions.chat import CHAT, COMPOSER, MESSAGE_CURSOR
+from vlmtui.ui.actions.chat import CHAT
 from vlmtui.ui.actions.compare import ANSWER_TILE, ANSWERS, COMPARISON, FAN_FORM, STORED_COMPARISON
+from vlmtui.ui.actions.composer import COMPOSER, MESSAGE_CURSOR
 from vlmtui.ui.actions.conversations import (
     CONVERSATION_LIST,
     CONVERSATION_ROWS,
