@@ -30,7 +30,7 @@ test: setup ## run every test, a process a core, engines one after another; the 
 
 test-fast: setup ## run the unit and screen tests but for the slow ones and those that start processes (about two minutes)
 	@# Screen tests wait about as long as they compute: two of them share a core.
-	@PYTEST_XDIST_AUTO_NUM_WORKERS=$$((2 * $$(getconf _NPROCESSORS_ONLN))) $(PYTEST) --dist worksteal -q --cost-limit 2 $(FAST) $(ARGS)
+	@PYTEST_XDIST_AUTO_NUM_WORKERS=$$((2 * $$(getconf _NPROCESSORS_ONLN))) $(PYTEST) --dist worksteal -q --cost-limit 3 $(FAST) $(ARGS)
 
 slow-tests: setup ## measure the unit and screen tests, and write anew which of them are too slow for test-fast (ten minutes)
 	@$(BIN)/python tools/slow_tests.py -n logical --maxprocesses 8 --dist worksteal $(ARGS)

@@ -111,14 +111,15 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
-    """Name the tests that cost too much for `make test-fast`, and fail."""
+    """Name the tests that cost too much for `make test-fast`, but for those that are run in any case, and fail."""
     limit: float | None = session.config.getoption("--cost-limit")
     reporter: pytest.TerminalReporter | None = session.config.pluginmanager.get_plugin("terminalreporter")
     if limit is None or reporter is None or hasattr(session.config, "workerinput"):
         return
-    costs = {name: seconds for name, seconds in _costs(reporter).items() if seconds > limit}
+    kept = slow_tests.KEPT
+    costs = {name: s for name, s in _costs(reporter).items() if s > limit and not name.startswith(kept)}
     for name, seconds in costs.items():
-        reporter.write_line(f"{name} took {seconds:.1f} s of processor time: make it cheaper, or `make slow-tests`.")
+        reporter.write_line(f"\n{name} took {seconds:.1f} s of processor time: make it cheaper, or `make slow-tests`.")
     if costs and exitstatus == pytest.ExitCode.OK:
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
 

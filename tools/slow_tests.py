@@ -4,7 +4,7 @@
 Runs the unit and screen tests that start no processes, and lists each test that takes more than `LIMIT_S` seconds of
 processor time, its dearest case counted. That time hardly depends on how busy the machine is. Tests in `KEPT` stay in
 the fast loop whatever they cost. `tests/conftest.py` marks what is listed as slow; `make test-fast` fails when one that
-is not takes more than twice the limit.
+is not takes more than three seconds.
 """
 
 from __future__ import annotations
