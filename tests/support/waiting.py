@@ -12,7 +12,7 @@ from textual.pilot import Pilot
 from vlmtui.ui.chat.screen import ChatScreen
 
 _TURNS = 400
-_PATIENCE_S = 20.0
+_PATIENCE_S = 60.0
 
 
 async def until(pilot: Pilot[Any], condition: Callable[[], bool]) -> None:
