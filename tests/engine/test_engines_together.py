@@ -19,11 +19,13 @@ from vlmtui.media.stage import stage
 from vlmtui.paths import Paths, bundled
 from vlmtui.registry.loader import Registry
 from vlmtui.registry.match import Model
+from vlmtui.session.comparison import CompareController, ComparisonInput
 from vlmtui.session.engine_controller import EngineController
 from vlmtui.session.engine_lanes import LaneEngines, engines_of
 from vlmtui.session.fan_out import FanOut
 from vlmtui.session.lane_plan import plan_of
 from vlmtui.session.model_switch import memory_need
+from vlmtui.session.raw_draft import RawDraft
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(1200)]
 HALF = "here dtype=bfloat16"
@@ -58,7 +60,9 @@ async def test_two_dtypes_answer_at_once_and_one_after_the_other(
     trust = TrustStore(Paths.below(tmp_path))
 
     async def engines() -> LaneEngines:
-        return await engines_of(PLAN, controller, Registry.bundled(), {}, trust, unloaded.append)
+        return await engines_of(
+            {str(one): str(one) for one in PLAN.values}, controller, Registry.bundled(), {}, trust, unloaded.append
+        )
 
     together = await engines()
     asked = fan_out(controller, together, tmp_path)
@@ -83,4 +87,47 @@ async def test_two_dtypes_answer_at_once_and_one_after_the_other(
     assert [one.spec.engine_args["dtype"] for one in await host.running()] == ["bfloat16"]
     await controller.return_to(unloaded[0])
     assert [one.spec for one in await host.running()] == [shapes.spec]
+    await controller.abort()
+
+
+async def test_chat_and_raw_are_compared_on_two_dtypes_at_once_and_one_after_the_other(
+    host: WorkerHost, shapes: Model, tmp_path: Path
+) -> None:
+    controller = EngineController(host, keep_alive_s=0, on_change=lambda: None)
+    await controller.start(shapes)
+    assert controller.error is None and controller.engine is not None, controller.error
+    unloaded: list[Model] = []
+    names = {"chat": "here", "raw": HALF}
+    picture = stage(bundled("samples") / "circle.png", Paths.below(tmp_path).media)
+    turn = Turn("user", (Media(picture), Text("What is this?")))
+    compared = CompareController(
+        ComparisonInput((turn,), shapes.family, controller.require_info(), Sampling(max_tokens=24)), RawDraft()
+    )
+    compared.draft.fill(*await compared.template_text(controller.require_engine))
+
+    async def answered(one_by_one: bool) -> list[str]:
+        trust = TrustStore(Paths.below(tmp_path))
+        engines = await engines_of(names, controller, Registry.bundled(), {}, trust, unloaded.append)
+        engines.one_by_one = one_by_one and not memory_need(engines.to_load, Machine((), GIB // 4)).fits
+        assert engines.one_by_one == one_by_one
+        compared.engines = engines
+        compared.prepare()
+        compared.begin(controller.require_engine())
+        await compared.answer()
+        failures = [side.answer.failure for side in compared.sides if side.answer is not None]
+        assert failures == [None, None]
+        facts = [compared.engine_facts(side) for side in compared.sides]
+        assert ["float32" in facts[0], "bfloat16" in facts[1]] == [True, True], facts
+        document = compared.document()
+        assert document.sides[0].prompt_token_ids == document.sides[1].prompt_token_ids
+        assert document.sides[1].engine is not None and "bfloat16" in document.sides[1].engine.dtype
+        return [side.answer.text for side in compared.sides if side.answer is not None]
+
+    assert await answered(one_by_one=False) == ["A red circle in the center."] * 2
+    assert len(await host.running()) == 2 and not unloaded
+    await controller.make_room()
+    await controller.return_to(shapes)
+    assert await answered(one_by_one=True) == ["A red circle in the center."] * 2
+    assert unloaded == [shapes]
+    assert [one.spec.engine_args["dtype"] for one in await host.running()] == ["bfloat16"]
     await controller.abort()

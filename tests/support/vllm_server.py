@@ -9,6 +9,9 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
+import time
+import urllib.request
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -34,6 +37,7 @@ class VllmServer:
         """folder: for its log and what its start needs. arguments: more options of `vllm serve`; the first is an
         address (`--uds PATH`, or `--port N`) or `--headless`."""
         self.log = folder / f"{name}.log"
+        self._pause = threading.Event()
         # `vllm serve` reads the version of a distribution called `vllm`, which its build for CPUs is not.
         command = [sys.executable, "-m", "vllm.entrypoints.cli.main", "serve", model]
         command += ["--served-model-name", "shapes", *SWITCHES, *arguments]
@@ -52,6 +56,16 @@ class VllmServer:
                 if os.getsid(process.pid) == self.process.pid and " ".join(process.cmdline()).startswith(title):
                     found.append(process)
         return found
+
+    def wait_until_ready(self, address: str, *, timeout_s: float = 900) -> None:
+        """Wait until it answers at `http://…`. Raises AssertionError if it ends before, or takes longer."""
+        deadline = time.monotonic() + timeout_s
+        while True:
+            with suppress(OSError), urllib.request.urlopen(f"{address}/health", timeout=10) as answer:
+                if answer.status == 200:
+                    return
+            assert self.process.poll() is None and time.monotonic() < deadline, self.newest()
+            self._pause.wait(0.5)
 
     def newest(self) -> str:
         """The end of its log."""

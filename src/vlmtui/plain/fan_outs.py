@@ -78,7 +78,14 @@ class FanOutCommands:
         None if the user chose none. Raises VlmtuiError."""
         parts, services, output = self._parts, self._parts.services, self._parts.output
         servers, trust = services.settings.engines, TrustStore(services.paths)
-        engines = await engines_of(plan, parts.controller, services.registry, servers, trust, self._return_to)
+        engines = await engines_of(
+            {str(one): str(one) for one in plan.values},
+            parts.controller,
+            services.registry,
+            servers,
+            trust,
+            self._return_to,
+        )
         if not engines.to_load:
             return engines
         need = await asyncio.to_thread(lambda: memory_need(engines.to_load, Machine.measure()))

@@ -61,11 +61,14 @@ class ComparedMessage:
     async def adopt(self, lane: Lane, model: Model) -> None:
         """Add a lane's answer to the message's answers and show it. Raises VlmtuiError if there is no answer, or
         another message follows."""
-        if self.exchange is None or lane.is_running or not lane.answer.text:
+        if lane.is_running or not lane.answer.text:
             raise bad_input("There is no answer to use yet.")
         lane.answer.read_by(tags_of(model.family))
         made = Generation(lane.request, lane.answer, model, lane.info, lane.spec.mode)
-        await self.conversation.adopt(self.exchange, made)
+        if self.exchange is not None:
+            await self.conversation.adopt(self.exchange, made)
+        elif lane.spec.turn is not None:
+            self.exchange = await self.conversation.fork(lane.spec.turn, made)
 
     async def store(self, document: Comparison, attachments: Iterable[Attachment]) -> None:
         """Store a comparison with the message. Raises VlmtuiError if that is impossible now."""

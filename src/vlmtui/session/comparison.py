@@ -15,13 +15,16 @@ from vlmtui.domain.prompt import Prompt, RawPrompt, attachments_of
 from vlmtui.domain.sampling import Sampling
 from vlmtui.engine.interface import Engine
 from vlmtui.errors import ErrorKind, Remedy, VlmtuiError
+from vlmtui.inspection.build import fingerprint_of
 from vlmtui.inspection.folded_prompt import PlaceholderSlot, placeholders, raw_text_of
 from vlmtui.inspection.raw_prompt_check import Finding, check_raw, lost_attachments
 from vlmtui.inspection.raw_turns import own_tokens
 from vlmtui.inspection.replay import Comparison, Side
+from vlmtui.registry.match import Model
 from vlmtui.registry.prompts import chat_prompt, raw_prompt
 from vlmtui.registry.schema import Family
 from vlmtui.session.difference import Difference, difference_of
+from vlmtui.session.engine_lanes import LaneEngines
 from vlmtui.session.generation import Answer, PromptMode, render, request_for
 from vlmtui.session.lane_plan import with_seed
 from vlmtui.session.lanes import InFlightRequest, Lane, Lanes, LaneSpec, recorded_side
@@ -86,6 +89,10 @@ class ComparedSide:
         """Whether its answer failed or was stopped."""
         return self.lane is not None and self.lane.has_failed
 
+    def waits_for(self) -> str:
+        """Return what it waits for before it is sent, in words; empty: nothing."""
+        return self.lane.waits_for if self.lane is not None else ""
+
     @property
     def prompt(self) -> PromptReady | None:
         """The newest prompt, from the request or rendered."""
@@ -95,7 +102,9 @@ class ComparedSide:
         """Return the side for the inspector; None before its prompt is rendered."""
         title = "chat template" if self.mode == "chat" else "raw prompt"
         if self.lane is not None:
-            return PromptReport.of_answer(title, self.lane.answer, request=self.lane.request, info=info)
+            return PromptReport.of_answer(
+                title, self.lane.answer, request=self.lane.request, info=self.lane.info or info
+            )
         if self.rendered is None or self.rendered_from is None:
             return None
         return PromptReport(
@@ -115,6 +124,8 @@ class CompareController:
     draft: RawDraft
     logprobs: bool = False
     """Whether to request log-probabilities with the next answers."""
+    engines: LaneEngines | None = None
+    """The sides' engines, by mode; None: the app's for both."""
     sampling: Sampling = field(init=False)
     """Sampling of the last request, including the seed that was drawn for it."""
     chat: ComparedSide = field(init=False)
@@ -267,16 +278,34 @@ class CompareController:
         return ALTERNATIVES if self.logprobs else None
 
     def begin(self, engine: Engine, in_flight: InFlightRequest | None = None) -> None:
-        """Create new lanes for both sides, after `prepare`. `in_flight`: the conversation itself sends the left
-        request."""
+        """Create new lanes for both sides, after `prepare`. `engine`: the app's. `in_flight`: the conversation itself
+        sends the left request."""
         raw = self._spec("raw", self._request(self.raw_prompt()))
         chat = in_flight.request if in_flight is not None else self._request(self.chat_prompt())
-        self.chat.lane, self.raw.lane = Lane(self._spec("chat", chat), engine, in_flight), Lane(raw, engine)
+        left, right = ((self.engines.loaded(side) if self.engines else engine) for side in ("chat", "raw"))
+        self.chat.lane, self.raw.lane = Lane(self._spec("chat", chat), left, in_flight), Lane(raw, right)
         self._lanes = Lanes([self.chat.lane, self.raw.lane])
 
     async def answer(self) -> None:
         """Run both lanes, after `begin`. Each has an outcome afterwards."""
-        await self._lanes.run()
+        await (self._lanes.run() if self.engines is None else self.engines.run(self._lanes))
+
+    @property
+    def sends_draft(self) -> bool:
+        """Whether the conversation itself can send the left request: its engine is the app's."""
+        return self.engines is None or self.engines.is_current("chat")
+
+    def model_of(self, side: ComparedSide) -> Model | None:
+        """Return the model that answers a side; None: the app's."""
+        return self.engines.models[side.mode] if self.engines is not None else None
+
+    def engine_facts(self, side: ComparedSide) -> str:
+        """What answers a side: `vLLM 0.32.0 · float32 · cpu`, or its name before it is loaded; empty if both sides have
+        the app's."""
+        if self.engines is None:
+            return ""
+        info = side.lane.info if side.lane is not None else None
+        return fingerprint_of(info).facts if info is not None else self.engines.models[side.mode].spec.name
 
     async def stop(self, *modes: PromptMode) -> None:
         """Stop these sides; keep their partial answers."""

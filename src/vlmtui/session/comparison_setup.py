@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from vlmtui.domain.capabilities import require_capability
 from vlmtui.domain.conversation import all_attachments
+from vlmtui.errors import bad_input
 from vlmtui.registry.schema import Family
 from vlmtui.session.compared_message import ComparedMessage
 from vlmtui.session.comparison import CompareController, ComparisonInput
 from vlmtui.session.engine_controller import EngineController
+from vlmtui.session.engine_lanes import LaneEngines
 from vlmtui.session.raw_draft import RawDraft
 
 
@@ -22,3 +24,11 @@ def comparison_of_message(
         require_capability(info, "raw_media")
     sampling = message.conversation.settings.sampling
     return CompareController(ComparisonInput(message.turns, model.family, info, sampling, families), draft)
+
+
+def require_family(engines: LaneEngines, family: Family) -> None:
+    """Raise VlmtuiError if a side's engine has a model of another family: its raw prompt would be another one."""
+    for model in engines.models.values():
+        if model.family.family != family.family:
+            message = f"{model.spec.name} is {model.family.title}, not {family.title}: it needs another raw prompt."
+            raise bad_input(message, hint="/compare engine=A,B asks models of different families.")

@@ -1,4 +1,4 @@
-"""The engines of a fan-out over engines in the app: `engine=here,transformers`."""
+"""The engines of lanes in the app: of a fan-out (`engine=here,transformers`), or of the sides of a comparison."""
 
 from __future__ import annotations
 
@@ -16,13 +16,12 @@ from vlmtui.session.engine_controller import EngineController
 from vlmtui.session.engine_names import HERE, find_engine
 from vlmtui.session.engine_turns import answer_in_turns
 from vlmtui.session.engines_beside import called, is_remote
-from vlmtui.session.lane_plan import Plan
 from vlmtui.session.lanes import Lanes
 from vlmtui.session.load_checks import LoadChecks
 
 
 class LaneEngines:
-    """The engines behind the values of a plan. `one_by_one`: load those of this machine one after the other, and unload
+    """The engines of lanes, by their labels. `one_by_one`: load those of this machine one after the other, and unload
     the others meanwhile."""
 
     def __init__(
@@ -32,14 +31,19 @@ class LaneEngines:
         self._controller = controller
         self._on_unloaded = on_unloaded
         self.models = dict(models)
-        """By the plan's value."""
+        """By the lane's label."""
         self.one_by_one = False
         self._home: Model | None = None
         """The app's model, while it is unloaded."""
 
-    def loaded(self, name: str) -> Engine | None:
-        """Return the engine behind a value, if it is loaded."""
-        return self._controller.engine_of(self.models[name])
+    def loaded(self, label: str) -> Engine | None:
+        """Return the engine of a lane, if it is loaded."""
+        return self._controller.engine_of(self.models[label])
+
+    def is_current(self, label: str) -> bool:
+        """Whether a lane's engine is the app's own."""
+        current = self._controller.model
+        return current is not None and self.models[label].spec == current.spec
 
     @property
     def to_load(self) -> tuple[Model, ...]:
@@ -52,8 +56,9 @@ class LaneEngines:
         try:
             await answer_in_turns(lanes, [self.models[lane.spec.label] for lane in lanes], self)
         finally:
-            if self._home is not None:
-                self._on_unloaded(self._home)
+            home, self._home = self._home, None
+            if home is not None:
+                self._on_unloaded(home)
 
     async def has_room(self, model: Model) -> bool:
         """See `EngineSource`."""
@@ -72,26 +77,26 @@ class LaneEngines:
 
 
 async def engines_of(
-    plan: Plan,
+    names: Mapping[str, str],
     controller: EngineController,
     registry: Registry,
     servers: Mapping[str, EngineSettings],
     trust: TrustStore,
     on_unloaded: Callable[[Model], None],
 ) -> LaneEngines:
-    """Return the engines behind the values of a plan; servers are connected. Raises VlmtuiError naming the engine that
-    is not there, or that can't run here."""
+    """Return the engines of lanes. `names`: those of the engines, by the lanes' labels. Servers are connected. Raises
+    VlmtuiError naming the engine that is not there, or that can't run here."""
     controller.require_engine()
     home, checks = controller.require_model(), LoadChecks(trust)
     loaded = [(name, model) for model in controller.models for name in called(model)]
     found: dict[str, Model] = {}
-    for value in map(str, plan.values):
-        own = next((model for name, model in loaded if name == value), None)
-        if value == HERE or own is not None:
-            found[value] = own or home
+    for label, name in names.items():
+        own = next((model for called_so, model in loaded if called_so == name), None)
+        if name == HERE or own is not None:
+            found[label] = own or home
             continue
-        model = await asyncio.to_thread(find_engine, value, home, registry, servers, loaded=loaded)
-        found[value] = model if is_remote(model) else _allowed(model, checks)
+        model = await asyncio.to_thread(find_engine, name, home, registry, servers, loaded=loaded)
+        found[label] = model if is_remote(model) else _allowed(model, checks)
     engines = LaneEngines(controller, found, on_unloaded)
     for model in found.values():
         if is_remote(model):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Literal, Protocol
 
@@ -17,6 +17,7 @@ from vlmtui.session.answer_places import AnswerPlaces
 from vlmtui.session.compared_message import ComparedMessage
 from vlmtui.session.comparison import CompareController
 from vlmtui.session.cost import EstimateTokens
+from vlmtui.session.engine_lanes import LaneEngines
 from vlmtui.session.fan_out import FanOut
 from vlmtui.session.lane_plan import Plan
 from vlmtui.session.lanes import InFlightRequest
@@ -39,6 +40,11 @@ class FramesChoice(msgspec.Struct, frozen=True):
 
     sampling: VideoSampling
     as_images: bool
+
+
+FindEngines = Callable[[Mapping[str, str]], Awaitable[LaneEngines | None]]
+"""Returns the engines of lanes: `names` are the engines' names by the lanes' labels. None if cancelled. Raises
+VlmtuiError."""
 
 
 class Navigator(Protocol):
@@ -92,10 +98,12 @@ class Navigator(Protocol):
         send: Callable[[CompareController], InFlightRequest],
         on_edit: Callable[[], None],
         look: Callable[[], Awaitable[bool]],
+        engines: FindEngines,
     ) -> None:
         """Compare the chat template with a raw prompt, until the user leaves. `send` sends the draft as the
         conversation's next message; `on_edit` is called after changes of the raw text; `look` sends it without its
-        pictures, and returns whether the conversation continues with one of those answers."""
+        pictures, and returns whether the conversation continues with one of those answers; `engines` finds those of
+        the sides."""
 
     async def choose_comparison(self, message: ComparedMessage) -> str | None:
         """Show the stored comparisons of a message; return the raw prompt to run again, or None. Raises VlmtuiError

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from vlmtui.store.records import ConversationId
     from vlmtui.ui.batch.screen import RunControl
     from vlmtui.ui.chat.screen import ChatScreen
-    from vlmtui.ui.navigation import FilesChoice, FramesChoice
+    from vlmtui.ui.navigation import FilesChoice, FindEngines, FramesChoice
 
 _ALONE = 2
 """Height of the screen stack when one of our screens is shown alone: below it is Textual's empty default screen."""
@@ -184,6 +184,7 @@ class AppNavigator:
         send: Callable[[CompareController], InFlightRequest],
         on_edit: Callable[[], None],
         look: Callable[[], Awaitable[bool]],
+        engines: FindEngines,
     ) -> None:
         from vlmtui.ui.compare.screen import CompareScreen
 
@@ -197,6 +198,7 @@ class AppNavigator:
                 send,
                 on_edit=on_edit,
                 look=look,
+                engines=engines,
                 show_inspector=self.show_inspector,
             ),
         )

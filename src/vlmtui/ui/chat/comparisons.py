@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Protocol
 
@@ -12,9 +12,10 @@ from textual.timer import Timer
 from vlmtui.errors import VlmtuiError
 from vlmtui.session.compared_message import ComparedMessage
 from vlmtui.session.comparison import CompareController
-from vlmtui.session.comparison_setup import comparison_of_message
+from vlmtui.session.comparison_setup import comparison_of_message, require_family
 from vlmtui.session.conversation import Conversation
 from vlmtui.session.engine_controller import EngineController
+from vlmtui.session.engine_lanes import LaneEngines
 from vlmtui.session.lanes import InFlightRequest
 from vlmtui.session.raw_draft import RawDraft, RawDrafts
 from vlmtui.ui.actions import ActionMethods
@@ -36,6 +37,9 @@ class ComparisonsView(ChatView, Protocol):
 
     def take_composer_text(self) -> None:
         """Move text typed just now from the composer to the draft."""
+
+    async def show_conversation(self) -> None:
+        """Show the conversation after its turns changed."""
 
 
 class Comparisons:
@@ -131,15 +135,22 @@ class Comparisons:
             return
         if raw is not None:
             draft.text, draft.filled, draft.origin, draft.saved_as = raw, "", "", ""
+        was_draft = message.exchange is None
         await self._navigator.compare(
             controller,
             message,
             send=lambda controller: self._send(message, controller),
             on_edit=self._raw_edited,
             look=lambda: self._fan_outs.look_at(message),
+            engines=lambda names: self._engines(names, controller),
         )
+        if was_draft and message.exchange is not None and not controller.sends_draft:
+            await self._view.show_conversation()
         self._write_raw()
         self._view.post_message(self.ComparisonLeft())
+
+    async def _engines(self, names: Mapping[str, str], controller: CompareController) -> LaneEngines | None:
+        return await self._fan_outs.engines_of(names, partial(require_family, family=controller.input.family))
 
     async def _look_at_stored(self) -> None:
         last = self._view.marked.exchange if self._view.marked is not None else self._chat.last

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Protocol
 
@@ -142,21 +143,22 @@ class FanOuts:
             has_pictures=bool(all_attachments(message.turns)),
         )
 
-    async def _engines(self, plan: Plan) -> LaneEngines | None:
-        """Return the engines of a plan; before further ones are loaded here, tell what memory they take and ask how.
-        None if cancelled. Raises VlmtuiError."""
+    async def engines_of(self, names: Mapping[str, str], check: Callable[[LaneEngines], None]) -> LaneEngines | None:
+        """Return the engines of lanes, by their labels; before further ones are loaded here, tell what memory they take
+        and ask how. `check` raises VlmtuiError for those that can't be used. None if cancelled. Raises VlmtuiError."""
         controller, services = self._engine_controller, self._services
         trust = TrustStore(services.paths)
         servers, registry = services.settings.engines, services.registry
-        engines = await engines_of(plan, controller, registry, servers, trust, self._return_to)
+        engines = await engines_of(names, controller, registry, servers, trust, self._return_to)
+        check(engines)
         if not engines.to_load:
             return engines
         need = await asyncio.to_thread(lambda: memory_need(engines.to_load, Machine.measure()))
-        names = " and ".join(one_line(value) for value in map(str, plan.values) if engines.loaded(value) is None)
+        wanted = " and ".join(one_line(name) for label, name in names.items() if engines.loaded(label) is None)
         beside = "Load beside what is loaded" + ("" if need.fits else " (it probably does not fit)")
         after = "One after the other: unload what is loaded once it has answered"
         ways = (beside, after) if need.fits else (after, beside)
-        chosen = await self._navigator.choose(f"Load {names}. {need.text}", ways)
+        chosen = await self._navigator.choose(f"Load {wanted}. {need.text}", ways)
         if chosen is None:
             return None
         engines.one_by_one = ways[chosen] == after
@@ -175,7 +177,7 @@ class FanOuts:
             self._cost.check_room()
         engines = None
         if plan.parameter == ENGINE:
-            engines = await self._engines(plan)
+            engines = await self.engines_of({str(one): str(one) for one in plan.values}, lambda engines: None)
             if engines is None:
                 return None
         media = self._services.paths.media

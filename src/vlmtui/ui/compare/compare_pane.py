@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from textual.app import ComposeResult
 from textual.containers import Vertical, VerticalScroll
@@ -143,6 +143,7 @@ class AnswerPane(Vertical):
         self.answer: Answer | None = None
         self._stop = stop
         self._mark = ""
+        self._waits_for: Callable[[], str] = lambda: ""
         self._pieces = 0
         self._timer: Timer | None = None
 
@@ -158,14 +159,15 @@ class AnswerPane(Vertical):
         """The answer's text as shown."""
         return self.query_one(PlainText).text
 
-    def begin(self, answer: Answer, *, mark: str = "") -> None:
-        """Show this answer until it ends. `mark`: a note about its request."""
+    def begin(self, answer: Answer, *, mark: str = "", waits_for: Callable[[], str] = lambda: "") -> None:
+        """Show this answer until it ends. `mark`: a note about its request; `waits_for`: what it waits for before it is
+        sent, in words."""
         self.answer, self._pieces = answer, 0
         self.display = True
         self.query_one(PlainText).show("")
         self.mark((), "")
         self.query_one(".failure").display = False
-        self._mark = mark
+        self._mark, self._waits_for = mark, waits_for
         self.tell_stale("")
         if self._timer is not None:
             self._timer.stop()
@@ -198,7 +200,10 @@ class AnswerPane(Vertical):
             self.post_message(self.Grown())
         facts = self.query_one(".facts", Static)
         if answer.outcome is None:
-            facts.update(f"{answer.tokens:,} tokens · {key_of(self.app, self._stop)} Stop" if answer.tokens else "…")
+            stop = f"{key_of(self.app, self._stop)} Stop"
+            waits_for = one_line(self._waits_for())
+            waits = f"Waits for {waits_for} · {stop}" if waits_for else "…"
+            facts.update(f"{answer.tokens:,} tokens · {stop}" if answer.tokens else waits)
             return
         self.post_message(self.Grown())
         facts.update(answer_line(answer))

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 
 from textual import on, work
-from textual.content import Content
 from textual.message import Message
 from textual.screen import Screen
 from textual.widget import Widget
@@ -27,13 +25,16 @@ from vlmtui.ui.actions import bindings
 from vlmtui.ui.compare.aligned_turns import AlignedTurns
 from vlmtui.ui.compare.compare_pane import AnswerPane, PromptPane
 from vlmtui.ui.compare.findings_list import warning_of
+from vlmtui.ui.compare.kept_answers import KeptAnswers
 from vlmtui.ui.compare.picture_strip import PictureStrip
 from vlmtui.ui.compare.prompts import Prompts, Result
 from vlmtui.ui.compare.raw_editor import RawEditor
 from vlmtui.ui.compare.raw_pane import RawPane
+from vlmtui.ui.compare.side_engines import SideEngines
 from vlmtui.ui.compare.sides import SidesScreen, View
 from vlmtui.ui.keys import error_text, with_keys
 from vlmtui.ui.messages import EngineChanged
+from vlmtui.ui.navigation import FindEngines
 from vlmtui.ui.services import Services
 from vlmtui.ui.terminal.key_queue import ask_user, run_before_keys
 from vlmtui.ui.widgets.dialogs import NameScreen
@@ -66,10 +67,12 @@ class CompareScreen(SidesScreen):
         *,
         on_edit: Callable[[], None],
         look: Callable[[], Awaitable[bool]],
+        engines: FindEngines,
         show_inspector: Callable[[PromptReport], None],
     ) -> None:
         """`send` sends the draft as the conversation's next message; `on_edit` is called after edits of the raw
-        text; `look` sends it without its pictures, and returns whether one of those answers was used."""
+        text; `look` sends it without its pictures, and returns whether one of those answers was used; `engines` finds
+        those of the sides."""
         super().__init__(
             services,
             "Compare",
@@ -85,6 +88,8 @@ class CompareScreen(SidesScreen):
         self.message = message
         saved = SavedPrompts(services.paths, controller.input.family.family)
         self._prompts = Prompts(self, controller, engine_controller, saved)
+        self._engines = SideEngines(self, controller, engines)
+        self._kept = KeptAnswers(self, message, controller, engine_controller)
         self._send_draft = send
         self._on_edit = on_edit
         self._look = look
@@ -117,9 +122,8 @@ class CompareScreen(SidesScreen):
             self._pair_turns()
             self.query_one(PictureStrip).tell_tokens(event.ready, self._prompts.attachments)
             media = usage_of(event.ready).media_text
-            told = f" · {len(event.ready.token_ids):,} tokens" + (f" ({media})" if media else "")
-            head = Content.assemble("Chat template", (told, "not bold $muted"))
-            self.query_one("#chat-head", Static).update(head)
+            self._engines.told("chat", f"{len(event.ready.token_ids):,} tokens" + (f" ({media})" if media else ""))
+            self._show_heads()
         elif event.error is not None:
             pane.tell(error_text(self.app, event.error))
 
@@ -133,9 +137,8 @@ class CompareScreen(SidesScreen):
         draft = self.controller.draft
         known = f"saved as {draft.saved_as}" if draft.saved_as else draft.origin
         origin = "your text" if draft.is_edited else known
-        self.query_one("#raw-head", Static).update(
-            Content.assemble("Raw prompt", (f" · {one_line(origin)}" if origin else "", "not bold $muted"))
-        )
+        self._engines.told("raw", one_line(origin))
+        self._show_heads()
         stale = "Stale: the raw prompt was edited after this answer. {comparison.send} sends again."
         told = with_keys(self.app, stale) if self.controller.is_stale else ""
         self.query_one("#raw-answer", AnswerPane).tell_stale(told)
@@ -174,15 +177,15 @@ class CompareScreen(SidesScreen):
             pane.update_answer()
         self._pair_turns()
         self._show_state()
+        self._show_heads()
         self._find_difference()
-        if any(side.answer and side.answer.text for side in self.controller.sides):
-            self._store()
+        self._store()
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         match action:
             case "stop":
                 return self._side(parameters[0]).is_running
-            case "send":
+            case "send" | "engine":
                 return not self.controller.is_running
             case "next_finding" | "fix":
                 return self.is_mounted and bool(self.pane.findings)
@@ -201,7 +204,8 @@ class CompareScreen(SidesScreen):
         try:
             engine = self.engine_controller.require_engine()
             findings = controller.prepare()
-            in_flight = self._send_draft(controller) if self.message.exchange is None else None
+            is_draft = self.message.exchange is None and controller.sends_draft
+            in_flight = self._send_draft(controller) if is_draft else None
         except VlmtuiError as error:
             self.tell_error(error)
             return
@@ -250,6 +254,10 @@ class CompareScreen(SidesScreen):
     def action_look(self) -> None:
         """Send the same message without its pictures, and with changed ones."""
         run_before_keys(self, self._show_look, exclusive=True)
+
+    def action_engine(self) -> None:
+        """Choose the engine of the focused side."""
+        run_before_keys(self, self._choose_engine, exclusive=True)
 
     def action_next_finding(self) -> None:
         """Move the cursor to the next finding."""
@@ -310,7 +318,8 @@ class CompareScreen(SidesScreen):
         for side in self.controller.sides:
             if side.answer is not None:
                 told = warning_of(findings) if side.mode == "raw" else ""
-                self.query_one(f"#{side.mode}-answer", AnswerPane).begin(side.answer, mark=told)
+                pane = self.query_one(f"#{side.mode}-answer", AnswerPane)
+                pane.begin(side.answer, mark=told, waits_for=side.waits_for)
         self.query_one("#divergence").remove_class("-filled")
         self._show_state()
 
@@ -319,7 +328,15 @@ class CompareScreen(SidesScreen):
         self.show_settings(self.controller.sampling, *extra)
         self.refresh_bindings()
 
+    def _show_heads(self) -> None:
+        for side in self.controller.sides:
+            self.query_one(f"#{side.mode}-head", Static).update(self._engines.head(side))
+
     # -- in the background
+
+    async def _choose_engine(self) -> None:
+        await self._engines.choose(self._focused_side().mode)
+        self._show_heads()
 
     @work(group="prepare", exclusive=True)
     async def _make_prompts(self) -> None:
@@ -338,11 +355,7 @@ class CompareScreen(SidesScreen):
 
     @work(group="store")
     async def _store(self) -> None:
-        try:
-            document = await asyncio.to_thread(self.controller.document)
-            await self.message.store(document, self.controller.input.attachments)
-        except VlmtuiError as error:
-            self.tell_error(error)
+        await self._kept.store()
 
     @work(group="difference", exclusive=True)
     async def _find_difference(self) -> None:
@@ -380,19 +393,4 @@ class CompareScreen(SidesScreen):
 
     @work(group="use")
     async def _use(self, side: ComparedSide) -> None:
-        exchange = self.message.exchange
-        if side.lane is None:
-            self.tell("There is no answer to use yet.")
-            return
-        if exchange is not None and exchange.answer is side.lane.answer:
-            self.tell("This chat already continues with that answer.")
-            return
-        try:
-            await self.message.adopt(side.lane, self.engine_controller.require_model())
-        except VlmtuiError as error:
-            self.tell_error(error)
-            return
-        exchange = self.message.exchange
-        if exchange is not None:
-            number, count = exchange.answer_siblings.position, exchange.answer_siblings.count
-            self.tell(f"{side.mode.capitalize()} answer is now answer {number}/{count} of this chat.")
+        await self._kept.use(side)
