@@ -18,12 +18,14 @@ from vlmtui.domain.backend_choice import BackendChoice, read_backend
 from vlmtui.domain.engine import TRANSFORMERS_BACKEND, EngineInfo
 from vlmtui.errors import ErrorKind, VlmtuiError
 from vlmtui.files import write_output
+from vlmtui.inspection.lint.finding import LintKind
 from vlmtui.inspection.parity import ParitySide, Tolerance, compare_sides
 from vlmtui.registry.engine_values import with_engine_args
 from vlmtui.registry.match import Model, resolve
 from vlmtui.registry.schema import KnownDifference
 from vlmtui.session.generation import PromptMode
 from vlmtui.session.golden import GoldenPrompts
+from vlmtui.session.lint import lint_model
 from vlmtui.session.parity import CASES, ParityPrompt, ParityReport, gather_sides
 from vlmtui.session.parity_report import case_title, parity_json, parity_page, parity_verdict, where_to_look
 from vlmtui.text import one_line
@@ -34,6 +36,8 @@ _TOLERANCE = {"float32": 0.02}
 _TOLERANCE_16_BITS = 0.25
 _ENDINGS = (".html", ".json")
 _MAX_TOKENS = 1024
+_UNREADABLE = frozenset(kind for kind in LintKind if kind.value.startswith(("no_", "template_", "tokenizer_", "code_")))
+"""What keeps a model's prompts from being made at all."""
 
 
 class _Plan(msgspec.Struct, frozen=True):
@@ -47,14 +51,29 @@ class _Plan(msgspec.Struct, frozen=True):
 
 def parity(arguments: argparse.Namespace) -> int:
     """Print each stage of each conversation. Return 0 if none differs, 1 if one does, 2 if it can't be told."""
+    plan: _Plan | None = None
     try:
         _check(arguments)
-        plan = _plan(arguments)
+        made = plan = _plan(arguments)
         with tempfile.TemporaryDirectory(prefix="vlmtui-parity-") as folder:
-            return run_interruptible(lambda: _run(plan, Path(folder).resolve()))
+            return run_interruptible(lambda: _run(made, Path(folder).resolve()))
     except VlmtuiError as error:
         print_error(error)
+        if plan is not None:
+            _tell_faults(plan)
         return CANNOT
+
+
+def _tell_faults(plan: _Plan) -> None:
+    """Print what is wrong with the files of a model that could not be loaded or asked."""
+    trust = plan.arguments.trust_remote_code
+    try:
+        findings = lint_model(plan.model, plan.application.reader, trust_remote_code=trust).findings
+    except VlmtuiError:
+        return  # the error that was printed says more
+    for found in findings:
+        if found.kind in _UNREADABLE:
+            note(f"{found.kind.value}: {one_line(found.message)} {one_line(found.mend)}")
 
 
 async def _run(plan: _Plan, folder: Path) -> int:
