@@ -30,7 +30,7 @@ def rows(ran_out: str) -> dict[tuple[str, str, str], dict[str, Any]]:
 
 def test_golden_prompts_and_kept_answers_on_a_server(vlmtui: CommandLine, tmp_path: Path) -> None:
     golden, kept = tmp_path / "golden", tmp_path / "kept.json"
-    recorded = vlmtui("golden", "record", str(golden), "--model", "shapes", "--case", "one image", "--case", "text")
+    recorded = vlmtui("golden", "record", str(golden), "--model", "shapes", "--case", "image", "--case", "text")
     assert recorded.code == 0, recorded.err
     with tempfile.TemporaryDirectory(prefix="vlmtui-", dir="/tmp") as folder:
         port = free_port()

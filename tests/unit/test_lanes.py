@@ -9,6 +9,7 @@ from vlmtui.domain.conversation import user_turn
 from vlmtui.domain.generation import Cancelled, Finished
 from vlmtui.domain.prompt import ChatPrompt, RawPrompt
 from vlmtui.domain.sampling import Sampling
+from vlmtui.inspection.replay import from_json, to_json
 from vlmtui.registry.loader import Registry
 from vlmtui.session.generation import Answer
 from vlmtui.session.lanes import InFlightRequest, Lane, Lanes, LaneSpec, lane_spec, planned_specs, recorded_specs
@@ -110,3 +111,15 @@ async def test_one_turn_is_asked_in_any_mode_or_as_it_is() -> None:
     assert made.request.logprobs == 2
     assert {one.request.sampling.stop_tokens for one in (chat, made, given)} == {SHAPES.stop_tokens}
     assert all(one.sampling == Sampling() for one in (chat, made, given))
+
+
+async def test_a_document_of_lanes_that_differ_in_more_than_numbers_asks_the_same_again() -> None:
+    engine = await engine_of(["a"], ["b"], ["c"], ["d"])
+    lanes = Lanes([Lane(spec, engine) for spec in specs("max_pixels=12544,28224")])
+    await lanes.run()
+    document = from_json(to_json(lanes.document()))
+    assert document.sides[0].own is None and document.sides[1].own is not None
+    again = Lanes([Lane(spec, engine) for spec in recorded_specs(document, {})])
+    await again.run()
+    asked = [request.sampling.extra["mm_processor_kwargs"] for request in engine.requests]
+    assert asked == [{"max_pixels": 12544}, {"max_pixels": 28224}] * 2

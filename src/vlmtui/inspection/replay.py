@@ -104,6 +104,8 @@ class Side(Record, frozen=True, kw_only=True):
     """What answered; None: the comparison's engine."""
     sampling: dict[ParameterName, Number | None] = msgspec.field(default_factory=dict)
     """The parameters that differ from the comparison's, by name."""
+    own: Sampling | None = None
+    """The sampling of its request, if more than those numbers differs: stop strings, structure, processor arguments."""
     used: Sampling | None = None
     """The sampling values that the engine used, every one resolved; None: not recorded."""
     request: Prompt | None = None

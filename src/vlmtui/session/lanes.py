@@ -150,7 +150,7 @@ class Lanes:
         if info is None:
             raise VlmtuiError(ErrorKind.INTERNAL, "No request was sent: the engine was not ready.")
         request = order[0].request
-        sides = [_side(lane, own, info) for lane, own in zip(order, _own_values(order), strict=True)]
+        sides = [_side(lane, own, info, request.sampling) for lane, own in zip(order, _own_values(order), strict=True)]
         return comparison_of(
             info, request.sampling, self.attachments(first), sides, generation_prompt=generation_prompt
         )
@@ -267,7 +267,7 @@ def recorded_side(
 def _recorded(comparison: Comparison, side: Side, paths: Mapping[str, str]) -> LaneSpec:
     if side.request is None:
         raise ValueError("A side without its request cannot be run again.")
-    sampling = msgspec.structs.replace(comparison.sampling, **side.sampling)
+    sampling = side.own or msgspec.structs.replace(comparison.sampling, **side.sampling)
     top = max((len(one.top) for one in side.logprobs), default=0) if side.logprobs else None
     request = GenerateRequest(
         request_id=new_request_id(), prompt=with_paths(side.request, paths), sampling=sampling, logprobs=top
@@ -282,9 +282,11 @@ def _own_values(lanes: Sequence[Lane]) -> list[dict[str, Number | None]]:
     return [{name: one[name] for name in differing} for one in values]
 
 
-def _side(lane: Lane, own: dict[str, Number | None], info: EngineInfo) -> Side:
+def _side(lane: Lane, own: dict[str, Number | None], info: EngineInfo, first: Sampling) -> Side:
     spec = lane.spec
     label = "" if spec.label == spec.mode else spec.label
     side = recorded_side(spec.mode, lane.answer, lane.answer.prompt, request=spec.request.prompt, label=label)
     other = fingerprint_of(lane.info) if lane.info is not None and lane.info is not info else None
-    return msgspec.structs.replace(side, sampling=own, engine=other)
+    used = lane.request.sampling
+    is_alike = msgspec.structs.replace(first, **own) == used
+    return msgspec.structs.replace(side, sampling=own, engine=other, own=None if is_alike else used)

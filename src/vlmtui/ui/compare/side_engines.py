@@ -60,8 +60,8 @@ class SideEngines:
         self._told[mode] = text
 
     def head(self, side: ComparedSide) -> Content:
-        """Return a side's title, its prompt and its engine."""
+        """Return a side's title, its engine and its prompt."""
         name, facts = self._names[side.mode], self._controller.engine_facts(side)
         engine = f"{one_line(name)}: {one_line(facts)}" if facts else ""
-        said = " · ".join(filter(None, (self._told[side.mode], engine)))
+        said = " · ".join(filter(None, (engine, self._told[side.mode])))
         return Content.assemble(_TITLES[side.mode], (f" · {said}" if said else "", "not bold $muted"))
