@@ -172,9 +172,8 @@ class Campaign:
             question = f"say {_WORDS} k{number}"
             whole = "".join(said(question)).strip()
         else:
-            last = (60, 75, 100, 120)[number % 4]
-            question = f"Count to {last}."
-            whole = " ".join(str(one) for one in range(1, last + 1))
+            question = "Count to 100."
+            whole = " ".join(str(one) for one in range(1, 101))
         asked = Asked(question, sum(one.question == question for one in self.asked), whole)
         for key in question:
             terminal.type(key)

@@ -175,7 +175,7 @@ async def test_a_key_chooses_what_runs_the_model(make_app: MakeApp) -> None:
         await pilot.press("ctrl+g")
         await until(pilot, lambda: backend() == "transformers")
         assert "HF" in row(models.rows[0], MACHINE, 100).plain
-        assert "transformers: runs" in details(models.rows[0], MACHINE).plain
+        assert "transformers: can be tried" in details(models.rows[0], MACHINE).plain
         await pilot.press("ctrl+g")
         await until(pilot, lambda: backend() == "vllm")
         await pilot.press("ctrl+g", "enter")

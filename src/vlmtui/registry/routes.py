@@ -145,7 +145,8 @@ def _untried_route(family: Family, choice: BackendChoice) -> Route | None:
 def _installs(version: str) -> str:
     from vlmtui.engines.pinned import pinned_build
 
-    return f"installs first ({pinned_build(version, 'cpu').disk_gb_without_cpu_torch:g} GB or more)"
+    size = pinned_build(version, "cpu").disk_gb_without_cpu_torch
+    return f"needs an engine of {size:g} GB or more: installs in minutes"
 
 
 @cache
@@ -212,7 +213,8 @@ def _way_out(family: Family) -> str:
 
 
 def status_of(family: Family, choice: BackendChoice | None = None) -> str:
-    """Return a short status: `runs`, `needs timm`, `installs first (6 GB or more)`, `up to vLLM 0.20.0`, `no vLLM`.
+    """Return a short status: `runs`, `can be tried`, `needs timm`, `up to vLLM 0.20.0`, `no vLLM`,
+    `needs an engine of 6 GB or more: installs in minutes`.
 
     `choice`: with this kind of engine.
     """
@@ -223,8 +225,13 @@ def status_of(family: Family, choice: BackendChoice | None = None) -> str:
     if missing := missing_packages(route):
         return f"needs {' '.join(missing)}"
     if route.engine == "pinned":
-        return "runs" if has_version(route.vllm) else _installs(route.vllm)
-    return "runs" if vllm_version() is not None else "no vLLM"
+        return _runs(family, route) if has_version(route.vllm) else _installs(route.vllm)
+    return _runs(family, route) if vllm_version() is not None else "no vLLM"
+
+
+def _runs(family: Family, route: Route) -> str:
+    """Say that a route runs, if the family's record has it; others can be tried."""
+    return "runs" if route in family.routes else "can be tried"
 
 
 def mark_of(family: Family, choice: BackendChoice | None = None) -> str:

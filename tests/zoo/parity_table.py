@@ -1,0 +1,136 @@
+"""The table of families that were compared in vLLM and in Transformers, as a page of the documentation."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+import msgspec
+
+from vlmtui.inspection.parity import CaseParity, Stage, StageOutcome, StageResult
+from vlmtui.registry.loader import Registry
+
+PAGE = Path(__file__).parents[2] / "docs" / "parity.md"
+RESULTS = Path(__file__).parents[1] / "data" / "parity_results.json"
+_HEAD = "| family | prompts | text, ids, image tokens | pixels | likeliest next tokens | answer | |\n"
+_EXACT = (Stage.TEXT, Stage.TOKENS, Stage.PLACES)
+ALIKE, SAME_NUMBERS = "alike", "same numbers"
+_INTRODUCTION = """# Families in vLLM and in Transformers
+
+Written by `make parity ARGS="--page"`, from `tests/data/parity_results.json`. Each family is a tiny model of its true
+architecture with random weights, in float32 on a CPU, in two processes: vLLM {vllm} and Transformers {transformers}.
+Each gets the same chat and raw prompts with one image, and with two where the family takes them, and answers eight
+tokens greedily. The columns say whether all prompts gave the same, or the largest difference: of pixels in the units
+that the model computes with, of the likeliest next tokens and of the answer's tokens in log-probability.
+
+**{alike}**: every stage is the same (pixels within 0.001, log-probabilities within 0.01). **{same_numbers}**: ids and
+answer are the same and log-probabilities are within 0.01, but the pixels are further apart. The others have a reason
+below the table; [transformers.md](transformers.md#compared-with-vllm) has the causes.
+
+"""
+
+
+class FamilyParity(msgspec.Struct, frozen=True, kw_only=True):
+    """What was found of a family. Without `stages`, `failed` says why."""
+
+    prompts: int = 0
+    stages: dict[str, tuple[StageOutcome, float | None]] = {}
+    """By stage: the worst outcome of all prompts, and the largest difference."""
+    verdict: str = ""
+    """`alike`, `same numbers`, or empty."""
+    first: str = ""
+    """The first stage that differs, and how."""
+    failed: str = ""
+
+    @property
+    def has_same_numbers(self) -> bool:
+        return self.verdict in (ALIKE, SAME_NUMBERS)
+
+
+def found_of(cases: Sequence[CaseParity] | str) -> FamilyParity:
+    """Sum up a family's conversations; a text says why there are none."""
+    if isinstance(cases, str) or not cases:
+        return FamilyParity(failed=str(cases or "no prompts"))
+    stages = {
+        stage.value: _worst([one for case in cases for one in case.stages if one.stage is stage]) for stage in Stage
+    }
+    errors = "; ".join(text for case in cases for text in case.errors)
+    bad = [case for case in cases if case.first is not None]
+    first = min(bad, key=lambda case: list(Stage).index(case.first.stage) if case.first else 0, default=None)
+    differing = {name for name, (outcome, _) in stages.items() if outcome is StageOutcome.DIFFERS}
+    verdict = "" if errors or differing - {Stage.PIXELS.value} else SAME_NUMBERS if differing else ALIKE
+    return FamilyParity(
+        prompts=len(cases),
+        stages=stages,
+        verdict=verdict,
+        first=f"{first.case} {first.mode}: {first.first.stage.value}: {first.first.message}"
+        if first is not None and first.first is not None
+        else errors,
+    )
+
+
+def _worst(results: Sequence[StageResult]) -> tuple[StageOutcome, float | None]:
+    order = (StageOutcome.SAME, StageOutcome.UNKNOWN, StageOutcome.DIFFERS)
+    outcomes = [one.outcome for one in results]
+    largest = [one.largest for one in results if one.largest is not None]
+    return max(outcomes, key=order.index, default=StageOutcome.UNKNOWN), max(largest, default=None)
+
+
+def stored() -> dict[str, FamilyParity]:
+    """What is known from earlier runs, by family."""
+    if not RESULTS.exists():
+        return {}
+    return msgspec.json.decode(RESULTS.read_bytes(), type=dict[str, FamilyParity])
+
+
+def store(found: Mapping[str, FamilyParity]) -> dict[str, FamilyParity]:
+    """Add what was found to the results of earlier runs; return all, by name."""
+    known = dict(sorted((stored() | dict(found)).items()))
+    RESULTS.write_text(json.dumps(msgspec.to_builtins(known), indent=1) + "\n", encoding="utf-8")
+    return known
+
+
+def write_page(known: Mapping[str, FamilyParity], *, vllm: str, transformers: str) -> None:
+    """Write the page."""
+    text = _INTRODUCTION.format(vllm=vllm, transformers=transformers, alike=ALIKE, same_numbers=SAME_NUMBERS)
+    PAGE.write_text(text + "\n".join(table(known)) + "\n", encoding="utf-8")
+
+
+def table(known: Mapping[str, FamilyParity]) -> Iterable[str]:
+    """The rows, those that are alike first, then the count, then why the others differ."""
+    order = sorted(known, key=lambda name: (not known[name].has_same_numbers, name))
+    yield _HEAD + "| --- | --- | --- | --- | --- | --- | --- |"
+    for name in order:
+        yield _row(name, known[name])
+    good = sum(one.has_same_numbers for one in known.values())
+    yield f"\n{good} of {len(known)} families: the same ids, log-probabilities within 0.01."
+    for name in order:
+        if not known[name].has_same_numbers:
+            yield f"\n- **{name}**: {_reason(name, known[name])}"
+
+
+def _row(name: str, one: FamilyParity) -> str:
+    if not one.stages:
+        return f"| {name} | | | | | | not compared |"
+    exact = [one.stages[stage.value][0] for stage in _EXACT]
+    same = "same" if all(outcome is StageOutcome.SAME for outcome in exact) else _first_bad(one)
+    cells = [same, *(_number(one, stage) for stage in (Stage.PIXELS, Stage.NEXT_TOKEN, Stage.ANSWER))]
+    return f"| {name} | {one.prompts} | {' | '.join(cells)} | {one.verdict or 'differs'} |"
+
+
+def _first_bad(one: FamilyParity) -> str:
+    return ", ".join(f"{s.value}: {one.stages[s.value][0]}" for s in _EXACT if one.stages[s.value][0] != "same")
+
+
+def _number(one: FamilyParity, stage: Stage) -> str:
+    outcome, largest = one.stages[stage.value]
+    if outcome is StageOutcome.UNKNOWN or largest is None:
+        return outcome.value
+    return f"{largest:.1g}" if largest else "0"
+
+
+def _reason(name: str, one: FamilyParity) -> str:
+    family = Registry.bundled().get(name)
+    known = [f"{known.stage}: {known.why}" for known in family.differences] if family is not None else []
+    return " ".join(known) or f"`{(one.failed or one.first)[:160]}`"
