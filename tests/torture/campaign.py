@@ -147,6 +147,8 @@ class Campaign:
             if last.must_be_whole:
                 terminal.wait_for(last.question, timeout=_START_S)
                 self._wait_for_store(lambda: self.answer_to(last) == last.whole, number, blow, "the answer's rest")
+                # Until then Enter is refused: a slow model takes seconds from the last word to the stop token.
+                self._wait_for_store(lambda: self._has_ended(last), number, blow, "the answer's end")
         if draft:
             terminal.type("\x7f" * len(draft))
             terminal.wait_for("Message, or / for commands", timeout=_START_S)
@@ -175,9 +177,10 @@ class Campaign:
             question = "Count to 100."
             whole = " ".join(str(one) for one in range(1, 101))
         asked = Asked(question, sum(one.question == question for one in self.asked), whole)
+        before = terminal.text.count(question)
         for key in question:
             terminal.type(key)
-        terminal.wait_for(question)
+        terminal.wait_for(lambda text: text.count(question) > before)
         terminal.press("enter")
         self.asked.append(asked)
         stored = self.paths.data / FILE
