@@ -25,12 +25,14 @@ from vlmtui.domain.generation import Cancelled, Delta, Finished, PromptReady
 from vlmtui.domain.prompt import ChatPrompt, RawPrompt
 from vlmtui.domain.sampling import Sampling
 from vlmtui.engine.local.client import WorkerClient
+from vlmtui.engine.machine import Machine
 from vlmtui.errors import ErrorKind
 from vlmtui.paths import Paths, private_dir
 from vlmtui.registry.match import Model, with_backend
 from vlmtui.session.generation import Answer, PromptMode, make_request, request_for
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(900)]
+HAS_GPU = bool(Machine.measure().gpus)
 QUESTION = "What is in this image?"
 
 
@@ -81,9 +83,8 @@ def easel(tmp_path: Path) -> Easel:
 async def test_it_says_what_it_is_and_promises_all_but_metrics(other: WorkerClient) -> None:
     info = other.info
     assert info is not None
-    assert (info.engine, info.architecture, info.dtype) == (
-        "Transformers", "Qwen2VLForConditionalGeneration", "float32",
-    )  # fmt: skip
+    dtype = "bfloat16" if HAS_GPU else "float32"
+    assert (info.engine, info.architecture, info.dtype) == ("Transformers", "Qwen2VLForConditionalGeneration", dtype)
     assert info.limits == {"image": 8, "video": 2}
     assert info.chat_template
     assert info.stop_tokens == ("<|im_end|>", "<|endoftext|>")
@@ -249,7 +250,11 @@ async def test_what_does_not_fit_is_refused(ask: Asker, in_transformers: Model, 
     ("changes", "kind"),
     [
         ({"engine_args": {"max_model_length": 5}}, ErrorKind.BAD_ENGINE_ARGUMENT),
-        ({"engine_args": {"device": "cuda"}}, ErrorKind.NO_GPU),
+        pytest.param(
+            {"engine_args": {"device": "cuda"}},
+            ErrorKind.NO_GPU,
+            marks=pytest.mark.skipif(HAS_GPU, reason="needs a machine without a GPU"),
+        ),
         ({"model": "/nowhere/at/all"}, ErrorKind.MODEL_UNKNOWN),
     ],
 )

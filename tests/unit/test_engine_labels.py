@@ -22,10 +22,8 @@ def test_engines_of_one_model_are_told_by_what_runs_them() -> None:
 
 def test_engines_of_one_kind_are_told_by_what_they_were_started_with() -> None:
     found = [spec(max_model_len=4096, seed=1), spec(dtype="bfloat16", seed=1)]
-    assert labels(found) == [
-        "shapes (dtype=default, max_model_len=4096)",
-        "shapes (dtype=bfloat16, max_model_len=default)",
-    ]
+    assert labels(found) == ["shapes (max_model_len=4096)", "shapes (dtype=bfloat16)"]
+    assert labels([*found, spec(seed=1)]) == ["shapes (max_model_len=4096)", "shapes (dtype=bfloat16)", "shapes"]
 
 
 def test_a_server_is_called_so() -> None:

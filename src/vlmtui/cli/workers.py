@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from vlmtui.bootstrap import build_workers
 from vlmtui.cli.output import note, print_json, print_table
 from vlmtui.config.duration import describe_duration
+from vlmtui.domain.engine import LoadSpec
 from vlmtui.domain.engine_labels import apart, kind_of
 from vlmtui.engine.local.worker_info import WorkerInfo
 from vlmtui.errors import ErrorKind, VlmtuiError
@@ -54,6 +55,12 @@ async def _stop(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def _engine(spec: LoadSpec, specs: Sequence[LoadSpec]) -> str:
+    """Return what runs a model, and what tells it from others: `Transformers, device=cpu`."""
+    kind, told = kind_of(spec), apart(spec, specs)
+    return told if told.startswith(kind) else f"{kind}, {told}" if told else kind
+
+
 def _row(worker: WorkerInfo, others: Sequence[WorkerInfo]) -> list[str]:
     status = worker.status
     if status is None:
@@ -61,7 +68,7 @@ def _row(worker: WorkerInfo, others: Sequence[WorkerInfo]) -> list[str]:
     specs = [other.status.spec for other in others if other.status is not None]
     return [
         worker.name,
-        apart(status.spec, specs) or kind_of(status.spec),
+        _engine(status.spec, specs),
         str(worker.pid),
         status.state,
         str(status.clients),

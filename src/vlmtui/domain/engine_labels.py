@@ -18,17 +18,17 @@ def kind_of(spec: LoadSpec) -> str:
 
 def apart(spec: LoadSpec, others: Sequence[LoadSpec]) -> str:
     """Return what tells an engine from others of the same name: its kind, where theirs are different; the arguments
-    that differ; empty where there is no such other."""
+    it was given that differ; empty where there is no such other, or only its lack of arguments tells it apart."""
     same = [one for one in others if one.name == spec.name and one != spec]
     told = [kind_of(spec)] if any(kind_of(one) != kind_of(spec) for one in same) else []
     alike = [one for one in same if kind_of(one) == kind_of(spec)]
     if any(one.family != spec.family for one in alike):
         told.append(f"family={spec.family or 'unknown'}")
-    names = {name for one in (spec, *alike) for name in one.engine_args}
-    for name in sorted(names - _OF_FAMILY if spec.backend == REMOTE_BACKEND else names):
-        value = spec.engine_args.get(name)
+    for name, value in sorted(spec.engine_args.items()):
+        if spec.backend == REMOTE_BACKEND and name in _OF_FAMILY:
+            continue
         if any(one.engine_args.get(name) != value for one in alike):
-            told.append(f"{name}={'default' if value is None else value}")
+            told.append(f"{name}={value}")
     return ", ".join(told)
 
 
