@@ -4,7 +4,8 @@
 
 Every task is asked twice: through the chat template and as a raw prompt. Earlier turns of a conversation hold the
 wanted answers; the last one is asked. Exits 1 where a share of fully right answers is below its threshold, or where the
-chat template and the raw prompt give different tokens.
+chat template and the raw prompt give different tokens. The rows on boxes are measured where they are named: the model
+that is bundled has not learnt to say boxes.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import base64
 import io
 import itertools
 import os
+import re
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -39,6 +41,10 @@ class Row:
     last_word_only: bool = False
     turn: int | None = None
     """Which turn is asked; None: the last."""
+    most: int = 3
+    """The most shapes in a scene."""
+    overlap: float | None = None
+    """For boxes: the least intersection over union with the box that is meant. The numbers need not be the same."""
 
 
 ROWS = {
@@ -49,8 +55,11 @@ ROWS = {
     "earlier": Row("question about an earlier image", "earlier", 0.95),
     "thing": Row("question about one thing in an image", "one", 0.75, about_one_thing=True, turn=2),
     "text": Row("no image", "text", 0.95, None, turn=1),
+    "box": Row("box of a single shape, IoU 0.8", "box", 0.95, None, turn=1, most=1, overlap=0.8),
+    "boxes": Row("box of one of three shapes, IoU 0.7", "box", 0.8, None, overlap=0.7),
 }
 CHUNK = 100
+BOX = re.compile(r"\((\d+),(\d+)\),\((\d+),(\d+)\)")
 
 
 @dataclass
@@ -68,17 +77,25 @@ def exam(name: str, index: int) -> Exam:
     row = ROWS[name]
     for attempt in itertools.count():
         rng = scenes.rng_for("eval", "final", row.task, index, *([attempt] if attempt else []))
-        talk = scenes.conversation(rng, row.task)
+        talk = scenes.conversation(rng, row.task, row.most)
         turns = talk.turns[: row.turn or len(talk.turns)]
-        if row.about_one_thing in (None, is_about_one_thing(turns[-1].answer)):
+        if row.overlap is not None:
+            found = turns[-1].answer.count("{box ") == 1
+        else:
+            found = row.about_one_thing in (None, is_about_one_thing(turns[-1].answer))
+        if found:
             break
     media: list[Any] = []
+    sizes: list[scenes.Size] = []
     for part in (part for turn in turns for part in turn.parts):
         if isinstance(part, scenes.Scene):
-            media.append(scenes.draw(part, scenes.random_size(rng)))
+            sizes.append(scenes.random_size(rng))
+            media.append(scenes.draw(part, sizes[-1]))
         elif isinstance(part, scenes.Clip):
-            frames = scenes.draw_clip(part, scenes.random_size(rng, high=480))
+            sizes.append(scenes.random_size(rng, high=480))
+            frames = scenes.draw_clip(part, sizes[-1])
             media.append(np.stack([np.asarray(frame) for frame in frames]))
+    turns = scenes.with_boxes(scenes.Conversation(turns), sizes).turns
     return Exam(turns, talk.system, turns[-1].answer, media)
 
 
@@ -90,7 +107,21 @@ def is_about_one_thing(answer: str) -> bool:
 def is_right(name: str, wanted: str, text: str) -> bool:
     if ROWS[name].last_word_only:
         return text.split()[-1:] == wanted.split()[-1:]
-    return text == wanted
+    least = ROWS[name].overlap
+    if least is None:
+        return text == wanted
+    meant, said = BOX.search(wanted), BOX.search(text)
+    if meant is None or said is None or text[: said.start()] != wanted[: meant.start()]:
+        return False
+    return overlap([int(number) for number in meant.groups()], [int(number) for number in said.groups()]) >= least
+
+
+def overlap(one: list[int], other: list[int]) -> float:
+    """Return the intersection over union of two boxes (left, top, right, bottom)."""
+    across = max(0, min(one[2], other[2]) - max(one[0], other[0]))
+    down = max(0, min(one[3], other[3]) - max(one[1], other[1]))
+    areas = sum((right - left) * (bottom - top) for left, top, right, bottom in (one, other))
+    return across * down / max(1, areas - across * down)
 
 
 def raw_prompt(test: Exam) -> dict[str, Any]:
@@ -185,7 +216,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--n", type=int, default=300, help="samples per task and mode")
     parser.add_argument("--model", type=Path, default=MODEL)
-    parser.add_argument("--tasks", nargs="+", choices=list(ROWS), default=list(ROWS))
+    learnt = [name for name, row in ROWS.items() if row.overlap is None]
+    parser.add_argument("--tasks", nargs="+", choices=list(ROWS), default=learnt, help="without: all but the boxes")
     parser.add_argument("--show", type=int, default=3, help="wrong answers to print per task")
     args = parser.parse_args()
     llm = engine(args.model)

@@ -3,13 +3,18 @@
 A scene is one to three shapes in distinct cells of a 3 x 3 grid on a plain background; a clip is one shape that moves.
 Everything is random but reproducible: pass the generator of `rng_for`, whose namespaces keep the seeds of training,
 evaluation and samples apart. Needs only Pillow and the standard library.
+
+Where a shape is, an answer says as Qwen2-VL does: `<|box_start|>(x1,y1),(x2,y2)<|box_end|>` after the shape's name, in
+thousandths of the picture's width and height, to the nearest five: the last digit would be noise. That depends on the
+size it is drawn at, so `conversation` leaves a mark in such an answer and `with_boxes` puts the numbers there.
 """
 
 from __future__ import annotations
 
 import io
 import math
-from dataclasses import dataclass, field
+import re
+from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Literal
 
@@ -216,22 +221,62 @@ def _finished(image: Image.Image, size: Size, quality: int | None) -> Image.Imag
     return Image.open(buffer).convert("RGB")
 
 
-def draw(scene: Scene, size: Size) -> Image.Image:
-    """The scene as an RGB picture of `size` (width, height); the same scene gives the same picture."""
+@dataclass(frozen=True)
+class Placed:
+    """How a shape is drawn: middle and radius in pixels, the angle it is turned by in radians, and its colour."""
+
+    kind: str
+    at: tuple[float, float]
+    radius: float
+    turn: float
+    tint: Rgb
+
+    def bounds(self) -> tuple[float, float, float, float]:
+        """Left, top, right and bottom in pixels."""
+        reach = [(-self.radius, -self.radius), (self.radius, self.radius)]
+        corners = reach if self.kind == "circle" else _outline(self.kind, self.radius, self.turn)
+        across, down = zip(*corners, strict=True)
+        return (
+            self.at[0] + min(across), self.at[1] + min(down), self.at[0] + max(across), self.at[1] + max(down),
+        )  # fmt: skip
+
+
+def _place(scene: Scene, size: Size) -> tuple[list[Placed], Rgb, int | None]:
+    """Return how the shapes of a scene are drawn at `size`, the background, and the JPEG quality, if any."""
     rng = Random(scene.seed)
     tints = [_tint(rng, shape.colour) for shape in scene.shapes]
-    image, canvas = _canvas(size, _background(rng, tints))
-    cell = (image.width / 3, image.height / 3)
+    ground = _background(rng, tints)
+    cell = (size[0] / 3, size[1] / 3)
     largest = 0.45 if len(scene.shapes) > 1 else rng.choice((0.45, 0.7))
+    placed = []
     for shape, tint in zip(scene.shapes, tints, strict=True):
         radius = rng.uniform(0.35, largest) * min(cell)
         at = []
         for axis, index in enumerate((shape.place % 3, shape.place // 3)):
             slack = 0.1 * min(cell) + 0.18 * (cell[axis] - min(cell))
             middle = (index + 0.5) * cell[axis] + rng.uniform(-slack, slack)
-            at.append(min(max(middle, radius * 1.1), image.size[axis] - radius * 1.1))
-        _paint(canvas, shape.kind, (at[0], at[1]), radius, rng.uniform(-0.22, 0.22), tint)
-    return _finished(image, size, rng.randint(55, 95) if rng.random() < 0.15 else None)
+            at.append(min(max(middle, radius * 1.1), size[axis] - radius * 1.1))
+        placed.append(Placed(shape.kind, (at[0], at[1]), radius, rng.uniform(-0.22, 0.22), tint))
+    return placed, ground, rng.randint(55, 95) if rng.random() < 0.15 else None
+
+
+def draw(scene: Scene, size: Size) -> Image.Image:
+    """The scene as an RGB picture of `size` (width, height); the same scene gives the same picture."""
+    image, canvas = _canvas(size, (0, 0, 0))
+    placed, ground, quality = _place(scene, image.size)
+    canvas.rectangle((0, 0, *image.size), fill=ground)
+    for shape in placed:
+        _paint(canvas, shape.kind, shape.at, shape.radius, shape.turn, shape.tint)
+    return _finished(image, size, quality)
+
+
+def boxes(scene: Scene, size: Size) -> list[tuple[float, float, float, float]]:
+    """Left, top, right and bottom of every shape of a scene drawn at `size`, as shares of its width and height."""
+    bounds = [shape.bounds() for shape in _place(scene, size)[0]]
+    return [
+        (max(0.0, left / size[0]), max(0.0, top / size[1]), min(1.0, right / size[0]), min(1.0, bottom / size[1]))
+        for left, top, right, bottom in bounds
+    ]
 
 
 def draw_clip(clip: Clip, size: Size) -> list[Image.Image]:
@@ -260,7 +305,7 @@ def draw_clip(clip: Clip, size: Size) -> list[Image.Image]:
     return frames
 
 
-TASKS: tuple[str, ...] = ("one", "many", "video", "earlier", "text")
+TASKS: tuple[str, ...] = ("one", "many", "video", "earlier", "text", "box")
 NO_IMAGE = "There is no image. Please attach one."
 UNKNOWN = "I only describe drawn shapes. Attach an image or a short video and ask me what is in it."
 MARKDOWN = """# Shapes
@@ -304,6 +349,12 @@ What did the {n} image show?|What was in the {n} picture?|What's in the {n} imag
 What was the {n} one?|What about the {n} image?|Tell me about the {n} image again.
 What did you see in the {n} image?|Describe the {n} one.|What was on the {n} picture?|What does image {d} show?
 Describe image {d}.|What is in image {d}?|What was in image {d}?"""
+ASK_BOX = """Locate the {x}.|Locate the {x}.|Locate the {x}.|Find the {x}.|Give the box of the {x}.|Detect the {x}.
+Give the bounding box of the {x}.|Draw a box around the {x}.|Where exactly is the {x}?|Box the {x}.|Ground the {x}.
+Show me where the {x} is.|Output the bounding box of the {x}.|What is the bounding box of the {x}?|Mark the {x}."""
+ASK_BOXES = """Locate the shapes.|Locate all shapes.|Find all shapes.|Detect all shapes.|Locate every shape.
+Give the boxes of all shapes.|Draw a box around each shape.|Detect the shapes.|Detect all objects.|Box all shapes.
+Give the bounding boxes of the shapes.|Locate everything.|Where exactly are the shapes?"""
 SMALL_TALK: dict[str, tuple[str, ...]] = {
     "Hello! Attach an image or a short video of drawn shapes and ask me about it.": (
         "Hello", "Hi", "Hey", "Hello!", "Hi there!", "Good morning", "Good evening.", "Hello there.", "Hallo",
@@ -438,6 +489,41 @@ def specific(rng: Random, scene: Scene) -> tuple[str, str]:
     return ask(rng, scene)
 
 
+def box_mark(name: str, image: int, shape: int) -> str:
+    """Return the answer's part that says where a shape is; `with_boxes` replaces the mark in it."""
+    return f"<|object_ref_start|>{name}<|object_ref_end|><|box_start|>{{box {image} {shape}}}<|box_end|>"
+
+
+def about_box(rng: Random, scene: Scene, image: int) -> tuple[str, str]:
+    """Ask where shapes of picture `image` (counted from 0) are; the answer has a mark for each."""
+    kind = rng.random()
+    if kind < 0.15:
+        marks = [box_mark(shape.name, image, i) for i, shape in enumerate(scene.shapes)]
+        return rng.choice(phrases(ASK_BOXES)), "".join(marks)
+    shape = rng.choice(scene.shapes)
+    name = shape.name if kind < 0.75 else shape.kind
+    if kind > 0.92:
+        name = f"{rng.choice(list(COLOURS))} {rng.choice(KINDS)}"
+    found = [(i, one.name) for i, one in enumerate(scene.shapes) if name in (one.name, one.kind)]
+    question = rng.choice(phrases(ASK_BOX)).format(x=name)
+    return question, "".join(box_mark(one, image, i) for i, one in found) or f"There is no {name}."
+
+
+def with_boxes(talk: Conversation, sizes: list[Size]) -> Conversation:
+    """Put the boxes into the answers of a conversation whose pictures are drawn at `sizes`, in order."""
+    shown = [part for turn in talk.turns for part in turn.parts if not isinstance(part, str)]
+
+    def numbers(mark: re.Match[str]) -> str:
+        image, shape = int(mark[1]), int(mark[2])
+        scene = shown[image]
+        assert isinstance(scene, Scene)
+        left, top, right, bottom = (5 * round(share * 200) for share in boxes(scene, sizes[image])[shape])
+        return f"({left},{top}),({right},{bottom})"
+
+    turns = [replace(turn, answer=re.sub(r"\{box (\d+) (\d+)\}", numbers, turn.answer)) for turn in talk.turns]
+    return Conversation(turns, talk.system)
+
+
 def thinking(scenes: list[Scene]) -> str:
     """The `<think>` block that comes before an answer: number and sort of the shapes of every image shown."""
     lines = []
@@ -536,6 +622,14 @@ def conversation(rng: Random, task: str, most: int = 3) -> Conversation:
             talk.turns.append(ask_earlier(rng, at, scenes))
         if len(scenes) == 3 and rng.random() < 0.3:
             talk.turns.insert(2, ask_earlier(rng, rng.randrange(2), scenes[:2]))
+    elif task == "box":
+        scenes = [random_scene(rng, most) for _ in range(2 if rng.random() < 0.2 else 1)]
+        talk.turns = [_first_look(rng, scene) for scene in scenes[:-1]]
+        question, answer = about_box(rng, scenes[-1], len(scenes) - 1)
+        talk.turns.append(_turn(rng, [scenes[-1]], varied(rng, question), answer))
+        for _ in range(rng.choice((1, 2, 3))):
+            question, answer = about_box(rng, scenes[-1], len(scenes) - 1)
+            talk.turns.append(Turn([varied(rng, question)], answer))
     elif task == "video":
         clip = random_clip(rng)
         text = (
