@@ -17,8 +17,9 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 LIMIT_S = 0.35
-KEPT = ("tests/unit/test_architecture.py::",)
-"""How the ids begin of tests that are run in any case: the build of the house, which every change may break."""
+KEPT = ("tests/unit/test_architecture.py::", "tests/unit/inspection/test_lint.py::")
+"""How the ids begin of tests that are run in any case: the build of the house, which every change may break, and the
+only ones of a feature, of which the first imports Transformers."""
 LISTED = Path(__file__).resolve().parents[1] / "tests" / "slow.txt"
 _HEAD = """\
 # What takes more than {limit} seconds of processor time: not in `make test-fast`; `make slow-tests` writes this.

@@ -19,7 +19,6 @@ from vlmtui.registry.loader import Registry
 from vlmtui.registry.schema import Family
 from vlmtui.worker.model_reader.reader import read_model
 
-pytestmark = pytest.mark.slow  # the import of Transformers, in each process that runs one of these
 REGISTRY = Registry.bundled()
 TOKEN = re.compile(r"<[^<>\s]+>|\[/?[A-Z_]+\]")
 SECONDS = 0.5
