@@ -205,10 +205,12 @@ def test_a_sound_and_the_audio_track_of_a_video_are_attached_with_audio(paths: P
 
 
 def test_the_prompt_command_shows_what_the_processor_gets(cli: CommandLine) -> None:
-    given = ("--set", "max_dynamic_patch=4", "--set", "stop=END")
+    given = ("--set", "max_dynamic_patch=3", "--set", "stop=END")
     found = cli.json("prompt", "internvl_chat", "q", "--images", "2", *given)
-    assert found["mm_processor_kwargs"] == {"max_dynamic_patch": 4} and found["parameters"] == {"stop": ["END"]}
-    plain = cli.json("prompt", "internvl_chat", "q", "--images", "2")
+    assert found["mm_processor_kwargs"] == {"max_dynamic_patch": 3} and found["parameters"] == {"stop": ["END"]}
+    of_record = cli.json("prompt", "internvl_chat", "q", "--images", "2")
+    assert of_record["mm_processor_kwargs"] == {"max_dynamic_patch": 4}
+    plain = cli.json("prompt", "internvl_chat", "q", "--images", "1")
     assert (plain["mm_processor_kwargs"], plain["parameters"]) == ({}, {})
     assert (
         "max_dynamic_patch must be a whole number" in cli("prompt", "internvl_chat", "q", "--set", given[1] + "x").err
