@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import errno
 import shutil
 import tempfile
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 from random import Random
 from typing import NamedTuple
 
-from tests.faults.disk import Disk, Fault
+from tests.faults.disk import OK, Disk, Fault
 from tests.faults.history import Player, StoppedError
 from tests.faults.places import counted, places, stored
 from tests.faults.shadow import State, observed, turn_texts
 from tests.faults.vfs import watched
 from vlmtui.errors import VlmtuiError
+from vlmtui.store import newest_changes
 from vlmtui.store.opening import FILE, new_database
 from vlmtui.store.repairing import MENDABLE, repair_store
 from vlmtui.store.store import Store
@@ -23,8 +26,9 @@ from vlmtui.store.verifying import verify_store
 
 _STEPS_MAX = 30
 _CALLS_MAX = 150
-AT_REST = (Fault.BITS, Fault.STALE)
+AT_REST = (Fault.BITS, Fault.STALE, Fault.LOG)
 """Damage done to a database that nobody has open."""
+_LOG = f"{FILE}-wal"
 
 
 class HistoryResult(NamedTuple):
@@ -49,23 +53,28 @@ class HistoryResult(NamedTuple):
     """How many texts a repair brought back."""
 
 
-def run_history(number: int, seed: int = 1, scratch: Path | None = None) -> HistoryResult:
-    """Play the history of this number. `scratch`: where its folder is made; memory is quickest."""
+def run_history(
+    number: int, seed: int = 1, scratch: Path | None = None, *, fault: Fault | None = None
+) -> HistoryResult:
+    """Play the history of this number. `scratch`: where its folder is made; memory is quickest. `fault`: by default,
+    each in turn."""
     random = Random(f"{seed}/{number}")
-    fault = list(Fault)[number % len(Fault)]
+    fault = fault or list(Fault)[number % len(Fault)]
     with tempfile.TemporaryDirectory(prefix="vlmtui-faults-", dir=scratch) as temporary:
         folder = Path(temporary) / "data"
         folder.mkdir(mode=0o700)
         (folder / FILE).write_bytes(_empty())
         (folder / FILE).chmod(0o600)
         disk = Disk(folder, fault, random.randrange(1, _CALLS_MAX), random)
-        with watched(disk):
+        with watched(disk), python_writes_to(disk):
             player = _played(folder, disk, random)
         if player is None:  # the machine went off while the store was opened for the first time
             return HistoryResult(number, fault, 0, 0, disk.hits, [])
+        if fault is Fault.LOG:
+            return _damaged_log(number, _put(disk.crash_state(), Path(temporary) / "after", player), player, random)
         if fault in AT_REST:
             return _damaged_at_rest(number, fault, folder, player, random)
-        lost = player.wrong + _after_crash(disk.crash_state(), Path(temporary) / "after", player)
+        lost = player.wrong + _after_crash(_put(disk.crash_state(), Path(temporary) / "after", player), player)
         return HistoryResult(number, fault, player.acknowledged, player.refused, disk.hits, lost)
 
 
@@ -84,12 +93,61 @@ def _played(folder: Path, disk: Disk, random: Random) -> Player | None:
     return player
 
 
-def _after_crash(state: dict[str, bytes], folder: Path, player: Player) -> list[str]:
-    """Start again from what the disk holds, and compare."""
+@contextmanager
+def python_writes_to(disk: Disk) -> Iterator[None]:
+    """Let the disk take what the store itself writes to the log again, in the body."""
+
+    def write_again(file: Path) -> None:
+        if disk.write(str(file), 0, file.read_bytes())[0] != OK or disk.sync(str(file)) != OK:
+            raise OSError(errno.EIO, "the disk fails")
+
+    real, newest_changes.write_again = newest_changes.write_again, write_again
+    try:
+        yield
+    finally:
+        newest_changes.write_again = real
+
+
+def _put(state: dict[str, bytes], folder: Path, player: Player) -> Path:
+    """Write what the disk holds to a folder, with the newest mark that may be there."""
     folder.mkdir(mode=0o700)
+    if (mark := newest_changes.mark_of(player.folder / FILE)).exists():
+        state = {**state, mark.name: mark.read_bytes()}
     for name, content in state.items():
         (folder / name).write_bytes(content)
         (folder / name).chmod(0o600)
+    return folder
+
+
+def _damaged_log(number: int, folder: Path, player: Player, random: Random) -> HistoryResult:
+    """Flip bits in the log that a killed process left, if it left one, and start again."""
+    log = folder / _LOG
+    content = bytearray(log.read_bytes()) if log.exists() else bytearray()
+    for _ in range(random.choice((1, 1, 2, 8)) if content else 0):
+        content[random.randrange(len(content))] ^= 1 << random.randrange(8)
+    if content:
+        log.write_bytes(content)
+    is_noticed = bool(verify_store(folder, folder / "media", folder.parent).findings)
+    shutil.copytree(folder, folder.with_name("opened"))
+    found = _read(folder.with_name("opened"))
+    lost, texts = list(player.wrong), turn_texts(player.shadow.state())
+    kept = turn_texts(_repaired(folder, lost))
+    return HistoryResult(
+        number,
+        Fault.LOG,
+        player.acknowledged,
+        player.refused,
+        int(bool(content)),
+        lost,
+        is_changed=found is None or found not in player.allowed(),
+        is_noticed=is_noticed or found is None,
+        turns=len(texts),
+        turns_kept=len(texts & kept),
+    )
+
+
+def _after_crash(folder: Path, player: Player) -> list[str]:
+    """Start again from what the disk held, and compare."""
     findings = verify_store(folder, folder / "media", folder.parent).findings
     lost = [f"the check finds: {one.where} {one.what}" for one in findings]
     try:

@@ -34,6 +34,8 @@ class Fault(StrEnum):
     BITS = "flipped bits"
     STALE = "stale or zeroed page"
     """A page that the disk says it wrote, and did not."""
+    LOG = "damaged log"
+    """A killed process leaves its log, in which bits flip before the next start."""
 
 
 class Change(NamedTuple):
@@ -127,14 +129,14 @@ class Disk:
         for name, file in self._files.items():
             pending = self._surviving(file.pending)
             if file.durable is None and not pending:
-                if file.ghost is not None and self.fault is not Fault.KILL and self._random.random() < 0.5:
+                if file.ghost is not None and self.fault not in (Fault.KILL, Fault.LOG) and self._random.random() < 0.5:
                     found[name] = file.ghost
                 continue
             found[name] = bytes(_applied(bytearray(file.durable or b""), pending))
         return found
 
     def _surviving(self, pending: list[Change]) -> list[Change]:
-        if self.fault is Fault.KILL:
+        if self.fault in (Fault.KILL, Fault.LOG):
             return pending
         keeps = self._random.choice((0.0, 0.5, 0.9, 1.0))
         surviving = [change for change in pending if self._random.random() < keeps]
@@ -156,7 +158,7 @@ class Disk:
         """Count a call, and tell whether something goes wrong with it."""
         self.calls += 1
         match self.fault:
-            case Fault.POWER | Fault.TORN | Fault.KILL:
+            case Fault.POWER | Fault.TORN | Fault.KILL | Fault.LOG:
                 is_struck = self.calls >= self._at
                 self.is_dead = self.is_dead or is_struck
             case Fault.SHORT_WRITE | Fault.FSYNC:
@@ -170,7 +172,7 @@ class Disk:
 
     def _failing_write(self, data: bytes) -> tuple[int, bytes]:
         match self.fault:
-            case Fault.KILL | Fault.POWER | Fault.TORN if self.calls == self._at:
+            case Fault.KILL | Fault.POWER | Fault.TORN | Fault.LOG if self.calls == self._at:
                 return IOERR_WRITE, data[: self._random.randrange(len(data) + 1)]  # the last moment
             case Fault.SHORT_WRITE:
                 return IOERR_WRITE, data[: self._random.randrange(len(data))]

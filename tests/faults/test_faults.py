@@ -11,7 +11,7 @@ import pytest
 from tests.faults.campaign import HistoryResult, run_history, table
 from tests.faults.disk import Fault
 from tests.faults.vfs import is_supported
-from vlmtui.store import database, verifying
+from vlmtui.store import database, newest_changes, opening, verifying
 from vlmtui.store.store import Store
 
 pytestmark = pytest.mark.skipif(not is_supported(), reason="this Python has its SQLite built in")
@@ -67,6 +67,27 @@ def test_a_store_without_a_journal_is_found_out(monkeypatch: pytest.MonkeyPatch)
 def test_a_call_that_stores_nothing_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Store, "rename", lambda *_: None)
     assert finds_a_loss(Fault.KILL)
+
+
+_LOSS = (365, 4)
+"""A history and its seed: the fsync of a change failed, the store was opened again, and then the power failed."""
+
+
+def test_a_refused_change_is_written_again_before_it_comes_to_be(tmp_path: Path) -> None:
+    assert run_history(*_LOSS, tmp_path, fault=Fault.FSYNC).lost == []
+
+
+def test_a_log_that_is_trusted_after_a_failed_fsync_is_found_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(opening, "flush_log_again", lambda _: None)
+    assert run_history(*_LOSS, tmp_path, fault=Fault.FSYNC).lost
+
+
+def test_without_the_mark_damage_to_the_log_is_not_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(newest_changes.NewestMark, "write", lambda *_: None)
+    results = [run_history(number, fault=Fault.LOG) for number in range(20)]
+    assert any(one.is_changed and not one.is_noticed for one in results)
 
 
 def test_a_check_that_looks_at_nothing_is_found_out(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -113,16 +113,25 @@ class Database:
         version: its schema's version.
         busy_s: seconds to wait for another process's lock.
         now: the clock, seconds since 1970.
+        committed: called with the time of a change, in milliseconds, after its commit.
         exclusively: lock out other processes; works without free disk space.
     """
 
     def __init__(
-        self, path: Path, version: int, *, busy_s: float, now: Callable[[], float], exclusively: bool = False
+        self,
+        path: Path,
+        version: int,
+        *,
+        busy_s: float,
+        now: Callable[[], float],
+        committed: Callable[[int], None] = lambda _: None,
+        exclusively: bool = False,
     ) -> None:
         self.path = path
         self._version = version
         self._busy_s = busy_s
         self._now = now
+        self._committed = committed
         self.connection = open_connection(path, exclusively=exclusively)
         set_up(self.connection)
         keep_checksums(self.connection)
@@ -189,6 +198,7 @@ class Database:
             self._time = self._tick()
             yield self._time
             self.connection.execute("COMMIT")
+            self._committed(self._time)
         except sqlite3.Error as error:
             raise self._raised(error) from error
         finally:

@@ -7,14 +7,16 @@ import os
 import shutil
 import sqlite3
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
 from vlmtui.errors import ErrorKind, VlmtuiError, bad_input
 from vlmtui.paths import private_dir
+from vlmtui.store.checksums import SINCE, broken_checksums
 from vlmtui.store.database import explained, is_damage, open_connection, set_up
 from vlmtui.store.migrations import APPLICATION_ID, expected_schema, latest, migrate, schema_of, version_of
+from vlmtui.store.newest_changes import LACKS_NEWEST, flush_log_again, lacks_newest, mark_of, marked_ms
 from vlmtui.store.process_lock import alone
 from vlmtui.store.records import Recovery
 from vlmtui.store.salvage import salvage
@@ -24,8 +26,9 @@ COMPANIONS = ("-wal", "-shm")
 """Endings of SQLite's own files beside the database."""
 
 
-def prepare_database(folder: Path, *, busy_s: float) -> tuple[Path, Recovery | None]:
+def prepare_database(folder: Path, *, busy_s: float, is_shared: Callable[[], bool]) -> tuple[Path, Recovery | None]:
     """Return the path of an intact database with the newest schema in `folder`, and what was lost in a recovery.
+    `is_shared` tells whether another living process may have it open.
 
     Raises VlmtuiError if the folder is unusable, the disk is full, or the database is from a newer vlmtui.
     """
@@ -40,11 +43,10 @@ def prepare_database(folder: Path, *, busy_s: float) -> tuple[Path, Recovery | N
             _make(path)
             return path, None
         path.chmod(0o600)
-        reason = _damage(path)
-        if reason is not None:
-            return path, _recover(path, reason)
-        _update(path)
-    return path, None
+        if not is_shared():
+            flush_log_again(path)
+        reason = _damage(path) or _update(path)
+        return path, None if reason is None else _recover(path, reason)
 
 
 def repair_database(folder: Path, *, busy_s: float) -> Recovery:
@@ -62,6 +64,7 @@ def replace_database(folder: Path, other: Path, *, busy_s: float) -> Path | None
     path = private_dir(folder) / FILE
     with explaining(path), alone(folder / f"{FILE}.lock", busy_s + 30):
         aside = _set_aside(path) if path.exists() else None
+        mark_of(path).unlink(missing_ok=True)
         other.replace(path)
         return aside
 
@@ -85,6 +88,7 @@ def _make(path: Path) -> None:
     """Create a database and only then give it its name, so that an empty file always means damage."""
     for companion in COMPANIONS:
         path.with_name(path.name + companion).unlink(missing_ok=True)
+    mark_of(path).unlink(missing_ok=True)
     fresh = new_database(path.with_name(f"{path.name}.new"))
     fresh.replace(path)
 
@@ -109,6 +113,7 @@ def _damage(path: Path) -> str | None:
     """Return why the file counts as damaged, or None. Raises VlmtuiError if it is from a newer vlmtui."""
     if path.stat().st_size == 0:
         return "the file was empty"
+    marked = marked_ms(path)
     with closing(open_connection(path)) as connection:
         try:
             version = version_of(connection)
@@ -121,7 +126,9 @@ def _damage(path: Path) -> str | None:
             if not expected_schema(version) <= schema_of(connection):
                 return "the file's schema"
             found = str(connection.execute("PRAGMA quick_check(1)").fetchone()[0])
-            return None if found == "ok" else " ".join(found.removeprefix("*** in database main ***").split())
+            if found != "ok":
+                return " ".join(found.removeprefix("*** in database main ***").split())
+            return LACKS_NEWEST if lacks_newest(connection, marked) else None
         except sqlite3.DatabaseError as error:
             if is_damage(error) or _is_broken_schema(error):
                 return str(error)
@@ -141,11 +148,12 @@ def _newer(path: Path, version: int) -> VlmtuiError:
     )
 
 
-def _update(path: Path) -> None:
+def _update(path: Path) -> str | None:
+    """Upgrade the schema; return why the database counts as damaged, or None."""
     with closing(open_connection(path)) as connection:
         version = version_of(connection)
         if version == latest():
-            return
+            return None
         set_up(connection)
         deadline = time.monotonic() + 30
         while True:
@@ -157,8 +165,12 @@ def _update(path: Path) -> None:
                     raise
         # The lock excludes other writers from here on, so the backup is exactly the state before the upgrade.
         _back_up(path, path.with_name(f"{path.name}.v{version}.bak"))
+        if version >= SINCE and (broken := next(broken_checksums(connection), None)) is not None:
+            # New checksums would make what is damaged look sound.
+            return ": ".join(broken)
         migrate(connection)
         connection.execute("COMMIT")
+    return None
 
 
 def _back_up(path: Path, backup: Path) -> None:
@@ -178,6 +190,7 @@ def _recover(path: Path, reason: str) -> Recovery:
     fresh = new_database(path.with_name(f"{path.name}.new"))
     found = salvage(path, fresh, make=new_database)
     aside = _set_aside(path)
+    mark_of(path).unlink(missing_ok=True)
     fresh.replace(path)
     path.with_name(f"{path.name}.suspect").unlink(missing_ok=True)
     return Recovery(

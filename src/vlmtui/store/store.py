@@ -19,6 +19,7 @@ from vlmtui.store import listing, tree
 from vlmtui.store.database import Database
 from vlmtui.store.json_text import from_json_text
 from vlmtui.store.migrations import latest
+from vlmtui.store.newest_changes import NewestMark
 from vlmtui.store.opening import FILE, explaining, prepare_database, require_newest
 from vlmtui.store.process_lock import ProcessLock
 from vlmtui.store.records import (
@@ -56,8 +57,9 @@ class Store:
     nothing, and the store remains usable.
     """
 
-    def __init__(self, database: Database, lock: ProcessLock, media: Path) -> None:
+    def __init__(self, database: Database, lock: ProcessLock, media: Path, mark: NewestMark | None = None) -> None:
         self.database = database
+        self._mark = mark
         self._lock = lock
         self.media = media
 
@@ -83,12 +85,14 @@ class Store:
                 # Before the database is looked at: a purge that finds no other process keeps later ones waiting.
                 lock = ProcessLock(private_dir(folder) / "sessions")
             undone.callback(lock.close)
-            path, recovered = prepare_database(folder, busy_s=busy_s)
+            path, recovered = prepare_database(folder, busy_s=busy_s, is_shared=lambda: lock.has_others)
             with explaining(path):
                 lock.forget_dead()
-                database = Database(path, latest(), busy_s=busy_s, now=now)
+                mark = NewestMark(path)
+                undone.callback(mark.close)
+                database = Database(path, latest(), busy_s=busy_s, now=now, committed=mark.write)
             undone.pop_all()
-        return OpenResult(cls(database, lock, media or folder / "media"), recovered)
+        return OpenResult(cls(database, lock, media or folder / "media", mark), recovered)
 
     @classmethod
     def open_on_full_disk(cls, folder: Path, media: Path | None = None) -> Store:
@@ -103,6 +107,8 @@ class Store:
     def close(self) -> None:
         """Close the store; may be called twice. Its running answers now count as interrupted."""
         self.database.close()
+        if self._mark is not None:
+            self._mark.close()
         self._lock.close()
 
     @property

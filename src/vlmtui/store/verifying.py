@@ -21,6 +21,7 @@ from vlmtui.reading import unreadable
 from vlmtui.store.checksums import SINCE, broken_checksums
 from vlmtui.store.database import Row, is_damage, open_connection
 from vlmtui.store.migrations import APPLICATION_ID, expected_schema, latest, schema_of, version_of
+from vlmtui.store.newest_changes import LACKS_NEWEST, lacks_newest, marked_ms
 from vlmtui.store.opening import COMPANIONS, FILE
 from vlmtui.store.row_repair import mend
 from vlmtui.store.salvage import readable_rows
@@ -111,9 +112,10 @@ def _check_database(path: Path, scratch: Path) -> _Checked:
         return _Checked([StoreFinding(StoreFaultKind.DATABASE, path.name, "is no regular file")], {})
     if file.st_size == 0:
         return _Checked([StoreFinding(StoreFaultKind.DATABASE, path.name, "is empty")], {})
+    marked = marked_ms(path)  # before the copy, which may only be newer
     with tempfile.TemporaryDirectory(prefix="verify-", dir=scratch) as temporary:
         copy = _copied(path, Path(temporary))
-        findings = list(_structure(copy))
+        findings = list(_structure(copy, marked))
         rows = readable_rows(copy)
         if not any(finding.kind is StoreFaultKind.DATABASE for finding in findings):
             odd, unreadable_values = list(_contradictions(rows)), list(_undecodable(rows))
@@ -150,7 +152,7 @@ def _versions(path: Path) -> list[tuple[int, int]]:
     return found
 
 
-def _structure(copy: Path) -> Iterator[StoreFinding]:
+def _structure(copy: Path, marked: int) -> Iterator[StoreFinding]:
     """Check the header, the schema, and every page."""
     with closing(open_connection(copy)) as connection:
         try:
@@ -168,6 +170,8 @@ def _structure(copy: Path) -> Iterator[StoreFinding]:
             for (told,) in connection.execute(f"PRAGMA integrity_check({SAME_KIND_MAX})"):
                 if told != "ok":
                     yield _database(copy, " ".join(str(told).removeprefix("*** in database main ***").split()))
+            if lacks_newest(connection, marked):
+                yield _database(copy, f"is damaged at the end of its log: {LACKS_NEWEST}")
             for table, row, other, _ in connection.execute("PRAGMA foreign_key_check").fetchmany(SAME_KIND_MAX):
                 yield StoreFinding(
                     StoreFaultKind.ROW, f"{table} {row}", f"refers to a row of {other} that is not there"
