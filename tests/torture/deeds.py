@@ -26,7 +26,7 @@ from vlmtui.store.opening import FILE
 from vlmtui.store.purging import purge_deleted
 
 _LAST_VERSION = Path(__file__).parents[2] / "tests" / "data" / "last_version" / FILE
-_TURNS, _PICTURES, _PICTURE_BYTES = 200, 6, 500_000
+TURNS, PICTURES, _PICTURE_BYTES = 200, 6, 500_000
 _END_S = 120.0
 
 
@@ -34,6 +34,8 @@ class Deed:
     """A command in a folder of its own, some times killed and once let through to its end."""
 
     kills = 6
+    sets_aside = False
+    """Whether it gives the database that was there another name."""
     goes_on = False
     """Whether the next one goes on where the killed one was, and so has less to do."""
 
@@ -102,7 +104,7 @@ class Deed:
     def _damaged(self) -> Iterator[str]:
         if (self.paths.data / FILE).exists() and self.rows("PRAGMA integrity_check") != [("ok",)]:
             yield "the database is damaged"
-        if any(self.paths.data.glob(f"{FILE}.*damaged*")):
+        if not self.sets_aside and any(self.paths.data.glob("*.damaged-*")):
             yield "the database was set aside"
 
     def _start(self) -> Nursling:
@@ -145,8 +147,8 @@ class Import(Deed):
 
     def wrong(self, *, done: bool) -> Iterator[str]:
         found = self.turns("brought")
-        if any(count != _TURNS for count in found) or (done and not found):
-            yield f"conversations of {found} turns and not of {_TURNS}"
+        if any(count != TURNS for count in found) or (done and not found):
+            yield f"conversations of {found} turns and not of {TURNS}"
         yield from self.media_wrong()
 
 
@@ -168,7 +170,7 @@ class Export(Deed):
             except ValueError as error:
                 yield f"{path.name}: {error}"
             else:
-                if len(turns) != _TURNS:
+                if len(turns) != TURNS:
                     yield f"{path.name} has {len(turns)} turns"
         if done and len(documents) < 4:
             yield f"{len(documents)} documents of 4"
@@ -197,13 +199,13 @@ class Purge(Deed):
 
     def wrong(self, *, done: bool) -> Iterator[str]:
         yield from self.media_wrong()
-        if self.turns("stays") != [_TURNS]:
+        if self.turns("stays") != [TURNS]:
             yield f"what was not deleted has {self.turns('stays')} turns"
         media = len([path for path in self.paths.media.glob("??/*") if not path.name.startswith(".")])
-        if media < _PICTURES:
+        if media < PICTURES:
             yield "a picture that is needed is gone"
         gone = self.rows("SELECT count(*) FROM conversations WHERE deleted_ms IS NOT NULL")
-        if done and (gone != [(0,)] or media != _PICTURES):
+        if done and (gone != [(0,)] or media != PICTURES):
             yield f"{gone} deleted conversations and {media} pictures are there"
 
 
@@ -244,8 +246,8 @@ def fill(paths: Paths, title: str) -> None:
     """A conversation with pictures of its own."""
     store = opened(paths.data)
     conversation = store.new_conversation(title=title, model="shapes")
-    for number in range(_TURNS // 2):
-        if number < _PICTURES:
+    for number in range(TURNS // 2):
+        if number < PICTURES:
             content = Random(f"{title} {number}").randbytes(_PICTURE_BYTES)
             picture = attachment(paths.media, content, name=f"{number}.png")
             leaf = store.conversation(conversation).leaf

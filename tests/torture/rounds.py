@@ -10,12 +10,14 @@ from random import Random
 from typing import NamedTuple
 
 from tests.torture.campaign import BLOWS, SAYING, Campaign, EngineKind
-from tests.torture.deeds import DEEDS
+from tests.torture.deeds import DEEDS as OWN_DEEDS
 from tests.torture.nursery import Nursery
 from tests.torture.scenes import SCENES, Scene
+from tests.torture.store_deeds import STORE_DEEDS
 
 BLOWS_BY_NAME = {str(blow): blow for blow in BLOWS}
 _RESTING_MAX = 12
+DEEDS = {**OWN_DEEDS, **STORE_DEEDS}
 KINDS = (*BLOWS_BY_NAME, *DEEDS, *SCENES)
 """A chat with a blow in it, commands that are killed, and what else can be done in the app."""
 

@@ -32,7 +32,7 @@ def app(arguments: argparse.Namespace) -> int:
             "The app needs a terminal on stdin and stdout.",
             hint="Use `vlmtui ask --image PATH QUESTION` in scripts; `vlmtui --help` lists the other commands.",
         )
-    if why := _why_plain():
+    if why := why_plain():
         note(f"Plain mode, as {why}; /help lists its commands.")
         return _open(arguments, is_plain=True)
     try:
@@ -41,7 +41,7 @@ def app(arguments: argparse.Namespace) -> int:
         gc.enable()
 
 
-def _why_plain() -> str:
+def why_plain() -> str:
     """Return why the terminal or its user needs plain mode; empty: nothing says so."""
     if os.environ.get("ACCESSIBLE", "0") not in ("", "0"):
         return "ACCESSIBLE is set"

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from vlmtui import gc_policy
 from vlmtui.bootstrap import build, open_app
+from vlmtui.cli.app import why_plain
 from vlmtui.cli.output import note, stay_note
 from vlmtui.errors import ErrorKind, VlmtuiError
 from vlmtui.files import write_private
@@ -27,10 +28,12 @@ _PICTURES = ("circle.png", "two-shapes.png", "three-shapes.png")
 
 def tour(arguments: argparse.Namespace) -> int:
     """Open the app with the tour. Raises VlmtuiError if there is no terminal."""
-    if not (sys.stdin.isatty() and sys.stdout.isatty()) or os.environ.get("TERM") in ("dumb", "unknown"):
+    why = why_plain()
+    if why or not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise VlmtuiError(
             ErrorKind.BAD_USAGE,
             "The tour needs a terminal with a screen on stdin and stdout.",
+            detail=why,
             hint="`vlmtui --plain` is the chat in lines; `vlmtui help plain` tells its commands.",
         )
     application = build().for_tour()

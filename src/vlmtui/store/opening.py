@@ -43,6 +43,7 @@ def prepare_database(folder: Path, *, busy_s: float, is_shared: Callable[[], boo
             _make(path)
             return path, None
         path.chmod(0o600)
+        _undo_set_aside(path)
         if not is_shared():
             flush_log_again(path)
         reason = _damage(path) or _update(path)
@@ -54,6 +55,7 @@ def repair_database(folder: Path, *, busy_s: float) -> Recovery:
     that have it open change to the new one. Raises VlmtuiError."""
     path = private_dir(folder) / FILE
     with explaining(path), alone(folder / f"{FILE}.lock", busy_s + 30):
+        _undo_set_aside(path)
         _damage(path)  # a newer vlmtui's is refused, not brought down to this version
         return _recover(path, "repaired on request")
 
@@ -63,6 +65,7 @@ def replace_database(folder: Path, other: Path, *, busy_s: float) -> Path | None
     there was none. Raises VlmtuiError."""
     path = private_dir(folder) / FILE
     with explaining(path), alone(folder / f"{FILE}.lock", busy_s + 30):
+        _undo_set_aside(path)
         aside = _set_aside(path) if path.exists() else None
         mark_of(path).unlink(missing_ok=True)
         other.replace(path)
@@ -216,6 +219,17 @@ def _set_aside(path: Path) -> Path:
         with suppress(FileNotFoundError):
             path.with_name(path.name + companion).rename(aside.with_name(aside.name + companion))
     return aside
+
+
+def _undo_set_aside(path: Path) -> None:
+    """Give the database its log back, if a process was killed after it set the database aside and before it put the new
+    one in its place."""
+    for aside in path.parent.glob(f"{path.stem}.damaged-*.db"):
+        if path.exists() and aside.samefile(path):
+            for companion in COMPANIONS:
+                with suppress(FileNotFoundError):
+                    aside.with_name(aside.name + companion).rename(path.with_name(path.name + companion))
+            aside.unlink()
 
 
 def _free_name(path: Path) -> Path:
