@@ -111,7 +111,7 @@ def python_writes_to(disk: Disk) -> Iterator[None]:
 def _put(state: dict[str, bytes], folder: Path, player: Player) -> Path:
     """Write what the disk holds to a folder, with the newest mark that may be there."""
     folder.mkdir(mode=0o700)
-    if (mark := newest_changes.mark_of(player.folder / FILE)).exists():
+    if (mark := newest_changes.mark_file(player.folder / FILE)).exists():
         state = {**state, mark.name: mark.read_bytes()}
     for name, content in state.items():
         (folder / name).write_bytes(content)

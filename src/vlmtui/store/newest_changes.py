@@ -26,7 +26,7 @@ class NewestMark:
         """`path` is the database's. Without room on the disk there is no mark."""
         self._file: int | None = None
         with suppress(OSError):
-            self._file = os.open(mark_of(path), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+            self._file = os.open(mark_file(path), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
 
     def write(self, time_ms: int) -> None:
         """Note the time of a change, in milliseconds, after its commit."""
@@ -41,7 +41,7 @@ class NewestMark:
             os.close(file)
 
 
-def mark_of(path: Path) -> Path:
+def mark_file(path: Path) -> Path:
     """Return where the mark of the database at `path` is."""
     return path.with_name(path.name + _MARK)
 
@@ -49,7 +49,7 @@ def mark_of(path: Path) -> Path:
 def marked_ms(path: Path) -> int:
     """Return the time of the newest change of the database at `path`, as marked; 0 if it is unknown."""
     with suppress(OSError, ValueError):
-        if (mark := mark_of(path)).is_file():
+        if (mark := mark_file(path)).is_file():
             with mark.open("rb") as file:
                 text = file.read(_DIGITS + 1)
             if len(text) == _DIGITS + 1 and text.endswith(b"\n"):

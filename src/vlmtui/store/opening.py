@@ -16,7 +16,7 @@ from vlmtui.paths import private_dir
 from vlmtui.store.checksums import SINCE, broken_checksums
 from vlmtui.store.database import explained, is_damage, open_connection, set_up
 from vlmtui.store.migrations import APPLICATION_ID, expected_schema, latest, migrate, schema_of, version_of
-from vlmtui.store.newest_changes import LACKS_NEWEST, flush_log_again, lacks_newest, mark_of, marked_ms
+from vlmtui.store.newest_changes import LACKS_NEWEST, flush_log_again, lacks_newest, mark_file, marked_ms
 from vlmtui.store.process_lock import alone
 from vlmtui.store.records import Recovery
 from vlmtui.store.salvage import salvage
@@ -67,7 +67,7 @@ def replace_database(folder: Path, other: Path, *, busy_s: float) -> Path | None
     with explaining(path), alone(folder / f"{FILE}.lock", busy_s + 30):
         _undo_set_aside(path)
         aside = _set_aside(path) if path.exists() else None
-        mark_of(path).unlink(missing_ok=True)
+        mark_file(path).unlink(missing_ok=True)
         other.replace(path)
         return aside
 
@@ -91,7 +91,7 @@ def _make(path: Path) -> None:
     """Create a database and only then give it its name, so that an empty file always means damage."""
     for companion in COMPANIONS:
         path.with_name(path.name + companion).unlink(missing_ok=True)
-    mark_of(path).unlink(missing_ok=True)
+    mark_file(path).unlink(missing_ok=True)
     fresh = new_database(path.with_name(f"{path.name}.new"))
     fresh.replace(path)
 
@@ -193,7 +193,7 @@ def _recover(path: Path, reason: str) -> Recovery:
     fresh = new_database(path.with_name(f"{path.name}.new"))
     found = salvage(path, fresh, make=new_database)
     aside = _set_aside(path)
-    mark_of(path).unlink(missing_ok=True)
+    mark_file(path).unlink(missing_ok=True)
     fresh.replace(path)
     path.with_name(f"{path.name}.suspect").unlink(missing_ok=True)
     return Recovery(

@@ -16,7 +16,7 @@ from vlmtui.errors import VlmtuiError
 from vlmtui.store import newest_changes
 from vlmtui.store.database import open_connection
 from vlmtui.store.migrations import known_steps
-from vlmtui.store.newest_changes import mark_of, marked_ms
+from vlmtui.store.newest_changes import mark_file, marked_ms
 from vlmtui.store.opening import FILE, prepare_database
 from vlmtui.store.repairing import repair_store
 from vlmtui.store.store import Store
@@ -90,13 +90,13 @@ def test_the_app_says_that_the_newest_changes_are_missing_and_says_it_once(kille
 
 @pytest.mark.parametrize("content", [b"", b"x" * 17, b"12", b"\xff" * 17, b"0" * 100])
 def test_an_unreadable_mark_says_nothing(killed: Path, content: bytes) -> None:
-    mark_of(killed / FILE).write_bytes(content)
+    mark_file(killed / FILE).write_bytes(content)
     assert marked_ms(killed / FILE) == 0
     assert verified(killed).findings == ()
 
 
 def test_a_store_without_a_mark_is_sound(killed: Path) -> None:
-    mark_of(killed / FILE).unlink()
+    mark_file(killed / FILE).unlink()
     found = Store.open(killed)
     assert found.recovered is None
     found.store.close()
