@@ -6,7 +6,8 @@ from tests.fuzz.batches import batch_readers
 from tests.fuzz.campaign import Reader
 from tests.fuzz.media import media_readers
 from tests.fuzz.servers import server_readers
-from tests.fuzz.stored import stored_readers
+from tests.fuzz.sessions import session_readers
+from tests.fuzz.stored import comparison_documents, stored_readers
 from tests.fuzz.texts import text_readers
 from tests.fuzz.web import web_readers
 
@@ -19,5 +20,6 @@ READERS: dict[str, Reader] = {
         *web_readers(),
         *server_readers(),
         *batch_readers(),
+        *session_readers(comparison_documents),
     )
 }

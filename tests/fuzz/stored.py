@@ -34,7 +34,7 @@ _ROW_VALUES = (None, "", "x", -1, 2**62, 0, 1, 253402300800000, b"\xff\xfe\x00",
 def stored_readers() -> list[Reader]:
     return [
         Reader("conversation document", _documents, _read_conversation),
-        Reader("comparison document", _comparisons, _read_comparison),
+        Reader("comparison document", comparison_documents, _read_comparison),
         Reader("database file", _databases, _read_database),
         Reader("database rows", _row_texts, _read_rows),
     ]
@@ -54,7 +54,7 @@ def _read_conversation(folder: Path, data: bytes) -> None:
         store.close()
 
 
-def _comparisons(_: Path) -> Sequence[bytes]:
+def comparison_documents(_: Path) -> Sequence[bytes]:
     return [(LEFT / "comparison.json").read_bytes()]
 
 

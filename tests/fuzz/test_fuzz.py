@@ -17,7 +17,7 @@ from vlmtui.reading import read_whole
 pytestmark = pytest.mark.filterwarnings("ignore:::PIL")
 
 EXAMPLES = 20
-SLOW = {"database file": 4}
+SLOW = {"database file": 4, "report": 4, "lines of plain mode": 8}
 
 
 @pytest.fixture(autouse=True)
