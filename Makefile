@@ -60,7 +60,7 @@ contracts: setup
 eval: setup ## measure the bundled model's answers
 	@$(BIN)/python tools/eval_shapes.py $(ARGS)
 
-fuzz: setup ## feed every reader of outside data with mutated files, 14,700 in all (about four minutes)
+fuzz: setup ## feed every reader of outside data with mutated files, 15,900 in all (about ten minutes)
 	@$(BIN)/python -m tests.fuzz $(ARGS)
 
 faults: setup ## 5,000 random histories of the store over a disk that fails below SQLite; nothing stored is lost, damage is noticed (a quarter of an hour)
