@@ -9,7 +9,7 @@ PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n logical --maxproce
 FAST := tests/unit tests/ui -m "not process and not slow" --hypothesis-profile=fast
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-fast slow-tests test-pinned coverage check lint format types contracts eval fuzz faults torture zoo ray parity distributed families keys settings man fresh-check release-check bench screenshots train clean
+.PHONY: help setup run test test-fast slow-tests test-pinned coverage check lint format types contracts eval fuzz faults torture zoo ray parity distributed families keys settings man fresh-check release-check bench screenshots casts train clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-12s %s\n", $$1, $$2}'
@@ -106,6 +106,9 @@ bench: setup ## measure speed, against the budgets
 
 screenshots: setup ## draw screenshots/ anew
 	@$(BIN)/python tools/screenshots.py $(ARGS)
+
+casts: setup ## record the demos in screenshots/ (asciinema play screenshots/chat.cast)
+	@PYTHONPATH=. $(BIN)/python -m tools.casts $(ARGS)
 
 train: setup ## train the bundled model from scratch (about two hours on two cores), or go on where it stopped
 	@mkdir -p .train

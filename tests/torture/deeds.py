@@ -84,6 +84,10 @@ class Deed:
         found += [*self._damaged(), *self.wrong(done=True)]
         return found + [f"left: {path}" for path in files_left(self.paths, self.folder / "tmp", at_rest=True)]
 
+    def run_again(self) -> None:
+        """Let the command run to its end once more."""
+        self._start().wait(_END_S)
+
     def media_wrong(self) -> Iterator[str]:
         """Stored files that do not hold what their names say."""
         for path in self.paths.media.glob("??/*"):

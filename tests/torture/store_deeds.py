@@ -111,13 +111,15 @@ class Repair(Deed):
 
 
 class StorePurge(Purge):
-    """The same as a purge by the app, by the command."""
+    """The same as a purge by the app, by the command. Files that a killed one left go a day later."""
 
-    def prepare(self, folder: Path) -> None:
-        super().prepare(folder)
-        before = time.time() - 2 * 86_400  # newer files stay for a day: somebody may just be attaching them
-        for path in Paths.below(folder / "data").media.glob("??/*"):
-            os.utime(path, (before, before))
+    def wrong(self, *, done: bool) -> Iterator[str]:
+        if done:
+            yesterday = time.time() - 2 * 86_400
+            for path in self.paths.media.rglob("*"):
+                os.utime(path, (yesterday, yesterday))
+            self.run_again()
+        yield from super().wrong(done=done)
 
     def command(self) -> list[str]:
         return ["vlmtui", "store", "purge", "--yes"]
