@@ -12,6 +12,8 @@ from textual.widget import Widget
 
 from tests.ui.conftest import Chat, StartChat, picture
 from vlmtui.ui.chat.assistant_turn import AssistantTurn
+from vlmtui.ui.chat.composer import Composer
+from vlmtui.ui.compare.screen import CompareScreen
 from vlmtui.ui.terminal.compositor import FrontCompositor
 
 ANSWER = (
@@ -45,6 +47,23 @@ async def test_a_chat_is_drawn_the_same(chatting: StartChat, tmp_path: Path, siz
         await chat.say("And that?")
         assert_same(chat.screen)
         await scroll_and_mark(chat)
+
+
+@pytest.mark.parametrize("size", [(120, 40), (80, 24)])
+async def test_a_comparison_is_drawn_the_same(chatting: StartChat, size: tuple[int, int]) -> None:
+    async with chatting([ANSWER * 2], [ANSWER], size=size) as chat:
+        chat.screen.query_one(Composer).text = "What is this?"
+        await chat.pilot.press("f10")
+        await chat.until(lambda: isinstance(chat.app.screen, CompareScreen))
+        compare = chat.app.screen
+        assert_same(compare)
+        await chat.pilot.press("ctrl+r")
+        await chat.until(lambda: isinstance(compare, CompareScreen) and compare.controller.is_over)
+        await chat.pilot.pause()
+        assert_same(compare)
+        compare.notify("A message over it")
+        await chat.pilot.pause()
+        assert_same(compare)
 
 
 async def scroll_and_mark(chat: Chat) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from textual.containers import VerticalScroll
 from textual.geometry import Region, Size
 from textual.layout import DockArrangeResult
 from textual.scrollbar import ScrollBar
@@ -12,9 +11,10 @@ from textual.strip import Strip
 from textual.widget import Widget
 
 from vlmtui.ui.widgets.blank_lines import blank_lines
+from vlmtui.ui.widgets.line_scroll import LineScroll
 
 
-class AnchoredScroll(VerticalScroll):
+class AnchoredScroll(LineScroll):
     """Follows its end while anchored; otherwise keeps a visible child in place when the layout changes.
 
     The new scroll offset is set during the layout, as Textual does for its anchor, so no intermediate state is shown.

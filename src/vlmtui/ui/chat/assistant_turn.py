@@ -53,6 +53,7 @@ class AssistantTurn(Vertical):
         self._is_due = False
         """Whether it will be shown soon."""
         self._shown_at = float("-inf")
+        """When it showed new text last."""
         self._waits_for = "…"
         self._shows_end = False
 
@@ -89,6 +90,7 @@ class AssistantTurn(Vertical):
         self._let_go()
         self.answer = answer
         self._pieces, self._text = 0, ""
+        self._shown_at = float("-inf")
         self._shows_end = False
         if self._clock is None:
             return
@@ -137,7 +139,8 @@ class AssistantTurn(Vertical):
         self._is_due = False
         if not self.children:
             return
-        self._shown_at = time.monotonic()
+        if self._pieces < len(self.answer.pieces):  # the first text is shown as soon as it comes
+            self._shown_at = time.monotonic()
         over = self.answer.outcome is not None
         parts = self._parts()
         waits = not over and not parts.answer and not parts.thinking

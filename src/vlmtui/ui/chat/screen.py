@@ -365,7 +365,7 @@ class ChatScreen(FrontScreen[None]):
         self.show_status()
 
     def show_status(self) -> None:
-        self.panel.set_class(self.chat.running is not None, "-busy")
+        self.panel.row.show_busy(self.chat.running is not None)
         self.query_one(StatusBar).show(context=not self.has_class("-wide"))
         self.query_one(ChatFrame).show_facts()
         # Refresh only on changes: Textual's footer never releases the keys that it showed before.

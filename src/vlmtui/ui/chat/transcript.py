@@ -118,7 +118,7 @@ class Transcript(AnchoredScroll):
 
     def _tell_end(self) -> None:
         """Post `EndSeen` if it changed. In an empty conversation the end is in view."""
-        is_at_end = self.is_vertical_scroll_end or self.max_scroll_y - self.scroll_y < 1
+        is_at_end = self.is_following or self.is_vertical_scroll_end or self.max_scroll_y - self.scroll_y < 1
         seen = not self._exchanges or (self.ends_here and is_at_end)
         if seen != self._end_seen:
             self._end_seen = seen

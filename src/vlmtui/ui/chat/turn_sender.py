@@ -20,8 +20,10 @@ from vlmtui.ui.chat.prompt_cost import PromptCost
 from vlmtui.ui.chat.view import ChatView
 from vlmtui.ui.navigation import Navigator
 
+_STORING_WITHIN_S = 0.002
+"""How long a new message's widgets wait to be made: by then it is being stored, in a thread."""
 _SENT_WITHIN_S = 0.2
-"""How long a new message waits to be shown until it is stored and sent: a slow disk does not hide it."""
+"""How long a new message waits to be drawn until it is stored and sent: a slow disk does not hide it."""
 
 
 class SenderView(ChatView, Protocol):
@@ -175,11 +177,18 @@ class TurnSender:
 
     async def _open_exchange(self, exchange: Exchange, *, rebuild: bool) -> None:
         self._view.start(partial(self._answer, exchange), "answer")
-        with suppress(TimeoutError):  # drawing would delay the request
-            async with asyncio.timeout(_SENT_WITHIN_S):
-                await self._chat.answers.wait_until_sent(exchange)
-        if self._view.is_attached:
+        await self._sent(exchange, _SENT_WITHIN_S if rebuild else _STORING_WITHIN_S)
+        if not self._view.is_attached:
+            return
+        with self._view.app.batch_update():  # drawing would delay the request
             await self._view.show_exchange(exchange, rebuild=rebuild)
+            await self._sent(exchange, _SENT_WITHIN_S)
+
+    async def _sent(self, exchange: Exchange, within_s: float) -> None:
+        """Wait a while until the exchange is stored and its request sent."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(within_s):
+                await self._chat.answers.wait_until_sent(exchange)
 
     async def _answer(self, exchange: Exchange) -> None:
         engine = self._engine_controller.engine

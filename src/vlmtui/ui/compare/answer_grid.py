@@ -7,7 +7,7 @@ from pathlib import Path
 
 from textual import events, on
 from textual.app import ComposeResult
-from textual.containers import Grid, Vertical, VerticalScroll
+from textual.containers import Grid, Vertical
 from textual.content import Content
 from textual.widgets import Static
 
@@ -19,6 +19,7 @@ from vlmtui.text import one_line, visible
 from vlmtui.ui.actions import bindings
 from vlmtui.ui.compare.growing_text import growing
 from vlmtui.ui.compare.picture_strip import PictureStrip
+from vlmtui.ui.widgets.line_scroll import LineScroll
 
 NARROWEST, LOWEST = 36, 8
 """Least width and height of a pane, in cells."""
@@ -65,7 +66,7 @@ class AnswerTile(Vertical, can_focus=True):
         yield Static(classes="label", markup=False)
         if self._pictures is not None:
             yield self._pictures
-        with VerticalScroll(classes="text", can_focus=False):
+        with LineScroll(classes="text", can_focus=False):
             yield Static(markup=False)
         yield Static(classes="facts", markup=False)
 
@@ -94,7 +95,7 @@ class AnswerTile(Vertical, can_focus=True):
         if failure is not None:
             text = Content.assemble(text, "\n" if self.answer.text else "", (one_line(failure.message), "$error"))
         self.query_one(".text > Static", Static).update(text)
-        view = self.query_one(".text", VerticalScroll)
+        view = self.query_one(".text", LineScroll)
         if self._ended:
             view.scroll_home(animate=False)
         else:
@@ -124,7 +125,7 @@ class AnswerTile(Vertical, can_focus=True):
         getattr(self.query_one(".text"), f"scroll_page_{way}")(animate=False)
 
 
-class AnswerGrid(VerticalScroll, can_focus=False):
+class AnswerGrid(LineScroll, can_focus=False):
     """The panes, in as many columns as fit."""
 
     DEFAULT_CSS = """

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 
 from textual.app import ComposeResult
-from textual.containers import Vertical, VerticalScroll
+from textual.containers import Vertical
 from textual.content import Content
 from textual.message import Message
 from textual.timer import Timer
@@ -19,6 +19,7 @@ from vlmtui.session.generation import Answer
 from vlmtui.text import one_line, visible
 from vlmtui.ui.compare.growing_text import GROWING_MAX, growing
 from vlmtui.ui.keys import key_of
+from vlmtui.ui.widgets.line_scroll import LineScroll
 from vlmtui.ui.widgets.line_widget import LineWidget
 from vlmtui.ui.widgets.markdown_lines import Lines
 from vlmtui.ui.widgets.prompt_text import PromptText
@@ -127,7 +128,7 @@ class AnswerPane(Vertical):
         display: none;
         height: auto;
         border-top: solid $border-blurred;
-        & > VerticalScroll { height: auto; max-height: 40vh; padding: 0 1; scrollbar-size-vertical: 1; }
+        & > LineScroll { height: auto; max-height: 40vh; padding: 0 1; scrollbar-size-vertical: 1; }
         & > .facts { height: auto; padding: 0 1; color: $muted; }
         & > .mark { display: none; height: auto; padding: 0 1; color: $text-warning; }
         .failure { display: none; height: auto; border-left: outer $error; padding: 0 1; }
@@ -148,7 +149,7 @@ class AnswerPane(Vertical):
         self._timer: Timer | None = None
 
     def compose(self) -> ComposeResult:
-        with VerticalScroll():
+        with LineScroll():
             yield PlainText()
             yield Static(classes="failure", markup=False)
         yield Static(classes="mark", markup=False)
@@ -193,7 +194,7 @@ class AnswerPane(Vertical):
         fresh = answer.pieces[self._pieces :]
         self._pieces += len(fresh)
         if fresh:
-            scroll = self.query_one(VerticalScroll)
+            scroll = self.query_one(LineScroll)
             if scroll.max_scroll_y - scroll.scroll_y < 1:
                 scroll.call_after_refresh(scroll.scroll_end, animate=False)
             self.query_one(PlainText).show(self.shown + visible("".join(fresh)), grows=answer.outcome is None)

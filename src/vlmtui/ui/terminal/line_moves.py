@@ -26,22 +26,28 @@ class LineMove(NamedTuple):
 def find_move(before: Sequence[CellRow | None], now: Sequence[CellRow], hints: Counter[int]) -> LineMove | None:
     """Return the scroll that saves most; None: none saves anything. `hints` counts how far pieces of lines moved up,
     negative: down. Lines that cost more where they are moved (those beside a panel that stays) are left out."""
-    plain = [one is None or one.same_as(other) for one, other in zip(before, now, strict=True)]
-    if plain.count(False) < _FEWEST:
+    stays = [cells_changed(one, other) for one, other in zip(before, now, strict=True)]
+    if len(stays) - stays.count(0) < _FEWEST:
         return None
-    found = [_best(before, now, lines) for lines, _ in hints.most_common(_CANDIDATES) if abs(lines) < len(now)]
-    best = max(found, default=None)
-    return best[1] if best is not None and best[0] > 0 else None
+    all_of_it, best = sum(stays), (0, LineMove(0, 0, 0))
+    for lines, _ in hints.most_common(_CANDIDATES):
+        if abs(lines) < len(now):
+            best = max(best, _best(before, now, stays, lines))
+        if best[0] * 2 > all_of_it:  # another one could not save more
+            break
+    return best[1] if best[0] > 0 else None
 
 
-def _best(before: Sequence[CellRow | None], now: Sequence[CellRow], lines: int) -> tuple[int, LineMove]:
-    """Return the cells that the best scroll by `lines` saves, and that scroll."""
+def _best(
+    before: Sequence[CellRow | None], now: Sequence[CellRow], stays: Sequence[int], lines: int
+) -> tuple[int, LineMove]:
+    """Return the cells that the best scroll by `lines` saves, and that scroll. `stays`: cells that change in each line
+    without it."""
     if lines < 0:
-        saved, move = _best(before[::-1], now[::-1], -lines)
+        saved, move = _best(before[::-1], now[::-1], stays[::-1], -lines)
         last = len(now) - 1
         return saved, LineMove(last - move.bottom, last - move.top, lines)
     height = len(now)
-    stays = [cells_changed(one, other) for one, other in zip(before, now, strict=True)]
     moved, exposed = [0], [0]  # sums of what is saved by the lines above
     for y in range(height):
         source = before[y + lines] if y + lines < height else None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from operator import is_not
+from operator import is_not, ne
 from typing import Final
 
 from vlmtui.ui.terminal.cells import Chars, Pens, is_doubtful
@@ -39,8 +39,8 @@ def cells_changed(before: CellRow | None, now: CellRow) -> int:
         return len("".join(now.chars).rstrip())
     if before.same_as(now):
         return 0
-    different = sum(map(str.__ne__, before.chars, now.chars))
-    return max(different, sum(map(is_not, before.pens, now.pens)))
+    different = sum(map(ne, before.chars, now.chars)) if before.chars != now.chars else 0
+    return max(different, sum(map(is_not, before.pens, now.pens)) if before.pens != now.pens else 0)
 
 
 class Writer:

@@ -62,6 +62,8 @@ class MarkdownLines:
         self._page = _Page()
         self._width = -1
         self._folds = True
+        self._unsettled: dict[str, _Block] = {}
+        """Blocks of the last layout that more text may change, by their text: mostly only one of them has changed."""
 
     def lay_out(self, source: str, width: int, *, folds: bool = True) -> Lines:
         """Return `source` as lines of at most `width` cells, and at least 8. `folds`: show only the beginning of long
@@ -69,14 +71,20 @@ class MarkdownLines:
         width = max(_MIN_WIDTH, width)
         if (width, folds) != (self._width, self._folds) or not source.startswith(self._settled):
             self._settled, self._page, self._width, self._folds = "", _Page(), width, folds
+            self._unsettled = {}
         written = top_blocks(self._parser, source[len(self._settled) :])
         for text, node in written[:-_UNSETTLED]:
-            self._page.add(_block_or_literal(text, node, width, folds=folds))
+            self._page.add(self._laid_out(text, node, width, folds=folds))
             self._settled += text
-        page = _Page(self._page.lines.copy(), self._page.gap)
+        page, unsettled = _Page(self._page.lines.copy(), self._page.gap), {}
         for text, node in written[-_UNSETTLED:]:
-            page.add(_block_or_literal(text, node, width, folds=folds))
+            unsettled[text] = self._laid_out(text, node, width, folds=folds)
+            page.add(unsettled[text])
+        self._unsettled = unsettled
         return page.lines
+
+    def _laid_out(self, text: str, node: SyntaxTreeNode, width: int, *, folds: bool) -> _Block:
+        return self._unsettled.get(text) or _block_or_literal(text, node, width, folds=folds)
 
 
 class _LiteralParser(MarkdownIt):
