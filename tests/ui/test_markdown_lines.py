@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-import pytest
+from collections import Counter
 
-from vlmtui.ui.widgets.markdown_lines import MarkdownLines, markdown_lines
+import pytest
+from markdown_it import MarkdownIt
+from markdown_it.tree import SyntaxTreeNode
+
+from vlmtui.text import visible
+from vlmtui.ui.widgets.markdown_lines import MarkdownLines, markdown_lines, top_blocks
 
 
 def plain(source: str, width: int = 40) -> list[str]:
@@ -125,3 +130,58 @@ def test_another_text_and_another_width_start_over() -> None:
 @pytest.mark.parametrize("source", ["&#x202e;evil", "http://a.de/%E2%80%AEx"])
 def test_no_bidi_mark_comes_out_of_an_entity_or_an_address(source: str) -> None:
     assert plain(source) == [source]
+
+
+HUGE = {
+    "words without a line break": "word " * 60_000,
+    "letters without a space": "abcdefghij" * 30_000,
+    "lines of one word": "word\n" * 20_000,
+    "code that never ends": "Look:\n\n```python\n" + "def area(shape):  # of *all* of it\n    return 1\n" * 4_000,
+    "a line of code that never ends": "```json\n" + "[1, 2], " * 30_000,
+    "a list": "- one **item**\n" * 6_000,
+    "emoji with joiners": "👨\u200d👩\u200d👧 " * 20_000,
+    "right to left, and tabs": "שלום\tعليكم\t" * 12_000,
+}
+"""Blocks that are much longer than what is laid out at a time."""
+
+
+@pytest.mark.parametrize("what", HUGE)
+def test_a_huge_block_is_laid_out_in_pieces_and_nothing_of_it_vanishes(what: str) -> None:
+    text = visible(HUGE[what])
+    lines = markdown_lines(text, 80)
+    assert max(line.cell_length for line in lines) <= 80
+    written = text.replace("```python", "python").replace("```json", "json").replace("- ", "").replace("**", "")
+    shown = "".join(line.plain for line in lines).replace("• ", "")
+    left_out = Counter("".join(written.split())) - Counter("".join(shown.split()))
+    assert not left_out
+
+
+@pytest.mark.parametrize("what", HUGE)
+def test_a_huge_block_that_grows_is_laid_out_like_a_complete_one(what: str) -> None:
+    text, growing = visible(HUGE[what])[:40_000], MarkdownLines()
+    for end in range(2_900, len(text) + 2_900, 2_900):
+        lines = growing.lay_out(text[:end], 80)
+    assert [line.plain for line in lines] == [line.plain for line in markdown_lines(text, 80)]
+
+
+def test_one_more_token_of_a_huge_block_reads_only_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    text, growing = HUGE["code that never ends"], MarkdownLines()
+    growing.lay_out(text, 80)
+    read: list[int] = []
+
+    def noted(parser: MarkdownIt, source: str) -> list[tuple[str, SyntaxTreeNode]]:
+        read.append(len(source))
+        return top_blocks(parser, source)
+
+    monkeypatch.setattr("vlmtui.ui.widgets.markdown_lines.top_blocks", noted)
+    growing.lay_out(text + "    more = 1\n", 80)
+    assert read
+    assert sum(read) < 40_000
+
+
+def test_a_huge_code_block_is_code_to_its_end_and_not_beyond() -> None:
+    text = HUGE["code that never ends"] + "```\n\nThe *end*.\n"
+    lines = [line.plain for line in markdown_lines(text, 80)]
+    assert lines[-1] == "The end."
+    assert sum("# of *all* of it" in line for line in lines) == 4_000
+    assert sum(not line.strip() for line in lines) == 3, "above the code, at its end and below it"

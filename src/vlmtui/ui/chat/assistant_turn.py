@@ -24,6 +24,8 @@ from vlmtui.ui.widgets.markdown_text import MarkdownText
 
 REFRESH_S = 0.1
 """Shortest interval in seconds between updates of the text."""
+_REST = 4.0
+"""How many times as long as an update takes other things have before the next one: keys, above all."""
 
 
 class AssistantTurn(Vertical):
@@ -54,6 +56,8 @@ class AssistantTurn(Vertical):
         """Whether it will be shown soon."""
         self._shown_at = float("-inf")
         """When it showed new text last."""
+        self._took_s = 0.0
+        """How long that took."""
         self._waits_for = "…"
         self._shows_end = False
 
@@ -124,7 +128,7 @@ class AssistantTurn(Vertical):
         if self._is_due:
             return
         self._is_due = True
-        wait_s = self._shown_at + REFRESH_S - time.monotonic()
+        wait_s = self._shown_at + max(REFRESH_S, self._took_s * (1 + _REST)) - time.monotonic()
         if wait_s > 0:
             self.set_timer(wait_s, self._show)
         else:
@@ -151,7 +155,9 @@ class AssistantTurn(Vertical):
         elif self._clock is not None:
             self._clock.pause()
         self._show_thinking(parts)
+        began_s = time.monotonic()
         self.query_one(MarkdownText).show(parts.answer)
+        self._took_s = time.monotonic() - began_s
         if over:
             self._show_end()
 

@@ -8,6 +8,8 @@ from contextlib import suppress
 from functools import partial
 from typing import Protocol
 
+from textual.app import App
+
 from vlmtui.domain.conversation import Turn
 from vlmtui.errors import VlmtuiError
 from vlmtui.session.conversation import Conversation
@@ -28,6 +30,10 @@ _SENT_WITHIN_S = 0.2
 
 class SenderView(ChatView, Protocol):
     """What the sender needs from the chat screen."""
+
+    @property
+    def app(self) -> App[object]:
+        """The application."""
 
     @property
     def is_attached(self) -> bool:

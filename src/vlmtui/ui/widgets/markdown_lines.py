@@ -34,6 +34,10 @@ _HIDDEN = ("link", "image", "reference", "autolink", "entity", "text_join")
 """Markdown rules that hide something; without `text_join`, escapes stay separate from text."""
 
 _NESTING_MAX = 100
+_WINDOW = 16_000
+"""Characters that are read at a time. A longer block is laid out in pieces, so that a key never waits for all of it."""
+_HIGHLIGHTED_MAX = 64_000
+"""Characters of a code block that are highlighted."""
 _UNSETTLED = 2
 """Blocks at the end that more text may change: a new list item joins the list before it."""
 
@@ -64,6 +68,7 @@ class MarkdownLines:
         self._folds = True
         self._unsettled: dict[str, _Block] = {}
         """Blocks of the last layout that more text may change, by their text: mostly only one of them has changed."""
+        self._open_code: _OpenCode | None = None
 
     def lay_out(self, source: str, width: int, *, folds: bool = True) -> Lines:
         """Return `source` as lines of at most `width` cells, and at least 8. `folds`: show only the beginning of long
@@ -71,20 +76,84 @@ class MarkdownLines:
         width = max(_MIN_WIDTH, width)
         if (width, folds) != (self._width, self._folds) or not source.startswith(self._settled):
             self._settled, self._page, self._width, self._folds = "", _Page(), width, folds
-            self._unsettled = {}
-        written = top_blocks(self._parser, source[len(self._settled) :])
+            self._unsettled, self._open_code = {}, None
+        while len(source) - len(self._settled) > _WINDOW:
+            at = len(self._settled)
+            self._settle_window(source[at : at + _WINDOW])
+        written = self._blocks(source[len(self._settled) :])
         for text, node in written[:-_UNSETTLED]:
-            self._page.add(self._laid_out(text, node, width, folds=folds))
-            self._settled += text
+            self._settle(text, node)
         page, unsettled = _Page(self._page.lines.copy(), self._page.gap), {}
         for text, node in written[-_UNSETTLED:]:
-            unsettled[text] = self._laid_out(text, node, width, folds=folds)
+            unsettled[text] = self._laid_out(text, node)
             page.add(unsettled[text])
         self._unsettled = unsettled
         return page.lines
 
-    def _laid_out(self, text: str, node: SyntaxTreeNode, width: int, *, folds: bool) -> _Block:
-        return self._unsettled.get(text) or _block_or_literal(text, node, width, folds=folds)
+    def _blocks(self, source: str) -> list[tuple[str, SyntaxTreeNode]]:
+        """Return the blocks of text that follows what is settled, the first one with the fence that is still open."""
+        return top_blocks(self._parser, (self._open_code.fence if self._open_code else "") + source)
+
+    def _settle(self, text: str, node: SyntaxTreeNode) -> None:
+        self._page.add(self._laid_out(text, node))
+        self._settled += text.removeprefix(self._open_code.fence) if self._open_code else text
+        self._open_code = None
+
+    def _laid_out(self, text: str, node: SyntaxTreeNode) -> _Block:
+        code = self._open_code
+        if code is not None and text.startswith(code.fence):
+            return _Block(_code(node.content, code.language, None, self._width))
+        found = self._unsettled.get(text)
+        return found or _block_or_literal(text, node, self._width, folds=self._folds)
+
+    def _settle_window(self, source: str) -> None:
+        """Settle the blocks of a text that goes on, or a piece of its only one."""
+        written = self._blocks(source)
+        settled = written[:-_UNSETTLED] or written[:-1]
+        for text, node in settled:
+            self._settle(text, node)
+        if not settled and written and written[0][1].type == "fence":
+            self._settle_code(source, written[0][1])
+        elif not settled:
+            piece = source[: _cut(source, self._width)]
+            for text, node in top_blocks(self._parser, piece):
+                self._page.add(_block_or_literal(text, node, self._width, folds=self._folds))
+            self._page.gap = 0
+            self._settled += piece
+
+    def _settle_code(self, source: str, node: SyntaxTreeNode) -> None:
+        """Settle a piece of a code block; more of it follows."""
+        code, title, fence = self._open_code, None, ""
+        if code is None:
+            before, line, _ = source.partition(f"{node.markup}{node.info}")
+            fence = f"{before}{line}\n"
+            title = node.info.strip()
+            code = _OpenCode(fence.lstrip("\n"), (node.info.split() or ["text"])[0])
+        body = source[len(fence) :]
+        piece = body[: _cut(body, _code_room(self._width))]
+        language = code.language if code.length < _HIGHLIGHTED_MAX else ""
+        lines = _code(piece, language, title, self._width)[:-1]
+        self._page.add(_Block(lines, above=0 if title is None else 1, below=0))
+        self._settled += fence + piece
+        self._open_code = code._replace(language=language, length=code.length + len(piece))
+
+
+class _OpenCode(NamedTuple):
+    """A code block of which pieces are settled."""
+
+    fence: str
+    """Its first line, which is read again before its next piece."""
+    language: str
+    """Empty: it is no longer highlighted."""
+    length: int = 0
+
+
+def _cut(text: str, width: int) -> int:
+    """Return where a text that is too long is cut: after a line, or between words, or where a line of cells is full."""
+    for separator in ("\n", " "):
+        if (at := text.rfind(separator)) > 0:
+            return at + 1
+    return max(1, len(text) - len(text) % width)
 
 
 class _LiteralParser(MarkdownIt):
@@ -199,13 +268,20 @@ def _fence(node: SyntaxTreeNode, width: int) -> Lines:
     return _code(node.content, (node.info.split() or ["text"])[0], node.info.strip(), width)
 
 
-def _code(text: str, language: str, title: str, width: int) -> Lines:
+def _code(text: str, language: str, title: str | None, width: int) -> Lines:
+    """Return code with its title above and a blank line below. `title` None: it continues code above; `language` empty:
+    without colours."""
     from textual.highlight import highlight  # Pygments takes a while to import
 
-    room = max(_MIN_WIDTH, width - 4)
-    code = highlight(text.rstrip("\n"), language=language)
-    lines = [*Content.styled(title, "$muted").wrap(room), *code.wrap(room), Content()]
+    room, text = _code_room(width), text.removesuffix("\n") if title is None else text.rstrip("\n")
+    code = highlight(text, language=language) if language else Content(text)
+    above = [] if title is None else Content.styled(title, "$muted").wrap(room)
+    lines = [*above, *code.wrap(room), Content()]
     return [filled(line.pad_left(2), width, "on $surface") for line in lines]
+
+
+def _code_room(width: int) -> int:
+    return max(_MIN_WIDTH, width - 4)
 
 
 def _readable(text: str, width: int) -> str:
