@@ -1,10 +1,11 @@
 """What streaming answers cost: the app against a bare Textual chat, in turn, in one run.
 
-`python -m benchmarks.streaming [--rounds N] [--quick]`. Both run in pseudo-terminals of 120×40, with the stand-in
-engine in a real worker; each of N rounds (3) plays one session of each. The medians of both, the median of the ratios
-of each round and the budgets are printed; exits 1 outside a budget. Single sessions follow: compare, fan-out, a while
-in which nothing happens, a screen of 200×60, a link of 1 Mbit/s and 100 ms, memory. `--quick`: without the last three.
-CPU is the program's own processor time, without the worker's.
+`python -m benchmarks.streaming [--rounds N] [--quick] [--peers FOLDER] [--install-peers]`, about eleven minutes. Both
+run in pseudo-terminals of 120×40, with the stand-in engine in a real worker; each of N rounds (5) plays one session of
+each. The medians of both, the median of the ratios of each round and the budgets are printed; exits 1 outside a budget.
+Single sessions follow: compare, fan-out, a while in which nothing happens, a screen of 200×60, a link of 1 Mbit/s and
+100 ms, memory, and chat programs of others where they are installed (`peers`). `--quick`: one round, 120×40 alone,
+without slow links, memory and peers (two minutes). CPU is the program's own processor time, without the worker's.
 """
 
 from __future__ import annotations
@@ -12,13 +13,13 @@ from __future__ import annotations
 import argparse
 import statistics
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
 from pathlib import Path
 from typing import NamedTuple
 
 from benchmarks.first_paint import paint_ms
-from benchmarks.streaming import sessions
+from benchmarks.streaming import peers, sessions
 from benchmarks.streaming.sessions import Figures, session_env
 
 
@@ -51,6 +52,7 @@ BUDGETS = {
     "memory with 200 turns, 50 images": Budget(Of.VALUE, 1.3),
 }
 _PAINTS = 5
+_ROUNDS = 5
 
 
 class Line(NamedTuple):
@@ -92,7 +94,7 @@ def alone(figures: Figures) -> list[Line]:
     return [Line(name, None, value, None) for name, value in figures.items()]
 
 
-def first_paint(folder: Path) -> list[Line]:
+def first_paint(folder: Path, rounds: int) -> list[Line]:
     """Return the first paint without a model, as `benchmarks.first_paint` measures it."""
     ours, bare = sessions.command(folder, is_app=True)[:3], sessions.command(folder, is_app=False)[:3]
     env = session_env(folder, is_app=True)
@@ -101,18 +103,35 @@ def first_paint(folder: Path) -> list[Line]:
             {"first paint, ms": paint_ms(bare, "bare chat", env)[0]},
             {"first paint, ms": paint_ms(ours, "Shapes", env)[0]},
         )
-        for _ in range(_PAINTS + 1)
+        for _ in range(rounds + 1)
     ]
     return compared(pairs[1:])
 
 
 def both(measure: Callable[..., Figures], folder: Path, rounds: int) -> list[Line]:
-    return compared(
-        [
-            (measure(folder / f"{number}", is_app=False), measure(folder / f"{number}", is_app=True))
-            for number in range(rounds)
-        ]
-    )
+    """Return rows of both, measured in turn, with the data of the rounds before: what is done once a day is done."""
+    return compared([(measure(folder, is_app=False), measure(folder, is_app=True)) for _ in range(rounds)])
+
+
+def peers_rows(folder: Path, installed: Path | None, app: Mapping[str, float]) -> list[str]:
+    """Return rows of each peer beside the app's figures, or why there are none."""
+    rows = []
+    with peers.server(folder / "server") as (port, notes):
+        for peer in peers.PEERS:
+            program = peers.program(peer, installed)
+            if program is None:
+                rows.append(f"{peer.name}: skipped, not installed")
+                continue
+            try:
+                figures = peers.measure(peer, program, folder / peer.name, port, notes)
+            except TimeoutError as error:
+                told, _, screen = str(error).partition("\n")
+                seen = [line.strip() for line in screen.splitlines() if line.strip()]
+                rows.append(f"{peer.name}: skipped, {told} · {' / '.join(seen[-3:])[:160]}")
+                continue
+            for name, value in figures.items():
+                rows.append(f"| {peer.name + ': ' + name:42} | {value:>8,.4g} | {app[name]:>8,.4g} |")
+    return rows
 
 
 def show(lines: Sequence[Line]) -> list[Line]:
@@ -123,15 +142,22 @@ def show(lines: Sequence[Line]) -> list[Line]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--quick", action="store_true", help="120×40 alone, without slow links and memory")
+    parser.add_argument("--rounds", type=int, help="5; with --quick 1")
+    parser.add_argument("--quick", action="store_true", help="120×40 alone, without slow links, memory and peers")
+    parser.add_argument("--peers", type=Path, metavar="FOLDER", help="where each has an environment of its own")
+    parser.add_argument("--install-peers", action="store_true", help="make the environments that FOLDER lacks, by pip")
     options = parser.parse_args()
+    if options.install_peers and options.peers is None:
+        parser.error("--install-peers needs --peers FOLDER")
+    if options.install_peers:
+        peers.install(options.peers.resolve())
+    rounds = options.rounds or (1 if options.quick else _ROUNDS)
     print(f"| {'':42} | {'bare':>8} | {'vlmtui':>8} | {'ratio':>8} | {'budget':>9} |      |")
     print(f"| {'-' * 42} | {'-' * 8} | {'-' * 8} | {'-' * 8} | {'-' * 9} | ---- |")
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        found = show(first_paint(folder / "paint"))
-        chats = both(sessions.chat, folder / "chat", options.rounds)
+        found = show(first_paint(folder / "paint", 1 if options.quick else _PAINTS))
+        chats = both(sessions.chat, folder / "chat", rounds)
         echo = {line.name: line.app for line in chats}
         of_idle = echo["key echo streaming p95, ms"] / echo["key echo idle p95, ms"]
         found += show([*chats, Line("key echo p95: streaming against idle", None, of_idle, None)])
@@ -140,6 +166,8 @@ def main() -> int:
             found += show(both(sessions.large, folder / "large", 1))
             found += show(both(sessions.slow_link, folder / "link", 1))
             found += show(alone(sessions.memory(folder / "memory")))
+            installed = options.peers.resolve() if options.peers is not None else None
+            print(*peers_rows(folder / "peers", installed, echo), sep="\n", flush=True)
     over = [line.name for line in found if not line.is_within]
     print(f"outside the budget: {', '.join(over)}" if over else "all within the budgets")
     return 1 if over else 0

@@ -33,7 +33,7 @@ from vlmtui.worker import guardian, serve
 from vlmtui.worker.backends.contract import Backend, Report
 
 NOTES = "STREAMING_NOTES"
-_QUESTION = re.compile(r"say (\d+) (\d+) (\w+)")
+QUESTION = re.compile(r"say (\d+) (\d+) (\w+)")
 _PARAGRAPHS = """\
 # What is in the picture
 
@@ -122,7 +122,7 @@ class Talker:
     async def generate(self, request: GenerateRequest) -> AsyncGenerator[EngineEvent, None]:
         came = time.monotonic()
         yield scripted_prompt(request)
-        found = _QUESTION.findall(prompt_text(request.prompt))
+        found = QUESTION.findall(prompt_text(request.prompt))
         if not request.only_render and found:
             count, rate, name = int(found[-1][0]), int(found[-1][1]), found[-1][2]
             first = last = 0.0
@@ -134,11 +134,12 @@ class Talker:
                 last = time.monotonic()
                 first = first or last
                 yield Delta(request_id=request.request_id, text=token, tokens=1, token_ids=(number,))
-            _write_note(name, came, first, last)
+            write_note(name, came, first, last)
         yield Finished(request_id=request.request_id, finish_reason="stop", usage=Usage(), timings=Timings())
 
 
-def _write_note(name: str, came: float, first: float, last: float) -> None:
+def write_note(name: str, came: float, first: float, last: float) -> None:
+    """Note an answer in the file $STREAMING_NOTES."""
     note = json.dumps({"name": name, "came": came, "first": first, "last": last})
     with Path(os.environ[NOTES]).open("a") as notes:
         notes.write(f"{note}\n")

@@ -46,10 +46,12 @@ class Stream(NamedTuple):
 class Session:
     """A program that is ready to be asked."""
 
-    def __init__(self, recording: Recording, notes: Path, *, is_app: bool) -> None:
+    def __init__(self, recording: Recording, notes: Path, *, is_app: bool, enter: str = "\r") -> None:
+        """`enter`: the key that sends."""
         self.recording = recording
         self.is_app = is_app
         self._notes = notes
+        self._enter = enter
 
     def ask(self, count: int, rate: int, *, keys: int = 0) -> Stream:
         """Ask for an answer, wait until all of it is on the screen; type `keys` letters meanwhile."""
@@ -59,7 +61,7 @@ class Session:
         recording.wait_for(question)
         time.sleep(0.25)  # what typing started (the count of its tokens) has ended
         cpu_s, written, chunks = recording.cpu_s, recording.written, len(recording.chunks)
-        asked = recording.type("\r")
+        asked = recording.type(self._enter)
         typed = self._type_slowly(keys, after=asked + 0.3)
         note = self._noted(name)
         seen: dict[str, float] = {}
