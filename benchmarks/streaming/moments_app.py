@@ -21,6 +21,9 @@ from textual.widget import Widget
 
 from vlmtui.ui.terminal.driver import NonBlockingDriver
 
+_ROUNDS = 10
+"""How many rounds of the event loop nothing is to be drawn: a message that is being handled is in no queue."""
+
 
 class Moment(msgspec.Struct, frozen=True):
     """What was written, and what a full render is."""
@@ -67,7 +70,14 @@ def main() -> None:
         app, noted = driver._app, -1
         while True:
             await asyncio.sleep(random.uniform(0.01, 0.12))
-            if app.is_running and app.screen_stack and written != noted and is_settled(app.screen):
+            if not app.is_running or not app.screen_stack or written == noted:
+                continue
+            before = written
+            for _ in range(_ROUNDS):
+                await asyncio.sleep(0)
+                if written != before or not is_settled(app.screen):
+                    break
+            else:
                 noted = written
                 notes.write(msgspec.json.encode(Moment(written, full_render(app.screen))) + b"\n")
 
