@@ -52,7 +52,7 @@ def record(folder: Path, *, moments: int, seed: int, limit_s: float = 240.0) -> 
     with Recording([*command, *options], env, size=SIZE) as app:
         app.wait_for("● shapes")
         number = 0
-        while len(found := _read(notes)) < moments:
+        while len(found := read_moments(notes)) < moments:
             if time.monotonic() > deadline:
                 raise TimeoutError(f"only {len(found)} moments in {limit_s:.0f} s")
             number += 1
@@ -72,7 +72,8 @@ def record(folder: Path, *, moments: int, seed: int, limit_s: float = 240.0) -> 
     return written, found[:moments]
 
 
-def _read(notes: Path) -> list[Moment]:
+def read_moments(notes: Path) -> list[Moment]:
+    """Return the moments that were noted so far."""
     lines = notes.read_bytes().split(b"\n")[:-1] if notes.exists() else []
     return [msgspec.json.decode(line, type=Moment) for line in lines]
 

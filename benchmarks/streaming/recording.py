@@ -52,6 +52,8 @@ class Recording:
         self._link = link
         self._screen = pyte.Screen(columns, rows)
         self._stream = pyte.ByteStream(self._screen)
+        self._reads = threading.Event()
+        self._reads.set()
         self._decoded = 0
         self._rows: list[str] = [""] * rows
         environment = {"TERM": "xterm-256color", "COLORTERM": "truecolor", "LANG": "C.UTF-8", **env}
@@ -66,10 +68,22 @@ class Recording:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._reads.set()
         if self._process.isalive():
             self._process.kill(signal.SIGTERM)
             self._thread.join(5)
         self._process.close(force=True)
+
+    def resize(self, columns: int, rows: int) -> None:
+        """Tell the program another size; what is decoded here keeps the first one."""
+        self._process.setwinsize(rows, columns)
+
+    def stop_reading(self) -> None:
+        """Take nothing of what the program writes, as a hung connection does."""
+        self._reads.clear()
+
+    def read_again(self) -> None:
+        self._reads.set()
 
     @property
     def written(self) -> int:
@@ -153,6 +167,7 @@ class Recording:
             try:
                 if not select.select([self._process.fd], [], [], 1.0)[0]:
                     continue
+                self._reads.wait()
                 data = os.read(self._process.fd, piece)
             except (OSError, ValueError):
                 return

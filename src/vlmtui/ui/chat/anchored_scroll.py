@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from textual.containers import VerticalScroll
 from textual.geometry import Region, Size
 from textual.layout import DockArrangeResult
 from textual.scrollbar import ScrollBar
@@ -11,10 +12,10 @@ from textual.strip import Strip
 from textual.widget import Widget
 
 from vlmtui.ui.widgets.blank_lines import blank_lines
-from vlmtui.ui.widgets.line_scroll import LineScroll
+from vlmtui.ui.widgets.line_scroll import line_scrollbar
 
 
-class AnchoredScroll(LineScroll):
+class AnchoredScroll(VerticalScroll):
     """Follows its end while anchored; otherwise keeps a visible child in place when the layout changes.
 
     The new scroll offset is set during the layout, as Textual does for its anchor, so no intermediate state is shown.
@@ -39,6 +40,10 @@ class AnchoredScroll(LineScroll):
         """True while scrolling to it."""
         self._moved = 0.0
         """Rows scrolled so far to keep content in place."""
+
+    @property
+    def vertical_scrollbar(self) -> ScrollBar:
+        return line_scrollbar(self)
 
     def render_lines(self, crop: Region) -> list[Strip]:
         return blank_lines(self, crop)

@@ -13,6 +13,7 @@ from textual.app import ComposeResult
 from textual.containers import Horizontal, Vertical
 from textual.content import Content
 from textual.message import Message
+from textual.screen import Screen
 from textual.widget import Widget
 from textual.widgets import Static
 
@@ -30,7 +31,7 @@ from vlmtui.ui.compare.divergence_line import divergence_line
 from vlmtui.ui.compare.picture_strip import PictureStrip
 from vlmtui.ui.keys import error_text, hint, with_remedy
 from vlmtui.ui.services import Services
-from vlmtui.ui.terminal.compositor import FrontScreen
+from vlmtui.ui.terminal.compositor import FrontCompositor
 from vlmtui.ui.terminal.key_queue import ask_user, run_before_keys
 from vlmtui.ui.widgets.clicks import clickable, clicked, is_click
 from vlmtui.ui.widgets.dialogs import NameScreen
@@ -45,7 +46,7 @@ _NARROW_TABS: tuple[tuple[View, str], ...] = (("chat", "Chat"), ("raw", "Raw"), 
 _WIDE_TABS: tuple[tuple[View, str], ...] = (("chat", "Chat and raw"), ("difference", "Difference"))
 
 
-class SidesScreen(FrontScreen[None]):
+class SidesScreen(Screen[None]):
     """The chat template on the left, the raw prompt on the right. `view` is the current view."""
 
     HINT: tuple[str, ...] = ("sides.next_view",)
@@ -79,6 +80,7 @@ class SidesScreen(FrontScreen[None]):
         export (slow; None if there is none); `landing` returns the widget to focus in a view. `pictures` are
         numbered by position."""
         super().__init__()
+        self._compositor = FrontCompositor()
         self.services = services
         self.view: View = "chat"
         self._heading = title

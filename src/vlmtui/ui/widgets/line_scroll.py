@@ -61,8 +61,13 @@ class LineScroll(VerticalScroll):
 
     @property
     def vertical_scrollbar(self) -> ScrollBar:
-        if self._vertical_scrollbar is None:
-            bar = self._vertical_scrollbar = LineScrollBar(thickness=self.scrollbar_size_vertical)
-            bar.display = False
-            self.app._start_widget(self, bar)
-        return self._vertical_scrollbar
+        return line_scrollbar(self)
+
+
+def line_scrollbar(view: VerticalScroll) -> ScrollBar:
+    """Return the view's scrollbar, which is made when it is first asked for, as Textual's is."""
+    if view._vertical_scrollbar is None:
+        bar = view._vertical_scrollbar = LineScrollBar(thickness=view.scrollbar_size_vertical)
+        bar.display = False
+        view.app._start_widget(view, bar)
+    return view._vertical_scrollbar
