@@ -41,7 +41,7 @@ _KEYS = (
 """Pages, letters, the message cursor, the help and the way back."""
 
 
-def record(folder: Path, *, moments: int, seed: int, limit_s: float = 240.0) -> tuple[bytes, list[Moment]]:
+def record(folder: Path, *, moments: int, seed: int, limit_s: float = 900.0) -> tuple[bytes, list[Moment]]:
     """Play a session until so many moments are noted. Returns what it wrote, and the moments."""
     notes, random = folder / "moments", Random(seed)
     folder.mkdir(parents=True, exist_ok=True)

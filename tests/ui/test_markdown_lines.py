@@ -138,6 +138,7 @@ HUGE = {
     "lines of one word": "word\n" * 20_000,
     "code that never ends": "Look:\n\n```python\n" + "def area(shape):  # of *all* of it\n    return 1\n" * 4_000,
     "a line of code that never ends": "```json\n" + "[1, 2], " * 30_000,
+    "a table of 500 columns": f"|{'one|' * 500}\n|{'---|' * 500}\n" + f"|{'x|' * 500}\n" * 20,
     "a list": "- one **item**\n" * 6_000,
     "emoji with joiners": "👨\u200d👩\u200d👧 " * 20_000,
     "right to left, and tabs": "שלום\tعليكم\t" * 12_000,

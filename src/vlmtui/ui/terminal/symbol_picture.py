@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from itertools import groupby
-from typing import Final, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
-import numpy as np
-import numpy.typing as npt
 from PIL.Image import Dither, Image, Resampling
 from PIL.ImageOps import invert
 from rich.color import Color, ColorType
@@ -16,6 +14,12 @@ from rich.style import Style
 from textual.strip import Strip
 from textual.widget import Widget
 
+if TYPE_CHECKING:  # it takes ten megabytes, and half cells need none of it
+    import numpy as np
+    import numpy.typing as npt
+
+    _BYTES = npt.NDArray[np.uint8]
+
 Symbols = Literal["halfcell", "quadrant", "sextant"]
 
 Tones = Literal["colour", "bright_ink", "dark_ink"]
@@ -23,7 +27,6 @@ Tones = Literal["colour", "bright_ink", "dark_ink"]
 
 GRIDS: Final[dict[Symbols, tuple[int, int]]] = {"halfcell": (1, 2), "quadrant": (2, 2), "sextant": (2, 3)}
 """Pixels across and down a cell."""
-_BYTES = npt.NDArray[np.uint8]
 _FULL_SEXTANTS: Final = (0b010101, 0b101010)
 """The left and the right half, which stand elsewhere in Unicode."""
 
@@ -60,6 +63,8 @@ def symbol_strips(
         return _dithered(scaled if tones == "bright_ink" else invert(scaled), width, symbols)
     if symbols == "halfcell":
         return _halfcells(scaled, width)
+    import numpy as np
+
     cells = _by_cell(np.asarray(scaled), across, down)
     masks, inks, papers = best_pairs(cells)
     return [_row(line, ink, paper, symbols) for line, ink, paper in zip(masks, inks, papers, strict=True)]
@@ -69,6 +74,8 @@ def best_pairs(cells: _BYTES) -> tuple[npt.NDArray[np.int64], _BYTES, _BYTES]:
     """Return for each cell which of its pixels are drawn in one colour rather than another, and these two colours, so
     that the squared error is least. `cells`: rows × columns × pixels × 3. Returns masks (bit k: pixel k), the colours
     of the pixels in the mask, and those of the others."""
+    import numpy as np
+
     count = cells.shape[2]
     masks = np.arange(1 << (count - 1))  # of a mask and its complement one is enough
     chosen = ((masks[:, None] >> np.arange(count)) & 1).astype(np.float32)
@@ -133,6 +140,8 @@ def _halfcells(scaled: Image, width: int) -> list[Strip]:
 
 
 def _dithered(scaled: Image, width: int, symbols: Symbols) -> list[Strip]:
+    import numpy as np
+
     across, down = GRIDS[symbols]
     lit = np.asarray(scaled.convert("L").convert("1", dither=Dither.FLOYDSTEINBERG), dtype=np.uint8)
     cells = _by_cell(lit[:, :, None], across, down)[..., 0]
