@@ -21,7 +21,7 @@ from textual.widget import Widget
 
 from vlmtui.ui.terminal.driver import NonBlockingDriver
 
-_ROUNDS = 10
+_ROUNDS = 3
 """How many rounds of the event loop nothing is to be drawn: a message that is being handled is in no queue."""
 
 
@@ -45,6 +45,9 @@ def is_settled(screen: Screen[Any]) -> bool:
     """Return whether everything that has changed is drawn."""
     app: App[Any] = screen.app
     if app._batch_count or screen._dirty_widgets or screen._compositor._dirty_regions:
+        return False
+    driver = app._driver
+    if isinstance(driver, NonBlockingDriver) and driver._layer._changed:  # the terminal is behind
         return False
     pumps: list[Widget] = [screen, *(node for node in screen.walk_children() if isinstance(node, Widget))]
     return not any(map(_waits, pumps))

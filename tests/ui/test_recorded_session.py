@@ -10,7 +10,7 @@ import pytest
 from benchmarks.streaming.moments import SIZE, equal_moments, record
 from tests.support.emulators import Pyte, Tmux
 
-MOMENTS = 30
+MOMENTS = 20
 
 pytestmark = pytest.mark.process
 
