@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 from textual._compositor import Compositor, LayoutUpdate
 from textual.app import App
+from textual.message_pump import MessagePump
 from textual.screen import Screen
 from textual.strip import Strip
 from textual.widget import Widget
@@ -49,13 +50,13 @@ def is_settled(screen: Screen[Any]) -> bool:
     driver = app._driver
     if isinstance(driver, NonBlockingDriver) and driver._layer._changed:  # the terminal is behind
         return False
-    pumps: list[Widget] = [screen, *(node for node in screen.walk_children() if isinstance(node, Widget))]
-    return not any(map(_waits, pumps))
+    widgets: list[Widget] = [screen, *(node for node in screen.walk_children() if isinstance(node, Widget))]
+    pumps: list[MessagePump] = [app, *widgets]
+    return not any(map(_waits, widgets)) and all(pump._message_queue.empty() for pump in pumps)
 
 
 def _waits(widget: Widget) -> bool:
-    pending = widget._repaint_required, widget._layout_required, widget._scroll_required, widget._next_callbacks
-    return any(pending) or not widget._message_queue.empty()
+    return any((widget._repaint_required, widget._layout_required, widget._scroll_required, widget._next_callbacks))
 
 
 def main() -> None:

@@ -49,17 +49,3 @@ async def test_it_looks_like_textuals_wherever_it_stands() -> None:
         await pilot.pause()
         ours, textuals = both_ways(bar)
         assert ours == textuals
-
-
-async def test_what_was_drawn_is_not_drawn_a_second_time() -> None:
-    app = Scrolling()
-    async with app.run_test(size=(40, 15)) as pilot:
-        view = app.query_one(LineScroll)
-        bar = view.vertical_scrollbar
-        await pilot.pause()
-        bar.position = 77
-        assert bar._repaint_required
-        bar.render_lines(Region(0, 3, bar.size.width, 2))
-        assert bar._repaint_required, "only a part of it was drawn"
-        bar.render_lines(Region(0, 0, *bar.size))
-        assert not bar._repaint_required

@@ -39,6 +39,8 @@ class PlainText(LineWidget):
         self._grows = False
         self._marks: tuple[DifferingSpan, ...] = ()
         self._mark_style = ""
+        self._wrapped: dict[tuple[str, int], Lines] = {}
+        """Lines of the text as they were wrapped last."""
 
     def mark(self, marks: tuple[DifferingSpan, ...], style: str) -> None:
         """Show these parts of the text in a style."""
@@ -53,7 +55,7 @@ class PlainText(LineWidget):
             is_as_before = text == self.text and len(text) <= GROWING_MAX
             self.text, self._grows = text, grows
             if not is_as_before:
-                self.lay_out_again()
+                self.lines_changed()
 
     def lines_of(self, width: int) -> Lines:
         shown = growing(self.text) if self._grows else self.text
@@ -62,11 +64,23 @@ class PlainText(LineWidget):
         # Of a long text only the end is shown: what is above is told in a line.
         above = len(self.text) - len(shown) if shown != self.text else 0
         hidden = shown.index("\n") if above else 0
+        if not self._marks:
+            return self._wrapped_lines(shown, max(width, 1))
         content = Content(shown)
         for mark in self._marks:
             if mark.start - above > hidden:
                 content = content.stylize(self._mark_style, mark.start - above, mark.end - above)
         return content.wrap(max(width, 1))
+
+    def _wrapped_lines(self, text: str, width: int) -> Lines:
+        """Return a text as lines; those of the last time are not wrapped again."""
+        before, self._wrapped = self._wrapped, {}
+        found: Lines = []
+        for line in text.split("\n"):
+            key = line, width
+            wrapped = self._wrapped[key] = before.get(key) or Content(line).wrap(width)
+            found += wrapped
+        return found
 
 
 class PromptPane(Vertical):
@@ -146,6 +160,8 @@ class AnswerPane(Vertical):
         self._mark = ""
         self._waits_for: Callable[[], str] = lambda: ""
         self._pieces = 0
+        self._facts = ""
+        """What is told of the running answer."""
         self._timer: Timer | None = None
 
     def compose(self) -> ComposeResult:
@@ -168,7 +184,7 @@ class AnswerPane(Vertical):
         self.query_one(PlainText).show("")
         self.mark((), "")
         self.query_one(".failure").display = False
-        self._mark, self._waits_for = mark, waits_for
+        self._mark, self._facts, self._waits_for = mark, "", waits_for
         self.tell_stale("")
         if self._timer is not None:
             self._timer.stop()
@@ -204,7 +220,9 @@ class AnswerPane(Vertical):
             stop = f"{key_of(self.app, self._stop)} Stop"
             waits_for = one_line(self._waits_for())
             waits = f"Waits for {waits_for} · {stop}" if waits_for else "…"
-            facts.update(f"{answer.tokens:,} tokens · {stop}" if answer.tokens else waits)
+            told = f"{answer.tokens:,} tokens · {stop}" if answer.tokens else waits
+            facts.update(told, layout=len(told) != len(self._facts))
+            self._facts = told
             return
         self.post_message(self.Grown())
         facts.update(answer_line(answer))

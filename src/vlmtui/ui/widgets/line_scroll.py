@@ -44,10 +44,7 @@ class LineScrollBar(ScrollBar):
             back_color=back,
             bar_color=thumb,
         ).segments
-        strips = [self._line(y, segments[y].text, segments[y].style) for y in crop.line_range]
-        if crop.height == height:  # it is up to date: what its changes have asked for would be a second frame
-            self._repaint_required = False
-        return strips
+        return [self._line(y, segments[y].text, segments[y].style) for y in crop.line_range]
 
     def _line(self, y: int, text: str, style: RichStyle | None) -> Strip:
         found = self._drawn.get((text, style))

@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from itertools import takewhile
 
+from rich.style import Style as RichStyle
 from textual.content import Content
-from textual.geometry import Size
+from textual.geometry import Region, Size
+from textual.strip import Strip
+from textual.style import Style
+from textual.visual import Visual
 from textual.widget import Widget
 
+from vlmtui.ui.widgets.blank_lines import blank_style, filtered
 from vlmtui.ui.widgets.markdown_lines import Lines
+
+_DRAWN_MAX = 2000
+"""Drawn lines that are kept at most."""
 
 
 class LineWidget(Widget):
@@ -20,6 +29,10 @@ class LineWidget(Widget):
         super().__init__(classes=classes)
         self._lines: Lines = []
         self._lines_width = -1
+        self._drawn: dict[int, tuple[Content, Strip]] = {}
+        """Lines that were drawn, by number."""
+        self._look: tuple[int, Style, RichStyle] | None = None
+        """Their width and styles."""
 
     @abstractmethod
     def lines_of(self, width: int) -> Lines:
@@ -35,6 +48,43 @@ class LineWidget(Widget):
     def render(self) -> Content:
         return Content("\n").join(self._lines_at(self.content_size.width))
 
+    def render_lines(self, crop: Region) -> list[Strip]:
+        """As Textual's, but lines that were drawn stay so when the widget grows."""
+        if self.text_selection is not None or self.gutter:
+            return super().render_lines(crop)
+        look = self.size.width, self.visual_style, blank_style(self)
+        if self._look != look or len(self._drawn) > _DRAWN_MAX:
+            self._drawn.clear()
+            self._look = look
+        lines = self._lines_at(self.content_size.width)
+        strips = [self._strip_of(lines, y, *look) for y in crop.line_range]
+        return strips if crop.column_span == (0, look[0]) else [strip.crop(*crop.column_span) for strip in strips]
+
+    def _strip_of(self, lines: Lines, y: int, width: int, style: Style, beside: RichStyle) -> Strip:
+        if y >= len(lines):
+            return Strip.blank(width, beside)
+        line, drawn = lines[y], self._drawn.get(y)
+        if drawn is not None and is_same_line((drawn[0], line)):
+            return drawn[1]
+        strip = Visual.to_strips(self, line, width, 1, style)[0].adjust_cell_length(width, beside)
+        self._drawn[y] = line, filtered(self, strip)
+        return self._drawn[y][1]
+
+    def lines_changed(self) -> None:
+        """Repaint the lines that changed, and lay out again if their number did."""
+        width = self._lines_width
+        if width < 0:
+            self.refresh(layout=True)
+            return
+        before, now = self._lines, self.lines_of(width)
+        self._lines = now
+        if len(now) != len(before):
+            self.refresh(layout=True)
+            return
+        same = sum(1 for _ in takewhile(is_same_line, zip(before, now, strict=True)))
+        if same < len(now):
+            self.refresh(Region(0, same, width, len(now) - same))
+
     def lay_out_again(self) -> None:
         """Lay out and repaint after the lines changed."""
         self._lines_width = -1
@@ -44,3 +94,9 @@ class LineWidget(Widget):
         if width != self._lines_width:
             self._lines, self._lines_width = self.lines_of(width), width
         return self._lines
+
+
+def is_same_line(lines: tuple[Content, Content]) -> bool:
+    """Return whether two lines look the same."""
+    before, now = lines
+    return before is now or (before.plain == now.plain and before.spans == now.spans)
