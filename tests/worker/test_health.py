@@ -6,12 +6,14 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from tests.worker.hosted import EchoEngine
 from tests.worker.stage import ready, request, serving
 from vlmtui.domain.engine import LoadSpec
-from vlmtui.worker import health
+from vlmtui.worker import health, server
+from vlmtui.worker.backends.remote.backend import BACKEND
 from vlmtui.worker.health import EngineHealth
 from vlmtui.worker.limits import Limits
 
@@ -89,3 +91,26 @@ async def test_the_status_tells_of_a_stuck_engine_thread(short_path: Path) -> No
 
 def test_the_processor_time_of_children_is_read() -> None:
     assert health.children_cpu_seconds() >= 0
+
+
+async def test_processes_at_rest_are_no_hang_where_another_machine_computes(
+    short_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(health, "_QUIET_S", 0.05)
+    monkeypatch.setattr(server, "_CHECK_INTERVAL_S", 0.02)
+
+    async def load(spec: LoadSpec) -> EchoEngine:
+        return EchoEngine()
+
+    async with serving(short_path, load, limits=Limits(shortest_silence_s=0.5)) as stage:
+        client = await ready(await stage.client())
+        events = client.generate(request("wait"))
+        await anext(events)
+        while (await client.status()).engine_silent_s <= 0:
+            pass
+        stage.server.backend = msgspec.structs.replace(stage.server.backend, computes_here=False)
+        while (await client.status()).engine_silent_s > 0:
+            pass
+        await events.aclose()
+        await client.close()
+    assert not BACKEND.computes_here, "a server's worker only waits"

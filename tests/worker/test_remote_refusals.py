@@ -1,14 +1,13 @@
-"""What vLLM's server refuses, in its own words, and what is made of them; connections that fail."""
+"""What vLLM's server refuses, in its own words, and what is made of them."""
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
-from tests.support.fault_server import FaultServer, falls_silent, fault_server, first_event, sends, token_event
+from tests.support.fault_server import FaultServer, fault_server, sends
 from tests.worker.test_remote import CHAT, asked, connected
 from vlmtui.domain.capabilities import lack
 from vlmtui.domain.engine import LoadSpec
@@ -29,6 +28,8 @@ async def server() -> AsyncIterator[FaultServer]:
     [
         (400, "Failed to load image: cannot identify image file <_io.BytesIO object>", ErrorKind.BAD_INPUT,
          "can't read one of the attachments", "don't name which one"),
+        (400, "Failed to load image: image file is truncated", ErrorKind.BAD_INPUT,
+         "can't read one of the attachments", ""),
         (400, "Non-base64 digit found", ErrorKind.BAD_INPUT, "can't read one of the attachments", ""),
         (400, "Could not open video stream", ErrorKind.BAD_INPUT, "can't read one of the attachments", ""),
         (404, "The model `my-lora` does not exist. Valid aliases: shapes.", ErrorKind.MODEL_UNKNOWN,
@@ -43,6 +44,10 @@ async def server() -> AsyncIterator[FaultServer]:
         (500, "Failed to apply prompt replacement for mm_items['image'][1]", ErrorKind.PLACEHOLDER_MISMATCH,
          "fewer placeholders", "exactly one"),
         (400, "Token id 999999 is out of vocabulary", ErrorKind.BAD_INPUT, "refused the request (400)", "above"),
+        (400, "Requested sample logprobs of 30, which is greater than max allowed: 20 (parameter=logprobs, value=30)",
+         ErrorKind.BAD_INPUT, "fewer log-probabilities", "--max-logprobs"),
+        (400, "max_tokens=5000 cannot be greater than max_model_len=4096. Please request fewer output tokens.",
+         ErrorKind.BAD_INPUT, "max_tokens", "Lower max tokens"),
         (400, "top_p must be in (0, 1], got 3.", ErrorKind.BAD_INPUT, "refused the request (400)", "above"),
         (500, "Cannot load local files without --allowed-local-media-path", ErrorKind.INTERNAL,
          "refused the request (500)", "above"),
@@ -83,23 +88,6 @@ async def test_a_missing_key_and_a_wrong_one_are_told_apart_in_each_shape(
                 await ask
             assert failed.value.kind is ErrorKind.BAD_ENGINE_ARGUMENT
             assert said in failed.value.message and hint in failed.value.hint and failed.value.detail == own_words
-
-
-async def hangs_up(_server: FaultServer, _writer: asyncio.StreamWriter) -> None:
-    """Answer nothing; the connection closes."""
-
-
-async def test_a_server_that_falls_silent_and_is_gone_is_named(server: FaultServer, tmp_path: Path) -> None:
-    server.replies |= {CHAT: [falls_silent(first_event(), token_event(4))], "/health": [hangs_up]}
-    with pytest.raises(VlmtuiError, match="went away in the middle of the answer") as failed:
-        await asked(server, tmp_path, stall_s=0.05)
-    assert failed.value.kind is ErrorKind.NO_NETWORK and "What came is kept" in failed.value.hint
-
-
-async def test_a_server_that_hangs_up_before_it_answers_is_told(server: FaultServer, tmp_path: Path) -> None:
-    server.replies[CHAT] = [hangs_up]
-    with pytest.raises(VlmtuiError, match=r"connection to .* broke"):
-        await asked(server, tmp_path)
 
 
 @pytest.mark.parametrize("version", ["0.32.0", ""])

@@ -277,7 +277,8 @@ class WorkerServer:
             await self.requests.spool()
             if self.info is not None:
                 last_event_at = self.requests.last_event_at
-                await self._health.check(generating=self.requests.is_generating, last_event_at=last_event_at)
+                computes = self.requests.is_generating and self.backend.computes_here
+                await self._health.check(generating=computes, last_event_at=last_event_at)
 
     def _follow_metrics(self, connection: Connection, *, follow: bool) -> None:
         connection.follows_metrics = follow

@@ -114,6 +114,9 @@ class Backend(msgspec.Struct, frozen=True, kw_only=True):
     """Explains a failed request, perhaps one that failed because the engine died."""
     explain_death: Callable[[Iterable[str]], VlmtuiError] = explain_death
     """Explains an engine's death from the worker's log."""
+    computes_here: bool = True
+    """Whether processes of the worker compute the answers, so that one of them at rest while a request runs has hung.
+    Otherwise the backend itself limits how long a request may be silent."""
 
 
 def failing_backend(error: VlmtuiError) -> Backend:

@@ -13,4 +13,4 @@ async def load(spec: LoadSpec, report: Report) -> HostedEngine:
     return await connect_to_server(spec, report)
 
 
-BACKEND = Backend(title="Server", load=load)
+BACKEND = Backend(title="Server", load=load, computes_here=False)

@@ -31,7 +31,7 @@ from vlmtui.worker.backends.remote.answer_stream import StreamedPart, of_another
 from vlmtui.worker.backends.remote.bodies import MediaPart, read_media
 from vlmtui.worker.backends.remote.frame_limit import FrameLimit
 from vlmtui.worker.backends.remote.http_api import ServerApi
-from vlmtui.worker.backends.remote.http_errors import ServerError
+from vlmtui.worker.backends.remote.http_errors import NOT_NOW, ConnectionBroken, ServerError, endless
 from vlmtui.worker.backends.remote.metrics import ask_for_metrics
 from vlmtui.worker.backends.remote.options import server_options
 from vlmtui.worker.backends.remote.part_buffer import PartBuffer
@@ -62,6 +62,10 @@ _UNKNOWN_FAMILY = (
     "Its model's family is unknown: name it (--model FAMILY; in config.toml family of [engines.NAME]), or write the "
     "raw prompt yourself."
 )
+_TEXT_MAX = 32_000_000
+"""Characters of an answer."""
+_BACK_OFF_S = (0.5, 2.0)
+"""Seconds before a request of which nothing came is sent again; so often, at most."""
 _DELTA_S = 1 / 30
 """Minimum seconds between two deltas; the first is sent at once."""
 
@@ -149,7 +153,7 @@ class RemoteEngine:
             yield _finished(request, StreamedPart(finish="stop"), None)
             return
         is_prompt_told = has_begun = False
-        for tries_left in (2, 1, 0):
+        for attempt in range(len(_BACK_OFF_S) + 1):
             path, body, written = await self._bodies.of(request, media)
             try:
                 async with aclosing(self._answer(request, path, body, written)) as events:
@@ -163,19 +167,30 @@ class RemoteEngine:
                         yield event
                 self._bodies.remember(media)
                 return
-            except ServerError as error:
-                # After a refusal that came once its media were processed, vLLM's engine lacks what its front believes
-                # to be there: the next request for them fails once.
-                is_mended = self._bodies.missed(error) or (error.code == 500 and media and tries_left > 1)
-                if has_begun or not tries_left or not is_mended:
+            except VlmtuiError as error:
+                if has_begun or attempt == len(_BACK_OFF_S) or not await self._passes(error, media, attempt):
                     raise
+
+    async def _passes(self, error: VlmtuiError, media: Sequence[MediaPart], attempt: int) -> bool:
+        """Whether the same request may be answered; waits until it is worth a try."""
+        if isinstance(error, ServerError):
+            # After a refusal that came once its media were processed, vLLM's engine lacks what its front believes to be
+            # there: the next request for them fails once.
+            if self._bodies.missed(error) or (error.code == 500 and media and not attempt):
+                return True
+            if error.code not in NOT_NOW:
+                return False
+        elif not isinstance(error, ConnectionBroken):
+            return False
+        await asyncio.sleep(_BACK_OFF_S[attempt])
+        return True
 
     async def _answer(
         self, request: GenerateRequest, path: str, body: dict[str, Any], written: Sequence[int] | None
     ) -> AsyncGenerator[EngineEvent, None]:
         buffer: PartBuffer | None = None
         ending, number = Ending(), ""
-        last, reason, sent_at = StreamedPart(), StreamedPart(), 0.0
+        last, reason, sent_at, length = StreamedPart(), StreamedPart(), 0.0, 0
         try:
             async with aclosing(self._api.events(path, body)) as events:
                 async for event in events:
@@ -192,6 +207,9 @@ class RemoteEngine:
                         yield ready
                     if buffer is None or not (part.text or part.token_ids):
                         continue
+                    length += len(part.text)
+                    if length > _TEXT_MAX:
+                        raise endless(self._api.shown)
                     last = part if part.token_ids else last
                     buffer.add(part)
                     if (now := time.monotonic()) - sent_at >= _DELTA_S:

@@ -6,6 +6,7 @@ import asyncio
 import json
 import re
 import ssl
+import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import aclosing
 from pathlib import Path
@@ -15,13 +16,15 @@ import httpx2
 
 from vlmtui.errors import ErrorKind, VlmtuiError, bad_input
 from vlmtui.worker.backends.remote.address import ServerAddress
-from vlmtui.worker.backends.remote.http_errors import ServerError, broken, event_error, refusal
+from vlmtui.worker.backends.remote.http_errors import ServerError, Unanswered, broken, endless, event_error, refusal
 from vlmtui.worker.backends.remote.options import ServerOptions
 
 _BODY_MAX = 64_000_000
 """Bytes of an answer that is no stream."""
 _EVENT_MAX = 16_000_000
 """Bytes of one event."""
+_STREAM_MAX = 1_000_000_000
+"""Bytes of the events of one answer: 500,000 tokens with 20 log-probabilities each."""
 _CONNECT_S = 10.0
 _ANSWER_S = 120.0
 """Seconds for an answer that is no stream."""
@@ -96,49 +99,67 @@ class ServerApi:
         a broken connection, and a silent server that turns out not to be well."""
         is_answering = False
         try:
-            async with self._client.stream("POST", self._base + path, json=body) as response:
-                kind = response.headers.get("content-type", "")
-                if response.status_code != 200 or "event-stream" not in kind:
-                    content = await self._content(response)
-                    raise self._refusal(response.status_code, content, kind)
-                async with aclosing(self._heard(self._data_of(response))) as texts:
-                    async for text in texts:
-                        if text == DONE:
-                            return
-                        event = _event(text, self.shown)
-                        if "error" in event:
-                            raise event_error(event["error"], shown=self.shown)
-                        is_answering = True
-                        yield event
+            async with aclosing(self._heard(self._texts(path, body))) as texts:
+                async for text in texts:
+                    if text == DONE:
+                        return
+                    event = _event(text, self.shown)
+                    if "error" in event:
+                        raise event_error(event["error"], shown=self.shown)
+                    is_answering = True
+                    yield event
         except _BROKEN as error:
             raise self._broken(error, is_answering=is_answering) from error
 
+    async def _texts(self, path: str, body: object) -> AsyncGenerator[str, None]:
+        """The data of each event of a stream. Raises VlmtuiError for a refusal."""
+        async with self._client.stream("POST", self._base + path, json=body) as response:
+            kind = response.headers.get("content-type", "")
+            if response.status_code != 200 or "event-stream" not in kind:
+                content = await self._content(response)
+                raise self._refusal(response.status_code, content, kind)
+            async with aclosing(self._data_of(response)) as texts:
+                async for text in texts:
+                    yield text
+
     async def _heard(self, texts: AsyncGenerator[str, None]) -> AsyncGenerator[str, None]:
-        """The same texts. While none comes, the server's health is looked at now and then."""
-        silent_s = 0.0
+        """The same texts. While none comes, the server's health is looked at now and then; also before the first, as a
+        full, a stopped and a sleeping server all let a request wait."""
+        since = time.monotonic()
         next_text = asyncio.ensure_future(anext(texts, None))
         try:
             while True:
                 done, _ = await asyncio.wait({next_text}, timeout=self._options.stall_s)
                 if not done:
-                    silent_s += self._options.stall_s
-                    await self._check_health(silent_s)
+                    try:
+                        await self._check_health(since)
+                    except VlmtuiError:
+                        if not next_text.done():
+                            raise
                     continue
                 text = next_text.result()
                 if text is None:
                     return
-                silent_s = 0.0
                 yield text
+                since = time.monotonic()
                 next_text = asyncio.ensure_future(anext(texts, None))
         finally:
             next_text.cancel()
             await asyncio.gather(next_text, return_exceptions=True)
             await texts.aclose()
 
-    async def _check_health(self, silent_s: float) -> None:
-        """Raise VlmtuiError if the silent server is not well. A health of 200 proves nothing: a hung engine has it."""
+    async def _check_health(self, since: float) -> None:
+        """Raise VlmtuiError if the server, silent since then, is not well. A health of 200 proves nothing: a hung
+        engine has it."""
         try:
             code, _ = await self.status("/health")
+            is_asleep = code == 200 and await self._is_asleep()
+        except Unanswered as error:
+            if (silent_s := time.monotonic() - since) < self._options.deaf_max_s:
+                return
+            message = f"{self.shown} has answered nothing for {silent_s:.0f} seconds, nor how it is."
+            hint = "It may be stopped, or its machine too busy. What came is kept; send the message again later."
+            raise VlmtuiError(ErrorKind.NO_NETWORK, message, detail=error.message, hint=hint) from error
         except VlmtuiError as error:
             message = f"{self.shown} went away in the middle of the answer."
             hint = "What came is kept. Once it runs again, send the message again."
@@ -146,10 +167,21 @@ class ServerApi:
         if code >= 500:
             hint = "Its own log says why. Once it runs again, send the message again."
             raise VlmtuiError(ErrorKind.NO_NETWORK, f"The engine of {self.shown} died.", hint=hint)
-        if silent_s >= self._options.silence_max_s:
+        if is_asleep:
+            hint = "Wake it (POST /wake_up), and send the message again."
+            raise VlmtuiError(ErrorKind.NO_NETWORK, f"{self.shown} is asleep.", hint=hint)
+        if (silent_s := time.monotonic() - since) >= self._options.silence_max_s:
             hint = "It may hang or sleep, though it says that it is well. Look at its log."
             message = f"{self.shown} has been silent for {silent_s:.0f} seconds."
             raise VlmtuiError(ErrorKind.NO_NETWORK, message, hint=hint)
+
+    async def _is_asleep(self) -> bool:
+        """Whether it says that it sleeps. Only a vLLM in development mode can be put to sleep, and tells."""
+        code, content = await self.status("/is_sleeping")
+        try:
+            return code == 200 and _decoded(content) == {"is_sleeping": True}
+        except (ValueError, RecursionError):
+            return False
 
     async def _json(self, method: str, path: str, body: object | None, seconds: float = _ANSWER_S) -> Any:
         try:
@@ -176,18 +208,23 @@ class ServerApi:
         async for piece in response.aiter_bytes():
             found += piece
             if len(found) > _BODY_MAX:
-                raise _endless(self.shown)
+                raise endless(self.shown)
         return self._hide(bytes(found))
 
     async def _data_of(self, response: httpx2.Response) -> AsyncGenerator[str, None]:
         """The data of each event. An event that is cut off is none."""
         data: list[str] = []
+        size = total = 0
         async for line in _lines(response.aiter_bytes(), self.shown):
             if line.startswith(b"data:"):
+                size += len(line)
+                total += len(line)
+                if size > _EVENT_MAX or total > _STREAM_MAX:
+                    raise endless(self.shown)
                 data.append(self._hide(line)[5:].decode("utf-8", "replace").removeprefix(" "))
             elif not line and data:
                 yield "\n".join(data)
-                data = []
+                data, size = [], 0
 
     def _refusal(self, code: int, content: bytes, kind: str) -> ServerError:
         return refusal(code, content, kind, shown=self.shown, has_key=self._has_key)
@@ -199,7 +236,7 @@ class ServerApi:
 
     def _silent(self) -> VlmtuiError:
         hint = "It may hang, sleep or be busy. Look at its log."
-        return VlmtuiError(ErrorKind.NO_NETWORK, f"{self.shown} did not answer in time.", hint=hint)
+        return Unanswered(ErrorKind.NO_NETWORK, f"{self.shown} did not answer in time.", hint=hint)
 
 
 def _hiding(secrets: Sequence[bytes]) -> Callable[[bytes], bytes]:
@@ -215,7 +252,7 @@ async def _lines(pieces: AsyncIterator[bytes], shown: str) -> AsyncGenerator[byt
         for line in lines:
             yield line.removesuffix(b"\r")
         if len(rest) > _EVENT_MAX:
-            raise _endless(shown)
+            raise endless(shown)
 
 
 def _decoded(content: bytes) -> Any:
@@ -236,11 +273,6 @@ def _event(text: str, shown: str) -> dict[str, Any]:
     if not isinstance(event, dict):
         raise VlmtuiError(ErrorKind.PROTOCOL, f"{shown} sent an event without fields.", detail=text[:200])
     return event
-
-
-def _endless(shown: str) -> VlmtuiError:
-    message = f"{shown} sends more than an answer can hold."
-    return VlmtuiError(ErrorKind.PROTOCOL, message, hint="Is it a model server?")
 
 
 def _path(text: str) -> Path:

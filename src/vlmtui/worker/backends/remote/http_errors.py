@@ -19,6 +19,8 @@ from vlmtui.worker.backends.remote.tls_errors import (
 )
 
 _TEXT_MAX = 400
+NOT_NOW = (502, 503, 504)
+"""What servers, and proxies in front of one, answer while it loads a model or is away for a moment."""
 _PROXY_ON_TLS = re.compile(
     r"(SSL certificate (?:was sent|error))|plain HTTP request was sent to HTTPS port", re.IGNORECASE
 )
@@ -32,6 +34,14 @@ _WRONG_KEY = "Check the variable or file that holds it. A worker that runs reads
 
 class NothingListens(VlmtuiError):
     """No server is at the address, or not yet."""
+
+
+class ConnectionBroken(VlmtuiError):
+    """A connection that broke before anything of an answer came."""
+
+
+class Unanswered(VlmtuiError):
+    """A server, or its machine, that takes connections and does not answer in time."""
 
 
 class ServerError(VlmtuiError):
@@ -52,6 +62,12 @@ class _Known(msgspec.Struct, frozen=True):
 
 
 _KNOWN = (
+    _Known(
+        r"max_tokens=(\d+) cannot be greater than max_model_len=(\d+)|'max_tokens' or .* is too large: (\d+)",
+        ErrorKind.BAD_INPUT,
+        "The answer may not be as long as max_tokens says: that is more than the server's context.",
+        "Lower max tokens in the settings, or leave it empty.",
+    ),
     _Known(
         r"maximum context length|exceeds model's maximum context"
         r"|exceeds the available context size|longer than the model's context|loaded with context length",
@@ -158,10 +174,16 @@ def broken(error: httpx2.HTTPError | ssl.SSLError, *, shown: str, is_answering: 
         hint = "Is it running, and is the address right?"
         return NothingListens(ErrorKind.NO_NETWORK, f"Nothing listens at {shown}.", detail=detail, hint=hint)
     if isinstance(error, httpx2.TimeoutException):
-        return VlmtuiError(ErrorKind.NO_NETWORK, f"{shown} did not answer in time.", detail=detail, hint=_AGAIN)
+        return Unanswered(ErrorKind.NO_NETWORK, f"{shown} did not answer in time.", detail=detail, hint=_AGAIN)
     if shown.startswith("https:") and isinstance(error, httpx2.RemoteProtocolError | httpx2.ReadError):
         return closed_without_a_word(shown, detail)
-    return VlmtuiError(ErrorKind.NO_NETWORK, f"The connection to {shown} broke.", detail=detail, hint=_AGAIN)
+    return ConnectionBroken(ErrorKind.NO_NETWORK, f"The connection to {shown} broke.", detail=detail, hint=_AGAIN)
+
+
+def endless(shown: str) -> VlmtuiError:
+    """Return the error for a server that sends without an end."""
+    message = f"{shown} sends more than an answer can hold."
+    return VlmtuiError(ErrorKind.PROTOCOL, message, hint="Is it a model server?")
 
 
 def _known(text: str, code: int) -> ServerError | None:

@@ -41,6 +41,8 @@ class ServerOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     """Seconds to wait for a server that does not listen yet."""
     stall_s: float = 20.0
     """Seconds without a sign of the server, after which its health is looked at."""
+    deaf_max_s: float = 90.0
+    """Seconds in which not even its health is told, after which a request fails."""
     silence_max_s: float = 900.0
     """Seconds without a sign of the server, after which a request fails."""
 

@@ -12,7 +12,7 @@ import msgspec
 
 from vlmtui.errors import ErrorKind, VlmtuiError
 from vlmtui.worker.backends.remote.http_api import ServerApi
-from vlmtui.worker.backends.remote.http_errors import NothingListens, ServerError
+from vlmtui.worker.backends.remote.http_errors import NOT_NOW, NothingListens, ServerError
 
 _RETRY_S = 1.0
 _GENERATE = "/inference/v1/generate"
@@ -125,14 +125,16 @@ async def probe(api: ServerApi, named: str | None = None) -> ServerFacts:
 async def wait_for(
     api: ServerApi, seconds: float, tell: Callable[[float], object], named: str | None = None
 ) -> ServerFacts:
-    """Ask until the server listens. `tell` gets the seconds waited so far. Raises VlmtuiError."""
+    """Ask until the server listens and has loaded its model. `tell` gets the seconds waited so far. Raises
+    VlmtuiError."""
     started = time.monotonic()
     while True:
         try:
             return await probe(api, named)
-        except NothingListens:
+        except (NothingListens, ServerError) as error:
             waited = time.monotonic() - started
-            if waited >= seconds:
+            is_loading = isinstance(error, NothingListens) or error.code in NOT_NOW
+            if waited >= seconds or not is_loading:
                 raise
             tell(waited)
             await asyncio.sleep(_RETRY_S)

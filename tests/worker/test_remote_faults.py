@@ -1,0 +1,278 @@
+"""Servers that fall silent, break connections, load, sleep, or never end: each is named, and what came is kept."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import socket
+import struct
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.fault_server import (
+    DONE,
+    FaultServer,
+    Reply,
+    event,
+    falls_silent,
+    fault_server,
+    first_event,
+    never_ends,
+    sends,
+    stream,
+    streams,
+    token_event,
+    whole_answer,
+)
+from tests.worker.test_remote import CHAT, asked, connected, picture, request, text_of
+from vlmtui.domain.conversation import user_turn
+from vlmtui.domain.engine import LoadSpec
+from vlmtui.domain.generation import Delta, EngineEvent
+from vlmtui.domain.prompt import ChatPrompt
+from vlmtui.errors import ErrorKind, VlmtuiError
+from vlmtui.worker.backends.contract import LoadStep
+from vlmtui.worker.backends.remote import engine as remote_engine
+from vlmtui.worker.backends.remote import http_api, probe
+from vlmtui.worker.backends.remote.engine import connect_to_server
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[FaultServer]:
+    async with fault_server() as found:
+        yield found
+
+
+@pytest.fixture(autouse=True)
+def in_a_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(remote_engine, "_BACK_OFF_S", (0.01, 0.02))
+    monkeypatch.setattr(probe, "_RETRY_S", 0.01)
+
+
+async def failed_and_kept(server: FaultServer, folder: Path, **arguments: Any) -> tuple[VlmtuiError, str]:
+    """The error of a question about a picture, and the text that came before it."""
+    engine = await connected(server, **arguments)
+    events: list[EngineEvent] = []
+    try:
+        with pytest.raises(VlmtuiError) as failed:
+            async for one in engine.generate(request(ChatPrompt(turns=(user_turn("hello", [picture(folder)]),)))):
+                events.append(one)
+    finally:
+        await engine.shutdown()
+    return failed.value, text_of(events)
+
+
+async def hangs_up(_server: FaultServer, _writer: asyncio.StreamWriter) -> None:
+    """Answer nothing; the connection closes."""
+
+
+async def says_nothing(server: FaultServer, _writer: asyncio.StreamWriter) -> None:
+    """Take the request, and nothing else, as a full, a stopped or a sleeping server does."""
+    await server.released.wait()
+
+
+async def resets(_server: FaultServer, writer: asyncio.StreamWriter) -> None:
+    """Begin an answer; then the connection is reset, as by a machine that starts anew."""
+    await stream(writer, [first_event(), token_event(4)])
+    await asyncio.sleep(0.1)  # a reset would overtake what is still on its way
+    writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    writer.transport.abort()
+
+
+async def is_cut_off(_server: FaultServer, writer: asyncio.StreamWriter) -> None:
+    """Begin an answer in chunks, as vLLM sends it; the last one never comes: the server was killed."""
+    writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n")
+    for piece in (first_event(), token_event(4)):
+        writer.write(f"{len(piece):x}\r\n".encode() + piece + b"\r\n")
+    writer.write(b"40\r\ndata: {")
+    await writer.drain()
+
+
+@pytest.mark.parametrize("reply", [says_nothing, falls_silent(first_event(), token_event(4))])
+@pytest.mark.parametrize(
+    ("health", "said"),
+    [
+        (sends({}, status=503), "The engine of http://.* died"),
+        (sends({}), "has been silent for"),
+        (hangs_up, "went away in the middle of the answer"),
+        (says_nothing, "has answered nothing for .* nor how it is"),
+    ],
+)
+async def test_a_silence_is_judged_by_the_servers_health_even_before_it_answers(
+    server: FaultServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reply: Reply, health: Reply, said: str
+) -> None:
+    monkeypatch.setattr(http_api, "_HEALTH_S", 0.1)
+    server.replies |= {CHAT: [reply], "/health": [health] * 20}
+    error, kept = await failed_and_kept(server, tmp_path, stall_s=0.05, silence_max_s=0.2, deaf_max_s=0.3)
+    assert error.kind is ErrorKind.NO_NETWORK and error.hint
+    assert re.search(said, error.message), error.message
+    assert kept == ("" if reply is says_nothing else "A")
+
+
+async def test_a_server_that_is_too_busy_to_tell_its_health_gets_time(
+    server: FaultServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(http_api, "_HEALTH_S", 0.05)
+    told = asyncio.Event()
+
+    async def late(_server: FaultServer, writer: asyncio.StreamWriter) -> None:
+        await told.wait()
+        await stream(writer, whole_answer())
+
+    async def busy(_server: FaultServer, _writer: asyncio.StreamWriter) -> None:
+        if len(server.replies["/health"]) < 8:
+            told.set()
+        await server.released.wait()
+
+    server.replies |= {CHAT: [late], "/health": [busy] * 10}
+    assert text_of(await asked(server, tmp_path, stall_s=0.02, deaf_max_s=30)) == "A red circle."
+    assert len(server.replies["/health"]) < 8, "its health was asked in vain before"
+
+
+async def test_a_server_that_sleeps_is_said_to(server: FaultServer, tmp_path: Path) -> None:
+    server.replies |= {CHAT: [says_nothing], "/is_sleeping": [sends({"is_sleeping": True})]}
+    error, _ = await failed_and_kept(server, tmp_path, stall_s=0.05)
+    assert "is asleep" in error.message and "/wake_up" in error.hint
+
+
+@pytest.mark.parametrize("reply", [is_cut_off, resets])
+async def test_a_connection_that_breaks_in_mid_answer_keeps_what_came(
+    server: FaultServer, tmp_path: Path, reply: Reply
+) -> None:
+    server.replies[CHAT] = [reply]
+    error, kept = await failed_and_kept(server, tmp_path)
+    assert kept == "A" and "broke in the middle of the answer" in error.message
+    assert error.hint == "What came is kept. Send the message again."
+    assert len(server.bodies) == 1, "an answer that began is not asked for again"
+
+
+@pytest.mark.parametrize(
+    ("reply", "said"),
+    [
+        (hangs_up, "connection to http://.* broke"),
+        (sends({"error": {"message": "overloaded", "code": 503}}, status=503), r"refused the request \(503\)"),
+        (sends("<html>Bad gateway</html>", status=502, kind="text/html"), r"a web page \(502\)"),
+    ],
+)
+async def test_what_fails_before_an_answer_began_is_tried_again_with_a_limit(
+    server: FaultServer, tmp_path: Path, reply: Reply, said: str
+) -> None:
+    server.replies[CHAT] = [reply] * 2
+    assert text_of(await asked(server, tmp_path)) == "A red circle."
+    server.bodies.clear()
+    server.replies[CHAT] = [reply] * 9
+    with pytest.raises(VlmtuiError, match=said):
+        await asked(server, tmp_path)
+    assert len(server.bodies) == 3
+
+
+@pytest.mark.parametrize("status", [400, 404, 422, 429])
+async def test_a_refusal_is_not_tried_again(server: FaultServer, tmp_path: Path, status: int) -> None:
+    server.replies[CHAT] = [sends({"error": {"message": "no"}}, status=status)] * 9
+    with pytest.raises(VlmtuiError, match=f"\\({status}\\)"):
+        await asked(server, tmp_path)
+    assert len(server.bodies) == 1
+
+
+async def test_an_answer_that_is_stopped_ends_its_request(server: FaultServer, tmp_path: Path) -> None:
+    left = asyncio.Event()
+
+    async def until_left(_server: FaultServer, writer: asyncio.StreamWriter) -> None:
+        await stream(writer, [first_event()])
+        with suppress(OSError):
+            while not server.released.is_set():
+                writer.write(token_event(4))
+                await writer.drain()
+                await asyncio.sleep(0.005)
+        left.set()
+
+    server.replies[CHAT] = [until_left]
+    engine = await connected(server)
+    events = engine.generate(request(ChatPrompt(turns=(user_turn("hello", [picture(tmp_path)]),))))
+    async for one in events:
+        if isinstance(one, Delta):
+            break
+    await events.aclose()
+    async with asyncio.timeout(10):
+        await left.wait()
+    await engine.shutdown()
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        sends({"error": {"message": "Loading model", "type": "unavailable_error", "code": 503}}, status=503),
+        sends("<html>Bad gateway</html>", status=502, kind="text/html"),
+    ],
+)
+async def test_a_server_that_loads_is_waited_for_with_a_clock(server: FaultServer, reply: Reply) -> None:
+    server.replies["/v1/models"] = [reply] * 3
+    steps: list[LoadStep] = []
+    given: dict[str, object] = {"url": server.url, "wait_s": 30}
+    spec = LoadSpec(model="shapes", name="shapes", backend="remote", engine_args=given)
+    engine = await connect_to_server(spec, steps.append)
+    assert [step.detail for step in steps][1:] == [f"waiting for {server.url}, 0 s"] * 3
+    await engine.shutdown()
+
+
+async def test_a_server_that_does_not_listen_yet_is_waited_for_with_a_clock() -> None:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        port = found.getsockname()[1]
+    steps: list[LoadStep] = []
+    given: dict[str, object] = {"url": f"http://127.0.0.1:{port}", "wait_s": 30}
+    spec = LoadSpec(model="shapes", name="shapes", backend="remote", engine_args=given)
+    connecting = asyncio.ensure_future(connect_to_server(spec, steps.append))
+    while len(steps) < 4:
+        await asyncio.sleep(0.01)
+    honest = FaultServer()
+    listening = await asyncio.start_server(honest.serve, "127.0.0.1", port)
+    engine = await connecting
+    assert "waiting for http://127.0.0.1" in steps[-1].detail
+    await engine.shutdown()
+    listening.close()
+
+
+async def keeps_alive(server: FaultServer, writer: asyncio.StreamWriter) -> None:
+    """Send comments, as proxies do to keep a connection open, and nothing else."""
+    await stream(writer, [])
+    with suppress(OSError):
+        while not server.released.is_set():
+            writer.write(b": ping\n\n")
+            await writer.drain()
+            await asyncio.sleep(0.005)
+
+
+@pytest.mark.parametrize(
+    ("beginning", "piece"),
+    [
+        (b"data: ", b"x" * 100_000),  # an event without an end
+        (b"", b"data: x\n" * 10_000),  # one of lines without an end
+        (first_event(), token_event(4) * 1000),  # an answer
+        (first_event(), event(choices=[{"index": 0, "delta": {"content": "x" * 100_000}}])),
+    ],
+)
+async def test_what_never_ends_is_given_up_wherever_it_goes_on(
+    server: FaultServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, beginning: bytes, piece: bytes
+) -> None:
+    monkeypatch.setattr(http_api, "_EVENT_MAX", 1_000_000)
+    monkeypatch.setattr(http_api, "_STREAM_MAX", 3_000_000)
+    monkeypatch.setattr(remote_engine, "_TEXT_MAX", 2_000_000)
+    server.replies[CHAT] = [never_ends(beginning, piece)]
+    error, _ = await failed_and_kept(server, tmp_path)
+    assert error.kind is ErrorKind.PROTOCOL and "more than an answer can hold" in error.message
+
+
+async def test_signs_that_are_no_answer_do_not_keep_it_waiting_for_ever(server: FaultServer, tmp_path: Path) -> None:
+    server.replies[CHAT] = [keeps_alive]
+    error, _ = await failed_and_kept(server, tmp_path, stall_s=0.05, silence_max_s=0.3)
+    assert "has been silent for" in error.message
+
+
+async def test_half_an_event_at_the_end_is_no_part_of_the_answer(server: FaultServer, tmp_path: Path) -> None:
+    server.replies[CHAT] = [streams(first_event(), token_event(4), token_event(5)[:-20], DONE)]
+    error, kept = await failed_and_kept(server, tmp_path)
+    assert kept == "A" and error.kind is ErrorKind.PROTOCOL and "not JSON" in error.message
