@@ -195,6 +195,7 @@ class ScriptedEngine:
         """Requests without a client, by their ids. A test may put some there, for `resume`."""
         self.forgotten: list[str] = []
         self.silent_s = 0.0
+        self.gpu_bytes: int | None = None
         """For how long its engine has been silent, as its status says."""
         self._loaded_info = info or scripted_info(spec)
         self._running: dict[str, _Request] = {}
@@ -324,7 +325,7 @@ class ScriptedEngine:
             idle_s=0.0,
             keep_alive_s=self.keep_alive_s,
             rss_bytes=700 * 2**20,
-            gpu_bytes=None,
+            gpu_bytes=self.gpu_bytes,
             kept=tuple(self.kept),
             engine_silent_s=self.silent_s,
         )

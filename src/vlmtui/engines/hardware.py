@@ -14,10 +14,7 @@ from vlmtui.engines.variants import VARIANTS
 
 _KERNEL_MODULE = Path("/proc/driver/nvidia/version")
 _ASK_TIMEOUT_S = 20.0
-ROCM_HINT = (
-    "for which vlmtui installs no build: install vLLM for ROCm in an environment of its own, then "
-    "`vlmtui engines add PYTHON`"
-)
+ROCM_HINT = "install vLLM for ROCm in an environment of its own, then `vlmtui engines add PYTHON`"
 KFD_HINT = "Install ROCm's driver, or give the container --device=/dev/kfd --device=/dev/dri."
 
 
@@ -43,18 +40,23 @@ class Hardware(NamedTuple):
         """The name of the variant that fits."""
         return "cuda" if self.gpus and self.driver_is_new_enough else "cpu"
 
+    @property
+    def name(self) -> str:
+        """The GPUs, such as `2 × NVIDIA H100`: the first's name stands for all. Empty without one."""
+        names = self.gpus or self.amd
+        return f"{len(names)} × {names[0]}" if len(names) > 1 else "".join(names)
+
     def describe(self) -> str:
         """Return the GPUs and the driver in one line; for AMD GPUs, also what to do to use them."""
         if not self.gpus and self.amd:
-            count = f"{len(self.amd)} × " if len(self.amd) > 1 else ""
-            return f"{count}{self.amd[0]}, {ROCM_HINT if self.has_kfd else f'but no /dev/kfd. {KFD_HINT[:-1]}'}"
+            advice = f"for which vlmtui installs no build: {ROCM_HINT}"
+            return f"{self.name}, {advice if self.has_kfd else f'but no /dev/kfd. {KFD_HINT[:-1]}'}"
         if not self.gpus:
             return "no NVIDIA GPU"
-        count = f"{len(self.gpus)} × " if len(self.gpus) > 1 else ""
         driver = f"driver {self.driver}" if self.driver else "driver unknown"
         if not self.driver_is_new_enough:
             driver += f", too old for CUDA 13, which needs {VARIANTS['cuda'].driver}"
-        return f"{count}{self.gpus[0]}, {driver}"
+        return f"{self.name}, {driver}"
 
 
 def find_hardware() -> Hardware:

@@ -7,11 +7,13 @@ from contextlib import suppress
 import msgspec
 import psutil
 
+from vlmtui.engines.amd_memory import amd_memory_of
+
 
 class Memory(msgspec.Struct, frozen=True):
     rss_bytes: int
     gpu_bytes: int | None
-    """None if NVML is unavailable."""
+    """None without the driver of an NVIDIA or AMD GPU."""
 
 
 def memory_of(pid: int) -> Memory:
@@ -24,10 +26,11 @@ def memory_of(pid: int) -> Memory:
             with suppress(psutil.Error):
                 rss += process.memory_info().rss
                 pids.add(process.pid)
-    return Memory(rss, _gpu_bytes(pids))
+    nvidia = _nvidia_bytes(pids)
+    return Memory(rss, amd_memory_of(pids) if nvidia is None else nvidia)
 
 
-def _gpu_bytes(pids: set[int]) -> int | None:
+def _nvidia_bytes(pids: set[int]) -> int | None:
     try:
         import pynvml
     except ImportError:

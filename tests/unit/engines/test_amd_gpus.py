@@ -6,10 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.amd_machines import amd_machine, use_vram, write_card
 from vlmtui.cli import checks
 from vlmtui.engine import machine
-from vlmtui.engines import hardware
+from vlmtui.engines import amd_memory, hardware
 from vlmtui.engines.amd_gpus import AmdGpu, AmdGpus, find_amd_gpus
+from vlmtui.engines.amd_memory import amd_memory_of
 from vlmtui.engines.hardware import Hardware
 
 GIB = 2**30
@@ -23,14 +25,7 @@ MI300X = {
 
 
 def card(root: Path, number: int, address: str, **files: str) -> None:
-    """Write a card as sysfs has it: the folder `cardN` with a link `device` to the PCI device."""
-    device = root / "sys/devices/pci0000:00" / address
-    device.mkdir(parents=True)
-    for name, text in files.items():
-        (device / name).write_text(text, encoding="utf-8")
-    folder = root / "sys/class/drm" / f"card{number}"
-    folder.mkdir(parents=True)
-    (folder / "device").symlink_to(device)
+    write_card(root, f"card{number}", address=address, **{name: text.strip() for name, text in files.items()})
 
 
 @pytest.fixture
@@ -38,7 +33,8 @@ def root(tmp_path: Path) -> Path:
     """Four GPUs of which `card1` is the last on the bus, integrated graphics, an Intel card and a connector."""
     card(tmp_path, 1, "0000:c1:00.0", **MI300X | {"product_name": "fourth\n"})
     for number, name in ((2, "first"), (3, "second"), (10, "third")):
-        card(tmp_path, number, f"0000:{number:02x}:00.0", **MI300X | {"product_name": f"{name}\n"})
+        files = MI300X | {"product_name": name, "unique_id": f"a1b2c3d4e5f60{min(number, 4) - 1:03}"}
+        card(tmp_path, number, f"0000:{number:02x}:00.0", **files)
     card(tmp_path, 4, "0000:f0:00.0", **MI300X | {"mem_info_vram_total": f"{GIB // 2}\n"})
     card(tmp_path, 5, "0000:f1:00.0", vendor="0x8086\n")
     (tmp_path / "sys/class/drm/card1-DP-1").mkdir()
@@ -69,7 +65,9 @@ def test_a_gpu_without_a_name_is_called_by_its_device(tmp_path: Path) -> None:
         ({"HIP_VISIBLE_DEVICES": ""}, ""),
         ({"HIP_VISIBLE_DEVICES": "1,9,0"}, "second"),
         ({"HIP_VISIBLE_DEVICES": "-1"}, ""),
-        ({"ROCR_VISIBLE_DEVICES": "GPU-1122334455667788"}, "first second third fourth"),
+        ({"ROCR_VISIBLE_DEVICES": "GPU-a1b2c3d4e5f60003,GPU-A1B2C3D4E5F60002"}, "third second"),
+        ({"ROCR_VISIBLE_DEVICES": "GPU-a1b2c3d4e5f60003", "HIP_VISIBLE_DEVICES": "0"}, "third"),
+        ({"ROCR_VISIBLE_DEVICES": "GPU-1122334455667788"}, ""),
     ],
 )
 def test_the_environment_chooses_among_gpus(root: Path, environment: dict[str, str], names: str) -> None:
@@ -134,3 +132,47 @@ def test_gpus_that_cannot_compute_are_named_but_not_counted(monkeypatch: pytest.
     assert machine.Machine.measure().gpus == ()
     check = checks.check_gpus()
     assert (check.status, "/dev/kfd" in check.message, "--device=/dev/kfd" in check.hint) == ("warn", True, True)
+
+
+@pytest.mark.parametrize(
+    ("machine", "gpus"),
+    [
+        ("desktop", [AmdGpu("AMD Radeon RX 6900 XT", 17163091968 - 668274688, 17163091968)]),
+        ("old desktop", [AmdGpu("AMD Radeon RX Vega", 8573157376 - 16613376, 8573157376)]),
+        ("laptop", []),  # graphics of the processor, to which firmware gave exactly 4 GiB
+        ("server", [AmdGpu("AMD Instinct MI300X OAM", 206141652992 - 298143744, 206141652992)] * 4),
+    ],
+)
+def test_recorded_machines(tmp_path: Path, machine: str, gpus: list[AmdGpu]) -> None:
+    assert list(find_amd_gpus({}, amd_machine(tmp_path, machine)).gpus) == gpus
+
+
+def test_the_memory_of_processes_is_what_rocms_driver_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(amd_memory, "_sees_host_pids", lambda: True)
+    assert amd_memory_of([7, 8], tmp_path) is None, "no driver"
+    use_vram(tmp_path, 7, 5 * GIB, GIB)
+    use_vram(tmp_path, 8, 2 * GIB)
+    use_vram(tmp_path, 9, 40 * GIB)
+    (tmp_path / "sys/class/kfd/kfd/proc/8/vram_9").write_text("rubbish\n")
+    assert amd_memory_of([7, 8, 10], tmp_path) == 8 * GIB
+
+
+def test_in_a_container_it_is_what_the_graphics_driver_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """There a PID of sysfs is one of the host's, and may be another process."""
+    monkeypatch.setattr(amd_memory, "_sees_host_pids", lambda: False)
+    use_vram(tmp_path, 7, 40 * GIB)
+
+    def descriptor(pid: int, number: int, **fields: str) -> None:
+        folder = tmp_path / f"proc/{pid}/fdinfo"
+        folder.mkdir(parents=True, exist_ok=True)
+        lines = [f"drm-{name.replace('_', '-')}:\t{text}" for name, text in fields.items()]
+        (folder / str(number)).write_text("\n".join(["pos:\t0", "flags:\t02100002", *lines, ""]))
+
+    client = {"driver": "amdgpu", "client_id": "53", "pdev": "0000:05:00.0", "memory_vram": f"{3 * 2**20} KiB"}
+    descriptor(7, 3, **client)
+    descriptor(7, 4, **client)  # the same, opened twice
+    descriptor(7, 5, **client | {"pdev": "0000:26:00.0", "memory_vram": f"{2**20} KiB"})
+    descriptor(8, 3, **client | {"driver": "i915", "client_id": "54"})
+    descriptor(8, 4, **client | {"client_id": "55", "memory_vram": "much"})
+    descriptor(8, 5)
+    assert amd_memory_of([7, 8, 10], tmp_path) == 4 * GIB

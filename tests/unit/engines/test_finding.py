@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from vlmtui.engines import hardware, torch_build
@@ -183,6 +184,18 @@ def test_the_engine_that_fits_the_gpu_is_used(tmp_path: Path, monkeypatch: pytes
     added = record(engines, ADDED, 3.0)
     chosen = choose_engine(engines)
     assert chosen is not None and chosen.record == added
+
+
+def test_an_engine_for_rocm_is_used_where_an_amd_gpu_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    engines = Engines(Paths.below(tmp_path))
+    rocm, cpu = record(engines, ADDED, 1.0), record(engines, "cpu", 2.0)
+    engines.write(msgspec.structs.replace(rocm, packages={"torch": "2.13.0+rocm10.0"}))
+    for gpus, wanted in (((), cpu.name), (("AMD Instinct MI300X",), rocm.name)):
+        found = Hardware(amd=gpus)
+        monkeypatch.setattr(hardware, "find_hardware", lambda found=found: found)
+        chosen = choose_engine(engines)
+        assert chosen is not None and chosen.record is not None and chosen.record.name == wanted
 
 
 def test_an_engine_that_is_being_made_anew_is_not_used(tmp_path: Path) -> None:
