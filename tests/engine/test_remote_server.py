@@ -5,14 +5,19 @@ from __future__ import annotations
 import asyncio
 import os
 import tempfile
-from collections.abc import Iterator
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
+import psutil
 import pytest
 
 from tests.support.equality import chat, compare, prompts, told
+from tests.support.hosts import patient_host
 from tests.support.pictures import Easel
 from tests.support.vllm_server import VllmServer
 from vlmtui.domain.attachment import VideoSampling
@@ -21,10 +26,17 @@ from vlmtui.domain.generation import Delta, GenerateRequest, PromptReady
 from vlmtui.domain.sampling import Sampling
 from vlmtui.engine.local.client import WorkerClient
 from vlmtui.errors import VlmtuiError
+from vlmtui.paths import Paths
 from vlmtui.registry.match import Model
 from vlmtui.worker.backends.remote.engine import RemoteEngine, connect_to_server
+from vlmtui.worker.limits import Limits
 
 pytestmark = pytest.mark.engine
+
+
+ENDLESS = GenerateRequest(
+    request_id="r", prompt=chat("Count to 200."), sampling=Sampling(max_tokens=3000, extra={"ignore_eos": True})
+)
 
 
 class Served(NamedTuple):
@@ -102,23 +114,107 @@ async def test_frames_that_the_server_drops_are_told(address: str, tmp_path: Pat
     await server.shutdown()
 
 
+@contextmanager
+def slowed(server: VllmServer, *, run_s: float = 0.1, stand_s: float = 0.7) -> Iterator[None]:
+    """Let all processes of a server run for a short time only, again and again, as on a machine that is starved."""
+    ended = threading.Event()
+    processes = server.processes()
+
+    def slow() -> None:
+        while not ended.is_set():
+            _each(processes, psutil.Process.suspend)
+            ended.wait(stand_s)
+            _each(processes, psutil.Process.resume)
+            ended.wait(run_s)
+
+    _each(processes, psutil.Process.suspend)
+    thread = threading.Thread(target=slow)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+
+
+@contextmanager
+def stopped(server: VllmServer) -> Iterator[None]:
+    """Let no process of a server run: it takes connections, and answers nothing, not even how it is."""
+    processes = server.processes()
+    _each(processes, psutil.Process.suspend)
+    try:
+        yield
+    finally:
+        _each(processes, psutil.Process.resume)
+
+
+def _each(processes: list[psutil.Process], change: Callable[[psutil.Process], None]) -> None:
+    for process in processes:
+        with suppress(psutil.NoSuchProcess):
+            change(process)
+
+
+async def test_a_slow_server_is_waited_for_and_its_answers_are_whole(served: Served, tmp_path: Path) -> None:
+    """Its health is asked all the while: it stands still longer than a silence may last before that."""
+    server = await remote(served.address, stall_s=0.2, deaf_max_s=60)
+    red = chat("What is in this image?", Easel(tmp_path).picture(("red", "circle", "left")).attachment)
+    quick = await told(server, red, 1)
+    began = time.monotonic()
+    with slowed(served.server):
+        slow = await told(server, red, 1)
+    assert (slow.text, slow.ids, slow.prompt_ids) == (quick.text, quick.ids, quick.prompt_ids)
+    assert slow.end is not None and "red circle" in slow.text
+    assert time.monotonic() - began > 0.7, "it stood still at least once"
+    await server.shutdown()
+
+
+async def test_a_stopped_server_is_no_hang_of_the_worker_and_its_answer_goes_on(
+    served: Served, shapes: Model, short_path: Path
+) -> None:
+    given = {"url": served.address, "wait_s": 600, "stall_s": 1.0, "deaf_max_s": 60}
+    spec = LoadSpec(model="shapes", name="shapes", backend="remote", engine_args=given)
+    client = await patient_host(Paths.below(short_path)).open(spec, client="tests", keep_alive_s=0)
+    try:
+        assert [_ async for _ in client.load()]
+        events = client.generate(ENDLESS)
+        while not isinstance(await anext(events), Delta):
+            pass
+        with stopped(served.server):
+            until = time.monotonic() + Limits().shortest_silence_s + 4
+            while time.monotonic() < until:
+                assert (await client.status()).engine_silent_s == 0, "the app would offer to start the engine anew"
+                await asyncio.sleep(0.5)
+        assert isinstance(await anext(events), Delta)
+        await events.aclose()
+    finally:
+        await client.shutdown()
+
+
+async def test_a_server_that_stays_stopped_is_given_up_and_answers_once_it_goes_on(served: Served) -> None:
+    server = await remote(served.address, stall_s=1.0, deaf_max_s=2.0)
+    events = server.generate(ENDLESS)
+    while not isinstance(await anext(events), Delta):
+        pass
+    with stopped(served.server), pytest.raises(VlmtuiError, match=r"has answered nothing for \d+ seconds") as failed:
+        async for _ in events:
+            pass
+    assert "What came is kept" in failed.value.hint
+    assert (await told(server, chat("Hello"), 5)).end is not None
+    await server.shutdown()
+
+
 async def test_a_server_that_is_stopped_goes_on_or_is_given_up_and_a_killed_one_is_named(served: Served) -> None:
     """The last test: the server does not outlive it."""
     patient, hasty = (
         await remote(served.address, stall_s=1.0),
         await remote(served.address, stall_s=1.0, silence_max_s=3),
     )
-    request = GenerateRequest(
-        request_id="r",
-        prompt=chat("Count to 200."),
-        sampling=Sampling(max_tokens=3000, extra={"ignore_eos": True}),
-    )
     await told(patient, chat("Hello"), 2)
     (core,) = served.server.processes("VLLM::EngineCore")
     for process in served.server.processes("VLLM::"):
         for thread in process.threads():  # or it is through before a token was read, where others want the processor
             os.setpriority(os.PRIO_PROCESS, thread.id, 19)  # of a thread, not of a process, on Linux
-    goes_on, given_up = patient.generate(request), hasty.generate(request)
+    goes_on, given_up = patient.generate(ENDLESS), hasty.generate(ENDLESS)
     for kind in (PromptReady, Delta):
         assert all(isinstance(event, kind) for event in await asyncio.gather(anext(goes_on), anext(given_up)))
     core.suspend()

@@ -6,7 +6,7 @@ import asyncio
 import re
 import socket
 import struct
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -52,9 +52,12 @@ def in_a_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(probe, "_RETRY_S", 0.01)
 
 
-async def failed_and_kept(server: FaultServer, folder: Path, **arguments: Any) -> tuple[VlmtuiError, str]:
-    """The error of a question about a picture, and the text that came before it."""
+async def failed_and_kept(
+    server: FaultServer, folder: Path, *, hurry: Callable[[], None] = lambda: None, **arguments: Any
+) -> tuple[VlmtuiError, str]:
+    """The error of a question about a picture, and the text that came before it. `hurry` is called once connected."""
     engine = await connected(server, **arguments)
+    hurry()
     events: list[EngineEvent] = []
     try:
         with pytest.raises(VlmtuiError) as failed:
@@ -104,9 +107,12 @@ async def is_cut_off(_server: FaultServer, writer: asyncio.StreamWriter) -> None
 async def test_a_silence_is_judged_by_the_servers_health_even_before_it_answers(
     server: FaultServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reply: Reply, health: Reply, said: str
 ) -> None:
-    monkeypatch.setattr(http_api, "_HEALTH_S", 0.1)
+    def hurry() -> None:
+        if health is says_nothing:
+            monkeypatch.setattr(http_api, "_HEALTH_S", 0.1)
+
     server.replies |= {CHAT: [reply], "/health": [health] * 20}
-    error, kept = await failed_and_kept(server, tmp_path, stall_s=0.05, silence_max_s=0.2, deaf_max_s=0.3)
+    error, kept = await failed_and_kept(server, tmp_path, hurry=hurry, stall_s=0.05, silence_max_s=0.2, deaf_max_s=0.3)
     assert error.kind is ErrorKind.NO_NETWORK and error.hint
     assert re.search(said, error.message), error.message
     assert kept == ("" if reply is says_nothing else "A")
@@ -115,7 +121,6 @@ async def test_a_silence_is_judged_by_the_servers_health_even_before_it_answers(
 async def test_a_server_that_is_too_busy_to_tell_its_health_gets_time(
     server: FaultServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(http_api, "_HEALTH_S", 0.05)
     told = asyncio.Event()
 
     async def late(_server: FaultServer, writer: asyncio.StreamWriter) -> None:
@@ -128,8 +133,19 @@ async def test_a_server_that_is_too_busy_to_tell_its_health_gets_time(
         await server.released.wait()
 
     server.replies |= {CHAT: [late], "/health": [busy] * 10}
-    assert text_of(await asked(server, tmp_path, stall_s=0.02, deaf_max_s=30)) == "A red circle."
+    engine = await connected(server, stall_s=0.02, deaf_max_s=60)
+    monkeypatch.setattr(http_api, "_HEALTH_S", 0.05)
+    prompt = ChatPrompt(turns=(user_turn("hello", [picture(tmp_path)]),))
+    assert text_of([one async for one in engine.generate(request(prompt))]) == "A red circle."
+    await engine.shutdown()
     assert len(server.replies["/health"]) < 8, "its health was asked in vain before"
+
+
+async def test_names_of_tokens_do_not_hold_up_an_answer(server: FaultServer, tmp_path: Path) -> None:
+    server.replies["/detokenize"] = [says_nothing] * 9
+    events = await asked(server, tmp_path, stall_s=0.05)
+    assert text_of(events) == "A red circle."
+    assert len(server.replies["/detokenize"]) < 9, "they were asked for"
 
 
 async def test_a_server_that_sleeps_is_said_to(server: FaultServer, tmp_path: Path) -> None:

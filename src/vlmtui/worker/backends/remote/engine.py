@@ -31,7 +31,7 @@ from vlmtui.worker.backends.remote.answer_stream import StreamedPart, of_another
 from vlmtui.worker.backends.remote.bodies import MediaPart, read_media
 from vlmtui.worker.backends.remote.frame_limit import FrameLimit
 from vlmtui.worker.backends.remote.http_api import ServerApi
-from vlmtui.worker.backends.remote.http_errors import NOT_NOW, ConnectionBroken, ServerError, endless
+from vlmtui.worker.backends.remote.http_errors import NOT_NOW, ConnectionBroken, ServerError, Unanswered, endless
 from vlmtui.worker.backends.remote.metrics import ask_for_metrics
 from vlmtui.worker.backends.remote.options import server_options
 from vlmtui.worker.backends.remote.part_buffer import PartBuffer
@@ -232,7 +232,7 @@ class RemoteEngine:
             request.request_id,
             self._texts if self._facts.tokenizes else None,
             ready.vocabulary,
-            decoded=AnswerText(self._texts) if body.get("output_mode") == "tokens" else None,
+            decoded=AnswerText(self._texts, self._api.deaf_max_s) if body.get("output_mode") == "tokens" else None,
             has_logprobs=request.logprobs is not None,
         )
 
@@ -262,10 +262,17 @@ class RemoteEngine:
                 written = await self._texts.ids_of(part.prompt_text, add_special_tokens=False)
             spans = spans_between(written, ids, attachments) if written is not None else ()
         # Tokens whose texts are the prompt's, one after another, need no decoding.
-        text = await self._texts.text_of(ids) if runs is None else "".join(vocabulary[one].text for one in ids)
+        text = "".join(vocabulary[one].text for one in ids) if runs is not None else await self._decoded(ids)
         return PromptReady(
             request_id=request.request_id, prompt=text, token_ids=ids, media=spans, vocabulary=vocabulary
         )
+
+    async def _decoded(self, ids: Sequence[int]) -> str:
+        """Return a prompt's text; empty where the server does not tell it in time, which holds up no answer."""
+        try:
+            return await self._texts.text_of(ids, self._api.stall_s)
+        except Unanswered:
+            return ""
 
     def _unreported_prompt(self, request: GenerateRequest, body: dict[str, Any]) -> PromptReady:
         """The server tells no prompt. Of a raw one the text is known; of a chat nothing is."""

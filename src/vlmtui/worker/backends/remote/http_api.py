@@ -49,6 +49,7 @@ class ServerApi:
             raise bad_input(f"Not an address of a server: {address.shown!r}.", detail=str(error)) from error
         self._base = address.base
         self._options = options
+        self.stall_s, self.deaf_max_s = options.stall_s, options.deaf_max_s
         verify: ssl.SSLContext | bool = True
         if options.ca or options.client_cert:
             verify = _context(options)

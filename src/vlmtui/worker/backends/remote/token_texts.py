@@ -12,6 +12,7 @@ from vlmtui.domain.attachment import Attachment, Modality
 from vlmtui.domain.generation import MediaSpan, Token, Vocabulary
 from vlmtui.errors import VlmtuiError
 from vlmtui.worker.backends.remote.http_api import ServerApi
+from vlmtui.worker.backends.remote.http_errors import Unanswered
 
 _AT_ONCE = 16
 """Requests for the texts of tokens at the same time."""
@@ -29,20 +30,25 @@ class TokenTexts:
         self._prompts: dict[tuple[int, ...], str] = {}
         self._special: dict[str, int | None] = {}
         self._gate = asyncio.Semaphore(_AT_ONCE)
+        self._is_deaf = False
+        """Whether a question was not answered in time: the others of the same time are not asked then."""
 
     async def entries(self, ids: Iterable[int]) -> Vocabulary:
-        """Return the tokens with these ids. A token that the server does not tell is left out."""
+        """Return the tokens with these ids. A token that the server does not tell, or not in time, is left out: names
+        do not hold up an answer."""
         wanted = set(ids)
+        self._is_deaf = False
         await asyncio.gather(*(self._ask(one) for one in wanted - self._known.keys()))
         return {one: self._known[one] for one in wanted if one in self._known}
 
-    async def text_of(self, ids: Sequence[int]) -> str:
-        """Return these tokens decoded together, special ones kept. Raises VlmtuiError."""
+    async def text_of(self, ids: Sequence[int], seconds: float) -> str:
+        """Return these tokens decoded together, special ones kept. Raises VlmtuiError, also when the server does not
+        answer in so many seconds."""
         key = tuple(ids)
         if key not in self._prompts:
             while len(self._prompts) >= _PROMPTS_MAX:
                 del self._prompts[next(iter(self._prompts))]
-            self._prompts[key] = await self._decoded(key)
+            self._prompts[key] = await self._decoded(key, seconds)
         return self._prompts[key]
 
     async def ids_of(self, text: str, *, add_special_tokens: bool) -> list[int]:
@@ -61,14 +67,17 @@ class TokenTexts:
 
     async def _ask(self, token_id: int) -> None:
         async with self._gate:
+            if self._is_deaf:
+                return
             try:
-                text = await self._decoded((token_id,))
-            except VlmtuiError:
+                text = await self._decoded((token_id,), self._api.stall_s)
+            except VlmtuiError as error:
+                self._is_deaf = isinstance(error, Unanswered)
                 return
         self._known[token_id] = Token(text=text, special=is_special(text))
 
-    async def _decoded(self, ids: tuple[int, ...]) -> str:
-        found = await self._api.post("/detokenize", {"model": self._model, "tokens": list(ids)})
+    async def _decoded(self, ids: tuple[int, ...], seconds: float) -> str:
+        found = await self._api.post("/detokenize", {"model": self._model, "tokens": list(ids)}, seconds=seconds)
         text: Any = found.get("prompt") if isinstance(found, dict) else None
         return text if isinstance(text, str) else ""
 
@@ -76,8 +85,10 @@ class TokenTexts:
 class AnswerText:
     """The text of an answer that comes as tokens alone."""
 
-    def __init__(self, texts: TokenTexts) -> None:
+    def __init__(self, texts: TokenTexts, seconds: float) -> None:
+        """`seconds`: the longest that the server may take to tell a text."""
         self._texts = texts
+        self._seconds = seconds
         self._ids: list[int] = []
         self._shown = 0
         """Characters given so far."""
@@ -86,7 +97,7 @@ class AnswerText:
         """Return the text that these tokens add; what is no whole character yet comes with a later one."""
         known = await self._texts.entries(ids)
         self._ids += [one for one in ids if not (one in known and known[one].special)]
-        text = (await self._texts.text_of(self._ids)).rstrip("\ufffd") if self._ids else ""
+        text = (await self._texts.text_of(self._ids, self._seconds)).rstrip("\ufffd") if self._ids else ""
         fresh, self._shown = text[self._shown :], max(self._shown, len(text))
         return fresh
 
