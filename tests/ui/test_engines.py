@@ -12,7 +12,7 @@ from textual.widgets import OptionList, Static
 import vlmtui.engine.remote_models
 from tests.support.scripted_engine import ScriptedHost
 from tests.support.waiting import until
-from tests.ui.conftest import Chat, MakeApp, StartChat
+from tests.ui.conftest import MACHINE, Chat, MakeApp, StartChat
 from tests.ui.test_fan_out import fan, fanned, of
 from vlmtui.config.engines import EngineSettings
 from vlmtui.config.settings import Settings
@@ -27,7 +27,7 @@ from vlmtui.ui.chat.status_bar import StatusBar
 from vlmtui.ui.compare.answer_grid import AnswerTile
 from vlmtui.ui.compare.fan_out import FanOutScreen
 from vlmtui.ui.models.model_details import ModelDetails
-from vlmtui.ui.models.model_list import ModelList
+from vlmtui.ui.models.model_list import ModelList, row
 from vlmtui.ui.models.screen import ModelsScreen
 from vlmtui.ui.widgets.dialogs import ChoiceScreen
 from vlmtui.worker.backends.remote.probe import ServedModel, ServerFacts
@@ -212,6 +212,8 @@ async def test_the_picker_lists_the_models_of_servers_and_what_they_offer(
         rows = screen.query_one(ModelList).rows
         names = [row.model.spec.name for row in rows if row.server is not None]
         assert names == ["qwen at box", "cats at box"]
+        shown = [row(one, MACHINE, 70).plain for one in rows if one.server is not None]
+        assert all("12 ms" in one and one.rstrip().endswith("server") for one in shown)
         assert rows[0].bundled and rows[0].server is None, "what runs here without anything comes first"
         assert "far: Nothing listens" in str(screen.query_one("#silent").render())
         await pilot.press(*"qwen at box")

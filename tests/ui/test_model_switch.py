@@ -114,6 +114,7 @@ async def test_where_the_memory_is_not_enough_one_is_asked(chatting: StartChat) 
     async with chatting() as chat:
         choose(chat, *DEFAULT_LOAD)
         await chat.until(lambda: "shapes is unloaded first" in asked(chat))
+        assert "GiB of memory; here: Test GPU, 2.0 GiB free." in asked(chat)
         await chat.pilot.press("escape")
         await chat.until(lambda: isinstance(chat.app.screen, ChatScreen))
         assert len(chat.host.engines) == 1

@@ -20,7 +20,7 @@ from vlmtui.session.engine_controller import EngineState
 from vlmtui.session.engines_beside import called, is_remote
 from vlmtui.session.load_checks import LoadChecks, lacks_engine
 from vlmtui.session.model_choices import Choice, model_choices
-from vlmtui.session.model_switch import fits_beside
+from vlmtui.session.model_switch import MemoryNeed, memory_need
 from vlmtui.session.resume import stored_model
 from vlmtui.text import one_line
 
@@ -155,10 +155,12 @@ class Models:
         if lacks_engine(self._parts.services.paths, model):
             hint = "`vlmtui engines install` installs one."
             raise VlmtuiError(ErrorKind.NO_ENGINE, "No engine for this model is installed.", hint=hint)
-        keeps = controller.state is not EngineState.READY or await asyncio.to_thread(_fits_beside, model)
-        if not keeps and current is not None:
+        is_beside = controller.state is EngineState.READY and not is_remote(model)
+        need = await asyncio.to_thread(_need_beside, model) if is_beside else None
+        keeps = need is None or need.fits
+        if need is not None and not keeps and current is not None:
             name, former = one_line(model.spec.name), one_line(current.spec.name)
-            if not await output.confirm(f"Unload {former} to load {name}?"):
+            if not await output.confirm(f"{name}: {need.text} Unload {former} to load it?"):
                 return
         self.load(model, keep_former=keeps and controller.state is EngineState.READY)
         await self.wait_until_ready()
@@ -259,5 +261,5 @@ def _downloaded(registry: Registry) -> list[Model]:
     return found
 
 
-def _fits_beside(model: Model) -> bool:
-    return is_remote(model) or fits_beside(model, Machine.measure())
+def _need_beside(model: Model) -> MemoryNeed:
+    return memory_need([model], Machine.measure())

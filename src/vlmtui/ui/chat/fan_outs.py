@@ -157,9 +157,9 @@ class FanOuts:
         wanted = " and ".join(one_line(name) for label, name in names.items() if engines.loaded(label) is None)
         beside = "Load beside what is loaded" + ("" if need.fits else " (it probably does not fit)")
         after = "One after the other: unload what is loaded once it has answered"
-        ways = (beside, after) if need.fits else (after, beside)
+        ways = (*((beside, after) if need.fits else (after, beside)), "Back")
         chosen = await self._navigator.choose(f"Load {wanted}. {need.text}", ways)
-        if chosen is None:
+        if chosen is None or ways[chosen] == "Back":
             return None
         engines.one_by_one = ways[chosen] == after
         return engines

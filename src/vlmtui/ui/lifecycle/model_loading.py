@@ -14,7 +14,7 @@ from vlmtui.session.conversation_holder import ConversationHolder
 from vlmtui.session.engine_controller import EngineController, EngineState
 from vlmtui.session.engines_beside import called, is_remote
 from vlmtui.session.load_checks import LoadChecks, LoadOption, lacks_engine
-from vlmtui.session.model_switch import fits_beside
+from vlmtui.session.model_switch import MemoryNeed, memory_need
 from vlmtui.text import one_line
 from vlmtui.ui.navigator import AppNavigator
 from vlmtui.ui.services import Services
@@ -204,14 +204,16 @@ class ModelLoading:
         controller, chat = self._engine_controller, self._holder.chat
         loaded = [*controller.models, *([controller.former] if controller.keeps_former and controller.former else [])]
         in_the_way = [one for one in loaded if not is_remote(one)]
-        keeps = not in_the_way or await asyncio.to_thread(_fits_beside, model)
+        need = await asyncio.to_thread(_need_beside, model) if in_the_way and not is_remote(model) else None
+        keeps = need is None or need.fits
         name = one_line(model.spec.name)
         former = " and ".join(one_line(one.spec.name) for one in (loaded[:1] if keeps else in_the_way))
         asked = ["Still answering."] if chat is not None and chat.running is not None else []
-        if not keeps:
+        if need is not None and not need.fits:
             verb = "is" if len(in_the_way) == 1 else "are"
             asked.append(
-                f"There may not be enough memory for {former} and {name} together: {former} {verb} unloaded first."
+                f"There may not be enough memory for {former} and {name} together. {name} {need.text[0].lower()}"
+                f"{need.text[1:]} {former} {verb} unloaded first."
             )
         stops = (
             "Stop the answer and load" if chat is not None and chat.running is not None else f"Unload {former} and load"
@@ -248,5 +250,5 @@ class ModelLoading:
             self._navigator.show_models()
 
 
-def _fits_beside(model: Model) -> bool:
-    return is_remote(model) or fits_beside(model, Machine.measure())
+def _need_beside(model: Model) -> MemoryNeed:
+    return memory_need([model], Machine.measure())

@@ -64,7 +64,8 @@ class LogScreen(Screen[None]):
         self.query_one(LogTail).show(controller.log)
         name = one_line(controller.model.spec.name) if controller.model else "no engine"
         self.query_one("#model", Static).update(f"{name} · {controller.state}")
-        self.query_one("#count", Static).update(f"{controller.log.total:,} lines")
+        total = controller.log.total
+        self.query_one("#count", Static).update(f"{total:,} line{'' if total == 1 else 's'}")
         self.query_one("#empty").display = controller.log.total == 0
         engine = controller.engine if controller.is_loaded else None
         if engine is not self._measured:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from rich.cells import cell_len
 from rich.segment import Segment
@@ -21,6 +22,9 @@ from vlmtui.engine.machine import Machine
 from vlmtui.engine.memory_fit import Fit, check_fit
 from vlmtui.session.model_choices import Choice
 from vlmtui.text import one_line
+
+if TYPE_CHECKING:
+    from vlmtui.engine.remote_models import Server
 
 _TAKES, _SIZE, _CONTEXT, _FITS, _STATE = 17, 5, 7, 9, 7
 _GAP = 2
@@ -66,7 +70,7 @@ def row(choice: Choice, machine: Machine | None, width: int, *, marked: bool = F
     gap = " " * _GAP
     name = f"{gap}{_cell(one_line(choice.model.spec.name), name_width)}" if name_width else ""
     fits = check_fit(choice.model, machine).fit if machine and choice.server is None else Fit.UNKNOWN
-    fits_text = _FIT_MARKS[fits] if choice.server is None else ""
+    fits_text = _FIT_MARKS[fits] if choice.server is None else _latency_text(choice.server)
     # Use as few pieces as styles: this list is part of the first paint.
     line = Content.assemble(
         (_MARK if marked else " ", "$text-accent"),
@@ -78,6 +82,11 @@ def row(choice: Choice, machine: Machine | None, width: int, *, marked: bool = F
         (f"{gap}{_cell(choice.state, _STATE)}", _state_style(choice)),
     )
     return line if line.cell_length <= width + 1 else line.truncate(max(1, width + 1), ellipsis=True)
+
+
+def _latency_text(server: Server) -> str:
+    """Return how soon a server answered, in the place of its memory, which is not known here."""
+    return "" if server.facts is None else f"{server.facts.latency_s * 1000:.0f} ms"
 
 
 def _state_style(choice: Choice) -> str:
