@@ -67,7 +67,7 @@ def test_every_flag_of_every_family_has_a_reason(registry: Registry) -> None:
 def test_a_line_can_be_pasted(qwen: Model) -> None:
     spec = msgspec.structs.replace(qwen.spec, model="/models/it's; rm $HOME", name="two words")
     plan = plan_serving(msgspec.structs.replace(qwen, spec=spec), RankLayout(), None)
-    assert tuple(shlex.split(plan.lines[0])) == plan.commands[0]
+    assert tuple(shlex.split(plan.lines[0][0])) == plan.commands[0]
 
 
 @pytest.mark.parametrize(
@@ -118,8 +118,29 @@ def test_one_replica_is_split_over_nodes(qwen: Model) -> None:
 
 
 @pytest.mark.parametrize(
+    ("layout", "flags"),
+    [
+        (RankLayout(tensor=2, pipeline=2), {"--distributed-executor-backend": "ray"}),
+        (RankLayout(data=4), {"--data-parallel-backend": "ray", "--data-parallel-size-local": "2"}),
+    ],
+)
+def test_ray_starts_the_other_nodes_and_one_line_serves(qwen: Model, layout: RankLayout, flags: dict[str, str]) -> None:
+    two = msgspec.structs.replace(layout, nodes=2, node_address="10.0.0.1", ray=True)
+    plan = plan_serving(qwen, two, None)
+    first, second = plan.lines
+    assert first[0] == "ray start --head --node-ip-address 10.0.0.1 --port 6379"
+    assert second == ("ray start --address 10.0.0.1:6379",)
+    [command] = plan.commands
+    assert first[1].startswith("vllm serve ") and "--headless" not in command and "--nnodes" not in command
+    assert {name: value(plan, name) for name in flags} == flags
+    assert any("not run" in one for one in plan.warnings) and any("6379" in one for one in plan.warnings)
+
+
+@pytest.mark.parametrize(
     ("layout", "said"),
     [
+        (RankLayout(ray=True), "Ray is for several nodes"),
+        (RankLayout(nodes=2, data=2, ray=True), "address of the first one"),
         (RankLayout(nodes=2, data=2), "address of the first one"),
         (RankLayout(nodes=2, data=3, node_address="a"), "3 replicas do not spread evenly over 2 nodes"),
         (RankLayout(nodes=3, tensor=2, node_address="a"), "2 GPUs of one replica do not spread evenly over 3 nodes"),

@@ -41,6 +41,7 @@ def _layout(model: Model, arguments: argparse.Namespace) -> RankLayout:
         node_address=arguments.node_address,
         host=arguments.host,
         port=arguments.port,
+        ray=arguments.launcher == "ray",
     )
 
 
@@ -62,10 +63,11 @@ def print_plan(plan: ServePlan) -> None:
     note(f"Needs {count} GPU{'s' if count > 1 else ''}{' on each node' if plan.layout.nodes > 1 else ''}, {memory}.")
     for warning in plan.warnings:
         note(f"warning: {warning}")
-    for number, line in enumerate(plan.lines, 1):
+    for number, lines in enumerate(plan.lines, 1):
         if plan.layout.nodes > 1:
             print(f"# node {number} of {plan.layout.nodes}")
-        print(visible(line), flush=True)
+        for line in lines:
+            print(visible(line), flush=True)
 
 
 def plan_json(plan: ServePlan) -> dict[str, object]:
@@ -79,6 +81,7 @@ def plan_json(plan: ServePlan) -> dict[str, object]:
             }
             for words, flags in zip(plan.commands, plan.node_flags, strict=True)
         ],
+        **({"ray_starts": [list(words) for words in plan.ray_starts]} if plan.ray_starts else {}),
         "gpus_per_node": plan.layout.gpus_per_node,
         "bytes_per_gpu": plan.bytes_per_gpu,
         "warnings": list(plan.warnings),

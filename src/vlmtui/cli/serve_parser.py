@@ -21,6 +21,12 @@ def fill_serve(serve: argparse.ArgumentParser) -> None:
     serve.add_argument(
         "--node-address", default="", metavar="ADDRESS", help="the first machine's address, for the other machines"
     )
+    serve.add_argument(
+        "--launcher",
+        choices=("vllm", "ray"),
+        default="vllm",
+        help="what starts the ranks on the other machines: vLLM itself, by a line for each (default), or Ray",
+    )
     serve.add_argument("--host", default="127.0.0.1", help="where it listens (127.0.0.1)")
     serve.add_argument("--port", type=_port, default=8000, help="where it listens (8000)")
     serve.add_argument(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator
+from itertools import zip_longest
 
 import msgspec
 
@@ -22,6 +23,7 @@ from vlmtui.registry.match import Model
 _LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
 _RPC_PORT = 13345
 _MASTER_PORT = 29611
+_RAY_PORT = 6379
 _SIZES = frozenset({"tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size"})
 
 
@@ -36,6 +38,8 @@ class RankLayout(msgspec.Struct, frozen=True, kw_only=True):
     """The address of the first node, which the other nodes reach; needed for several nodes."""
     host: str = "127.0.0.1"
     port: int = 8000
+    ray: bool = False
+    """Whether Ray starts the ranks on the other nodes, instead of vLLM's own launcher."""
 
     @property
     def gpus_per_replica(self) -> int:
@@ -56,14 +60,23 @@ class ServePlan(msgspec.Struct, frozen=True):
     flags: tuple[Flag, ...]
     """Those that all nodes share."""
     node_flags: tuple[tuple[Flag, ...], ...]
-    """Those of each node, the first node first."""
+    """Those of each node that runs `vllm serve`, the first node first. With Ray that is the first alone."""
     bytes_per_gpu: int | None
     """Estimated; None if the model's size is unknown."""
     warnings: tuple[str, ...] = ()
 
     @property
+    def ray_starts(self) -> tuple[tuple[str, ...], ...]:
+        """With Ray: the words of the command that each node runs first, and the others alone."""
+        if not self.layout.ray:
+            return ()
+        first = ("ray", "start", "--head", "--node-ip-address", self.layout.node_address, "--port", str(_RAY_PORT))
+        other = ("ray", "start", "--address", f"{self.layout.node_address}:{_RAY_PORT}")
+        return first, *((other,) * (self.layout.nodes - 1))
+
+    @property
     def commands(self) -> tuple[tuple[str, ...], ...]:
-        """The words of each node's command line."""
+        """The words of each `vllm serve`."""
         shared = [word for flag in self.flags for word in flag.words]
         return tuple(
             ("vllm", "serve", self.model, *shared, *(word for flag in flags for word in flag.words))
@@ -71,9 +84,12 @@ class ServePlan(msgspec.Struct, frozen=True):
         )
 
     @property
-    def lines(self) -> tuple[str, ...]:
-        """Each node's command line, quoted for a POSIX shell."""
-        return tuple(shlex.join(words) for words in self.commands)
+    def lines(self) -> tuple[tuple[str, ...], ...]:
+        """Each node's command lines, quoted for a POSIX shell."""
+        starts = [shlex.join(words) for words in self.ray_starts]
+        serves = [shlex.join(words) for words in self.commands]
+        both = zip_longest(starts, serves, fillvalue="")
+        return tuple(tuple(line for line in lines if line) for lines in both)
 
 
 def plan_serving(model: Model, layout: RankLayout, machine: Machine | None) -> ServePlan:
@@ -92,7 +108,7 @@ def plan_serving(model: Model, layout: RankLayout, machine: Machine | None) -> S
             *feature_flags(video="video" in model.family.takes),
             *_size_flags(layout),
         ),
-        tuple(_node_flags(layout, rank) for rank in range(layout.nodes)),
+        tuple(_node_flags(layout, rank) for rank in range(1 if layout.ray else layout.nodes)),
         needed,
         tuple(_warnings(model, layout, machine, needed)),
     )
@@ -132,6 +148,8 @@ def _check_layout(model: Model, layout: RankLayout) -> None:
         sizes = ", ".join(str(size) for size in range(1, min(heads, 64) + 1) if heads % size == 0)
         message = f"{model.spec.name} has {heads} attention heads, which {layout.tensor} does not divide."
         raise _bad_layout(message, f"Choose a tensor parallel size of {sizes}.")
+    if layout.nodes == 1 and layout.ray:
+        raise _bad_layout("Ray is for several nodes.", "Add --nodes N, or leave out --launcher.")
     if layout.nodes == 1:
         return
     if not layout.node_address:
@@ -166,7 +184,15 @@ def _size_flags(layout: RankLayout) -> Iterator[Flag]:
 
 def _node_flags(layout: RankLayout, rank: int) -> tuple[Flag, ...]:
     flags: list[Flag] = []
-    if layout.nodes > 1 and layout.data > 1:
+    if layout.ray and layout.data > 1:
+        local = layout.data // layout.nodes
+        flags += [
+            Flag(("--data-parallel-backend", "ray"), "Ray starts the copies on the nodes"),
+            Flag(("--data-parallel-size-local", str(local)), "the copies on this node"),
+        ]
+    elif layout.ray:
+        flags.append(Flag(("--distributed-executor-backend", "ray"), "Ray starts the parts of the copy on the nodes"))
+    elif layout.nodes > 1 and layout.data > 1:
         local = layout.data // layout.nodes
         flags += [
             Flag(("--data-parallel-size-local", str(local)), "the copies on this node"),
@@ -196,8 +222,11 @@ def _warnings(model: Model, layout: RankLayout, machine: Machine | None, needed:
             "Others on the network can reach it: set VLLM_API_KEY in its environment, never on its command line. "
             "vLLM asks for no key at /metrics, /tokenize and /invocations, and the last one answers chats."
         )
+    if layout.ray:
+        yield "Lines with Ray were not run: vLLM refuses Ray without GPUs. Every node needs Ray, vLLM and the model."
     if layout.nodes > 1:
-        yield f"Ports {_RPC_PORT if layout.data > 1 else _MASTER_PORT} and others between the nodes have no key at all."
+        port = _RAY_PORT if layout.ray else _RPC_PORT if layout.data > 1 else _MASTER_PORT
+        yield f"Ports {port} and others between the nodes have no key at all."
     for adapter in adapters_of(model.spec):
         yield f"The record's adapter {adapter.name!r} is not part of this line: add --lora-modules NAME=FOLDER."
     if machine is None or not machine.gpus:
