@@ -32,6 +32,7 @@ SLEEPS = {
     "ui/chat/attachment_sources.py: sleep in AttachmentSources._watch_inbox": "a folder, maybe over a network",
     "session/batch/runner.py: sleep in BatchRun._write": "answers that end together are flushed together",
     "ui/batch/screen.py: set_interval in BatchScreen.on_mount": "a file that another program writes",
+    "worker/backends/remote/engine.py: sleep in RemoteEngine._passes": "nothing tells when a request may be sent again",
     "worker/backends/remote/probe.py: sleep in wait_for": "nothing tells that a server begins to listen",
     "worker/backends/vllm/engine.py: sleep in VllmEngine.died": "vLLM does not tell that its core has died",
     "worker/server.py: sleep in WorkerServer._follow_log": "a file that other programs write",

@@ -6,7 +6,7 @@ import asyncio
 import re
 import socket
 import struct
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -36,7 +36,7 @@ from vlmtui.domain.prompt import ChatPrompt
 from vlmtui.errors import ErrorKind, VlmtuiError
 from vlmtui.worker.backends.contract import LoadStep
 from vlmtui.worker.backends.remote import engine as remote_engine
-from vlmtui.worker.backends.remote import http_api, probe
+from vlmtui.worker.backends.remote import http_api
 from vlmtui.worker.backends.remote.engine import connect_to_server
 
 
@@ -46,18 +46,12 @@ async def server() -> AsyncIterator[FaultServer]:
         yield found
 
 
-@pytest.fixture(autouse=True)
-def in_a_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(remote_engine, "_BACK_OFF_S", (0.01, 0.02))
-    monkeypatch.setattr(probe, "_RETRY_S", 0.01)
+HURRY = {"back_off_s": (0.01, 0.02)}
 
 
-async def failed_and_kept(
-    server: FaultServer, folder: Path, *, hurry: Callable[[], None] = lambda: None, **arguments: Any
-) -> tuple[VlmtuiError, str]:
-    """The error of a question about a picture, and the text that came before it. `hurry` is called once connected."""
-    engine = await connected(server, **arguments)
-    hurry()
+async def failed_and_kept(server: FaultServer, folder: Path, **arguments: Any) -> tuple[VlmtuiError, str]:
+    """The error of a question about a picture, and the text that came before it."""
+    engine = await connected(server, **HURRY, **arguments)
     events: list[EngineEvent] = []
     try:
         with pytest.raises(VlmtuiError) as failed:
@@ -105,22 +99,17 @@ async def is_cut_off(_server: FaultServer, writer: asyncio.StreamWriter) -> None
     ],
 )
 async def test_a_silence_is_judged_by_the_servers_health_even_before_it_answers(
-    server: FaultServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reply: Reply, health: Reply, said: str
+    server: FaultServer, tmp_path: Path, reply: Reply, health: Reply, said: str
 ) -> None:
-    def hurry() -> None:
-        if health is says_nothing:
-            monkeypatch.setattr(http_api, "_HEALTH_S", 0.1)
-
     server.replies |= {CHAT: [reply], "/health": [health] * 20}
-    error, kept = await failed_and_kept(server, tmp_path, hurry=hurry, stall_s=0.05, silence_max_s=0.2, deaf_max_s=0.3)
+    seconds = {"health_s": 0.1} if health is says_nothing else {}
+    error, kept = await failed_and_kept(server, tmp_path, stall_s=0.05, silence_max_s=0.2, deaf_max_s=0.3, **seconds)
     assert error.kind is ErrorKind.NO_NETWORK and error.hint
     assert re.search(said, error.message), error.message
     assert kept == ("" if reply is says_nothing else "A")
 
 
-async def test_a_server_that_is_too_busy_to_tell_its_health_gets_time(
-    server: FaultServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_server_that_is_too_busy_to_tell_its_health_gets_time(server: FaultServer, tmp_path: Path) -> None:
     told = asyncio.Event()
 
     async def late(_server: FaultServer, writer: asyncio.StreamWriter) -> None:
@@ -133,8 +122,7 @@ async def test_a_server_that_is_too_busy_to_tell_its_health_gets_time(
         await server.released.wait()
 
     server.replies |= {CHAT: [late], "/health": [busy] * 10}
-    engine = await connected(server, stall_s=0.02, deaf_max_s=60)
-    monkeypatch.setattr(http_api, "_HEALTH_S", 0.05)
+    engine = await connected(server, stall_s=0.02, deaf_max_s=60, health_s=0.05)
     prompt = ChatPrompt(turns=(user_turn("hello", [picture(tmp_path)]),))
     assert text_of([one async for one in engine.generate(request(prompt))]) == "A red circle."
     await engine.shutdown()
@@ -177,11 +165,11 @@ async def test_what_fails_before_an_answer_began_is_tried_again_with_a_limit(
     server: FaultServer, tmp_path: Path, reply: Reply, said: str
 ) -> None:
     server.replies[CHAT] = [reply] * 2
-    assert text_of(await asked(server, tmp_path)) == "A red circle."
+    assert text_of(await asked(server, tmp_path, **HURRY)) == "A red circle."
     server.bodies.clear()
     server.replies[CHAT] = [reply] * 9
     with pytest.raises(VlmtuiError, match=said):
-        await asked(server, tmp_path)
+        await asked(server, tmp_path, **HURRY)
     assert len(server.bodies) == 3
 
 
@@ -227,7 +215,7 @@ async def test_an_answer_that_is_stopped_ends_its_request(server: FaultServer, t
 async def test_a_server_that_loads_is_waited_for_with_a_clock(server: FaultServer, reply: Reply) -> None:
     server.replies["/v1/models"] = [reply] * 3
     steps: list[LoadStep] = []
-    given: dict[str, object] = {"url": server.url, "wait_s": 30}
+    given: dict[str, object] = {"url": server.url, "wait_s": 30, "retry_s": 0.01}
     spec = LoadSpec(model="shapes", name="shapes", backend="remote", engine_args=given)
     engine = await connect_to_server(spec, steps.append)
     assert [step.detail for step in steps][1:] == [f"waiting for {server.url}, 0 s"] * 3
@@ -239,7 +227,7 @@ async def test_a_server_that_does_not_listen_yet_is_waited_for_with_a_clock() ->
         found.bind(("127.0.0.1", 0))
         port = found.getsockname()[1]
     steps: list[LoadStep] = []
-    given: dict[str, object] = {"url": f"http://127.0.0.1:{port}", "wait_s": 30}
+    given: dict[str, object] = {"url": f"http://127.0.0.1:{port}", "wait_s": 30, "retry_s": 0.01}
     spec = LoadSpec(model="shapes", name="shapes", backend="remote", engine_args=given)
     connecting = asyncio.ensure_future(connect_to_server(spec, steps.append))
     while len(steps) < 4:

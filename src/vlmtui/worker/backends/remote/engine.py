@@ -64,8 +64,6 @@ _UNKNOWN_FAMILY = (
 )
 _TEXT_MAX = 32_000_000
 """Characters of an answer."""
-_BACK_OFF_S = (0.5, 2.0)
-"""Seconds before a request of which nothing came is sent again; so often, at most."""
 _DELTA_S = 1 / 30
 """Minimum seconds between two deltas; the first is sent at once."""
 
@@ -153,7 +151,7 @@ class RemoteEngine:
             yield _finished(request, StreamedPart(finish="stop"), None)
             return
         is_prompt_told = has_begun = False
-        for attempt in range(len(_BACK_OFF_S) + 1):
+        for attempt in range(len(self._api.back_off_s) + 1):
             path, body, written = await self._bodies.of(request, media)
             try:
                 async with aclosing(self._answer(request, path, body, written)) as events:
@@ -168,7 +166,7 @@ class RemoteEngine:
                 self._bodies.remember(media)
                 return
             except VlmtuiError as error:
-                if has_begun or attempt == len(_BACK_OFF_S) or not await self._passes(error, media, attempt):
+                if has_begun or attempt == len(self._api.back_off_s) or not await self._passes(error, media, attempt):
                     raise
 
     async def _passes(self, error: VlmtuiError, media: Sequence[MediaPart], attempt: int) -> bool:
@@ -182,7 +180,7 @@ class RemoteEngine:
                 return False
         elif not isinstance(error, ConnectionBroken):
             return False
-        await asyncio.sleep(_BACK_OFF_S[attempt])
+        await asyncio.sleep(self._api.back_off_s[attempt])
         return True
 
     async def _answer(

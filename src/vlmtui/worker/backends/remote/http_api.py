@@ -28,7 +28,7 @@ _STREAM_MAX = 1_000_000_000
 _CONNECT_S = 10.0
 _ANSWER_S = 120.0
 """Seconds for an answer that is no stream."""
-_HEALTH_S = 10.0
+_STATUS_S = 10.0
 _SECRET_MIN = 6
 """Shorter keys are words that stand in answers by chance."""
 _HALF_PAIR = re.compile(rb"\\u[dD][89a-fA-F]")
@@ -50,6 +50,7 @@ class ServerApi:
         self._base = address.base
         self._options = options
         self.stall_s, self.deaf_max_s = options.stall_s, options.deaf_max_s
+        self.retry_s, self.back_off_s = options.retry_s, options.back_off_s
         verify: ssl.SSLContext | bool = True
         if options.ca or options.client_cert:
             verify = _context(options)
@@ -83,10 +84,10 @@ class ServerApi:
         """Return the JSON that answers a POST. Raises VlmtuiError."""
         return await self._json("POST", path, body, seconds)
 
-    async def status(self, path: str, body: object | None = None) -> tuple[int, bytes]:
+    async def status(self, path: str, body: object | None = None, *, seconds: float = _STATUS_S) -> tuple[int, bytes]:
         """Return the status and the content of an answer, whatever it is. Raises VlmtuiError where there is none."""
         try:
-            async with asyncio.timeout(_HEALTH_S):
+            async with asyncio.timeout(seconds):
                 method = "GET" if body is None else "POST"
                 async with self._client.stream(method, self._base + path, json=body) as response:
                     return response.status_code, await self._content(response)
@@ -153,7 +154,7 @@ class ServerApi:
         """Raise VlmtuiError if the server, silent since then, is not well. A health of 200 proves nothing: a hung
         engine has it."""
         try:
-            code, _ = await self.status("/health")
+            code, _ = await self.status("/health", seconds=self._options.health_s)
             is_asleep = code == 200 and await self._is_asleep()
         except Unanswered as error:
             if (silent_s := time.monotonic() - since) < self._options.deaf_max_s:
@@ -178,7 +179,7 @@ class ServerApi:
 
     async def _is_asleep(self) -> bool:
         """Whether it says that it sleeps. Only a vLLM in development mode can be put to sleep, and tells."""
-        code, content = await self.status("/is_sleeping")
+        code, content = await self.status("/is_sleeping", seconds=self._options.health_s)
         try:
             return code == 200 and _decoded(content) == {"is_sleeping": True}
         except (ValueError, RecursionError):

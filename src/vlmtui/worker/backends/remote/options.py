@@ -39,6 +39,12 @@ class ServerOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     """What stands for an item of each modality in a prompt of the model's family; `{i}` for its number."""
     wait_s: float = 600.0
     """Seconds to wait for a server that does not listen yet."""
+    retry_s: float = 1.0
+    """Seconds between two looks whether it listens."""
+    back_off_s: tuple[float, ...] = (0.5, 2.0)
+    """Seconds before a request of which nothing came is sent again; so often, at most."""
+    health_s: float = 10.0
+    """Seconds for a silent server to tell its health."""
     stall_s: float = 20.0
     """Seconds without a sign of the server, after which its health is looked at."""
     deaf_max_s: float = 90.0

@@ -14,7 +14,6 @@ from vlmtui.errors import ErrorKind, VlmtuiError
 from vlmtui.worker.backends.remote.http_api import ServerApi
 from vlmtui.worker.backends.remote.http_errors import NOT_NOW, NothingListens, ServerError
 
-_RETRY_S = 1.0
 _GENERATE = "/inference/v1/generate"
 _NO_PICTURE = "data:image/png;base64,AAAA"
 _SPEC = re.compile(r"[\w./-]{1,200}")
@@ -137,7 +136,7 @@ async def wait_for(
             if waited >= seconds or not is_loading:
                 raise
             tell(waited)
-            await asyncio.sleep(_RETRY_S)
+            await asyncio.sleep(api.retry_s)
 
 
 async def _listed(api: ServerApi, named: str | None) -> tuple[ServedModel, ...]:
