@@ -215,6 +215,16 @@ async def test_the_picker_lists_the_models_of_servers_and_what_they_offer(
         shown = [row(one, MACHINE, 70).plain for one in rows if one.server is not None]
         assert all("12 ms" in one and one.rstrip().endswith("server") for one in shown)
         assert rows[0].bundled and rows[0].server is None, "what runs here without anything comes first"
+        models = screen.query_one(ModelList)
+        lines = [models.render_line(y).text.strip() for y in range(models.virtual_size.height)]
+        heading, back = lines.index("On other machines"), lines.index("On this machine")
+        assert back == heading + len(names) + 1 and "qwen at box" in lines[heading + 1]
+        await pilot.click(ModelList, offset=(5, heading))
+        assert isinstance(app.screen, ModelsScreen), "a heading is no model"
+        for _ in range(rows.index(next(one for one in rows if one.server is not None))):
+            await pilot.press("down")
+        assert models.chosen is not None and models.chosen.model.spec.name == names[0]
+        assert "▌" in models.render_line(heading + 1).text
         assert "far: Nothing listens" in str(screen.query_one("#silent").render())
         await pilot.press(*"qwen at box")
         await until(pilot, lambda: "vLLM 0.32.0" in str(screen.query_one(ModelDetails).render()))

@@ -43,6 +43,18 @@ _FIT_STYLES = {
 _FIT_MARKS = {Fit.YES: "✓ fits", Fit.SEVERAL: "✓ n GPUs", Fit.NO: "✗ too big", Fit.UNKNOWN: "?"}
 
 
+def lines_of(rows: Sequence[Choice]) -> list[int | str]:
+    """Return what each line shows: the index of a row, or a heading where servers' models begin and end."""
+    lines: list[int | str] = []
+    elsewhere = False
+    for index, choice in enumerate(rows):
+        if elsewhere != (choice.server is not None):
+            elsewhere = not elsewhere
+            lines.append("On other machines" if elsewhere else "On this machine")
+        lines.append(index)
+    return lines
+
+
 def size_text(parameters_b: float | None) -> str:
     """Format billions of parameters: `7.6B`, `3M`, `?`."""
     if parameters_b is None:
@@ -134,8 +146,8 @@ class ModelHeader(Widget):
 
 
 class ModelList(ScrollView):
-    """The models, one row each; only rows in view are rendered. The filter keeps the focus, and the screen moves the
-    highlight."""
+    """The models, one row each, those of servers below a heading; only rows in view are rendered. The filter keeps the
+    focus, and the screen moves the highlight."""
 
     can_focus = False
     ALLOW_SELECT = False
@@ -172,6 +184,7 @@ class ModelList(ScrollView):
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
         self.rows: list[Choice] = []
+        self._lines: list[int | str] = []
         self.machine: Machine | None = None
 
     @property
@@ -183,7 +196,8 @@ class ModelList(ScrollView):
         """Show these; keep the highlighted model, or highlight the preferred one, or the first."""
         wanted = self.chosen.model.spec if self.chosen else prefer
         self.rows, self.machine = list(rows), machine
-        self.virtual_size = Size(0, len(self.rows))
+        self._lines = lines_of(self.rows)
+        self.virtual_size = Size(0, len(self._lines))
         same = (index for index, row in enumerate(self.rows) if row.model.spec == wanted)
         named = (index for index, row in enumerate(self.rows) if wanted and row.model.spec.name == wanted.name)
         kept = next(same, next(named, 0))
@@ -201,26 +215,29 @@ class ModelList(ScrollView):
         self._refresh_lines(before, now)
 
     def on_mouse_move(self, event: events.MouseMove) -> None:
-        self._hovered = self._line_at(event.y)
+        self._hovered = self._row_at(event.y)
 
     def on_leave(self) -> None:
         self._hovered = None
 
     def on_click(self, event: events.Click) -> None:
-        index = self._line_at(event.y)
+        index = self._row_at(event.y)
         if index is not None:
             self.highlighted = index
             self.post_message(self.Chosen(self.rows[index]))
 
     def render_line(self, y: int) -> Strip:
-        index, width, style = self._line_at(y), self.scrollable_content_region.width, self.visual_style
-        if index is None:
+        shown, width, style = self._line_at(y), self.scrollable_content_region.width, self.visual_style
+        if shown is None:
             return Strip.blank(width, style.rich_style)
-        if index == self.highlighted:
-            style = self.get_visual_style("model-list--highlighted")
-        elif index == self._hovered:
-            style = self.get_visual_style("model-list--hover")
-        line = row(self.rows[index], self.machine, width - 2, marked=index == self.highlighted)
+        if isinstance(shown, str):
+            line = Content.styled(f" {shown}", "$muted italic")
+        else:
+            if shown == self.highlighted:
+                style = self.get_visual_style("model-list--highlighted")
+            elif shown == self._hovered:
+                style = self.get_visual_style("model-list--hover")
+            line = row(self.rows[shown], self.machine, width - 2, marked=shown == self.highlighted)
         # `Visual.to_strips` handles wrapping, links and selections, which these rows do not have.
         pieces = line.render(style, end="", parse_style=self.app.stylesheet.parse_style)
         strip = Strip([Segment(text, of_text.rich_style) for text, of_text in pieces])
@@ -240,16 +257,25 @@ class ModelList(ScrollView):
             case _:
                 self.highlighted = min(max(0, index + (page if how == "page_down" else -page)), count - 1)
 
-    def _line_at(self, y: int) -> int | None:
-        """Return the model in this row of the view; None below the last."""
-        index = y + round(self.scroll_y)
-        return index if index < len(self.rows) else None
+    def _line_at(self, y: int) -> int | str | None:
+        """Return the index of the row, or the heading, in this line of the view; None below the last."""
+        number = y + round(self.scroll_y)
+        return self._lines[number] if number < len(self._lines) else None
+
+    def _row_at(self, y: int) -> int | None:
+        """Return the model in this line of the view; None on a heading and below the last."""
+        shown = self._line_at(y)
+        return shown if isinstance(shown, int) else None
 
     def _refresh_lines(self, *indices: int | None) -> None:
         for index in indices:
-            if index is not None:
-                self.refresh_line(index)
+            if index is not None and index in self._lines:
+                self.refresh_line(self._lines.index(index))
 
     def _keep_in_view(self) -> None:
         if self.highlighted is not None:
-            self.scroll_to_region(Region(0, self.highlighted, 1, 1), animate=False, force=True)
+            number = self._lines.index(self.highlighted)
+            # The first row below a heading, and the list's first, bring the heading into view.
+            headed = number > 0 and isinstance(self._lines[number - 1], str)
+            region = Region(0, number - headed, 1, 1 + headed)
+            self.scroll_to_region(region, animate=False, force=True)
