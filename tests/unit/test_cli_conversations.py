@@ -200,11 +200,14 @@ def test_options_of_the_app(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_the_parser_brings_nothing_heavy() -> None:
+    import os
     import subprocess
     import sys
 
+    env = {name: value for name, value in os.environ.items() if not name.startswith("COVERAGE_")}  # it brings sqlite3
     code = "import sys, vlmtui.cli.parser as p; p.make_parser().format_help(); print(*sys.modules)"
-    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=env)
+    loaded = ran.stdout.split()
     assert {"msgspec", "asyncio", "PIL", "platformdirs", "sqlite3"}.isdisjoint(loaded)
 
 
