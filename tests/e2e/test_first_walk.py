@@ -83,7 +83,7 @@ async def test_a_newcomer_attaches_compares_mends_a_prompt_and_asks_without_the_
         await until_chat(pilot)
         user = Newcomer(pilot, tmp_path)
 
-        await user.follows("attach images and videos")
+        await user.follows("attaches")
         await user.waits_for("Type to filter")
         await user.writes("circle")
         await user.waits_for("2 of 5 files")

@@ -17,6 +17,7 @@ from tests.ui.test_engine_offer import OfferApp
 from tests.ui.test_gpu_layouts import lead
 from tests.worker.hosted import EchoEngine
 from tests.worker.stage import ready, serving
+from vlmtui.cli import engine_checks
 from vlmtui.cli.checks import check_gpus, machine_checks
 from vlmtui.domain.engine import LoadSpec
 from vlmtui.engine.machine import Machine
@@ -46,6 +47,7 @@ def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_doctor_tells_the_gpus_their_memory_and_what_to_install(
     tmp_path: Path, server: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(engine_checks, "version", lambda package: "2.13.0+cpu")
     checks = {check.name: check for check in machine_checks(Paths.below(tmp_path / "home"))}
     assert checks["gpu"].message == "; ".join(["AMD Instinct MI300X OAM, 192 of 192 GiB free"] * 4)
     torch = checks["torch"]

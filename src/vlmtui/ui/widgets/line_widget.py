@@ -50,6 +50,8 @@ class LineWidget(Widget):
 
     def render_lines(self, crop: Region) -> list[Strip]:
         """As Textual's, but lines that were drawn stay so when the widget grows."""
+        if not self.is_attached:  # it has just been removed, and the new layout follows
+            return [Strip.blank(crop.width)] * crop.height
         if self.text_selection is not None or self.gutter:
             return super().render_lines(crop)
         look = self.size.width, self.visual_style, blank_style(self)
