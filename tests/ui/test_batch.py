@@ -13,7 +13,7 @@ from textual.widgets import Static
 
 from tests.support.waiting import until
 from vlmtui.session.batch.records import BatchCounts, BatchRecord, BatchState
-from vlmtui.session.batch.result_table import Order, ResultTable, Shown
+from vlmtui.session.batch.result_table import ResultFilter, ResultOrder, ResultTable
 from vlmtui.session.batch.results import StoredResult, decode_result
 from vlmtui.session.prompt_report import PromptReport
 from vlmtui.ui.batch.result_rows import ResultRows, row_content
@@ -116,7 +116,7 @@ async def test_filters_orders_and_a_search_choose_the_rows(output: Path, size: t
         await pilot.press("tab", "a")
         await until(pilot, lambda: ids(app.table) == ["item-1", "item-2", "item-3", "item-4"])
         await pilot.press("a")
-        await until(pilot, lambda: ids(app.table)[0] == "item-1" and app.table.order is Order.LONGEST)
+        await until(pilot, lambda: ids(app.table)[0] == "item-1" and app.table.order is ResultOrder.LONGEST)
         await pilot.press("a")
         await until(pilot, lambda: ids(app.table)[0] == "item-4")
         await pilot.press("slash", *"ärger", "enter")
@@ -156,7 +156,7 @@ async def test_a_file_of_something_else_is_told_and_harms_nothing(output: Path) 
         about = "Line 1 of out.jsonl is not a result of a batch."
         await until(pilot, lambda: about in str(screen.query_one("#details", Static).content))
         await pilot.press("down", "tab", "enter", "y")
-        assert app.table.shown is Shown.ERRORS
+        assert app.table.shown is ResultFilter.ERRORS
 
 
 def test_of_an_id_that_is_too_long_the_end_is_shown() -> None:

@@ -49,7 +49,7 @@ _PIXELS = {
 }
 
 
-class Replayed(msgspec.Struct):
+class ModelReplay(msgspec.Struct):
     """The cases of one model, and what each engine made of them."""
 
     model: Model
@@ -76,7 +76,7 @@ def replay_on(arguments: argparse.Namespace) -> int:
 
 async def _replay(
     application: Application,
-    groups: Sequence[Replayed],
+    groups: Sequence[ModelReplay],
     names: Sequence[str],
     engines: Sequence[Sequence[Model]],
     unread: Sequence[ReplayResult],
@@ -99,7 +99,7 @@ async def _replay(
     return 0 if all(one.is_same for one in results) else DIFFERS
 
 
-async def _answer(group: Replayed, name: str, setup: AskSetup) -> None:
+async def _answer(group: ModelReplay, name: str, setup: AskSetup) -> None:
     """Load an engine, answer all cases of its model, and unload it."""
     try:
         engine = await open_loaded(setup, client="replay")
@@ -120,10 +120,10 @@ async def _answer(group: Replayed, name: str, setup: AskSetup) -> None:
         lanes.append(lane)
 
 
-def _read(application: Application, arguments: argparse.Namespace) -> tuple[list[Replayed], list[ReplayResult]]:
+def _read(application: Application, arguments: argparse.Namespace) -> tuple[list[ModelReplay], list[ReplayResult]]:
     """Return the cases of all files, by model, and the files that can't be replayed, each with its error. Raises
     VlmtuiError if that is all of them."""
-    groups: dict[str, Replayed] = {}
+    groups: dict[str, ModelReplay] = {}
     unread: list[ReplayResult] = []
     failures: list[VlmtuiError] = []
     for path in _files([Path(one) for one in arguments.files]):
@@ -133,7 +133,7 @@ def _read(application: Application, arguments: argparse.Namespace) -> tuple[list
             failures.append(error)
             unread.append(ReplayResult(file=str(path), title="", engine="", error=str(error)))
             continue
-        group = groups.setdefault(name, Replayed(model, []))
+        group = groups.setdefault(name, ModelReplay(model, []))
         group.cases += cases
         group.lanes += [[] for _ in cases]
     if not groups:
@@ -200,7 +200,7 @@ def _row(result: ReplayResult) -> tuple[str, ...]:
     return (*head, prompt, _PIXELS[result.pixels], answer, there)
 
 
-def _changes(groups: Sequence[Replayed]) -> list[str]:
+def _changes(groups: Sequence[ModelReplay]) -> list[str]:
     """Return what each engine's fingerprint has that the first one's, or the recorded one's, has not."""
     lines = []
     for group in groups:
@@ -213,7 +213,7 @@ def _changes(groups: Sequence[Replayed]) -> list[str]:
     return ["", *lines] if lines else []
 
 
-def _as_json(groups: Sequence[Replayed], results: Sequence[ReplayResult]) -> dict[str, object]:
+def _as_json(groups: Sequence[ModelReplay], results: Sequence[ReplayResult]) -> dict[str, object]:
     return {
         "same": all(one.is_same for one in results),
         "engines": [
@@ -229,7 +229,7 @@ def _as_json(groups: Sequence[Replayed], results: Sequence[ReplayResult]) -> dic
     }
 
 
-def _write(groups: Sequence[Replayed], folder: Path) -> None:
+def _write(groups: Sequence[ModelReplay], folder: Path) -> None:
     """Write a document for each case, with every engine's answer and fingerprint. Raises VlmtuiError."""
     number = 0
     for group in groups:

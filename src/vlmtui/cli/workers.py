@@ -10,7 +10,7 @@ from vlmtui.bootstrap import build_workers
 from vlmtui.cli.output import note, print_json, print_table
 from vlmtui.config.duration import describe_duration
 from vlmtui.domain.engine import LoadSpec
-from vlmtui.domain.engine_labels import apart, kind_of
+from vlmtui.domain.engine_labels import distinction, kind_of
 from vlmtui.engine.local.worker_info import WorkerInfo
 from vlmtui.errors import ErrorKind, VlmtuiError
 
@@ -57,7 +57,7 @@ async def _stop(arguments: argparse.Namespace) -> int:
 
 def _engine(spec: LoadSpec, specs: Sequence[LoadSpec]) -> str:
     """Return what runs a model, and what tells it from others: `Transformers, device=cpu`."""
-    kind, told = kind_of(spec), apart(spec, specs)
+    kind, told = kind_of(spec), distinction(spec, specs)
     return told if told.startswith(kind) else f"{kind}, {told}" if told else kind
 
 

@@ -16,7 +16,7 @@ def kind_of(spec: LoadSpec) -> str:
     return "server" if spec.backend == REMOTE_BACKEND else BackendChoice.of(spec).title
 
 
-def apart(spec: LoadSpec, others: Sequence[LoadSpec]) -> str:
+def distinction(spec: LoadSpec, others: Sequence[LoadSpec]) -> str:
     """Return what tells an engine from others of the same name: its kind, where theirs are different; the arguments
     it was given that differ; empty where there is no such other, or only its lack of arguments tells it apart."""
     same = [one for one in others if one.name == spec.name and one != spec]
@@ -34,4 +34,4 @@ def apart(spec: LoadSpec, others: Sequence[LoadSpec]) -> str:
 
 def labels(specs: Sequence[LoadSpec]) -> list[str]:
     """Return a name for each engine, with what tells it apart."""
-    return [f"{spec.name} ({found})" if (found := apart(spec, specs)) else spec.name for spec in specs]
+    return [f"{spec.name} ({found})" if (found := distinction(spec, specs)) else spec.name for spec in specs]

@@ -80,7 +80,7 @@ _ADVICE = (
 
 
 class InstallStep(NamedTuple):
-    """InstallStep of an installation."""
+    """A step of an installation."""
 
     stage: str
     detail: str = ""

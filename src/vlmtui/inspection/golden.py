@@ -87,7 +87,7 @@ class Golden(msgspec.Struct, frozen=True, kw_only=True):
         return f"{self.model} · {self.case} · {self.mode}"
 
 
-class Moved(msgspec.Struct, frozen=True):
+class GoldenChange(msgspec.Struct, frozen=True):
     """Something that is not as it was recorded."""
 
     aspect: Aspect
@@ -151,27 +151,27 @@ def read_golden(path: Path) -> Golden:
         raise bad_input(f"{name} is not a golden prompt.", detail=str(error)) from error
 
 
-def moved_since(then: Golden, now: Golden) -> Iterator[Moved]:
+def moved_since(then: Golden, now: Golden) -> Iterator[GoldenChange]:
     """Yield what moved: text, ids, counts and sizes, each at most once an item."""
     before, after = "".join(then.prompt), "".join(now.prompt)
     if before != after:
         at = common_start(before, after)
         line = before.count("\n", 0, at) + 1
         here, there = quoted(before[at : at + 30]), quoted(after[at : at + 30])
-        yield Moved(Aspect.TEXT, f"line {line}: {here} is now {there}")
+        yield GoldenChange(Aspect.TEXT, f"line {line}: {here} is now {there}")
     ids, new_ids = unfolded(then.token_ids), unfolded(now.token_ids)
     if ids != new_ids:
         at = common_start(ids, new_ids)
         here, there = (", ".join(map(str, one[at : at + _SHOWN])) or "the end" for one in (ids, new_ids))
-        yield Moved(Aspect.IDS, f"token {at} of {len(ids):,} (now {len(new_ids):,}): {here} is now {there}")
+        yield GoldenChange(Aspect.IDS, f"token {at} of {len(ids):,} (now {len(new_ids):,}): {here} is now {there}")
     if len(then.media) != len(now.media):
-        yield Moved(Aspect.COUNTS, f"{len(then.media)} images and videos are now {len(now.media)}")
+        yield GoldenChange(Aspect.COUNTS, f"{len(then.media)} images and videos are now {len(now.media)}")
     for number, (old, new) in enumerate(zip(then.media, now.media, strict=False), 1):
         label = f"{old.modality} {number} ({old.file})"
         if old.tokens != new.tokens:
-            yield Moved(Aspect.COUNTS, f"{label}: {old.tokens:,} tokens are now {new.tokens:,}")
+            yield GoldenChange(Aspect.COUNTS, f"{label}: {old.tokens:,} tokens are now {new.tokens:,}")
         if (old.resized, old.grid) != (new.resized, new.grid):
-            yield Moved(Aspect.SIZES, f"{label}: {_size(old)} is now {_size(new)}")
+            yield GoldenChange(Aspect.SIZES, f"{label}: {_size(old)} is now {_size(new)}")
 
 
 def unfolded(ids: Sequence[int | str]) -> list[int]:

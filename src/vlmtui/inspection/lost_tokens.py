@@ -32,7 +32,7 @@ class Loss(msgspec.Struct, frozen=True):
     there."""
 
 
-class Lost(msgspec.Struct, frozen=True):
+class LostPlaceholders(msgspec.Struct, frozen=True):
     """Placeholders that were deleted or torn at one place, and the edit that restores them."""
 
     indexes: tuple[int, ...]
@@ -79,7 +79,7 @@ def _differing(there: Sequence[str], here: Sequence[str]) -> Iterator[tuple[tupl
 
 def lost_placeholders(
     text: str, original: str, form: Form, tokens: AbstractSet[str], no_core: AbstractSet[str], *, found: int
-) -> list[Lost]:
+) -> list[LostPlaceholders]:
     """Return the placeholders of `original` that `text` has lost. Empty where it has other ones, too: then its own
     are not those of `original`."""
     places = occurrences(original, form, no_core)
@@ -89,12 +89,14 @@ def lost_placeholders(
     return lost if len(indexes_of(lost)) == len(places) - found else []
 
 
-def indexes_of(lost: Iterable[Lost]) -> list[int]:
+def indexes_of(lost: Iterable[LostPlaceholders]) -> list[int]:
     """Return the places of the lost placeholders, each once: one may have been torn apart."""
     return sorted({index for one in lost for index in one.indexes})
 
 
-def _lost_in(loss: Loss, original: str, places: Sequence[Occurrence], tokens: AbstractSet[str]) -> Lost | None:
+def _lost_in(
+    loss: Loss, original: str, places: Sequence[Occurrence], tokens: AbstractSet[str]
+) -> LostPlaceholders | None:
     begin, edge = loss.original_start, loss.original_start + len(loss.original)
     inside = [(at, place) for at, place in enumerate(places) if place.start < edge and begin < place.end]
     if not inside:
@@ -102,10 +104,10 @@ def _lost_in(loss: Loss, original: str, places: Sequence[Occurrence], tokens: Ab
     indexes = tuple(at for at, _ in inside)
     outer = sum(place.outer_end - place.outer_start for _, place in inside)
     if loss.is_torn or (loss.start == loss.end and len(loss.original) <= outer):
-        return Lost(indexes, loss.start, loss.end, loss.original)
+        return LostPlaceholders(indexes, loss.start, loss.end, loss.original)
     first, last = max(begin, inside[0][1].outer_start), min(edge, inside[-1][1].outer_end)
     first, last = _with_tokens(original, (first, last), (begin, edge), tokens)
-    return Lost(indexes, loss.start, loss.start, original[first:last])
+    return LostPlaceholders(indexes, loss.start, loss.start, original[first:last])
 
 
 def _with_tokens(

@@ -11,7 +11,7 @@ from vlmtui.domain.attachment import Modality
 from vlmtui.inspection.findings import Finding, FindingKind, Fix
 from vlmtui.inspection.foreign_placeholders import ForeignPlaceholder
 from vlmtui.inspection.insertion_point import InsertionPoint
-from vlmtui.inspection.lost_tokens import Loss, Lost, indexes_of
+from vlmtui.inspection.lost_tokens import Loss, LostPlaceholders, indexes_of
 from vlmtui.inspection.placeholder_forms import Form, Occurrence
 from vlmtui.registry.schema import Layout
 from vlmtui.text import one_line
@@ -32,7 +32,7 @@ class PlaceholderCount(msgspec.Struct, frozen=True):
     """Placeholders of other families for this modality."""
     names: Sequence[str] = ()
     """Of the attachments of this modality, in order."""
-    lost: Sequence[Lost] = ()
+    lost: Sequence[LostPlaceholders] = ()
     """The placeholders of the original prompt that the text lacks; empty if that is not known."""
     losses: Sequence[Loss] = ()
     """Where special tokens of the original prompt are missing."""

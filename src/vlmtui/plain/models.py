@@ -17,7 +17,7 @@ from vlmtui.registry.hub_cache import downloaded_models
 from vlmtui.registry.loader import Registry
 from vlmtui.registry.match import Model, resolve
 from vlmtui.session.engine_controller import EngineState
-from vlmtui.session.engines_beside import called, is_remote
+from vlmtui.session.engines_beside import is_remote, names_of
 from vlmtui.session.load_checks import LoadChecks, lacks_engine
 from vlmtui.session.model_choices import Choice, model_choices
 from vlmtui.session.model_switch import MemoryNeed, memory_need
@@ -82,7 +82,7 @@ class Models:
         if not argument:
             await self._list()
             return
-        loaded = next((model for model in controller.models if argument in called(model)), None)
+        loaded = next((model for model in controller.models if argument in names_of(model)), None)
         if loaded is not None:
             await self.choose(loaded)
         elif argument.partition(" ")[0] not in services.settings.engines and not argument.startswith(_ADDRESSES):

@@ -15,7 +15,7 @@ from vlmtui.registry.routes import model_closed
 from vlmtui.session.engine_controller import EngineController
 from vlmtui.session.engine_names import HERE, find_engine
 from vlmtui.session.engine_turns import answer_in_turns
-from vlmtui.session.engines_beside import called, is_remote
+from vlmtui.session.engines_beside import is_remote, names_of
 from vlmtui.session.lanes import Lanes
 from vlmtui.session.load_checks import LoadChecks
 
@@ -88,7 +88,7 @@ async def engines_of(
     VlmtuiError naming the engine that is not there, or that can't run here."""
     controller.require_engine()
     home, checks = controller.require_model(), LoadChecks(trust)
-    loaded = [(name, model) for model in controller.models for name in called(model)]
+    loaded = [(name, model) for model in controller.models for name in names_of(model)]
     found: dict[str, Model] = {}
     for label, name in names.items():
         own = next((model for called_so, model in loaded if called_so == name), None)

@@ -60,7 +60,7 @@ class EnginesBeside:
         await engine.close()
 
 
-def called(model: Model) -> tuple[str, ...]:
+def names_of(model: Model) -> tuple[str, ...]:
     """What an engine that is loaded is called: `qwen at box`, `box`; `shapes`."""
     name = model.spec.name
     return (name, name.rpartition(" at ")[2]) if is_remote(model) else (name,)

@@ -22,10 +22,10 @@ from vlmtui.errors import ErrorKind, VlmtuiError, bad_input
 from vlmtui.files import write_atomically
 from vlmtui.inspection.golden import (
     Golden,
+    GoldenChange,
     GoldenMedium,
     GoldenPart,
     GoldenTurn,
-    Moved,
     encode_golden,
     folded_ids,
     medium_of,
@@ -69,7 +69,7 @@ class CheckedGolden(msgspec.Struct, frozen=True):
 
     path: Path
     golden: Golden | None
-    moved: tuple[Moved, ...] = ()
+    moved: tuple[GoldenChange, ...] = ()
     error: VlmtuiError | None = None
 
 

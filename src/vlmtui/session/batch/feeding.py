@@ -17,7 +17,7 @@ from vlmtui.errors import ErrorKind, VlmtuiError, bad_input
 from vlmtui.media.web_address import is_url
 from vlmtui.registry.estimate import estimated_tokens
 from vlmtui.session.batch.answered import AnsweredIndex, AnsweredRow, name_of
-from vlmtui.session.batch.flow import Ahead
+from vlmtui.session.batch.flow import PreparedLimit
 from vlmtui.session.batch.item import BadItem, BatchItem, at_line
 from vlmtui.session.batch.keys import changed_parts, item_key
 from vlmtui.session.batch.media_desk import MediaDesk
@@ -73,7 +73,7 @@ class Feeder:
         self._info = info
         self._engine = engine
         self._tally = tally
-        self._ahead = Ahead()
+        self._ahead = PreparedLimit()
         self._preparing = asyncio.Semaphore(_PREPARING_MAX)
 
     async def run(

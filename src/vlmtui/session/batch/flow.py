@@ -15,7 +15,7 @@ _GAIN = 1.05
 _WINDOWS_UNTIL_NEXT_TRY = 8
 
 
-class Ahead:
+class PreparedLimit:
     """Bounds what waits prepared, by tokens and by bytes. One item is let in however large it is."""
 
     def __init__(self, *, tokens_max: int = 65_536, bytes_max: int = 256_000_000) -> None:
@@ -46,7 +46,7 @@ class Ahead:
         self._freed.set()
 
 
-class Level:
+class ConcurrencyLevel:
     """How many requests an engine has at once. Doubled as long as it answers faster for it, else taken back; tried
     again later, as items differ.
 

@@ -14,7 +14,7 @@ from vlmtui.domain.failure import Failure
 from vlmtui.domain.generation import Cancelled, Failed, Finished
 from vlmtui.engine.interface import Engine
 from vlmtui.errors import ErrorKind, VlmtuiError
-from vlmtui.session.batch.flow import Level
+from vlmtui.session.batch.flow import ConcurrencyLevel
 from vlmtui.session.batch.item import failed_at_line
 from vlmtui.session.batch.work import ItemResult, Work
 from vlmtui.session.generation import Answer, broken_off, new_request_id, run_turn
@@ -144,8 +144,8 @@ class EnginePlace:
         failure = Failure(kind=ErrorKind.ENGINE_DIED, message=message)
         finish(ItemResult(work.item, work.key, None, failed_at_line(failure, work.item.line), work))
 
-    def _measure(self) -> Level:
-        return Level(self.engine.info.engine_args if self.engine.info else {}, most=self._most)
+    def _measure(self) -> ConcurrencyLevel:
+        return ConcurrencyLevel(self.engine.info.engine_args if self.engine.info else {}, most=self._most)
 
 
 async def _leave(engine: Engine) -> None:

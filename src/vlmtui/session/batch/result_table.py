@@ -23,7 +23,7 @@ _CACHED = 512
 _FAILED, _WRONG, _RIGHT, _REPLACED = 1, 2, 4, 8
 
 
-class Shown(Enum):
+class ResultFilter(Enum):
     """Which results are shown."""
 
     ALL = "all"
@@ -31,7 +31,7 @@ class Shown(Enum):
     WRONG = "wrong"
 
 
-class Order(Enum):
+class ResultOrder(Enum):
     """In which order."""
 
     ENDED = "as they ended"
@@ -122,7 +122,7 @@ class ResultTable:
         if not is_file(path):
             raise bad_input(f"{shown_name(path)} is not a file.", hint="Name the file that a batch writes (-o).")
         self.path = path
-        self.shown, self.order, self.text = Shown.ALL, Order.ENDED, ""
+        self.shown, self.order, self.text = ResultFilter.ALL, ResultOrder.ENDED, ""
         self._lines = _Lines(path)
         self._view: tuple[_Lines, Sequence[int], int] = (self._lines, (), 0)
         """The rows: of which lines, their numbers, and how many lines there were."""
@@ -176,19 +176,19 @@ class ResultTable:
     def arrange(self) -> None:
         """Choose and order the rows by `shown`, `order` and `text`. With a text, every line is read."""
         lines, words = self._lines, self.text.casefold()
-        mask = {Shown.ALL: 0, Shown.ERRORS: _FAILED, Shown.WRONG: _WRONG}[self.shown]
+        mask = {ResultFilter.ALL: 0, ResultFilter.ERRORS: _FAILED, ResultFilter.WRONG: _WRONG}[self.shown]
         count = len(lines)
         rows = [n for n, one in enumerate(lines.flags) if not one & _REPLACED and (not mask or one & mask)]
         if words:
             rows = [n for n in rows if _says(lines.read(n), words)]
         match self.order:
-            case Order.ENDED:
+            case ResultOrder.ENDED:
                 pass
-            case Order.LINE:
+            case ResultOrder.LINE:
                 rows.sort(key=lines.inputs.__getitem__)
-            case Order.LONGEST:
+            case ResultOrder.LONGEST:
                 rows.sort(key=lines.sizes.__getitem__, reverse=True)
-            case Order.SLOWEST:
+            case ResultOrder.SLOWEST:
                 rows.sort(key=lines.seconds.__getitem__, reverse=True)
         self._view = (lines, array("q", rows), count)
 

@@ -21,7 +21,7 @@ from vlmtui.config.duration import describe_duration
 from vlmtui.errors import VlmtuiError
 from vlmtui.session.batch.formats import target_of
 from vlmtui.session.batch.records import BatchRecord, BatchState
-from vlmtui.session.batch.result_table import Order, ResultTable, Shown
+from vlmtui.session.batch.result_table import ResultFilter, ResultOrder, ResultTable
 from vlmtui.session.batch.results import StoredResult
 from vlmtui.session.prompt_report import PromptReport
 from vlmtui.text import one_line, visible
@@ -218,13 +218,13 @@ class BatchScreen(Screen[None]):
 
     def action_show(self, step: int) -> None:
         """Show the next kind of results."""
-        kinds = list(Shown)
+        kinds = list(ResultFilter)
         self.table.shown = kinds[(kinds.index(self.table.shown) + step) % len(kinds)]
         self._arrange()
 
     def action_order(self) -> None:
         """Use the next order."""
-        orders = list(Order)
+        orders = list(ResultOrder)
         self.table.order = orders[(orders.index(self.table.order) + 1) % len(orders)]
         self._arrange()
 

@@ -12,7 +12,7 @@ from vlmtui.registry.match import Model, resolve
 from vlmtui.registry.routes import forget_installed
 from vlmtui.session.conversation_holder import ConversationHolder
 from vlmtui.session.engine_controller import EngineController, EngineState
-from vlmtui.session.engines_beside import called, is_remote
+from vlmtui.session.engines_beside import is_remote, names_of
 from vlmtui.session.load_checks import LoadChecks, LoadOption, lacks_engine
 from vlmtui.session.model_switch import MemoryNeed, memory_need
 from vlmtui.text import one_line
@@ -99,7 +99,7 @@ class ModelLoading:
         """Use another engine: one that is loaded, by its model's name, a server by its name or address, or one here by
         the name of the model to load."""
         engines = self._services.settings.engines
-        loaded = next((model for model in self._engine_controller.models if name in called(model)), None)
+        loaded = next((model for model in self._engine_controller.models if name in names_of(model)), None)
         if loaded is not None:
             self.choose(loaded)
         elif name.partition(" ")[0] not in engines and not name.startswith(_ADDRESSES):

@@ -27,7 +27,7 @@ class UnlikeAlone(Exception):
     """The rows of a batch do not have the scores that their prompt has alone: the model cannot be batched."""
 
 
-class Take(Protocol):
+class TokenTaker(Protocol):
     """Takes a chosen token; returns whether the answer is complete. May raise to end the request."""
 
     def __call__(self, token: int, logprobs: Logprobs | None) -> bool: ...
@@ -88,7 +88,7 @@ class TokenChooser:
         self,
         plan: SamplingPlan,
         prompt_ids: Sequence[int],
-        take: Take,
+        take: TokenTaker,
         forced: Sequence[int] = (),
         is_stopped: Callable[[], bool] = lambda: False,
     ) -> None:
