@@ -8,6 +8,7 @@ import pytest
 from PIL import Image
 from textual.app import App
 from textual.pilot import Pilot
+from textual.widgets import OptionList
 
 from tests.support.waiting import until
 from tests.unit.test_seen_pixels import drawing
@@ -104,3 +105,18 @@ async def test_a_layout_that_cannot_be_read_is_told(tmp_path: Path) -> None:
         await pilot.press("n")
         await drawn(pilot, "2 of 2")
         assert app.view.at == 1
+
+
+async def test_a_click_goes_to_the_tile_or_to_the_next_view(tmp_path: Path) -> None:
+    async with Host([view_of(tmp_path)]).run_test(size=(120, 40)) as pilot:
+        app = await drawn(pilot, "What the model sees")
+        await pilot.click(".picture", offset=(5, 5))
+        await drawn(pilot, "The difference")
+        await pilot.press("2")
+        app = await drawn(pilot, "What was sent")
+        wide = app.view.query_one(".picture").size.width
+        await pilot.click(".picture", offset=(wide - 3, 5))
+        await drawn(pilot, "What was sent")
+        assert app.view.query_one(OptionList).highlighted == 2
+        await pilot.click(".picture", offset=(wide // 2, 5))
+        await until(pilot, lambda: app.view.query_one(OptionList).highlighted == 1)

@@ -115,6 +115,22 @@ async def test_the_cost_is_told_and_then_the_map_is_shown(tmp_path: Path, size: 
         assert not list((tmp_path / "seen").iterdir())
 
 
+async def test_a_click_tells_what_that_part_matters(tmp_path: Path) -> None:
+    async with Host(tmp_path).run_test(size=(120, 40)) as pilot:
+        app = await drawn(pilot)
+        await pilot.click(".picture", offset=(2, 2))  # nothing is measured yet
+        await pilot.press("enter")
+        await until(pilot, lambda: app.heat.map is not None)
+        app = await drawn(pilot)
+        await pilot.click(".picture", offset=(2, 2))
+        await until(pilot, lambda: " is 1× as likely" in app.text())
+        app = await drawn(pilot)
+        await pilot.click(".picture", offset=(app.heat.query_one(".picture").size.width - 2, 2))
+        await until(pilot, lambda: "0.1× as likely" in app.text())
+        await pilot.press("down", "up")
+        await until(pilot, lambda: app.heat._window is None)
+
+
 async def test_escape_stops_measuring_and_then_closes(tmp_path: Path) -> None:
     async with Host(tmp_path).run_test(size=(120, 30)) as pilot:
         app = await drawn(pilot)

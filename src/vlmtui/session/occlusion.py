@@ -10,6 +10,7 @@ the occlusion sensitivity of Zeiler and Fergus, "Visualizing and Understanding C
 from __future__ import annotations
 
 import asyncio
+import math
 import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -93,6 +94,15 @@ class OcclusionPlan(msgspec.Struct, frozen=True, kw_only=True):
         right, bottom = min(column + WINDOW, columns), min(row + WINDOW, rows)
         return column * wide // columns, row * high // rows, right * wide // columns, bottom * high // rows
 
+    def window_at(self, x: float, y: float) -> int:
+        """Return the index of the window whose middle is nearest to a place of the picture, in pixels."""
+
+        def away(at: int) -> float:
+            left, top, right, bottom = self.box(self.windows[at])
+            return math.hypot((left + right) / 2 - x, (top + bottom) / 2 - y)
+
+        return min(range(len(self.windows)), key=away)
+
 
 class OcclusionMap(msgspec.Struct, frozen=True, kw_only=True):
     """How much each window matters for each token of the answer."""
@@ -119,8 +129,11 @@ class OcclusionMap(msgspec.Struct, frozen=True, kw_only=True):
     def hottest(self, tokens: range | None = None) -> tuple[tuple[int, int, int, int], float]:
         """Return the box of the window that matters most, in pixels, and its drop in nats."""
         sums = self.sums(tokens)
-        at = sums.index(max(sums))
-        return self.plan.box(self.plan.windows[at]), sums[at]
+        return self.part(sums.index(max(sums)), tokens)
+
+    def part(self, window: int, tokens: range | None = None) -> tuple[tuple[int, int, int, int], float]:
+        """Return the box of a window, in pixels, and its drop in nats."""
+        return self.plan.box(self.plan.windows[window]), self.sums(tokens)[window]
 
     def as_json(self) -> dict[str, object]:
         """Return all numbers: the windows' boxes in pixels, and each token's drop in nats."""

@@ -21,8 +21,8 @@ from vlmtui.session.opened_view import VIEW_KINDS, OpenedView, ViewKind, open_mo
 from vlmtui.text import one_line
 from vlmtui.ui.actions import bindings
 from vlmtui.ui.keys import short_keys
-from vlmtui.ui.seeing.marked_picture import MarkedDrawing, draw_marked
-from vlmtui.ui.seeing.picture_and_list import picture_and_list, show_drawing
+from vlmtui.ui.seeing.marked_picture import MarkedDrawing, draw_marked, mark_at
+from vlmtui.ui.seeing.picture_and_list import clicked_place, picture_and_list, show_drawing
 from vlmtui.ui.terminal.graphics import Graphics
 from vlmtui.ui.widgets.attachment_view import name_line
 
@@ -96,6 +96,20 @@ class ModelViewScreen(Screen[None]):
     @on(OptionList.OptionHighlighted)
     def _highlighted(self) -> None:
         self._redraw()
+
+    def on_click(self, event: events.Click) -> None:
+        """Go to the tile that was clicked, or else show the next view."""
+        opened = self.opened
+        sent = opened.sent[0].size if opened is not None and opened.sent else (1, 1)
+        place = clicked_place(self, event, sent)
+        if opened is None or place is None:
+            return
+        tiles = _tiles(opened) if self.kind == "sent" else []
+        at = mark_at(tiles, place.x, place.y, reach=0)
+        if at is None:
+            self.action_kind(1)
+        else:
+            self.query_one(OptionList).highlighted = at
 
     @on(Opened)
     def _opened(self, event: Opened) -> None:

@@ -27,7 +27,7 @@ from vlmtui.text import one_line
 from vlmtui.ui.actions import bindings
 from vlmtui.ui.keys import error_text, with_keys
 from vlmtui.ui.seeing.marked_picture import MarkedDrawing, draw_marked
-from vlmtui.ui.seeing.picture_and_list import picture_and_list, show_drawing
+from vlmtui.ui.seeing.picture_and_list import clicked_place, picture_and_list, show_drawing
 from vlmtui.ui.terminal.graphics import Graphics
 
 if TYPE_CHECKING:
@@ -39,6 +39,8 @@ class _Wanted(NamedTuple):
 
     map: OcclusionMap | None
     word: int
+    window: int | None
+    """Which part to outline; None: the one that matters most."""
     room: tuple[int, int]
 
 
@@ -89,6 +91,8 @@ class OcclusionScreen(Screen[None]):
         self._store, self._folder, self._number = store, folder, number
         self._image: Image | None = None
         self._measuring: Worker[None] | None = None
+        self._window: int | None = None
+        """The part of the picture that was clicked."""
 
     def compose(self) -> ComposeResult:
         yield from picture_and_list()
@@ -112,8 +116,17 @@ class OcclusionScreen(Screen[None]):
 
     @on(OptionList.OptionHighlighted)
     def _highlighted(self) -> None:
+        self._window = None
         self._tell()
         self._redraw()
+
+    def on_click(self, event: events.Click) -> None:
+        """Tell how likely the answer is without the part that was clicked."""
+        place = clicked_place(self, event, self._image.size) if self._image is not None else None
+        if place is not None and self.map is not None:
+            self._window = self.plan.window_at(place.x, place.y)
+            self._tell()
+            self._redraw()
 
     @on(OptionList.OptionSelected)
     def _selected(self) -> None:
@@ -133,7 +146,7 @@ class OcclusionScreen(Screen[None]):
         if isinstance(event.outcome, VlmtuiError):
             self._tell_error(event.outcome)
         else:
-            self.map = event.outcome
+            self.map, self._window = event.outcome, None
         self._tell()
         self._redraw()
 
@@ -182,7 +195,7 @@ class OcclusionScreen(Screen[None]):
         if self.map is None or self._image is None:
             self._tell_error(bad_input("There is no heat map yet.", hint="Measure first."))
         else:
-            self._export(self.map, self._image, self._word)
+            self._export(self.map, self._image, self._window, self._tokens(self._word))
 
     @property
     def _word(self) -> int:
@@ -192,7 +205,7 @@ class OcclusionScreen(Screen[None]):
     @property
     def _wanted(self) -> _Wanted:
         width, height = self.query_one("#stage").content_size
-        return _Wanted(self.map, self._word, (width, height))
+        return _Wanted(self.map, self._word, self._window, (width, height))
 
     def _tokens(self, word: int) -> range | None:
         return None if word == 0 else self.plan.words()[word - 1][1]
@@ -212,9 +225,9 @@ class OcclusionScreen(Screen[None]):
             said.update("Red: without that part the answer is less likely. Blue: it is more likely.")
             return
         tokens = self._tokens(self._word)
-        _, drop = self.map.hottest(tokens)
+        _, drop = _part(self.map, self._window, tokens)
         what = "The answer" if tokens is None else "This word"
-        if drop <= 0:
+        if self._window is None and drop <= 0:
             said.update(f"{what} is not less likely without any one part.")
         else:
             said.update(f"{what} is {times(-drop)} as likely without the outlined part.")
@@ -248,18 +261,26 @@ class OcclusionScreen(Screen[None]):
     def _draw(self, image: Image, wanted: _Wanted, tokens: range | None, graphics: Graphics) -> None:
         worker = get_current_worker()
         found = wanted.map
-        drawn = image if found is None else draw_heat(image, found.heat(tokens), found.hottest(tokens)[0])
+        drawn = image if found is None else _drawn(image, found, wanted.window, tokens)
         drawing = draw_marked(drawn, [], None, graphics, wanted.room)
         if not worker.is_cancelled:
             self.post_message(self.Drawn(drawing, wanted))
 
     @work(thread=True, group="export")
-    def _export(self, found: OcclusionMap, image: Image, word: int) -> None:
-        tokens = self._tokens(word)
+    def _export(self, found: OcclusionMap, image: Image, window: int | None, tokens: range | None) -> None:
         try:
-            drawn = draw_heat(image, found.heat(tokens), found.hottest(tokens)[0])
-            picture = write_numbered(self._folder, "vlmtui-heat.png", as_png(drawn))
+            drawn = as_png(_drawn(image, found, window, tokens))
+            picture = write_numbered(self._folder, "vlmtui-heat.png", drawn)
             data = msgspec.json.format(msgspec.json.encode(found.as_json()), indent=2) + b"\n"
             self.post_message(self.Exported((picture, write_numbered(self._folder, "vlmtui-heat.json", data))))
         except VlmtuiError as error:
             self.post_message(self.Exported(error))
+
+
+def _part(found: OcclusionMap, window: int | None, tokens: range | None) -> tuple[tuple[int, int, int, int], float]:
+    """Return the part to outline, and by how many nats these tokens are less likely without it."""
+    return found.hottest(tokens) if window is None else found.part(window, tokens)
+
+
+def _drawn(image: Image, found: OcclusionMap, window: int | None, tokens: range | None) -> Image:
+    return draw_heat(image, found.heat(tokens), _part(found, window, tokens)[0])

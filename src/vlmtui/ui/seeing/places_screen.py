@@ -25,9 +25,8 @@ from vlmtui.text import one_line
 from vlmtui.ui.actions import bindings
 from vlmtui.ui.keys import error_text
 from vlmtui.ui.seeing.marked_picture import MarkedDrawing, draw_marked, mark_at
-from vlmtui.ui.seeing.picture_and_list import picture_and_list, show_drawing
+from vlmtui.ui.seeing.picture_and_list import clicked_place, picture_and_list, show_drawing
 from vlmtui.ui.terminal.graphics import Graphics
-from vlmtui.ui.widgets.clicks import is_click
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -93,20 +92,13 @@ class PlacesScreen(Screen[None]):
 
     def on_click(self, event: events.Click) -> None:
         """Go to the mark that was clicked on the picture."""
-        for picture in self.query("#stage > .picture"):
-            if (
-                self._image is None
-                or not picture.content_region.contains_point(event.screen_offset)
-                or not is_click(self, event)
-            ):
-                continue
-            within, size = event.screen_offset - picture.content_region.offset, picture.content_size
-            across, down = self._image.width / size.width, self._image.height / size.height
-            # The middle of the cell; a mark that is less than two cells away counts, as a point has no size.
-            x, y = (within.x + 0.5) * across, (within.y + 0.5) * down
-            at = mark_at(self.places.placed, x, y, reach=2 * max(across, down))
-            if at is not None:
-                self.query_one(OptionList).highlighted = at
+        place = clicked_place(self, event, self._image.size) if self._image is not None else None
+        if place is None:
+            return
+        # A mark that is less than two cells away counts, as a point has no size.
+        at = mark_at(self.places.placed, place.x, place.y, reach=2 * place.cell)
+        if at is not None:
+            self.query_one(OptionList).highlighted = at
 
     @on(Opened)
     def _opened(self, event: Opened) -> None:
