@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 
 from textual.widgets import Input, OptionList, Static
 
@@ -15,6 +16,8 @@ from vlmtui.ui.chat.screen import ChatScreen
 from vlmtui.ui.compare.compare_pane import AnswerPane
 from vlmtui.ui.compare.raw_editor import RawEditor
 from vlmtui.ui.compare.screen import CompareScreen
+from vlmtui.ui.compare.sides import SidesScreen
+from vlmtui.ui.compare.stored_comparison import StoredComparisonScreen
 from vlmtui.ui.widgets.dialogs import ChoiceScreen, NameScreen
 
 
@@ -51,7 +54,7 @@ async def side_by_side(chat: Chat, engine: str, way: str = "", *, side: PromptMo
     return screen
 
 
-def shown(screen: CompareScreen, where: str) -> str:
+def shown(screen: SidesScreen, where: str) -> str:
     return str(screen.query_one(where, Static).content)
 
 
@@ -70,7 +73,7 @@ async def test_the_raw_side_has_another_engine(chatting: StartChat) -> None:
         sent = [type(engine.requests[-1].prompt) for engine in (here, other)]
         assert sent == [ChatPrompt, RawPrompt]
         await chat.until(lambda: answers(screen) == ["A cat.", "A dog."])
-        await chat.until(lambda: "vLLM 0.32.0 · float32 · cpu" in shown(screen, "#raw-head"))
+        await chat.until(lambda: "vLLM 0.32.0 · bfloat16 · cpu" in shown(screen, "#raw-head"))
         left, right = screen.controller.document().sides
         assert left.engine is None and right.engine is not None
         screen.editor.focus()
@@ -78,6 +81,45 @@ async def test_the_raw_side_has_another_engine(chatting: StartChat) -> None:
         await chat.until(lambda: chat.last.answer.text == "A dog.")
         made = chat.last.record
         assert made is not None and made.spec is not None and made.spec.engine_args["dtype"] == "bfloat16"
+        await chat.pilot.press("ctrl+x", "h")
+        await chat.until(lambda: isinstance(chat.app.screen, ChoiceScreen))
+        await chat.pilot.press("enter")
+        await chat.until(lambda: isinstance(chat.app.screen, StoredComparisonScreen))
+        stored = chat.app.screen
+        assert isinstance(stored, StoredComparisonScreen)
+        await chat.until(lambda: shown(stored, "#raw-head") == "Raw prompt · vLLM 0.32.0 · bfloat16 · cpu")
+        assert shown(stored, "#chat-head") == "Chat template · vLLM 0.32.0 · float32 · cpu"
+
+
+async def test_a_command_names_the_engine_of_a_side(chatting: StartChat) -> None:
+    async with chatting(["A", " cat."], ["A", " dog."]) as chat:
+        await chat.write("What is this?")
+        chat.app.run_action_id("compare", 'raw="here dtype=bfloat16"')
+        await chat.until(lambda: isinstance(chat.app.screen, ChoiceScreen) and bool(chat.app.screen.query(OptionList)))
+        lines = chat.app.screen.query_one(OptionList)
+        await chat.until(lambda: lines.highlighted == 0)
+        at = next(at for at, line in enumerate(lines.options) if "Load beside" in str(line.prompt))
+        await chat.pilot.press(*["down"] * at, "enter")
+        await chat.until(lambda: isinstance(chat.app.screen, CompareScreen) and bool(chat.app.screen.query(RawEditor)))
+        screen = compared(chat)
+        await chat.until(lambda: "here dtype=bfloat16: shapes" in shown(screen, "#raw-head"))
+        await chat.until(lambda: bool(screen.editor.text))
+        await chat.pilot.press("ctrl+r")
+        await chat.until(lambda: screen.controller.is_over)
+        assert chat.host.engines[1].spec.engine_args["dtype"] == "bfloat16"
+
+
+def chat_tells(chat: Chat, text: str) -> bool:
+    return any(text in note.message for note in chat.app._notifications)
+
+
+async def test_a_command_with_an_engine_that_is_not_there_opens_nothing(chatting: StartChat) -> None:
+    async with chatting(["One."]) as chat:
+        await chat.write("What is this?")
+        for typed, told in {"raw=": "names no engine", "raw=smolvlm": "another raw prompt"}.items():
+            chat.app.run_action_id("compare", typed)
+            await chat.until(partial(chat_tells, chat, told))
+        assert not isinstance(chat.app.screen, CompareScreen)
 
 
 async def test_sides_load_one_after_the_other_and_say_that_they_wait(chatting: StartChat) -> None:

@@ -93,7 +93,7 @@ async def test_every_answer_keeps_its_engine_in_the_document() -> None:
     garage, lanes = Garage(2), lanes_of()
     await run(garage, lanes)
     document = from_json(to_json(lanes.document()))
-    assert [engine_behind(document, side).dtype for side in document.sides] == ["", "bfloat16", "float16"]
+    assert [engine_behind(document, side).dtype for side in document.sides] == ["own", "bfloat16", "float16"]
     assert [side.label for side in document.sides] == list(NAMES)
 
 

@@ -178,7 +178,7 @@ def test_a_whole_session_has_no_escape_sequence(tmp_path: Path, picture: Path) -
         session.say("2", "continues with answer 2", PROMPT)
         session.say("/compare", "== Chat template ==", "== Raw prompt ==", "== Difference ==", "[y/N] ")
         session.say("y", "is now answer 4/4", PROMPT)
-        session.say("/comparisons", "Comparison of", "== Raw ==", PROMPT)
+        session.say("/comparisons", "Comparison of", "== Raw · vLLM 0.32.0", PROMPT)
         session.say("/inspect", "<|im_start|>user", "Other parts", PROMPT)
         session.say("/inspect media", "red.png", PROMPT)
         session.say("/set temperature 0.5", "0.5", PROMPT)
@@ -192,6 +192,24 @@ def test_a_whole_session_has_no_escape_sequence(tmp_path: Path, picture: Path) -
         assert session.end() == 0
         assert "saved True conversation" in session.text
         assert not CONTROL.search(session.raw)
+
+
+@pytest.mark.process
+def test_a_side_of_a_comparison_has_another_engine(tmp_path: Path) -> None:
+    with opened(tmp_path, [["a red circle"], ["a blue square"]]) as session:
+        session.wait("shapes is ready", PROMPT)
+        session.say("hello", "a red circle", PROMPT)
+        session.say('/compare raw="here dtype=bfloat16', "not closed", PROMPT)
+        session.say("/compare raw=smolvlm", "needs another raw prompt", PROMPT)
+        session.say('/compare raw="here dtype=bfloat16"', "Load here dtype=bfloat16?", "beside", "Number, 1 to 2")
+        session.say("", PROMPT)
+        session.say('/compare raw="here dtype=bfloat16"', "Number, 1 to 2")
+        session.say("2", "== Chat template · here ==", "== Raw prompt · here dtype=bfloat16 ==")
+        session.wait("[vLLM 0.32.0 · bfloat16 · cpu]", "== Difference ==", "[y/N] ")
+        session.say("", PROMPT)
+        session.say("/comparisons", "== Chat · vLLM 0.32.0", "== Raw · vLLM 0.32.0", PROMPT)
+        session.process.sendcontrol("d")
+        assert session.end() == 0
 
 
 @pytest.mark.process

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 
 import msgspec
 
-from vlmtui.inspection.markdown_export import difference_lines, run_facts, side_facts, side_title
+from vlmtui.inspection.markdown_export import answered_by, difference_lines, run_facts, side_facts, side_title
 from vlmtui.inspection.marked_runs import Run, answer_runs, prompt_runs
 from vlmtui.inspection.replay import Comparison, MediaRecord
 from vlmtui.web_page import render_page
@@ -29,12 +29,14 @@ def export_html(comparison: Comparison, read_media: Callable[[MediaRecord], byte
     sides = [
         {
             "title": side_title(side),
-            "facts": side_facts(side),
+            "facts": " · ".join(filter(None, (engine, side_facts(side)))),
             "prompt": _spaced(prompt),
             "failure": side.failure,
             "answer": _spaced(answer),
         }
-        for side, prompt, answer in zip(comparison.sides, prompts, answers, strict=True)
+        for side, engine, prompt, answer in zip(
+            comparison.sides, answered_by(comparison), prompts, answers, strict=True
+        )
     ]
     return render_page(
         "comparison.html",

@@ -9,6 +9,7 @@ import msgspec
 
 from vlmtui.domain.parameters import PARAMETERS
 from vlmtui.domain.prompt import attachments_of
+from vlmtui.inspection.engine_titles import engine_titles, has_several_engines
 from vlmtui.inspection.marked_runs import Run, prompt_runs
 from vlmtui.inspection.replay import Comparison, Side
 from vlmtui.text import visible
@@ -53,6 +54,13 @@ def side_facts(side: Side) -> str:
     parts.append(f"{timings.total_s:.2f} s total")
     ended = f"ended by {side.finish_reason}" if side.finish_reason else "incomplete"
     return ", ".join(parts) + f"; {ended}" + (f" ({side.stop})" if side.stop else "")
+
+
+def answered_by(comparison: Comparison) -> list[str]:
+    """Return the engine of each side where they have different ones, else empty texts; hostile."""
+    if not has_several_engines(comparison):
+        return [""] * len(comparison.sides)
+    return engine_titles(comparison)
 
 
 def side_title(side: Side) -> str:
@@ -103,8 +111,12 @@ def _lines(comparison: Comparison) -> Iterator[str]:
     if said := difference_lines(comparison):
         yield from ("", "## Difference", "")
         yield from (f"- {_code(line) if number > 1 else line}" for number, line in enumerate(said))
-    for side, runs in zip(comparison.sides, prompt_runs(comparison), strict=True):
-        yield from ("", f"## {_heading(side)}", "", f"{_code(side_facts(side))}", "", "Prompt:", "")
+    engines = answered_by(comparison)
+    for side, engine, runs in zip(comparison.sides, engines, prompt_runs(comparison), strict=True):
+        yield from ("", f"## {_heading(side)}", "", f"{_code(side_facts(side))}", "")
+        if engine:
+            yield from (f"Answered by {_code(engine)}", "")
+        yield from ("Prompt:", "")
         yield _block(_text(runs))
         if side.failure:
             yield from ("", f"Failed: {_code(side.failure)}")

@@ -158,6 +158,10 @@ class Comparison(Record, frozen=True, kw_only=True):
     engine: str
     """The engine's name, `vLLM`."""
     engine_version: str
+    backend: str = ""
+    device: str = ""
+    dtype: str = ""
+    """The three are empty in documents that do not tell."""
     engine_args: dict[str, object] = msgspec.field(default_factory=dict)
     """As the engine finally used them."""
     sampling: Sampling
@@ -175,8 +179,11 @@ def engine_of(comparison: Comparison, side: Side) -> EngineFingerprint:
     return EngineFingerprint(
         model=comparison.model,
         revision=comparison.revision,
+        backend=comparison.backend,
         engine=comparison.engine,
         engine_version=comparison.engine_version,
+        device=comparison.device,
+        dtype=comparison.dtype,
         engine_args=comparison.engine_args,
     )
 

@@ -24,14 +24,15 @@ REFUSED: Mapping[str, str] = {
 _ARGUMENTS = {
     "models": "[NAME]",
     "conversations": "[WORDS]",
-    "compare": "[@FILE or PLAN]",
+    "compare": "[raw=ENGINE] [chat=ENGINE] [@FILE], or PLAN",
     "inspect": "[NUMBER] [PART]",
 }
 """Where an argument is more than the app's."""
 _HELP = {
     "attach": "Attach files, *.png, the pictures of a folder, or a web address.",
     "view": "Describe an attachment: size, frames, tokens, where it comes from.",
-    "compare": "Compare the chat template with a raw prompt, that of FILE if given; or engines: engine=here,NAME.",
+    "compare": "Compare the chat template with a raw prompt, that of FILE if given; raw=ENGINE sends it to another "
+    "engine. Or compare engines: engine=here,NAME.",
     "drop_attachment": "Remove an attachment, or the last.",
     "help": "Every command.",
     "where": "List the boxes and points that an answer names, in pixels.",

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator, Mapping
+from functools import partial
 from pathlib import Path
 
 from vlmtui.errors import bad_input
 from vlmtui.inspection.answer_diff import AnswerDiff
+from vlmtui.inspection.engine_titles import engine_titles
 from vlmtui.inspection.markdown_export import difference_lines, side_title
 from vlmtui.inspection.raw_prompt_check import Finding
 from vlmtui.plain.answer_lines import AnswerLines
@@ -17,11 +19,14 @@ from vlmtui.plain.parts import Parts, RunCommand
 from vlmtui.reading import read_whole
 from vlmtui.session.compared_message import ComparedMessage
 from vlmtui.session.comparison import CompareController
-from vlmtui.session.comparison_setup import comparison_of_message
+from vlmtui.session.comparison_setup import comparison_of_message, require_family
 from vlmtui.session.conversation_list import ago
+from vlmtui.session.engine_names import HERE
 from vlmtui.session.exchange import Exchange
+from vlmtui.session.kept_comparison import adopt_side, keep_comparison
 from vlmtui.session.lanes import InFlightRequest
 from vlmtui.session.raw_draft import RawDrafts
+from vlmtui.session.side_engines import choose_side_engines, read_side_engines
 from vlmtui.text import one_line, quoted
 
 _RAW_BYTES_MAX = 10_000_000
@@ -46,8 +51,10 @@ class ComparisonCommands:
         }
 
     async def compare(self, argument: str) -> None:
-        """Compare with a raw prompt: the stored one, or (`@FILE`) a file's; `engine=A,B` compares engines."""
-        if argument and not argument.startswith("@"):
+        """Compare with a raw prompt: the stored one, or (`@FILE`) a file's. `chat=NAME` and `raw=NAME` give a side an
+        engine of its own; `engine=A,B` compares engines."""
+        engines, file = read_side_engines(argument)
+        if file and not file.startswith("@"):
             await self._fan_outs.fan_out(argument)
             return
         parts = self._parts
@@ -55,10 +62,15 @@ class ComparisonCommands:
         draft = await self._raw_drafts.of(parts.chat.live)
         families = tuple(parts.services.registry.values())
         controller = comparison_of_message(message, draft, parts.controller, families)
-        if argument:
-            draft.fill(await asyncio.to_thread(_read_raw, Path(argument[1:]).expanduser()), argument[1:])
+        if file:
+            draft.fill(await asyncio.to_thread(_read_raw, Path(file[1:]).expanduser()), file[1:])
         elif not draft.text or not draft.is_edited:
             draft.fill(*await controller.template_text(parts.controller.require_engine))
+        if engines:
+            check = partial(require_family, family=controller.input.family)
+            await choose_side_engines(controller, engines, lambda names: self._fan_outs.engines_of(names, check))
+            if controller.engines is None and set(engines.values()) != {HERE}:
+                return
         await self._run(controller, message)
         await self._raw_drafts.write(parts.chat.live)
 
@@ -70,8 +82,13 @@ class ComparisonCommands:
             output.tell("The last message has no comparison. /compare makes one.")
         for one in reversed(found):
             output.line(f"Comparison of {ago(one.created_ms)}:")
-            for side in one.document.sides:
-                output.lines([f"== {one_line(side_title(side))} ==", side.answer or f"(failed: {side.failure})"])
+            for side, engine in zip(one.document.sides, engine_titles(one.document), strict=True):
+                output.lines(
+                    [
+                        f"== {one_line(side_title(side))} · {one_line(engine)} ==",
+                        side.answer or f"(failed: {side.failure})",
+                    ]
+                )
             output.line("== Difference ==")
             output.lines(difference_lines(one.document))
 
@@ -79,7 +96,8 @@ class ComparisonCommands:
         output, parts = self._parts.output, self._parts
         findings = controller.prepare()
         engine = parts.controller.require_engine()
-        in_flight, asking = await self._send(controller, message) if message.exchange is None else (None, None)
+        is_draft = message.exchange is None and controller.sends_draft
+        in_flight, asking = await self._send(controller, message) if is_draft else (None, None)
         controller.begin(engine, in_flight)
 
         async def stop() -> None:
@@ -89,13 +107,18 @@ class ComparisonCommands:
             both = asyncio.ensure_future(controller.answer())
             try:
                 for side in controller.sides:
-                    output.line(f"== {'Chat template' if side.mode == 'chat' else 'Raw prompt'} ==")
+                    own = one_line(controller.engine_names[side.mode]) if controller.engines is not None else ""
+                    title = "Chat template" if side.mode == "chat" else "Raw prompt"
+                    output.line(f"== {' · '.join(filter(None, (title, own)))} ==")
                     if side.mode == "raw":
                         output.lines(_finding(one) for one in findings)
                     assert side.lane is not None
+                    self._fan_outs.tell_waiting(side.lane)
                     lines = AnswerLines(output, side.lane.answer, shows_reasoning=True)
                     await lines.wait()
                     lines.end()
+                    if own and side.lane.info is not None:
+                        output.line(f"[{one_line(controller.engine_facts(side))}]")
             finally:
                 await both
                 if asking is not None:
@@ -106,12 +129,12 @@ class ComparisonCommands:
         found = await asyncio.to_thread(controller.difference)
         if found.answers is not None:
             output.lines(difference_words(found.answers, "chat only", "raw only"))
-        await message.store(document, controller.input.attachments)
+        await keep_comparison(controller, message, parts.controller.require_model)
         raw = controller.raw.lane
         if raw is None or controller.raw.has_failed or not raw.answer.text:
             return
         if await output.confirm("Continue with the raw answer?"):
-            await message.adopt(raw, parts.controller.require_model())
+            await adopt_side(controller, message, controller.raw, parts.controller.require_model)
             self._tell_branch(message.exchange)
 
     async def _send(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from vlmtui.config.trust import TrustStore
 from vlmtui.engine.machine import Machine
@@ -19,6 +19,7 @@ from vlmtui.session.engine_lanes import LaneEngines, engines_of
 from vlmtui.session.fan_out import FanOut, choose_lane
 from vlmtui.session.fan_out_setup import look_plan, planned_fan_out
 from vlmtui.session.lane_plan import ENGINE, Plan, why_identical
+from vlmtui.session.lanes import Lane
 from vlmtui.session.model_switch import memory_need
 from vlmtui.session.plan_text import parse_plan
 from vlmtui.text import one_line
@@ -54,8 +55,10 @@ class FanOutCommands:
         if message.exchange is None:
             await self._messages.check_room()
         engines = None
-        if plan.parameter == ENGINE and (engines := await self._engines(plan)) is None:
-            return
+        if plan.parameter == ENGINE:
+            engines = await self.engines_of({str(one): str(one) for one in plan.values})
+            if engines is None:
+                return
         media = parts.services.paths.media
         fan_out = await planned_fan_out(plan, message, parts.controller, media=media, engines=engines)
         if problem := why_identical(plan, parts.chat.settings.sampling):
@@ -65,6 +68,7 @@ class FanOutCommands:
             try:
                 for number, lane in enumerate(fan_out.lanes, 1):
                     output.line(f"== {number} {one_line(lane.spec.label)} ==")
+                    self.tell_waiting(lane)
                     lines = AnswerLines(output, lane.answer, shows_reasoning=False)
                     await lines.wait()
                     lines.end()
@@ -73,23 +77,21 @@ class FanOutCommands:
         await self._tell_difference(fan_out)
         await self._choose(fan_out, message)
 
-    async def _engines(self, plan: Plan) -> LaneEngines | None:
-        """Return the engines of a plan; before further ones are loaded here, tell what memory they take and ask how.
-        None if the user chose none. Raises VlmtuiError."""
+    async def engines_of(
+        self, names: Mapping[str, str], check: Callable[[LaneEngines], None] = lambda engines: None
+    ) -> LaneEngines | None:
+        """Return the engines of lanes, by their labels; before further ones are loaded here, tell what memory they take
+        and ask how. `check` raises VlmtuiError for those that can't be used. None if the user chose none. Raises
+        VlmtuiError."""
         parts, services, output = self._parts, self._parts.services, self._parts.output
         servers, trust = services.settings.engines, TrustStore(services.paths)
-        engines = await engines_of(
-            {str(one): str(one) for one in plan.values},
-            parts.controller,
-            services.registry,
-            servers,
-            trust,
-            self._return_to,
-        )
+        engines = await engines_of(names, parts.controller, services.registry, servers, trust, self._return_to)
+        check(engines)
         if not engines.to_load:
             return engines
         need = await asyncio.to_thread(lambda: memory_need(engines.to_load, Machine.measure()))
-        output.tell(f"Load {' and '.join(one_line(model.spec.name) for model in engines.to_load)}? {need.text}")
+        wanted = [name for label, name in names.items() if engines.loaded(label) is None]
+        output.tell(f"Load {' and '.join(map(one_line, wanted))}? {need.text}")
         beside = "Load beside what is loaded" + ("" if need.fits else " (it probably does not fit)")
         after = "One after the other: unload what is loaded once it has answered"
         ways = (beside, after) if need.fits else (after, beside)
@@ -98,6 +100,11 @@ class FanOutCommands:
             return None
         engines.one_by_one = ways[chosen] == after
         return engines
+
+    def tell_waiting(self, lane: Lane) -> None:
+        """Say what a lane waits for before it is sent."""
+        if lane.waits_for and lane.is_running:
+            self._parts.output.tell(f"Waits for {one_line(lane.waits_for)}.")
 
     def _return_to(self, model: Model) -> None:
         """Load the model again that made room for another one."""

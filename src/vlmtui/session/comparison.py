@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 import msgspec
@@ -25,6 +25,7 @@ from vlmtui.registry.prompts import chat_prompt, raw_prompt
 from vlmtui.registry.schema import Family
 from vlmtui.session.difference import Difference, difference_of
 from vlmtui.session.engine_lanes import LaneEngines
+from vlmtui.session.engine_names import HERE
 from vlmtui.session.generation import Answer, PromptMode, render, request_for
 from vlmtui.session.lane_plan import with_seed
 from vlmtui.session.lanes import InFlightRequest, Lane, Lanes, LaneSpec, recorded_side
@@ -126,6 +127,8 @@ class CompareController:
     """Whether to request log-probabilities with the next answers."""
     engines: LaneEngines | None = None
     """The sides' engines, by mode; None: the app's for both."""
+    engine_names: Mapping[str, str] = field(default_factory=lambda: {"chat": HERE, "raw": HERE})
+    """What the user calls them, by mode."""
     sampling: Sampling = field(init=False)
     """Sampling of the last request, including the seed that was drawn for it."""
     chat: ComparedSide = field(init=False)

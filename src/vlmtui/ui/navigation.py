@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Literal, Protocol
 
@@ -17,7 +17,6 @@ from vlmtui.session.answer_places import AnswerPlaces
 from vlmtui.session.compared_message import ComparedMessage
 from vlmtui.session.comparison import CompareController
 from vlmtui.session.cost import EstimateTokens
-from vlmtui.session.engine_lanes import LaneEngines
 from vlmtui.session.fan_out import FanOut
 from vlmtui.session.lane_plan import Plan
 from vlmtui.session.lanes import InFlightRequest
@@ -26,6 +25,7 @@ from vlmtui.session.occlusion import OcclusionPlan
 from vlmtui.session.prompt_report import PromptReport
 from vlmtui.session.recent_folders import RecentFolders
 from vlmtui.session.settings import ChatSettings
+from vlmtui.session.side_engines import FindEngines
 
 
 class FilesChoice(msgspec.Struct, frozen=True):
@@ -40,11 +40,6 @@ class FramesChoice(msgspec.Struct, frozen=True):
 
     sampling: VideoSampling
     as_images: bool
-
-
-FindEngines = Callable[[Mapping[str, str]], Awaitable[LaneEngines | None]]
-"""Returns the engines of lanes: `names` are the engines' names by the lanes' labels. None if cancelled. Raises
-VlmtuiError."""
 
 
 class Navigator(Protocol):

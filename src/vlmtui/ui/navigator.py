@@ -39,10 +39,11 @@ if TYPE_CHECKING:
     from vlmtui.session.prompt_report import PromptReport
     from vlmtui.session.recent_folders import RecentFolders
     from vlmtui.session.settings import ChatSettings
+    from vlmtui.session.side_engines import FindEngines
     from vlmtui.store.records import ConversationId
     from vlmtui.ui.batch.screen import RunControl
     from vlmtui.ui.chat.screen import ChatScreen
-    from vlmtui.ui.navigation import FilesChoice, FindEngines, FramesChoice
+    from vlmtui.ui.navigation import FilesChoice, FramesChoice
 
 _ALONE = 2
 """Height of the screen stack when one of our screens is shown alone: below it is Textual's empty default screen."""

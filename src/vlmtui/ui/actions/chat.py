@@ -291,7 +291,7 @@ CHAT = Scope(
         Action(
             "compare",
             "Compare",
-            "Compare the chat template with a raw prompt, side by side; or engines: engine=here,NAME.",
+            "Compare the chat template with a raw prompt (raw=NAME: on another engine), or engines: engine=here,NAME.",
             "f10,alt+c",
             leader="c",
             group=_LOOK,

@@ -18,6 +18,7 @@ from vlmtui.session.engine_controller import EngineController
 from vlmtui.session.engine_lanes import LaneEngines
 from vlmtui.session.lanes import InFlightRequest
 from vlmtui.session.raw_draft import RawDraft, RawDrafts
+from vlmtui.session.side_engines import choose_side_engines, read_side_engines
 from vlmtui.ui.actions import ActionMethods
 from vlmtui.ui.chat.fan_outs import FanOuts
 from vlmtui.ui.chat.prompt_cost import PromptCost
@@ -27,6 +28,7 @@ from vlmtui.ui.navigation import Navigator
 from vlmtui.ui.services import Services
 
 _WRITE_AFTER_S = 1.0
+_NO_ENGINES: Mapping[str, str] = {}
 
 
 class ComparisonsView(ChatView, Protocol):
@@ -75,13 +77,18 @@ class Comparisons:
         return {"compare": self.compare, "comparisons": self.look_at_stored}
 
     def compare(self, text: str = "") -> None:
-        """Compare the chat template with a raw prompt, for the draft or the last message; with `engine=A,B`, the
-        answers of two engines."""
-        if text:
+        """Compare the chat template with a raw prompt, for the draft or the last message; with `raw=NAME` on an engine
+        of its own; with `engine=A,B`, the answers of two engines."""
+        try:
+            engines, plan = read_side_engines(text)
+        except VlmtuiError as error:
+            self._view.tell_error(error)
+            return
+        if plan:
             self._fan_outs.fan_out(text)
             return
         self._view.take_composer_text()
-        self._view.start_dialog(self._compare)
+        self._view.start_dialog(partial(self._compare, engines=engines))
 
     def compare_with(self, raw: str | None) -> None:
         """Compare the draft with this raw prompt; None: with the family's."""
@@ -125,11 +132,13 @@ class Comparisons:
         except VlmtuiError as error:
             self._view.tell_error(error)
 
-    async def _compare(self, raw: str | None = None) -> None:
+    async def _compare(self, raw: str | None = None, engines: Mapping[str, str] = _NO_ENGINES) -> None:
         try:
             message = compared(self._view, self._chat)
             draft = await self._raw_drafts.of(self._chat.live)
             controller = self._controller(message, draft)
+            if engines:
+                await choose_side_engines(controller, engines, lambda names: self._engines(names, controller))
         except VlmtuiError as error:
             self._view.tell_error(error)
             return

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Protocol
 
 from vlmtui.errors import VlmtuiError
 from vlmtui.session.compared_message import ComparedMessage
 from vlmtui.session.comparison import CompareController, ComparedSide
 from vlmtui.session.engine_controller import EngineController
+from vlmtui.session.kept_comparison import adopt_side, keep_comparison
 
 
 class KeptAnswersView(Protocol):
@@ -31,14 +31,8 @@ class KeptAnswers:
 
     async def store(self) -> None:
         """Store the comparison with its message."""
-        answered = [side for side in self._controller.sides if side.answer is not None and side.answer.text]
-        if not answered:
-            return
         try:
-            if self._message.exchange is None:  # the conversation did not send the draft by itself
-                await self._adopt(answered[0])
-            document = await asyncio.to_thread(self._controller.document)
-            await self._message.store(document, self._controller.input.attachments)
+            await keep_comparison(self._controller, self._message, self._engines.require_model)
         except VlmtuiError as error:
             self._view.tell("", error)
 
@@ -52,7 +46,7 @@ class KeptAnswers:
             self._view.tell("This chat already continues with that answer.")
             return
         try:
-            await self._adopt(side)
+            await adopt_side(self._controller, self._message, side, self._engines.require_model)
         except VlmtuiError as error:
             self._view.tell("", error)
             return
@@ -60,7 +54,3 @@ class KeptAnswers:
         if exchange is not None:
             number, count = exchange.answer_siblings.position, exchange.answer_siblings.count
             self._view.tell(f"{side.mode.capitalize()} answer is now answer {number}/{count} of this chat.")
-
-    async def _adopt(self, side: ComparedSide) -> None:
-        if side.lane is not None:
-            await self._message.adopt(side.lane, self._controller.model_of(side) or self._engines.require_model())

@@ -20,6 +20,7 @@ from vlmtui.session.generation import PromptMode
 from vlmtui.session.lanes import InFlightRequest
 from vlmtui.session.prompt_report import PromptReport
 from vlmtui.session.raw_draft import SavedPrompts
+from vlmtui.session.side_engines import FindEngines
 from vlmtui.text import one_line
 from vlmtui.ui.actions import bindings
 from vlmtui.ui.compare.aligned_turns import AlignedTurns
@@ -34,7 +35,6 @@ from vlmtui.ui.compare.side_engines import SideEngines
 from vlmtui.ui.compare.sides import SidesScreen, View
 from vlmtui.ui.keys import error_text, with_keys
 from vlmtui.ui.messages import EngineChanged
-from vlmtui.ui.navigation import FindEngines
 from vlmtui.ui.services import Services
 from vlmtui.ui.terminal.key_queue import ask_user, run_before_keys
 from vlmtui.ui.widgets.dialogs import NameScreen

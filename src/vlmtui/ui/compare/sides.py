@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -23,6 +23,7 @@ from vlmtui.errors import Remedy, VlmtuiError
 from vlmtui.inspection.replay import Comparison
 from vlmtui.session.comparison_export import export_comparison
 from vlmtui.session.difference import Difference
+from vlmtui.session.generation import PromptMode
 from vlmtui.text import one_line
 from vlmtui.ui.compare.answer_marks import AnswerMarks
 from vlmtui.ui.compare.compare_pane import AnswerPane
@@ -42,6 +43,7 @@ NARROW = 100
 TALL = 36
 """Rows from which on a wide screen shows the prompts above their difference."""
 View = Literal["chat", "raw", "difference"]
+TITLES: Mapping[PromptMode, str] = {"chat": "Chat template", "raw": "Raw prompt"}
 _NARROW_TABS: tuple[tuple[View, str], ...] = (("chat", "Chat"), ("raw", "Raw"), ("difference", "Difference"))
 _WIDE_TABS: tuple[tuple[View, str], ...] = (("chat", "Chat and raw"), ("difference", "Difference"))
 
@@ -100,10 +102,10 @@ class SidesScreen(Screen[None]):
         yield Static(id="tabs", markup=False)
         with Horizontal(id="panes"):
             with Vertical(id="chat-side", classes="side"):
-                yield Static("Chat template", id="chat-head", classes="head", markup=False)
+                yield Static(TITLES["chat"], id="chat-head", classes="head", markup=False)
                 yield from self._chat
             with Vertical(id="raw-side", classes="side"):
-                yield Static("Raw prompt", id="raw-head", classes="head", markup=False)
+                yield Static(TITLES["raw"], id="raw-head", classes="head", markup=False)
                 yield from self._raw
         yield Static(id="divergence", markup=False)
         yield DiffView(id="difference")

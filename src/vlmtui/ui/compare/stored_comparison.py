@@ -13,11 +13,13 @@ from textual.app import App
 from textual.content import Content
 from textual.message import Message
 from textual.widget import Widget
+from textual.widgets import Static
 
 from vlmtui.domain.attachment import Attachment
 from vlmtui.domain.prompt import RawPrompt, attachments_of
 from vlmtui.domain.times import local_time
 from vlmtui.inspection.aligned_turns import TurnPair
+from vlmtui.inspection.engine_titles import engine_titles
 from vlmtui.inspection.folded_prompt import folded_runs
 from vlmtui.inspection.replay import Comparison, Side
 from vlmtui.session.changed_since import side_since
@@ -29,7 +31,7 @@ from vlmtui.text import one_line
 from vlmtui.ui.actions import bindings
 from vlmtui.ui.compare.compare_pane import AnswerPane, PromptPane
 from vlmtui.ui.compare.picture_strip import PictureStrip
-from vlmtui.ui.compare.sides import SidesScreen, View
+from vlmtui.ui.compare.sides import TITLES, SidesScreen, View
 from vlmtui.ui.compare.stored_turns import StoredTurns, stored_pairs
 from vlmtui.ui.keys import key_of, with_keys
 from vlmtui.ui.services import Services
@@ -73,9 +75,12 @@ class StoredComparisonScreen(SidesScreen):
 
     def on_mount(self) -> None:
         self.show_settings(self.stored.document.sampling)
-        names = ("chat", "raw")
-        for name, side in zip(names, self.stored.document.sides, strict=False):
+        names: tuple[PromptMode, ...] = ("chat", "raw")
+        engines = engine_titles(self.stored.document)
+        for name, side, engine in zip(names, self.stored.document.sides, engines, strict=False):
             self._show_side(name, side)
+            head = Content.assemble(TITLES[name], (f" · {one_line(engine)}", "not bold $muted"))
+            self.query_one(f"#{name}-head", Static).update(head)
         self.turn_to("chat")
         self._pair_turns()
 

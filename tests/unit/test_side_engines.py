@@ -1,0 +1,101 @@
+"""The engines of a comparison's sides as they are typed, and as a stored comparison tells them."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from vlmtui.domain.sampling import Sampling
+from vlmtui.errors import VlmtuiError
+from vlmtui.inspection.engine_titles import engine_titles
+from vlmtui.inspection.html_export import export_html
+from vlmtui.inspection.markdown_export import export_markdown
+from vlmtui.inspection.replay import Comparison, EngineFingerprint, Side, engine_of, from_json, to_json
+from vlmtui.session.side_engines import read_side_engines
+
+
+@pytest.mark.parametrize(
+    ("typed", "engines", "rest"),
+    [
+        ("", {}, ""),
+        ("raw=transformers", {"raw": "transformers"}, ""),
+        (
+            'raw="here dtype=bfloat16" chat=vllm==0.23.0 @a b.txt',
+            {"raw": "here dtype=bfloat16", "chat": "vllm==0.23.0"},
+            "@a b.txt",
+        ),
+        ("engine=here,transformers", {}, "engine=here,transformers"),
+        ("@raw=1.txt", {}, "@raw=1.txt"),
+    ],
+)
+def test_the_engines_of_sides_are_read(typed: str, engines: dict[str, str], rest: str) -> None:
+    assert read_side_engines(typed) == (engines, rest)
+
+
+@pytest.mark.parametrize(
+    ("typed", "told"),
+    [
+        ("raw=", "raw= names no engine"),
+        ('raw=""', "raw= names no engine"),
+        ('raw="here', "not closed"),
+        ("raw=a raw=b", "given twice"),
+    ],
+)
+def test_what_cannot_be_read_is_told(typed: str, told: str) -> None:
+    with pytest.raises(VlmtuiError, match=told):
+        read_side_engines(typed)
+
+
+VLLM = EngineFingerprint(
+    model="shapes", revision="0123456789", engine="vLLM", engine_version="0.32.0", device="cpu", dtype="float32"
+)
+
+
+def compared(*engines: EngineFingerprint | None) -> Comparison:
+    chat, raw = (Side(mode="chat", prompt="", prompt_token_ids=(), engine=one) for one in engines)
+    return Comparison(
+        model="shapes", revision="0123456789", engine="vLLM", engine_version="0.32.0", backend="vllm", device="cpu",
+        dtype="float32", sampling=Sampling(), sides=(chat, msgspec.structs.replace(raw, mode="raw")),
+    )  # fmt: skip
+
+
+def other(**changed: object) -> EngineFingerprint:
+    return msgspec.structs.replace(VLLM, **changed)
+
+
+@pytest.mark.parametrize(
+    ("engine", "chat", "raw"),
+    [
+        (None, "vLLM 0.32.0 · float32 · cpu", "vLLM 0.32.0 · float32 · cpu"),
+        (
+            other(engine="Transformers", engine_version="5.13.1"),
+            "vLLM 0.32.0 · float32 · cpu",
+            "Transformers 5.13.1 · float32 · cpu",
+        ),
+        (other(model="mine"), "shapes · vLLM 0.32.0 · float32 · cpu", "mine · vLLM 0.32.0 · float32 · cpu"),
+        (
+            other(revision="9876543210"),
+            "shapes 01234567 · vLLM 0.32.0 · float32 · cpu",
+            "shapes 98765432 · vLLM 0.32.0 · float32 · cpu",
+        ),
+        (
+            other(engine_args={"max_model_len": 512}),
+            "vLLM 0.32.0 · float32 · cpu · max_model_len=default",
+            "vLLM 0.32.0 · float32 · cpu · max_model_len=512",
+        ),
+    ],
+)
+def test_the_sides_of_a_document_are_told_apart(engine: EngineFingerprint | None, chat: str, raw: str) -> None:
+    document = from_json(to_json(compared(None, engine)))
+    assert engine_titles(document) == [chat, raw]
+    pages = (export_markdown(document), export_html(document, lambda one: None))
+    assert all((raw in page) is (engine is not None) for page in pages)
+
+
+def test_a_document_without_kind_and_device_tells_neither() -> None:
+    text = to_json(compared(None, None)).decode()
+    for name in ("backend", "device", "dtype"):
+        text = "\n".join(line for line in text.splitlines() if f'"{name}"' not in line)
+    old = from_json(text.encode())
+    found = engine_of(old, old.sides[0])
+    assert (found.backend, found.device, found.dtype, found.facts) == ("", "", "", "vLLM 0.32.0")
