@@ -1,6 +1,12 @@
-"""Widgets that are removed before they were drawn: an answer that is fetched while its chat is left."""
+"""Widgets and screens that are removed before they were drawn: an answer that is fetched while its chat is left."""
 
 from __future__ import annotations
+
+import asyncio
+
+import pytest
+from textual.css.query import NoMatches
+from textual.widgets import Static
 
 from tests.ui.conftest import StartChat
 from vlmtui.session.generation import Answer
@@ -17,3 +23,27 @@ async def test_an_answer_that_is_removed_as_it_comes_ends_nothing(chatting: Star
             await removing
         await chat.pilot.pause()
         assert not chat.app.screen.query(AssistantTurn)
+
+
+async def test_a_chat_that_is_left_before_it_stands_ends_nothing(chatting: StartChat) -> None:
+    async with chatting(["One."]) as chat:
+        await chat.say("first")
+        before = chat.screen
+        for turns_of_the_loop in range(6):
+            chat.app.push_screen(chat.app.navigator.new_chat())
+            for _ in range(turns_of_the_loop):
+                await asyncio.sleep(0)
+            await chat.app.pop_screen()
+        await chat.until(lambda: chat.app.screen is before)
+        assert "One." in chat.screen_text()
+
+
+async def test_a_widget_that_lacks_a_child_otherwise_ends_the_app_with_its_error(chatting: StartChat) -> None:
+    class Lacking(Static):
+        def on_mount(self) -> None:
+            self.query_one(AssistantTurn)
+
+    with pytest.raises(NoMatches):
+        async with chatting() as chat:
+            await chat.app.screen.mount(Lacking())
+            await chat.pilot.pause()

@@ -26,6 +26,7 @@ from vlmtui.ui.lifecycle.departure import Departure, ExitReport
 from vlmtui.ui.lifecycle.engine_broadcast import EngineBroadcast
 from vlmtui.ui.lifecycle.leftovers import Leftovers
 from vlmtui.ui.lifecycle.model_loading import ModelLoading
+from vlmtui.ui.lifecycle.removed_widgets import comes_of_removal
 from vlmtui.ui.lifecycle.stored_conversations import StoredConversations
 from vlmtui.ui.models.screen import ModelsScreen
 from vlmtui.ui.navigator import AppNavigator
@@ -357,9 +358,9 @@ class VlmtuiApp(App[ExitReport | None]):
         """Log an unexpected error with its traceback, and exit with one sentence for the user."""
         if isinstance(error, WorkerFailed) and isinstance(error.error, Exception):
             error = error.error  # contains the traceback
-        if self._exit:
+        if self._exit or comes_of_removal(error):
             # A screen removed while it is being composed does not find its widgets.
-            _log.warning("while the app ended", exc_info=error)
+            _log.warning("while %s", "the app ended" if self._exit else "a widget was removed", exc_info=error)
             return
         _log.critical("the app failed", exc_info=error)
         self._return_code = 1
