@@ -34,12 +34,14 @@ from vlmtui.registry.loader import Registry
 from vlmtui.registry.match import resolve
 from vlmtui.session import stored_conversation
 from vlmtui.session.conversation import Conversation
+from vlmtui.session.engine_controller import EngineState
 from vlmtui.store.database import Database, explained
 from vlmtui.store.records import ConversationId, GenerationRecord, StoredTurn, TurnId
 from vlmtui.store.store import Store
 from vlmtui.ui.chat.screen import ChatScreen
 from vlmtui.ui.services import Delays
 from vlmtui.ui.widgets.confirm import ConfirmScreen
+from vlmtui.ui.widgets.dialogs import ChoiceScreen
 
 
 @pytest.fixture
@@ -641,3 +643,66 @@ async def test_a_data_folder_that_is_deleted_is_told_and_filled_again(chatting: 
         assert [turn.text for turn in store.path(only.conversation.id)] == ["first", "One."]
         await chat.until(lambda: store.draft(only.conversation.id).text == "a draft")
         store.close()
+
+
+async def test_the_adapter_of_a_conversation_lasts(make_app: MakeApp, store: Store, tmp_path: Path) -> None:
+    adapter = tmp_path / "my-ocr"
+    adapter.mkdir()
+    (adapter / "adapter_config.json").write_text('{"r": 8, "peft_type": "LORA"}')
+    host = ScriptedHost(answers=[[f"answer {number}"] for number in range(4)])
+    async with started(make_app, host) as chat:
+        await chat.say("first")
+        await chat.send(f"/adapter {tmp_path / 'gone'}")
+        await chat.until(lambda: "There is no adapter" in chat.notes)
+        await chat.send(f"/adapter {adapter}")
+        # It was loaded without LoRA: it has to be loaded again.
+        await chat.until(lambda: isinstance(chat.app.screen, ConfirmScreen))
+        await chat.pilot.press("escape")
+        await chat.until(lambda: isinstance(chat.app.screen, ChatScreen))
+        assert chat.controller.settings.adapter == ""
+        await chat.send(f"/adapter {adapter}")
+        await chat.until(lambda: isinstance(chat.app.screen, ConfirmScreen))
+        await chat.pilot.press("enter")
+        await chat.until(lambda: chat.controller.settings.adapter == str(adapter))
+        await chat.until(lambda: chat.app.engine_controller.state is EngineState.READY)
+        await chat.until(lambda: isinstance(chat.app.screen, ChatScreen))
+        arguments = host.engine.spec.engine_args
+        assert (arguments["enable_lora"], arguments["max_lora_rank"]) == (True, 8)
+        await chat.until(lambda: "LoRA my-ocr" in chat.screen_text())
+        await chat.say("second")
+        assert [one.adapter for one in (host.engines[0].requests[0], host.engine.requests[-1])] == ["", str(adapter)]
+        await chat.until(lambda: turns(store)[-1].state == "complete")
+    async with started(make_app, host, resume=store.last()) as chat:
+        await chat.until(lambda: "answer 1" in chat.screen_text())
+        assert chat.controller.settings.adapter == str(adapter)
+        await chat.until(lambda: "LoRA my-ocr" in chat.screen_text())
+        await chat.say("third")
+        assert host.engine.requests[-1].adapter == str(adapter)
+        await chat.send("/adapter none")
+        await chat.until(lambda: chat.controller.settings.adapter == "")
+        assert "Adapter my-ocr → none" in chat.notes
+        await chat.say("fourth")
+        assert host.engine.requests[-1].adapter == ""
+
+
+async def test_the_adapters_near_are_offered(
+    make_app: MakeApp, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("a", "b"):
+        (tmp_path / "loras" / name).mkdir(parents=True)
+        (tmp_path / "loras" / name / "adapter_config.json").write_text('{"r": 8, "peft_type": "LORA"}')
+    monkeypatch.chdir(tmp_path)
+    async with started(make_app, ScriptedHost(answers=[["Hi."]])) as chat:
+        await chat.say("first")
+        await chat.send("/adapter")
+        await chat.until(lambda: isinstance(chat.app.screen, ChoiceScreen))
+        lines = chat.app.screen.query_one(OptionList)
+        assert [str(lines.get_option_at_index(at).prompt) for at in range(3)] == [
+            "● No adapter",
+            "○ a · rank 8",
+            "○ b · rank 8",
+        ]
+        await chat.pilot.press("down", "down", "enter")
+        await chat.until(lambda: isinstance(chat.app.screen, ConfirmScreen))
+        await chat.pilot.press("enter")
+        await chat.until(lambda: chat.controller.settings.adapter == str(tmp_path / "loras" / "b"))

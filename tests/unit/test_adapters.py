@@ -18,11 +18,12 @@ from vlmtui.domain.sampling import Sampling
 from vlmtui.errors import VlmtuiError
 from vlmtui.registry.loader import Registry
 from vlmtui.registry.match import resolve
-from vlmtui.session.adapters import find_adapter, list_adapters, rank_for
+from vlmtui.session.adapters import find_adapter, list_adapters, rank_for, takes_adapter, with_adapters
 from vlmtui.session.generation import make_request
 from vlmtui.session.lanes import planned_specs
 from vlmtui.session.likelihood import LaneScore, TokenDrop, verdict
 from vlmtui.session.plan_text import parse_plan
+from vlmtui.session.settings import ChatSettings
 from vlmtui.worker.backends.vllm.adapters import AdapterShelf
 from vlmtui.worker.backends.vllm.engine_args import engine_arguments
 
@@ -119,3 +120,28 @@ def test_what_a_message_shows_chooses_among_the_models_own_adapters() -> None:
     assert adapter_for(resolve(REGISTRY, "shapes").spec, ["image"]) is None
     always = msgspec.structs.replace(spec, lora=LoraAdapter(name="all", id=1, path="all"))
     assert adapter_for(always, []) == always.lora
+
+
+def test_a_conversations_adapter_is_in_its_requests_and_told(tmp_path: Path) -> None:
+    folder = str(make(tmp_path / "my\x1b ocr"))
+    settings = ChatSettings(adapter=folder)
+    family = REGISTRY["shapes"]
+    assert settings.request(family, [user_turn("Hi")], seed=3).adapter == folder
+    assert settings.summary == "T 0 · LoRA my␛ ocr"
+    assert ChatSettings().changed_to(settings) == "adapter none → my␛ ocr"
+    assert settings.for_family(family, {}).adapter == folder
+    assert settings.for_family(family, {}).for_family(REGISTRY["qwen2_vl"], {}).adapter == ""
+    plan = parse_plan("seed=1,2")
+    specs = planned_specs(plan, family, [user_turn("Hi")], Sampling(temperature=1), adapter=folder)
+    assert [spec.request.adapter for spec in specs] == [folder] * 2
+
+
+def test_a_model_is_loaded_again_only_where_it_takes_no_such_adapter(tmp_path: Path) -> None:
+    adapter = find_adapter(str(make(tmp_path / "ocr", r=20)))
+    model = resolve(REGISTRY, "shapes")
+    assert not takes_adapter(model.spec, adapter)
+    again = with_adapters(model, adapter)
+    assert takes_adapter(again.spec, adapter)
+    assert again.spec.engine_args["max_lora_rank"] == 32
+    assert not takes_adapter(again.spec, find_adapter(str(make(tmp_path / "large", r=64))))
+    assert takes_adapter(msgspec.structs.replace(model.spec, backend="transformers"), adapter)

@@ -40,6 +40,7 @@ _HELP = {
     "heat": "Grey out one part of the picture after another, and tell where that makes the answer less likely.",
     "models": "List the models, or load one by its name.",
     "inbox": "Choose a file of the inbox folder; tell how to copy files there.",
+    "adapter": "Answer with the LoRA adapter in a folder; none: without one. Alone, list adapters that are near.",
     "show_log": "What the engine is doing, and the newest lines of its log.",
 }
 """Where plain mode does it in another way than the app's help says."""
@@ -57,7 +58,7 @@ class Commands:
         others = (
             InspectionCommands(parts),
             ComparisonCommands(parts, self.messages, fan_outs),
-            SettingsCommands(parts),
+            SettingsCommands(parts, self.models),
         )
         every = (self.models, self.attachments, self.messages, self.conversations, fan_outs, *others)
         self._output = parts.output

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated
 
 import msgspec
 
+from vlmtui.domain.engine import LoadSpec
 from vlmtui.errors import VlmtuiError, bad_input
 from vlmtui.reading import is_file, is_folder, read_struct
+from vlmtui.registry.match import Model
 from vlmtui.text import one_line
 
 NONE = "none"
@@ -18,6 +21,8 @@ RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
 _CONFIG = "adapter_config.json"
 _CONFIG_BYTES_MAX = 1_000_000
 _LISTED_MAX = 20
+_SLOTS = 4
+"""Adapters that a model loaded for a conversation takes at a time; on a CPU, over all of its life."""
 
 
 class _Config(msgspec.Struct, frozen=True):
@@ -41,6 +46,11 @@ class Adapter(msgspec.Struct, frozen=True, kw_only=True):
     def name(self) -> str:
         """The folder's name, control characters visible."""
         return one_line(Path(self.folder).name)
+
+    @property
+    def facts(self) -> str:
+        """`rank 8, for Qwen/Qwen2-VL-2B`."""
+        return f"rank {self.rank}" + (f", for {one_line(self.base)}" if self.base else "")
 
 
 def find_adapter(text: str) -> Adapter:
@@ -81,3 +91,32 @@ def rank_for(adapters: list[Adapter]) -> int:
     """Return the smallest `max_lora_rank` of vLLM that takes all of them."""
     highest = max((adapter.rank for adapter in adapters), default=1)
     return next(rank for rank in RANKS if rank >= highest)
+
+
+def folders_near(adapter: str) -> list[Path]:
+    """Return the folders in which adapters are looked for: that of the one in use, the current one, and `adapters` and
+    `loras` in it."""
+    here = Path.cwd()
+    return [*([Path(adapter).parent] if adapter else []), here, here / "adapters", here / "loras"]
+
+
+def offered_adapters(folders: Iterable[Path]) -> list[Adapter]:
+    """Return the adapters in the subfolders of these folders, each once. Blocking."""
+    found = [adapter for folder in folders for adapter in list_adapters(folder)]
+    return list({adapter.folder: adapter for adapter in found}.values())
+
+
+def takes_adapter(spec: LoadSpec, adapter: Adapter) -> bool:
+    """Return whether a model that was loaded by `spec` can answer with an adapter of a request: vLLM has to be told so
+    when it loads."""
+    if spec.backend == "transformers":
+        return True
+    rank = spec.engine_args.get("max_lora_rank", 16)  # vLLM's default
+    return bool(spec.engine_args.get("enable_lora")) and isinstance(rank, int) and rank >= adapter.rank
+
+
+def with_adapters(model: Model, adapter: Adapter) -> Model:
+    """Return the model with the engine arguments under which it takes an adapter like this one, and others."""
+    own = {"enable_lora": True, "max_lora_rank": rank_for([adapter]), "max_loras": _SLOTS}
+    spec = msgspec.structs.replace(model.spec, engine_args={**model.spec.engine_args, **own})
+    return msgspec.structs.replace(model, spec=spec)

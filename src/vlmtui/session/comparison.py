@@ -47,6 +47,8 @@ class ComparisonInput(msgspec.Struct, frozen=True):
     sampling: Sampling
     families: tuple[Family, ...] = ()
     """The registry's families, whose placeholders the guard recognizes."""
+    adapter: str = ""
+    """The folder of the LoRA adapter that answers both; empty: none, or the engine's own."""
 
     @property
     def attachments(self) -> tuple[Attachment, ...]:
@@ -331,7 +333,8 @@ class CompareController:
         return self._lanes.document(generation_prompt=self.input.family.raw.generation_prompt)
 
     def _request(self, prompt: Prompt) -> GenerateRequest:
-        return request_for(prompt, self.input.family, self.sampling, logprobs=self.alternatives)
+        family, adapter = self.input.family, self.input.adapter
+        return request_for(prompt, family, self.sampling, logprobs=self.alternatives, adapter=adapter)
 
     def _spec(self, mode: PromptMode, request: GenerateRequest) -> LaneSpec:
         return LaneSpec(request=request, sampling=self.sampling, mode=mode, label=mode, turns=self.input.turns)

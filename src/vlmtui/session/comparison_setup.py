@@ -22,8 +22,9 @@ def comparison_of_message(
     require_capability(info, "raw_prompts")
     if all_attachments(message.turns):
         require_capability(info, "raw_media")
-    sampling = message.conversation.settings.sampling
-    return CompareController(ComparisonInput(message.turns, model.family, info, sampling, families), draft)
+    settings = message.conversation.settings
+    shared = ComparisonInput(message.turns, model.family, info, settings.sampling, families, settings.adapter)
+    return CompareController(shared, draft)
 
 
 def require_family(engines: LaneEngines, family: Family) -> None:

@@ -156,11 +156,8 @@ class Conversation:
 
         Raises VlmtuiError when the family does not accept it; then nothing has changed, and the draft stays.
         """
-        sampling = self.settings.sampling
-        if seed is not None:
-            sampling = msgspec.structs.replace(sampling, seed=seed)
         turns = self.turns_until()
-        request = make_request(model.family, turns, sampling, logprobs=logprobs, keep=True)
+        request = self.settings.request(model.family, turns, seed=seed, logprobs=logprobs)
         made = Generation(request, answer_to(request, model.family), model, info)
         exchange = self._add(turns[-1], made, instead_of=self._editing)
         self._draft_taken()
@@ -171,7 +168,7 @@ class Conversation:
         """As `begin`, for the first message of the queue; it stays queued if VlmtuiError is raised."""
         message = self.queue.messages[0]
         turns = self._turns_to(message.draft, message.editing, self.settings.system_prompt)
-        request = make_request(model.family, turns, self.settings.sampling, keep=True)
+        request = self.settings.request(model.family, turns)
         made = Generation(request, answer_to(request, model.family), model, info)
         exchange = self._add(turns[-1], made, instead_of=message.editing)
         self.queue.take_first()
@@ -199,7 +196,7 @@ class Conversation:
             raise VlmtuiError(ErrorKind.BAD_USAGE, "There is no finished answer to replace.")
         if exchange is not self.last:
             exchange, self._editing = self._branch.end_at(exchange), None
-        request = make_request(model.family, self.turns_until(exchange), self.settings.sampling, keep=True)
+        request = self.settings.request(model.family, self.turns_until(exchange))
         made = Generation(request, answer_to(request, model.family), model, info)
         self.answers.begin(self.live, exchange, self._put(exchange, made))
         self._subscribers.notify(AnswerReplaced(exchange))

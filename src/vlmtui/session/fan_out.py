@@ -40,10 +40,12 @@ class FanOut:
         sampling: Sampling,
         engine: Engine,
         *,
+        adapter: str = "",
         pictures: PictureMap | None = None,
         engines: LaneEngines | None = None,
     ) -> None:
-        """`pictures`: those that `changed_pictures` made for the plan. `engines`: those of a plan over engines."""
+        """`adapter`: the folder of the LoRA adapter where the plan does not vary it. `pictures`: those that
+        `changed_pictures` made for the plan. `engines`: those of a plan over engines."""
         self.plan = plan
         self.sampling = sampling
         self.base = 0
@@ -55,7 +57,7 @@ class FanOut:
         self.models = dict(engines.models) if engines is not None else {}
         """By the label of its lane, where it is not the conversation's."""
         families = {name: model.family for name, model in self.models.items()}
-        specs = planned_specs(plan, family, turns, sampling, pictures=pictures, families=families)
+        specs = planned_specs(plan, family, turns, sampling, adapter=adapter, pictures=pictures, families=families)
         used = [engines.loaded(spec.label) if engines is not None else engine for spec in specs]
         self.lanes = Lanes([Lane(spec, one) for spec, one in zip(specs, used, strict=True)])
 

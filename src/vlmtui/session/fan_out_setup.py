@@ -32,8 +32,10 @@ async def planned_fan_out(
     engine = controller.require_engine()
     if plan.parameter == "seed":
         require_capability(controller.info, "seed")
-    family, sampling, turns = controller.require_model().family, message.conversation.settings.sampling, message.turns
+    family, settings, turns = controller.require_model().family, message.conversation.settings, message.turns
     pictures = None
     if plan.parameter in (PICTURE, PIXELS):
         pictures = await asyncio.to_thread(changed_pictures, plan.values, turns, media)
-    return FanOut(plan, family, turns, sampling, engine, pictures=pictures, engines=engines)
+    return FanOut(
+        plan, family, turns, settings.sampling, engine, adapter=settings.adapter, pictures=pictures, engines=engines
+    )

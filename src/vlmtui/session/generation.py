@@ -146,12 +146,14 @@ def make_request(
     mode: PromptMode = "chat",
     request_id: str | None = None,
     logprobs: int | None = None,
+    adapter: str = "",
     keep: bool = False,
 ) -> GenerateRequest:
-    """Return the request for an answer to the last turn. Raises VlmtuiError if the family does not accept the
-    conversation."""
+    """Return the request for an answer to the last turn. `adapter`: the folder of a LoRA adapter. Raises VlmtuiError
+    if the family does not accept the conversation."""
     build = chat_prompt if mode == "chat" else raw_prompt
-    return request_for(build(family, turns), family, sampling, request_id=request_id, logprobs=logprobs, keep=keep)
+    prompt = build(family, turns)
+    return request_for(prompt, family, sampling, request_id=request_id, logprobs=logprobs, adapter=adapter, keep=keep)
 
 
 def request_for(
@@ -161,6 +163,7 @@ def request_for(
     *,
     request_id: str | None = None,
     logprobs: int | None = None,
+    adapter: str = "",
     keep: bool = False,
 ) -> GenerateRequest:
     """Return the request for a prompt, with a new id if none is given."""
@@ -171,6 +174,7 @@ def request_for(
         sampling=with_family_tokens(family, with_arguments(sampling, own)),
         own_arguments=tuple(own),
         logprobs=logprobs,
+        adapter=adapter,
         keep=keep,
     )
 

@@ -30,7 +30,7 @@ from vlmtui.session.generation import (
     request_for,
     run_turn,
 )
-from vlmtui.session.lane_plan import Plan, variants
+from vlmtui.session.lane_plan import ADAPTER, Plan, variants
 from vlmtui.session.picture_changes import PictureMap
 
 OnChange = Callable[["Lane"], None]
@@ -197,10 +197,9 @@ def lane_spec(
     Raises VlmtuiError if the family does not accept the conversation.
     """
     if raw is not None:
-        request = request_for(raw, family, sampling, logprobs=logprobs)
+        request = request_for(raw, family, sampling, logprobs=logprobs, adapter=adapter)
     else:
-        request = make_request(family, turns, sampling, mode=mode, logprobs=logprobs)
-    request = msgspec.structs.replace(request, adapter=adapter)
+        request = make_request(family, turns, sampling, mode=mode, logprobs=logprobs, adapter=adapter)
     return LaneSpec(request=request, sampling=sampling, mode=mode, label=label, turns=tuple(turns))
 
 
@@ -213,11 +212,13 @@ def planned_specs(
     mode: PromptMode = "chat",
     raw: RawPrompt | None = None,
     logprobs: int | None = None,
+    adapter: str = "",
     pictures: PictureMap | None = None,
     families: Mapping[str, Family] | None = None,
 ) -> list[LaneSpec]:
-    """Return a spec for each variant of a plan. `pictures`: the result of `changed_pictures` for the plan. `families`:
-    by the label of a variant, where its engine's model is of another one. Raises VlmtuiError if the family does not
+    """Return a spec for each variant of a plan. `adapter`: the folder of the LoRA adapter where the plan does not vary
+    it. `pictures`: the result of `changed_pictures` for the plan. `families`: by the label of a variant, where its
+    engine's model is of another one. Raises VlmtuiError if the family does not
     accept one."""
     return [
         lane_spec(
@@ -228,7 +229,7 @@ def planned_specs(
             raw=raw,
             label=variant.label,
             logprobs=logprobs,
-            adapter=variant.adapter,
+            adapter=variant.adapter if plan.parameter == ADAPTER else adapter,
         )
         for variant in variants(plan, turns, sampling, pictures)
     ]

@@ -46,6 +46,8 @@ class OcclusionPlan(msgspec.Struct, frozen=True, kw_only=True):
     """Each token's text. Hostile."""
     prompt_tokens: int | None
     """None: unknown."""
+    adapter: str = ""
+    """The folder of the LoRA adapter that answered."""
     longer: int = 6
     """Cells along the longer side."""
 
@@ -171,6 +173,7 @@ def occlusion_plan(report: PromptReport, prompt: Prompt, engine: Engine) -> Occl
         raise bad_input("The tokens of this answer are unknown, so it cannot be scored.", hint="Answer again first.")
     return OcclusionPlan(
         prompt=prompt,
+        adapter=report.request.adapter if report.request else report.recipe.adapter if report.recipe else "",
         image=images[-1],
         ids=report.answer_ids,
         texts=tuple(token.text for token in answer_tokens(report)),
@@ -195,7 +198,7 @@ async def occlusion_map(
             if box is not None:
                 grey = await asyncio.to_thread(occluded_image, plan.image, box, store)
                 prompt = with_image(prompt, plan.image, grey)
-            found = [one.logprob for one in await score_answer(engine, prompt, plan.ids)]
+            found = [one.logprob for one in await score_answer(engine, prompt, plan.ids, adapter=plan.adapter)]
         done += 1
         on_progress(done)
         return found

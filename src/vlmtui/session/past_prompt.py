@@ -72,7 +72,8 @@ def request_again(
     record, sampling = known.recipe, known.sampling
     if record is None or sampling is None:
         raise bad_input("How this answer was generated is unknown.")
-    return make_request(family, _turns(conversation, exchange, record), sampling, mode=record.mode)
+    turns = _turns(conversation, exchange, record)
+    return make_request(family, turns, sampling, mode=record.mode, adapter=record.adapter)
 
 
 async def prompt_again(

@@ -48,6 +48,7 @@ class Generation(msgspec.Struct, frozen=True):
             request_id=self.request.request_id,
             thinking=model.family.thinking.tags if model.family.thinking else None,
             spec=model.spec,
+            adapter=self.request.adapter,
         )
 
 

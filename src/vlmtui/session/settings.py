@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 import msgspec
 
+from vlmtui.domain.conversation import Turn
+from vlmtui.domain.generation import GenerateRequest
 from vlmtui.domain.parameters import PARAMETERS
 from vlmtui.domain.sampling import Sampling
 from vlmtui.registry.schema import Family
@@ -16,6 +19,7 @@ from vlmtui.session.dials import (
     with_default_arguments,
     without_arguments,
 )
+from vlmtui.session.generation import make_request
 from vlmtui.text import one_line, quoted
 
 _SHOWN_MAX = 40
@@ -30,11 +34,13 @@ class ChatSettings(msgspec.Struct, frozen=True):
     """Whose processor has the arguments in `sampling`; None: not known."""
     kept: Mapping[str, Mapping[str, object]] = msgspec.field(default_factory=dict)
     """Arguments of other families' processors, by family, for when their model is loaded again."""
+    adapter: str = ""
+    """The folder of the LoRA adapter that answers; empty: the engine's own, if it has one."""
 
     def for_family(self, family: Family, defaults: Mapping[str, object]) -> ChatSettings:
         """Return the settings for a model of `family`: with its own arguments of the processor in place of another
-        family's, which are kept. `defaults`: the parameters of the settings file. Raises VlmtuiError for an invalid
-        one."""
+        family's, which are kept, and without that one's LoRA adapter. `defaults`: the parameters of the settings file.
+        Raises VlmtuiError for an invalid one."""
         if self.family in (None, family.family):
             return msgspec.structs.replace(self, family=family.family)
         kept = {**self.kept, str(self.family): processor_arguments(self.sampling, {})}
@@ -43,7 +49,15 @@ class ChatSettings(msgspec.Struct, frozen=True):
             sampling = with_arguments(sampling, kept.pop(family.family))
         else:
             sampling = with_default_arguments(sampling, family, defaults)
-        return msgspec.structs.replace(self, sampling=sampling, family=family.family, kept=kept)
+        return msgspec.structs.replace(self, sampling=sampling, family=family.family, kept=kept, adapter="")
+
+    def request(
+        self, family: Family, turns: Sequence[Turn], *, seed: int | None = None, logprobs: int | None = None
+    ) -> GenerateRequest:
+        """Return the request for an answer to the last turn, which the engine keeps until it is fetched. `seed`:
+        another than that of the settings. Raises VlmtuiError if the family does not accept the conversation."""
+        sampling = self.sampling if seed is None else msgspec.structs.replace(self.sampling, seed=seed)
+        return make_request(family, turns, sampling, logprobs=logprobs, adapter=self.adapter, keep=True)
 
     def changed_to(self, other: ChatSettings) -> str:
         """Describe what differs in `other`, for people: `temperature 0.7 → 0.5 · system prompt set`."""
@@ -58,17 +72,25 @@ class ChatSettings(msgspec.Struct, frozen=True):
             if ours.get(name) != theirs.get(name):
                 shown = [_shown(found.get(name)) for found in (ours, theirs)]
                 told.append(f"{name.replace('_', ' ')} {' → '.join(shown)}")
+        if self.adapter != other.adapter:
+            told.append(f"adapter {self.adapter_name or 'none'} → {other.adapter_name or 'none'}")
         if self.system_prompt != other.system_prompt:
             how = "removed" if not other.system_prompt else "changed" if self.system_prompt else "set"
             told.append(f"system prompt {how}")
         return " · ".join(told)
 
     @property
+    def adapter_name(self) -> str:
+        """The name of the adapter's folder; empty if there is none."""
+        return one_line(Path(self.adapter).name)
+
+    @property
     def summary(self) -> str:
-        """A short summary to keep in view: `T 0.7 · system prompt`."""
+        """A short summary to keep in view: `T 0.7 · LoRA my-adapter · system prompt`."""
         temperature = self.sampling.temperature
         shown = "default" if temperature is None else PARAMETERS["temperature"].format(temperature)
-        return f"T {shown}{' · system prompt' if self.system_prompt else ''}"
+        adapter = f" · LoRA {self.adapter_name}" if self.adapter else ""
+        return f"T {shown}{adapter}{' · system prompt' if self.system_prompt else ''}"
 
 
 def _shown(value: object) -> str:

@@ -58,6 +58,8 @@ class GenerationRecord(msgspec.Struct, frozen=True, kw_only=True):
     """What the family's models mark their reasoning with; None: the common tags."""
     spec: LoadSpec | None = None
     """The spec of the engine."""
+    adapter: str = ""
+    """The folder of the LoRA adapter that answered; empty: none, or the engine's own."""
 
 
 class Statistics(msgspec.Struct, frozen=True, kw_only=True):

@@ -17,6 +17,7 @@ from textual.worker import WorkerFailed, WorkType
 from vlmtui import gc_policy
 from vlmtui.config.settings import config_file
 from vlmtui.errors import Remedy, VlmtuiError
+from vlmtui.registry.match import Model
 from vlmtui.session.engine_controller import EngineController, EngineState
 from vlmtui.text import one_line, visible
 from vlmtui.ui.actions import ACTIONS, HasActions, bindings
@@ -195,6 +196,10 @@ class VlmtuiApp(App[ExitReport | None]):
     def restart_engine(self) -> None:
         """Load the same model again, after its engine died or failed to load."""
         self.models.restart()
+
+    def load_model(self, model: Model) -> None:
+        """Load a model, after a question where another is loaded."""
+        self.models.load(model)
 
     def interrupt(self) -> None:
         """Show how to quit; the second call within two seconds quits."""

@@ -122,6 +122,9 @@ class Navigator(Protocol):
     def restart_engine(self) -> None:
         """Load the same model again."""
 
+    def load_model(self, model: Model) -> None:
+        """Load a model, or the same one with other engine arguments."""
+
     def interrupt(self) -> None:
         """Ctrl+C with nothing to copy or stop: show how to quit; quit if pressed twice."""
 

@@ -55,6 +55,9 @@ class Controls(Protocol):
     def restart_engine(self) -> None:
         """Load the same model again."""
 
+    def load_model(self, model: Model) -> None:
+        """Load a model, after a question where another is loaded."""
+
     def interrupt(self) -> None:
         """Show how to quit; quit if called twice."""
 
@@ -87,6 +90,9 @@ class AppNavigator:
 
     def restart_engine(self) -> None:
         self._controls.restart_engine()
+
+    def load_model(self, model: Model) -> None:
+        self._controls.load_model(model)
 
     def interrupt(self) -> None:
         self._controls.interrupt()

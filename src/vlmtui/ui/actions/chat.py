@@ -320,6 +320,14 @@ CHAT = Scope(
             footer=True,
         ),
         Action(
+            "adapter",
+            "LoRA adapter",
+            "Answer with the LoRA adapter in a folder; `none`: without one.",
+            slash="/adapter",
+            argument="FOLDER",
+            needs=("lora",),
+        ),
+        Action(
             "system",
             "System prompt",
             "Set the system prompt; without text, remove it.",

@@ -25,6 +25,7 @@ from vlmtui.session.exchange import Exchange
 from vlmtui.session.prompt_history import PromptHistory
 from vlmtui.text import one_line, visible
 from vlmtui.ui.actions import ActionMethods, bindings
+from vlmtui.ui.chat.adapters import AdapterActions
 from vlmtui.ui.chat.attachment_sources import AttachmentSources
 from vlmtui.ui.chat.branches import Branches
 from vlmtui.ui.chat.comparisons import Comparisons
@@ -96,6 +97,7 @@ class ChatScreen(FrontScreen[None]):
             **fan_outs.actions,
             **Inspections(self, navigator, engine_controller, chat, services.registry, paths.seen).actions,
             **SettingsActions(self, navigator, engine_controller, chat, cost).actions,
+            **AdapterActions(self, navigator, engine_controller, chat).actions,
             **TranscriptActions(self, chat).actions,
             "select_message": self._select_message,
             "recall": lambda: self.query_one(Composer).recall(),
