@@ -9,7 +9,7 @@ PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n logical --maxproce
 FAST := tests/unit tests/ui -m "not process and not slow" --hypothesis-profile=fast
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-fast slow-tests test-pinned coverage check lint format types contracts eval fuzz faults torture zoo ray parity distributed families keys settings man fresh-check release-check bench screenshots casts train clean
+.PHONY: help setup run test test-fast slow-tests test-pinned coverage check lint format types contracts eval occlusion fuzz faults torture zoo ray parity distributed families keys settings man fresh-check release-check bench screenshots casts train clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-12s %s\n", $$1, $$2}'
@@ -59,6 +59,9 @@ contracts: setup
 
 eval: setup ## measure the bundled model's answers
 	@$(BIN)/python tools/eval_shapes.py $(ARGS)
+
+occlusion: setup ## measure whether the heat map points at the shape that was asked for, on 100 drawings (5 to 40 minutes)
+	@$(BIN)/python tools/eval_occlusion.py $(ARGS)
 
 fuzz: setup ## feed every reader of outside data with mutated files, 15,900 in all (about ten minutes)
 	@$(BIN)/python -m tests.fuzz $(ARGS)

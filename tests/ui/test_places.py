@@ -6,12 +6,14 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import numpy as np
 import pytest
 from PIL import Image
 from textual.app import App
 from textual.pilot import Pilot
 from textual.widgets import OptionList
 
+from tests.support.pictures import write_video
 from tests.support.scripted_engine import Say
 from tests.support.waiting import until
 from tests.ui.conftest import StartChat, picture
@@ -44,7 +46,7 @@ class Host(App[None]):
         self.register_theme(DARK)
         self.theme = DARK.name
         places, folder = self._made
-        self.push_screen(PlacesScreen(places, 1, folder=folder))
+        self.push_screen(PlacesScreen(places, range(1, len(places.media) + 1), folder=folder))
 
     @property
     def places(self) -> PlacesScreen:
@@ -106,6 +108,40 @@ async def test_the_convention_is_cycled_and_the_files_are_written(tmp_path: Path
         await until(pilot, lambda: not isinstance(app.screen, PlacesScreen))
 
 
+@pytest.mark.parametrize("size", [(80, 24), (120, 40), (200, 60)], ids=["80x24", "120x40", "200x60"])
+async def test_the_frame_of_a_time_is_shown(tmp_path: Path, size: tuple[int, int]) -> None:
+    grey = [np.full((96, 128, 3), level, np.uint8) for level in (0, 80, 160, 240)]
+    write_video(tmp_path / "clip.mp4", grey, fps=2)
+    video = stage(tmp_path / "clip.mp4", tmp_path / "media")
+    answer = (
+        '<points coords="0.5 1 500 500;1.5 1 250 500">the [b]cat</points> {"start": "00:01.00", "end": "9:00.00", '
+        '"label": "late\\u001b]0;t\\u0007"} {"start": 700, "end": 800}'
+    )
+    found = places_of(PromptReport(title="1", answer=answer, attachments=(video,)), Registry.bundled()["molmo2"])
+    async with Host(found, tmp_path).run_test(size=size) as pilot:
+        app = await drawn(pilot)
+
+        async def shows(level: int, title: str) -> None:
+            await until(pilot, lambda: app.places._image is not None and title in app.text())
+            assert app.places._image is not None
+            pixel = app.places._image.getpixel((5, 5))
+            assert isinstance(pixel, tuple) and abs(pixel[0] - level) < 12
+
+        await shows(80, "clip.mp4 at 0.50 s")
+        assert "2 of 2 inside · 2 time ranges" in app.text()
+        assert "64,48 at 0.50 s" in app.text()
+        assert "1.00 s – 9:00.00 late" in app.text()
+        assert "\x1b" not in app.text()
+        await pilot.press("down")
+        await shows(240, "clip.mp4 at 1.50 s")
+        await pilot.press("down")
+        await shows(160, "clip.mp4 at 1.00 s")
+        await pilot.press("down")
+        await until(pilot, lambda: "is only" in app.text())
+        await pilot.press("up", "w")
+        await until(pilot, lambda: (tmp_path / "vlmtui-places.json").is_file())
+
+
 async def test_without_pictures_the_list_stays(tmp_path: Path) -> None:
     async with Host(found(tmp_path), tmp_path, "off").run_test(size=(80, 24)) as pilot:
         app = pilot.app
@@ -134,7 +170,7 @@ async def test_the_chat_opens_it_for_the_last_answer(chatting: StartChat, tmp_pa
         await chat.until(lambda: not isinstance(chat.app.screen, PlacesScreen))
         await chat.say("And now?")
         await chat.lead("W")
-        await chat.until(lambda: "No boxes, polygons or points" in chat.notes)
+        await chat.until(lambda: "No boxes, polygons, points or times" in chat.notes)
 
 
 def chat_text(app: App[Any]) -> str:

@@ -84,3 +84,39 @@ def test_the_export_is_in_pixels_of_the_picture() -> None:
     assert one["area"] == 1600
     assert one["segmentation"] == [[40, 10, 120, 10, 120, 30, 40, 30]]
     assert one["text"] == CAT[1:-1]
+
+
+def test_places_lie_on_the_image_that_the_answer_names() -> None:
+    other = msgspec.structs.replace(PICTURE, name="b.png", width=1000, height=100)
+    answer = '<points coords="1 1 500 500;2 2 500 500;7 3 100 100">cat</points>'
+    places = places_of(msgspec.structs.replace(report(answer), attachments=(other, PICTURE)), REGISTRY["molmo2"])
+    assert [places.medium_of(at).medium.name for at in range(3)] == ["b.png", "a.png", "a.png"]
+    assert [one.xyxy[:2] for one in places.placed] == [(500, 50), (200, 100), (40, 20)]
+    exported = places.as_json()
+    assert [image["id"] for image in msgspec.convert(exported["images"], list[dict[str, object]])] == [1, 2]
+    annotations = msgspec.convert(exported["annotations"], list[dict[str, object]])
+    assert [one["image_id"] for one in annotations] == [1, 2, 2]
+
+
+def test_an_answer_about_a_video_says_when() -> None:
+    video = msgspec.structs.replace(PICTURE, modality="video", duration_s=2.0, fps=4.0)
+    told = msgspec.structs.replace(report("", resized=False), attachments=(video,))
+    tracks = msgspec.structs.replace(told, answer='<tracks coords="0.5 1 500 500;1.0 1 500 600">cat</tracks>')
+    places = places_of(tracks, REGISTRY["molmo2"])
+    assert [places.medium_of(at).second for at in range(2)] == [0.5, 1.0]
+    (first, _) = msgspec.convert(places.as_json()["annotations"], list[dict[str, object]])
+    assert first["second"] == 0.5
+    timed = '{"start_time": "00:00.50", "end_time": "00:01.00", "description": "a cat"} {"start": "soon", "end": 2}'
+    for family in (REGISTRY["qwen3_vl"], None):
+        places = places_of(msgspec.structs.replace(told, answer=timed), family)
+        assert not places.marks
+        assert len(places.unreadable) == len(places.with_next_scale().unreadable) == 1
+        assert places.medium_of(0).second == 0.5
+        assert places.as_json()["time_ranges"] == [
+            {"start_s": 0.5, "end_s": 1.0, "label": "a cat", "text": timed[: timed.index("}") + 1]}
+        ]
+    with pytest.raises(VlmtuiError, match="found in this answer"):
+        places_of(msgspec.structs.replace(told, answer="A cat."), None)
+    # About an image, times mean nothing.
+    with pytest.raises(VlmtuiError, match="found in this answer"):
+        places_of(report(timed), None)

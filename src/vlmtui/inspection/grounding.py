@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import msgspec
 
@@ -31,6 +31,10 @@ _DET = re.compile(
 _LOCS = re.compile(r"(?:<loc_?\d{1,4}>){1,400}")
 _LOC = re.compile(r"<loc_?(\d{1,4})>")
 _POINT = re.compile(r"<points?\s(?P<inside>[^<>]{0,20000})>(?P<label>[^<]{0,200})")
+_COORDS = re.compile(
+    r'<(?:points|tracks)\s[^<>]{0,200}?coords\s?=\s?"(?P<inside>[^"<>]{0,100000})"[^<>]{0,400}>(?P<label>[^<]{0,200})'
+)
+_GROUPS = re.compile(r"[;:,\t]")
 _COORDINATE = re.compile(rf'\b(?P<axis>[xy])(?P<number>\d{{0,4}})\s?=\s?"\s?(?P<value>{_NUMBER})\s?"')
 _WHOLE: dict[CoordinateScale, float] = {"unit": 1, "percent": 100, "thousand": 1000, "to_999": 999, "to_1024": 1024}
 
@@ -50,6 +54,8 @@ class GroundingMark(msgspec.Struct, frozen=True, kw_only=True):
     start: int
     """The part of the answer that it was read from, in characters."""
     end: int
+    where: float | None = None
+    """The number of its image in the prompt, from 1, or its time in a video in seconds, where the format says it."""
 
 
 class PlacedMark(msgspec.Struct, frozen=True, kw_only=True):
@@ -79,7 +85,7 @@ def find_marks(answer: str, grounding: Grounding) -> FoundMarks:
     """Find at most MARKS_MAX places in an answer, complete or not. What is still being written is not there yet."""
     marks: list[GroundingMark] = []
     unreadable: list[tuple[int, int]] = []
-    for start, end, label, numbers in _READERS[grounding.format](answer[:_TEXT_MAX]):
+    for start, end, label, numbers, where in _READERS[grounding.format](answer[:_TEXT_MAX]):
         if len(marks) + len(unreadable) == MARKS_MAX:
             break
         points = _points(numbers, grounding)
@@ -89,7 +95,7 @@ def find_marks(answer: str, grounding: Grounding) -> FoundMarks:
         kind: MarkKind = "point" if len(points) == 1 else "box" if len(points) == 2 else "polygon"
         # JSON may name half of a surrogate pair, which no file and no terminal can be given.
         name = label.strip()[:_LABEL_MAX].encode(errors="replace").decode()
-        marks.append(GroundingMark(kind=kind, label=name, points=points, start=start, end=end))
+        marks.append(GroundingMark(kind=kind, label=name, points=points, start=start, end=end, where=where))
     return FoundMarks(marks=tuple(marks), unreadable=tuple(unreadable))
 
 
@@ -126,8 +132,17 @@ def place_mark(mark: GroundingMark, scale: CoordinateScale, size: Size, resized:
     return PlacedMark(mark=mark, points=clipped, is_clipped=clipped != tuple(exact))
 
 
-_Reading = Iterator[tuple[int, int, str, list[object]]]
-"""Start and end in the text, the label, and the numbers as written."""
+class _Read(NamedTuple):
+    """A place as written."""
+
+    start: int
+    end: int
+    label: str
+    numbers: list[object]
+    where: float | None = None
+
+
+_Reading = Iterator[_Read]
 
 
 def _points(numbers: list[object], grounding: Grounding) -> tuple[XY, ...] | None:
@@ -150,33 +165,33 @@ def _json_objects(text: str) -> _Reading:
         try:
             table = json.loads(found[0])
         except (ValueError, RecursionError):
-            yield found.start(), found.end(), "", []
+            yield _Read(found.start(), found.end(), "", [])
             continue
         label = table.get("label", "")
         box = table.get("bbox_2d")
         values = box if box is not None else table.get("point_2d")
         wanted = 4 if box is not None else 2
         numbers = values if isinstance(values, list) and len(values) == wanted else []
-        yield found.start(), found.end(), label if isinstance(label, str) else "", numbers
+        yield _Read(found.start(), found.end(), label if isinstance(label, str) else "", numbers)
 
 
 def _box_tags(text: str) -> _Reading:
     for found in _PAIRS.finditer(text):
-        yield found.start(), found.end(), found["label"] or "", [float(found[name]) for name in "abcd"]
+        yield _Read(found.start(), found.end(), found["label"] or "", [float(found[name]) for name in "abcd"])
 
 
 def _brackets(text: str) -> _Reading:
     for found in _FOUR.finditer(text):
-        yield found.start(), found.end(), "", [float(number) for number in found.groups()]
+        yield _Read(found.start(), found.end(), "", [float(number) for number in found.groups()])
 
 
 def _det_tags(text: str) -> _Reading:
     for found in _DET.finditer(text):
         boxes = list(_FOUR.finditer(found["boxes"]))
         if not boxes:
-            yield found.start(), found.end(), found["label"], []
+            yield _Read(found.start(), found.end(), found["label"], [])
         for box in boxes:
-            yield found.start(), found.end(), found["label"], [float(number) for number in box.groups()]
+            yield _Read(found.start(), found.end(), found["label"], [float(number) for number in box.groups()])
 
 
 def _loc_before(text: str) -> _Reading:
@@ -199,10 +214,10 @@ def _boxes_of(found: re.Match[str], label: str) -> _Reading:
     """Four tokens are a box, eight are two boxes. The quads of Florence-2's `<OCR_WITH_REGION>` are not told apart."""
     numbers: list[object] = [float(number) for number in _LOC.findall(found[0])]
     if len(numbers) % 4:
-        yield found.start(), found.end(), label, []
+        yield _Read(found.start(), found.end(), label, [])
         return
     for at in range(0, len(numbers), 4):
-        yield found.start(), found.end(), label, numbers[at : at + 4]
+        yield _Read(found.start(), found.end(), label, numbers[at : at + 4])
 
 
 def _point_tags(text: str) -> _Reading:
@@ -211,9 +226,22 @@ def _point_tags(text: str) -> _Reading:
         for one in _COORDINATE.finditer(found["inside"]):
             pairs.setdefault(one["number"], {})[one["axis"]] = float(one["value"])
         if not pairs:
-            yield found.start(), found.end(), found["label"], []
+            yield _Read(found.start(), found.end(), found["label"], [])
         for pair in pairs.values():
-            yield found.start(), found.end(), found["label"], [pair[axis] for axis in "xy" if axis in pair]
+            yield _Read(found.start(), found.end(), found["label"], [pair[axis] for axis in "xy" if axis in pair])
+
+
+def _coords_tags(text: str) -> _Reading:
+    for found in _COORDS.finditer(text):
+        for group in _GROUPS.split(found["inside"]):
+            values = group.split()
+            numbers = [float(value) for value in values if re.fullmatch(_NUMBER, value)]
+            if len(numbers) != len(values) or len(numbers) % 3 != 1 or len(numbers) < 4:
+                yield _Read(found.start(), found.end(), found["label"], [])
+                continue
+            for at in range(1, len(numbers), 3):
+                point: list[object] = [*numbers[at + 1 : at + 3]]
+                yield _Read(found.start(), found.end(), found["label"], point, numbers[0])
 
 
 def _name(text: str) -> str:
@@ -228,4 +256,5 @@ _READERS: dict[GroundingFormat, Callable[[str], _Reading]] = {
     "loc_before": _loc_before,
     "loc_after": _loc_after,
     "point_tags": _point_tags,
+    "coords_tags": _coords_tags,
 }

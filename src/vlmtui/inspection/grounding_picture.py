@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from PIL import Image, ImageDraw, ImageFont
 
@@ -13,26 +14,42 @@ _LINES_PER_SIDE = 300
 """A line is a three-hundredth of the longer side wide, so that it is seen in a large picture, too."""
 
 
-def colours_of(marks: Sequence[GroundingMark]) -> list[str]:
-    """Return the colour of each mark, as `#rrggbb`: the same for the same label."""
+class Badge(NamedTuple):
+    """What a mark is told by: its number in the list, and its colour as `#rrggbb`."""
+
+    number: int
+    colour: str
+
+
+def badges_of(marks: Sequence[GroundingMark]) -> list[Badge]:
+    """Number the marks from 1; the colour is the same for the same label."""
+    return [Badge(number, colour) for number, colour in enumerate(_colours_of(marks), 1)]
+
+
+def _colours_of(marks: Sequence[GroundingMark]) -> list[str]:
     labels = list(dict.fromkeys(mark.label for mark in marks))
     colours = {label: _COLOURS[at % len(_COLOURS)] for at, label in enumerate(labels)}
     return [colours[mark.label] for mark in marks]
 
 
 def draw_marks(
-    picture: Image.Image, marks: Sequence[PlacedMark], *, chosen: int | None = None, numbers: bool = True
+    picture: Image.Image,
+    marks: Sequence[PlacedMark],
+    *,
+    badges: Sequence[Badge] | None = None,
+    chosen: int | None = None,
+    numbers: bool = True,
 ) -> Image.Image:
-    """Return a copy of an RGB picture with the marks on it, numbered from 1 in their order. `chosen`: the index of the
-    mark to draw last and with a thicker line. `numbers`: whether to write the numbers."""
+    """Return a copy of an RGB picture with the marks on it. `badges`: one a mark, by default those of `badges_of`.
+    `chosen`: the index of the mark to draw last and with a thicker line. `numbers`: whether to write the numbers."""
     drawn = picture.copy()
     brush = ImageDraw.Draw(drawn)
     thin = max(1, max(picture.size) // _LINES_PER_SIDE)
     font = ImageFont.load_default(size=max(10, max(picture.size) // 50))
-    colours = colours_of([placed.mark for placed in marks])
+    badges = badges_of([placed.mark for placed in marks]) if badges is None else badges
     across, down = (side - 1 for side in picture.size)
     for at in sorted(range(len(marks)), key=lambda at: at == chosen):
-        placed, colour, number = marks[at], colours[at], at + 1
+        placed, (number, colour) = marks[at], badges[at]
         width = 2 * thin if at == chosen else thin
         points = [(min(x, across), min(y, down)) for x, y in placed.points]
         left, top = (min(axis) for axis in zip(*points, strict=True))

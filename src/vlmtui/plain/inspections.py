@@ -10,6 +10,7 @@ from typing import cast
 
 from vlmtui.errors import bad_input
 from vlmtui.files import write_numbered
+from vlmtui.media.describe import clock
 from vlmtui.plain.parts import Parts, RunCommand
 from vlmtui.session.answer_places import places_of
 from vlmtui.session.lint import lint_model
@@ -101,11 +102,19 @@ class InspectionCommands:
         known = await report_of(parts.chat, exchange_numbered(parts.chat, argument), parts.controller.info)
         places = places_of(known, family_of(known, parts.controller.model, parts.services.registry))
         output.tell(f"On {one_line(places.image.name)}, {places.image.width} × {places.image.height} pixels.")
-        output.tell(f"Read as {places.convention}; {places.inside} of {len(places.marks)} lie in the picture.")
+        if places.marks or not places.ranges:
+            output.tell(f"Read as {places.convention}; {places.inside} of {len(places.marks)} lie in the picture.")
         for number, one in enumerate(places.placed, 1):
             corners = ", ".join(f"{value:.0f}" for value in one.xyxy)
             label = one_line(one.mark.label) or one.mark.kind
-            output.line(f"  {number} {label}: {one.mark.kind} {corners}{' (clipped)' if one.is_clipped else ''}")
+            medium, second = places.medium_of(number - 1)
+            place = f" at {clock(second)}" if medium.modality == "video" else ""
+            if medium is not places.image:
+                place = f" on {one_line(medium.name)}"
+            clipped = " (clipped)" if one.is_clipped else ""
+            output.line(f"  {number} {label}: {one.mark.kind} {corners}{place}{clipped}")
+        for span in places.ranges:
+            output.line(f"  {clock(span.start_s)} to {clock(span.end_s)}: {one_line(span.label)}")
         output.lines(f"  unreadable: {quoted(places.answer[start:end])}" for start, end in places.unreadable)
 
     async def write_location_prompt(self, argument: str) -> None:

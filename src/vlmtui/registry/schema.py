@@ -1,5 +1,6 @@
 """The schema of a family's TOML record: every fact that the application uses about a model."""
 
+from collections.abc import Collection
 from typing import Annotated, Literal
 
 import msgspec
@@ -15,10 +16,13 @@ Name = Annotated[str, msgspec.Meta(min_length=1, max_length=1000)]
 Place = Literal["before", "after", "turn", "front"]
 RenderedBy = Literal["text", "tokenizer", "processor"]
 Engine = Literal["vllm", "vllm-transformers", "plugin", "transformers", "pinned"]
-GroundingFormat = Literal["json", "box_tags", "brackets", "det_tags", "loc_before", "loc_after", "point_tags"]
+GroundingFormat = Literal[
+    "json", "box_tags", "brackets", "det_tags", "loc_before", "loc_after", "point_tags", "coords_tags"
+]
 """`json`: objects with `bbox_2d` or `point_2d`; `box_tags`: `(x,y),(x,y)` between tags; `brackets`: `[[x,y,x,y]]`;
 `det_tags`: the same after `<|ref|>`, in `<|det|>`; `loc_before`, `loc_after`: `<locN>` tokens, the label before or
-after them; `point_tags`: `<point x="…" y="…">`."""
+after them; `point_tags`: `<point x="…" y="…">`; `coords_tags`: `<points coords="…">`, for each image its number, or for
+each time of a video the second, then a number, x and y for each point."""
 CoordinateScale = Literal["pixels", "resized", "unit", "percent", "thousand", "to_999", "to_1024", "bins"]
 """Pixels of the picture, or of what the processor makes of it; 0 to 1, 100, 1,000, 999 and 1,024 for the whole side;
 `bins`: the middles of 1,000 equal parts."""
@@ -139,12 +143,20 @@ class Grounding(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     """Whether a pair of numbers begins with the horizontal or with the vertical one."""
     prompt: str = ""
     """What its models are asked for the place of `{what}`, as published; empty: unknown."""
+    times_prompt: str = ""
+    """What they are asked for the times of what happens in a video, as published; empty: unknown."""
     source: str
     """Where the convention is documented."""
 
     def prompt_for(self, what: str) -> str:
         """Return the published prompt that asks for the places of `what`; empty if none is known."""
         return self.prompt.replace("{what}", what)
+
+    def prompt_about(self, modalities: Collection[Modality], what: str) -> str:
+        """Return the published prompt for a message with such media: that for times where it has videos alone, and one
+        is known; else that for the places of `what`; empty if none is known."""
+        is_video = "video" in modalities and "image" not in modalities
+        return self.times_prompt if is_video and self.times_prompt else self.prompt_for(what)
 
 
 class Thinking(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

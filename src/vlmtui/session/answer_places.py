@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import get_args
+from typing import TYPE_CHECKING, NamedTuple, get_args
 
 import msgspec
 
-from vlmtui.domain.attachment import Attachment
+from vlmtui.domain.attachment import Attachment, VideoSampling
 from vlmtui.errors import bad_input
 from vlmtui.inspection.grounding import XY, GroundingMark, PlacedMark, Size, find_marks, likeliest_format, place_mark
+from vlmtui.inspection.time_ranges import FoundRanges, TimeRange, find_time_ranges
 from vlmtui.inspection.tokens import attachment_of
+from vlmtui.media.images import open_prepared
 from vlmtui.registry.schema import CoordinateScale, Family, Grounding
 from vlmtui.registry.token_rules import PatchTokens
 from vlmtui.session.prompt_report import PromptReport
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
 
 SCALE_NAMES: Mapping[CoordinateScale, str] = {
     "pixels": "pixels of the picture",
@@ -29,12 +34,34 @@ SCALE_NAMES: Mapping[CoordinateScale, str] = {
 _GUESSED: CoordinateScale = "thousand"
 
 
+class ShownMedium(NamedTuple):
+    """An image, or a moment of a video."""
+
+    medium: Attachment
+    second: float = 0.0
+    """Of a video; 0 for an image."""
+
+
+def open_shown(shown: ShownMedium) -> Image:
+    """Return the pixels of an image, or of the frame that a video shows then; mode RGB. Blocking. Raises
+    VlmtuiError."""
+    if shown.medium.modality != "video":
+        return open_prepared(shown.medium.path)
+    from PIL import Image
+
+    from vlmtui.media.frames import sample_frames  # NumPy and libav take a while to import
+
+    frames = sample_frames(shown.medium.path, VideoSampling(num_frames=1, start_s=shown.second))
+    return Image.fromarray(frames.frames[0])
+
+
 class AnswerPlaces(msgspec.Struct, frozen=True, kw_only=True):
-    """An answer's places on one picture, read by one convention."""
+    """An answer's places on its pictures, read by one convention, and its time ranges."""
 
     answer: str
     """Hostile text. The spans of the marks are characters of it."""
-    image: Attachment
+    media: tuple[Attachment, ...]
+    """The prompt's images, or else its videos. Places lie on the last one unless they say on which."""
     grounding: Grounding
     own: Grounding | None
     """The convention of the family's record; None: unknown."""
@@ -42,6 +69,25 @@ class AnswerPlaces(msgspec.Struct, frozen=True, kw_only=True):
     """Width and height of what the processor made of the picture, in pixels; None: unknown."""
     marks: tuple[GroundingMark, ...]
     unreadable: tuple[tuple[int, int], ...]
+    ranges: tuple[TimeRange, ...] = ()
+    """Of an answer about a video."""
+
+    @property
+    def image(self) -> Attachment:
+        """The image or video on which places lie that don't say on which."""
+        return self.media[-1]
+
+    def medium_of(self, at: int) -> ShownMedium:
+        """Return the image, or the moment of a video, that place or range `at` lies on, counted in the order of `marks`
+        and then `ranges`."""
+        if at >= len(self.marks):
+            ranges = self.ranges[at - len(self.marks) :]
+            return ShownMedium(self.image, ranges[0].start_s if ranges else 0.0)
+        where = self.marks[at].where
+        if self.image.modality == "video":
+            return ShownMedium(self.image, where or 0.0)
+        number = int(where) if where is not None else len(self.media)
+        return ShownMedium(self.media[number - 1] if 1 <= number <= len(self.media) else self.image)
 
     @property
     def scales(self) -> tuple[CoordinateScale, ...]:
@@ -53,8 +99,12 @@ class AnswerPlaces(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def placed(self) -> tuple[PlacedMark, ...]:
         """The places in pixels of the picture."""
-        size = self.image.width, self.image.height
-        return tuple(place_mark(mark, self.grounding.scale, size, self.resized) for mark in self.marks)
+        media = [self.medium_of(at).medium for at in range(len(self.marks))]
+        scale, resized = self.grounding.scale, self.resized
+        return tuple(
+            place_mark(mark, scale, (medium.width, medium.height), resized)
+            for mark, medium in zip(self.marks, media, strict=True)
+        )
 
     @property
     def inside(self) -> int:
@@ -88,9 +138,13 @@ class AnswerPlaces(msgspec.Struct, frozen=True, kw_only=True):
     def as_json(self) -> dict[str, object]:
         """Return the places in the layout of COCO: absolute pixels of the picture as stored, upright."""
         labels = list(dict.fromkeys(mark.label for mark in self.marks))
-        image = {"id": 1, "file_name": self.image.name, "width": self.image.width, "height": self.image.height}
-        return {
-            "images": [image],
+        named = [self.image, *(self.medium_of(at).medium for at in range(len(self.marks)))]
+        found: dict[str, object] = {
+            "images": [
+                {"id": at, "file_name": medium.name, "width": medium.width, "height": medium.height}
+                for at, medium in enumerate(self.media, 1)
+                if medium in named
+            ],
             "categories": [{"id": at, "name": label} for at, label in enumerate(labels, 1)],
             "annotations": [
                 self._annotation(number, one, labels.index(one.mark.label) + 1)
@@ -103,12 +157,26 @@ class AnswerPlaces(msgspec.Struct, frozen=True, kw_only=True):
             },
             "unreadable": [self.answer[start:end] for start, end in self.unreadable],
         }
+        if self.ranges:
+            found["time_ranges"] = [
+                {
+                    "start_s": one.start_s,
+                    "end_s": one.end_s,
+                    "label": one.label,
+                    "text": self.answer[one.start : one.end],
+                }
+                for one in self.ranges
+            ]
+        return found
 
     def _annotation(self, number: int, one: PlacedMark, category: int) -> dict[str, object]:
         left, top, right, bottom = one.xyxy
+        medium, second = self.medium_of(number - 1)
+        timed = {"second": second} if medium.modality == "video" else {}
         return {
             "id": number,
-            "image_id": 1,
+            "image_id": self.media.index(medium) + 1,
+            **timed,
             "category_id": category,
             "kind": one.mark.kind,
             "bbox": [round(value, 2) for value in (left, top, right - left, bottom - top)],
@@ -121,31 +189,36 @@ class AnswerPlaces(msgspec.Struct, frozen=True, kw_only=True):
 
     def _read_as(self, grounding: Grounding) -> AnswerPlaces:
         found = find_marks(self.answer, grounding)
-        return msgspec.structs.replace(self, grounding=grounding, marks=found.marks, unreadable=found.unreadable)
+        timed = find_time_ranges(self.answer).unreadable if self.image.modality == "video" else ()
+        unreadable = (*found.unreadable, *timed)
+        return msgspec.structs.replace(self, grounding=grounding, marks=found.marks, unreadable=unreadable)
 
 
 def places_of(report: PromptReport, family: Family | None) -> AnswerPlaces:
     """Find the places that a report's answer names. `family`: the record of the model that answered; None: unknown.
 
-    They lie on the last image of the prompt: an answer does not say which. Raises VlmtuiError if there is no image.
+    They lie on the last image of the prompt unless the answer says on which; without an image, on its last video.
+    Raises VlmtuiError if there is neither.
     """
-    images = [item for item in report.attachments if item.modality == "image"]
-    if not images:
+    media = tuple(item for item in report.attachments if item.modality == "image") or tuple(
+        item for item in report.attachments if item.modality == "video"
+    )
+    if not media:
         raise bad_input("This answer's prompt has no image.", hint="Places are drawn on an image that was sent.")
-    answer = whole_answer(report)
+    answer, image = whole_answer(report), media[-1]
+    # Times mean nothing where there is no video.
+    timed = find_time_ranges(answer) if image.modality == "video" else FoundRanges()
     own = family.grounding if family is not None else None
     grounding = own if own is not None and find_marks(answer, own).marks else None
     if grounding is None:
         format = likeliest_format(answer)
-        if format is None and own is None:
-            raise bad_input("No boxes, polygons or points were found in this answer.")
+        if format is None and own is None and not timed.ranges:
+            raise bad_input("No boxes, polygons, points or times were found in this answer.")
         if format is not None:
             scale, order = (own.scale, own.order) if own is not None else (_GUESSED, "xy")
             grounding = Grounding(format=format, scale=scale, order=order, source="")
         else:
-            grounding = own
-    assert grounding is not None
-    image = images[-1]
+            grounding = own or Grounding(format="json", scale=_GUESSED, source="")
     resized = resized_in(report, image)
     if resized is None and family is not None:
         used = report.info.engine_args if report.info else report.recipe.engine_args if report.recipe else {}
@@ -155,12 +228,13 @@ def places_of(report: PromptReport, family: Family | None) -> AnswerPlaces:
     found = find_marks(answer, grounding)
     return AnswerPlaces(
         answer=answer,
-        image=image,
+        media=media,
         grounding=grounding,
         own=own,
         resized=resized,
         marks=found.marks,
-        unreadable=found.unreadable,
+        unreadable=(*found.unreadable, *timed.unreadable),
+        ranges=timed.ranges,
     )
 
 

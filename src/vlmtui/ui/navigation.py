@@ -76,8 +76,8 @@ class Navigator(Protocol):
     def show_lint(self, model: Model) -> None:
         """Check the model's chat template and tokenizer, and show what is wrong with them."""
 
-    def show_places(self, places: AnswerPlaces, number: int) -> None:
-        """Show where an answer points. `number`: its image's number in the conversation."""
+    def show_places(self, places: AnswerPlaces, numbers: Sequence[int]) -> None:
+        """Show where an answer points. `numbers`: of its images or videos in the conversation."""
 
     def show_model_view(self, views: Sequence[ModelView], numbers: Sequence[int]) -> None:
         """Show what the model sees of attachments. `numbers`: their numbers in the conversation."""

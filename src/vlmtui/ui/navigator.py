@@ -167,10 +167,10 @@ class AppNavigator:
             return None
         return partial(lint_model, model, reader, trust_remote_code=model.spec.trust_remote_code)
 
-    def show_places(self, places: AnswerPlaces, number: int) -> None:
+    def show_places(self, places: AnswerPlaces, numbers: Sequence[int]) -> None:
         from vlmtui.ui.seeing.places_screen import PlacesScreen
 
-        self._app.push_screen(PlacesScreen(places, number, folder=Path.cwd()))
+        self._app.push_screen(PlacesScreen(places, numbers, folder=Path.cwd()))
 
     def show_model_view(self, views: Sequence[ModelView], numbers: Sequence[int]) -> None:
         from vlmtui.ui.seeing.model_view_screen import ModelViewScreen

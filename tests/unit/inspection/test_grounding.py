@@ -10,6 +10,7 @@ from PIL import Image
 
 from vlmtui.inspection.grounding import MARKS_MAX, find_marks, place_mark
 from vlmtui.inspection.grounding_picture import draw_marks
+from vlmtui.inspection.time_ranges import RANGES_MAX, find_time_ranges
 from vlmtui.registry.loader import Registry
 from vlmtui.registry.schema import Grounding, GroundingFormat
 from vlmtui.registry.token_rules import PatchTokens
@@ -67,7 +68,75 @@ GOLDEN: list[tuple[str, str, tuple[int, int], list[tuple[str, tuple[float, ...]]
      [("the dog", (104.6, 61, 104.6, 61))]),
     ("molmo", '<points x1="14.0" y1="73.2" x2="16.7" y2="63.6" x3="96.5" y3="59.0" alt="cover">红色 cover</points>',
      THOUSAND, [("红色 cover", (x, y, x, y)) for x, y in ((140, 732), (167, 636), (965, 590))]),
+    # Molmo2's technical report, appendix A: points on images 1, 2 and 5 ("Inline text"), and two objects in a video
+    ("molmo2", '<points coords="1 1 555 169;2 3 649 154 4 709 162;5 5 758 175 6 808 183 7 852 187">Inline text'
+     "</points>", THOUSAND, [("Inline text", (x, y, x, y)) for x, y in
+                ((555, 169), (649, 154), (709, 162), (758, 175), (808, 183), (852, 187))]),
+    ("molmo2", '<tracks coords="0.0 1 635 522;0.5 1 606 490 2 511 124;1.0 2 515 164;1.5 2 520 168">Inline text'
+     "</tracks>", (500, 2000), [("Inline text", (x / 2, y * 2, x / 2, y * 2)) for x, y in
+                   ((635, 522), (606, 490), (511, 124), (515, 164), (520, 168))]),
+    # Ai2's playground: an answer of its own tests, with leading zeros
+    ("molmo2", 'Counting the <points coords="1 1 073 160 2 173 600 3 258 725 4 323 735 5 353 160" alt="boats">the boats'
+     "</points> shows a total of 5.", (100, 100), [("the boats", (x / 10, y / 10, x / 10, y / 10)) for x, y in
+                                                    ((73, 160), (173, 600), (258, 725), (323, 735), (353, 160))]),
+    # Tests of a user who runs Molmo2 in vLLM
+    ("molmo2", '<tracks coords="0.0 1 205 564;0.5 1 198 615;1.0 1 241 629">ball handler</tracks>', THOUSAND,
+     [("ball handler", (x, y, x, y)) for x, y in ((205, 564), (198, 615), (241, 629))]),
 ]  # fmt: skip
+WALKS = "A man walks through an archway into a building, passing a car parked outside."
+ENTERS = "The man enters a grand hall with columns and a statue, walking towards a room filled with paintings and tapestries."  # noqa: E501
+TIMES: list[tuple[str, list[tuple[float, float, str]]]] = [
+    # Answers of Qwen2.5-VL to its cookbook's prompt, in a talk about screen archives
+    (f'{{"start_time": "00:00.00", "end_time": "00:15.20", "description": "{WALKS}"}},', [(0, 15.2, WALKS)]),
+    (f'{{"start_time": "00:15.20", "end_time": "00:34.80", "description": "{ENTERS}"}}', [(15.2, 34.8, ENTERS)]),
+    # A prediction of Omni-R1 (Qwen2.5-Omni), in its paper
+    ('"answer": {"start_time": "00:00.00", "end_time": "00:00.50","description": "white paper being folded"}',
+     [(0, 0.5, "white paper being folded")]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("answer", "wanted"), TIMES)
+def test_published_time_ranges_are_read(answer: str, wanted: list[tuple[float, float, str]]) -> None:
+    found = find_time_ranges(answer)
+    assert found.unreadable == ()
+    assert [(one.start_s, one.end_s, one.label) for one in found.ranges] == wanted
+    for end in range(len(answer)):
+        assert len(find_time_ranges(answer[:end]).ranges) <= len(wanted)
+
+
+def test_times_are_seconds_or_clocks_and_anything_else_is_unreadable() -> None:
+    written = [
+        '{"start": 3, "end": 1.5}', '{"start_time": "1:02:03", "end_time": "1:02:04.5 s"}',
+        '{"start": "00:05", "end": "12.5s", "caption": "\\ud800\\u001b[31m"}',
+    ]  # fmt: skip
+    found = find_time_ranges(" and ".join(written))
+    times = [(one.start_s, one.end_s) for one in found.ranges]
+    assert times == [(1.5, 3), (3723, 3724.5), (5, 12.5)]
+    assert found.ranges[2].label == "?\x1b[31m"
+    for bad in (
+        '{"start": NaN, "end": 1}', '{"start": -1, "end": 1}', '{"start": true, "end": 1}',
+        '{"start": "soon", "end": 2}', '{"start": 1e300, "end": 1}', '{"start": [1], "end": 1}',
+        '{"start": "1:2:3:4", "end": 1}', '{"start": , "end": 1}',
+    ):  # fmt: skip
+        found = find_time_ranges(bad)
+        assert (found.ranges, found.unreadable) == ((), ((0, len(bad)),)), bad
+    many = find_time_ranges('{"start": 1, "end": 2}' * (RANGES_MAX + 5))
+    assert len(many.ranges) == RANGES_MAX
+
+
+@pytest.mark.parametrize("written", ["1 1 2", "1 2 3 4 5", "1", "", "1 1 555 169;2 3", "1 1 9999999999 1"])
+def test_coordinates_that_are_no_triples_are_unreadable(written: str) -> None:
+    grounding = REGISTRY["molmo2"].grounding
+    assert grounding is not None
+    assert find_marks(f'<points coords="{written}">x</points>', grounding).unreadable
+
+
+def test_molmo2_says_on_which_image_and_when() -> None:
+    grounding = REGISTRY["molmo2"].grounding
+    assert grounding is not None
+    images, tracks = (find_marks(answer, grounding).marks for answer in (GOLDEN[-4][1], GOLDEN[-3][1]))
+    assert [mark.where for mark in images] == [1, 2, 2, 5, 5, 5]
+    assert [mark.where for mark in tracks] == [0, 0.5, 0.5, 1, 1.5]
 
 
 @pytest.mark.parametrize(("family", "answer", "size", "wanted"), GOLDEN)

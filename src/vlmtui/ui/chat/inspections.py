@@ -79,10 +79,12 @@ class Inspections:
         self._view.start_dialog(partial(self._show_places, self._number(number)))
 
     def write_location_prompt(self, what: str = "") -> None:
-        """Write the prompt into the message by which the model's family is asked where something is."""
+        """Write the prompt into the message by which the model's family is asked where something is, or when in a
+        video."""
         model = self._engine_controller.model
         grounding = model.family.grounding if model is not None else None
-        known = grounding.prompt_for(what or "each object") if grounding is not None else ""
+        media = {item.modality for item in self._chat.staged}
+        known = grounding.prompt_about(media, what or "each object") if grounding is not None else ""
         if not known:
             name = model.family.title if model is not None else "this model"
             self._view.tell(f"No record says how {one_line(name)} is asked for places.")
@@ -136,7 +138,7 @@ class Inspections:
         except VlmtuiError as error:
             self._view.tell_error(error)
             return
-        self._navigator.show_places(places, self._number_of(places.image))
+        self._navigator.show_places(places, [self._number_of(medium) for medium in places.media])
 
     async def _inspect(self, number: str) -> None:
         controller = self._engine_controller

@@ -12,7 +12,7 @@ from textual.strip import Strip
 from textual.widget import Widget
 
 from vlmtui.inspection.grounding import PlacedMark
-from vlmtui.inspection.grounding_picture import colours_of, draw_marks
+from vlmtui.inspection.grounding_picture import Badge, badges_of, draw_marks
 from vlmtui.ui.terminal.graphics import Graphics
 
 if TYPE_CHECKING:
@@ -65,9 +65,15 @@ class MarkedDrawing(msgspec.Struct, frozen=True):
 
 
 def draw_marked(
-    image: Image, marks: Sequence[PlacedMark], chosen: int | None, graphics: Graphics, room: tuple[int, int]
+    image: Image,
+    marks: Sequence[PlacedMark],
+    chosen: int | None,
+    graphics: Graphics,
+    room: tuple[int, int],
+    badges: Sequence[Badge] | None = None,
 ) -> MarkedDrawing:
-    """Draw an RGB picture with its marks into `room` (columns and rows). Blocking.
+    """Draw an RGB picture with its marks into `room` (columns and rows). `badges`: one a mark; None: numbered from 1.
+    Blocking.
 
     The picture is scaled first, so that lines and numbers are as thick as the screen needs them.
     """
@@ -79,13 +85,15 @@ def draw_marked(
     scaled = [
         msgspec.structs.replace(one, points=tuple((x * across, y * down) for x, y in one.points)) for one in marks
     ]
-    drawn = draw_marks(image.resize(target), scaled, chosen=chosen, numbers=not graphics.draws_symbols)
+    badges = badges_of([one.mark for one in marks]) if badges is None else badges
+    has_pixels = not graphics.draws_symbols
+    drawn = draw_marks(image.resize(target), scaled, badges=badges, chosen=chosen, numbers=has_pixels)
     if not graphics.draws_symbols:
         return MarkedDrawing(drawn, size, [], [])
     numbers = []
-    for at, (one, colour) in enumerate(zip(scaled, colours_of([each.mark for each in scaled]), strict=True)):
+    for one, (number, colour) in zip(scaled, badges, strict=True):
         left, top = one.xyxy[:2]
-        text = str(at + 1)
+        text = str(number)
         column, row = min(int(left / cell[0]), size[0] - len(text)), min(int(top / cell[1]), size[1] - 1)
         numbers.append(CellNumber(max(0, column), row, text, colour))
     if chosen is not None and chosen < len(numbers):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,15 +19,17 @@ from textual.worker import get_current_worker
 from vlmtui.errors import VlmtuiError, bad_input
 from vlmtui.files import write_numbered
 from vlmtui.inspection.grounding import PlacedMark
-from vlmtui.inspection.grounding_picture import colours_of, draw_marks
-from vlmtui.media.images import as_png, open_prepared
-from vlmtui.session.answer_places import AnswerPlaces
+from vlmtui.inspection.grounding_picture import Badge, badges_of, draw_marks
+from vlmtui.media.describe import clock
+from vlmtui.media.images import as_png
+from vlmtui.session.answer_places import AnswerPlaces, ShownMedium, open_shown
 from vlmtui.text import one_line
 from vlmtui.ui.actions import bindings
 from vlmtui.ui.keys import error_text
 from vlmtui.ui.seeing.marked_picture import MarkedDrawing, draw_marked, mark_at
 from vlmtui.ui.seeing.picture_and_list import clicked_place, picture_and_list, show_drawing
 from vlmtui.ui.terminal.graphics import Graphics
+from vlmtui.ui.widgets.attachment_view import name_line
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -45,8 +48,9 @@ class PlacesScreen(Screen[None]):
 
     @dataclass
     class Opened(Message):
-        """The picture's pixels, or why there are none."""
+        """The pixels of a picture or frame, or why there are none."""
 
+        shown: ShownMedium
         outcome: Image | VlmtuiError
 
     @dataclass
@@ -62,15 +66,17 @@ class PlacesScreen(Screen[None]):
 
         outcome: tuple[Path, Path] | VlmtuiError
 
-    def __init__(self, places: AnswerPlaces, number: int, *, folder: Path) -> None:
-        """`number`: the image's number in the conversation. `folder`: where exports are written."""
+    def __init__(self, places: AnswerPlaces, numbers: Sequence[int], *, folder: Path) -> None:
+        """`numbers`: of the images or videos in the conversation. `folder`: where exports are written."""
         super().__init__()
         self.places = places
         self.shown: object = None
         """What the drawing on the screen was made for; None while there is none."""
-        self._number = number
+        self._numbers = numbers
         self._folder = folder
+        self._medium = places.medium_of(0)
         self._image: Image | None = None
+        """Of `_medium`; None until it is open."""
 
     def compose(self) -> ComposeResult:
         yield from picture_and_list()
@@ -79,7 +85,7 @@ class PlacesScreen(Screen[None]):
         self.set_class(Graphics.of(self.app).mode == "off", "-off")
         self._list()
         self.query_one(OptionList).focus()
-        self._open()
+        self._open(self._medium)
 
     @on(events.Resize)
     def _resized(self) -> None:
@@ -87,6 +93,7 @@ class PlacesScreen(Screen[None]):
 
     @on(OptionList.OptionHighlighted)
     def _highlighted(self) -> None:
+        self._turn_to_medium()
         self._tell_span()
         self._redraw()
 
@@ -96,17 +103,23 @@ class PlacesScreen(Screen[None]):
         if place is None:
             return
         # A mark that is less than two cells away counts, as a point has no size.
-        at = mark_at(self.places.placed, place.x, place.y, reach=2 * place.cell)
+        here = self._here
+        placed = self.places.placed
+        at = mark_at([placed[one] for one in here], place.x, place.y, reach=2 * place.cell)
         if at is not None:
-            self.query_one(OptionList).highlighted = at
+            self.query_one(OptionList).highlighted = here[at]
 
     @on(Opened)
     def _opened(self, event: Opened) -> None:
+        if event.shown != self._medium:
+            return
+        reason = self.query_one("#reason", Static)
         if isinstance(event.outcome, VlmtuiError):
-            reason = self.query_one("#reason", Static)
+            self.query("#stage > .picture").remove()
             reason.update(one_line(str(event.outcome)))
             reason.display = True
         else:
+            reason.display = False
             self._image = event.outcome
             self._redraw()
 
@@ -151,7 +164,7 @@ class PlacesScreen(Screen[None]):
             error = bad_input("The picture is not open, so there is nothing to draw on.")
             self.post_message(self.Exported(error))
         else:
-            self._export(self.places, self._image)
+            self._export(self.places, self._here, self._image)
 
     def _read_again(self, places: AnswerPlaces) -> None:
         at = self.chosen
@@ -160,26 +173,62 @@ class PlacesScreen(Screen[None]):
         self._redraw()
 
     @property
+    def _here(self) -> list[int]:
+        """The indices of the marks on the picture that is shown."""
+        places = self.places
+        return [at for at in range(len(places.marks)) if places.medium_of(at) == self._medium]
+
+    def _turn_to_medium(self) -> None:
+        """Show the picture or frame of the mark or range that one is on."""
+        at, places = self.query_one(OptionList).highlighted, self.places
+        if at is not None and at < len(places.marks) + len(places.ranges):
+            medium = places.medium_of(at)
+            if medium != self._medium:
+                self._medium, self._image = medium, None
+                self._tell_title()
+                self._open(medium)
+
+    def _tell_title(self) -> None:
+        medium, second = self._medium
+        named = name_line(medium, self._numbers[self.places.media.index(medium)])
+        when = f" at {clock(second)}" if medium.modality == "video" else ""
+        self.query_one("#title", Static).update(f"Where it points · {named}{when}")
+
+    def _place_of(self, at: int) -> str:
+        """Say on which picture, or when, mark `at` is; empty if there is but one picture."""
+        medium, second = self.places.medium_of(at)
+        if medium.modality == "video":
+            return f" at {clock(second)}"
+        media = self.places.media
+        return f" on ▣ {self._numbers[media.index(medium)]}" if len(media) > 1 else ""
+
+    @property
     def _room(self) -> tuple[int, int]:
         width, height = self.query_one("#stage").content_size
         return width, height
 
     @property
     def _wanted(self) -> object:
-        return self.places.grounding, self.chosen, self._room
+        return self.places.grounding, self.chosen, self._room, self._medium
 
     def _redraw(self) -> None:
         if not self.is_attached or self._image is None or Graphics.of(self.app).mode == "off":
             return
         room, wanted = self._room, self._wanted
         if all(room) and wanted != self.shown:
-            self._draw(self._image, self.places, self.chosen, room, wanted)
+            self._draw(self._image, self.places, self._here, self.chosen, room, wanted)
 
     def _list(self, at: int = 0) -> None:
         places = self.places
-        marks, colours = places.placed, colours_of(places.marks)
-        both = enumerate(zip(marks, colours, strict=True), 1)
-        lines = [_mark_line(number, one, colour) for number, (one, colour) in both]
+        marks = places.placed
+        lines = [
+            _mark_line(one, badge, self._place_of(at))
+            for at, (one, badge) in enumerate(zip(marks, badges_of(places.marks), strict=True))
+        ]
+        lines += [
+            Content.assemble(f"{clock(one.start_s)} – {clock(one.end_s)} ", one_line(one.label))
+            for one in places.ranges
+        ]
         lines += [
             Content.styled(f"unreadable: {one_line(places.answer[start:end])}", "$text-muted")
             for start, end in places.unreadable
@@ -188,16 +237,21 @@ class PlacesScreen(Screen[None]):
         listed.clear_options()
         listed.add_options(lines)
         listed.highlighted = min(at, len(lines) - 1) if lines else None
-        self.query_one("#title", Static).update(f"Where it points · ▣ {self._number} {one_line(places.image.name)}")
-        told = f"{places.inside} of {len(marks)} inside" if marks else "nothing found"
+        self._turn_to_medium()
+        self._tell_title()
+        times = f"{len(places.ranges)} time range{'s' * (len(places.ranges) != 1)}" if places.ranges else ""
+        told = f"{places.inside} of {len(marks)} inside" if marks else "" if times else "nothing found"
+        told = " · ".join(filter(None, (told, times)))
         lost = f" · {len(places.unreadable)} unreadable" if places.unreadable else ""
         self.query_one("#count", Static).update(told + lost)
-        self.query_one("#convention", Static).update(f"Read as {places.convention}")
+        self.query_one("#convention", Static).update(f"Read as {places.convention}" if marks or not times else "")
         self._tell_span()
 
     def _tell_span(self) -> None:
         at = self.query_one(OptionList).highlighted
-        spans = [(mark.start, mark.end) for mark in self.places.marks] + list(self.places.unreadable)
+        spans = [(mark.start, mark.end) for mark in self.places.marks]
+        spans += [(one.start, one.end) for one in self.places.ranges]
+        spans += self.places.unreadable
         span = self.query_one("#span", Static)
         if at is None or at >= len(spans):
             span.update("The answer names no place that can be read.")
@@ -212,36 +266,47 @@ class PlacesScreen(Screen[None]):
         span.update(Content("").join(parts))
 
     @work(thread=True, group="open", exclusive=True)
-    def _open(self) -> None:
+    def _open(self, shown: ShownMedium) -> None:
         try:
-            self.post_message(self.Opened(open_prepared(self.places.image.path)))
+            self.post_message(self.Opened(shown, open_shown(shown)))
         except VlmtuiError as error:
-            self.post_message(self.Opened(error))
+            self.post_message(self.Opened(shown, error))
 
     @work(thread=True, group="draw", exclusive=True)
     def _draw(
-        self, image: Image, places: AnswerPlaces, chosen: int | None, room: tuple[int, int], wanted: object
+        self,
+        image: Image,
+        places: AnswerPlaces,
+        here: list[int],
+        chosen: int | None,
+        room: tuple[int, int],
+        wanted: object,
     ) -> None:
         worker = get_current_worker()
         if worker.is_cancelled:
             return
-        drawing = draw_marked(image, places.placed, chosen, Graphics.of(self.app), room)
+        placed, badges = places.placed, badges_of(places.marks)
+        at = here.index(chosen) if chosen in here else None
+        marks, numbered = [placed[one] for one in here], [badges[one] for one in here]
+        drawing = draw_marked(image, marks, at, Graphics.of(self.app), room, numbered)
         if not worker.is_cancelled:
             self.post_message(self.Drawn(drawing, wanted))
 
     @work(thread=True, group="export")
-    def _export(self, places: AnswerPlaces, image: Image) -> None:
+    def _export(self, places: AnswerPlaces, here: list[int], image: Image) -> None:
+        placed, badges = places.placed, badges_of(places.marks)
         try:
-            picture = write_numbered(self._folder, "vlmtui-places.png", as_png(draw_marks(image, places.placed)))
+            drawn = draw_marks(image, [placed[at] for at in here], badges=[badges[at] for at in here])
+            picture = write_numbered(self._folder, "vlmtui-places.png", as_png(drawn))
             data = msgspec.json.format(msgspec.json.encode(places.as_json()), indent=2) + b"\n"
             self.post_message(self.Exported((picture, write_numbered(self._folder, "vlmtui-places.json", data))))
         except VlmtuiError as error:
             self.post_message(self.Exported(error))
 
 
-def _mark_line(number: int, one: PlacedMark, colour: str) -> Content:
+def _mark_line(one: PlacedMark, badge: Badge, place: str) -> Content:
     label = one_line(one.mark.label) or one.mark.kind
     where = ",".join(f"{value:.0f}" for value in (one.xyxy if one.mark.kind != "point" else one.xyxy[:2]))
     cut = " cut" if one.is_clipped else ""
-    badge = Content.styled(f" {number} ", f"bold #ffffff on {colour}")
-    return Content.assemble(badge, f" {label} ", (f"{where}{cut}", "$text-muted"))
+    number = Content.styled(f" {badge.number} ", f"bold #ffffff on {badge.colour}")
+    return Content.assemble(number, f" {label} ", (f"{where}{cut}{place}", "$text-muted"))
