@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 
 from textual import events
@@ -106,3 +107,17 @@ async def test_keys_that_come_all_at_once_act_in_their_order(chatting: StartChat
             chat.app.post_message(events.Key(key, character))
         await chat.until(lambda: len(chat.composer.text) == 3)
         assert chat.composer.text == "hoi"
+
+
+async def test_what_is_typed_while_a_message_is_stored_stays(chatting: StartChat) -> None:
+    gate = threading.Event()
+    async with chatting(["a"]) as chat:
+        chat.controller.recorder.store.begin(lambda store: gate.wait(10))
+        await chat.write("a message")
+        chat.composer.post_message(Composer.Submitted("a message"))  # no key: further ones do not wait for it
+        await chat.until(lambda: len(chat.controller.exchanges) == 1)
+        chat.composer.insert("x", chat.composer.document.end)
+        gate.set()
+        await chat.until(lambda: chat.composer.text == "x")
+        await chat.until(lambda: not chat.last.is_running)
+        assert chat.composer.text == "x"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING, TypeVar
 
 from vlmtui.errors import ErrorKind, VlmtuiError
@@ -32,8 +32,16 @@ class AsyncStore:
 
         A caller that is cancelled meanwhile does not stop the work.
         """
+        return await self.result(self.begin(work))
+
+    def begin(self, work: Callable[[Store], _T]) -> Future[_T]:
+        """Begin to run `work` on the store's thread, without waiting for the event loop; `result` waits for it."""
         self._require_open()
-        return await asyncio.shield(asyncio.wrap_future(self._thread.submit(self._work, work)))
+        return self._thread.submit(self._work, work)
+
+    async def result(self, begun: Future[_T]) -> _T:
+        """Return the result of work that was begun. A caller that is cancelled meanwhile does not stop the work."""
+        return await asyncio.shield(asyncio.wrap_future(begun))
 
     def run_now(self, work: Callable[[Store], _T]) -> _T:
         """As `run`, for a caller without an event loop; blocks until done."""

@@ -52,8 +52,10 @@ class LiveAnswers:
         self._is_detached = False
 
     def begin(self, conversation: LiveConversation, exchange: Exchange, record: GenerationRecord) -> None:
-        """Start a new answer for the exchange; `answer` requests it."""
-        self._running_answers[exchange] = _RunningAnswer(self._recorder.begin(conversation, exchange, record))
+        """Start a new answer for the exchange, and begin to store it; `answer` requests it."""
+        pending = self._recorder.begin(conversation, exchange, record)
+        self._running_answers[exchange] = _RunningAnswer(pending)
+        self._recorder.write_now(pending)
 
     async def answer(self, engine: Engine, exchange: Exchange) -> None:
         """Store the turn, if possible now, send its request, and receive the answer. Cancelling the caller does not

@@ -8,6 +8,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine
+from concurrent.futures import Future
+from contextlib import suppress
 from functools import partial
 from itertools import takewhile
 from typing import Any
@@ -77,6 +79,14 @@ class Recorder:
         pending = PendingAnswer(conversation, exchange, exchange.answer, record)
         self._pending.append(pending)
         return pending
+
+    def write_now(self, pending: PendingAnswer) -> None:
+        """Begin to write an answer before the event loop does anything else; the next `flush` waits for it. Does
+        nothing where other writes come first."""
+        is_first = not any(other.is_dirty for other in self._pending if other is not pending)
+        if is_first and not self._lock.locked() and self.trouble is None:
+            with suppress(VlmtuiError):  # the store is closed: `flush` tells so
+                pending.begun = self._begun(pending)
 
     def rewrite(self, conversation: LiveConversation, exchange: Exchange, record: GenerationRecord) -> PendingAnswer:
         """Rewrite an answer that is stored in part and is received again from its beginning."""
@@ -155,9 +165,10 @@ class Recorder:
     async def _write(self, pending: PendingAnswer) -> None:
         if not pending.is_dirty:
             return
-        write = write_of(pending)
+        begun, pending.begun = pending.begun, None
         try:
-            written = await self.store.run(write.write_to)
+            write, writing = begun or self._begun(pending)
+            written = await self.store.result(writing)
         except StoreError:
             raise
         except VlmtuiError as error:
@@ -171,6 +182,10 @@ class Recorder:
             write = write_of(pending)
             written = await self.store.run(write.write_to)
         self._note(pending, write, written)
+
+    def _begun(self, pending: PendingAnswer) -> tuple[AnswerWrite, Future[WriteResult]]:
+        write = write_of(pending)
+        return write, self.store.begin(write.write_to)
 
     async def _save_again(self, conversation: LiveConversation) -> None:
         """Store a lost conversation again, except for the pending answers, which are then written into it."""

@@ -20,6 +20,8 @@ from vlmtui.store.records import ConversationId, EndState, GenerationRecord, Out
 from vlmtui.text import one_line
 
 if TYPE_CHECKING:
+    from concurrent.futures import Future
+
     from vlmtui.store.store import Store
 
 TITLE_MAX = 60
@@ -51,6 +53,8 @@ class PendingAnswer:
     is_over: bool = False
     was_gone: bool = False
     """It was stored, but the store has lost it."""
+    begun: tuple[AnswerWrite, Future[WriteResult]] | None = None
+    """A write that the store has begun; the next flush waits for it."""
     is_parentless: bool = False
     """The turn before it is gone from the store: this one begins a conversation."""
 

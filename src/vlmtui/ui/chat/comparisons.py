@@ -106,14 +106,14 @@ class Comparisons:
         """Send the draft as the conversation's next message, with the comparison's seed. Raises VlmtuiError."""
         self._cost.check_room()
         chat, engine_controller = self._chat, self._engine_controller
-        written, was_editing = chat.draft.words, chat.editing is not None
+        written, text, was_editing = chat.draft.words, chat.draft.text, chat.editing is not None
         exchange = chat.begin(
             engine_controller.require_model(),
             engine_controller.info,
             seed=controller.sampling.seed,
             logprobs=controller.alternatives,
         )
-        self._view.panel.take_text(written)
+        self._view.panel.take_text(written, text)
         self._sender.open_exchange(exchange, rebuild=was_editing)
         return message.sent(exchange)
 

@@ -164,6 +164,10 @@ class Composer(TextArea):
         self.text = text
         self.move_cursor(self._location_of(cursor))
 
+    def take_away(self, text: str) -> None:
+        """Remove a text from the start; the cursor moves to the end of the rest."""
+        self.put_text(rest := self.text.removeprefix(text), len(rest))
+
     def forget_edits(self) -> None:
         """Clear the undo history."""
         self.history.clear()

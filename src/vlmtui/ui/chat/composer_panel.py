@@ -290,10 +290,10 @@ class ComposerPanel(Vertical):
         texts = (token_text(added, attachment) for added, attachment in fresh.items())
         self._composer.replace_token(self._draft.text[old.start : old.end], "".join(texts))
 
-    def take_text(self, written: str) -> None:
-        """Clear the draft after sending, and add it to the history."""
-        self._prompts.add(written)
-        self._composer.text = ""
+    def take_text(self, words: str, text: str | None = None) -> None:
+        """Clear a text that was sent (None: all), and add its words to the history. What was typed since then stays."""
+        self._prompts.add(words)
+        self._composer.take_away(self._composer.text if text is None else text)
 
     def clear_words(self) -> None:
         """Clear the words of a command, and add it to the history. Attachments stay."""

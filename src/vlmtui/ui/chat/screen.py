@@ -295,7 +295,7 @@ class ChatScreen(FrontScreen[None]):
     def start(self, steps: Steps, group: str, *, exclusive: bool = False) -> None:
         """Run `steps` in the background until the screen closes."""
         work: WorkType[None] = steps
-        self.run_worker(work, group=group, exclusive=exclusive)
+        self.run_worker(work, group=group, description=group, exclusive=exclusive)
 
     def start_dialog(self, steps: Steps) -> None:
         """As `start`, for steps that show a screen: further keys wait until it is shown."""

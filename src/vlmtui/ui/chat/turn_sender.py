@@ -22,10 +22,9 @@ from vlmtui.ui.chat.prompt_cost import PromptCost
 from vlmtui.ui.chat.view import ChatView
 from vlmtui.ui.navigation import Navigator
 
-_STORING_WITHIN_S = 0.002
-"""How long a new message's widgets wait to be made: by then it is being stored, in a thread."""
-_SENT_WITHIN_S = 0.2
-"""How long a new message waits to be drawn until it is stored and sent: a slow disk does not hide it."""
+_SENT_WITHIN_S = 0.05
+"""How long a new message waits to be shown until it is stored and sent: whatever the loop does meanwhile delays the
+store's thread. A slow disk does not hide it."""
 
 
 class SenderView(ChatView, Protocol):
@@ -54,6 +53,12 @@ class SenderView(ChatView, Protocol):
     async def show_exchange(self, exchange: Exchange, *, rebuild: bool) -> None:
         """Show a new exchange. `rebuild`: it replaces an earlier one."""
 
+    def hold_frames(self, seconds: float) -> None:
+        """Draw nothing for this long, or until `show_frame`."""
+
+    def show_frame(self) -> None:
+        """Draw what has changed now."""
+
 
 class TurnSender:
     """Turns the draft into a turn with a running answer. If that fails, nothing changes."""
@@ -79,11 +84,11 @@ class TurnSender:
     def send(self, *, is_sure: bool = False) -> None:
         """Send the draft; ask first if the engine died of it, unless `is_sure`. While the model loads, queue it."""
         chat, controller = self._chat, self._engine_controller
-        written, was_editing = chat.draft.words, chat.editing is not None
+        written, text, was_editing = chat.draft.words, chat.draft.text, chat.editing is not None
         try:
             chat.require_rest()
             if controller.state is EngineState.LOADING:
-                self._queue(written)
+                self._queue(written, text)
                 return
             controller.require_engine()
             self._cost.check_room()
@@ -95,12 +100,11 @@ class TurnSender:
         except VlmtuiError as error:
             self._view.tell_error(error)
             return
-        self._view.panel.take_text(written)
-        self.open_exchange(exchange, rebuild=was_editing)
+        self.open_exchange(exchange, rebuild=was_editing, sent=(written, text))
 
-    def _queue(self, written: str) -> None:
+    def _queue(self, written: str, text: str) -> None:
         self._chat.queue_draft()
-        self._view.panel.take_text(written)
+        self._view.panel.take_text(written, text)
         self._view.show_editing()
         self._view.show_queue()
 
@@ -132,10 +136,12 @@ class TurnSender:
             self._view.show_draft()
             self._view.show_queue()
 
-    def open_exchange(self, exchange: Exchange, *, rebuild: bool) -> None:
-        """Show a new exchange, and run its answer. `rebuild`: it replaces an earlier one."""
-        self._view.show_editing()
-        self._view.start(partial(self._open_exchange, exchange, rebuild=rebuild), "exchange")
+    def open_exchange(self, exchange: Exchange, *, rebuild: bool, sent: tuple[str, str] | None = None) -> None:
+        """Run a new exchange's answer, and show it. `rebuild`: it replaces an earlier one; `sent`: its words, and what
+        the composer holds of it."""
+        self._view.start(partial(self._answer, exchange), "answer")
+        self._view.hold_frames(_SENT_WITHIN_S)
+        self._view.start_dialog(partial(self._clear_and_show, exchange, sent, rebuild=rebuild))
 
     async def regenerate(self) -> None:
         """Generate another answer to the selected turn, or else the last."""
@@ -176,25 +182,27 @@ class TurnSender:
         except VlmtuiError as error:
             self._view.tell_error(error)
             return
-        if is_earlier:
-            await self._open_exchange(exchange, rebuild=True)
-        else:
-            self._view.start(partial(self._answer, exchange), "answer")
-
-    async def _open_exchange(self, exchange: Exchange, *, rebuild: bool) -> None:
         self._view.start(partial(self._answer, exchange), "answer")
-        await self._sent(exchange, _SENT_WITHIN_S if rebuild else _STORING_WITHIN_S)
+        if is_earlier:
+            await self._show_exchange(exchange, rebuild=True)
+
+    async def _clear_and_show(self, exchange: Exchange, sent: tuple[str, str] | None, *, rebuild: bool) -> None:
+        """Once an exchange is sent, clear the composer, and then show it. Further keys wait: they are typed into an
+        empty composer."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_SENT_WITHIN_S):
+                await self._chat.answers.wait_until_sent(exchange)
         if not self._view.is_attached:
             return
-        with self._view.app.batch_update():  # drawing would delay the request
-            await self._view.show_exchange(exchange, rebuild=rebuild)
-            await self._sent(exchange, _SENT_WITHIN_S)
+        if sent is not None:
+            self._view.panel.take_text(*sent)
+        self._view.show_editing()
+        self._view.start(partial(self._show_exchange, exchange, rebuild=rebuild), "exchange")
 
-    async def _sent(self, exchange: Exchange, within_s: float) -> None:
-        """Wait a while until the exchange is stored and its request sent."""
-        with suppress(TimeoutError):
-            async with asyncio.timeout(within_s):
-                await self._chat.answers.wait_until_sent(exchange)
+    async def _show_exchange(self, exchange: Exchange, *, rebuild: bool) -> None:
+        with self._view.app.batch_update():
+            await self._view.show_exchange(exchange, rebuild=rebuild)
+        self._view.show_frame()
 
     async def _answer(self, exchange: Exchange) -> None:
         engine = self._engine_controller.engine

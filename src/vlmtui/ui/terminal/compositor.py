@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from typing import cast
@@ -81,3 +82,17 @@ class FrontScreen(Screen[ScreenResultType]):
     def __init__(self) -> None:
         super().__init__()
         self._compositor = FrontCompositor()
+        self._held_until_s = float("-inf")
+
+    def hold_frames(self, seconds: float) -> None:
+        """Draw nothing for this long, or until `show_frame`."""
+        self._held_until_s = time.monotonic() + seconds
+
+    def show_frame(self) -> None:
+        """Draw what has changed now, instead of at the next tick of the screen's timer."""
+        self._held_until_s = float("-inf")
+        self.call_next(self._on_timer_update)
+
+    def _on_timer_update(self) -> None:
+        if time.monotonic() >= self._held_until_s:
+            super()._on_timer_update()

@@ -126,7 +126,7 @@ def run_before_keys(
     if isinstance(app, HasKeyQueue):
         app.key_queue.wait_for(is_done)
     work: WorkType[None] = run
-    node.run_worker(work, group=_BEFORE_KEYS, exclusive=exclusive)
+    node.run_worker(work, group=_BEFORE_KEYS, description=_BEFORE_KEYS, exclusive=exclusive)
 
 
 async def ask_user(app: App[Any], screen: Screen[Result]) -> Result | None:
