@@ -122,10 +122,10 @@ def test_a_signal_ends_it_with_whole_lines_and_the_command_to_go_on(client: Clie
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ((), "IN is missing, and so is --image or --video."),
+        ((), "IN is missing, and so is --image, --video or --audio."),
         (("missing.jsonl",), "missing.jsonl does not exist."),
         (("in.txt",), "its name must end in .jsonl, .csv or .tsv"),
-        (("in.jsonl", "--image", "x.png"), "IN has its own pictures"),
+        (("in.jsonl", "--image", "x.png"), "IN has its own media"),
         (("in.jsonl", "--modality", "video"), "--modality goes with --num-prompts."),
         (("in.jsonl", "--include", "promt"), "--include takes prompt"),
         (("in.jsonl", "--set", "temprature=1"), "Did you mean 'temperature'?"),

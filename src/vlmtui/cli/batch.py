@@ -328,7 +328,7 @@ def _check_usage(arguments: argparse.Namespace) -> None:
     elif arguments.on == [RAY] and arguments.again:
         problem = "--again asks an engine of this machine: not on Ray."
     elif arguments.input is not None and (arguments.media or arguments.num_prompts):
-        problem = "IN has its own pictures: there is no place for --image, --video and --num-prompts."
+        problem = "IN has its own media: there is no place for --image, --video, --audio and --num-prompts."
     elif arguments.mode and arguments.method and (arguments.mode == "raw") != (arguments.method == "generate"):
         problem = "--mode and --method are the same, and say different things."
     elif arguments.num_prompts is None and (given := next((one for one in example if getattr(arguments, one)), "")):

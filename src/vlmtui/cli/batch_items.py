@@ -94,12 +94,12 @@ def _require_sound(reader: BatchReader) -> None:
 
 
 def _missing(source: MediaSource) -> str:
-    from vlmtui.media.pages import with_page
+    from vlmtui.media.pages import sound_source, with_page
     from vlmtui.media.web_address import is_url
 
     if source.encoded or is_url(source.place):
         return ""
-    path, _ = with_page(Path(source.place))
+    path, _ = with_page(sound_source(Path(source.place)) if source.modality == "audio" else Path(source.place))
     return "" if is_file(path) else f"{one_line(path.name)} does not exist."
 
 
@@ -107,7 +107,7 @@ def _made(arguments: argparse.Namespace) -> Iterator[BatchItem | BadItem]:
     if arguments.num_prompts is not None:
         return _repeated(arguments)
     if not arguments.media:
-        message = "IN is missing, and so is --image or --video."
+        message = "IN is missing, and so is --image, --video or --audio."
         raise VlmtuiError(ErrorKind.BAD_USAGE, message, hint="See `vlmtui batch --help`.")
     if not arguments.prompt:
         raise VlmtuiError(ErrorKind.BAD_USAGE, "--prompt is missing: the question about each file.")
@@ -116,7 +116,7 @@ def _made(arguments: argparse.Namespace) -> Iterator[BatchItem | BadItem]:
 
 def _repeated(arguments: argparse.Namespace) -> Iterator[BatchItem]:
     media = arguments.media or []
-    if len(media) > 1:
+    if len(media) > 1 or any(modality not in _SAMPLES for modality, _ in media):
         raise VlmtuiError(ErrorKind.BAD_USAGE, "--num-prompts goes with one --image or --video.")
     modality: Modality = media[0][0] if media else arguments.modality or "image"
     if arguments.modality not in (None, modality):

@@ -14,6 +14,7 @@ line. The same command again goes on where it stopped: what is answered is not a
 _EPILOG = """\
 IN is JSON Lines: OpenAI's batch format ({"custom_id", "method", "url", "body"}), or
   {"id": "a", "images": ["a.png"], "prompt": "…" | "messages": […] | "raw": "…", "sampling": {…}, "expect": "…"}
+  (also "videos", "audios")
 or a table, .csv or .tsv, with a header. File names in it start at its folder. - reads stdin.
 
 exit codes: 0 all answered, 1 an item failed or the score is below --min-score, 2 bad usage or bad input,
@@ -25,6 +26,11 @@ List the batches that this machine has run, newest first, whether they run in a 
   pause OUT    stop it as Ctrl+C in its terminal does; what is answered stays
   resume OUT   go on where it stopped, on its own
 """
+_PLURALS = {
+    "image": "images to ask about",
+    "video": "videos to ask about",
+    "audio": "sounds (of videos their audio tracks) to ask about",
+}
 
 
 def fill_batch(batch: argparse.ArgumentParser) -> None:
@@ -47,16 +53,19 @@ def fill_batch(batch: argparse.ArgumentParser) -> None:
 def _add_input(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--input-format", choices=("jsonl", "csv", "tsv"), help="(default: by the name of IN, or jsonl)")
     group.add_argument(
-        "--columns", metavar="WHAT=NAME,…", default="", help="of a table: id, image, video, prompt, system, raw, expect"
+        "--columns",
+        metavar="WHAT=NAME,…",
+        default="",
+        help="of a table: id, image, video, audio, prompt, system, raw, expect",
     )
-    for kind in ("image", "video"):
+    for kind in ("image", "video", "audio"):
         group.add_argument(
             f"--{kind}",
             dest="media",
             action=AppendMedia,
             const=kind,
             metavar="P",
-            help=f"without IN: {kind}s to ask about, a file, a folder or a pattern such as 'shots/**/*.png'",
+            help=f"without IN: {_PLURALS[kind]}, a file, a folder or a pattern such as 'shots/**/*.png'",
         )
     group.add_argument("--strict", action="store_true", help="stop before anything runs if a line is wrong")
     group.add_argument("--retry-errors", action="store_true", help="ask again what failed in an earlier run")

@@ -10,8 +10,12 @@ import json
 from pathlib import Path
 
 import pytest
+from PIL import Image
 
+from tests.support.sounds import write_tone, write_with_pictures
+from vlmtui.errors import VlmtuiError
 from vlmtui.session.batch.item import BadItem, BatchItem, Expectation, ItemMessage, MediaSource
+from vlmtui.session.batch.media_desk import MediaDesk
 from vlmtui.session.batch.reading import BatchFormat, BatchReader
 from vlmtui.session.batch.tables import Columns
 
@@ -94,7 +98,7 @@ def test_short_forms() -> None:
         ({"id": "a", "prompt": "x", "expect": {"json_schema": {"type": 1}}}, "invalid JSON Schema"),
         ({"id": "a", "messages": []}, "at least one message"),
         ({"id": "a", "messages": [{"role": "tool", "content": "x"}]}, "not “tool”"),
-        ({"id": "a", "messages": [{"role": "user", "content": [{"type": "input_audio"}]}]}, "“input_audio” can't be sent"),
+        ({"id": "a", "messages": [{"role": "user", "content": [{"type": "file"}]}]}, "“file” can't be sent"),
         ({"custom_id": "a", "url": "/v1/embeddings", "body": {}}, "Only POST /v1/chat/completions"),
         ({"custom_id": "a", "body": {"messages": [{"role": "user", "content": "x"}], "temprature": 1}}, "'temperature'?"),
         ({"custom_id": "a", "body": {"messages": [{"role": "user", "content": "x"}], "n": 2}}, "n is more than 1"),
@@ -146,3 +150,46 @@ def test_a_table_of_vlmevalkit() -> None:
         "Please select the correct answer from the options above. \n"
     )
     assert (found.id, found.expect) == ("7", Expectation(exact="B"))
+
+
+def test_sounds() -> None:
+    found = one({"id": 1, "audios": ["a.wav", "clip.mp4#sound"], "prompt": "who speaks?"})
+    assert [(source.modality, source.place) for source in found.sources] == [
+        ("audio", "/data/a.wav"),
+        ("audio", "/data/clip.mp4#sound"),
+    ]
+    parts = [
+        {"type": "input_audio", "input_audio": {"data": "QUJD", "format": "wav"}},
+        {"type": "audio_url", "audio_url": {"url": "data:audio/wav;base64,QUJD"}},
+        {"type": "audio", "audio": "a.mp3"},
+    ]
+    message = one({"id": 1, "messages": [{"role": "user", "content": parts}]}).messages[0]
+    encoded = MediaSource(modality="audio", encoded="QUJD")
+    assert message.parts == (encoded, encoded, MediaSource(modality="audio", place="/data/a.mp3"))
+    for broken in ({}, {"data": 3}, None):
+        assert "data of input_audio" in refusal(
+            {"messages": [{"role": "user", "content": [{"type": "input_audio", "input_audio": broken}]}]}
+        )
+    (row,) = items("audio\tquestion\nb.wav\twho?\n", BatchFormat.TSV)
+    assert isinstance(row, BatchItem)
+    assert row.sources == (MediaSource(modality="audio", place="/data/b.wav"),)
+
+
+async def test_the_sound_of_a_video_and_of_bytes(tmp_path: Path) -> None:
+    clip = write_with_pictures(tmp_path / "clip.mp4")
+    wave = write_tone(tmp_path / "a.wav")
+    Image.new("RGB", (8, 8)).save(tmp_path / "a.png")
+    desk = MediaDesk(tmp_path / "cache", num_frames=4)
+    encoded = base64.b64encode(wave.read_bytes()).decode()
+    sources = [MediaSource(modality="audio", place=str(place)) for place in (wave, clip, f"{clip}#sound")]
+    sources.append(MediaSource(modality="audio", encoded=encoded))
+    try:
+        found = [await desk.prepare(source) for source in sources]
+        assert {one.modality for one in found} == {"audio"}
+        assert all(one.duration_s == pytest.approx(1, abs=0.1) for one in found)
+        assert len({desk.content(source) for source in sources}) == 4
+        for refused in ("a.png", "gone.wav"):
+            with pytest.raises(VlmtuiError, match=refused):
+                await desk.prepare(MediaSource(modality="audio", place=str(tmp_path / refused)))
+    finally:
+        desk.close()

@@ -13,11 +13,12 @@ from vlmtui.errors import VlmtuiError, bad_input
 
 
 class MediaSource(msgspec.Struct, frozen=True, kw_only=True):
-    """An image or a video that an item names: a file, a web address, or its bytes."""
+    """An image, a video or a sound that an item names: a file, a web address, or its bytes."""
 
     modality: Modality
     place: str = ""
-    """An absolute path, with `#page=N` where the file has pages, or an http address. Hostile text."""
+    """An absolute path, with `#page=N` where the file has pages and `#sound` for a video's audio track, or an http
+    address. Hostile text."""
     encoded: str = ""
     """Base64 of its bytes, instead of a place."""
     pixel: tuple[int, int, int] | None = None

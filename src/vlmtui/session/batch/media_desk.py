@@ -37,7 +37,7 @@ _UNUSED = 64
 """Copies that are no longer used and not yet removed."""
 _DOWNLOADS = 8
 """Downloads at the same time."""
-_SUFFIXES: dict[str, str] = {"image": ".png", "video": ".mp4"}
+_SUFFIXES: dict[str, str] = {"image": ".png", "video": ".mp4", "audio": ".wav"}
 _LOCK = "lock"
 
 
@@ -158,13 +158,22 @@ class MediaDesk:
             return self._from_bytes(source, _decoded(source))
         if source.pixel is not None:
             return self._from_bytes(source, _with_pixel(place, source.pixel))
-        return self._checked(source, stage(Path(place), self._store, sampling=self._sampling, still=_still(source)))
+        return self._checked(source, self._stage(source, Path(place)))
+
+    def _stage(self, source: MediaSource, path: Path) -> Attachment:
+        """Check and store a file; as a sound, of a video its audio track."""
+        if source.modality != "audio":
+            return stage(path, self._store, sampling=self._sampling, still=source.modality == "image")
+        from vlmtui.media.pages import sound_source
+        from vlmtui.media.sound import stage_sound  # PyAV takes a while to import
+
+        return stage_sound(path if path.exists() else sound_source(path), self._store)
 
     def _from_bytes(self, source: MediaSource, data: bytes) -> Attachment:
         file = private_dir(self._folder / "new") / f"{os.urandom(8).hex()}{_SUFFIXES[source.modality]}"
         try:
             write_atomically(file, data)
-            attachment = stage(file, self._store, sampling=self._sampling, still=_still(source))
+            attachment = self._stage(source, file)
         finally:
             with suppress(OSError):
                 file.unlink()
@@ -217,14 +226,12 @@ _NOUNS: dict[Modality, str] = {"image": "a picture", "video": "a video", "audio"
 def _split_page(place: str) -> tuple[Path, str]:
     if Path(place).exists():
         return Path(place), ""
-    from vlmtui.media.pages import split_pages
+    from vlmtui.media.pages import SOUND_OF, sound_source, split_pages
 
+    if place.endswith(SOUND_OF):
+        return sound_source(Path(place)), SOUND_OF
     path, pages = split_pages(place)
     return Path(path), f"{pages.start}" if path != place else ""
-
-
-def _still(source: MediaSource) -> bool:
-    return source.modality == "image"
 
 
 def _remove_abandoned_folders(parent: Path) -> None:

@@ -19,7 +19,9 @@ from vlmtui.text import quoted
 
 ID_MAX = 512
 LOGPROBS_LIMIT = 20
-_SHORT = ("id", "images", "videos", "image", "video", "prompt", "system", "messages", "raw", "sampling", "expect")
+_MODALITIES: tuple[Modality, ...] = ("image", "video", "audio")
+_MEDIA = tuple(name for modality in _MODALITIES for name in (f"{modality}s", modality))
+_SHORT = ("id", *_MEDIA, "prompt", "system", "messages", "raw", "sampling", "expect")
 _OPENAI = ("custom_id", "method", "url", "body", "expect")
 _ROLES = ("system", "developer", "user", "assistant")
 _ENDPOINTS = ("/v1/chat/completions", "/chat/completions")
@@ -72,7 +74,7 @@ class LineReader:
         messages: tuple[ItemMessage, ...] = ()
         if given == ["messages"]:
             if media:
-                raise bad_input("With messages, the images and videos are parts of a message.")
+                raise bad_input("With messages, images, videos and sounds are parts of a message.")
             messages = tuple(self._messages(fields["messages"]))
         elif given == ["prompt"]:
             messages = question_messages(
@@ -94,9 +96,8 @@ class LineReader:
         )
 
     def media(self, fields: Mapping[str, Any]) -> Iterator[MediaSource]:
-        """Yield the media of the fields `images`, `image`, `videos` and `video`."""
-        modalities: tuple[Modality, ...] = ("image", "video")
-        for modality in modalities:
+        """Yield the media of the fields `images`, `image`, `videos`, `video`, `audios` and `audio`."""
+        for modality in _MODALITIES:
             for name in (f"{modality}s", modality):
                 value = fields.get(name)
                 values = value if isinstance(value, list) else [] if value is None else [value]
@@ -142,12 +143,17 @@ class LineReader:
         match part.get("type"):
             case "text" | "input_text":
                 return _text(part.get("text"), "text")
-            case "image_url" | "video_url" | "image" | "video" as kind:
-                modality: Modality = "image" if kind.startswith("image") else "video"
+            case "input_audio":
+                sound = part.get("input_audio")
+                data = sound.get("data") if isinstance(sound, dict) else None
+                return MediaSource(modality="audio", encoded=_text(data, "data of input_audio"))
+            case kind:
+                modality = next((one for one in _MODALITIES if kind in (one, f"{one}_url")), None)
+                if modality is None:
+                    known = "text, image_url, video_url, audio_url or input_audio"
+                    raise bad_input(f"A part of type {quoted(str(kind))} can't be sent: {known}.")
                 value = part.get(f"{modality}_url", part.get(modality))
                 return self.source(value.get("url") if isinstance(value, dict) else value, modality)
-            case kind:
-                raise bad_input(f"A part of type {quoted(str(kind))} can't be sent: text, image_url or video_url.")
 
 
 def find_id(fields: Mapping[str, Any]) -> str | None:

@@ -16,6 +16,7 @@ _NAMES: dict[str, tuple[str, ...]] = {
     "id": ("id", "index", "custom_id"),
     "image": ("image", "image_path", "images", "path", "file"),
     "video": ("video", "videos"),
+    "audio": ("audio", "audios"),
     "prompt": ("prompt", "question"),
     "system": ("system",),
     "raw": ("raw",),
@@ -66,7 +67,7 @@ def parse_columns(text: str) -> dict[str, str]:
 def read_row(reader: LineReader, columns: Columns, row: Mapping[str, str], line: int) -> BatchItem:
     """Return a row as an item. Raises VlmtuiError without its line number."""
     cells = {what: row[name] for what in _NAMES if (name := columns.find(what, row)) and row[name] != ""}
-    media = (*_pictures(reader, cells, row), *reader.media({"video": cells.get("video")}))
+    media = (*_pictures(reader, cells, row), *reader.media({name: cells.get(name) for name in ("video", "audio")}))
     sampling, _ = read_sampling({name: float(row[name]) for name in _SAMPLING if _is_number(row.get(name, ""))})
     raw = cells.get("raw")
     prompt = cells.get("prompt") or ""
