@@ -15,6 +15,8 @@ from tests.fuzz.campaign import FuzzResult, hunt
 from tests.fuzz.readers import READERS
 
 _LONGEST_S = 1800
+_WIDEST = 500
+"""Columns of a line of a finding: the data may be large, and is kept whole."""
 KEPT = Path(".hypothesis") / "fuzz"
 """Where data is put that made a reader fail."""
 
@@ -58,7 +60,7 @@ def _in_a_process(name: str, examples: int, number: int) -> FuzzResult:
         flush=True,
     )
     if result.finding:
-        print(result.finding)
+        print("\n".join(line[:_WIDEST] for line in result.finding.splitlines()))
     return result
 
 

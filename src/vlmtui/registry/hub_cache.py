@@ -43,7 +43,7 @@ def snapshot_of(name: str, cache: Path | None = None) -> Path | None:
     root = (cache or hub_cache_folder()) / f"models--{name.replace('/', '--')}"
     try:
         snapshots = [path for path in (root / "snapshots").iterdir() if path.is_dir()]
-    except OSError:
+    except (OSError, ValueError):  # it is not there, or no folder can have this name
         return None
     main = root / "snapshots" / _main_commit(root)
     if main in snapshots:

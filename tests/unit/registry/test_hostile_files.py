@@ -178,3 +178,9 @@ def test_no_config_at_all_ends_anything(config: dict[str, object], tmp_path: Pat
         estimate(resolve(registry, str(tmp_path)))
     except VlmtuiError as error:
         assert error.kind in (ErrorKind.MODEL_UNKNOWN, ErrorKind.BAD_INPUT)
+
+
+@pytest.mark.parametrize("name", ["\0", "a/\0b", "x" * 5000])
+def test_a_name_that_no_folder_can_have_is_of_no_download(name: str, tmp_path: Path) -> None:
+    (tmp_path / "hub").mkdir()
+    assert snapshot_of(name, tmp_path / "hub") is None
