@@ -46,6 +46,8 @@ def command_page(parser: argparse.ArgumentParser) -> str:
     first = re.split(r"(?<=[.:;])\s", told)[0].rstrip(".:;")
     lines = [_title(name, 1), ".SH NAME", f"{escaped(name)} \\- {escaped(first)}", ".SH SYNOPSIS"]
     lines += [escaped(_usage(parser)), ".SH DESCRIPTION", escaped(told), ".SH OPTIONS", *_options(parser)]
+    if commands := [f".TP\n.B {escaped(name)}\n{escaped(told)}" for name, told in _commands(parser)]:
+        lines += [".SH COMMANDS", *commands]
     for below, command in _below(parser):
         if parser.prog != "vlmtui":
             lines += [f".SH {escaped(below.upper())}", escaped(_usage(command)), *_options(command)]
@@ -65,13 +67,16 @@ def _usage(parser: argparse.ArgumentParser) -> str:
 def _options(parser: argparse.ArgumentParser) -> Iterator[str]:
     formatter = argparse.HelpFormatter(parser.prog)
     for action in parser._actions:
-        if isinstance(action, argparse._SubParsersAction):
-            for choice in action._choices_actions:
-                yield f".TP\n.B {escaped(choice.dest)}\n{escaped(choice.help or '')}"
-        elif action.help != argparse.SUPPRESS:
+        if action.help != argparse.SUPPRESS and not isinstance(action, argparse._SubParsersAction):
             invocation = formatter._format_action_invocation(action)
             told = formatter._expand_help(action) if action.help else ""
             yield f".TP\n.B {escaped(invocation)}\n{escaped(told)}"
+
+
+def _commands(parser: argparse.ArgumentParser) -> Iterator[tuple[str, str]]:
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            yield from ((choice.dest, choice.help or "") for choice in action._choices_actions)
 
 
 def _below(parser: argparse.ArgumentParser) -> Iterator[tuple[str, argparse.ArgumentParser]]:

@@ -6,6 +6,7 @@ import unicodedata
 
 _BIDI = {0x061C, 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A)}
 _INVISIBLE = {0xFEFF, 0x200B, 0x2060}
+_DIGITS_MAX = 9
 _SPACE = {"\n": "↵", "\t": "⇥", "\r": "␍"}
 
 
@@ -42,6 +43,11 @@ def quoted(text: str, *, longest: int = 60) -> str:
         half = (longest - 1) // 2
         text = f"{text[:half]}…{text[-half:]}"
     return "“" + one_line("".join(_SPACE.get(char, char) for char in text)) + "”"
+
+
+def is_number(text: str) -> bool:
+    """Return whether `text` is a whole number of at most nine digits. Python refuses to read one of thousands."""
+    return text.isdecimal() and len(text) <= _DIGITS_MAX
 
 
 def human_bytes(count: int) -> str:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from vlmtui.cli.checks import check_terminal
-from vlmtui.cli.picture_check import check_pictures, way_lines
+from vlmtui.cli.checks import Check, check_terminal
+from vlmtui.cli.doctor import check_lines
+from vlmtui.cli.picture_check import check_pictures
 from vlmtui.ui.terminal.picture_ways import Answers, best_way, picture_ways
 from vlmtui.ui.terminal.query import Terminal
 
@@ -23,9 +24,21 @@ def test_tmux_that_passes_nothing_on_is_told_with_what_to_do(monkeypatch: pytest
     check = check_pictures(terminal(_TMUX, Answers(own_attributes=frozenset({2}))))
     assert check.status == "warn"
     assert "allow-passthrough on" in check.hint
-    lines = list(way_lines(check.table))
-    assert sum("allow-passthrough" in line for line in lines) == 1, "once, not for each way"
-    assert [line for line in lines if line.startswith("quadrants") and " yes " in line]
+    table = list(check_lines(Check(check.name, "ok", check.message, table=check.table), 200))[1:]
+    assert sum("allow-passthrough" in line for line in table) == 1, "once, not for each way"
+    assert [line for line in table if line.split(",")[0].strip() == "quadrants" and " yes " in line]
+
+
+@pytest.mark.parametrize("columns", [66, 80, 120])
+def test_a_check_fits_into_the_terminal(columns: int) -> None:
+    ways = tuple(picture_ways(_TMUX, Answers(own_attributes=frozenset({2}))))
+    check = Check("pictures", "warn", "quadrants, 4 pixels a cell", ways[0].hint, table=ways)
+    lines = list(check_lines(check, columns))
+    assert max(map(len, lines)) <= columns
+    assert " ".join(ways[0].hint.split()) in " ".join(" ".join(lines).split())
+    coloured = list(check_lines(check, columns, coloured=True))
+    assert coloured[0] == lines[0].replace("warn", "\x1b[33mwarn\x1b[0m", 1)
+    assert coloured[1:] == lines[1:]
 
 
 def test_pictures_through_tmux_are_told_with_their_cell(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import signal
+import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -85,6 +87,33 @@ async def test_all_that_is_told_of_a_command_that_does_not_exist(tmp_path: Path)
     assert "No model is loaded.\n/model picks a model." in text
 
 
+def test_the_page_names_what_is_refused() -> None:
+    page = (ROOT / "docs" / "plain.md").read_text()
+    [line] = [line for line in page.splitlines() if "are refused" in line]
+    assert set(re.findall(r"`(/\w+)`", line.partition("Tab completes")[2])) == {ACTIONS[id].slash for id in REFUSED}
+
+
+@pytest.mark.parametrize(
+    "line", ["/view", "/detach", "/edit", "/branch", "/page", "/inspect", "/frames", "/fan pixels="]
+)
+async def test_a_number_of_thousands_of_digits_is_no_number(line: str, tmp_path: Path) -> None:
+    told: list[Event] = []
+    paths = Paths.below(tmp_path)
+    services = PlainServices(
+        paths=paths,
+        settings=Settings(),
+        registry=Registry.bundled(),
+        host=ScriptedHost(),
+        store=AsyncStore(paths),
+    )
+    session = PlainSession(services, PlainOutput(told.append))
+    await session.begin()
+    space = "" if line.endswith("=") else " "
+    assert await session.take(f"{line}{space}{'9' * 5000}") is not None
+    await session.leave()
+    assert any(event.text.startswith("Error: ") for event in told if isinstance(event, Line))
+
+
 class Session:
     """A session in a dumb pseudo-terminal."""
 
@@ -138,13 +167,17 @@ class Session:
 
 
 @contextmanager
-def opened(folder: Path, answers: Sequence[Sequence[str]] = (), **env: str) -> Iterator[Session]:
+def opened(
+    folder: Path, answers: Sequence[Sequence[str]] = (), *, program: Sequence[str] = (), **env: str
+) -> Iterator[Session]:
+    """Plain mode with these answers. `program`: what starts it; otherwise it is started in the terminal itself."""
     (folder / "answers.json").write_text(json.dumps(answers))
+    command, *arguments = program or (sys.executable, "-m", "tests.support.plain_app", str(folder))
     variables: dict[str, Any] = {"TERM": "dumb", "LANG": "C.UTF-8", "HOME": str(folder), "PATH": os.environ["PATH"]}
     variables["PYTHONPATH"] = os.pathsep.join((str(ROOT / "src"), str(ROOT)))
     spawned: pexpect.spawn[bytes] = pexpect.spawn(
-        sys.executable,
-        ["-m", "tests.support.plain_app", str(folder)],
+        command,
+        arguments,
         env=variables | env,
         cwd=str(ROOT),
         timeout=120,
@@ -284,3 +317,73 @@ def test_a_backslash_continues_a_message(tmp_path: Path) -> None:
         session.process.sendcontrol("d")
         assert session.end() == 0
         assert session.turns()[0].text == "one\ntwo"
+
+
+@pytest.mark.process
+@pytest.mark.skipif(shutil.which("script") is None, reason="script is not installed")
+def test_script_records_no_escape_sequence(tmp_path: Path) -> None:
+    record = tmp_path / "typescript"
+    command = f"{sys.executable} -m tests.support.plain_app {tmp_path}"
+    program = ["script", "-qefc", command, str(record)]
+    with opened(tmp_path, program=program, TERM="xterm-256color", COLORTERM="truecolor") as session:
+        session.wait(PROMPT)
+        session.say("hello", "a red circle", PROMPT)
+        session.process.sendcontrol("d")
+        assert session.end() == 0
+    recorded = record.read_bytes()
+    assert b"hello" in recorded and b"a red circle" in recorded
+    assert not CONTROL.search(recorded.replace(b"\x04", b""))
+
+
+@pytest.mark.process
+def test_lines_from_a_pipe_are_in_the_log(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "tests.support.plain_app", str(tmp_path)]
+    env = os.environ | {"PYTHONPATH": os.pathsep.join((str(ROOT / "src"), str(ROOT)))}
+    lines = "hello\n/settings\nbye\n"
+    ran = subprocess.run(command, input=lines, env=env, capture_output=True, text=True, timeout=120, check=True)
+    prompts = [line for line in ran.stdout.splitlines() if line.startswith("> ")]
+    assert prompts == ["> hello", "> /settings", "> bye", "> "]
+    assert ran.stdout.count("a red circle at the left") == 2
+
+
+_EMACS = """
+(require 'shell)
+(setq explicit-shell-file-name "/bin/sh")
+(setenv "PS1" "$ ")
+(let* ((buffer (shell "*chat*")) (process (get-buffer-process buffer)))
+  (defun wait-for (pattern)
+    (let ((tries 0))
+      (while (and (< tries 600) (not (with-current-buffer buffer
+          (goto-char (process-mark process)) (forward-line 0) (looking-at pattern))))
+        (accept-process-output process 0.1) (setq tries (1+ tries)))
+      (when (= tries 600) (error "%s did not come: %s" pattern (with-current-buffer buffer (buffer-string))))))
+  (defun say (line pattern)
+    (with-current-buffer buffer (goto-char (point-max)) (insert line) (comint-send-input))
+    (accept-process-output process 0.2)
+    (wait-for pattern))
+  (wait-for ".*[$#] $")
+  (say (getenv "CHAT") "> $")
+  (say "hello" "> $")
+  (say "/fan seed=1,2" "Answer: $")
+  (say "2" "> $")
+  (say "/quit" ".*[$#] $")
+  (princ (with-current-buffer buffer (buffer-substring-no-properties (point-min) (point-max)))))
+"""
+"""Emacs' shell: it edits lines itself, and shows a question only when it is the last line."""
+
+
+@pytest.mark.process
+@pytest.mark.skipif(shutil.which("emacs") is None, reason="Emacs is not installed")
+def test_emacs_shell(tmp_path: Path) -> None:
+    (tmp_path / "chat.el").write_text(_EMACS)
+    env = os.environ | {
+        "CHAT": f"{sys.executable} -m tests.support.plain_app {tmp_path}",
+        "PYTHONPATH": os.pathsep.join((str(ROOT / "src"), str(ROOT))),
+        "HOME": str(tmp_path),
+    }
+    command = ["emacs", "--batch", "-Q", "-l", str(tmp_path / "chat.el")]
+    ran = subprocess.run(command, env=env, cwd=ROOT, capture_output=True, text=True, timeout=200, check=False)
+    assert ran.returncode == 0, ran.stderr
+    assert "> hello\na red circle at the left" in ran.stdout
+    assert "== 2 seed 2 ==" in ran.stdout and "continues with answer 2" in ran.stdout
+    assert not CONTROL.search(ran.stdout.encode())

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 def app(arguments: argparse.Namespace) -> int:
     """Open the app, or plain mode. Raises VlmtuiError if there is no terminal, which plain mode does not need."""
     if getattr(arguments, "app_plain", None):
+        if sys.stdin.isatty():
+            note("Plain mode; /help lists its commands.")
         return _open(arguments, is_plain=True)
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise VlmtuiError(

@@ -45,13 +45,11 @@ class Check(msgspec.Struct, frozen=True):
 
 
 def machine_checks(paths: Paths) -> Iterator[Check]:
-    """Run all checks except those of the engine."""
+    """Run all checks except those that load a model."""
     from vlmtui.cli.engine_checks import engine_checks
     from vlmtui.cli.picture_check import check_pictures
 
     yield check_python()
-    yield check_terminal()
-    yield check_pictures()
     yield check_settings(paths)
     yield from engine_checks(paths)
     checks: tuple[Callable[[], Check], ...] = (
@@ -60,6 +58,8 @@ def machine_checks(paths: Paths) -> Iterator[Check]:
         lambda: check_disk("data", paths.data, wanted_gib=1.0),
         lambda: check_disk("hub cache", hub_cache_folder(), wanted_gib=_DISK_WANTED_GIB),
         check_hub,
+        check_terminal,
+        check_pictures,
     )
     for check in checks:
         yield check()

@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import argparse
 import os
+import shutil
 import sys
-from collections.abc import Callable, Iterator
+import textwrap
+from collections.abc import Callable, Iterator, Sequence
 
 import msgspec
 
 from vlmtui.bootstrap import Application, build
 from vlmtui.cli.ask_engine import AskSetup, ready_engine
 from vlmtui.cli.checks import Check, machine_checks
+from vlmtui.cli.engine_checks import only_transformers
 from vlmtui.cli.interrupts import run_interruptible
 from vlmtui.cli.output import is_tty, note, print_json
-from vlmtui.cli.picture_check import way_lines
+from vlmtui.cli.picture_check import way_rows
 from vlmtui.config.settings import Settings
 from vlmtui.domain.backend_choice import BackendChoice
 from vlmtui.domain.conversation import user_turn
+from vlmtui.domain.engine import TRANSFORMERS_BACKEND
 from vlmtui.errors import VlmtuiError
 from vlmtui.media.images import stage_image
 from vlmtui.paths import Paths, bundled
@@ -30,6 +34,8 @@ _SAMPLE = "two-shapes.png"
 _SEEN = ("yellow star", "top left", "blue square", "right")
 """What the sample shows, in the order in which the model mentions it."""
 _QUESTION = "What is in this image?"
+_NARROWEST = 66
+"""Columns that the lines take at least: the table of pictures needs them."""
 _COLOURS = {"ok": "32", "warn": "33", "fail": "31"}
 
 
@@ -48,7 +54,7 @@ async def _report(*, as_json: bool) -> int:
     from vlmtui.cli.report import as_text, make_report
 
     paths = Paths.default()
-    checks = [*machine_checks(paths), await check_engine(_fresh_application, as_json=True)]
+    checks = [*machine_checks(paths), await _check_engine(paths, as_json=True)]
     report = make_report(paths, checks, os.environ)
     if as_json:
         print_json(msgspec.to_builtins(report))
@@ -63,13 +69,19 @@ def _fresh_application() -> Application:
     return build(settings=Settings(keep_alive="0"))
 
 
+async def _check_engine(paths: Paths, *, as_json: bool) -> Check:
+    choice = BackendChoice(TRANSFORMERS_BACKEND) if only_transformers(paths) else None
+    return await check_engine(_fresh_application, as_json=as_json, choice=choice)
+
+
 async def _doctor(*, as_json: bool) -> int:
+    paths = Paths.default()
     checks: list[Check] = []
-    for check in machine_checks(Paths.default()):
+    for check in machine_checks(paths):
         checks.append(check)
         if not as_json:
             _print(check)
-    engine = await check_engine(_fresh_application, as_json=as_json)
+    engine = await _check_engine(paths, as_json=as_json)
     checks.append(engine)
     fit = all(check.status != "fail" for check in checks)
     if as_json:
@@ -77,8 +89,15 @@ async def _doctor(*, as_json: bool) -> int:
         print_json(report)
     else:
         _print(engine)
-        print("This machine is fit." if fit else "This machine is not fit yet: see the failed lines.")
+        print(_verdict(checks))
     return 0 if fit else 1
+
+
+def _verdict(checks: Sequence[Check]) -> str:
+    failed, warned = ([check.name for check in checks if check.status == status] for status in ("fail", "warn"))
+    if failed:
+        return f"This machine is not fit yet; failed: {', '.join(failed)}."
+    return f"This machine is fit; warnings: {', '.join(warned)}." if warned else "This machine is fit."
 
 
 async def check_engine(
@@ -112,7 +131,7 @@ def _judge(answer: Answer, load_s: float) -> Check:
         return Check("engine", "fail", f"the bundled model is wrong about {_SAMPLE}: {said!r}", hint)
     ttft = answer.timings.ttft_s if answer.timings else None
     first = "" if ttft is None else f", first token after {ttft:.2f} s"
-    return Check("engine", "ok", f"loaded in {load_s:.1f} s{first}; saw rightly: {said}")
+    return Check("engine", "ok", f"loaded in {load_s:.1f} s{first}; described the picture correctly: {said}")
 
 
 def tells_what_is_there(answer: str) -> bool:
@@ -132,16 +151,30 @@ def _joined(error: VlmtuiError) -> str:
 
 
 def _print(check: Check) -> None:
-    coloured = is_tty(sys.stdout) and "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb"
-    for line in _lines(check, coloured=coloured):
+    is_shown = is_tty(sys.stdout)
+    coloured = is_shown and "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb"
+    width = max(shutil.get_terminal_size().columns, _NARROWEST) if is_shown else sys.maxsize
+    for line in check_lines(check, width, coloured=coloured):
         print(line, flush=True)
 
 
-def _lines(check: Check, *, coloured: bool) -> Iterator[str]:
-    mark = f"{check.status:<4}"
-    if coloured:
-        mark = f"\x1b[{_COLOURS[check.status]}m{mark}\x1b[0m"
-    yield f"{mark}  {check.name:<10} {visible(check.message)}"
+def check_lines(check: Check, width: int, *, coloured: bool = False) -> Iterator[str]:
+    """Return a check's lines of at most `width` columns, but for words that are longer."""
+    first, *others = _wrapped(f"{check.status:<4}  {check.name:<10} ", check.message, width)
+    yield f"\x1b[{_COLOURS[check.status]}m{check.status:<4}\x1b[0m{first[4:]}" if coloured else first
+    yield from others
     if check.hint and check.status != "ok":
-        yield f"{'':<17}→ {visible(check.hint)}"
-    yield from (f"{'':<17}{visible(line)}" for line in way_lines(check.table))
+        yield from _wrapped(f"{'':<17}→ ", check.hint, width)
+    for left, text in way_rows(check.table):
+        yield from _wrapped(f"{'':<6}{left}", text, width)
+
+
+def _wrapped(left: str, text: str, width: int) -> list[str]:
+    return textwrap.wrap(
+        visible(text),
+        width,
+        initial_indent=left,
+        subsequent_indent=" " * len(left),
+        break_long_words=False,
+        break_on_hyphens=False,
+    ) or [left.rstrip()]

@@ -10,6 +10,7 @@ from vlmtui.engines.hardware import ROCM_HINT, Hardware, find_hardware
 from vlmtui.engines.records import EngineRecord, Engines, choose_engine
 from vlmtui.engines.variants import VARIANTS
 from vlmtui.paths import Paths
+from vlmtui.worker.backends import has_transformers
 
 _TO_CUDA = "Install the CUDA build: `vlmtui engines install cuda`."
 _TO_ROCM = f"{ROCM_HINT[0].upper()}{ROCM_HINT[1:]}."
@@ -19,11 +20,27 @@ def engine_checks(paths: Paths) -> list[Check]:
     """Check vLLM and PyTorch as a load would find them."""
     chosen, hardware = choose_engine(Engines(paths)), find_hardware()
     if chosen is None:
-        hint = f"Found: {hardware.describe()}. `vlmtui engines install` installs {VARIANTS[hardware.variant].title}."
+        install = f"`vlmtui engines install` installs {VARIANTS[hardware.variant].title}."
+        if has_transformers():
+            return [_check_without_vllm(install), _check_torch(_version_of("torch"), hardware, is_ours=False)]
+        hint = f"Found: {hardware.describe()}. {install}"
         return [Check("vllm", "fail", "No engine is installed, so no model can run.", hint)]
     if chosen.record is not None:
         return [_check_installed(chosen.record), _check_torch(chosen.record.torch, hardware, is_ours=True)]
     return [_check_beside(), _check_torch(_version_of("torch"), hardware, is_ours=False)]
+
+
+def only_transformers(paths: Paths) -> bool:
+    """Return whether models run here, but not in vLLM."""
+    return choose_engine(Engines(paths)) is None and has_transformers()
+
+
+def _check_without_vllm(install: str) -> Check:
+    text = (
+        f"not installed. Models run in Transformers {_version_of('transformers')} where `--backend transformers` is "
+        "given: more slowly, as it answers different prompts in turn"
+    )
+    return Check("vllm", "warn", text, f"{install} It is then used where nothing else is asked for.")
 
 
 def _check_installed(record: EngineRecord) -> Check:

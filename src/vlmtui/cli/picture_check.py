@@ -42,11 +42,12 @@ def check_pictures(terminal: Terminal | None = None) -> Check:
     return Check("pictures", "ok", ", ".join(facts), table=terminal.ways)
 
 
-def way_lines(ways: tuple[PictureWay, ...]) -> Iterator[str]:
-    """Return the table: each way, whether this terminal has it, how that is known, and what would change it."""
+def way_rows(ways: tuple[PictureWay, ...]) -> Iterator[tuple[str, str]]:
+    """Return the table, each row as what stands left of its text: each way, whether this terminal has it, how that is
+    known, and what would change it."""
     told = ""
     for way in ways:
-        yield f"{_TITLES[way.name]:<28}{'yes' if way.is_possible else 'no':<5}{way.reason}"
+        yield f"{_TITLES[way.name]:<28}{'yes' if way.is_possible else 'no':<5}", way.reason
         if way.hint and way.hint != told and not way.is_possible:
             told = way.hint
-            yield f"{'':<33}→ {way.hint}"
+            yield f"{'':<33}→ ", way.hint

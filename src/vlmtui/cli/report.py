@@ -40,7 +40,9 @@ OTHER = "other"
 _GIB = 2**30
 _VERSION = re.compile(r"\d{1,4}(?:\.\d{1,6}){0,4}(?:(?:a|b|rc|\.post|\.dev)\d{1,6}){0,3}")
 _BUILD = re.compile(r"cpu|cu\d{2,3}|rocm\d[\d.]{0,8}")
-_PACKAGES = ("textual", "textual-image", "pillow", "pillow-heif", "av", "numpy", "msgspec", "httpx2")
+_PACKAGES = (
+    "textual", "textual-image", "pillow", "pillow-heif", "av", "numpy", "msgspec", "httpx2", "torch", "transformers",
+)  # fmt: skip
 _TERMS = (
     "xterm", "xterm-256color", "xterm-kitty", "xterm-ghostty", "tmux", "tmux-256color", "screen", "screen-256color",
     "foot", "alacritty", "wezterm", "mlterm", "contour", "linux", "vt100", "vt220", "rxvt-unicode-256color",

@@ -15,10 +15,9 @@ from vlmtui.engine.machine import Machine
 from vlmtui.engine.serve_plan import RankLayout, ServePlan, plan_running, running_spec
 from vlmtui.engines.records import Engines, choose_engine
 from vlmtui.engines.server_program import server_program
-from vlmtui.errors import ErrorKind, VlmtuiError
 from vlmtui.registry.match import Model
 from vlmtui.session.async_store import AsyncStore
-from vlmtui.worker.backends import BUNDLED
+from vlmtui.worker.backends import no_vllm
 
 
 def serve_here(application: Application, model: Model, layout: RankLayout, *, as_json: bool) -> int:
@@ -26,7 +25,7 @@ def serve_here(application: Application, model: Model, layout: RankLayout, *, as
     interrupted or until it ends. Raises VlmtuiError."""
     chosen = choose_engine(Engines(application.paths))
     if chosen is None:
-        raise VlmtuiError(ErrorKind.NO_ENGINE, BUNDLED["vllm"].missing, hint=BUNDLED["vllm"].hint)
+        raise no_vllm()
     plan = plan_running(model, layout, Machine.measure(), for_cpu=server_program(chosen).is_for_cpu)
     served = served_here(model, layout)
     if not as_json:

@@ -21,7 +21,7 @@ from vlmtui.session.cost import Cost, CostEstimate
 from vlmtui.session.draft import Draft, DraftToken, token_text
 from vlmtui.session.draft_cost import draft_cost
 from vlmtui.session.exchange import attachments_named
-from vlmtui.text import human_bytes, one_line
+from vlmtui.text import human_bytes, is_number, one_line
 
 
 class Attachments:
@@ -116,7 +116,7 @@ class Attachments:
     async def view(self, argument: str) -> None:
         """Describe an attachment in words; without a number, all of them."""
         numbered = self._parts.chat.attachments_by_number()
-        if argument and (not argument.isdecimal() or int(argument) not in numbered):
+        if argument and (not is_number(argument) or int(argument) not in numbered):
             raise bad_input(f"There is no attachment {one_line(argument)}.", hint="/view lists them.")
         if not numbered:
             self._parts.output.tell("Nothing is attached. /attach PATH attaches a file.")
@@ -144,7 +144,7 @@ class Attachments:
         given = await output.ask(f"Frames to send (now {now.num_frames}; Enter: no change): ")
         if not given:
             return
-        if not given.isdecimal() or not 1 <= int(given) <= 1000:
+        if not is_number(given) or not 1 <= int(given) <= 1000:
             raise bad_input(f"{one_line(given)} is not a number of frames.", hint="Give 1 to 1000.")
         sampling = msgspec.structs.replace(now, num_frames=int(given), fps=None)
         self._replace(token, msgspec.structs.replace(token.attachment, sampling=sampling))
@@ -153,7 +153,7 @@ class Attachments:
     async def take_page(self, argument: str) -> None:
         """Attach another page: `2`, or `2 5` for page 2 of attachment 5."""
         page, _, number = argument.partition(" ")
-        if not page.isdecimal():
+        if not is_number(page):
             raise bad_input("/page takes the number of a page.")
         await self._restage(number.strip(), lambda item: item.pages > 1, page=int(page))
 

@@ -11,7 +11,7 @@ from vlmtui.plain.parts import Parts, RunCommand
 from vlmtui.session.conversation_list import ConversationList, Entry, ago, undelete_last
 from vlmtui.session.resume import resume_point, stored_model
 from vlmtui.store.records import ConversationId
-from vlmtui.text import one_line
+from vlmtui.text import is_number, one_line
 
 _LISTED = 20
 _WAYS = "A number opens one; rename N TITLE, pin N or delete N; words search; Enter leaves the list."
@@ -50,12 +50,12 @@ class Conversations:
             given = await output.ask("Conversation: ")
             if not given:
                 return
-            if given.isdecimal():
+            if is_number(given):
                 await self.open(_entry(shown, given).id)
                 return
             verb, _, rest = given.partition(" ")
             number, _, title = rest.strip().partition(" ")
-            if verb in ("rename", "pin", "delete") and number.isdecimal():
+            if verb in ("rename", "pin", "delete") and is_number(number):
                 await self._change(listed, verb, _entry(shown, number), title)
                 given = listed.query
 

@@ -22,7 +22,7 @@ from vlmtui.session.lane_plan import ENGINE, Plan, why_identical
 from vlmtui.session.lanes import Lane
 from vlmtui.session.model_switch import memory_need
 from vlmtui.session.plan_text import parse_plan
-from vlmtui.text import one_line
+from vlmtui.text import is_number, one_line
 
 
 class FanOutCommands:
@@ -134,7 +134,8 @@ class FanOutCommands:
         """Continue with one of the answers, if the user names one; otherwise the conversation stays as it was."""
         self._parts.output.tell(f"A number, 1 to {len(fan_out.lanes)}, continues with that answer; Enter with none.")
         given = await self._parts.output.ask("Answer: ")
-        if given.isdecimal() and 1 <= int(given) <= len(fan_out.lanes):
+        if is_number(given) and 1 <= int(given) <= len(fan_out.lanes):
             model = self._parts.controller.require_model()
             exchange = await choose_lane(fan_out, int(given) - 1, message, model)
-            self._parts.output.tell(f"The chat continues with answer {given}. {exchange.branches()}".rstrip())
+            branches = f" ({found})" if (found := exchange.branches()) else ""
+            self._parts.output.tell(f"The chat continues with answer {given}{branches}.")

@@ -34,7 +34,7 @@ from vlmtui.session.prompt_report import (
     rendered_again,
     with_logprobs,
 )
-from vlmtui.text import one_line, quoted
+from vlmtui.text import is_number, one_line, quoted
 
 _TOKENS = 400
 """Most tokens that are written; the file has all."""
@@ -62,7 +62,7 @@ class InspectionCommands:
         """Show what the model was given: `/inspect`, `/inspect 2`, `/inspect 2 tokens`, `/inspect save prompt`."""
         words = argument.split()
         part = cast(Part, next((word for word in words if word in PARTS), "prompt"))
-        number = next((word for word in words if word.isdecimal()), "")
+        number = next((word for word in words if is_number(word)), "")
         unknown = [word for word in words if word not in (*PARTS, "save", "again", "logprobs", number)]
         if unknown:
             hint = (

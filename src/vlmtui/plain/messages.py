@@ -16,7 +16,7 @@ from vlmtui.session.death_counts import Suspect
 from vlmtui.session.draft_cost import draft_cost
 from vlmtui.session.events import AnswerEnded, AnswerReplaced, ConversationEvent
 from vlmtui.session.exchange import Exchange
-from vlmtui.text import one_line
+from vlmtui.text import is_number, one_line
 
 _SHOWN_EXCHANGES = 3
 
@@ -98,7 +98,7 @@ class Messages:
 
     async def edit(self, argument: str) -> None:
         """Put an earlier message into the draft; sending it creates a branch."""
-        if argument and not argument.isdecimal():
+        if argument and not is_number(argument):
             raise bad_input("/edit takes the number of a message.")
         chat = self._parts.chat
         exchange = chat.begin_edit(int(argument) if argument else None)
@@ -119,7 +119,7 @@ class Messages:
 
     async def show_branch(self, argument: str) -> None:
         """Show the branch with this number."""
-        if not argument.isdecimal():
+        if not is_number(argument):
             raise bad_input("/branch takes a number.")
         await self._parts.chat.show_branch(int(argument))
         self.show_conversation()

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from vlmtui.errors import Remedy, VlmtuiError
 from vlmtui.plain.wording import remedy_command
 from vlmtui.session.teller import Severity
-from vlmtui.text import one_line
+from vlmtui.text import is_number, one_line
 
 _DETAIL_LINES = 12
 """Most lines of an error's technical detail; the log has all."""
@@ -98,7 +98,7 @@ class PlainOutput:
         """Let the user choose by number; return the option's index, or None for anything else."""
         self.lines(f"  {number}  {option}" for number, option in enumerate(options, 1))
         given = await self.ask(f"Number, 1 to {len(options)} (Enter: none): ")
-        return int(given) - 1 if given.isdecimal() and 1 <= int(given) <= len(options) else None
+        return int(given) - 1 if is_number(given) and 1 <= int(given) <= len(options) else None
 
 
 def _resolve(answer: asyncio.Future[str], text: str) -> None:

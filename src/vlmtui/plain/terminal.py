@@ -96,11 +96,14 @@ class LineTerminal:
             self._at_start = False
             if self._ended_by or self._is_gone():
                 raise TerminalGone(number=self._ended_by or signal.SIGHUP) from None
+            self.write("\n")  # what is told next stands in a line of its own
             raise
         if self._ended_by or self._is_gone():
             # When the terminal goes away, what was typed so far reads as a whole line.
             raise TerminalGone(line, self._ended_by or signal.SIGHUP)
-        self._at_start = self._is_terminal  # it echoed the line's end
+        if not sys.stdin.isatty():  # nobody has seen the line: a log is to read as a conversation
+            self.write(f"{line}\n")
+        self._at_start = sys.stdin.isatty()  # it echoed the line's end
         if remember and line.strip():
             self.remember(line)
         return line

@@ -20,6 +20,7 @@ from vlmtui.session.exchange import Exchange
 from vlmtui.session.generation import make_request
 from vlmtui.session.prompt_report import PromptReport
 from vlmtui.store.records import GenerationRecord
+from vlmtui.text import is_number
 
 
 def exchange_numbered(conversation: Conversation, number: str) -> Exchange:
@@ -27,7 +28,7 @@ def exchange_numbered(conversation: Conversation, number: str) -> Exchange:
     everything = conversation.all_exchanges()
     if not everything:
         raise bad_input("There is no prompt to inspect yet.", hint="Send a message first.")
-    wanted = len(everything) if not number else int(number) if number.isdecimal() else 0
+    wanted = len(everything) if not number else int(number) if is_number(number) else 0
     if not 1 <= wanted <= len(everything):
         raise bad_input(f"There is no message {number}.", hint=f"Messages: 1 to {len(everything)}.")
     return everything[wanted - 1]

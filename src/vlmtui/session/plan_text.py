@@ -11,6 +11,7 @@ from vlmtui.errors import bad_input
 from vlmtui.session.adapters import NONE, find_adapter
 from vlmtui.session.lane_plan import ADAPTER, ENGINE, PICTURE, PIXELS, PIXELS_LEAST, PROMPT, SYSTEM, Plan, plan_of
 from vlmtui.session.picture_changes import PictureChange, read_change
+from vlmtui.text import is_number
 
 _COMMA = re.compile(r"\s*,\s*")
 _PART = re.compile(r"([A-Za-z_][\w.-]*)\s*=\s*([^\s=]+)")
@@ -81,7 +82,7 @@ def _read(name: str, text: str) -> Number | str:
         return _change(text).value
     if name != PIXELS:
         return read_number(name, text)
-    if not text.isdecimal() or int(text) < PIXELS_LEAST:
+    if not is_number(text) or int(text) < PIXELS_LEAST:
         raise bad_input(f"pixels must be a whole number from {PIXELS_LEAST} on, not {text!r}.", hint=_EXAMPLE)
     return int(text)
 

@@ -81,13 +81,13 @@ def served_engine(paths: Paths, spec: LoadSpec) -> ChosenEngine:
     """Return the engine whose server runs the spec. Raises VlmtuiError(NO_ENGINE) if it is not installed."""
     from vlmtui.engines.pinned import how_to_install
     from vlmtui.engines.records import ChosenEngine, Engines, choose_engine, pinned_engine
-    from vlmtui.worker.backends import BUNDLED
+    from vlmtui.worker.backends import no_vllm
 
     engines = Engines(paths)
     if spec.pinned is None:
         chosen = choose_engine(engines)
         if chosen is None:
-            raise VlmtuiError(ErrorKind.NO_ENGINE, BUNDLED["vllm"].missing, hint=BUNDLED["vllm"].hint)
+            raise no_vllm()
         return chosen
     record = pinned_engine(engines, spec.pinned)
     if record is None:

@@ -7,6 +7,7 @@ from typing import Protocol
 from vlmtui.errors import Remedy, VlmtuiError, bad_input
 from vlmtui.session.branch import Sibling
 from vlmtui.session.conversation import Conversation
+from vlmtui.text import is_number
 from vlmtui.ui.actions import ActionMethods
 from vlmtui.ui.chat.view import ChatView
 
@@ -50,7 +51,7 @@ class Branches:
 
     async def edit(self, number: str = "") -> None:
         """Edit message `number`, or else the selected one or the last. Sending creates a branch."""
-        if number and not number.isdecimal():
+        if number and not is_number(number):
             self._view.tell_error(bad_input("/edit takes the number of a message."))
             return
         if not number and self._view.marked is not None:
@@ -98,7 +99,7 @@ class Branches:
     async def show(self, number: str = "") -> None:
         """Show the branch with this number."""
         try:
-            if not number.isdecimal():
+            if not is_number(number):
                 raise bad_input("/branch takes a number.")
             await self._chat.show_branch(int(number))
         except VlmtuiError as error:

@@ -21,7 +21,7 @@ from vlmtui.session.draft import DraftToken
 from vlmtui.session.engine_controller import EngineController
 from vlmtui.session.exchange import attachments_named
 from vlmtui.session.model_limits import excess_media
-from vlmtui.text import one_line
+from vlmtui.text import is_number, one_line
 from vlmtui.ui.actions import ActionMethods
 from vlmtui.ui.chat.prompt_cost import PromptCost
 from vlmtui.ui.chat.view import ChatView
@@ -97,7 +97,7 @@ class MessageAttachments:
             first = next((at for at, item in numbered.items() if item is attachments[0]), 1)
             self._navigator.show_viewer(attachments, numbers=range(first, first + len(attachments)))
             return
-        wanted = int(number) if number.isdecimal() else max(numbered, default=0) if not number else 0
+        wanted = int(number) if is_number(number) else max(numbered, default=0) if not number else 0
         if wanted not in numbered:
             problem = f"There is no attachment {one_line(number)}." if number else "Nothing is attached yet."
             self._view.tell_error(bad_input(problem, remedy=Remedy.ATTACH_FILE))
@@ -118,7 +118,7 @@ class MessageAttachments:
     def drop(self, number: str = "") -> None:
         """Remove attachment `number`, or the last."""
         tokens = self._chat.draft.tokens
-        wanted = int(number) if number.isdecimal() else tokens[-1].number if tokens and not number else 0
+        wanted = int(number) if is_number(number) else tokens[-1].number if tokens and not number else 0
         if not self._view.panel.detach(wanted) and (number or tokens):
             problem = f"No attachment {one_line(number)} is staged."
             self._view.tell_error(bad_input(problem, hint="The numbers are shown above."))
@@ -130,7 +130,7 @@ class MessageAttachments:
     def take_page(self, text: str = "") -> None:
         """Attach another page: `2`, or `2 5` for page 2 of attachment 5."""
         page, _, number = text.partition(" ")
-        if page.isdecimal():
+        if is_number(page):
             self._restage(number.strip(), lambda item: item.pages > 1, page=int(page), still=True)
         else:
             self._view.tell_error(bad_input("/page takes the number of a page."))

@@ -7,6 +7,8 @@ import subprocess
 from collections.abc import Mapping
 from typing import Final, Literal
 
+from vlmtui.text import is_number
+
 Multiplexer = Literal["", "tmux", "screen"]
 
 _ANSWERS_WITHIN_S: Final = 1.0
@@ -86,8 +88,8 @@ class Passage:
 def parse_place(answer: str) -> tuple[int, int]:
     """Return where tmux's pane begins; the terminal's corner when in doubt."""
     words = answer.split()
-    if len(words) != 4 or not (words[0].isdecimal() and words[1].isdecimal()):
+    if len(words) != 4 or not (is_number(words[0]) and is_number(words[1])):
         return 0, 0
     left, top, status, position = words
-    lines = {"off": 0, "on": 1}.get(status, int(status) if status.isdecimal() else 0)
+    lines = {"off": 0, "on": 1}.get(status, int(status) if is_number(status) else 0)
     return int(left), int(top) + (lines if position == "top" else 0)

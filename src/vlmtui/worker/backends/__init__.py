@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from vlmtui.domain.engine import DEFAULT_BACKEND
 from vlmtui.errors import ErrorKind, VlmtuiError
 
 if TYPE_CHECKING:
@@ -18,6 +19,9 @@ if TYPE_CHECKING:
 
 ENTRY_POINTS = "vlmtui.backends"
 """The entry-point group by which another package offers a backend: `name = "module:BACKEND"`."""
+
+
+INSTALL_HINT = "`vlmtui engines install` installs vLLM for this machine; `vlmtui engines add` uses an existing one."
 
 
 class Bundled(msgspec.Struct, frozen=True):
@@ -42,7 +46,7 @@ BUNDLED = {
         "vlmtui.worker.backends.vllm.backend:BACKEND",
         "vllm",
         "No engine is installed, so no model can run.",
-        "`vlmtui engines install` installs vLLM for this machine; `vlmtui engines add` uses an existing one.",
+        INSTALL_HINT,
     ),
     "transformers": Bundled(
         "vlmtui.worker.backends.transformers.backend:BACKEND",
@@ -59,6 +63,20 @@ BUNDLED = {
 }
 
 
+def has_transformers() -> bool:
+    """Return whether this interpreter can run models in Transformers, with or without vLLM."""
+    return all(importlib.util.find_spec(package) is not None for package in ("transformers", "torch"))
+
+
+def no_vllm() -> VlmtuiError:
+    """Return NO_ENGINE for a model that needs vLLM, with what runs here instead, if anything does."""
+    lacking = BUNDLED[DEFAULT_BACKEND]
+    if not has_transformers():
+        return VlmtuiError(ErrorKind.NO_ENGINE, lacking.missing, hint=lacking.hint)
+    hint = f"{INSTALL_HINT} Transformers is here: `--backend transformers` runs a model in it."
+    return VlmtuiError(ErrorKind.NO_ENGINE, "vLLM is not installed.", hint=hint)
+
+
 def require_backend(name: str) -> None:
     """Raise VlmtuiError(NO_ENGINE) if there is no such backend, or the package it needs is not installed.
 
@@ -68,6 +86,8 @@ def require_backend(name: str) -> None:
     if bundled is None:
         _entry_point(name)
     elif importlib.util.find_spec(bundled.needs) is None:
+        if name == DEFAULT_BACKEND:
+            raise no_vllm()
         raise VlmtuiError(ErrorKind.NO_ENGINE, bundled.missing, hint=bundled.hint)
 
 

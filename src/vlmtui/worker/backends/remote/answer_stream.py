@@ -9,6 +9,7 @@ import msgspec
 
 from vlmtui.domain.generation import Candidate, TokenLogprob, Usage
 from vlmtui.errors import ErrorKind, VlmtuiError
+from vlmtui.text import is_number
 
 _TOKEN = "token_id:"
 _COUNT_MAX = 10**9
@@ -123,6 +124,6 @@ def _candidate(found: object) -> Candidate | None:
             return Candidate(token_id=token_id, logprob=float(value))
         case {"token": str(token), "logprob": float(value) | int(value)} if token.startswith(_TOKEN):
             number = token.removeprefix(_TOKEN)
-            return Candidate(token_id=int(number), logprob=float(value)) if number.isdecimal() else None
+            return Candidate(token_id=int(number), logprob=float(value)) if is_number(number) else None
         case _:
             return None

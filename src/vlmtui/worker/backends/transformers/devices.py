@@ -7,6 +7,7 @@ from collections import Counter
 from typing import Any
 
 from vlmtui.errors import ErrorKind, VlmtuiError
+from vlmtui.text import is_number
 from vlmtui.worker.backends.transformers.arguments import Arguments
 
 
@@ -22,7 +23,7 @@ def spreading(arguments: Arguments) -> dict[str, Any]:
         )
     found: dict[str, Any] = {"device_map": arguments.device_map}
     if arguments.max_memory:
-        found["max_memory"] = {int(at) if at.isdecimal() else at: most for at, most in arguments.max_memory.items()}
+        found["max_memory"] = {int(at) if is_number(at) else at: most for at, most in arguments.max_memory.items()}
     if arguments.offload_folder is not None:
         found["offload_folder"] = arguments.offload_folder
     return found
