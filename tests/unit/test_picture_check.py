@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from vlmtui.cli.checks import Check, check_terminal
-from vlmtui.cli.doctor import check_lines
+from vlmtui.cli.doctor import printed_check
 from vlmtui.cli.picture_check import check_pictures
 from vlmtui.ui.terminal.picture_ways import Answers, best_way, picture_ways
 from vlmtui.ui.terminal.query import Terminal
@@ -24,7 +24,7 @@ def test_tmux_that_passes_nothing_on_is_told_with_what_to_do(monkeypatch: pytest
     check = check_pictures(terminal(_TMUX, Answers(own_attributes=frozenset({2}))))
     assert check.status == "warn"
     assert "allow-passthrough on" in check.hint
-    table = list(check_lines(Check(check.name, "ok", check.message, table=check.table), 200))[1:]
+    table = list(printed_check(Check(check.name, "ok", check.message, table=check.table), 200))[1:]
     assert sum("allow-passthrough" in line for line in table) == 1, "once, not for each way"
     assert [line for line in table if line.split(",")[0].strip() == "quadrants" and " yes " in line]
 
@@ -33,10 +33,10 @@ def test_tmux_that_passes_nothing_on_is_told_with_what_to_do(monkeypatch: pytest
 def test_a_check_fits_into_the_terminal(columns: int) -> None:
     ways = tuple(picture_ways(_TMUX, Answers(own_attributes=frozenset({2}))))
     check = Check("pictures", "warn", "quadrants, 4 pixels a cell", ways[0].hint, table=ways)
-    lines = list(check_lines(check, columns))
+    lines = list(printed_check(check, columns))
     assert max(map(len, lines)) <= columns
     assert " ".join(ways[0].hint.split()) in " ".join(" ".join(lines).split())
-    coloured = list(check_lines(check, columns, coloured=True))
+    coloured = list(printed_check(check, columns, coloured=True))
     assert coloured[0] == lines[0].replace("warn", "\x1b[33mwarn\x1b[0m", 1)
     assert coloured[1:] == lines[1:]
 

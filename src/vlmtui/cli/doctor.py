@@ -154,11 +154,11 @@ def _print(check: Check) -> None:
     is_shown = is_tty(sys.stdout)
     coloured = is_shown and "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb"
     width = max(shutil.get_terminal_size().columns, _NARROWEST) if is_shown else sys.maxsize
-    for line in check_lines(check, width, coloured=coloured):
+    for line in printed_check(check, width, coloured=coloured):
         print(line, flush=True)
 
 
-def check_lines(check: Check, width: int, *, coloured: bool = False) -> Iterator[str]:
+def printed_check(check: Check, width: int, *, coloured: bool = False) -> Iterator[str]:
     """Return a check's lines of at most `width` columns, but for words that are longer."""
     first, *others = _wrapped(f"{check.status:<4}  {check.name:<10} ", check.message, width)
     yield f"\x1b[{_COLOURS[check.status]}m{check.status:<4}\x1b[0m{first[4:]}" if coloured else first
