@@ -67,10 +67,9 @@ def _print(report: LintReport) -> None:
         for label, text in (("where", shown), ("prompt", found.excerpt), ("why", found.why), ("mend", found.mend)):
             if text:
                 print(f"    {label:<7} {one_line(text)}")
-    what = ", ".join(report.templates) or "no template"
     of = f"the record of {report.family}" if not report.folder else report.model
     count = len(report.findings)
     said = "no finding" if count == 0 else f"{count} finding{'s' if count > 1 else ''}"
-    note(f"{of}: {said} in {len(report.conversations)} conversations ({what}).")
+    note(f"{of}: {said} in {one_line(report.scope)}." if report.templates else f"{of}: {said}, no template.")
     if not report.folder:
         note("Its model is not downloaded: the template that the record generates was checked.")

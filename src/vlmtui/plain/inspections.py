@@ -93,8 +93,8 @@ class InspectionCommands:
             place = f"line {found.line}: " if found.line is not None else ""
             output.tell(f"{place}{one_line(found.message)}", severity="warning")
             output.lines(f"  {one_line(text)}" for text in (found.why, found.mend) if text)
-        checked = f"{len(report.conversations)} conversations, {', '.join(map(one_line, report.templates)) or 'none'}"
-        output.tell(f"{len(report.findings) or 'No'} finding{'s' * (len(report.findings) != 1)} · {checked}")
+        count = len(report.findings)
+        output.tell(f"{count or 'No'} finding{'s' * (count > 1)} · {one_line(report.scope)}")
 
     async def show_places(self, argument: str) -> None:
         """List the boxes and points that an answer names."""

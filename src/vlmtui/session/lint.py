@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 
@@ -35,6 +36,13 @@ class LintReport(msgspec.Struct, frozen=True, kw_only=True):
     tokenizer: str
     """The tokenizer's class; empty: none was read."""
     findings: tuple[LintFinding, ...]
+
+    @property
+    def scope(self) -> str:
+        """What was checked: `19 conversations (chat_template.jinja)`. Hostile."""
+        if not self.templates:
+            return "no template"
+        return f"{len(self.conversations)} conversations ({', '.join(self.templates)})"
 
 
 def lint_model(model: Model, reader: ModelReader, *, trust_remote_code: bool = False) -> LintReport:
@@ -84,10 +92,11 @@ def model_folder(model: Model) -> Path | None:
 
 def _not_here(model: Model) -> VlmtuiError:
     gated = " It is gated: accept its terms on the hub first." if model.family.gated else ""
+    command = f'hf download {shlex.quote(model.spec.model)} --include "*.json" "*.jinja" "*.txt" "*.model"'
     return VlmtuiError(
         ErrorKind.BAD_INPUT,
         f"Can't check {model.spec.name}: it is not downloaded, and its record has no template of its own.",
-        hint=f"Download its tokenizer files, or name a local folder.{gated}",
+        hint=f"Download its tokenizer files: `{command}`. Or name a local folder.{gated}",
     )
 
 

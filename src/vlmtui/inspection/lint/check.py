@@ -18,8 +18,11 @@ from vlmtui.text import quoted
 
 _WHOLE = {
     TemplateTrouble.SYNTAX: (LintKind.TEMPLATE_SYNTAX, "Jinja can't parse the template: {}"),
-    TemplateTrouble.ENDLESS: (LintKind.TEMPLATE_ENDLESS, "The template did not end within seconds."),
-    TemplateTrouble.TOO_BIG: (LintKind.TEMPLATE_TOO_BIG, "The template exceeds its memory limit."),
+    TemplateTrouble.ENDLESS: (LintKind.TEMPLATE_ENDLESS, "The template was stopped after 3 seconds of processor time."),
+    TemplateTrouble.TOO_BIG: (
+        LintKind.TEMPLATE_TOO_BIG,
+        "The template writes more than 2 MB, or takes more memory than its limit.",
+    ),
 }
 _TOKENIZER = {
     ReadTrouble.NONE: (LintKind.NO_TOKENIZER, "The folder has no tokenizer."),

@@ -15,6 +15,8 @@ from vlmtui.registry.schema import Family, Layout
 
 ASKED, AGAIN, LAST = "What colour is the kite?", "How many boats are there?", "Which one is nearer?"
 ANSWER, SECOND_ANSWER = "The kite is red.", "I count three."
+BEGUN = "There are exactly"
+"""A prefill: the beginning of an answer, which the model continues."""
 SYSTEM = "Answer in one short sentence."
 ODD = 'Is <b>this</b> & "that" — {{ 1 + 1 }} {% x %} \\n – «überall» 100 %?'
 """Text that a template must leave as it is: markup, quotes, Jinja, a backslash."""
@@ -70,6 +72,7 @@ def _of_text(stop: str) -> Iterator[Canned]:
     yield _canned("two_turns", "two turns", *_before(_user(AGAIN)))
     three = (*_before(_user(AGAIN)), Turn("assistant", (Text(SECOND_ANSWER),)), _user(LAST))
     yield _canned("three_turns", "three turns", *three)
+    yield _canned("prefill", "a prefilled answer in turn 2", *_before(_user(AGAIN), Turn("assistant", (Text(BEGUN),))))
     yield _canned("system", "a system message", system, _user(ASKED))
     yield _canned("system_later", "a system message and two turns", system, *_before(_user(AGAIN)))
     yield _canned("odd_text", "text with markup, quotes and Jinja", _user(ODD))

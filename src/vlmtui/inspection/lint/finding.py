@@ -40,6 +40,7 @@ class LintKind(StrEnum):
     GENERATION_PROMPT_DOUBLED = "generation_prompt_doubled"
     GENERATION_PROMPT_ALWAYS = "generation_prompt_always"
     GENERATION_PROMPT_DIFFERS = "generation_prompt_differs"
+    PREFILL_DIFFERS = "prefill_differs"
     TURN_NOT_CLOSED = "turn_not_closed"
     STOP_MISSING = "stop_missing"
     PREFIX_CHANGES = "prefix_changes"
@@ -55,11 +56,12 @@ class Advice(NamedTuple):
     mend: str
 
 
-_TEMPLATE = "Correct the template in the repository, or give another: a record with `chat_template`, or vLLM's "
 _RECORD = "Correct the template's line, or the record (`vlmtui models new`)."
 ADVICE: dict[LintKind, Advice] = {
     LintKind.NO_TEMPLATE: Advice(
-        "Chat mode and chat servers have nothing to write a prompt with.", _TEMPLATE + "--chat-template."
+        "Chat mode and chat servers have nothing to write a prompt with.",
+        "Download or write chat_template.jinja, or give a template: a record with `chat_template`, or vLLM's "
+        "--chat-template.",
     ),
     LintKind.TEMPLATE_SYNTAX: Advice("No prompt can be written.", "Correct the line: Jinja can't parse it."),
     LintKind.TEMPLATE_SANDBOX: Advice(
@@ -73,7 +75,9 @@ ADVICE: dict[LintKind, Advice] = {
         "vLLM takes the processor's template, other tools the tokenizer's: they get different prompts.",
         "Keep one template, and delete or copy the other.",
     ),
-    LintKind.NO_TOKENIZER: Advice("The tokens can't be checked.", "Download the tokenizer's files."),
+    LintKind.NO_TOKENIZER: Advice(
+        "No engine loads the model without one; its tokens were not checked.", "Download the tokenizer's files."
+    ),
     LintKind.TOKENIZER_BROKEN: Advice("No engine can load the model.", "Download the tokenizer's files again."),
     LintKind.CODE_NEEDED: Advice(
         "The tokenizer is Python code of the repository; its tokens were not checked.",
@@ -127,6 +131,10 @@ ADVICE: dict[LintKind, Advice] = {
     LintKind.GENERATION_PROMPT_DIFFERS: Advice(
         "New answers begin otherwise than those in the conversation, so caches miss and answers drift.",
         "Write the same text before an answer and as the generation prompt.",
+    ),
+    LintKind.PREFILL_DIFFERS: Advice(
+        "A continued answer (continue_final_message) begins otherwise than the model's own answers.",
+        "Write the last answer as the generation prompt, its text, and what closes a turn.",
     ),
     LintKind.TURN_NOT_CLOSED: Advice(
         "The model can't tell where an answer ended, and may never end its own.", "Write the end-of-turn token."

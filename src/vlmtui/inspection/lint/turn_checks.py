@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from vlmtui.domain.prompt import RawPrompt
-from vlmtui.inspection.lint.conversations import AGAIN, ANSWER, ASKED
+from vlmtui.inspection.lint.conversations import AGAIN, ANSWER, ASKED, BEGUN
 from vlmtui.inspection.lint.finding import LintFinding, LintKind
 from vlmtui.inspection.lint.placeholder import TOKEN
 from vlmtui.inspection.lint.subject import Subject
@@ -33,6 +33,8 @@ def turn_findings(subject: Subject) -> Iterator[LintFinding]:
     yield from generation
     if not any(one.kind is LintKind.GENERATION_PROMPT_ALWAYS for one in generation):
         yield from _ends(subject)
+    if not generation:
+        yield from _prefill(subject)
     yield from _prefixes(subject)
 
 
@@ -115,6 +117,18 @@ def _only_thinks(head: str, end: str) -> bool:
     start = common_start(head, end)
     rests = [head[start:], end[start:]]
     return any("think" in rest for rest in rests) and all(not rest.strip() or "think" in rest for rest in rests)
+
+
+def _prefill(subject: Subject) -> Iterator[LintFinding]:
+    """Whether an answer that is to be continued stands behind the generation prompt of a new one."""
+    end, begun = subject.after("two_turns", AGAIN), subject.text("prefill", generation_prompt=False)
+    head = subject.between("prefill", AGAIN, BEGUN)
+    if end is None or begun is None or head is None or (subject.raw and not subject.raw.generation_prompt.strip()):
+        return
+    if end.split() != head.split() and not _only_thinks(head, end):
+        message = f"An answer to continue stands behind {quoted(head)}, a new one behind {quoted(end)}."
+        at = begun.rfind(BEGUN) - 1
+        yield subject.finding(LintKind.PREFILL_DIFFERS, message, "prefill", at, generation_prompt=False)
 
 
 def _ends(subject: Subject) -> Iterator[LintFinding]:

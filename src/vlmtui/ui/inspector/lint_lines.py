@@ -42,8 +42,7 @@ def summary(report: LintReport) -> str:
     """Return what was checked, and how many findings there are."""
     count = len(report.findings)
     said = "no finding" if count == 0 else f"{count} finding{'s' if count > 1 else ''}"
-    of = ", ".join(map(one_line, report.templates)) or "no template"
-    return f"{said} · {len(report.conversations)} conversations · {of}"
+    return f"{said} · {one_line(report.scope)}"
 
 
 def numbered_lines(source: str) -> list[Content]:

@@ -21,7 +21,7 @@ from vlmtui.reading import is_file, read_json, read_whole
 from vlmtui.worker.model_reader.limits import OutOfTime, time_limit
 
 RENDER_S = 3.0
-"""Seconds for one rendering; a normal one takes milliseconds."""
+"""Seconds of processor time for one rendering; a normal one takes milliseconds."""
 _TEXT_MAX = 2_000_000
 _SOURCE_MAX = 5_000_000
 _JSON_FILES = ("chat_template.json", "processor_config.json", "tokenizer_config.json")
@@ -78,7 +78,7 @@ def read_template(
     Stops at the first rendering that exceeds its limits.
     """
     try:
-        with time_limit(seconds):
+        with time_limit(seconds, of_processor=True):
             template = _environment().from_string(source)
     except jinja2.TemplateSyntaxError as error:
         return TemplateReading(
@@ -147,7 +147,7 @@ def _rendered(template: jinja2.Template, given: Mapping[str, object], seconds: f
     length = 0
     copied = json.loads(json.dumps(given))
     try:
-        with time_limit(seconds):
+        with time_limit(seconds, of_processor=True):
             running: Any = template.root_render_func(template.new_context({**copied, "tools": None, "documents": None}))
             for piece in running:
                 lines.append((length, template.get_corresponding_lineno(running.gi_frame.f_lineno)))
