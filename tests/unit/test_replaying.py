@@ -100,3 +100,9 @@ def test_a_fingerprint_says_what_changed() -> None:
         "engine_args.max_model_len": (4096, 512),
     }
     assert changed_fingerprint(then, then) == {}
+    elsewhere = msgspec.structs.replace(now, backend="pinned", engine_args={"max_model_len": 512, "block_size": 32})
+    assert changed_fingerprint(then, elsewhere) == {
+        "backend": ("vllm", "pinned"),
+        "engine_version": ("0.32.0", "0.33.0"),
+        "engine_args.max_model_len": (4096, 512),
+    }

@@ -208,9 +208,13 @@ def _changes(groups: Sequence[ModelReplay]) -> list[str]:
         for name, record in group.engines.items():
             changed = changed_fingerprint(then, record) if then is not None else {}
             lines.append(f"{one_line(name)}: {one_line(record.model)} · {record.facts}")
-            lines += [f"  {one}: {one_line(str(old))} → {one_line(str(new))}" for one, (old, new) in changed.items()]
+            lines += [f"  {one}: {_told(old)} → {_told(new)}" for one, (old, new) in changed.items()]
             then = then or record
     return ["", *lines] if lines else []
+
+
+def _told(value: object) -> str:
+    return "default" if value is None else one_line(str(value))
 
 
 def _as_json(groups: Sequence[ModelReplay], results: Sequence[ReplayResult]) -> dict[str, object]:

@@ -34,6 +34,13 @@ class TemplateTrouble(StrEnum):
     """Its text or its memory grew beyond the limit."""
 
 
+LIMITS: dict[TemplateTrouble, str] = {
+    TemplateTrouble.ENDLESS: "The template was stopped after 3 seconds of processor time.",
+    TemplateTrouble.TOO_BIG: "The template writes more than 2 MB, or takes more memory than its limit.",
+}
+"""What is said of a template that exceeded its limits."""
+
+
 class ReadTrouble(StrEnum):
     """Why a model's tokenizer could not be read."""
 

@@ -33,6 +33,7 @@ from vlmtui.inspection.golden import (
     read_golden,
     text_lines,
 )
+from vlmtui.inspection.lint.check import tokenizer_fault
 from vlmtui.inspection.lint.conversations import canned_conversations, in_each_form
 from vlmtui.media.stage import stage
 from vlmtui.paths import bundled
@@ -41,7 +42,7 @@ from vlmtui.registry.loader import Registry
 from vlmtui.registry.match import Model, resolve
 from vlmtui.registry.prompts import chat_prompt, raw_prompt
 from vlmtui.session.generation import PromptMode, make_request
-from vlmtui.session.lint import model_folder
+from vlmtui.session.lint import download_hint, model_folder
 from vlmtui.session.model_view import rendered_prompt
 
 By: TypeAlias = Literal["processor", "engine"]
@@ -182,17 +183,19 @@ class GoldenPrompts(msgspec.Struct, frozen=True):
         folder = model_folder(model)
         if folder is None:
             message = f"{model.spec.name} is not downloaded."
-            raise bad_input(message, hint="Download its tokenizer and processor files, or name a local folder.")
+            raise bad_input(message, hint=download_hint(model))
         cases = tuple(_case(model, prompt, str(number)) for number, prompt in enumerate(prompts))
         request = ReadRequest(folder=str(folder), trust_remote_code=self.trust_remote_code, prompts=cases)
         reading = self.reader.read(request)
         if reading.trouble is not None:
-            message = f"The tokenizer of {model.spec.name} can't be read ({reading.trouble.value})."
-            raise VlmtuiError(ErrorKind.BAD_INPUT, message, detail=reading.message)
+            fault = tokenizer_fault(reading.trouble, reading.message)
+            message = f"Can't make the prompts of {model.spec.name}. {fault.message}"
+            raise VlmtuiError(ErrorKind.BAD_INPUT, message, hint=fault.mend)
         found: list[tuple[str, Sequence[int], Sequence[MediaSpan]] | VlmtuiError] = []
         for case in cases:
             made = reading.prompts[case.name]
-            hint = "With --with-engine, vLLM's own processor makes the prompt."
+            own = f"`vlmtui lint {model.spec.name}` says what is wrong with it."
+            hint = own if "template" in made.problem else "With --with-engine, vLLM's own processor makes the prompt."
             found.append(
                 VlmtuiError(ErrorKind.BAD_INPUT, made.problem, hint=hint)
                 if made.problem

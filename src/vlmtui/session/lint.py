@@ -90,13 +90,18 @@ def model_folder(model: Model) -> Path | None:
     return path if is_folder(path) else snapshot_of(model.spec.model)
 
 
-def _not_here(model: Model) -> VlmtuiError:
+def download_hint(model: Model) -> str:
+    """Return how to download a repository's files without its weights."""
     gated = " It is gated: accept its terms on the hub first." if model.family.gated else ""
-    command = f'hf download {shlex.quote(model.spec.model)} --include "*.json" "*.jinja" "*.txt" "*.model"'
+    files = '"*.json" "*.jinja" "*.txt" "*.model" "*.py"'
+    return f"Download its small files: `hf download {shlex.quote(model.spec.model)} --include {files}`.{gated}"
+
+
+def _not_here(model: Model) -> VlmtuiError:
     return VlmtuiError(
         ErrorKind.BAD_INPUT,
         f"Can't check {model.spec.name}: it is not downloaded, and its record has no template of its own.",
-        hint=f"Download its tokenizer files: `{command}`. Or name a local folder.{gated}",
+        hint=f"{download_hint(model)} Or name a local folder.",
     )
 
 

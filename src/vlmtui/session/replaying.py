@@ -169,11 +169,12 @@ def results_of(
 
 def changed_fingerprint(then: EngineFingerprint, now: EngineFingerprint) -> dict[str, tuple[object, object]]:
     """Return what an engine's fingerprint has that another one's has not: name, then, now. What is unknown of one is
-    left out."""
+    left out, as are engine arguments that kinds of engines do not share; None: the engine's default."""
     before, after = msgspec.to_builtins(then), msgspec.to_builtins(now)
     old, new = before.pop("engine_args"), after.pop("engine_args")
     pairs = {name: (before[name], after[name]) for name in before if before[name] and before[name] != after[name]}
-    both = {f"engine_args.{name}": (old.get(name), new.get(name)) for name in sorted(old.keys() | new.keys())}
+    names = old.keys() & new.keys() if "backend" in pairs else old.keys() | new.keys()
+    both = {f"engine_args.{name}": (old.get(name), new.get(name)) for name in sorted(names)}
     return pairs | {name: pair for name, pair in both.items() if pair[0] != pair[1]}
 
 

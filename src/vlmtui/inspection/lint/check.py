@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from vlmtui.domain.model_reading import ModelReading, ReadTrouble, TemplateReading, TemplateTrouble
+from vlmtui.domain.model_reading import LIMITS, ModelReading, ReadTrouble, TemplateReading, TemplateTrouble
 from vlmtui.inspection.lint.content_checks import content_findings
 from vlmtui.inspection.lint.conversations import Canned
 from vlmtui.inspection.lint.finding import LintFinding, LintKind
@@ -18,11 +18,8 @@ from vlmtui.text import quoted
 
 _WHOLE = {
     TemplateTrouble.SYNTAX: (LintKind.TEMPLATE_SYNTAX, "Jinja can't parse the template: {}"),
-    TemplateTrouble.ENDLESS: (LintKind.TEMPLATE_ENDLESS, "The template was stopped after 3 seconds of processor time."),
-    TemplateTrouble.TOO_BIG: (
-        LintKind.TEMPLATE_TOO_BIG,
-        "The template writes more than 2 MB, or takes more memory than its limit.",
-    ),
+    TemplateTrouble.ENDLESS: (LintKind.TEMPLATE_ENDLESS, LIMITS[TemplateTrouble.ENDLESS]),
+    TemplateTrouble.TOO_BIG: (LintKind.TEMPLATE_TOO_BIG, LIMITS[TemplateTrouble.TOO_BIG]),
 }
 _TOKENIZER = {
     ReadTrouble.NONE: (LintKind.NO_TOKENIZER, "The folder has no tokenizer."),
@@ -42,8 +39,7 @@ def check_reading(
     """Return the findings about a model. `of_record`: what was read is the template that the record generates."""
     found: list[LintFinding] = []
     if reading.trouble is not None:
-        kind, message = _TOKENIZER[reading.trouble]
-        found.append(LintFinding(kind=kind, message=message.format(_short(reading.message))))
+        found.append(tokenizer_fault(reading.trouble, reading.message))
     if not reading.templates and family.chat == "model" and not of_record:
         found.append(LintFinding(kind=LintKind.NO_TEMPLATE, message="The model has no chat template in Jinja."))
     for template in reading.templates:
@@ -52,6 +48,12 @@ def check_reading(
     if not of_record:
         found += _disagreements(family, reading, canned)
     return found
+
+
+def tokenizer_fault(trouble: ReadTrouble, message: str) -> LintFinding:
+    """Return what is wrong with a tokenizer that can't be read; `message` is the error's."""
+    kind, said = _TOKENIZER[trouble]
+    return LintFinding(kind=kind, message=said.format(_short(message)))
 
 
 def record_templates(family: Family) -> dict[str, str]:

@@ -8,7 +8,7 @@ from typing import Any
 
 from vlmtui.domain.attachment import Attachment, Modality, VideoSampling
 from vlmtui.domain.generation import MediaSpan
-from vlmtui.domain.model_reading import Form, PromptCase, PromptReading, reads_parts
+from vlmtui.domain.model_reading import LIMITS, Form, PromptCase, PromptReading, reads_parts
 from vlmtui.worker.hf.media_spans import patch_size_of, shape_of, size_and_grid
 from vlmtui.worker.model_reader.templates import render_once
 
@@ -55,7 +55,8 @@ class PromptMaker:
         form: Form = "parts" if reads_parts(template) else "text"
         rendering = render_once(template, case.messages.messages[form], dict(self._tokenizer.special_tokens_map))
         if rendering.trouble is not None:
-            return "", f"The chat template fails: {rendering.message or rendering.trouble.value}"
+            said = rendering.message or rendering.trouble.value
+            return "", LIMITS.get(rendering.trouble) or f"The chat template fails: {said}"
         return rendering.text, ""
 
     def _processed(self, text: str, case: PromptCase) -> Mapping[str, Any]:
