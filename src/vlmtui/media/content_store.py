@@ -17,6 +17,9 @@ from vlmtui.paths import private_dir
 from vlmtui.reading import opened, shown_name
 from vlmtui.text import one_line
 
+FLAT = ".flat"
+"""Ends the name of a store whose files lie side by side: one that few files pass through and that is soon removed. To
+remove the folders of the others takes 1-2 ms each."""
 _BYTES_MAX = 16_000_000_000
 _CHUNK = 4 * 1024 * 1024
 _HASH = re.compile("[0-9a-f]{64}")
@@ -30,13 +33,14 @@ class StoredCopy(NamedTuple):
 
 
 def store_bytes(data: bytes, store: Path, suffix: str, *, name: str) -> StoredCopy:
-    """Store `data` as `store/ab/<sha256><suffix>` (0600), unless an intact copy exists already.
+    """Store `data` as `store/ab/<sha256><suffix>` (0600), unless an intact copy exists already. A store whose name ends
+    in `FLAT` has no `ab/`.
 
     `name` is for errors. Raises VlmtuiError if it cannot be written.
     """
     sha256 = hashlib.sha256(data).hexdigest()
     _note_use(store, sha256)
-    target = private_dir(private_dir(store) / sha256[:2]) / f"{sha256}{suffix}"
+    target = _folder_of(store, sha256) / f"{sha256}{suffix}"
     if not _is_sound(target, sha256):
         with new_file(target.parent, name) as new:
             new.file.write(data)
@@ -54,7 +58,7 @@ def store_copy(source: BinaryIO, store: Path, suffix: str, *, name: str) -> Stor
             new.file.write(chunk)
         sha256 = digest.hexdigest()
         _note_use(store, sha256)
-        target = private_dir(store / sha256[:2]) / f"{sha256}{suffix}"
+        target = _folder_of(store, sha256) / f"{sha256}{suffix}"
         if not _is_sound(target, sha256):
             new.replace(target)
     return StoredCopy(sha256, target)
@@ -103,6 +107,11 @@ def require_intact(path: Path) -> None:
             detail=f"SHA-256 {digest}",
             hint=f"Delete {one_line(str(path))} and attach the file again.",
         )
+
+
+def _folder_of(store: Path, sha256: str) -> Path:
+    """Return the private folder of this content, and make it if it is missing."""
+    return private_dir(store) if store.suffix == FLAT else private_dir(private_dir(store) / sha256[:2])
 
 
 def _note_use(store: Path, sha256: str) -> None:

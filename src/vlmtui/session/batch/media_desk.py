@@ -23,6 +23,7 @@ import msgspec
 from vlmtui.domain.attachment import Attachment, Modality, VideoSampling
 from vlmtui.errors import bad_input
 from vlmtui.files import write_atomically
+from vlmtui.media.content_store import FLAT
 from vlmtui.media.stage import FILE_BYTES_MAX, download_source, stage
 from vlmtui.media.web_address import is_url, public_address
 from vlmtui.paths import private_dir
@@ -53,7 +54,7 @@ class MediaDesk:
         self._lock_file = os.open(self._folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         fcntl.flock(self._lock_file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         self._keeps = keep_in is not None
-        self._store = keep_in or self._folder
+        self._store = keep_in or self._folder / f"copies{FLAT}"
         self._sampling = VideoSampling(num_frames=num_frames)
         self._uses: Counter[str] = Counter()
         self._unused: deque[str] = deque()
