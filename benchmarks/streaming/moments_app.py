@@ -21,6 +21,7 @@ from textual.strip import Strip
 from textual.widget import Widget
 
 from vlmtui.ui.terminal.driver import NonBlockingDriver
+from vlmtui.ui.terminal.front_screen import FrontScreen
 
 _ROUNDS = 3
 """How many rounds of the event loop nothing is to be drawn: a message that is being handled is in no queue."""
@@ -32,6 +33,8 @@ class Moment(msgspec.Struct, frozen=True):
     written: int
     """Bytes."""
     screen: str
+    is_ahead: bool = False
+    """Whether the terminal showed lines that the layout did not have yet."""
 
 
 def full_render(screen: Screen[Any]) -> str:
@@ -82,8 +85,12 @@ def main() -> None:
                 if written != before or not is_settled(app.screen):
                     break
             else:
-                noted = written
-                notes.write(msgspec.json.encode(Moment(written, full_render(app.screen))) + b"\n")
+                screen = app.screen
+                is_ahead = isinstance(screen, FrontScreen) and screen.is_ahead
+                if isinstance(screen, FrontScreen):
+                    screen.settle()  # what the terminal shows ahead of the layout must be what the layout gives
+                moment, noted = Moment(before, full_render(screen), is_ahead), written
+                notes.write(msgspec.json.encode(moment) + b"\n")
 
     def started(driver: NonBlockingDriver) -> None:
         start(driver)

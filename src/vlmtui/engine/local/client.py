@@ -289,6 +289,8 @@ class WorkerClient:
             case PromptReady() | Delta() | Finished() | Failed() | Cancelled():
                 if inbox := self._inboxes.get(message.request_id):
                     inbox.put(message)
+                if isinstance(message, Delta):
+                    self._socket.rest()
                 return
             case LoadProgress():
                 self._load.put(message)

@@ -11,6 +11,9 @@ from vlmtui.errors import VlmtuiError
 from vlmtui.protocol.codec import oversized
 from vlmtui.protocol.messages import MAX_MESSAGE_BYTES
 
+_REST_S = 0.03
+"""Seconds: as the engine's thread, which sends 30 times a second what came until then."""
+
 OnLine = Callable[[bytes], None]
 """Receives a line without its newline. May raise VlmtuiError, which ends the connection."""
 OnEnd = Callable[[VlmtuiError | None], None]
@@ -29,6 +32,7 @@ class LineSocket(asyncio.Protocol):
         self._on_end: OnEnd = lambda cause: None
         self._cause: VlmtuiError | None = None
         self._has_ended = False
+        self._rests = False
         self._changed = asyncio.Event()
         """Set when a line or the end arrives before `listen`."""
         self._can_write = asyncio.Event()
@@ -67,6 +71,18 @@ class LineSocket(asyncio.Protocol):
     def post(self, line: bytes) -> None:
         """Write a line without waiting."""
         self.transport.write(line)
+
+    def rest(self) -> None:
+        """Read nothing for a moment, so that the short lines of a stream that goes on arrive together."""
+        if not self._rests and not self._has_ended:
+            self._rests = True
+            self.transport.pause_reading()
+            asyncio.get_running_loop().call_later(_REST_S, self._read_again)
+
+    def _read_again(self) -> None:
+        self._rests = False
+        if not self._has_ended:
+            self.transport.resume_reading()
 
     def close(self) -> None:
         """Close when what was written is sent."""

@@ -50,7 +50,7 @@ from vlmtui.ui.keys import error_text, with_remedy
 from vlmtui.ui.messages import EngineChanged
 from vlmtui.ui.navigation import Navigator
 from vlmtui.ui.services import Services
-from vlmtui.ui.terminal.compositor import FrontScreen
+from vlmtui.ui.terminal.front_screen import FrontScreen
 from vlmtui.ui.terminal.key_queue import run_before_keys
 from vlmtui.ui.view import Steps
 from vlmtui.ui.widgets.footer_bar import FooterBar

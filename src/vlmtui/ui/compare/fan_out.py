@@ -30,7 +30,7 @@ from vlmtui.text import one_line
 from vlmtui.ui.actions import bindings
 from vlmtui.ui.compare.answer_grid import AnswerGrid, AnswerTile, difference_in_words
 from vlmtui.ui.keys import error_text, with_keys
-from vlmtui.ui.terminal.compositor import FrontScreen
+from vlmtui.ui.terminal.front_screen import FrontScreen
 from vlmtui.ui.terminal.key_queue import ask_user, run_before_keys
 from vlmtui.ui.widgets.footer_bar import FooterBar
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from typing import cast
@@ -10,7 +9,6 @@ from typing import cast
 from textual._compositor import ChopsUpdate, Compositor
 from textual.dom import NoScreen
 from textual.geometry import Region
-from textual.screen import Screen, ScreenResultType
 from textual.strip import Strip
 from textual.widget import Widget
 
@@ -74,25 +72,3 @@ def _fill(chops: _Chops, wanted: set[int], strip: Strip, cuts: list[int]) -> Non
         if cut in wanted:
             wanted.discard(cut)
             chops[cut] = piece
-
-
-class FrontScreen(Screen[ScreenResultType]):
-    """A screen with this compositor."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._compositor = FrontCompositor()
-        self._held_until_s = float("-inf")
-
-    def hold_frames(self, seconds: float) -> None:
-        """Draw nothing for this long, or until `show_frame`."""
-        self._held_until_s = time.monotonic() + seconds
-
-    def show_frame(self) -> None:
-        """Draw what has changed now, instead of at the next tick of the screen's timer."""
-        self._held_until_s = float("-inf")
-        self.call_next(self._on_timer_update)
-
-    def _on_timer_update(self) -> None:
-        if time.monotonic() >= self._held_until_s:
-            super()._on_timer_update()

@@ -17,6 +17,7 @@ from textual._xterm_parser import XTermParser
 from textual.drivers.linux_driver import LinuxDriver
 
 from vlmtui.ui.terminal.frame_layer import FrameLayer
+from vlmtui.ui.terminal.front_screen import FrontScreen
 from vlmtui.ui.terminal.graphics import Graphics
 from vlmtui.ui.terminal.output import Output
 from vlmtui.ui.terminal.painter import Painter
@@ -50,6 +51,7 @@ class NonBlockingDriver(LinuxDriver):
     _painter: Painter | None = None
     _running_loop: asyncio.AbstractEventLoop | None = None
     _locating: asyncio.Future[None] | None = None
+    _is_due = False
     _cursor: tuple[int, int] | None = None
     """Where the last frame left the terminal's cursor."""
 
@@ -95,6 +97,9 @@ class NonBlockingDriver(LinuxDriver):
         if not self._layer.knows(self._app.size):
             self._locate()
         if not self._layer.knows(self._app.size) and isinstance(update, ChopsUpdate):
+            if isinstance(screen, FrontScreen) and screen.is_ahead:
+                screen.refresh()  # all of it, once it is laid out
+                return True
             update = screen._compositor.render_full_update()
         if not self._layer.take(update):
             return False
@@ -102,6 +107,24 @@ class NonBlockingDriver(LinuxDriver):
         if not self._output.is_behind:
             self._send_frame()
         return True
+
+    @property
+    def layer(self) -> FrameLayer | None:
+        """What knows the cells of the terminal; None while they are unknown."""
+        app = self._app
+        is_shown = app._running and not app._closed and not app._batch_count and not app.is_headless
+        return self._layer if is_shown and self._output is not None and self._layer.knows(app.size) else None
+
+    def send_soon(self) -> None:
+        """Send what `layer` was told, with everything that it is told in this turn of the loop."""
+        if not self._is_due and self._running_loop is not None:
+            self._is_due = True
+            self._running_loop.call_soon(self._send_due)
+
+    def _send_due(self) -> None:
+        self._is_due = False
+        if self.layer is not None and self._output is not None and not self._output.is_behind:
+            self._send_frame()
 
     def process_message(self, message: Message) -> None:
         if isinstance(message, events.AppFocus) and self._draws_through and self._running_loop is not None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from rich.color import ColorSystem
 from textual._compositor import ChopsUpdate, LayoutUpdate
+from textual.geometry import Region
 from textual.strip import Strip
 
 from vlmtui.ui.terminal.cells import Cells, cells_of
@@ -23,7 +24,7 @@ _UNDER_PICTURE = "\xa0"
 """A blank that a multiplexer tells from those without a picture."""
 
 
-class _Piece(NamedTuple):
+class PlacedStrip(NamedTuple):
     """A strip from column `x` of line `y` on, up to column `end`."""
 
     y: int
@@ -52,6 +53,8 @@ class FrameLayer:
         """How far pieces of lines have moved up since the last frame."""
         self._changed: set[int] = set()
         """Lines of `_wanted` that may differ from what is shown."""
+        self._loose: set[int] = set()
+        """Lines of `_wanted` with cells that terminals may count differently and that no placed strip has."""
         self._cells: dict[int, tuple[Strip, Cells]] = {}
         self._older_cells: dict[int, tuple[Strip, Cells]] = {}
 
@@ -61,6 +64,7 @@ class FrameLayer:
         self._wanted, self._shown, self._placed = [], [], []
         self._hints.clear()
         self._changed.clear()
+        self._loose.clear()
 
     def knows(self, size: tuple[int, int]) -> bool:
         """Return whether it is known what a terminal of this size is to show: a partial update is enough."""
@@ -70,22 +74,44 @@ class FrameLayer:
         """Record an update. False if it holds more than text: the terminal must get it as it is."""
         if isinstance(update, LayoutUpdate) and update.region.offset == (0, 0):
             self._resize(update.region.width, update.region.height)
-        found = []
-        for piece in _pieces(update):
-            if piece.y >= len(self._placed):
-                continue
-            placed = self._placed[piece.y].get(piece.x)
-            if placed is not None and placed[0] is piece.strip:
-                continue
-            cells = self._cells_of(piece.strip, piece.end - piece.x)
-            if cells is None:
-                self.forget()
-                return False
-            found.append((piece, cells))
-        self._note_moves(found)
-        for piece, cells in found:
-            self._place(piece, cells)
-        return True
+        return self._take(_pieces(update), moves=True)
+
+    def put(self, pieces: Iterable[PlacedStrip]) -> bool:
+        """Record strips, after `move_up` where they have moved. False: as of `take`."""
+        return self._take(pieces, moves=False)
+
+    def move_up(self, area: Region, lines: int) -> None:
+        """Record that the cells of an area move up; what is exposed must be put."""
+        x, end = area.column_span
+        for y in range(area.y, area.bottom):
+            row, placed = self._wanted[y], self._placed[y]
+            for start in [start for start, (_, one) in placed.items() if start < end and start + len(one.chars) > x]:
+                del placed[start]
+            if y + lines < area.bottom:
+                source = self._wanted[y + lines]
+                row.chars[x:end] = source.chars[x:end]
+                row.pens[x:end] = source.pens[x:end]
+                row.is_risky = row.is_risky or source.is_risky
+            if row.is_risky:
+                self._loose.add(y)
+            self._changed.add(y)
+        self._hints[lines] += area.height
+
+    def has_pictures(self, top: int, bottom: int) -> bool:
+        """Return whether pictures are to be drawn in lines `top` to `bottom`, exclusive."""
+        return any(row.has_picture for row in self._wanted[top:bottom])
+
+    def copy(self, y: int, x: int, end: int) -> CellRow:
+        """Return cells of a line."""
+        row = self._wanted[y]
+        return CellRow(row.chars[x:end], row.pens[x:end])
+
+    def paste(self, y: int, x: int, cells: CellRow) -> None:
+        """Record copied cells, which are the same in all terminals."""
+        row, end = self._wanted[y], x + len(cells.chars)
+        row.chars[x:end] = cells.chars
+        row.pens[x:end] = cells.pens
+        self._changed.add(y)
 
     def send(self) -> str:
         """Return what makes the terminal show what is wanted, the cursor anywhere after it; empty if it does."""
@@ -134,7 +160,26 @@ class FrameLayer:
             self._placed = [{} for _ in range(height)]
             self._changed = set(range(height))
 
-    def _place(self, piece: _Piece, cells: Cells) -> None:
+    def _take(self, pieces: Iterable[PlacedStrip], *, moves: bool) -> bool:
+        found = []
+        for piece in pieces:
+            if piece.y >= len(self._placed):
+                continue
+            placed = self._placed[piece.y].get(piece.x)
+            if placed is not None and placed[0] is piece.strip:
+                continue
+            cells = self._cells_of(piece.strip, piece.end - piece.x)
+            if cells is None:
+                self.forget()
+                return False
+            found.append((piece, cells))
+        if moves:
+            self._note_moves(found)
+        for piece, cells in found:
+            self._place(piece, cells)
+        return True
+
+    def _place(self, piece: PlacedStrip, cells: Cells) -> None:
         y, x, end, strip = piece
         row, placed = self._wanted[y], self._placed[y]
         row.chars[x:end] = cells.chars
@@ -145,13 +190,15 @@ class FrameLayer:
             for other in covered:
                 del placed[other]
         placed[x] = strip, cells
-        row.is_risky = row.has_picture = False
+        if y in self._loose and sum(len(one.chars) for _, one in placed.values()) == self._size[0]:
+            self._loose.discard(y)  # strips have all of it again
+        row.is_risky, row.has_picture = y in self._loose, False
         for _, one in placed.values():
             row.is_risky = row.is_risky or one.is_risky
             row.has_picture = row.has_picture or one.has_picture
         self._changed.add(y)
 
-    def _note_moves(self, pieces: list[tuple[_Piece, Cells]]) -> None:
+    def _note_moves(self, pieces: list[tuple[PlacedStrip, Cells]]) -> None:
         """Count how far texts have moved that stood in other lines before, each only if it stood in a single one."""
         wanted = {(piece.x, cells.text) for piece, cells in pieces if not cells.text.isspace()}
         if len({piece.y for piece, _ in pieces}) < 2:
@@ -180,16 +227,16 @@ class FrameLayer:
         return cells
 
 
-def _pieces(update: LayoutUpdate | ChopsUpdate) -> Iterator[_Piece]:
+def _pieces(update: LayoutUpdate | ChopsUpdate) -> Iterator[PlacedStrip]:
     """Return the strips of an update, each with its place."""
     if isinstance(update, LayoutUpdate):
         for y, strips in enumerate(update.strips, update.region.y):
             x = update.region.x
             for strip in strips:
-                yield _Piece(y, x, x + strip.cell_length, strip)
+                yield PlacedStrip(y, x, x + strip.cell_length, strip)
                 x += strip.cell_length
         return
     for y, x1, x2 in update.spans:
         for end, (x, piece) in zip(update.chop_ends[y], update.chops[y].items(), strict=False):
             if piece is not None and x < x2 and end > x1:
-                yield _Piece(y, x, end, piece)
+                yield PlacedStrip(y, x, end, piece)

@@ -13,6 +13,7 @@ from textual.style import Style
 from textual.visual import Visual
 from textual.widget import Widget
 
+from vlmtui.ui.terminal.front_screen import FrontScreen
 from vlmtui.ui.widgets.blank_lines import blank_style, filtered
 from vlmtui.ui.widgets.markdown_lines import Lines
 
@@ -80,11 +81,14 @@ class LineWidget(Widget):
             return
         before, now = self._lines, self.lines_of(width)
         self._lines = now
+        same = sum(1 for _ in takewhile(is_same_line, zip(before, now, strict=False)))
+        if same == len(now) == len(before):
+            return
+        if isinstance(self.screen, FrontScreen) and self.screen.grow(self, len(before), len(now), same):
+            return
         if len(now) != len(before):
             self.refresh(layout=True)
-            return
-        same = sum(1 for _ in takewhile(is_same_line, zip(before, now, strict=True)))
-        if same < len(now):
+        else:
             self.refresh(Region(0, same, width, len(now) - same))
 
     def lay_out_again(self) -> None:
