@@ -50,6 +50,11 @@ def is_number(text: str) -> bool:
     return text.isdecimal() and len(text) <= _DIGITS_MAX
 
 
+def counted(count: int, noun: str) -> str:
+    """Return `1 turn`, `2 turns`, `1,000 turns`; for nouns whose plural ends in s."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
 def human_bytes(count: int) -> str:
     """Return a size such as `340 kB` or `1.2 GB`, in powers of 1000."""
     size = float(count)

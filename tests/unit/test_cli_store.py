@@ -8,9 +8,12 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+from PIL import Image
 
 from tests.support.command_line import CommandLine, opened
 from tests.unit.store.made import exchange
+from vlmtui.domain.conversation import user_turn
+from vlmtui.media.images import stage_image
 from vlmtui.store.opening import FILE
 from vlmtui.store.store import Store
 
@@ -30,7 +33,7 @@ def damage(cli: CommandLine) -> None:
 
 
 def test_a_sound_store(cli: CommandLine) -> None:
-    assert cli("store", "verify") == (0, "", "No findings in 1 conversations, 2 turns, 0 stored files.\n")
+    assert cli("store", "verify") == (0, "", "No findings in 1 conversation, 2 turns, 0 stored files.\n")
     assert cli.json("store", "verify")["findings"] == []
     assert "nothing to repair" in cli("store", "repair").err
 
@@ -43,7 +46,7 @@ def test_damage_is_shown_and_repaired(cli: CommandLine) -> None:
     assert "`vlmtui store repair`" in err and "1 finding in" in err
     repaired = cli("store", "repair")
     assert repaired.code == 0
-    assert "2 turns in 1 conversations were recovered" in repaired.err
+    assert "Recovered 2 turns in 1 conversation; lost: none" in repaired.err
     assert cli("store", "verify").code == 0
     assert "A dog" in cli("conversations").out
 
@@ -84,7 +87,7 @@ def test_purge_shows_first_and_asks(cli: CommandLine, monkeypatch: pytest.Monkey
     store.delete(store.conversations()[0].conversation.id)
     store.close()
     shown = cli("store", "purge", "--dry-run")
-    assert shown.code == 0 and "A dog" in shown.out and "1 conversations and 0 stored files" in shown.err
+    assert shown.code == 0 and "A dog" in shown.out and "1 conversation and 0 stored files" in shown.err
     unasked = cli("store", "purge")
     assert unasked.code == 2 and "--yes" in unasked.err
     monkeypatch.setattr("vlmtui.cli.purging.is_tty", lambda stream: True)
@@ -92,7 +95,7 @@ def test_purge_shows_first_and_asks(cli: CommandLine, monkeypatch: pytest.Monkey
     assert refused.code == 1 and "Nothing was purged" in refused.err
     plan = cli.json("store", "purge", "--dry-run")
     assert (plan["purged"], [one["title"] for one in plan["conversations"]]) == (False, ["A dog"])
-    assert "1 conversations and 0 files are gone" in cli("store", "purge", stdin="y\n").err
+    assert "Erased 1 conversation and 0 stored files" in cli("store", "purge", stdin="y\n").err
     assert cli.json("store", "purge", "--yes")["conversations"] == []
     assert cli("store", "verify").code == 0
     assert cli("store", "purge", "--older-than", "soon").code == 2
@@ -106,3 +109,22 @@ def test_purge_leaves_what_another_app_has_open(cli: CommandLine) -> None:
     assert refused.code != 0 and "Another vlmtui" in refused.err
     other.close()
     assert cli.json("store", "purge", "--yes")["purged"] is True
+
+
+def test_a_damaged_picture_is_named_with_its_way_back(cli: CommandLine, tmp_path: Path) -> None:
+    picture = tmp_path / "red.png"
+    Image.new("RGB", (8, 8), "red").save(picture)
+    attached = stage_image(picture, cli.paths.media)
+    store = Store.open(cli.paths.data, cli.paths.media).store
+    store.add_turn(store.new_conversation(title="Red"), None, user_turn("What?", [attached]))
+    store.close()
+    stored = Path(attached.path)
+    stored.chmod(0o600)
+    stored.write_bytes(b"something else")
+    code, out, err = cli("store", "verify")
+    assert code == 1
+    assert f"{attached.sha256[:12]}…" in out and attached.sha256 not in out
+    assert "attached again" in err
+    assert attached.sha256 in cli("store", "verify", "--json").out
+    stage_image(picture, cli.paths.media)
+    assert cli("store", "verify").code == 0

@@ -17,7 +17,7 @@ from vlmtui.paths import Paths
 from vlmtui.session.raw_draft import draft_file
 from vlmtui.store.opening import FILE
 from vlmtui.store.purge_on_request import PurgePlan, PurgeWish, plan_purge, purge_on_request, store_to_purge
-from vlmtui.text import human_bytes, one_line
+from vlmtui.text import counted, human_bytes, one_line
 
 _SHOWN_MAX = 20
 _TITLE_MAX = 50
@@ -48,7 +48,8 @@ def purge_store(arguments: argparse.Namespace, paths: Paths) -> int:
     if arguments.json:
         print_json({**_as_json(plan, is_done=True), "freed_bytes": done.bytes})
     else:
-        note(f"{len(done.conversations)} conversations and {done.files} files are gone: {human_bytes(done.bytes)}.")
+        gone = f"{counted(len(done.conversations), 'conversation')} and {counted(done.files, 'stored file')}"
+        note(f"Erased {gone}: {human_bytes(done.bytes)}.")
     return 0
 
 
@@ -94,7 +95,7 @@ def _show(plan: PurgePlan) -> None:
         if len(plan.conversations) > _SHOWN_MAX:
             note(f"and {len(plan.conversations) - _SHOWN_MAX:,} more")
     if plan.conversations or plan.files:
-        counts = f"{len(plan.conversations)} conversations and {len(plan.files)} stored files"
+        counts = f"{counted(len(plan.conversations), 'conversation')} and {counted(len(plan.files), 'stored file')}"
         note(f"{counts} ({human_bytes(plan.bytes)}) can go.")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -14,9 +15,16 @@ from vlmtui.store.backup import backups_folder, restore_archive, write_archive
 from vlmtui.store.opening import FILE
 from vlmtui.store.repairing import MENDABLE, repair_store
 from vlmtui.store.verifying import StoreFaultKind, StoreReport, verify_store
-from vlmtui.text import human_bytes
+from vlmtui.text import counted, human_bytes
 
 _BUSY_S = 5.0
+_HASH = re.compile(r"\b([0-9a-f]{12})[0-9a-f]{52}\b")
+"""The name of a stored file: its first digits find it, and all of them are wider than a terminal."""
+_LOST_MEDIA = (StoreFaultKind.MISSING_MEDIA, StoreFaultKind.DAMAGED_MEDIA)
+_LOST_MEDIA_BACK = (
+    "A file that is missing or damaged comes back when it is attached again, or from a backup: "
+    "`vlmtui store restore FILE`."
+)
 
 
 def store(arguments: argparse.Namespace) -> int:
@@ -34,7 +42,7 @@ def store(arguments: argparse.Namespace) -> int:
         case "restore":
             restored = restore_archive(Path(arguments.file), paths.data, paths.media)
             aside = str(restored.set_aside) if restored.set_aside else None
-            said = f"Restored, with {restored.media} stored files."
+            said = f"Restored, with {counted(restored.media, 'stored file')}."
             if aside:
                 said += f" The database from before is {aside}."
             return _done({"media": restored.media, "set_aside": aside}, said, is_json=arguments.json)
@@ -64,13 +72,16 @@ def _verify(paths: Paths, *, is_json: bool) -> int:
         print_json(msgspec.to_builtins(report))
         return 1 if report.findings else 0
     if report.findings:
-        rows = [[one.kind.value, one.where, one.what] for one in report.findings]
+        rows = [[one.kind.value, _HASH.sub(r"\1…", one.where), one.what] for one in report.findings]
         print_table(["KIND", "WHERE", "WHAT"], rows)
         if any(one.kind in MENDABLE for one in report.findings):
             note("`vlmtui store repair` mends what can be mended; a database that is replaced is kept beside it.")
+        if any(one.kind in _LOST_MEDIA for one in report.findings):
+            note(_LOST_MEDIA_BACK)
     unused = f", {report.unused_media} of them unused" if report.unused_media else ""
-    checked = f"{report.conversations} conversations, {report.turns} turns, {report.media} stored files{unused}"
-    note(f"{len(report.findings) or 'No'} finding{'' if len(report.findings) == 1 else 's'} in {checked}.")
+    conversations, turns = counted(report.conversations, "conversation"), counted(report.turns, "turn")
+    found = counted(len(report.findings), "finding") if report.findings else "No findings"
+    note(f"{found} in {conversations}, {turns}, {counted(report.media, 'stored file')}{unused}.")
     return 1 if report.findings else 0
 
 
@@ -95,7 +106,8 @@ def _repair(paths: Paths, *, is_json: bool) -> int:
         said.append(f"Kept as it reads, though it is not what was stored: {', '.join(changed)}.")
     _done(told, " ".join(said), is_json=is_json)
     if after and not is_json:
-        note(f"{len(after)} findings remain; `vlmtui store verify` shows them.")
+        remain = "1 finding remains" if len(after) == 1 else f"{len(after)} findings remain"
+        note(f"{remain}; `vlmtui store verify` shows what to do.")
     return 1 if after else 0
 
 

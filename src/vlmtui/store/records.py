@@ -15,6 +15,7 @@ from vlmtui.domain.generation import FinishReason, Timings, Usage
 from vlmtui.domain.sampling import Sampling
 from vlmtui.domain.thinking import ThinkingTags, Thought
 from vlmtui.domain.times import LAST_MS
+from vlmtui.text import counted
 
 ConversationId = NewType("ConversationId", str)
 """13 characters that sort by creation time."""
@@ -221,6 +222,7 @@ class Recovery(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def summary(self) -> str:
         """A message for the user: what was recovered, what was lost, and where the old file is."""
-        lost = "an unknown number lost" if self.turns_lost is None else f"at most {self.turns_lost} lost"
-        kept = f"{self.turns} turns in {self.conversations} conversations were recovered, {lost}"
+        lost = "an unknown number" if self.turns_lost is None else f"at most {self.turns_lost}"
+        lost = "none" if self.turns_lost == 0 else lost
+        kept = f"Recovered {counted(self.turns, 'turn')} in {counted(self.conversations, 'conversation')}; lost: {lost}"
         return f"The conversation database was damaged ({self.reason}). {kept}. The damaged file is {self.set_aside}."
