@@ -172,7 +172,7 @@ async def test_an_answer_may_begin_again_at_any_moment_of_its_mounting(turns_of_
         await pilot.pause()
         assert turn.query_one(MarkdownText).source == "second"
         assert len(turn.query(MarkdownText)) == 1
-        assert not turn.query_one(".waiting").display
+        assert [line.plain for line in turn.query_one(MarkdownText).lines_of(40)] == ["second"]
 
 
 async def test_scrolling_up_holds_still_until_one_jumps_to_the_end(chatting: StartChat) -> None:

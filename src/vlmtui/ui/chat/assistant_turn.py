@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable
 
@@ -37,7 +38,6 @@ class AssistantTurn(Vertical):
         margin: 1 0 0 0;
         padding: 0 1 0 2;
         .facts { height: auto; color: $muted 80%; }
-        .waiting { height: 1; color: $muted; }
         .failure { height: auto; border-left: outer $error; padding: 0 1; margin-top: 1; }
     }
     """
@@ -58,15 +58,11 @@ class AssistantTurn(Vertical):
         """When it showed new text last."""
         self._took_s = 0.0
         """How long that took."""
-        self._waits_for = "…"
         self._shows_end = False
+        self._lines = MarkdownText()
 
     def compose(self) -> ComposeResult:
-        yield Static("…", classes="waiting")
-        yield MarkdownText()
-        facts = Static(classes="facts", markup=False)
-        facts.display = False
-        yield facts
+        yield self._lines
 
     def render_lines(self, crop: Region) -> list[Strip]:
         """Return what is seen around the children. Blank lines need not be drawn anew whenever the answer grows."""
@@ -99,8 +95,7 @@ class AssistantTurn(Vertical):
         if self._clock is None:
             return
         self._clock.stop()
-        self.query_one(".facts").display = False
-        await self.query("ThinkingBlock, .failure").remove()
+        await self.query("ThinkingBlock, .facts, .failure").remove()
         self.on_mount()
 
     @property
@@ -121,7 +116,7 @@ class AssistantTurn(Vertical):
 
     def toggle_json(self) -> None:
         """Show long JSON completely, or fold it."""
-        self.query_one(MarkdownText).toggle_json()
+        self._lines.toggle_json()
 
     def _grew(self) -> None:
         """Show what came: at once after a pause, else in a while, together with what comes until then."""
@@ -130,7 +125,7 @@ class AssistantTurn(Vertical):
         self._is_due = True
         wait_s = self._shown_at + max(REFRESH_S, self._took_s * (1 + _REST)) - time.monotonic()
         if wait_s > 0:
-            self.set_timer(wait_s, self._show)
+            asyncio.get_running_loop().call_later(wait_s, self.call_next, self._show)
         else:
             self.call_next(self._show)
 
@@ -148,25 +143,14 @@ class AssistantTurn(Vertical):
         over = self.answer.outcome is not None
         parts = self._parts()
         waits = not over and not parts.answer and not parts.thinking
-        waiting = self.query_one(".waiting", Static)
-        waiting.display = waits
-        if waits:
-            self._tell_wait(waiting)
-        elif self._clock is not None:
+        if not waits and self._clock is not None:
             self._clock.pause()
         self._show_thinking(parts)
         began_s = time.monotonic()
-        self.query_one(MarkdownText).show(parts.answer)
+        self._lines.show(parts.answer, waiting_text(self.answer, began_s - self.answer.began_s) if waits else "")
         self._took_s = time.monotonic() - began_s
         if over:
             self._show_end()
-
-    def _tell_wait(self, waiting: Static) -> None:
-        """Show what the answer waits for; called once a second."""
-        told = waiting_text(self.answer, time.monotonic() - self.answer.began_s)
-        if told != self._waits_for:
-            self._waits_for = told
-            waiting.update(told)
 
     def _parts(self) -> ThinkingParts:
         fresh = self.answer.pieces[self._pieces :]
@@ -188,9 +172,9 @@ class AssistantTurn(Vertical):
         if self._clock is not None:
             self._clock.stop()
         self._let_go()
-        facts, line = self.query_one(".facts", Static), marks_line(self.answer, self._marks())
-        facts.update(line)
-        facts.display = bool(line)
+        line = marks_line(self.answer, self._marks())
+        if line and not self.query(".facts"):
+            self.mount(Static(line, classes="facts", markup=False))
         note = failure_note(self.app, self.answer)
         if note and not self.query(".failure"):
             self.mount(Static(note, classes="failure", markup=False))

@@ -332,9 +332,15 @@ class ChatScreen(FrontScreen[None]):
             await self.transcript.clear()
             await self._fill_transcript()
         else:
-            await self.query_one(ChatFrame).show_head()
+            if len(self.chat.exchanges) == 1:  # the welcome panel goes
+                await self.query_one(ChatFrame).show_head()
             await self.transcript.add(exchange, media_above=self.chat.attachments_above)
+        self.call_after_refresh(self._show_begun)
+
+    async def _show_begun(self) -> None:
+        """After a new exchange was drawn, show what follows from it."""
         if self.query(StatusBar):  # else the chat is being left
+            await self.query_one(ChatFrame).show_head()
             self.show_status()
 
     async def _fill_transcript(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from textual.content import Content
 from textual.strip import Strip
 from textual.visual import Visual
 
@@ -17,13 +18,14 @@ class MarkdownText(LineWidget):
     def __init__(self) -> None:
         super().__init__()
         self.source = ""
+        self._instead = ""
         self._layout_of_source = MarkdownLines()
         self._folds = True
 
-    def show(self, source: str) -> None:
-        """Show this text; control characters must be visible already."""
-        if source != self.source:
-            self.source = source
+    def show(self, source: str, instead: str = "") -> None:
+        """Show this text; control characters must be visible already. `instead`: a line in place of an empty text."""
+        if (source, instead) != (self.source, self._instead):
+            self.source, self._instead = source, instead
             self.lines_changed()
 
     def toggle_json(self) -> None:
@@ -32,6 +34,8 @@ class MarkdownText(LineWidget):
         self.lay_out_again()
 
     def lines_of(self, width: int) -> Lines:
+        if self._instead and not self.source:
+            return Content.styled(self._instead, "$muted").wrap(width)[:1]
         return self._layout_of_source.lay_out(self.source, width, folds=self._folds)
 
     def render_line(self, y: int) -> Strip:
