@@ -9,6 +9,7 @@ import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from tests.support.fake_worker import fake_launcher
@@ -30,6 +31,7 @@ from vlmtui.domain.prompt import RawPrompt
 from vlmtui.domain.sampling import Sampling
 from vlmtui.engine.local.client import WorkerClient
 from vlmtui.engine.local.event_queue import EventQueue, LatestProgress
+from vlmtui.engine.local.line_socket import LineSocket
 from vlmtui.errors import ErrorKind, VlmtuiError
 from vlmtui.log_ring import LogRing
 from vlmtui.paths import Paths
@@ -70,6 +72,18 @@ async def test_an_answer_and_its_end(opening: Opening) -> None:
     events = [event async for event in engine.generate(ask("foreign red foreign circle"))]
     assert [type(event) for event in events] == [PromptReady, Delta, Delta, Finished]
     assert "".join(event.text for event in events if isinstance(event, Delta)) == "red circle "
+
+
+@pytest.mark.parametrize(("final_only", "rests"), [(False, True), (True, False)])
+async def test_only_for_an_answer_that_somebody_reads_the_socket_rests(
+    opening: Opening, monkeypatch: pytest.MonkeyPatch, *, final_only: bool, rests: bool
+) -> None:
+    engine = await opening()
+    rested: list[LineSocket] = []
+    monkeypatch.setattr(LineSocket, "rest", lambda self: rested.append(self))
+    request = msgspec.structs.replace(ask("red circle"), final_only=final_only)
+    assert isinstance([event async for event in engine.generate(request)][-1], Finished)
+    assert bool(rested) is rests
 
 
 async def test_requests_at_once_do_not_mix(opening: Opening) -> None:

@@ -109,3 +109,24 @@ async def test_writing_waits_while_the_other_side_does_not_read(line: Line) -> N
     line.writer.transport.abort()  # what waits for a connection that has gone must not wait for ever
     await writing
     assert line.ends == [None]
+
+
+async def test_what_comes_while_a_stream_rests_arrives_together(line: Line) -> None:
+    line.socket.listen(line.on_line, line.on_end)
+    line.socket.rest()
+    for number in range(5):
+        line.writer.write(b"%d\n" % number)
+        await asyncio.sleep(0)
+    assert line.lines == []
+    await line.until(1)
+    assert line.lines == [b"0", b"1", b"2", b"3", b"4"]
+
+
+async def test_an_end_while_a_stream_rests_is_told(line: Line) -> None:
+    line.socket.listen(line.on_line, line.on_end)
+    line.socket.rest()
+    line.writer.write(b"last\n")
+    line.writer.close()
+    await line.until(2)
+    assert line.lines == [b"last"]
+    assert line.ends == [None]

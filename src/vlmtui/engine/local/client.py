@@ -220,7 +220,8 @@ class WorkerClient:
     async def _events(self, request_id: str, message: Generate | Resume) -> AsyncGenerator[EngineEvent, None]:
         if request_id in self._inboxes:
             raise ValueError(f"request {request_id} is already running")
-        inbox = self._inboxes[request_id] = EventQueue()
+        streams = not (isinstance(message, Generate) and message.request.final_only)
+        inbox = self._inboxes[request_id] = EventQueue(streams=streams)
         ended = False
         try:
             failure = await self._start(message)
@@ -289,8 +290,8 @@ class WorkerClient:
             case PromptReady() | Delta() | Finished() | Failed() | Cancelled():
                 if inbox := self._inboxes.get(message.request_id):
                     inbox.put(message)
-                if isinstance(message, Delta):
-                    self._socket.rest()
+                    if inbox.streams and isinstance(message, Delta):
+                        self._socket.rest()
                 return
             case LoadProgress():
                 self._load.put(message)

@@ -14,9 +14,11 @@ _MERGE_AFTER = 1024
 
 
 class EventQueue:
-    """A request's events in order. For a slow consumer, deltas are merged, so that a backlog only costs its text."""
+    """A request's events in order. For a slow consumer, deltas are merged, so that a backlog only costs its text.
+    `streams`: the answer comes in many deltas, and somebody reads along."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, streams: bool = True) -> None:
+        self.streams = streams
         self._events: deque[EngineEvent | list[Delta]] = deque()
         self._waiter: asyncio.Future[None] | None = None
 
