@@ -59,6 +59,7 @@ class Remedy(Enum):
     STOP_COMPARISON = auto()
     SHOW_DIFFERENCE = auto()
     STOP_FAN_OUT = auto()
+    SHOW_PLACES = auto()
 
 
 _INPUT_KINDS = frozenset({ErrorKind.BAD_USAGE, ErrorKind.BAD_INPUT, ErrorKind.MODEL_UNKNOWN, ErrorKind.DISK_FULL})

@@ -11,6 +11,7 @@ import pytest
 from PIL import Image
 from textual.app import App
 from textual.pilot import Pilot
+from textual.strip import Strip
 from textual.widgets import OptionList
 
 from tests.support.pictures import write_video
@@ -22,10 +23,12 @@ from vlmtui.registry.loader import Registry
 from vlmtui.registry.match import model_of
 from vlmtui.session.answer_places import AnswerPlaces, places_of
 from vlmtui.session.prompt_report import PromptReport
-from vlmtui.ui.seeing.marked_picture import NumberedPicture
+from vlmtui.ui.chat.transcript import Transcript
 from vlmtui.ui.seeing.places_screen import PlacesScreen
 from vlmtui.ui.terminal.graphics import Graphics, GraphicsMode
 from vlmtui.ui.terminal.themes import DARK, VARIABLES
+from vlmtui.ui.widgets.attachment_view import AttachmentView
+from vlmtui.ui.widgets.marked_picture import NumberedPicture
 
 BOXES = (
     '[{"bbox_2d": [250, 250, 750, 750], "label": "[red]cat\\u001b]0;t\\u0007"},'
@@ -195,3 +198,31 @@ def test_a_prompt_for_a_place_names_what_is_looked_for(family: str) -> None:
     grounding = Registry.bundled()[family].grounding
     assert grounding is not None
     assert not grounding.prompt or grounding.prompt.count("{what}") == 1
+
+
+async def test_boxes_are_drawn_on_the_small_picture_and_removed(chatting: StartChat, tmp_path: Path) -> None:
+    async with chatting([Say(BOXES)], [Say("A cat.")], size=(100, 40)) as chat:
+        await chat.paste(str(picture(tmp_path)))
+        await chat.until(lambda: bool(chat.controller.draft.tokens))
+        await chat.say("Where is the cat?")
+        view = chat.screen.query_one(Transcript).query_one(AttachmentView)
+        await chat.until(lambda: view.is_drawn)
+
+        def strips() -> list[Strip]:
+            return view._drawing.strips if view._drawing is not None else []
+
+        def colours() -> set[str]:
+            styles = [segment.style for strip in strips() for segment in strip if segment.style]
+            return {colour.name for style in styles for colour in (style.color, style.bgcolor) if colour}
+
+        before = strips()
+        await chat.lead("V")
+        await chat.until(lambda: "#e6194b" in colours())
+        assert view.marks is not None and len(view.marks.marks) == 2
+        assert any("1" in strip.text for strip in strips())
+        await chat.send("/boxes 1")
+        await chat.until(lambda: strips() == before)
+        assert "#e6194b" not in colours()
+        await chat.say("And now?")
+        await chat.send("/boxes")
+        await chat.until(lambda: "No boxes, polygons, points or times" in chat.notes)

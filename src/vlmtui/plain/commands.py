@@ -17,6 +17,7 @@ from vlmtui.ui.actions import ACTIONS
 
 REFUSED: Mapping[str, str] = {
     "batch": "The table of a batch's results needs a screen. The file has one JSON object a line.",
+    "boxes": "Small pictures need a screen. /places lists the boxes and points.",
     "copy_answer": "Copying needs an escape sequence, and plain mode writes none. /inspect save answer writes a file.",
     "take_back": "Nothing is queued here: a message waits until the model is loaded, and Ctrl+C takes it back.",
 }

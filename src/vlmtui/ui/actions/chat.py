@@ -289,6 +289,15 @@ CHAT = Scope(
             argument="NUMBER",
         ),
         Action(
+            "boxes",
+            "Boxes in the chat",
+            "Draw the boxes and points of an answer on the small pictures of the chat, or remove them.",
+            leader="V",
+            group=_LOOK,
+            slash="/boxes",
+            argument="NUMBER",
+        ),
+        Action(
             "compare",
             "Compare",
             "Compare the chat template with a raw prompt (raw=NAME: on another engine), or engines: engine=here,NAME.",

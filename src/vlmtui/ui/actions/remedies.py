@@ -23,5 +23,6 @@ REMEDIES: dict[Remedy, str] = {
     Remedy.STOP_COMPARISON: "{comparison.leave} stops them.",
     Remedy.SHOW_DIFFERENCE: "{sides.next_view} computes and shows the difference.",
     Remedy.STOP_FAN_OUT: "{answers.leave} stops them.",
+    Remedy.SHOW_PLACES: "{where} shows it in full size.",
 }
 """`{id}` stands for the way to run that action: its key, or its slash command."""

@@ -7,9 +7,9 @@ from pathlib import Path
 
 from vlmtui.domain.attachment import Attachment
 from vlmtui.domain.prompt import Prompt
-from vlmtui.errors import VlmtuiError
+from vlmtui.errors import Remedy, VlmtuiError
 from vlmtui.registry.loader import Registry
-from vlmtui.session.answer_places import places_of
+from vlmtui.session.answer_places import AnswerPlaces, places_of
 from vlmtui.session.conversation import Conversation
 from vlmtui.session.engine_controller import EngineController
 from vlmtui.session.model_view import ask_model_view
@@ -26,8 +26,9 @@ from vlmtui.session.prompt_report import PromptReport
 from vlmtui.text import one_line
 from vlmtui.ui.actions import ActionMethods
 from vlmtui.ui.chat.composer import Composer
-from vlmtui.ui.chat.view import ChatView
+from vlmtui.ui.chat.transcript_actions import TranscriptView
 from vlmtui.ui.navigation import Navigator
+from vlmtui.ui.widgets.attachment_view import AttachmentView, ThumbnailMarks
 
 
 class Inspections:
@@ -35,7 +36,7 @@ class Inspections:
 
     def __init__(
         self,
-        view: ChatView,
+        view: TranscriptView,
         navigator: Navigator,
         engine_controller: EngineController,
         chat: Conversation,
@@ -56,6 +57,7 @@ class Inspections:
             "inspect": self.inspect,
             "lint": self.show_lint,
             "where": self.show_places,
+            "boxes": self.mark_thumbnails,
             "locate": self.write_location_prompt,
             "seen": self.show_model_view,
             "heat": self.show_occlusion,
@@ -77,6 +79,30 @@ class Inspections:
     def show_places(self, number: str = "") -> None:
         """Show where the answer to message `number` points, or else the selected one's or the last."""
         self._view.start_dialog(partial(self._show_places, self._number(number)))
+
+    def mark_thumbnails(self, number: str = "") -> None:
+        """Draw the places that an answer names on the pictures of its prompt in the transcript, or remove them."""
+        self._view.start_dialog(partial(self._mark_thumbnails, self._number(number)))
+
+    async def _mark_thumbnails(self, number: str) -> None:
+        try:
+            places = await self._places(number)
+        except VlmtuiError as error:
+            self._view.tell_error(error)
+            return
+        if places.image.modality == "video":
+            self._view.tell("Moments of a video are drawn on their frames.", Remedy.SHOW_PLACES)
+            return
+        from vlmtui.inspection.grounding_picture import badges_of  # Pillow takes a while to import
+
+        placed, badges = places.placed, badges_of(places.marks)
+        views = [view for view in self._view.transcript.query(AttachmentView) if view.attachment in places.media]
+        for view in views:
+            here = [at for at in range(len(placed)) if places.medium_of(at).medium == view.attachment]
+            marks = ThumbnailMarks(tuple(placed[at] for at in here), tuple(badges[at] for at in here))
+            view.mark(None if view.marks == marks else marks)
+        if not any(view.is_drawn for view in views):
+            self._view.tell("The picture is not on the screen.", Remedy.SHOW_PLACES)
 
     def write_location_prompt(self, what: str = "") -> None:
         """Write the prompt into the message by which the model's family is asked where something is, or when in a
@@ -132,13 +158,17 @@ class Inspections:
 
     async def _show_places(self, number: str) -> None:
         try:
-            exchange = exchange_numbered(self._chat, number)
-            known = await report_of(self._chat, exchange, self._engine_controller.info)
-            places = places_of(known, family_of(known, self._engine_controller.model, self._registry))
+            places = await self._places(number)
         except VlmtuiError as error:
             self._view.tell_error(error)
             return
         self._navigator.show_places(places, [self._number_of(medium) for medium in places.media])
+
+    async def _places(self, number: str) -> AnswerPlaces:
+        """Return where the answer to a message points. Raises VlmtuiError."""
+        exchange = exchange_numbered(self._chat, number)
+        known = await report_of(self._chat, exchange, self._engine_controller.info)
+        return places_of(known, family_of(known, self._engine_controller.model, self._registry))
 
     async def _inspect(self, number: str) -> None:
         controller = self._engine_controller

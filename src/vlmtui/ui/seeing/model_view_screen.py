@@ -21,10 +21,10 @@ from vlmtui.session.opened_view import VIEW_KINDS, OpenedView, ViewKind, open_mo
 from vlmtui.text import one_line
 from vlmtui.ui.actions import bindings
 from vlmtui.ui.keys import short_keys
-from vlmtui.ui.seeing.marked_picture import MarkedDrawing, draw_marked, mark_at
 from vlmtui.ui.seeing.picture_and_list import clicked_place, picture_and_list, show_drawing
 from vlmtui.ui.terminal.graphics import Graphics
 from vlmtui.ui.widgets.attachment_view import name_line
+from vlmtui.ui.widgets.marked_picture import MarkedDrawing, draw_marked, mark_at
 
 if TYPE_CHECKING:
     from PIL.Image import Image

@@ -26,9 +26,9 @@ from vlmtui.session.occlusion import GRIDS, OcclusionMap, OcclusionPlan, first_e
 from vlmtui.text import one_line
 from vlmtui.ui.actions import bindings
 from vlmtui.ui.keys import error_text, with_keys
-from vlmtui.ui.seeing.marked_picture import MarkedDrawing, draw_marked
 from vlmtui.ui.seeing.picture_and_list import clicked_place, picture_and_list, show_drawing
 from vlmtui.ui.terminal.graphics import Graphics
+from vlmtui.ui.widgets.marked_picture import MarkedDrawing, draw_marked
 
 if TYPE_CHECKING:
     from PIL.Image import Image

@@ -10,10 +10,10 @@ from textual.containers import Horizontal, Vertical
 from textual.screen import Screen
 from textual.widgets import OptionList, Static
 
-from vlmtui.ui.seeing.marked_picture import MarkedDrawing
 from vlmtui.ui.terminal.graphics import Graphics
 from vlmtui.ui.widgets.clicks import is_click
 from vlmtui.ui.widgets.footer_bar import FooterBar
+from vlmtui.ui.widgets.marked_picture import MarkedDrawing
 
 
 class ClickedPlace(NamedTuple):

@@ -26,10 +26,10 @@ from vlmtui.session.answer_places import AnswerPlaces, ShownMedium, open_shown
 from vlmtui.text import one_line
 from vlmtui.ui.actions import bindings
 from vlmtui.ui.keys import error_text
-from vlmtui.ui.seeing.marked_picture import MarkedDrawing, draw_marked, mark_at
 from vlmtui.ui.seeing.picture_and_list import clicked_place, picture_and_list, show_drawing
 from vlmtui.ui.terminal.graphics import Graphics
 from vlmtui.ui.widgets.attachment_view import name_line
+from vlmtui.ui.widgets.marked_picture import MarkedDrawing, draw_marked, mark_at
 
 if TYPE_CHECKING:
     from PIL.Image import Image

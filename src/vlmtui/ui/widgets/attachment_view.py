@@ -7,7 +7,9 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+import msgspec
 from textual import events, work
 from textual.content import Content
 from textual.geometry import Size
@@ -21,6 +23,10 @@ from vlmtui.errors import VlmtuiError
 from vlmtui.text import one_line
 from vlmtui.ui.terminal.graphics import Drawing, Graphics
 from vlmtui.ui.widgets.clicks import is_click
+
+if TYPE_CHECKING:
+    from vlmtui.inspection.grounding import PlacedMark
+    from vlmtui.inspection.grounding_picture import Badge
 
 _GLYPHS = {"image": "▣", "video": "▶", "audio": "♪"}
 _PIXELS = (320, 320)
@@ -42,6 +48,13 @@ def name_line(attachment: Attachment, number: int | None) -> str:
     """Return `▣ 1 cat.jpg`, control characters visible; without a number if it is in no prompt."""
     glyph, name = _GLYPHS[attachment.modality], one_line(attachment.name)
     return f"{glyph} {name}" if number is None else f"{glyph} {number} {name}"
+
+
+class ThumbnailMarks(msgspec.Struct, frozen=True):
+    """What is drawn on a thumbnail: places in pixels of the whole picture, and a badge for each."""
+
+    marks: tuple[PlacedMark, ...]
+    badges: tuple[Badge, ...]
 
 
 class AttachmentView(Widget):
@@ -78,6 +91,7 @@ class AttachmentView(Widget):
         self._rows = rows
         self._room = (0, 0)
         """Columns and rows reserved for the picture."""
+        self._marks: ThumbnailMarks | None = None
         self._drawing: Drawing | None = None
         self._reason = ""
         """Why there is no picture."""
@@ -103,6 +117,19 @@ class AttachmentView(Widget):
             self._cost, self._told = cost, (0, [])
             self.refresh(layout=not self._brief)
 
+    def mark(self, marks: ThumbnailMarks | None) -> bool:
+        """Draw places on the picture; None: none. False if the view has no picture."""
+        if not self.is_drawn:
+            return False
+        self._marks = marks
+        self._make()
+        return True
+
+    @property
+    def marks(self) -> ThumbnailMarks | None:
+        """The places on the picture."""
+        return self._marks
+
     def on_mount(self) -> None:
         if self._rows > 0 and self._graphics.mode != "off":
             width, height = thumbnail_size(self.attachment)
@@ -118,26 +145,37 @@ class AttachmentView(Widget):
         row, blank = y - rows if y >= rows else y, self.visual_style.rich_style
         return strips[row].adjust_cell_length(width, blank) if row < len(strips) else Strip.blank(width, blank)
 
-    @work(group="thumbnail")
+    @work(group="thumbnail", exclusive=True)
     async def _make(self) -> None:
         try:
-            drawing = await asyncio.get_running_loop().run_in_executor(_DRAWER, self._draw)
+            drawing = await asyncio.get_running_loop().run_in_executor(_DRAWER, self._draw, self._marks)
         except VlmtuiError as error:
             self._room, self._reason, self._told = (0, 0), error.message, (0, [])
             self.refresh(layout=True)
             return
         is_as_expected, self._drawing, self._room = drawing.size == self._room, drawing, drawing.size
         columns, rows = drawing.size
+        await self.query("*").remove()
         if not drawing.strips and (picture := self._graphics.widget_for(drawing.image, columns=columns, rows=rows)):
             self.mount(picture)
         self.refresh(layout=not is_as_expected)
 
-    def _draw(self) -> Drawing:
+    def _draw(self, marks: ThumbnailMarks | None) -> Drawing:
         """Return the drawing. Blocking. Raises VlmtuiError."""
         from vlmtui.media.thumbnails import thumbnail
 
         image = thumbnail(self.attachment, self._cache, _PIXELS)
-        return self._graphics.draw(image, columns=self._columns, rows=self._rows)
+        if marks is None:
+            return self._graphics.draw(image, columns=self._columns, rows=self._rows)
+        from vlmtui.ui.widgets.marked_picture import draw_marked, numbered_strips
+
+        across, down = image.width / self.attachment.width, image.height / self.attachment.height
+        scaled = [
+            msgspec.structs.replace(one, points=tuple((x * across, y * down) for x, y in one.points))
+            for one in marks.marks
+        ]
+        drawn = draw_marked(image, scaled, None, self._graphics, self._room, marks.badges)
+        return Drawing(drawn.image, drawn.size, numbered_strips(drawn.strips, drawn.numbers))
 
     def notify_style_update(self) -> None:
         self._told = (0, [])

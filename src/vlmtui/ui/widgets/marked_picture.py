@@ -1,4 +1,4 @@
-"""A picture with the places of an answer on it, for the terminal."""
+"""A picture with the places of an answer on it, for the terminal: full screen, or as a thumbnail."""
 
 from __future__ import annotations
 
@@ -38,9 +38,7 @@ class NumberedPicture(Widget):
 
     def __init__(self, strips: Sequence[Strip], numbers: Sequence[CellNumber]) -> None:
         super().__init__()
-        self._strips = [
-            _written_over(strip, [one for one in numbers if one.row == y]) for y, strip in enumerate(strips)
-        ]
+        self._strips = numbered_strips(strips, numbers)
 
     def render_line(self, y: int) -> Strip:
         return self._strips[y] if y < len(self._strips) else Strip.blank(self.size.width)
@@ -112,6 +110,11 @@ def mark_at(marks: Sequence[PlacedMark], x: float, y: float, *, reach: float) ->
         if away <= reach:
             found.append((away if area else 0.0, area, at))  # a point is as good as a box around the place
     return min(found)[2] if found else None
+
+
+def numbered_strips(strips: Sequence[Strip], numbers: Sequence[CellNumber]) -> list[Strip]:
+    """Return the lines of a picture of characters with the numbers written over them."""
+    return [_written_over(strip, [one for one in numbers if one.row == y]) for y, strip in enumerate(strips)]
 
 
 def _written_over(strip: Strip, numbers: Sequence[CellNumber]) -> Strip:
