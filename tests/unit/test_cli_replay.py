@@ -44,7 +44,7 @@ def test_json_has_the_fingerprint_of_each_engine(cli: CommandLine) -> None:
     [
         (("q", "--on", "here"), "2 to 8 engines"),
         (("q", "--on", "here", "--on", "here"), "all be different"),
-        (("q", "--on", "here", "--on", "nowhere"), "Unknown model"),
+        (("q", "--on", "here", "--on", "nowhere"), "Unknown engine or model"),
         (("q", "--on", "here", "--on", "vllm", "--fan-out", "seed=1,2"), "does not go with --fan-out"),
         (("q", "--one-by-one"), "--one-by-one goes with --on"),
         (("--replay", "x.json", "--on", "here"), "no place for --on"),

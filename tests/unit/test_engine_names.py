@@ -48,7 +48,7 @@ def test_another_checkpoint_is_a_model(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("nowhere", "Unknown model"),
+        ("nowhere", "Unknown engine or model"),
         ("here dtype", "is not an engine argument"),
         ("vllm==newest", "is not a backend"),
         ("box dtype=half", "has its own engine arguments"),

@@ -59,7 +59,7 @@ def lanes_of() -> Lanes:
     return Lanes([Lane(spec, None) for spec in specs])
 
 
-async def run(garage: Garage, lanes: Lanes) -> list[str]:
+async def run(garage: Garage, lanes: Lanes, names: dict[str, str] | None = None) -> list[str]:
     """Return what was waited for, in order, each once."""
     waited: list[str] = []
 
@@ -69,7 +69,7 @@ async def run(garage: Garage, lanes: Lanes) -> list[str]:
         if lane.waits_for and lane.waits_for not in waited:
             waited.append(lane.waits_for)
 
-    await answer_in_turns(lanes, MODELS, garage, note)
+    await answer_in_turns(lanes, MODELS, garage, note, names=names)
     return waited
 
 
@@ -87,6 +87,11 @@ async def test_without_room_each_answers_before_the_next_is_loaded() -> None:
     assert garage.told == steps
     assert waited[1:3] == ["memory: it loads after the answers before it", "here dtype=bfloat16 to load"]
     assert [lane.answer.text for lane in lanes] == ["own", "bfloat16", "float16"]
+
+
+async def test_what_a_lane_waits_for_has_the_name_of_its_engine() -> None:
+    waited = await run(Garage(1), lanes_of(), {NAMES[1]: "the large one"})
+    assert "the large one to load" in waited and f"{NAMES[2]} to load" in waited
 
 
 async def test_every_answer_keeps_its_engine_in_the_document() -> None:

@@ -182,14 +182,15 @@ def _is_golden(path: Path) -> bool:
 def _table(results: Sequence[ReplayResult]) -> list[str]:
     rows: list[tuple[str, ...]] = [("file", "case", "engine", "prompt", "pixels", "answer", "log-probability there")]
     rows += [_row(one) for one in results]
-    widths = [max(len(row[at]) for row in rows) for at in range(len(rows[0]))]
-    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+    columns = len(rows[0])  # a row of a failure has fewer, and its last cell may be long
+    widths = [max(len(row[at]) for row in rows if at < len(row) - (len(row) < columns)) for at in range(columns)]
+    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=False)).rstrip() for row in rows]
 
 
 def _row(result: ReplayResult) -> tuple[str, ...]:
     head = (one_line(Path(result.file).name), one_line(result.title), one_line(result.engine))
     if result.error:
-        return (*head, "", "", f"failed: {one_line(result.error)}", "")
+        return (*head, f"failed: {one_line(result.error)}")
     prompt = "✓" if result.prompt_divergence is None else f"✗ token {result.prompt_divergence:,}"
     answer = "✓" if result.answer_same else "✗"
     if result.first_divergence is not None:

@@ -25,9 +25,15 @@ class LaneEngines:
     the others meanwhile."""
 
     def __init__(
-        self, controller: EngineController, models: Mapping[str, Model], on_unloaded: Callable[[Model], None]
+        self,
+        controller: EngineController,
+        models: Mapping[str, Model],
+        names: Mapping[str, str],
+        on_unloaded: Callable[[Model], None],
     ) -> None:
-        """`on_unloaded` is called at the end where the app's model was unloaded, with that model."""
+        """`names`: as the user called the engines. `on_unloaded` is called at the end where the app's model was
+        unloaded, with that model."""
+        self._names = names
         self._controller = controller
         self._on_unloaded = on_unloaded
         self.models = dict(models)
@@ -54,7 +60,7 @@ class LaneEngines:
     async def run(self, lanes: Lanes) -> None:
         """Answer every lane."""
         try:
-            await answer_in_turns(lanes, [self.models[lane.spec.label] for lane in lanes], self)
+            await answer_in_turns(lanes, [self.models[lane.spec.label] for lane in lanes], self, names=self._names)
         finally:
             home, self._home = self._home, None
             if home is not None:
@@ -97,7 +103,7 @@ async def engines_of(
             continue
         model = await asyncio.to_thread(find_engine, name, home, registry, servers, loaded=loaded)
         found[label] = model if is_remote(model) else _allowed(model, checks)
-    engines = LaneEngines(controller, found, on_unloaded)
+    engines = LaneEngines(controller, found, names, on_unloaded)
     for model in found.values():
         if is_remote(model):
             await controller.open_beside(model)

@@ -63,7 +63,8 @@ def _local(head: str, base: Model | None, registry: Registry, loaded: Sequence[t
     try:
         return resolve(registry, head)
     except VlmtuiError as error:
-        raise VlmtuiError(error.kind, error.message, hint=error.hint or EXAMPLES) from error
+        message = error.message.replace("Unknown model", "Unknown engine or model")
+        raise VlmtuiError(error.kind, message, detail=error.detail, hint=EXAMPLES) from error
 
 
 def _based(base: Model | None, head: str) -> Model:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from vlmtui.domain.failure import Failure
@@ -30,11 +30,16 @@ class EngineSource(Protocol):
 
 
 async def answer_in_turns(
-    lanes: Lanes, models: Sequence[Model], source: EngineSource, on_change: OnChange = lambda lane: None
+    lanes: Lanes,
+    models: Sequence[Model],
+    source: EngineSource,
+    on_change: OnChange = lambda lane: None,
+    *,
+    names: Mapping[str, str] | None = None,
 ) -> None:
     """Give each lane the engine of its model and run them: all together where memory allows, else those that are
     loaded answer first, and make room for the next. A lane whose engine can't be loaded fails; the others go on.
-    Cancelling the caller cancels the requests."""
+    Cancelling the caller cancels the requests. `names`: the engines' by the lanes' labels, where they differ."""
     for lane in lanes:
         if lane.engine is None:
             lane.waits_for = "its engine"
@@ -47,7 +52,7 @@ async def answer_in_turns(
             if lane.answer.outcome is not None:  # stopped while it waited
                 continue
             await source.make_room()
-        lane.waits_for = f"{lane.spec.label} to load"
+        lane.waits_for = f"{(names or {}).get(lane.spec.label, lane.spec.label)} to load"
         on_change(lane)
         try:
             lane.engine = await source.open(model)
