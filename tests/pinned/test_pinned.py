@@ -28,7 +28,7 @@ from vlmtui.domain.prompt import Prompt
 from vlmtui.engine.local.client import WorkerClient
 from vlmtui.engines.records import Engines
 from vlmtui.errors import ErrorKind
-from vlmtui.paths import Paths
+from vlmtui.paths import Paths, bundled
 from vlmtui.protocol.endpoint import Endpoint
 from vlmtui.registry.loader import Registry
 from vlmtui.registry.match import DEFAULT_MODEL, resolve, with_trust
@@ -151,6 +151,30 @@ async def test_the_same_tokens_as_in_the_current_version_and_a_kill_leaves_nothi
     os.kill(guardian.pid, signal.SIGKILL)
     await asyncio.wait_for(client.closed(), 120)
     await until_none_lives(pids)
+
+
+def test_golden_prompts_and_kept_answers_are_replayed_in_it(installed: Path, tmp_path: Path) -> None:
+    golden, kept, again = tmp_path / "golden", tmp_path / "kept.json", tmp_path / "again"
+    cases = [word for name in ("image", "images", "text") for word in ("--case", name)]
+    recorded = run(installed, "golden", "record", str(golden), "--model", "shapes", *cases)
+    assert recorded.returncode == 0, recorded.stderr
+    picture = str(bundled("samples") / "circle.png")
+    asked = run(installed, "ask", "--image", picture, "What is this?", "--export", str(kept), "--keep-alive", "0")
+    assert asked.returncode == 0 and "red circle" in asked.stdout, asked.stderr
+    engines = ("here", f"vllm=={VERSION}")
+    words = [word for name in engines for word in ("--on", name)]
+    ran = run(installed, "replay", str(golden), str(kept), *words, "-o", str(again), "--json")
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    told = json.loads(ran.stdout)
+    assert [one["fingerprint"]["engine_version"] for one in told["engines"]][1::2] == [VERSION, VERSION]
+    assert [one["fingerprint"]["backend"] for one in told["engines"]] == ["vllm", "pinned"] * 2
+    assert len(told["results"]) == 8 and {one["engine"] for one in told["results"]} == set(engines)
+    assert all(one["prompt_same"] and one["answer_same"] and not one["error"] for one in told["results"])
+    pixels = {one["pixels"] for one in told["results"] if "text" not in one["title"]}
+    assert pixels <= {"same", "same sizes"}
+    [document] = again.glob("*-kept.json")
+    here, there = json.loads(document.read_bytes())["sides"]
+    assert here["answer"] == there["answer"] and there["engine"]["engine_version"] == VERSION
 
 
 @pytest.fixture(scope="module")

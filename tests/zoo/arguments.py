@@ -54,11 +54,23 @@ SETTINGS: dict[str, tuple[tuple[str, str, str], ...]] = {
     "idefics3": (('size={"longest_edge": 364}', "", FEWER),),
     "qwen3_vl": (('size={"shortest_edge": 1024, "longest_edge": 16384}', "", FEWER),),
     "phi4_mm": (("dynamic_hd=1", "dynamic_hd=4", FEWER),),
+    "phi3_v": (("num_crops=4", "", MORE),),
+    "minicpmv": (("max_slice_nums=2", "", FEWER), ("max_slice_nums=1", "", FEWER)),
+    "minicpmo": (("max_slice_nums=2", "", FEWER), ("max_slice_nums=1", "", FEWER)),
+    "command_a_vision": (("crop_to_patches=false", "", FEWER), ("max_patches=2", "", FEWER)),
+    "lfm2_vl": (("max_tiles=2", "", FEWER), ("max_image_tokens=8", "", FEWER)),
+    "qwen3_5": (('size={"shortest_edge": 1024, "longest_edge": 16384}', "", FEWER),),
+    "qwen3_vl_moe": (('size={"shortest_edge": 1024, "longest_edge": 16384}', "", FEWER),),
+    "mistral3": (('size={"longest_edge": 112}', "", MORE),),
+    "pixtral_hf": (('size={"longest_edge": 224}', "", MORE),),
+    "smolvlm": (('size={"longest_edge": 364}', "", FEWER),),
+    "dots_ocr": (("max_pixels=100352", "", MORE),),
+    "exaone4_5": (("max_pixels=100352", "", MORE),),
 }
 """Of each family: what is set, what it is compared with (empty: nothing set), and whether images then take fewer or
-more tokens. Left out: families whose processor is code of their repository, for which the zoo has a stand-in (`phi3_v`,
-`minicpmv`, `minicpmo`); those whose tiny model vLLM 0.32 runs by Transformers, which refuses pictures that are cut into
-pieces (`aya_vision`, `command_a_vision`, `lfm2_vl`); and tiny models whose only picture size is their smallest."""
+more tokens. The processors of `phi3_v`, `minicpmv` and `minicpmo` are code of their repositories: the zoo has stand-ins
+that cut a picture by the same argument. Left out: arguments that move no token (`fps`, which says how far apart the
+frames are), and twins of these families."""
 
 
 MANY_TILES = {"max_dynamic_patch": 12}

@@ -16,7 +16,9 @@ from tests.zoo.arguments import SETTINGS
 from tests.zoo.kit import load_recipes
 from vlmtui.registry.loader import Registry
 
-FAMILIES = ("qwen2_vl", "internvl_chat", "gemma3", "idefics3", "phi4_mm", "NVLM_D")
+FAMILIES = (
+    "qwen2_vl", "internvl_chat", "gemma3", "idefics3", "phi4_mm", "NVLM_D", "minicpmv", "lfm2_vl",
+)  # fmt: skip
 
 
 @pytest.mark.timeout(1600)

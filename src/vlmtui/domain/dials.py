@@ -83,9 +83,9 @@ DIALS = {
 """By name. The names are vLLM's; `json` to `json_object` are those of its structured outputs."""
 ARGUMENTS = frozenset(
     {
-        "crop_to_patches", "do_image_splitting", "do_pan_and_scan", "dynamic_hd", "dynamic_image_size", "fps",
-        "max_dynamic_patch", "max_image_tokens", "max_patches", "max_pixels", "max_slice_nums", "min_dynamic_patch",
-        "min_image_tokens", "min_patches", "min_pixels", "num_crops", "pan_and_scan_max_num_crops",
+        "crop_to_patches", "do_pan_and_scan", "dynamic_hd", "dynamic_image_size", "fps", "max_dynamic_patch",
+        "max_image_tokens", "max_patches", "max_pixels", "max_slice_nums", "max_tiles", "min_dynamic_patch",
+        "min_image_tokens", "min_patches", "min_pixels", "min_tiles", "num_crops", "pan_and_scan_max_num_crops",
         "pan_and_scan_min_crop_size", "pan_and_scan_min_ratio_to_activate", "size",
     }
 )  # fmt: skip

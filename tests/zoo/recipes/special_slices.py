@@ -9,7 +9,11 @@ from tests.zoo.kit import recipe, text_model, vision_model, write_json, write_te
 from tests.zoo.recipes.newer_shims import write_remote_config, write_remote_processor
 from tests.zoo.templates import chat_template, chatml
 
-MINICPM_IMAGES = '''"""Stands in for the real image processor: images are never sliced, 16 tokens each."""
+MINICPM_IMAGES = '''"""Stands in for the real processor. Like that, it sees a picture of more than 448 × 448 pixels
+as a whole, and in up to `max_slice_nums` slices, in the grid whose shape is nearest to the picture's. A whole and a
+slice have the same size here, 16 tokens."""
+
+import math
 
 import numpy as np
 import torch
@@ -17,15 +21,31 @@ from transformers import BaseImageProcessor
 
 
 class MiniCPMVImageProcessor(BaseImageProcessor):
-    patch_size, max_slice_nums, image_feature_size = 14, 1, 16
+    patch_size, max_slice_nums, image_feature_size, scale_resolution = 14, 9, 16, 448
     im_id_start, im_id_end = "<image_id>", "</image_id>"
 
     def get_sliced_grid(self, image_size, max_slice_nums=None, nope=False):
-        return None
+        most = self.max_slice_nums if max_slice_nums is None else max_slice_nums
+        width, height = image_size
+        slices = min(math.ceil(width * height / self.scale_resolution**2), most)
+        if slices <= 1:
+            return None
+        numbers = [number for number in (slices - 1, slices, slices + 1) if 1 < number <= most]
+        grids = [(n // rows, rows) for n in numbers for rows in range(1, n + 1) if n % rows == 0]
+        return min(grids, key=lambda grid: abs(math.log(width / height) - math.log(grid[0] / grid[1])))
 
     def get_slice_image_placeholder(self, image_size, image_idx=0, max_slice_nums=None, use_image_id=None):
         number = "" if use_image_id is False else f"<image_id>{image_idx}</image_id>"
-        return f"{number}<image>{'<unk>' * self.image_feature_size}</image>"
+        seen = "<unk>" * self.image_feature_size
+        columns, rows = self.get_sliced_grid(image_size, max_slice_nums) or (0, 0)
+        slices = "\\n".join(f"<slice>{seen}</slice>" * columns for _ in range(rows))
+        return f"{number}<image>{seen}</image>{slices}"
+
+    def parts(self, image, max_slice_nums):
+        columns, rows = self.get_sliced_grid(image.size, max_slice_nums) or (0, 0)
+        width, height = image.width // max(columns, 1), image.height // max(rows, 1)
+        corners = [(column * width, row * height) for row in range(rows) for column in range(columns)]
+        return [image, *(image.crop((x, y, x + width, y + height)) for x, y in corners)]
 
     def cut(self, image):
         side = self.patch_size
@@ -34,13 +54,14 @@ class MiniCPMVImageProcessor(BaseImageProcessor):
         tiles = pixels.reshape(rows, side, columns, side, 3).transpose(4, 1, 0, 2, 3)
         return torch.from_numpy(np.ascontiguousarray(tiles)).reshape(3, side, -1), (rows, columns)
 
-    def __call__(self, images, do_pad=True, return_tensors=None, **facts):
+    def __call__(self, images, do_pad=True, max_slice_nums=None, return_tensors=None, **facts):
         from PIL import Image
 
         prompts = [images] if not isinstance(images, (list, tuple)) else images
         prompts = [[prompt] if isinstance(prompt, Image.Image) else list(prompt) for prompt in prompts]
         prompts = [[i if isinstance(i, Image.Image) else Image.fromarray(np.asarray(i)) for i in p] for p in prompts]
-        cuts = [[self.cut(image) for image in prompt] for prompt in prompts]
+        parts = [[part for image in prompt for part in self.parts(image, max_slice_nums)] for prompt in prompts]
+        cuts = [[self.cut(part) for part in prompt] for prompt in parts]
         return {
             "pixel_values": [[pixels for pixels, _ in prompt] for prompt in cuts],
             "tgt_sizes": [torch.tensor([size for _, size in prompt]) for prompt in cuts],
@@ -234,13 +255,24 @@ def ernie45_vl(folder: Path) -> None:
 
 
 PHI3 = """
+import math
+
 import numpy as np
 import torch
 from transformers import AutoTokenizer, BaseImageProcessor, BatchFeature, ProcessorMixin
 
 
 class Phi3VImageProcessor(BaseImageProcessor):
-    side = 336
+    side, num_crops = 336, 1
+
+    def grid(self, width, height):
+        # As many as fit into num_crops; an upright picture is cut as if it lay.
+        if width < height:
+            return self.grid(height, width)[::-1]
+        columns = 1
+        while (columns + 1) * math.ceil((columns + 1) * height / width) <= self.num_crops:
+            columns += 1
+        return columns, max(1, math.ceil(columns * height / width))
 
 
 class Phi3VProcessor(ProcessorMixin):
@@ -250,21 +282,32 @@ class Phi3VProcessor(ProcessorMixin):
         super().__init__(image_processor, tokenizer, **facts)
 
     @classmethod
-    def from_pretrained(cls, path, **facts):
-        return cls(Phi3VImageProcessor(), AutoTokenizer.from_pretrained(path))
+    def from_pretrained(cls, path, num_crops=1, **facts):
+        images = Phi3VImageProcessor()
+        images.num_crops = num_crops
+        return cls(images, AutoTokenizer.from_pretrained(path))
 
     def calc_num_image_tokens_from_image_size(self, width, height):
-        return 2 * 144 + 1 + 2 * 12
+        columns, rows = self.image_processor.grid(width, height)
+        return (columns * rows + 1) * 144 + 1 + (rows + 1) * 12
 
-    def __call__(self, text=None, images=None, num_crops=None, **facts):
+    def __call__(self, text=None, images=None, **facts):
         data = dict(self.tokenizer(text, return_tensors="pt")) if text else {}
         if images:
             side = self.image_processor.side
             images = images if isinstance(images, list) else [images]
-            seen = np.stack([np.asarray(image.convert("RGB").resize((side, side))) for image in images])
-            pixels = torch.from_numpy(seen).permute(0, 3, 1, 2) / 127.5 - 1
-            data["pixel_values"] = torch.stack([pixels, pixels], dim=1)
-            data["image_sizes"] = torch.tensor([(side, side)] * len(images))
+            cut, sizes = [], []
+            for image in images:
+                columns, rows = self.image_processor.grid(*image.size)
+                image = image.convert("RGB")
+                whole, large = image.resize((side, side)), image.resize((columns * side, rows * side))
+                corners = [(x * side, y * side) for y in range(rows) for x in range(columns)]
+                cut.append([whole, *(large.crop((x, y, x + side, y + side)) for x, y in corners)])
+                sizes.append((rows * side, columns * side))
+            most = max(map(len, cut))
+            seen = [np.stack([np.asarray(one) for one in parts + parts[:1] * (most - len(parts))]) for parts in cut]
+            data["pixel_values"] = torch.from_numpy(np.stack(seen)).permute(0, 1, 4, 2, 3) / 127.5 - 1
+            data["image_sizes"] = torch.tensor(sizes)
         return BatchFeature(data)
 """
 

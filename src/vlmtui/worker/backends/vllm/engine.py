@@ -42,6 +42,7 @@ from vlmtui.worker.backends.vllm.placeholders import check_placeholders
 from vlmtui.worker.backends.vllm.sampling_parameters import sampling_parameters, used_sampling
 from vlmtui.worker.backends.vllm.scoring import scored_delta, scoring_parameters, with_answer
 from vlmtui.worker.backends.vllm.seen_media import seen_media
+from vlmtui.worker.backends.vllm.slice_arguments import count_slices_of_requests
 from vlmtui.worker.backends.vllm.video_arguments import keep_arguments_apart
 from vlmtui.worker.backends.vllm.worker_extension import CLOSE_LISTENERS, WORKER_EXTENSION
 from vlmtui.worker.hf.cpu_priority import lower_priority
@@ -117,6 +118,7 @@ class VllmEngine:
 
     def __init__(self, llm: Any, spec: LoadSpec, arguments: dict[str, object], notes: tuple[str, ...] = ()) -> None:
         keep_arguments_apart()
+        count_slices_of_requests()
         self._llm = llm
         self._renderer = llm.renderer
         self._tokenizer = llm.get_tokenizer()
