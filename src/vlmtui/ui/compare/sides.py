@@ -36,9 +36,12 @@ from vlmtui.ui.terminal.compositor import FrontCompositor
 from vlmtui.ui.terminal.key_queue import ask_user, run_before_keys
 from vlmtui.ui.widgets.clicks import clickable, clicked, is_click
 from vlmtui.ui.widgets.dialogs import NameScreen
+from vlmtui.ui.widgets.divider import Divider
 from vlmtui.ui.widgets.footer_bar import FooterBar
 
 NARROW = 100
+_NARROWEST_SIDE = 24
+"""Columns that a side keeps when the line between both is dragged."""
 """Columns below which only one side is shown."""
 TALL = 36
 """Rows from which on a wide screen shows the prompts above their difference."""
@@ -104,6 +107,7 @@ class SidesScreen(Screen[None]):
             with Vertical(id="chat-side", classes="side"):
                 yield Static(TITLES["chat"], id="chat-head", classes="head", markup=False)
                 yield from self._chat
+            yield Divider(id="between")
             with Vertical(id="raw-side", classes="side"):
                 yield Static(TITLES["raw"], id="raw-head", classes="head", markup=False)
                 yield from self._raw
@@ -142,6 +146,21 @@ class SidesScreen(Screen[None]):
         if self._marks is None:
             self._marks = AnswerMarks(*(self.query_one(f"#{side}-answer", AnswerPane) for side in ("chat", "raw")))
         self._marks.grown()
+
+    @on(Divider.Dragged)
+    def _divider_dragged(self, event: Divider.Dragged) -> None:
+        panes = self.query_one("#panes").region
+        left = min(max(event.column - panes.x, _NARROWEST_SIDE), panes.width - 1 - _NARROWEST_SIDE)
+        self._share_width(left, panes.width - 1 - left)
+
+    @on(Divider.WidthsWanted)
+    def _same_widths_wanted(self) -> None:
+        self._share_width(1, 1)
+
+    def _share_width(self, chat: int, raw: int) -> None:
+        """Give the sides these shares of the width, which they keep when the terminal changes its size."""
+        self.query_one("#chat-side").styles.width = f"{chat}fr"
+        self.query_one("#raw-side").styles.width = f"{raw}fr"
 
     async def on_click(self, event: events.Click) -> None:
         """A tab turns to its view, the line of folded turns unfolds them, the heading of a side goes there, the line
