@@ -12,10 +12,9 @@ import resource
 import sys
 from collections.abc import Awaitable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from types import FrameType
 from typing import TypeVar
-
-import psutil
 
 from vlmtui.errors import VlmtuiError, bad_input
 
@@ -37,10 +36,8 @@ class _Heap:
     """The memory limit of this process, shared by all templates that run at the same time."""
 
     def __init__(self) -> None:
-        self._process = psutil.Process()
         self._before = resource.RLIM_INFINITY
         self._users = 0
-        self._process = psutil.Process()
 
     @contextmanager
     def limited(self, more: int) -> Iterator[None]:
@@ -50,7 +47,7 @@ class _Heap:
             return
         if self._users == 0:
             self._before, hard = resource.getrlimit(resource.RLIMIT_DATA)
-            limit = self._process.memory_info().data + more
+            limit = _data_bytes() + more
             known = [one for one in (limit, self._before, hard) if one != resource.RLIM_INFINITY]
             resource.setrlimit(resource.RLIMIT_DATA, (min(known), hard))
         self._users += 1
@@ -60,6 +57,11 @@ class _Heap:
             self._users -= 1
             if self._users == 0:
                 resource.setrlimit(resource.RLIMIT_DATA, (self._before, resource.getrlimit(resource.RLIMIT_DATA)[1]))
+
+
+def _data_bytes() -> int:
+    """Return what counts against RLIMIT_DATA now; proc_pid_statm(5)."""
+    return int(Path("/proc/self/statm").read_bytes().split()[5]) * resource.getpagesize()
 
 
 _heap = _Heap()
