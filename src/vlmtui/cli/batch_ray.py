@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import logging
+import math
 import os
 import pickle
 from collections.abc import Iterator, Sequence
@@ -47,6 +48,8 @@ for the tasks that read the items, and Ray would wait for ever."""
 _ENVIRONMENT = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_BACKEND_LOG_LEVEL": "fatal"}
 _LOCAL_CPUS = 4
 """At least so many for a Ray of this machine, for the same reason."""
+_READING_CPUS = 2
+"""And so many more than the actors take."""
 
 
 class RayPlan(NamedTuple):
@@ -112,7 +115,7 @@ class RayRun:
         address = self._plan.arguments["ray_address"]
         options: dict[str, object] = {"log_to_driver": False, "logging_level": "ERROR"}
         if address is None:
-            cpus = max(_LOCAL_CPUS, os.cpu_count() or 1)
+            cpus = local_cpus(self._plan.arguments)
             options |= {"num_cpus": cpus, "include_dashboard": False, "_node_ip_address": "127.0.0.1"}
         try:
             self._ray.init(address=address or "local", **options)
@@ -133,14 +136,17 @@ class RayRun:
         data.DataContext.get_current().enable_progress_bars = False
         has_gpus = bool(self._ray.cluster_resources().get("GPU"))
         gpus = arguments["tensor_parallel_size"] or 1 if has_gpus else 0
+        gpus = gpus if arguments["actor_gpus"] is None else arguments["actor_gpus"]
+        if arguments["ray_address"] is None:  # a cluster may grow
+            require_gpus(arguments["actors"], gpus, self._ray.cluster_resources().get("GPU", 0))
         mapped = data.from_arrow_refs(list(blocks)).map_batches(
             ItemMapper,
             fn_constructor_args=(self._plan,),
             batch_size=None,
             batch_format="pyarrow",
             compute=data.ActorPoolStrategy(size=arguments["actors"]),
-            num_cpus=_ACTOR_CPUS if arguments["actor_cpus"] is None else arguments["actor_cpus"],
-            num_gpus=gpus if arguments["actor_gpus"] is None else arguments["actor_gpus"],
+            num_cpus=_actor_cpus(arguments),
+            num_gpus=gpus,
         )
         for batch in mapped.iter_batches(batch_size=None, batch_format="pyarrow", prefetch_batches=0):
             yield batch["result"].to_pylist()
@@ -213,6 +219,26 @@ def _setup_of(plan: RayPlan) -> AskSetup:
     """Return the model and an application whose workers no other actor of this machine shares. They end with it."""
     setup = prepare(argparse.Namespace(**{**plan.arguments, "keep_alive": "0", "on": None, "engine": None}))
     return msgspec.structs.replace(setup, application=setup.application.apart(f"ray-{os.getpid()}"))
+
+
+def local_cpus(arguments: dict[str, Any]) -> int:
+    """Return how many processors a Ray of this machine is told to have: with fewer than its actors and the tasks beside
+    them take it would wait for ever."""
+    actors: int = arguments["actors"]
+    taken = actors * _actor_cpus(arguments)
+    return max(_LOCAL_CPUS, os.cpu_count() or 1, math.ceil(taken) + _READING_CPUS)
+
+
+def _actor_cpus(arguments: dict[str, Any]) -> float:
+    given: float | None = arguments["actor_cpus"]
+    return _ACTOR_CPUS if given is None else given
+
+
+def require_gpus(actors: int, each: float, there: float) -> None:
+    """Raise VlmtuiError if this machine has too few GPUs, for which Ray would wait without end."""
+    if actors * each > there:
+        needed = f"{actors} actors need {actors * each:g} GPUs; Ray finds {there:g} here."
+        raise VlmtuiError(ErrorKind.UNSUPPORTED, needed, hint="Use fewer --actors, or less with --actor-gpus.")
 
 
 def _lost(error: Exception) -> VlmtuiError:
