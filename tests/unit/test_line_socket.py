@@ -11,6 +11,7 @@ import pytest
 from vlmtui.engine.local.line_socket import LineSocket
 from vlmtui.errors import ErrorKind, VlmtuiError
 from vlmtui.protocol.messages import MAX_MESSAGE_BYTES
+from vlmtui.protocol.peer import require_own_peer
 
 
 class Line:
@@ -130,3 +131,26 @@ async def test_an_end_while_a_stream_rests_is_told(line: Line) -> None:
     await line.until(2)
     assert line.lines == [b"last"]
     assert line.ends == [None]
+
+
+def test_it_works_in_uvloop_too(short_path: Path) -> None:
+    """Ray's actors run in it wherever it is installed, as it is beside vLLM."""
+    uvloop = pytest.importorskip("uvloop")
+
+    async def talk() -> bytes | None:
+        async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            writer.write(b"heard " + await reader.readline())
+            writer.close()
+
+        server = await asyncio.start_unix_server(answer, short_path / "s")
+        socket = await LineSocket.open(short_path / "s")
+        require_own_peer(socket.transport, place="s", hint="")
+        socket.post(b"hello\n")
+        line = await socket.first_line()
+        socket.close()
+        await socket.wait_closed()
+        server.close()
+        return line
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        assert runner.run(talk()) == b"heard hello"

@@ -6,6 +6,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
+from typing import cast
 
 from vlmtui.errors import VlmtuiError
 from vlmtui.protocol.codec import oversized
@@ -92,8 +93,7 @@ class LineSocket(asyncio.Protocol):
         await self._closed.wait()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self.transport = transport
+        self.transport = cast(asyncio.Transport, transport)  # uvloop's are none: Ray installs it where it finds it
 
     def data_received(self, data: bytes) -> None:
         piece, *further = data.split(b"\n")
