@@ -11,6 +11,7 @@ from tests.ui.conftest import StartChat, picture
 from vlmtui.domain.failure import Failure
 from vlmtui.errors import ErrorKind
 from vlmtui.media.stage import stage
+from vlmtui.session.dials import processor_arguments
 from vlmtui.session.engine_controller import EngineState
 
 
@@ -38,6 +39,19 @@ async def test_what_is_told_is_what_is_sent_also_when_words_come_after_the_attac
         await chat.pilot.press("enter")
         await chat.until(lambda: bool(chat.controller.exchanges) and not chat.last.is_running)
         assert told.prompt_tokens == chat.last.answer.usage.prompt_tokens
+
+
+async def test_an_argument_of_the_processor_is_counted_with_at_once(chatting: StartChat, tmp_path: Path) -> None:
+    async with chatting() as chat:
+        chat.screen.sources.attach_files([picture(tmp_path)])
+        await chat.until(lambda: "This prompt takes" in chat.screen_text())
+        asked = len(chat.host.engine.renders)
+        chat.app.run_action_id("set", "max_pixels 12544")
+        await chat.until(lambda: len(chat.host.engine.renders) > asked)
+        counted = chat.host.engine.renders[-1]
+        assert counted.only_render and processor_arguments(counted.sampling, {}) == {"max_pixels": 12544}
+        chat.app.run_action_id("set", "max_pixels default")
+        await chat.until(lambda: not processor_arguments(chat.host.engine.renders[-1].sampling, {}))
 
 
 async def test_without_an_engine_the_models_record_tells_about_how_many_tokens(
