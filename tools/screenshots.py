@@ -1,7 +1,7 @@
 """Screenshots of the real app with the real bundled model, as SVG files in `screenshots/`.
 
-`python tools/screenshots.py [120x40 ... tour]`. Loads the model once, then plays the same session at every size, or at
-those that are named; `tour` is the tour alone.
+`python tools/screenshots.py [120x40 ... tour seeing]`. Loads the model once, then plays the same session at every size,
+or at those that are named; `tour` is the tour alone, `seeing` the screens of what the model saw, at every size.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import asyncio
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from textual import events
@@ -20,10 +20,13 @@ from textual.widgets import Static
 from vlmtui.config.settings import Settings
 from vlmtui.domain.engine import LoadStage
 from vlmtui.engine.local.host import WorkerHost
+from vlmtui.media.stage import stage
 from vlmtui.paths import Paths, bundled, sample_image
 from vlmtui.registry.loader import Registry
+from vlmtui.session.answer_places import places_of
 from vlmtui.session.async_store import AsyncStore
 from vlmtui.session.engine_controller import EngineState
+from vlmtui.session.prompt_report import PromptReport
 from vlmtui.session.tour import Tour
 from vlmtui.ui.app import ExitReport, VlmtuiApp
 from vlmtui.ui.batch.screen import BatchScreen
@@ -33,6 +36,9 @@ from vlmtui.ui.compare.fan_out import FanOutScreen
 from vlmtui.ui.compare.screen import CompareScreen
 from vlmtui.ui.conversations.screen import ConversationsScreen
 from vlmtui.ui.inspector.screen import InspectorScreen
+from vlmtui.ui.seeing.model_view_screen import ModelViewScreen
+from vlmtui.ui.seeing.occlusion_screen import OcclusionScreen
+from vlmtui.ui.seeing.places_screen import PlacesScreen
 from vlmtui.ui.services import Services
 from vlmtui.ui.terminal.graphics import Graphics
 from vlmtui.ui.tour.app import TourApp
@@ -42,6 +48,11 @@ OUT = Path(__file__).parents[1] / "screenshots"
 SIZES = ((120, 40), (80, 24), (200, 60))
 SAMPLES = bundled("samples")
 PHOTOGRAPHS = Path(__file__).parent / "photographs"
+RECORDED = (
+    '[{"bbox_2d": [40, 0, 890, 1000], "label": "cat"}, {"bbox_2d": [300, 287, 459, 490], "label": "eye"}, '
+    '{"bbox_2d": [652, 367, 758, 547], "label": "eye"}, {"point_2d": [581, 810], "label": "nose"}]'
+)
+"""An answer as Qwen3-VL writes it, about `cat.jpg`."""
 EARLIER = (
     ("two-shapes.png", ("What is in this image?", "How many shapes are there?")),
     ("moving-circle.mp4", ("What happens in this video?",)),
@@ -198,6 +209,32 @@ async def look(app: VlmtuiApp, pilot: Pilot[ExitReport | None]) -> None:
     await until(pilot, lambda: isinstance(app.screen, ChatScreen))
 
 
+async def seeing(app: VlmtuiApp, pilot: Pilot[ExitReport | None]) -> None:
+    """Show what the model sees, what its answer depends on, and where a recorded answer points: the bundled model says
+    no boxes."""
+    app.run_action_id("seen")
+    await until(pilot, lambda: isinstance(app.screen, ModelViewScreen) and app.screen.shown is not None)
+    save(app, "seen")
+    await pilot.press("escape")
+    await until(pilot, lambda: isinstance(app.screen, ChatScreen))
+    app.run_action_id("heat")
+    await until(pilot, lambda: isinstance(app.screen, OcclusionScreen) and app.screen.shown is not None)
+    await pilot.press("enter")
+    await until(pilot, lambda: isinstance(app.screen, OcclusionScreen) and app.screen.map is not None)
+    await pilot.press("down", "down")
+    await pilot.pause(1)
+    save(app, "heat")
+    await pilot.press("escape")
+    await until(pilot, lambda: isinstance(app.screen, ChatScreen))
+    image = stage(PHOTOGRAPHS / "cat.jpg", app.services.paths.media)
+    report = PromptReport(title="exchange 1", answer=RECORDED, attachments=(image,))
+    app.navigator.show_places(places_of(report, app.services.registry["qwen3_vl"]), [1])
+    await until(pilot, lambda: isinstance(app.screen, PlacesScreen) and app.screen.shown is not None)
+    save(app, "places")
+    await pilot.press("escape")
+    await until(pilot, lambda: isinstance(app.screen, ChatScreen))
+
+
 async def conversations(app: VlmtuiApp, pilot: Pilot[ExitReport | None]) -> None:
     """Show the list of conversations."""
     app.run_action_id("conversations")
@@ -228,8 +265,10 @@ async def beside(app: VlmtuiApp, pilot: Pilot[ExitReport | None]) -> None:
         await pilot.pause(0.3)
 
 
-async def session(paths: Paths, size: tuple[int, int], *, theme: str = "") -> None:
-    """Play a session: picker, load, conversation, and the screens beside it."""
+async def session(
+    paths: Paths, size: tuple[int, int], *, theme: str = "", only: Callable[..., Awaitable[None]] | None = None
+) -> None:
+    """Play a session: picker, load, conversation, and the screens beside it; or `only` a scene about one picture."""
     settings = Settings(graphics="halfcell", theme=theme)
     services = Services(paths, Registry.bundled(), WorkerHost(paths), settings, AsyncStore(paths), keep_alive_s=120)
     app = VlmtuiApp(services)
@@ -237,15 +276,21 @@ async def session(paths: Paths, size: tuple[int, int], *, theme: str = "") -> No
     suffix = f"-{theme}" if theme else ""
     async with app.run_test(size=size) as pilot:
         await pilot.pause(1)
-        save(app, "models", suffix)
+        if only is None:
+            save(app, "models", suffix)
         await pilot.press("enter")
         controller = app.engine_controller
-        if not theme and size == SIZES[0]:
+        if only is None and not theme and size == SIZES[0]:
             await until(
                 pilot, lambda: controller.progress is not None and controller.progress.stage is LoadStage.WEIGHTS
             )
             save(app, "loading")
         await until(pilot, lambda: controller.state is EngineState.READY and app.chat_controller is not None)
+        if only is not None:
+            await attach(app, pilot, SAMPLES / "two-shapes.png")
+            await ask(app, pilot, "What is in this image?")
+            await only(app, pilot)
+            return
         if not theme and size == SIZES[0]:
             await earlier(app, pilot)
         for file in (sample_image(), SAMPLES / "two-shapes.png"):
@@ -260,7 +305,7 @@ async def session(paths: Paths, size: tuple[int, int], *, theme: str = "") -> No
             await beside(app, pilot)
             app.conversation.require_chat().draft.clear()
             await new_chat(app, pilot)
-            for scene in (compare, inspect, fan_out, look, conversations):
+            for scene in (compare, inspect, fan_out, look, seeing, conversations):
                 await scene(app, pilot)
             if size == SIZES[0]:
                 await engines(app, pilot)
@@ -295,6 +340,8 @@ async def main(*names: str) -> None:
         paths = Paths.below(Path(folder))
         for size in sizes:
             await session(paths, size)
+        for size in SIZES if "seeing" in names else ():
+            await session(paths, size, only=seeing)
         if not names or "tour" in names:
             await tour(paths)
         if not names:
