@@ -44,7 +44,8 @@ from vlmtui.worker.backends.vllm.scoring import scored_delta, scoring_parameters
 from vlmtui.worker.backends.vllm.seen_media import seen_media
 from vlmtui.worker.backends.vllm.slice_arguments import count_slices_of_requests
 from vlmtui.worker.backends.vllm.video_arguments import keep_arguments_apart
-from vlmtui.worker.backends.vllm.worker_extension import CLOSE_LISTENERS, WORKER_EXTENSION
+from vlmtui.worker.backends.vllm.worker_extension import BOUND_CORES, CLOSE_LISTENERS, WORKER_EXTENSION
+from vlmtui.worker.hf.cpu_cores import CORES
 from vlmtui.worker.hf.cpu_priority import lower_priority
 from vlmtui.worker.hf.delta_buffer import DeltaBuffer
 from vlmtui.worker.hf.media_items import MediaItem, cached_items, load_items, sound_rate_of
@@ -108,9 +109,17 @@ async def load_engine(spec: LoadSpec, report: Report) -> VllmEngine:
         _log.info("closed %s TCP listeners of the engine", sum(await llm.collective_rpc(CLOSE_LISTENERS)))
     engine = VllmEngine(llm, spec, arguments, notes)
     report(LoadStep(LoadStage.WARMUP, "first request"))
+    await _warm_up(engine, llm, is_bound=on_cpu and is_closed)
+    return engine
+
+
+async def _warm_up(engine: VllmEngine, llm: Any, *, is_bound: bool) -> None:
+    """Run the first request; then keep this process off the cores to which vLLM has bound the model, if it has."""
     await engine.warm_up()
     cache_environment()
-    return engine
+    if is_bound:
+        taken = {core for found in await llm.collective_rpc(BOUND_CORES) for core in found}
+        _log.info("the model computes on the cores %s, prompts are prepared on %s", sorted(taken), CORES.leave(taken))
 
 
 class VllmEngine:

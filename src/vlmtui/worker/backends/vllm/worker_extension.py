@@ -12,9 +12,12 @@ from contextlib import suppress
 
 import psutil
 
+from vlmtui.worker.hf.cpu_cores import bound_cores
+
 WORKER_EXTENSION = f"{__name__}.WorkerExtension"
 CLOSE_LISTENERS = "close_listeners"
 """Name of the method, for `collective_rpc`."""
+BOUND_CORES = "bound_cores"
 _SO_ATTACH_FILTER = 26
 _LOOPBACK = "lo"
 _RETURN = 0x06
@@ -37,6 +40,10 @@ class WorkerExtension:
                     if one.status == psutil.CONN_LISTEN and one.fd >= 0:
                         closed += _close(one.fd)
         return closed
+
+    def bound_cores(self) -> list[int]:
+        """Return the cores to which this process has bound its threads."""
+        return sorted(bound_cores())
 
 
 def _close(descriptor: int) -> bool:

@@ -1,0 +1,29 @@
+"""Where the processes of an engine without a GPU run."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import psutil
+import pytest
+
+from vlmtui.engine.local.client import WorkerClient
+
+pytestmark = pytest.mark.engine
+
+
+def cores_of(process: psutil.Process) -> set[int]:
+    tasks = (int(task.name) for task in Path(f"/proc/{process.pid}/task").iterdir())
+    return {core for task in tasks for core in os.sched_getaffinity(task)}
+
+
+async def test_prompts_are_prepared_on_another_core_than_the_model_computes_on(engine: WorkerClient) -> None:
+    assert engine.info is not None
+    if engine.info.device != "cpu" or not hasattr(os, "sched_getaffinity") or len(os.sched_getaffinity(0)) < 2:
+        pytest.skip("vLLM binds its threads on CPUs of two cores and more")
+    assert engine.pid is not None
+    [server] = psutil.Process(engine.pid).children()
+    [model] = [one for one in server.children(recursive=True) if one.name().startswith("VLLM::Worker")]
+    assert cores_of(server)
+    assert not cores_of(server) & cores_of(model)
