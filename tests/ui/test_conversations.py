@@ -318,7 +318,7 @@ async def test_the_app_purges_what_was_deleted_longer_ago_than_the_settings_say(
     left.touch()
     app = make_app(settings=Settings(graphics="off", keep_deleted=keep_deleted))
     async with app.run_test():
-        app.stored.purge_deleted()
+        app.stored.keep_house()
         await app.workers.wait_for_complete()
         deleted = await app.services.store.run(lambda store: store.deleted())
         assert [one.id for one in deleted] == ([gone] if is_kept else [])
@@ -335,7 +335,7 @@ async def test_a_database_in_which_a_bit_flipped_is_told_instead_of_copied(make_
         connection.execute("UPDATE conversations SET title = title || '!' WHERE number = 1")
     app = make_app(settings=Settings(graphics="off"))
     async with app.run_test():
-        app.stored.purge_deleted()
+        app.stored.keep_house()
         await app.workers.wait_for_complete()
         assert any("is damaged, so it is not backed up" in toast.message for toast in app._notifications)
     assert list(backups_folder(paths.data).iterdir()) == []

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import re
 import shutil
 import signal
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -21,6 +23,7 @@ from PIL import Image
 
 from tests.support.plain_app import HOLD
 from tests.support.scripted_engine import ScriptedHost
+from tests.unit.store.made import exchange
 from vlmtui.config.settings import Settings
 from vlmtui.errors import Remedy
 from vlmtui.paths import Paths
@@ -31,6 +34,7 @@ from vlmtui.plain.session import PlainSession
 from vlmtui.plain.wording import remedy_command
 from vlmtui.registry.loader import Registry
 from vlmtui.session.async_store import AsyncStore
+from vlmtui.store.backup import backups_folder
 from vlmtui.store.records import StoredTurn
 from vlmtui.store.store import Store
 from vlmtui.ui.actions import ACTIONS
@@ -91,6 +95,30 @@ def test_the_page_names_what_is_refused() -> None:
     page = (ROOT / "docs" / "plain.md").read_text()
     [line] = [line for line in page.splitlines() if "are refused" in line]
     assert set(re.findall(r"`(/\w+)`", line.partition("Tab completes")[2])) == {ACTIONS[id].slash for id in REFUSED}
+
+
+async def test_a_session_makes_the_days_backup_and_purges_as_the_app_does(tmp_path: Path) -> None:
+    paths = Paths.below(tmp_path)
+    store = Store.open(paths.data, paths.media).store
+    exchange(store, store.new_conversation(title="A dog"), 1)
+    store.delete(deleted := store.new_conversation(title="Deleted"))
+    store.close()
+    services = PlainServices(
+        paths=paths,
+        settings=Settings(keep_deleted="0"),
+        registry=Registry.bundled(),
+        host=ScriptedHost(),
+        store=AsyncStore(paths),
+    )
+    session = PlainSession(services, PlainOutput(lambda event: None))
+    await session.begin()
+    async with asyncio.timeout(20):
+        while deleted in [one.id for one in await services.store.run(lambda store: store.deleted())]:
+            await asyncio.sleep(0.01)
+    await session.leave()
+    [copy] = backups_folder(paths.data).iterdir()
+    with closing(sqlite3.connect(copy)) as connection:
+        assert connection.execute("SELECT title FROM conversations WHERE deleted_ms IS NULL").fetchall() == [("A dog",)]
 
 
 @pytest.mark.parametrize(

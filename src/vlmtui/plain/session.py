@@ -13,6 +13,7 @@ from vlmtui.plain.commands import REFUSED, Commands
 from vlmtui.plain.output import PlainOutput
 from vlmtui.plain.parts import Parts, PlainServices
 from vlmtui.session.engine_controller import EngineController
+from vlmtui.session.housekeeping import keep_house
 from vlmtui.session.interrupted_answers import InterruptedAnswers
 from vlmtui.store.records import ConversationId
 from vlmtui.text import one_line
@@ -82,6 +83,8 @@ class PlainSession:
         with self._going_on:
             await self._run(self._interrupted.bring_back())
         self._parts.holder.tell_recovery()
+        services = self._parts.services
+        self._parts.start(keep_house(services.store, services.paths, services.settings, self._output.tell_error))
         return self._next()
 
     async def take(self, line: str) -> NextLine | None:

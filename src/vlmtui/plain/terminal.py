@@ -6,11 +6,12 @@ import os
 import signal
 import sys
 import termios
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import AbstractContextManager, suppress
 from types import FrameType
 from typing import TYPE_CHECKING
 
+from vlmtui.plain.signals import handled_signals
 from vlmtui.text import one_line, visible
 
 if TYPE_CHECKING:
@@ -47,15 +48,9 @@ class LineTerminal:
         self.on_end: Callable[[], None] = lambda: None
         """Called when the process is asked to end while no line is being read."""
 
-    @contextmanager
-    def signals(self) -> Iterator[None]:
+    def signals(self) -> AbstractContextManager[None]:
         """Handle Ctrl+C, SIGTERM and SIGHUP meanwhile."""
-        before = {number: signal.signal(number, self._on_signal) for number in _SIGNALS}
-        try:
-            yield
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
+        return handled_signals(_SIGNALS, self._on_signal)
 
     def require(self) -> None:
         """Raise TerminalGone if the process was asked to end."""

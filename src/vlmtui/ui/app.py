@@ -59,7 +59,7 @@ _log = logging.getLogger(__name__)
 
 _WARNINGS_MAX = 3
 _STARTED_AFTER_S = 1.0
-_PURGE_AFTER_S = 10.0
+_HOUSE_KEPT_AFTER_S = 10.0
 
 
 def _commands() -> type[Provider]:
@@ -160,7 +160,7 @@ class VlmtuiApp(App[ExitReport | None]):
         self.call_later(self._begin)
         self.set_timer(_STARTED_AFTER_S, self._leftovers.look)
         self.set_timer(_STARTED_AFTER_S, self._batches.look)
-        self.set_timer(_PURGE_AFTER_S, self.stored.purge_deleted)
+        self.set_timer(_HOUSE_KEPT_AFTER_S, self.stored.keep_house)
 
     async def on_unmount(self) -> None:
         """Clean up however the app ended: stop a load, and leave a running answer to the engine."""

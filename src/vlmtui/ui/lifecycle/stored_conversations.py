@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import logging
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
@@ -19,8 +17,6 @@ from vlmtui.ui.view import View
 
 if TYPE_CHECKING:
     from vlmtui.store.records import ConversationId
-
-_log = logging.getLogger(__name__)
 
 
 class StoredConversations:
@@ -52,10 +48,10 @@ class StoredConversations:
         """Restore the conversation deleted last."""
         self._view.start(self._undelete, "conversation")
 
-    def purge_deleted(self) -> None:
-        """Purge conversations whose time after deletion is over, and delete the unfinished files of killed processes.
-        What fails is retried at another start."""
-        self._view.start(self._purge_deleted, "purge")
+    def keep_house(self) -> None:
+        """Make the day's backup, purge conversations whose time after deletion is over, and delete the unfinished files
+        of killed processes. What fails is retried at another start."""
+        self._view.start(self._keep_house, "housekeeping")
 
     async def resume(self) -> None:
         """Open the conversation that the app was started with, if any. Raises VlmtuiError."""
@@ -99,24 +95,8 @@ class StoredConversations:
             return
         self._view.tell(f"Restored “{one_line(found.title) or 'untitled'}”.")
 
-    async def _purge_deleted(self) -> None:
-        from vlmtui.session.purge import purge, remove_abandoned_files
-        from vlmtui.store.backup import DamageFoundError, back_up_daily
+    async def _keep_house(self) -> None:
+        from vlmtui.session.housekeeping import keep_house
 
-        await asyncio.to_thread(remove_abandoned_files, self._services.paths)
-        try:
-            await asyncio.to_thread(back_up_daily, self._services.paths.data)
-        except DamageFoundError as error:
-            self._view.tell_error(error)
-        except (VlmtuiError, OSError) as error:
-            _log.warning("there is no backup of today: %s", error)
-        seconds = self._services.settings.keep_deleted_s
-        if seconds is None:
-            return
-        try:
-            purged = await purge(self._services.store, self._services.paths, older_than_s=seconds)
-        except (VlmtuiError, OSError) as error:
-            _log.warning("deleted conversations stay for now: %s", error)
-            return
-        if purged:
-            _log.info("purged, as they were deleted long ago: %s", ", ".join(purged))
+        services = self._services
+        await keep_house(services.store, services.paths, services.settings, self._view.tell_error)
