@@ -23,7 +23,7 @@ def handled_signals(
     """Let `handle` handle these signals meanwhile, in the main thread, where this is called. One that is not handled
     soon is sent to that thread again, which ends its waiting."""
     handled = dict.fromkeys(map(int, numbers), 0.0)
-    main = threading.get_ident()
+    main, leaving = threading.get_ident(), threading.Event()
     reader, writer = socket.socketpair()
     writer.setblocking(False)
 
@@ -36,7 +36,8 @@ def handled_signals(
             number, since = noticed[0], time.monotonic() - _RECENT_S
             if number not in handled:
                 continue
-            time.sleep(_HANDLED_WITHIN_S)
+            if leaving.wait(_HANDLED_WITHIN_S):
+                return
             if handled[number] < since:
                 signal.pthread_kill(main, number)
 
@@ -50,6 +51,7 @@ def handled_signals(
         signal.set_wakeup_fd(told_before)
         for number, handler in before.items():
             signal.signal(number, handler)
+        leaving.set()
         writer.close()
         watcher.join()
         reader.close()
