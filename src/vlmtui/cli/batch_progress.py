@@ -86,7 +86,6 @@ def progress_text(counts: BatchCounts) -> str:
         f"{counts.media_tokens / elapsed_s:,.0f} image tokens/s",
         f"{counts.failed:,} failed",
     ]
-    if counts.share and 0 < counts.share < 1:
-        left_s = elapsed_s * (1 - counts.share) / counts.share
-        parts += [f"{counts.share:.0%} read", f"~{describe_duration(max(1, round(left_s)))} left"]
+    if counts.share and (left_s := counts.left_s) is not None:
+        parts += [f"{counts.share:.0%}", f"~{describe_duration(max(1, round(left_s)))} left"]
     return " · ".join(parts)

@@ -8,7 +8,7 @@ import pytest
 
 from vlmtui.paths import Paths
 from vlmtui.session.batch.background import BackgroundBatches, command_at
-from vlmtui.session.batch.records import BatchRecord, BatchRecords, BatchState, batch_words
+from vlmtui.session.batch.records import BatchCounts, BatchRecord, BatchRecords, BatchState, batch_words
 from vlmtui.session.batch.tally import Tally
 
 
@@ -101,3 +101,18 @@ def test_stdin_cannot_be_read_again(tmp_path: Path) -> None:
     gone = BatchRecord(output=str(tmp_path / "o"), folder=str(tmp_path / "gone"), words=("batch", "x", "-o", "o"))
     with pytest.raises(VlmtuiError, match="is gone"):
         batches.resume(gone)
+
+
+def test_what_is_left_is_told_by_what_is_done_not_by_what_was_read_ahead() -> None:
+    """A whole short file is read before its first answer comes."""
+    tally = Tally()
+    tally.read, tally.answered, tally.failed, tally.skipped = 720, 60, 12, 0
+    counts = BatchCounts.of(tally, 1.0, 4.0)
+    assert counts.share == pytest.approx(0.1)
+    assert counts.left_s == pytest.approx(36.0)
+    tally.read, tally.skipped = 360, 108  # half of the file was read, and 108 items were answered before
+    assert BatchCounts.of(tally, 0.5, 4.0).left_s == pytest.approx((720 - 180) / 18)
+    tally.read = tally.done
+    assert BatchCounts.of(tally, 1.0, 4.0).left_s is None
+    assert BatchCounts.of(tally, None, 4.0).left_s is None
+    assert BatchCounts.of(Tally(), 0.5, 0.0).left_s is None

@@ -85,6 +85,7 @@ class Feeder:
         try:
             async with asyncio.TaskGroup() as tasks:
                 while chunk := await asyncio.to_thread(self._read):
+                    self._tally.read += len(chunk)
                     for met in await loop.run_in_executor(self._disk, self._meet, chunk):
                         begin()
                         await self._take(tasks, met, finish, leave)

@@ -51,14 +51,24 @@ class BatchCounts(msgspec.Struct, frozen=True):
     failed: int = 0
     media_tokens: int = 0
     share: float | None = None
-    """Of the input that was read, 0 to 1; None: unknown."""
+    """Of the input that is done, 0 to 1; None: unknown."""
     elapsed_s: float = 0.0
     """Since the engine was ready; 0: it is not."""
 
     @classmethod
     def of(cls, tally: Tally, share: float | None, elapsed_s: float) -> BatchCounts:
-        """Return the counts of a run as they are now."""
+        """Return the counts of a run as they are now. `share`: of the input that was read."""
+        if share is not None and tally.read:
+            share *= tally.done / tally.read
         return cls(tally.done, tally.answered, tally.failed, tally.media_tokens, share, elapsed_s)
+
+    @property
+    def left_s(self) -> float | None:
+        """Seconds that the rest of the input takes; None: unknown, or there is no rest."""
+        now = self.answered + self.failed
+        if not self.share or self.share >= 1 or not now:
+            return None
+        return (self.done / self.share - self.done) * self.elapsed_s / now
 
 
 class BatchRecord(msgspec.Struct, frozen=True, kw_only=True):

@@ -55,6 +55,8 @@ class Tally:
     """Counts of this run."""
 
     def __init__(self) -> None:
+        self.read = 0
+        """Items of the input that were read, ahead of those that are done; 0: not counted."""
         self.answered = 0
         self.failed = 0
         self.skipped = 0

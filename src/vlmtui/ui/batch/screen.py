@@ -272,9 +272,8 @@ def run_text(record: BatchRecord, state: BatchState) -> str:
     if not counts.elapsed_s:
         return "running: the engine is not ready yet"
     words = [f"running, {(counts.answered + counts.failed) / counts.elapsed_s:.1f} items/s"]
-    if counts.share and counts.share < 1:
-        left_s = max(1, round(counts.elapsed_s * (1 - counts.share) / counts.share))
-        words.append(f"~{describe_duration(left_s)} left")
+    if (left_s := counts.left_s) is not None:
+        words.append(f"~{describe_duration(max(1, round(left_s)))} left")
     return ", ".join(words)
 
 
