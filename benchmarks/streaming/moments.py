@@ -59,6 +59,7 @@ def record(folder: Path, *, moments: int, seed: int, limit_s: float = 900.0) -> 
             app.type(f"say 400 120 m{number}z")
             time.sleep(0.3)
             app.type("\r")
+            time.sleep(0.6)  # the answer grows ahead of the layout, which a key would bring
             for _ in range(30):
                 time.sleep(random.uniform(0.02, 0.3))
                 app.type(random.choice(_KEYS))

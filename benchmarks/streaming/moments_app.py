@@ -20,8 +20,8 @@ from textual.screen import Screen
 from textual.strip import Strip
 from textual.widget import Widget
 
+from vlmtui.ui.terminal.compositor import FrontCompositor
 from vlmtui.ui.terminal.driver import NonBlockingDriver
-from vlmtui.ui.terminal.front_screen import FrontScreen
 
 _ROUNDS = 3
 """How many rounds of the event loop nothing is to be drawn: a message that is being handled is in no queue."""
@@ -86,9 +86,10 @@ def main() -> None:
                     break
             else:
                 screen = app.screen
-                is_ahead = isinstance(screen, FrontScreen) and screen.is_ahead
-                if isinstance(screen, FrontScreen):
-                    screen.settle()  # what the terminal shows ahead of the layout must be what the layout gives
+                ahead = screen._compositor.ahead if isinstance(screen._compositor, FrontCompositor) else None
+                is_ahead = bool(ahead)
+                if ahead is not None:
+                    ahead.settle()  # what the terminal shows ahead of the layout must be what the layout gives
                 moment, noted = Moment(before, full_render(screen), is_ahead), written
                 notes.write(msgspec.json.encode(moment) + b"\n")
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-import unicodedata
+import re
 
-_BIDI = {0x061C, 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A)}
-_INVISIBLE = {0xFEFF, 0x200B, 0x2060}
+_BIDI = "\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"
+_INVISIBLE = "\ufeff\u200b\u2060"
+_CONTROLS = "\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff"
+_TO_SHOW = re.compile(f"[{_CONTROLS}{_BIDI}{_INVISIBLE}]")
 _DIGITS_MAX = 9
 _SPACE = {"\n": "↵", "\t": "⇥", "\r": "␍"}
 
@@ -16,9 +18,7 @@ def visible(text: str, *, keep: str = "\n\t") -> str:
 
     C0 controls become their Unicode control pictures (escape: `␛`), all others `<U+XXXX>`.
     """
-    if text.isascii() and text.isprintable():
-        return text
-    return "".join(char if char in keep else _shown(char) for char in text)
+    return _TO_SHOW.sub(lambda found: found[0] if found[0] in keep else _shown(found[0]), text)
 
 
 def one_line(text: str) -> str:
@@ -32,9 +32,7 @@ def _shown(char: str) -> str:
         return chr(0x2400 + code)
     if code == 0x7F:
         return "\u2421"
-    if code in _BIDI or code in _INVISIBLE or unicodedata.category(char) in ("Cc", "Cs", "Zl", "Zp"):
-        return f"<U+{code:04X}>"
-    return char
+    return f"<U+{code:04X}>"
 
 
 def quoted(text: str, *, longest: int = 60) -> str:

@@ -12,8 +12,9 @@ import pytest
 from tests.support.scripted_engine import Hold, Step
 from tests.support.toy_prompts import use_chat_template
 from tests.ui.conftest import Chat, StartChat, picture
-from vlmtui.ui.compare.compare_pane import PlainText, PromptPane
+from vlmtui.ui.compare.compare_pane import PromptPane
 from vlmtui.ui.compare.diff_view import DiffView
+from vlmtui.ui.compare.plain_text import PlainText
 from vlmtui.ui.compare.raw_editor import RawEditor
 from vlmtui.ui.compare.screen import CompareScreen
 from vlmtui.ui.compare.stored_comparison import StoredComparisonScreen

@@ -32,7 +32,7 @@ from vlmtui.ui.lifecycle.stored_conversations import StoredConversations
 from vlmtui.ui.models.screen import ModelsScreen
 from vlmtui.ui.navigator import AppNavigator
 from vlmtui.ui.services import Services
-from vlmtui.ui.terminal.front_screen import FrontScreen
+from vlmtui.ui.terminal.compositor import FrontCompositor
 from vlmtui.ui.terminal.graphics import Graphics, tones_of
 from vlmtui.ui.terminal.key_queue import KeyQueue, run_before_keys
 from vlmtui.ui.terminal.query import TerminalQuestion
@@ -136,10 +136,10 @@ class VlmtuiApp(App[ExitReport | None]):
         return dict(VARIABLES)
 
     async def on_event(self, event: events.Event) -> None:
-        if isinstance(event, events.InputEvent) and self.screen_stack and isinstance(self.screen, FrontScreen):
+        if isinstance(event, events.InputEvent) and self.screen_stack:
             is_written = isinstance(event, events.Key) and event.is_printable and isinstance(self.focused, TextArea)
-            if not is_written:
-                self.screen.settle()
+            if isinstance(self.screen._compositor, FrontCompositor) and not is_written:
+                self.screen._compositor.ahead.settle()
         await self.key_queue.take(event)
 
     async def _on_key(self, event: events.Key) -> None:

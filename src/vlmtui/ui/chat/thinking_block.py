@@ -43,12 +43,7 @@ class ThinkingBlock(LineWidget):
             self._is_over = True
             self.is_open = self.is_open or _unfolds(parts)
         self.title, self._parts = title, parts
-        height = len(self._lines)
-        width = self._lines_width
-        if width < 0:
-            return
-        self._lines = self.lines_of(width)
-        self.refresh(layout=len(self._lines) != height)
+        self.lines_changed()
 
     def toggle(self) -> None:
         """Unfold or fold it."""

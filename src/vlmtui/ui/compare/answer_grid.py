@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -17,13 +18,15 @@ from vlmtui.session.answer_line import answer_line
 from vlmtui.session.generation import Answer
 from vlmtui.text import one_line, visible
 from vlmtui.ui.actions import bindings
-from vlmtui.ui.compare.growing_text import growing
 from vlmtui.ui.compare.picture_strip import PictureStrip
+from vlmtui.ui.compare.plain_text import PlainText
 from vlmtui.ui.widgets.line_scroll import LineScroll
 
 NARROWEST, LOWEST = 36, 8
 """Least width and height of a pane, in cells."""
 COLUMNS_MAX = 4
+_COUNT_EVERY_S = 0.5
+"""Interval in seconds between updates of the number of tokens."""
 _ABOUT = 16
 """A pane shows pictures like a screen with this many more rows."""
 DIFFERS_STYLE = "bold underline $warning"
@@ -42,7 +45,6 @@ class AnswerTile(Vertical, can_focus=True):
         &:focus { border: round $accent; }
         .label { height: 1; width: 100%; text-wrap: nowrap; text-overflow: ellipsis; }
         .text { height: 1fr; scrollbar-size-vertical: 1; }
-        .text > Static { height: auto; }
         .facts { height: auto; max-height: 3; color: $muted; }
     }
     """
@@ -61,13 +63,17 @@ class AnswerTile(Vertical, can_focus=True):
         self._shown = (-1, "")
         """Number of the answer's pieces shown, -1: none yet; and what it waits for."""
         self._ended = False
+        self._text, self._view = PlainText(), LineScroll(classes="text", can_focus=False)
+        self._told = ""
+        self._told_s = 0.0
+        """When its number of tokens was shown last."""
 
     def compose(self) -> ComposeResult:
         yield Static(classes="label", markup=False)
         if self._pictures is not None:
             yield self._pictures
-        with LineScroll(classes="text", can_focus=False):
-            yield Static(markup=False)
+        with self._view:
+            yield self._text
         yield Static(classes="facts", markup=False)
 
     def on_mount(self) -> None:
@@ -91,18 +97,28 @@ class AnswerTile(Vertical, can_focus=True):
         self._shown, self._ended = now, self.answer.outcome is not None
         failure = self.answer.failure
         said = visible(self.answer.text)
-        text = Content(said) if self._ended else Content(growing(said) or "…")
         if failure is not None:
-            text = Content.assemble(text, "\n" if self.answer.text else "", (one_line(failure.message), "$error"))
-        self.query_one(".text > Static", Static).update(text)
-        view = self.query_one(".text", LineScroll)
-        if self._ended:
-            view.scroll_home(animate=False)
+            between = "\n" if self.answer.text else ""
+            self._text.show_styled(Content.assemble(said, between, (one_line(failure.message), "$error")))
         else:
-            view.scroll_end(animate=False)
+            self._text.show(said if self._ended else said or "…", grows=not self._ended)
+        self._view.follows_end = not self._ended
+        if self._ended:
+            self._view.scroll_home(animate=False)
+        self._count(waits_for)
+
+    def _count(self, waits_for: str) -> None:
+        """Show the number of tokens so far; at the end how the answer was made."""
+        facts = self.query_one(".facts", Static)
+        if self._ended:
+            facts.update(answer_line(self.answer))
+            return
         waits = f"waits for {one_line(waits_for)} …" if waits_for else "waiting …"
-        usage = f"{self.answer.tokens:,} tokens …" if self.answer.tokens else waits
-        self.query_one(".facts", Static).update(answer_line(self.answer) if self._ended else usage)
+        told = f"{self.answer.tokens:,} tokens …" if self.answer.tokens else waits
+        is_wider = len(told) != len(self._told)
+        if is_wider or time.monotonic() >= self._told_s + _COUNT_EVERY_S:
+            facts.update(told, layout=is_wider)
+            self._told, self._told_s = told, time.monotonic()
 
     def tell(self, said: str, *, is_base: bool = False) -> None:
         """Show how it compares with the base."""
@@ -118,11 +134,13 @@ class AnswerTile(Vertical, can_focus=True):
         """Highlight the words that the base lacks; None: no highlight."""
         failure = self.answer.failure
         if failure is None:
-            text = Content(visible(self.answer.text)) if difference is None else _marked(difference)
-            self.query_one(".text > Static", Static).update(text)
+            if difference is None:
+                self._text.show(visible(self.answer.text))
+            else:
+                self._text.show_styled(_marked(difference))
 
     def action_page(self, way: str) -> None:
-        getattr(self.query_one(".text"), f"scroll_page_{way}")(animate=False)
+        getattr(self._view, f"scroll_page_{way}")(animate=False)
 
 
 class AnswerGrid(LineScroll, can_focus=False):

@@ -9,8 +9,9 @@ from textual.timer import Timer
 from vlmtui.domain.generation import Finished
 from vlmtui.inspection.growing_diff import GrowingDiff
 from vlmtui.session.generation import Answer
-from vlmtui.ui.compare.compare_pane import AnswerPane, PlainText
+from vlmtui.ui.compare.compare_pane import AnswerPane
 from vlmtui.ui.compare.divergence_line import LEFT, RIGHT
+from vlmtui.ui.compare.plain_text import PlainText
 
 _AFTER_S = 0.3
 """Seconds after which new text is compared, so that a stream is not compared at every token."""

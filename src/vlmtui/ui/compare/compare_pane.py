@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Collection, Sequence
 
 from textual.app import ComposeResult
@@ -17,70 +18,17 @@ from vlmtui.inspection.marked_runs import Run
 from vlmtui.session.answer_line import answer_line
 from vlmtui.session.generation import Answer
 from vlmtui.text import one_line, visible
-from vlmtui.ui.compare.growing_text import GROWING_MAX, growing
+from vlmtui.ui.compare.plain_text import PlainText
 from vlmtui.ui.keys import key_of
 from vlmtui.ui.widgets.line_scroll import LineScroll
-from vlmtui.ui.widgets.line_widget import LineWidget
-from vlmtui.ui.widgets.markdown_lines import Lines
 from vlmtui.ui.widgets.prompt_text import PromptText
 
 REFRESH_S = 0.1
 """Shortest interval in seconds between updates of the text."""
+_COUNT_EVERY_S = 0.5
+"""Interval in seconds between updates of the number of tokens."""
 _STYLES = {"text": "", "special": "bold $secondary", "media": "bold $accent on $panel"}
 _DETAIL_MAX = 400
-
-
-class PlainText(LineWidget):
-    """Text shown exactly: white space is kept, Markdown is not rendered."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.text = ""
-        self._grows = False
-        self._marks: tuple[DifferingSpan, ...] = ()
-        self._mark_style = ""
-        self._wrapped: dict[tuple[str, int], Lines] = {}
-        """Lines of the text as they were wrapped last."""
-
-    def mark(self, marks: tuple[DifferingSpan, ...], style: str) -> None:
-        """Show these parts of the text in a style."""
-        if marks != self._marks:
-            self._marks, self._mark_style = marks, style
-            self.lay_out_again()
-
-    def show(self, text: str, *, grows: bool = False) -> None:
-        """Show this text; control characters must be visible already. `grows`: more follows, so that the end of a
-        long text is enough."""
-        if text != self.text or grows != self._grows:
-            is_as_before = text == self.text and len(text) <= GROWING_MAX
-            self.text, self._grows = text, grows
-            if not is_as_before:
-                self.lines_changed()
-
-    def lines_of(self, width: int) -> Lines:
-        shown = growing(self.text) if self._grows else self.text
-        if not shown:
-            return []
-        # Of a long text only the end is shown: what is above is told in a line.
-        above = len(self.text) - len(shown) if shown != self.text else 0
-        hidden = shown.index("\n") if above else 0
-        if not self._marks:
-            return self._wrapped_lines(shown, max(width, 1))
-        content = Content(shown)
-        for mark in self._marks:
-            if mark.start - above > hidden:
-                content = content.stylize(self._mark_style, mark.start - above, mark.end - above)
-        return content.wrap(max(width, 1))
-
-    def _wrapped_lines(self, text: str, width: int) -> Lines:
-        """Return a text as lines; those of the last time are not wrapped again."""
-        before, self._wrapped = self._wrapped, {}
-        found: Lines = []
-        for line in text.split("\n"):
-            key = line, width
-            wrapped = self._wrapped[key] = before.get(key) or Content(line).wrap(width)
-            found += wrapped
-        return found
 
 
 class PromptPane(Vertical):
@@ -162,6 +110,8 @@ class AnswerPane(Vertical):
         self._pieces = 0
         self._facts = ""
         """What is told of the running answer."""
+        self._counted_s = 0.0
+        """When that was shown."""
         self._timer: Timer | None = None
 
     def compose(self) -> ComposeResult:
@@ -210,9 +160,7 @@ class AnswerPane(Vertical):
         fresh = answer.pieces[self._pieces :]
         self._pieces += len(fresh)
         if fresh:
-            scroll = self.query_one(LineScroll)
-            if scroll.max_scroll_y - scroll.scroll_y < 1:
-                scroll.call_after_refresh(scroll.scroll_end, animate=False)
+            self.query_one(LineScroll).follows_end = True
             self.query_one(PlainText).show(self.shown + visible("".join(fresh)), grows=answer.outcome is None)
             self.post_message(self.Grown())
         facts = self.query_one(".facts", Static)
@@ -221,12 +169,14 @@ class AnswerPane(Vertical):
             waits_for = one_line(self._waits_for())
             waits = f"Waits for {waits_for} · {stop}" if waits_for else "…"
             told = f"{answer.tokens:,} tokens · {stop}" if answer.tokens else waits
-            facts.update(told, layout=len(told) != len(self._facts))
-            self._facts = told
+            if len(told) != len(self._facts) or time.monotonic() >= self._counted_s + _COUNT_EVERY_S:
+                facts.update(told, layout=len(told) != len(self._facts))
+                self._facts, self._counted_s = told, time.monotonic()
             return
         self.post_message(self.Grown())
         facts.update(answer_line(answer))
         self.query_one(PlainText).show(self.shown)
+        self.query_one(LineScroll).follows_end = False
         self._show_failure(answer)
         if self._timer is not None:
             self._timer.stop()

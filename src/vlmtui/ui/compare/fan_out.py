@@ -100,6 +100,7 @@ class FanOutScreen(FrontScreen[Leave]):
         self._cache = cache
         self._show_inspector = show_inspector
         self._timer: Timer | None = None
+        self._state = ""
 
     def compose(self) -> ComposeResult:
         with Horizontal(id="top"):
@@ -254,7 +255,10 @@ class FanOutScreen(FrontScreen[Leave]):
             if self.fan_out.models and lane.info is not None:
                 pane.name_engine(fingerprint_of(lane.info).facts)
         running = sum(lane.is_running for lane in self.fan_out.lanes)
-        self.query_one("#state", Static).update(f"{running} of {len(self.fan_out.lanes)} running" if running else "")
+        state = f"{running} of {len(self.fan_out.lanes)} running" if running else ""
+        if state != self._state:
+            self._state = state
+            self.query_one("#state", Static).update(state)
 
     def _tell_error(self, error: VlmtuiError) -> None:
         self.notify(error_text(self.app, error), severity="error", timeout=8, markup=False)

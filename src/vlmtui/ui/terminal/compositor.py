@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
-from typing import cast
+from typing import Any, cast
 
-from textual._compositor import ChopsUpdate, Compositor
+from rich.console import RenderableType
+from textual._compositor import ChopsUpdate, Compositor, ReflowResult
 from textual.dom import NoScreen
-from textual.geometry import Region
+from textual.geometry import Region, Size
+from textual.screen import Screen
 from textual.strip import Strip
 from textual.widget import Widget
+
+from vlmtui.ui.terminal.ahead import Ahead
 
 _Chops = dict[int, Strip | None]
 
@@ -18,6 +22,28 @@ _Chops = dict[int, Strip | None]
 class FrontCompositor(Compositor):
     """Leaves out containers, and lines of them, that their children cover, and what is not to be updated: Textual's own
     draws five containers and throws them away for each line of a transcript. Its result is the same."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ahead = Ahead(self)
+        """Texts that the terminal shows before they are laid out."""
+
+    def reflow(self, parent: Widget, size: Size) -> ReflowResult:
+        self.ahead.catch_up()
+        return super().reflow(parent, size)
+
+    def reflow_visible(self, parent: Widget, size: Size) -> set[Widget]:
+        if self.ahead.catch_up() and isinstance(parent, Screen):
+            parent._layout_required = True  # the whole layout follows
+            parent.check_idle()
+        return super().reflow_visible(parent, size)
+
+    def render_update(
+        self, full: bool = False, screen_stack: list[Screen[Any]] | None = None, simplify: bool = False
+    ) -> RenderableType | None:
+        if self.ahead and (full or self.ahead.meets(self._dirty_regions)):
+            self.ahead.settle()  # which draws it, too
+        return super().render_update(full, screen_stack, simplify)
 
     def render_partial_update(self) -> ChopsUpdate | None:
         screen = self.size.region

@@ -16,8 +16,8 @@ from textual._compositor import ChopsUpdate, CompositorUpdate, LayoutUpdate
 from textual._xterm_parser import XTermParser
 from textual.drivers.linux_driver import LinuxDriver
 
+from vlmtui.ui.terminal.compositor import FrontCompositor
 from vlmtui.ui.terminal.frame_layer import FrameLayer
-from vlmtui.ui.terminal.front_screen import FrontScreen
 from vlmtui.ui.terminal.graphics import Graphics
 from vlmtui.ui.terminal.output import Output
 from vlmtui.ui.terminal.painter import Painter
@@ -97,7 +97,7 @@ class NonBlockingDriver(LinuxDriver):
         if not self._layer.knows(self._app.size):
             self._locate()
         if not self._layer.knows(self._app.size) and isinstance(update, ChopsUpdate):
-            if isinstance(screen, FrontScreen) and screen.is_ahead:
+            if isinstance(screen._compositor, FrontCompositor) and screen._compositor.ahead:
                 screen.refresh()  # all of it, once it is laid out
                 return True
             update = screen._compositor.render_full_update()

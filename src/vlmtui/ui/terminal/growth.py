@@ -41,20 +41,26 @@ class Growth:
         self.widget = widget
         self.view = view
         self.area = area
-        """Where the view shows its content on the screen."""
+        """Where the view shows its content on the screen; empty: nothing of the view is seen."""
         self._top = region.y
         """Line of the screen of the text's first line; most often above the view."""
         self._count = region.height
         self._x, self._end = region.x, region.right
         self._blank = -int(view.scroll_y)
-        """Blank lines above the content: one that does not fill the view stands at its bottom."""
+        """Blank lines above content that does not fill its view but stands at the bottom."""
 
     @classmethod
     def of(cls, screen: Screen[Any], widget: Widget) -> Self | None:
         """Return the growth of a widget; None if its lines can't be shown without a layout."""
         seen = screen._compositor.visible_widgets
-        view = next((node for node in widget.ancestors if isinstance(node, Widget) and _follows(node)), None)
-        if view is None or widget not in seen or view not in seen or not _is_last(widget, view):
+        view = next(
+            (node for node in widget.ancestors if isinstance(node, Widget) and isinstance(node, Following)), None
+        )
+        if view is None or not widget.size:
+            return None
+        if view not in seen:
+            return cls(widget, view, Region(), Region())
+        if not _follows(view) or widget not in seen or not _is_last(widget, view):
             return None
         region, (place, clip) = seen[widget][0], seen[view]
         area = view._get_scrollable_region(place.shrink(view.styles.gutter))
@@ -71,14 +77,17 @@ class Growth:
     def show(self, layer: FrameLayer, before: int, now: int, same: int) -> bool:
         """Show the widget's lines, of which there were `before`, are `now`, and the first `same` are as they were.
         False: only a layout can."""
-        area, up = self.area, now - before
-        is_at_end = self._top + before == area.bottom and 0 < before == self._count
-        has_room = self.view.show_vertical_scrollbar or up <= self._blank
-        if not (_follows(self.view) and is_at_end and has_room and 0 <= up < area.height):
+        area, grown = self.area, now - before
+        if not area:
+            return True
+        up = max(0, self._top + now - area.bottom)
+        can_move = self.view.show_vertical_scrollbar or up <= self._blank
+        is_known = before == self._count and area.y < self._top + before <= area.bottom
+        if not (_follows(self.view) and is_known and can_move and grown >= 0 and up <= grown and up < area.height):
             return False
         if layer.has_pictures(area.y, area.bottom):
             return False
-        last = area.bottom - 1
+        last = self._top + before - 1
         beside = layer.copy(last, area.x, self._x), layer.copy(last, self._end, area.right)
         if up:
             layer.move_up(area, up)
@@ -87,8 +96,8 @@ class Growth:
         self._count = now
         first = max(same, area.y - self._top)
         pieces = self._pieces(first, now)
-        if up and self.view.show_vertical_scrollbar:
-            pieces += self._bar(up)
+        if grown and self.view.show_vertical_scrollbar:
+            pieces += self._bar(grown, up)
         if not layer.put(pieces):
             return False
         for number in range(max(before, first), now):
@@ -102,10 +111,10 @@ class Growth:
         strips = self.widget.render_lines(Region(0, first, self._end - self._x, now - first))
         return self._placed(strips, self._x, self._top + first)
 
-    def _bar(self, up: int) -> list[PlacedStrip]:
+    def _bar(self, grown: int, up: int) -> list[PlacedStrip]:
         """Return the view's scrollbar as the layout will have it."""
         bar = self.view.vertical_scrollbar
-        bar.set_reactive(ScrollBar.window_virtual_size, bar.window_virtual_size + up)
+        bar.set_reactive(ScrollBar.window_virtual_size, bar.window_virtual_size + grown)
         bar.set_reactive(ScrollBar.position, bar.position + up)
         return self._placed(bar.render_lines(bar.size.region), bar.region.x, bar.region.y)
 

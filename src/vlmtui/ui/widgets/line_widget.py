@@ -4,21 +4,28 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from itertools import takewhile
+from typing import TYPE_CHECKING, cast
 
 from rich.style import Style as RichStyle
-from textual.content import Content
+from textual.content import Content, Span
 from textual.geometry import Region, Size
 from textual.strip import Strip
 from textual.style import Style
-from textual.visual import Visual
+from textual.visual import RenderOptions, Visual
 from textual.widget import Widget
 
-from vlmtui.ui.terminal.front_screen import FrontScreen
+from vlmtui.ui.terminal.compositor import FrontCompositor
 from vlmtui.ui.widgets.blank_lines import blank_style, filtered
 from vlmtui.ui.widgets.markdown_lines import Lines
 
+if TYPE_CHECKING:
+    from textual.css.styles import RulesMap
+
 _DRAWN_MAX = 2000
 """Drawn lines that are kept at most."""
+
+_WIDTHS = 3
+"""Widths of which the lines are kept."""
 
 
 class LineWidget(Widget):
@@ -28,8 +35,8 @@ class LineWidget(Widget):
 
     def __init__(self, *, classes: str | None = None) -> None:
         super().__init__(classes=classes)
-        self._lines: Lines = []
-        self._lines_width = -1
+        self._laid_out: dict[int, Lines] = {}
+        """Lines by their width: a layout may ask for some widths before it takes one."""
         self._drawn: dict[int, tuple[Content, Strip]] = {}
         """Lines that were drawn, by number."""
         self._look: tuple[int, Style, RichStyle] | None = None
@@ -69,22 +76,28 @@ class LineWidget(Widget):
         line, drawn = lines[y], self._drawn.get(y)
         if drawn is not None and is_same_line((drawn[0], line)):
             return drawn[1]
-        strip = Visual.to_strips(self, line, width, 1, style)[0].adjust_cell_length(width, beside)
+        if any(map(_is_clickable, line.spans)) or self.styles.content_align != ("left", "top"):
+            strips = Visual.to_strips(self, line, width, 1, style)
+        else:  # the same, without a look for links
+            strips = line.render_strips(width, 1, style, RenderOptions(self._get_style, cast("RulesMap", self.styles)))
+        strip = strips[0].adjust_cell_length(width, beside)
         self._drawn[y] = line, filtered(self, strip)
         return self._drawn[y][1]
 
     def lines_changed(self) -> None:
         """Repaint the lines that changed, and lay out again if their number did."""
-        width = self._lines_width
-        if width < 0:
+        width = self.content_size.width
+        before = self._laid_out.get(width)
+        self._laid_out.clear()
+        if before is None or not width:
             self.refresh(layout=True)
             return
-        before, now = self._lines, self.lines_of(width)
-        self._lines = now
+        now = self._lines_at(width)
         same = sum(1 for _ in takewhile(is_same_line, zip(before, now, strict=False)))
         if same == len(now) == len(before):
             return
-        if isinstance(self.screen, FrontScreen) and self.screen.grow(self, len(before), len(now), same):
+        compositor = self.screen._compositor
+        if isinstance(compositor, FrontCompositor) and compositor.ahead.grow(self, len(before), len(now), same):
             return
         if len(now) != len(before):
             self.refresh(layout=True)
@@ -93,13 +106,20 @@ class LineWidget(Widget):
 
     def lay_out_again(self) -> None:
         """Lay out and repaint after the lines changed."""
-        self._lines_width = -1
+        self._laid_out.clear()
         self.refresh(layout=True)
 
     def _lines_at(self, width: int) -> Lines:
-        if width != self._lines_width:
-            self._lines, self._lines_width = self.lines_of(width), width
-        return self._lines
+        found = self._laid_out.get(width)
+        if found is None:
+            if len(self._laid_out) >= _WIDTHS:
+                self._laid_out.clear()
+            found = self._laid_out[width] = self.lines_of(width)
+        return found
+
+
+def _is_clickable(span: Span) -> bool:
+    return "@click" in span.style if isinstance(span.style, str) else span.style._meta is not None
 
 
 def is_same_line(lines: tuple[Content, Content]) -> bool:
