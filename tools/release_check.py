@@ -3,8 +3,9 @@
 
 Builds the wheel once from the files of the checkout. Then, for each of Python 3.11 to 3.13 that is found here, pipx
 installs it into an empty environment with an empty home, and what a user does first is done: `--version`, `--help`, a
-page of the documentation, the manual pages, `doctor`, and the removal. If there is an engine (`--engine`, by default
-the checkout's `.venv`), it is added, and the bundled model is asked what the bundled picture shows.
+page of the documentation, the manual pages, a prompt with a video, `doctor`, and the removal. If there is an engine
+(`--engine`, by default the checkout's `.venv`), it is added, and the bundled model is asked what the bundled picture
+shows.
 
 Prints a table. Exit code 1 if anything is not as it should be.
 """
@@ -22,7 +23,7 @@ from pathlib import Path
 from fresh_check import ANSWER, ROOT, Trial, copy_of, print_table, pythons, version_of
 
 MANUAL_PAGES = ("man1/vlmtui.1", "man1/vlmtui-ask.1", "man7/vlmtui-using.7")
-HEAD = ("Python", "install s", "version", "help", "manual", "doctor", "answer", "removed")
+HEAD = ("Python", "install s", "version", "help", "manual", "video", "doctor", "answer", "removed")
 NEWEST = 13
 """The minor version of the newest Python that the package says it supports."""
 Outcome = tuple[bool, str]
@@ -72,6 +73,13 @@ class Installation:
         count = sum(1 for _ in (self._folder / "man").glob("man*/*"))
         return not missing, f"without {missing}" if missing else f"{count} pages"
 
+    def video(self) -> Outcome:
+        """The bundled video, read by the newest PyAV that pip finds, as any other dependency."""
+        done = self._run(
+            "prompt", "shapes", "--video", ROOT / "src/vlmtui/bundled/samples/moving-circle.mp4", "What moves?"
+        )
+        return done.returncode == 0, "ok" if done.returncode == 0 else done.stderr.strip()[-80:]
+
     def doctor(self) -> Outcome:
         """Whether it finishes. What it finds depends on the machine; without an engine it says so."""
         done = self._run("doctor", "--json")
@@ -100,7 +108,8 @@ def try_release(python: Path, wheel: Path, pipx: Path, where: Path, engine: Path
     installed = Installation(python, wheel, pipx, where)
     row, good = [version_of(python), f"{installed.seconds:.0f}"], True
     asked: Callable[[], Outcome] = (lambda: installed.answer(engine)) if engine else (lambda: (True, "no engine here"))
-    for check in (installed.version, installed.help, installed.manual, installed.doctor, asked, installed.remove):
+    told = (installed.version, installed.help, installed.manual, installed.video, installed.doctor)
+    for check in (*told, asked, installed.remove):
         is_good, said = check()
         good = good and is_good
         row.append(said if is_good else f"WRONG: {said}")

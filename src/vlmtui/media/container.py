@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, cast
 
 import av
 import av.error
 import numpy as np
+from av.container import InputContainer
 
 from vlmtui.errors import VlmtuiError, bad_input
 from vlmtui.media.boxes import check_boxes
@@ -20,6 +21,8 @@ from vlmtui.reading import shown_name
 
 _DEMUXERS = "mov,mp4,matroska,webm,avi,mpegts,mpeg,mpegvideo,flv,ogg,asf"
 """Formats that libav may detect. Playlists (HLS, DASH, concat) are excluded, as they open other files and URLs."""
+METADATA_OPTIONS: Mapping[str, Any] = {"metadata_errors": "replace"} if int(av.__version__.split(".")[0]) < 19 else {}
+"""Titles that are not UTF-8 fail no file: PyAV replaces their bytes if asked; from 19 on it has no such option."""
 _ERRORS = (av.error.FFmpegError, OSError, ValueError, LookupError, RuntimeError, MemoryError)
 _CONTAINERS = {
     "matroska,webm": ("MKV", ".mkv"),
@@ -80,8 +83,8 @@ class ContainerVideo:
         av.logging.set_level(None)
         check_boxes(file, self._name)
         try:
-            self._container = av.open(
-                file, "r", options={"format_whitelist": _DEMUXERS}, metadata_errors="replace", buffer_size=_IO_BUFFER
+            self._container: InputContainer = av.open(
+                file, "r", options={"format_whitelist": _DEMUXERS}, buffer_size=_IO_BUFFER, **METADATA_OPTIONS
             )
         except _ERRORS as error:
             raise self._damaged(

@@ -16,6 +16,7 @@ import numpy.typing as npt
 from vlmtui.domain.attachment import Attachment
 from vlmtui.errors import VlmtuiError, bad_input
 from vlmtui.media.boxes import check_boxes
+from vlmtui.media.container import METADATA_OPTIONS
 from vlmtui.media.content_store import store_copy
 from vlmtui.media.describe import human_duration
 from vlmtui.reading import file_name, opened, shown_name, source_text
@@ -117,7 +118,7 @@ def _opened(file: BinaryIO, path: Path) -> Iterator[Any]:
     file.seek(0)
     try:
         # With a file object instead of a name, libav cannot open other files, and any file name works.
-        container = av.open(file, "r", options={"format_whitelist": _DEMUXERS}, metadata_errors="replace")
+        container = av.open(file, "r", options={"format_whitelist": _DEMUXERS}, **METADATA_OPTIONS)
     except _ERRORS as error:
         raise bad_input(f"{name} is cut off or damaged: it cannot be opened.", detail=str(error)) from error
     try:
