@@ -166,8 +166,11 @@ def test_golden_prompts_and_kept_answers_are_replayed_in_it(installed: Path, tmp
     ran = run(installed, "replay", str(golden), str(kept), *words, "-o", str(again), "--json")
     assert ran.returncode == 0, ran.stdout + ran.stderr
     told = json.loads(ran.stdout)
-    assert [one["fingerprint"]["engine_version"] for one in told["engines"]][1::2] == [VERSION, VERSION]
-    assert [one["fingerprint"]["backend"] for one in told["engines"]] == ["vllm", "pinned"] * 2
+    records = {one["engine"]: one["fingerprint"] for one in told["engines"]}
+    assert {name: one["backend"] for name, one in records.items()} == dict(
+        zip(engines, ("vllm", "pinned"), strict=True)
+    )
+    assert records[engines[1]]["engine_version"] == VERSION != records["here"]["engine_version"]
     assert len(told["results"]) == 8 and {one["engine"] for one in told["results"]} == set(engines)
     assert all(one["prompt_same"] and one["answer_same"] and not one["error"] for one in told["results"])
     pixels = {one["pixels"] for one in told["results"] if "text" not in one["title"]}
