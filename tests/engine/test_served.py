@@ -16,6 +16,7 @@ from collections.abc import AsyncIterator
 from contextlib import ExitStack
 from pathlib import Path
 
+import msgspec
 import psutil
 import pytest
 
@@ -37,9 +38,13 @@ EVERY = 4
 
 
 @pytest.fixture
-async def served(short_path: Path, shapes: Model) -> AsyncIterator[tuple[WorkerClient, list[int]]]:
-    """A worker that is ready, and the processes of it and its server."""
+async def served(
+    request: pytest.FixtureRequest, short_path: Path, shapes: Model
+) -> AsyncIterator[tuple[WorkerClient, list[int]]]:
+    """A worker that is ready, and the processes of it and its server. A parameter is the context that is asked for."""
     spec = served_here(shapes, RankLayout()).spec
+    if wished := getattr(request, "param", 0):
+        spec = msgspec.structs.replace(spec, engine_args={**spec.engine_args, "max_model_len": wished})
     paths = Paths.below(short_path)
     client = await patient_host(paths).open(spec, client="test", keep_alive_s=60)
     events = [event async for event in client.load()]
@@ -75,8 +80,14 @@ async def test_it_answers_as_the_workers_own_engine_and_a_killed_core_leaves_not
 
 
 @pytest.mark.timeout(1200)
-async def test_a_killed_guardian_leaves_nothing_of_the_server(served: tuple[WorkerClient, list[int]]) -> None:
+@pytest.mark.parametrize("served", [1_000_000], indirect=True)
+async def test_a_model_gets_its_own_smaller_context_and_a_killed_guardian_leaves_nothing_of_the_server(
+    served: tuple[WorkerClient, list[int]],
+) -> None:
     client, pids = served
+    info = client.info
+    assert info is not None and info.max_model_len < 1_000_000
+    assert info.notes == (f"The model's own context is {info.max_model_len:,} tokens; 1,000,000 were asked for.",)
     assert len(pids) >= 5, "guardian, worker, server, core, the core's own worker"
     os.kill(pids[0], signal.SIGKILL)
     await asyncio.wait_for(client.closed(), 120)

@@ -13,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import psutil
 import pytest
 
@@ -129,9 +130,14 @@ async def test_the_same_tokens_as_in_the_current_version_and_a_kill_leaves_nothi
     installed: Path, engine: WorkerClient, tmp_path: Path
 ) -> None:
     spec = resolve(Registry.bundled(), DEFAULT_MODEL, BackendChoice("pinned", VERSION)).spec
+    wished = 1_000_000  # more than the model's own context, which the server then gets
+    spec = msgspec.structs.replace(spec, engine_args={**spec.engine_args, "max_model_len": wished})
     client, ready = await load(installed, spec)
     assert isinstance(ready, EngineReady), ready
     assert ready.info.engine_version == VERSION
+    assert ready.info.notes == (
+        f"The model's own context is {ready.info.max_model_len:,} tokens; 1,000,000 were asked for.",
+    )
     easel = Easel(tmp_path)
     pictures = [easel.picture((one, "circle", "left")).attachment for one in ("red", "blue")]
     asked: list[Prompt] = [

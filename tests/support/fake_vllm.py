@@ -21,9 +21,16 @@ from tests.support.fault_server import FaultServer, first_event, send, stream, t
 VERSION = "9.9.9"
 STARTED = "started.json"
 """In the working directory: the words of the command line, the pids, and what the server saw."""
+_SMALL = 1024
 _SAYS = {
     "dies-loading": ("ValueError: the weights are torn", 1),
     "refuses-code": ("ValueError: The repository m contains custom code which must be executed", 1),
+    "small-context": (
+        "  Value error, User-specified max_model_len (4096) is greater than the derived max_model_len "
+        f"(max_position_embeddings={_SMALL} or model_max_length=None in model's config.json). To allow overriding "
+        "this maximum, set the env var VLLM_ALLOW_LONG_MAX_MODEL_LEN=1.",
+        1,
+    ),
     "bad-argument": ("vllm serve: error: unrecognized arguments: --nonsense 1", 2),
 }
 
@@ -57,6 +64,7 @@ def main(argv: Sequence[str] | None = None, server: type[KeyedServer] | None = N
     parser.add_argument("model")
     parser.add_argument("--uds")
     parser.add_argument("--port", type=int)
+    parser.add_argument("--max-model-len", type=int, default=0)
     arguments, _ = parser.parse_known_args(words)
     behaviour = Path(arguments.model).name
     core = multiprocessing.get_context("spawn").Process(target=_core)
@@ -69,7 +77,7 @@ def main(argv: Sequence[str] | None = None, server: type[KeyedServer] | None = N
         "socket_was_there": bool(arguments.uds) and Path(arguments.uds).exists(),
     }
     Path(STARTED).write_text(json.dumps(facts))
-    if behaviour in _SAYS:
+    if behaviour in _SAYS and not (behaviour == "small-context" and arguments.max_model_len <= _SMALL):
         said, status = _SAYS[behaviour]
         print(said, file=sys.stderr, flush=True)
         core.kill()

@@ -159,6 +159,16 @@ async def test_a_server_that_dies_while_it_loads_is_told_by_its_cause(
     assert not served.home(model).exists()
 
 
+async def test_a_model_with_a_smaller_context_than_was_asked_for_gets_its_own(served: Served) -> None:
+    engine, ready = await served.load("small-context")
+    assert isinstance(ready, EngineReady), ready
+    words = served.started("small-context")["words"]
+    assert words[words.index("--max-model-len") + 1] == "1024"
+    assert ready.info.notes == ("The model's own context is 1,024 tokens; 4,096 were asked for.",)
+    assert ready.info.spec == served.spec("small-context")
+    assert text_of(await answer(engine)) == "A red circle."
+
+
 async def test_an_environment_without_vllm_is_told(short_path: Path) -> None:
     served = Served(short_path, interpreter="/bin/false")
     _, failed = await served.load()

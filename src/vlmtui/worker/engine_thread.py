@@ -16,7 +16,7 @@ from vlmtui.domain.failure import Failure
 from vlmtui.domain.generation import Cancelled, EngineEvent, Failed, Finished, GenerateRequest
 from vlmtui.domain.metrics import EngineMetrics
 from vlmtui.errors import VlmtuiError
-from vlmtui.worker.backends.contract import Backend, HostedEngine, Report, TellsMetrics
+from vlmtui.worker.backends.contract import Backend, HostedEngine, ProcessEnded, Report, TellsMetrics
 from vlmtui.worker.event_loop import new_event_loop
 from vlmtui.worker.process_exits import ProcessExits
 
@@ -54,7 +54,7 @@ class EngineThread:
         async def live() -> None:
             outcome: EngineInfo | VlmtuiError
             try:
-                engine = await self._backend.load(spec, lambda step: home.call_soon_threadsafe(on_progress, step))
+                engine = await self._load(spec, lambda step: home.call_soon_threadsafe(on_progress, step))
                 _check_lora(engine.info)
                 self._engine = engine
                 self.process_exits.begin()
@@ -73,6 +73,14 @@ class EngineThread:
             self._loop.run_forever()
 
         threading.Thread(target=run, name="engine", daemon=True).start()
+
+    async def _load(self, spec: LoadSpec, report: Report) -> HostedEngine:
+        try:
+            return await self._backend.load(spec, report)
+        except ProcessEnded as error:
+            if self._backend.load_again is None:
+                raise
+            return await self._backend.load_again(spec, report, error, self._log_tail())
 
     def generate(self, request: GenerateRequest, on_event: OnEvent, on_end: OnEnd) -> None:
         """Start a request."""

@@ -59,6 +59,14 @@ Load = Callable[[LoadSpec, Report], Awaitable[HostedEngine]]
 """Loads an engine; may block its event loop. Raises anything that `explain_load` can explain."""
 
 
+class ProcessEnded(Exception):
+    """A process of the engine has ended by itself. Its text tells how, the log perhaps why."""
+
+
+LoadAgain = Callable[[LoadSpec, Report, ProcessEnded, Sequence[str]], Awaitable[HostedEngine]]
+"""Loads with what the log says to be possible; raises the given error where it says nothing."""
+
+
 def no_progress(line: str) -> LoadStep | None:
     """The default `read_progress`: log lines carry no progress."""
     return None
@@ -106,6 +114,8 @@ class Backend(msgspec.Struct, frozen=True, kw_only=True):
     title: str
     """Its display name, such as `vLLM`."""
     load: Load
+    load_again: LoadAgain | None = None
+    """Is called once, if a process ended while it loaded."""
     read_progress: Callable[[str], LoadStep | None] = no_progress
     """Reads load progress from a line of the worker's log; returns None if the line carries none."""
     explain_load: Callable[..., VlmtuiError] = explain_load

@@ -7,11 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from vlmtui.domain.engine import LoadSpec
+import msgspec
+
+from vlmtui.domain.engine import LoadSpec, LoadStage
 from vlmtui.errors import VlmtuiError
-from vlmtui.worker.backends.contract import Backend, HostedEngine, Report
+from vlmtui.worker.backends.contract import Backend, HostedEngine, LoadStep, ProcessEnded, Report
 from vlmtui.worker.backends.served.server_process import ServerEnded
 from vlmtui.worker.backends.vllm import failures
+from vlmtui.worker.backends.vllm.engine_args import own_context, own_context_note
 from vlmtui.worker.backends.vllm.progress import read_progress
 
 
@@ -20,6 +23,26 @@ async def load(spec: LoadSpec, report: Report) -> HostedEngine:
     from vlmtui.worker.backends.served.engine import serve_and_connect  # the HTTP client takes a while to import
 
     return await serve_and_connect(spec, report)
+
+
+async def load_with_own_context(
+    spec: LoadSpec, report: Report, error: ProcessEnded, log: Sequence[str]
+) -> HostedEngine:
+    """Start the server with the model's own context, if it ended because that is smaller than what was asked for.
+
+    Raises what `load` raises, the given error otherwise."""
+    from vlmtui.worker.backends.served.engine import serve_and_connect
+
+    own = own_context("\n".join(log))
+    wished = spec.engine_args.get("max_model_len")
+    if own is None or not isinstance(wished, int) or own >= wished:
+        raise error
+    note = own_context_note(own, wished)
+    report(LoadStep(LoadStage.CONFIG, note))
+    smaller = msgspec.structs.replace(spec, engine_args={**spec.engine_args, "max_model_len": own})
+    engine = await serve_and_connect(smaller, report)
+    engine.info = msgspec.structs.replace(engine.info, spec=spec, notes=(note,))
+    return engine
 
 
 def explain_load(error: BaseException, log: Sequence[str], *, name: str) -> VlmtuiError:
@@ -39,6 +62,7 @@ def explain_request(error: BaseException, log: Sequence[str] = ()) -> VlmtuiErro
 BACKEND = Backend(
     title="vLLM's server",
     load=load,
+    load_again=load_with_own_context,
     read_progress=read_progress,
     explain_load=explain_load,
     explain_request=explain_request,

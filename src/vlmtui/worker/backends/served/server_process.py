@@ -20,6 +20,7 @@ from vlmtui.engines.server_program import SERVER_VARIABLE, ServerProgram
 from vlmtui.errors import ErrorKind, VlmtuiError
 from vlmtui.files import write_private
 from vlmtui.paths import bundled_model
+from vlmtui.worker.backends.contract import ProcessEnded
 from vlmtui.worker.backends.served.legacy_copy import write_legacy_copy
 from vlmtui.worker.backends.vllm.engine_args import CPU_ENVIRONMENT, EAGER_CPU_ENVIRONMENT, environment
 from vlmtui.worker.process_exits import describe_exit
@@ -37,7 +38,7 @@ _NAME_CODE = "import importlib.metadata as m; m.version('vllm')"
 _END_GRACE_S = 1.5
 
 
-class ServerEnded(Exception):
+class ServerEnded(ProcessEnded):
     """The server's process has ended by itself. Its text tells how."""
 
 

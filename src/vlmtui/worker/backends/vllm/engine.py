@@ -34,6 +34,7 @@ from vlmtui.worker.backends.vllm.engine_args import (
     environment,
     has_no_peers,
     own_context,
+    own_context_note,
 )
 from vlmtui.worker.backends.vllm.engine_info import read_engine_info
 from vlmtui.worker.backends.vllm.models.configs import config_change
@@ -101,7 +102,7 @@ async def load_engine(spec: LoadSpec, report: Report) -> VllmEngine:
         own = own_context(str(error))
         if own is None:
             raise
-        notes = (f"The model's own context is {own:,} tokens; {arguments['max_model_len']:,} were asked for.",)
+        notes = (own_context_note(own, arguments["max_model_len"]),)
         report(LoadStep(LoadStage.CONFIG, notes[0]))
         arguments["max_model_len"] = own
         llm = AsyncLLM.from_engine_args(AsyncEngineArgs(**{**arguments, **extension}))

@@ -94,6 +94,11 @@ def own_context(text: str) -> int | None:
     return int(found[1]) if found else None
 
 
+def own_context_note(own: int, wished: object) -> str:
+    """Return what to say of a model whose context is smaller than its record's wish."""
+    return f"The model's own context is {own:,} tokens; {wished:,} were asked for."
+
+
 def has_no_peers(engine_args: Mapping[str, object]) -> bool:
     """Whether the engine is a single process: no other rank and no KV transfer needs to connect to its ports."""
     sizes = (name for name in engine_args if name.endswith("_parallel_size"))
