@@ -12,6 +12,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import httpx2
 import msgspec
 import psutil
 import pytest
@@ -46,10 +47,10 @@ class Served(NamedTuple):
 
 @pytest.fixture(scope="module")
 def served(shapes: Model) -> Iterator[Served]:
-    """A server with the bundled model, loading or loaded; it ends with the module."""
+    """A server with the bundled model, loading or loaded; it ends with the module. It can be put to sleep."""
     with tempfile.TemporaryDirectory(prefix="vlmtui-", dir="/tmp") as folder:
         path = Path(folder) / "socket"
-        server = VllmServer(shapes.spec.model, Path(folder), ["--uds", str(path)])
+        server = VllmServer(shapes.spec.model, Path(folder), ["--uds", str(path)], VLLM_SERVER_DEV_MODE="1")
         try:
             yield Served(server, f"unix:{path}")
         finally:
@@ -200,6 +201,30 @@ async def test_a_server_that_stays_stopped_is_given_up_and_answers_once_it_goes_
             pass
     assert "What came is kept" in failed.value.hint
     assert (await told(server, chat("Hello"), 5)).end is not None
+    await server.shutdown()
+
+
+@pytest.mark.parametrize("when", ["before it is asked", "in the middle of an answer"])
+async def test_a_server_that_sleeps_is_named_and_answers_once_it_is_awake(served: Served, when: str) -> None:
+    """On a CPU the weights stay where they are (`--enable-sleep-mode` is refused); requests are held as on a GPU."""
+    server = await remote(served.address, stall_s=1.0)
+    await told(server, chat("Hello"), 6)
+    transport = httpx2.AsyncHTTPTransport(uds=served.address.removeprefix("unix:"))
+    async with httpx2.AsyncClient(transport=transport, base_url="http://server") as dev:
+        events = server.generate(ENDLESS)
+        if when == "in the middle of an answer":
+            while not isinstance(await anext(events), Delta):
+                pass
+        assert (await dev.post("/sleep", params={"mode": "keep"})).json() == {"status": "sleeping", "level": 1}
+        try:
+            assert (await dev.get("/health")).status_code == 200
+            with pytest.raises(VlmtuiError, match="is asleep") as failed:
+                async for _ in events:
+                    pass
+            assert "POST /wake_up" in failed.value.hint
+        finally:
+            assert (await dev.post("/wake_up")).json()["status"] == "awake"
+    assert (await told(server, chat("Hello"), 6)).end is not None
     await server.shutdown()
 
 

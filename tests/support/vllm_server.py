@@ -33,18 +33,21 @@ SWITCHES = ("--enforce-eager", "--enable-scale-out", "--trust-request-chat-templ
 class VllmServer:
     """The processes of one `vllm serve`, begun and perhaps still loading. `end` kills them all."""
 
-    def __init__(self, model: str, folder: Path, arguments: Sequence[str] = (), *, name: str = "shapes") -> None:
+    def __init__(
+        self, model: str, folder: Path, arguments: Sequence[str] = (), *, name: str = "shapes", **variables: str
+    ) -> None:
         """folder: for its log and what its start needs. arguments: more options of `vllm serve`; the first is an
-        address (`--uds PATH`, or `--port N`) or `--headless`."""
+        address (`--uds PATH`, or `--port N`) or `--headless`. variables: of its environment."""
         self.log = folder / f"{name}.log"
         self._pause = threading.Event()
         # `vllm serve` reads the version of a distribution called `vllm`, which its build for CPUs is not.
         command = [sys.executable, "-m", "vllm.entrypoints.cli.main", "serve", model]
         command += ["--served-model-name", "shapes", *SWITCHES, *arguments]
         command += [part for flag, value in FLAGS.items() if flag not in arguments for part in (flag, value)]
+        environment = {**_environment(folder), **variables}
         with self.log.open("wb") as written:
             self.process = subprocess.Popen(
-                command, env=_environment(folder), stdout=written, stderr=written, cwd=folder, start_new_session=True
+                command, env=environment, stdout=written, stderr=written, cwd=folder, start_new_session=True
             )
 
     def processes(self, title: str = "") -> list[psutil.Process]:
