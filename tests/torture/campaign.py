@@ -37,6 +37,8 @@ _COLUMNS = 100
 """Too few for the side pane: an answer's rows have nothing beside them."""
 _ROOT = Path(__file__).parents[2]
 _WORDS = 150
+_CHAT_MAX = 5
+"""Questions in one chat with a real model. In a longer one, with answers that were cut off, it may count otherwise."""
 _START_S, _END_S, _REST_S = 120.0, 60.0, 120.0
 _MODEL_S = 300.0
 """For what a real model says: on a busy machine one or two tokens come in a second."""
@@ -158,6 +160,8 @@ class Campaign:
         if blow == "draft":
             self._leave_a_draft(terminal, number)
             return
+        if self.engine not in SAYING and self.asked and len(self.asked) % _CHAT_MAX == 0:
+            self._begin_a_chat(terminal, number, blow)
         asked = self._ask(terminal, number)
         if blow == "disk full":
             self.full.touch()
@@ -168,6 +172,13 @@ class Campaign:
         terminal_is_there = blow not in ("app", "hang-up")
         if terminal_is_there:
             self._end_in_order(terminal, asked, blow)
+
+    def _begin_a_chat(self, terminal: Terminal, number: int, blow: Blow) -> None:
+        self._wait_for_store(lambda: self._has_ended(self.asked[-1]), number, blow, "the answer's end")
+        last = f"▌ {self.asked[-1].question}"
+        terminal.wait_for(last, timeout=_START_S)
+        terminal.press("ctrl+n")
+        terminal.wait_for(lambda text: last not in text, timeout=_START_S)
 
     def _ask(self, terminal: Terminal, number: int) -> Asked:
         if self.engine in SAYING:
@@ -185,7 +196,7 @@ class Campaign:
         self.asked.append(asked)
         stored = self.paths.data / FILE
         self._wait_for_store(lambda: stored.exists() and self._found(asked) is not None, number, "none", "the question")
-        terminal.wait_for(lambda text: " ".join(whole.split()[:2]) in _flat(text, question), timeout=_START_S)
+        terminal.wait_for(lambda text: " ".join(whole.split()[:2]) in _flat(text, question), timeout=_MODEL_S)
         return asked
 
     def _stream(self, terminal: Terminal, asked: Asked, count: int) -> str:
@@ -194,7 +205,7 @@ class Campaign:
         seen: list[tuple[float, int]] = []
         for place in range(10, count + 1, 10):
             two = " ".join(words[place - 2 : place])
-            terminal.wait_for(lambda text, two=two: two in _flat(text, asked.question), timeout=_START_S)  # type: ignore[misc]
+            terminal.wait_for(lambda text, two=two: two in _flat(text, asked.question), timeout=_MODEL_S)  # type: ignore[misc]
             seen.append((time.monotonic(), place))
         now = time.monotonic()
         stored = max((place for at, place in seen if now - at > self.kept_after_s), default=0)
