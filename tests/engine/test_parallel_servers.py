@@ -146,11 +146,18 @@ async def connected(
     spec = LoadSpec(model="shapes", name="shapes", backend="remote", engine_args=given)
     client = await patient_host(Paths.below(folder)).open(spec, client="tests", keep_alive_s=0)
     try:
-        events = [event async for event in client.load()]
+        loading = asyncio.create_task(loaded(client))
+        while not (await asyncio.wait({loading}, timeout=1.0))[0]:
+            assert all(node.process.poll() is None for node in running.nodes), [one.newest() for one in running.nodes]
+        events = loading.result()
         assert isinstance(events[-1], EngineReady), (events[-1], *(node.newest() for node in running.nodes))
         yield client
     finally:
         await client.shutdown()
+
+
+async def loaded(client: WorkerClient) -> list[object]:
+    return [event async for event in client.load()]
 
 
 def endless(model: Model) -> GenerateRequest:

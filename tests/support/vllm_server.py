@@ -15,6 +15,7 @@ import urllib.request
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+from random import randrange
 
 import psutil
 
@@ -27,6 +28,7 @@ FLAGS = {
     "--mm-processor-cache-gb": "0.5",
     "--gpu-memory-utilization": "0.2",
 }
+_OWN_PORTS = (12_000, 32_000)
 SWITCHES = ("--enforce-eager", "--enable-scale-out", "--trust-request-chat-template")
 
 
@@ -84,9 +86,12 @@ class VllmServer:
 
 
 def free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
+    """A port that nobody has, below those that the kernel gives to whoever asks for any: a server takes its own only
+    when it has loaded."""
+    while True:
+        with suppress(OSError), socket.socket() as found:
+            found.bind(("127.0.0.1", randrange(*_OWN_PORTS)))
+            return int(found.getsockname()[1])
 
 
 def _environment(folder: Path) -> Mapping[str, str]:
