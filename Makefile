@@ -73,15 +73,15 @@ torture: setup ## kill and break everything, 200 rounds, and see that nothing is
 	@$(BIN)/python -m tests.torture $(ARGS)
 
 zoo: setup ## a tiny model of every family's true architecture, in the real engine (about 20 minutes)
-	@PYTHONPATH=src/vlmtui/worker/site $(BIN)/python -m tests.zoo $(ARGS)
+	@PYTHONPATH=$(CURDIR)/src/vlmtui/worker/site $(BIN)/python -m tests.zoo $(ARGS)
 
 ray: setup ## install Ray, and answer a batch on two actors of it, one of which is killed (about a minute)
 	@$(BIN)/python -m pip install -q --no-deps --require-hashes -r requirements/ray.txt
 	@$(BIN)/python -m pytest -q -n 0 tests/batches/test_batch_ray.py $(ARGS)
 
 parity: setup ## tiny models in vLLM and in Transformers, compared stage by stage, and made faults (about 15 minutes)
-	@PYTHONPATH=src/vlmtui/worker/site $(BIN)/python -m tests.zoo.parity $(ARGS) && \
-		PYTHONPATH=src/vlmtui/worker/site $(BIN)/python -m tests.zoo.faults
+	@PYTHONPATH=$(CURDIR)/src/vlmtui/worker/site $(BIN)/python -m tests.zoo.parity $(ARGS) && \
+		PYTHONPATH=$(CURDIR)/src/vlmtui/worker/site $(BIN)/python -m tests.zoo.faults
 
 distributed: setup ## a server on two ranks and on two "nodes", over loopback, with a rank that is killed (about ten minutes)
 	@VLMTUI_ALL_LAYOUTS=1 $(BIN)/python -m pytest -q -n 0 tests/engine/test_parallel_servers.py $(ARGS)
