@@ -47,10 +47,16 @@ class Served(NamedTuple):
 
 @pytest.fixture(scope="module")
 def served(shapes: Model) -> Iterator[Served]:
-    """A server with the bundled model, loading or loaded; it ends with the module. It can be put to sleep."""
+    """A server with the bundled model, loading or loaded; it ends with the module."""
+    with serve(shapes) as found:
+        yield found
+
+
+@contextmanager
+def serve(shapes: Model, **variables: str) -> Iterator[Served]:
     with tempfile.TemporaryDirectory(prefix="vlmtui-", dir="/tmp") as folder:
         path = Path(folder) / "socket"
-        server = VllmServer(shapes.spec.model, Path(folder), ["--uds", str(path)], VLLM_SERVER_DEV_MODE="1")
+        server = VllmServer(shapes.spec.model, Path(folder), ["--uds", str(path)], **variables)
         try:
             yield Served(server, f"unix:{path}")
         finally:
@@ -204,12 +210,19 @@ async def test_a_server_that_stays_stopped_is_given_up_and_answers_once_it_goes_
     await server.shutdown()
 
 
+@pytest.fixture(scope="module")
+def drowsy(shapes: Model) -> Iterator[Served]:
+    """A server that can be put to sleep."""
+    with serve(shapes, VLLM_SERVER_DEV_MODE="1") as found:
+        yield found
+
+
 @pytest.mark.parametrize("when", ["before it is asked", "in the middle of an answer"])
-async def test_a_server_that_sleeps_is_named_and_answers_once_it_is_awake(served: Served, when: str) -> None:
+async def test_a_server_that_sleeps_is_named_and_answers_once_it_is_awake(drowsy: Served, when: str) -> None:
     """On a CPU the weights stay where they are (`--enable-sleep-mode` is refused); requests are held as on a GPU."""
-    server = await remote(served.address, stall_s=1.0)
+    server = await remote(drowsy.address, stall_s=1.0)
     await told(server, chat("Hello"), 6)
-    transport = httpx2.AsyncHTTPTransport(uds=served.address.removeprefix("unix:"))
+    transport = httpx2.AsyncHTTPTransport(uds=drowsy.address.removeprefix("unix:"))
     async with httpx2.AsyncClient(transport=transport, base_url="http://server") as dev:
         events = server.generate(ENDLESS)
         if when == "in the middle of an answer":

@@ -142,6 +142,14 @@ async def test_a_server_that_sleeps_is_said_to(server: FaultServer, tmp_path: Pa
     assert "is asleep" in error.message and "/wake_up" in error.hint
 
 
+async def test_a_server_whose_engine_does_not_say_whether_it_sleeps_is_silent_not_deaf(
+    server: FaultServer, tmp_path: Path
+) -> None:
+    server.replies |= {CHAT: [says_nothing], "/is_sleeping": [says_nothing] * 50}
+    error, _ = await failed_and_kept(server, tmp_path, stall_s=0.05, health_s=0.2, silence_max_s=0.5)
+    assert "has been silent for" in error.message and "says that it is well" in error.hint
+
+
 @pytest.mark.parametrize("reply", [is_cut_off, resets])
 async def test_a_connection_that_breaks_in_mid_answer_keeps_what_came(
     server: FaultServer, tmp_path: Path, reply: Reply

@@ -178,8 +178,12 @@ class ServerApi:
             raise VlmtuiError(ErrorKind.NO_NETWORK, message, hint=hint)
 
     async def _is_asleep(self) -> bool:
-        """Whether it says that it sleeps. Only a vLLM in development mode can be put to sleep, and tells."""
-        code, content = await self.status("/is_sleeping", seconds=self._options.health_s)
+        """Whether it says that it sleeps. Only a vLLM in development mode can be put to sleep, and tells; it asks its
+        engine, so that one that hangs says nothing."""
+        try:
+            code, content = await self.status("/is_sleeping", seconds=self._options.health_s)
+        except Unanswered:
+            return False
         try:
             return code == 200 and _decoded(content) == {"is_sleeping": True}
         except (ValueError, RecursionError):
