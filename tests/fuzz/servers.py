@@ -20,6 +20,7 @@ from vlmtui.domain.prompt import ChatPrompt
 from vlmtui.domain.sampling import Sampling
 from vlmtui.errors import VlmtuiError
 from vlmtui.inspection.grounding import find_marks, likeliest_format, place_mark
+from vlmtui.inspection.time_ranges import find_time_ranges
 from vlmtui.registry.schema import CoordinateScale, Grounding, GroundingFormat
 from vlmtui.worker.backends.remote.engine import connect_to_server
 
@@ -97,6 +98,9 @@ async def _ask(data: bytes) -> None:
 def _read_places(_: Path, data: bytes) -> None:
     answer = data.decode("utf-8", "replace")
     likeliest_format(answer)
+    for span in find_time_ranges(answer).ranges:
+        span.label.encode()
+        assert 0 <= span.start_s <= span.end_s
     for format in get_args(GroundingFormat):
         for mark in find_marks(answer, Grounding(format=format, scale="thousand", source="")).marks:
             mark.label.encode()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 from tests.zoo.kit import load_tokenizer, recipe, text_model, vision_model, write_config, write_json, write_tokenizer
 from tests.zoo.templates import chat_template, chatml
@@ -38,25 +37,9 @@ def lfm2_vl(folder: Path) -> None:
     Lfm2VlProcessor(images, load_tokenizer(folder)).save_pretrained(folder)
 
 
-@recipe("gemma4_e", video=True, audio=True)
-def gemma4_e(folder: Path) -> None:
-    """The smaller Gemma 4, which hear, too: a conformer of one layer."""
-    from transformers import Gemma4AudioConfig
-
-    ears = Gemma4AudioConfig(
-        hidden_size=64, num_hidden_layers=1, num_attention_heads=2, subsampling_conv_channels=[16, 8],
-        output_proj_dims=64,
-    )  # fmt: skip
-    _gemma4(folder, ears.to_dict())
-
-
 @recipe("gemma4", video=True)
 def gemma4(folder: Path) -> None:
     """Gemma 4: 70 tokens an image at most, embeddings for every layer."""
-    _gemma4(folder, None)
-
-
-def _gemma4(folder: Path, ears: dict[str, Any] | None) -> None:
     marks = {
         "image_token": "<|image|>", "boi_token": "<|image>", "eoi_token": "<image|>",
         "audio_token": "<|audio|>", "boa_token": "<|audio>", "eoa_token": "<audio|>",
@@ -64,7 +47,7 @@ def _gemma4(folder: Path, ears: dict[str, Any] | None) -> None:
     turns = ("<|turn>", "<turn|>", "<|channel>", "<channel|>", "<|think|>", "<start_of_turn>", "<end_of_turn>")
     template = chat_template(
         {"system": "<|turn>system\n", "user": "<|turn>user\n", "assistant": "<|turn>model\n"},
-        "<turn|>\n", "<|turn>model\n", start="<bos>", image="<|image|>", video="<|video|>", audio="<|audio|>",
+        "<turn|>\n", "<|turn>model\n", start="<bos>", image="<|image|>", video="<|video|>",
     )  # fmt: skip
     ids = write_tokenizer(
         folder, ["<pad>", "<eos>", "<bos>", "<unk>", *marks.values(), "<|video|>", *turns],
@@ -86,7 +69,7 @@ def _gemma4(folder: Path, ears: dict[str, Any] | None) -> None:
         "video_token_id": ids["<|video|>"],
         "boi_token_id": ids["<|image>"],
         "eoi_token_id": ids["<image|>"],
-        "audio_config": ears,
+        "audio_config": None,
         "text_config": text,
         "vision_config": vision,
         "vision_soft_tokens_per_image": 70,
