@@ -11,7 +11,7 @@ from textual._compositor import CompositorUpdate
 from textual.actions import parse
 from textual.app import App
 from textual.driver import Driver
-from textual.widgets import Input, TextArea
+from textual.widgets import Input
 from textual.worker import WorkerFailed, WorkType
 
 from vlmtui import gc_policy
@@ -39,8 +39,7 @@ from vlmtui.ui.terminal.query import TerminalQuestion
 from vlmtui.ui.terminal.screenshot import portable_svg
 from vlmtui.ui.terminal.themes import THEMES, VARIABLES, begin_with_theme, theme_name
 from vlmtui.ui.view import Steps
-from vlmtui.ui.widgets.attachment_view import AttachmentView
-from vlmtui.ui.widgets.line_editing import EDITS, LINE_EDITS
+from vlmtui.ui.widgets.line_editing import EDITS, LINE_EDITS, is_text_area
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -52,6 +51,7 @@ if TYPE_CHECKING:
     from vlmtui.session.conversation import Conversation
     from vlmtui.store.records import ConversationId
     from vlmtui.ui.conversations.screen import ConversationsScreen
+    from vlmtui.ui.widgets.attachment_view import AttachmentView
 
 __all__ = ["ExitReport", "VlmtuiApp"]
 
@@ -137,7 +137,7 @@ class VlmtuiApp(App[ExitReport | None]):
 
     async def on_event(self, event: events.Event) -> None:
         if isinstance(event, events.InputEvent) and self.screen_stack:
-            is_written = isinstance(event, events.Key) and event.is_printable and isinstance(self.focused, TextArea)
+            is_written = isinstance(event, events.Key) and event.is_printable and is_text_area(self.focused)
             if isinstance(self.screen._compositor, FrontCompositor) and not is_written:
                 self.screen._compositor.ahead.settle()
         await self.key_queue.take(event)
@@ -318,7 +318,7 @@ class VlmtuiApp(App[ExitReport | None]):
 
     def action_edit(self, name: str) -> None:
         """Run an editing command in the focused text field."""
-        if isinstance(self.focused, TextArea):
+        if is_text_area(self.focused):
             EDITS[name](self.focused)
         elif isinstance(self.focused, Input):
             LINE_EDITS[name](self.focused)

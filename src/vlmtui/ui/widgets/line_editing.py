@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from typing import TYPE_CHECKING, TypeGuard
 
-from textual.widgets import Input, TextArea
+from textual.widgets import Input
+
+if TYPE_CHECKING:
+    from textual.widgets import TextArea
 
 Place = tuple[int, int]
 
@@ -18,6 +22,13 @@ class KillRing:
 
 
 KILLED = KillRing()
+
+
+def is_text_area(widget: object) -> TypeGuard[TextArea]:
+    """Return whether it is a text field of several lines. None is on the first screen, whose import it would delay."""
+    from textual.widgets import TextArea
+
+    return isinstance(widget, TextArea)
 
 
 def go(area: TextArea, column: int | None, *, select: bool = False) -> None:
