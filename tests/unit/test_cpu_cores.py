@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -25,7 +26,8 @@ def _as_before() -> Iterator[None]:
     before = {task: os.sched_getaffinity(task) for task in tasks()}
     yield
     for task in tasks():
-        os.sched_setaffinity(task, before.get(task, before[os.getpid()]))
+        with suppress(ProcessLookupError):  # a thread that has just ended
+            os.sched_setaffinity(task, before.get(task, before[os.getpid()]))
 
 
 def in_a_new_thread() -> set[int]:

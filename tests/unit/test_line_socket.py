@@ -154,3 +154,17 @@ def test_it_works_in_uvloop_too(short_path: Path) -> None:
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         assert runner.run(talk()) == b"heard hello"
+
+
+async def test_a_side_that_is_far_ahead_is_read_without_a_rest(line: Line) -> None:
+    rests: list[int] = []
+
+    def on_line(data: bytes) -> None:
+        line.on_line(data)
+        line.socket.rest()
+        rests.append(not line.socket.transport.is_reading())
+
+    line.socket.listen(on_line, line.on_end)
+    line.writer.write(b"x\n" * 50_000)
+    await line.until(50_000)
+    assert sum(rests) < 25_000, "most of it came in large pieces"

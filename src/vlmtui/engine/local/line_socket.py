@@ -15,6 +15,9 @@ from vlmtui.protocol.messages import MAX_MESSAGE_BYTES
 _REST_S = 0.03
 """Seconds: as the engine's thread, which sends 30 times a second what came until then."""
 
+_MUCH = 16_384
+"""Bytes read at once, from which on the other side is ahead: there is nothing to wait for."""
+
 OnLine = Callable[[bytes], None]
 """Receives a line without its newline. May raise VlmtuiError, which ends the connection."""
 OnEnd = Callable[[VlmtuiError | None], None]
@@ -34,6 +37,8 @@ class LineSocket(asyncio.Protocol):
         self._cause: VlmtuiError | None = None
         self._has_ended = False
         self._rests = False
+        self._read_bytes = 0
+        """How many were read last."""
         self._changed = asyncio.Event()
         """Set when a line or the end arrives before `listen`."""
         self._can_write = asyncio.Event()
@@ -74,8 +79,9 @@ class LineSocket(asyncio.Protocol):
         self.transport.write(line)
 
     def rest(self) -> None:
-        """Read nothing for a moment, so that the short lines of a stream that goes on arrive together."""
-        if not self._rests and not self._has_ended:
+        """Read nothing for a moment, so that the short lines of a stream that goes on arrive together. While they come
+        faster than they are read, it has no effect."""
+        if self._read_bytes < _MUCH and not self._rests and not self._has_ended:
             self._rests = True
             self.transport.pause_reading()
             asyncio.get_running_loop().call_later(_REST_S, self._read_again)
@@ -96,6 +102,7 @@ class LineSocket(asyncio.Protocol):
         self.transport = cast(asyncio.Transport, transport)  # uvloop's are none: Ray installs it where it finds it
 
     def data_received(self, data: bytes) -> None:
+        self._read_bytes = len(data)
         piece, *further = data.split(b"\n")
         self._begun.append(piece)
         for piece in further:

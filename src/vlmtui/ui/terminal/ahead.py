@@ -12,6 +12,10 @@ from textual.widget import Widget
 
 from vlmtui.ui.terminal.growth import LAID_OUT_AFTER_S, Growth
 
+_DRAWN_AGAIN_AFTER_S = 0.1
+"""Seconds from the layout of texts ahead of it until the whole screen is laid out and drawn once more, unless
+they go on: nothing stays that was told to the terminal between a layout and its drawing. It rarely costs bytes."""
+
 if TYPE_CHECKING:
     from textual._compositor import Compositor
 
@@ -30,6 +34,7 @@ class Ahead:
         self._behind: list[Growth] = []
         """Those that the layout does not have yet."""
         self._timer: asyncio.TimerHandle | None = None
+        self._again: asyncio.TimerHandle | None = None
 
     def __bool__(self) -> bool:
         return bool(self._behind)
@@ -82,7 +87,15 @@ class Ahead:
                 node._layout_updates += 1
                 if not node.styles.auto_dimensions:
                     break
+        if behind and self._again is None:
+            self._again = asyncio.get_running_loop().call_later(_DRAWN_AGAIN_AFTER_S, self._draw_again)
         return bool(behind)
+
+    def _draw_again(self) -> None:
+        self._again = None
+        screen = self._compositor.root
+        if screen is not None and screen.is_attached and not self._behind:
+            screen.refresh(layout=True)
 
     def _settle_late(self) -> None:
         self._timer = None
