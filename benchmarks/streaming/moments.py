@@ -83,7 +83,7 @@ def equal_moments(written: bytes, moments: list[Moment], terminal: Pyte | Tmux, 
     """Return what differs at each moment, by the number of the moment; empty: all are equal."""
     found, at = [], 0
     for number, moment in enumerate(moments):
-        terminal.feed(written[at : moment.written].decode())
+        terminal.feed(written[at : moment.written].decode(errors="replace"))
         at = moment.written
         anew.feed(f"\x1b[m\x1b[H\x1b[2J{moment.screen}")
         if differs := differences(terminal.cells(), anew.cells()):
