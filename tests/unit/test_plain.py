@@ -70,9 +70,10 @@ def test_every_remedy_names_a_command_or_key() -> None:
         assert re.search(r"/[a-z]+|Ctrl|file", remedy_command(remedy)), remedy
 
 
-async def test_all_that_is_told_of_a_command_that_does_not_exist(tmp_path: Path) -> None:
+async def begun(folder: Path) -> tuple[PlainSession, list[Event]]:
+    """Return a session without a model that keeps its files in a folder, and what it tells."""
     told: list[Event] = []
-    paths = Paths.below(tmp_path)
+    paths = Paths.below(folder)
     services = PlainServices(
         paths=paths,
         settings=Settings(),
@@ -82,6 +83,11 @@ async def test_all_that_is_told_of_a_command_that_does_not_exist(tmp_path: Path)
     )
     session = PlainSession(services, PlainOutput(told.append))
     await session.begin()
+    return session, told
+
+
+async def test_all_that_is_told_of_a_command_that_does_not_exist(tmp_path: Path) -> None:
+    session, told = await begun(tmp_path)
     for line in ("/nonsense", "/copy", "a message"):
         assert await session.take(line) is not None
     await session.leave()
@@ -125,17 +131,7 @@ async def test_a_session_makes_the_days_backup_and_purges_as_the_app_does(tmp_pa
     "line", ["/view", "/detach", "/edit", "/branch", "/page", "/inspect", "/frames", "/fan pixels="]
 )
 async def test_a_number_of_thousands_of_digits_is_no_number(line: str, tmp_path: Path) -> None:
-    told: list[Event] = []
-    paths = Paths.below(tmp_path)
-    services = PlainServices(
-        paths=paths,
-        settings=Settings(),
-        registry=Registry.bundled(),
-        host=ScriptedHost(),
-        store=AsyncStore(paths),
-    )
-    session = PlainSession(services, PlainOutput(told.append))
-    await session.begin()
+    session, told = await begun(tmp_path)
     space = "" if line.endswith("=") else " "
     assert await session.take(f"{line}{space}{'9' * 5000}") is not None
     await session.leave()
