@@ -18,7 +18,7 @@ from enum import Enum
 from pathlib import Path
 from typing import NamedTuple
 
-from benchmarks.first_paint import paint_ms
+from benchmarks.first_paint import app_command, paint_ms, warm_up
 from benchmarks.streaming import peers, sessions
 from benchmarks.streaming.sessions import Figures, session_env
 
@@ -95,9 +95,10 @@ def alone(figures: Figures) -> list[Line]:
 
 
 def first_paint(folder: Path, rounds: int) -> list[Line]:
-    """Return the first paint without a model, as `benchmarks.first_paint` measures it."""
-    ours, bare = sessions.command(folder, is_app=True)[:3], sessions.command(folder, is_app=False)[:3]
+    """Return the first paint of the program itself, without a model, as `benchmarks.first_paint` measures it."""
+    ours, bare = app_command(), sessions.command(folder, is_app=False)[:3]
     env = session_env(folder, is_app=True)
+    warm_up(ours, env)
     pairs = [
         (
             {"first paint, ms": paint_ms(bare, "bare chat", env)[0]},

@@ -1,13 +1,12 @@
 """The program `vlmtui`; `python -m vlmtui` is the same."""
 
-import atexit
-import os
-import sys
-import threading
-from contextlib import suppress
-from typing import NoReturn
+from __future__ import annotations
 
-from vlmtui.cli import main
+from vlmtui.start_code import StartCode
+
+TYPE_CHECKING = False  # what `typing` has is not imported yet
+if TYPE_CHECKING:
+    from typing import NoReturn
 
 
 def run() -> NoReturn:
@@ -15,6 +14,15 @@ def run() -> NoReturn:
 
     Everything is closed by then; without taking the interpreter apart, which takes longer than all the rest of
     quitting, the shell has its prompt back at once. A thread that still works is waited for as usual."""
+    StartCode.of_app().begin()
+    import atexit
+    import os
+    import sys
+    import threading
+    from contextlib import suppress
+
+    from vlmtui.cli import main
+
     status = main()
     if threading.active_count() > 1 and any(
         thread is not threading.main_thread() and not thread.daemon for thread in threading.enumerate()

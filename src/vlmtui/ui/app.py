@@ -19,6 +19,7 @@ from vlmtui.config.settings import config_file
 from vlmtui.errors import Remedy, VlmtuiError
 from vlmtui.registry.match import Model
 from vlmtui.session.engine_controller import EngineController, EngineState
+from vlmtui.start_code import end_start
 from vlmtui.text import one_line, visible
 from vlmtui.ui.actions import ACTIONS, HasActions, bindings
 from vlmtui.ui.keys import KeyBindings, error_text, key_of, spell_key, with_remedy
@@ -346,7 +347,13 @@ class VlmtuiApp(App[ExitReport | None]):
 
     def _begin(self) -> None:
         self.models.begin()
-        self.call_after_refresh(self.start, self._begin_conversation, "conversation")
+        self.call_after_refresh(self._painted)
+
+    def _painted(self) -> None:
+        began = end_start()
+        if began is not None and not began.is_complete:
+            self.run_worker(began.complete, thread=True, group="start-code")
+        self.start(self._begin_conversation, "conversation")
 
     async def _begin_conversation(self) -> None:
         """After the first paint: open the conversation to continue, and fetch answers finished meanwhile."""
