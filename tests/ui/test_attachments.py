@@ -194,7 +194,25 @@ async def test_a_recalled_prompt_keeps_what_is_attached(chatting: StartChat, tmp
         chat.screen.sources.attach_files([picture(tmp_path)])
         await chat.until(lambda: len(chat.controller.staged) == 1)
         await chat.pilot.press("up")
-        assert chat.composer.text == "[Image #1]first"
+        assert chat.composer.text == "[Image #1] first"
+
+
+async def test_a_word_behind_the_first_attachments_is_apart_from_them_on_the_screen(
+    chatting: StartChat, tmp_path: Path
+) -> None:
+    async with chatting(["One."]) as chat:
+        chat.app.run_action_id("attach", str(picture(tmp_path)))
+        await chat.until(lambda: chat.composer.text == "[Image #1]")
+        await chat.pilot.press(*"what?")
+        assert chat.composer.text == "[Image #1] what?"
+        await chat.pilot.press("enter")
+        await chat.until(lambda: len(chat.controller.exchanges) == 1)
+        assert chat.last.user.parts[1] == Text("what?")
+        await chat.until(lambda: "[Image #1] what?" in chat.screen_text())
+        await chat.paste(str(picture(tmp_path, "dog.png")))
+        await chat.until(lambda: chat.composer.text == "[Image #2]")
+        await chat.pilot.press(*"/atta")
+        assert chat.composer.text == "[Image #2]/atta", "a command"
 
 
 async def test_an_at_sign_completes_paths(chatting: StartChat, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

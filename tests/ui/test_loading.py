@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 
 import pytest
+from textual import events
 from textual.widgets import Static
 
 from tests.support.scripted_engine import Hold, LoadStep, ScriptedHost
 from tests.support.waiting import until
-from tests.ui.conftest import AppPilot, MakeApp
+from tests.ui.conftest import AppPilot, MakeApp, PlainChat
 from vlmtui.domain.engine import LoadFailed, LoadProgress, LoadStage
 from vlmtui.domain.failure import Failure
 from vlmtui.errors import ErrorKind, VlmtuiError
 from vlmtui.session.engine_controller import EngineState
+from vlmtui.store.store import Store
 from vlmtui.ui.app import VlmtuiApp
 from vlmtui.ui.models.failure_view import FailureView
 from vlmtui.ui.models.loading import LoadingScreen
@@ -80,8 +83,8 @@ async def test_the_log_tail_is_live_and_hostile_text_is_visible(make_app: MakeAp
         host.engine.add_log("[/x] \x1b]0;title\x07 \x1b[31mred\x1b[0m")
         await until(pilot, lambda: tail.line_count == 3)
         assert tail.lines[-1] == "[/x] ␛]0;title␇ red"
-        await pilot.press("z")
-        assert screen.has_class("-full-log")
+        await pilot.press("ctrl+x", "z")
+        await until(pilot, lambda: screen.has_class("-full-log"))
 
 
 async def test_abort_ends_the_engine_and_returns_to_the_picker(make_app: MakeApp) -> None:
@@ -141,3 +144,39 @@ async def test_the_log_over_a_load_is_not_torn_away_when_the_engine_is_ready(mak
 
 def test_the_clock() -> None:
     assert [clock_text(seconds) for seconds in (0, 7.9, 760, 3723)] == ["0:00", "0:07", "12:40", "1:02:03"]
+
+
+async def test_what_is_typed_while_a_model_loads_is_the_draft(make_app: MakeApp) -> None:
+    go = asyncio.Event()
+    app = make_app(ScriptedHost(load=held_load(go)), initial_model="shapes")
+    async with app.run_test() as pilot:
+        screen = await loading(app, pilot)
+        await pilot.press(*"zoo, or rax", "backspace", *"ce?", "enter", *"[/x]")
+        app.post_message(events.Paste(" pasted"))
+        shown = screen.query_one("#typed", Static)
+        await until(pilot, lambda: "[/x] pasted▏" in str(shown.content))
+        assert shown.display and "zoo, or race?" in str(shown.content)
+        assert not screen.has_class("-full-log")
+        go.set()
+        await until(pilot, lambda: isinstance(app.screen, PlainChat))
+        assert app.conversation.require_chat().draft.text == "zoo, or race?\n[/x] pasted"
+
+
+async def test_what_was_typed_outlives_a_load_that_is_stopped_and_the_app(make_app: MakeApp, tmp_path: Path) -> None:
+    host = ScriptedHost(load=held_load(asyncio.Event()))
+    app = make_app(host, initial_model="shapes")
+    async with app.run_test() as pilot:
+        await loading(app, pilot)
+        await pilot.press(*"half", "escape")
+        await until(pilot, lambda: isinstance(app.screen, ModelsScreen))
+        await pilot.press("enter")
+        screen = await loading(app, pilot)
+        assert "half▏" in str(screen.query_one("#typed", Static).content)
+        await pilot.press(*" a mess")
+        app.action_help_quit()
+        app.action_help_quit()
+        await until(pilot, lambda: app.conversation.typed_ahead == "")
+    store = Store.open(app.services.paths.data, app.services.paths.media).store
+    found = store.last()
+    assert found is not None and store.draft(found).text == "half a mess"
+    store.close()

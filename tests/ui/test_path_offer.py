@@ -38,7 +38,7 @@ async def test_a_typed_path_is_offered_and_tab_attaches_it_where_it_stands(chatt
         media, text = chat.last.user.parts
         assert isinstance(media, Media)
         assert media.attachment.name == "cat.png"
-        assert text == Text(" what is this?")
+        assert text == Text("what is this?"), "the space is for the eye"
 
 
 async def test_enter_sends_it_as_text_and_is_not_asked_twice(chatting: StartChat, tmp_path: Path) -> None:

@@ -58,7 +58,7 @@ async def test_messages_wait_for_the_model_and_are_sent_in_their_order(make_app:
         go.set()
         await chat.until(lambda: len(chat.controller.exchanges) == 2 and not chat.last.is_running)
         said = [(one.user.text, one.user.attachments[0].name, one.answer.text) for one in chat.controller.exchanges]
-        assert said == [(" first", "cat.png", "one"), (" second", "dog.png", "two")]
+        assert said == [("first", "cat.png", "one"), ("second", "dog.png", "two")]
         await chat.until(lambda: queued(chat) == "")
         assert chat.composer.text == "a third is being written"
 

@@ -71,6 +71,32 @@ def test_a_document_is_replayed_on_two_engines(cli: CommandLine, tmp_path: Path)
     assert [side.label for side in from_json(written.read_bytes()).sides] == ["here", "here dtype=bfloat16"]
 
 
+def test_a_document_remembers_the_adapter_of_its_answer(
+    cli: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    adapter, kept = tmp_path / "loras" / "my-ocr", tmp_path / "one.json"
+    adapter.mkdir(parents=True)
+    (adapter / "adapter_config.json").write_text('{"r": 8, "peft_type": "LORA"}')
+    ran = cli("ask", "one two", "--adapter", str(adapter), "--export", str(kept), "--keep-alive", "0")
+    assert ran.code == 0, ran.err
+    document = from_json(kept.read_bytes())
+    assert [side.adapter for side in document.sides] == ["~/loras/my-ocr"]
+    ran = cli("ask", "--replay", str(kept), "--export", str(tmp_path / "two.json"), "--keep-alive", "0")
+    assert ran.code == 0 and "arguments was" not in ran.err, ran.err
+    assert [side.adapter for side in from_json((tmp_path / "two.json").read_bytes()).sides] == ["~/loras/my-ocr"]
+    ran = cli("replay", str(kept), "-o", str(tmp_path / "out"))
+    assert ran.code == 0, ran.err + ran.out
+    (written,) = (tmp_path / "out").glob("*.json")
+    again = from_json(written.read_bytes())
+    assert [side.adapter for side in again.sides] == ["~/loras/my-ocr"]
+    (adapter / "adapter_config.json").unlink()
+    for command in (("ask", "--replay", str(kept)), ("replay", str(kept))):
+        ran = cli(*command)
+        assert (ran.code, ran.out) == (2, "") and "my-ocr is no adapter" in ran.err
+        assert cli.workers == []
+
+
 def test_what_differs_from_the_record_ends_with_1(cli: CommandLine, tmp_path: Path) -> None:
     kept = tmp_path / "one.json"
     assert cli("ask", "one two", "--export", str(kept), "--keep-alive", "0").code == 0

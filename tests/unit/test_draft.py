@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vlmtui.domain.attachment import Attachment
-from vlmtui.domain.conversation import Media, Text
+from vlmtui.domain.conversation import Media, Part, Text, Turn
 from vlmtui.session.draft import Draft
 
 
@@ -147,3 +147,26 @@ def test_what_is_still_looked_at_is_kept_by_its_name() -> None:
     assert draft.text_to_store == draft.text
     draft.text = f"[File #{draft.reserve()}]"
     assert draft.text_to_store == draft.text, "what has no name keeps its token"
+
+
+@pytest.mark.parametrize(
+    ("text", "parts", "words"),
+    [
+        ("[Image #1][Image #2] what?", (Media(image("a")), Media(image("b")), Text("what?")), "what?"),
+        ("[Image #1]  what?", (Media(image("a")), Text(" what?")), " what?"),
+        ("[Image #1]what?", (Media(image("a")), Text("what?")), "what?"),
+        ("[Image #1] ", (Media(image("a")),), ""),
+        ("is [Image #1] it?", (Text("is "), Media(image("a")), Text(" it?")), "is  it?"),
+        ("[Image #1] //x", (Media(image("a")), Text("/x")), "//x"),
+    ],
+)
+def test_the_space_behind_attachments_at_the_start_is_only_for_the_eye(
+    text: str, parts: tuple[Part, ...], words: str
+) -> None:
+    draft = Draft()
+    draft.put(text, {1: image("a"), 2: image("b")})
+    assert (draft.parts, draft.words) == (parts, words)
+    assert "".join(text[offset] for offset in draft.outside) == words
+    again = Draft()
+    again.put_turn(Turn("user", parts), above=0)
+    assert again.parts == parts

@@ -23,6 +23,7 @@ from PIL import Image
 
 from tests.support.plain_app import HOLD
 from tests.support.scripted_engine import ScriptedHost
+from tests.support.sounds import write_tone, write_with_pictures
 from tests.unit.store.made import exchange
 from vlmtui.config.settings import Settings
 from vlmtui.errors import Remedy
@@ -42,6 +43,8 @@ from vlmtui.ui.actions import ACTIONS
 ROOT = Path(__file__).parents[2]
 SLASHES = {action.id for action in ACTIONS.values() if action.slash}
 PROMPT = "\r\n> "
+KILL_LINE = b"\x15"
+"""Ctrl+U."""
 CONTROL = re.compile(rb"[\x00-\x06\x0b-\x0c\x0e-\x1f\x7f]")
 """What a terminal that only appends has no use for; readline rings no bell, and edits with backspaces."""
 
@@ -248,6 +251,36 @@ def test_a_whole_session_has_no_escape_sequence(tmp_path: Path, picture: Path) -
         session.process.sendcontrol("d")
         assert session.end() == 0
         assert "saved True conversation" in session.text
+        assert not CONTROL.search(session.raw)
+
+
+@pytest.mark.process
+def test_sounds_and_adapters_are_told_in_lines(tmp_path: Path) -> None:
+    tone, clip = write_tone(tmp_path / "tone.wav", 2.5), write_with_pictures(tmp_path / "clip.mp4")
+    adapter = tmp_path / "my-ocr"
+    adapter.mkdir()
+    (adapter / "adapter_config.json").write_text('{"r": 8, "peft_type": "LORA"}')
+    with opened(tmp_path, [["a red circle"]]) as session:
+        session.wait("shapes is ready", PROMPT)
+        session.say(f"/attach {tone}", "tone.wav, 2.5 s", "[Audio #1]> ")
+        session.say(f"/attach {clip}", "clip.mp4", "[Audio #1][Video #2]> ")
+        session.say("/sound", "clip.mp4, 1.0 s · 48 kHz", "[Audio #1][Video #2][Audio #3]> ")
+        session.say("what is it?", "does not accept sounds", "[Audio #3]> what is it?")
+        session.process.send(KILL_LINE)  # the message that was not sent stands there again
+        session.say("/adapter", "Adapter: none", "/adapter none without one", "[Audio #3]> what is it?")
+        session.process.send(KILL_LINE)
+        session.say(f"/adapter {tmp_path}", "Adapters in it: my-ocr", "[Audio #3]> what is it?")
+        session.process.send(KILL_LINE)
+        session.say(f"/adapter {adapter}", "is loaded again", "shapes is ready", "Adapter none → my-ocr")
+        session.wait("[Audio #3]> what is it?")
+        session.process.send(KILL_LINE)
+        session.say("/settings", f"Adapter: {adapter}", "[Audio #3]> what is it?")
+        session.process.send(KILL_LINE)
+        session.say("/adapter none", "Adapter my-ocr → none", "[Audio #3]> what is it?")
+        session.process.send(KILL_LINE)
+        session.process.sendcontrol("d")
+        assert session.end() == 0
+        assert session.draft() == "[Audio #1][Video #2][Audio #3]what is it?"
         assert not CONTROL.search(session.raw)
 
 

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterable
 
 from vlmtui.session.adapters import NONE, find_adapter, rank_for
 from vlmtui.session.lane_plan import ADAPTER
 from vlmtui.session.plan_text import parse_plan
 
 
-def allow_adapters(arguments: argparse.Namespace) -> None:
-    """Have the model loaded with LoRA where the command names adapters. Raises VlmtuiError if there is none."""
-    folders = [arguments.adapter] if arguments.adapter else []
+def allow_adapters(arguments: argparse.Namespace, recorded: Iterable[str] = ()) -> None:
+    """Have the model loaded with LoRA where the command or a document (`recorded`: folders) names adapters. Raises
+    VlmtuiError if there is none."""
+    folders = [arguments.adapter] if arguments.adapter else list(dict.fromkeys(filter(None, recorded)))
     plan = parse_plan(arguments.fan_out) if arguments.fan_out is not None else None
     if plan is not None and plan.parameter == ADAPTER:
         folders += [str(value) for value in plan.values if value != NONE]

@@ -222,7 +222,7 @@ def _planned(setup: AskSetup, arguments: argparse.Namespace, engines: Sequence[M
     sampling = with_default_parameters(sampling, family, application.settings.parameters)
     sampling = with_parameters(sampling, family, arguments.set_parameters or [])
     if arguments.boxes is not None:
-        sampling = with_special_tokens(sampling, box_convention(setup, arguments))
+        sampling = with_special_tokens(sampling, box_convention(setup, arguments, attachments))
     raw = None
     if raw_text is not None:
         check_attachments(family, turns)
@@ -239,7 +239,7 @@ def _planned(setup: AskSetup, arguments: argparse.Namespace, engines: Sequence[M
             raw=raw if mode == "raw" else None,
             label=mode if len(modes) > 1 else "",
             logprobs=arguments.logprobs,
-            adapter=find_adapter(arguments.adapter).folder if arguments.adapter else "",
+            adapter=_adapter(arguments),
         )
         for mode in modes
     ]
@@ -267,9 +267,15 @@ def _fanned_out(
         mode=_modes(arguments)[0],
         raw=raw,
         logprobs=arguments.logprobs,
+        adapter=_adapter(arguments),
         pictures=pictures,
         families={str(value): model.family for value, model in zip(plan.values, engines, strict=False)},
     )
+
+
+def _adapter(arguments: argparse.Namespace) -> str:
+    """Return the folder of the LoRA adapter that answers; empty: none. Raises VlmtuiError."""
+    return find_adapter(arguments.adapter).folder if arguments.adapter else ""
 
 
 def _modes(arguments: argparse.Namespace) -> list[PromptMode]:

@@ -168,7 +168,8 @@ def _add_output(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--boxes",
         metavar="FILE.png",
-        help="also draw the boxes and points of the answer on the picture; with --json, list them in its pixels",
+        help="also draw the boxes and points of the answer on the picture, or those and its times on the frames of "
+        "a video; with --json, list them in its pixels",
     )
     group.add_argument(
         "--boxes-like", metavar="FAMILY", help="read them by the convention of this family instead of the model's own"

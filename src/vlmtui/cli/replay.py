@@ -8,6 +8,7 @@ from pathlib import Path
 
 import msgspec
 
+from vlmtui.cli.adapters import allow_adapters
 from vlmtui.cli.ask_engine import AskSetup, prepare, ready_engine
 from vlmtui.cli.inputs import DOCUMENT_BYTES_MAX, read_input
 from vlmtui.cli.interrupts import run_interruptible
@@ -30,6 +31,7 @@ _SUFFIXES = {"image/png": ".png", "image/jpeg": ".jpg"}
 def replay(arguments: argparse.Namespace) -> int:
     """Return 0 if all answers are the same, else 1. Raises VlmtuiError(BAD_INPUT) for a document that cannot be run."""
     comparison = read_comparison(Path(arguments.replay))
+    allow_adapters(arguments, [side.adapter for side in comparison.sides])
     setup = prepare(arguments, comparison.model)
     media = setup.application.paths.media
     paths = {item.sha256: str(stored_file(media, item)) for item in comparison.attachments}

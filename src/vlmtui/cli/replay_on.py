@@ -35,6 +35,7 @@ from vlmtui.session.replaying import (
     comparison_cases,
     golden_case,
     results_of,
+    with_recorded_adapters,
 )
 from vlmtui.text import one_line
 
@@ -68,7 +69,12 @@ def replay_on(arguments: argparse.Namespace) -> int:
     groups, unread = _read(application, arguments)
     names = list(dict.fromkeys(arguments.on or [HERE]))
     engines = [
-        models_on(names, AskSetup(application, group.model, keep_alive_given=True, as_json=arguments.json), arguments)
+        with_recorded_adapters(
+            group.cases,
+            models_on(
+                names, AskSetup(application, group.model, keep_alive_given=True, as_json=arguments.json), arguments
+            ),
+        )
         for group in groups
     ]
     return run_interruptible(lambda: _replay(application, groups, names, engines, unread, arguments))

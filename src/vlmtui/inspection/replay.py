@@ -100,6 +100,9 @@ class Side(Record, frozen=True, kw_only=True):
     mode: Literal["chat", "raw"]
     label: str = ""
     """What people call it, where the mode does not say: `seed 2`. Hostile text."""
+    adapter: str = ""
+    """The folder of the LoRA adapter that answered, `~/…` below the home folder; empty: none, or the engine's own.
+    Hostile text."""
     engine: EngineFingerprint | None = None
     """What answered; None: the comparison's engine."""
     sampling: dict[ParameterName, Number | None] = msgspec.field(default_factory=dict)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -87,7 +87,7 @@ def list_adapters(folder: Path) -> list[Adapter]:
     return found
 
 
-def rank_for(adapters: list[Adapter]) -> int:
+def rank_for(adapters: Sequence[Adapter]) -> int:
     """Return the smallest `max_lora_rank` of vLLM that takes all of them."""
     highest = max((adapter.rank for adapter in adapters), default=1)
     return next(rank for rank in RANKS if rank >= highest)
@@ -115,8 +115,14 @@ def takes_adapter(spec: LoadSpec, adapter: Adapter) -> bool:
     return bool(spec.engine_args.get("enable_lora")) and isinstance(rank, int) and rank >= adapter.rank
 
 
-def with_adapters(model: Model, adapter: Adapter) -> Model:
-    """Return the model with the engine arguments under which it takes an adapter like this one, and others."""
-    own = {"enable_lora": True, "max_lora_rank": rank_for([adapter]), "max_loras": _SLOTS}
+def recorded_folder(folder: str) -> str:
+    """Return an adapter's folder as a document names it, which may be given away: `~/…` below the home folder."""
+    path = Path(folder)
+    return f"~/{path.relative_to(Path.home())}" if folder and path.is_relative_to(Path.home()) else folder
+
+
+def with_adapters(model: Model, *adapters: Adapter) -> Model:
+    """Return the model with the engine arguments under which it takes adapters like these, and others."""
+    own = {"enable_lora": True, "max_lora_rank": rank_for(adapters), "max_loras": max(_SLOTS, len(adapters))}
     spec = msgspec.structs.replace(model.spec, engine_args={**model.spec.engine_args, **own})
     return msgspec.structs.replace(model, spec=spec)

@@ -206,8 +206,7 @@ def places_of(report: PromptReport, family: Family | None) -> AnswerPlaces:
     if not media:
         raise bad_input("This answer's prompt has no image.", hint="Places are drawn on an image that was sent.")
     answer, image = whole_answer(report), media[-1]
-    # Times mean nothing where there is no video.
-    timed = find_time_ranges(answer) if image.modality == "video" else FoundRanges()
+    timed = _times_of(answer, image)
     own = family.grounding if family is not None else None
     grounding = own if own is not None and find_marks(answer, own).marks else None
     if grounding is None:
@@ -225,7 +224,15 @@ def places_of(report: PromptReport, family: Family | None) -> AnswerPlaces:
         resized = resized_by_rule(family, image, used.get("mm_processor_kwargs"))
     if grounding.scale == "resized" and resized is None:
         grounding = msgspec.structs.replace(grounding, scale="pixels")
-    found = find_marks(answer, grounding)
+    return read_places(answer, media, grounding, own=own, resized=resized)
+
+
+def read_places(
+    answer: str, media: tuple[Attachment, ...], grounding: Grounding, *, own: Grounding | None, resized: Size | None
+) -> AnswerPlaces:
+    """Return the places of an answer by one convention, and where its media are videos its time ranges. `own`,
+    `resized`: as in `AnswerPlaces`."""
+    found, timed = find_marks(answer, grounding), _times_of(answer, media[-1])
     return AnswerPlaces(
         answer=answer,
         media=media,
@@ -236,6 +243,11 @@ def places_of(report: PromptReport, family: Family | None) -> AnswerPlaces:
         unreadable=(*found.unreadable, *timed.unreadable),
         ranges=timed.ranges,
     )
+
+
+def _times_of(answer: str, medium: Attachment) -> FoundRanges:
+    """Return the time ranges of an answer about a video; of others none, as they mean nothing there."""
+    return find_time_ranges(answer) if medium.modality == "video" else FoundRanges()
 
 
 def whole_answer(report: PromptReport) -> str:

@@ -47,6 +47,8 @@ class ConversationHolder:
         self._recorder: Recorder | None = None
         self.chat: Conversation | None = None
         """None until a model is loaded."""
+        self.typed_ahead = ""
+        """What was typed while a model loads; `take_typed` puts it into the draft."""
 
     @property
     def trouble(self) -> VlmtuiError | None:
@@ -63,6 +65,15 @@ class ConversationHolder:
             self.chat = Conversation(first, self.recorder(), self._opened)
             self.follow_model(model)
         return self.chat
+
+    def take_typed(self) -> None:
+        """Put what was typed ahead at the end of the draft."""
+        if self.typed_ahead:
+            chat = self.require_chat()
+            gap = " " if chat.draft.text and not chat.draft.text[-1].isspace() else ""
+            chat.draft.text += gap + self.typed_ahead
+            self.typed_ahead = ""
+            chat.draft_changed()
 
     def follow_model(self, model: Model | None) -> None:
         """Give the conversation the processor's arguments of the model that answers, and say what changed."""
@@ -101,6 +112,7 @@ class ConversationHolder:
     async def settle(self, *, stops: bool) -> bool:
         """Prepare to quit: stop the running answer (`stops`) or leave it to the engine, and store everything. False
         if something could not be stored."""
+        self.take_typed()
         chat, recorder = self.chat, self._recorder
         if chat is None or recorder is None:
             return True

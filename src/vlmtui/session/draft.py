@@ -83,8 +83,9 @@ class Draft:
 
     @property
     def words(self) -> str:
-        """The text without the tokens."""
-        return self.without_tokens(self.text)
+        """The text without the tokens, and without the gap behind those that it begins with."""
+        start, end = self._gap
+        return self.without_tokens(self.text[:start] + self.text[end:])
 
     @property
     def text_to_store(self) -> str:
@@ -107,20 +108,28 @@ class Draft:
         return text
 
     @property
+    def _gap(self) -> tuple[int, int]:
+        """The range of the space between the tokens that the text begins with and the first word; empty without."""
+        lead = self.lead_in(self.text)
+        return lead, lead + bool(lead and self.text[lead : lead + 1] == " ")
+
+    @property
     def outside(self) -> list[int]:
-        """The offsets of the text that belong to no token."""
-        inside = {offset for token in self.tokens for offset in range(token.start, token.end)}
+        """The offsets of the characters of `words`."""
+        inside = {offset for token in self.tokens for offset in range(token.start, token.end)} | {*range(*self._gap)}
         return [offset for offset in range(len(self.text)) if offset not in inside]
 
     @property
     def parts(self) -> tuple[Part, ...]:
-        """Texts and attachments in order, as they are sent. A leading `//` becomes `/`."""
+        """Texts and attachments in order, as they are sent. A leading `//` becomes `/`; the space between attachments
+        at the start and the first word is only for the eye."""
         parts: list[Part] = []
-        at = 0
+        at, (gap, behind) = 0, self._gap
         for token in self.tokens:
             parts += [Text(self.text[at : token.start])] if token.start > at else []
             parts += [Media(token.attachment)] if token.attachment else []
             at = token.end
+            at = behind if at == gap else at
         parts += [Text(self.text[at:])] if at < len(self.text) else []
         first = next((place for place, part in enumerate(parts) if isinstance(part, Text)), None)
         if first is not None and self.words.startswith("//"):
@@ -135,6 +144,15 @@ class Draft:
         for token in reversed(self.tokens_in(text)):
             text = text[: token.start] + text[token.end :]
         return text
+
+    def lead_in(self, text: str) -> int:
+        """Return the offset behind the tokens that a text begins with; 0 if there are none."""
+        end = 0
+        for token in self.tokens_in(text):
+            if token.start != end:
+                break
+            end = token.end
+        return end
 
     def token_at(self, cursor: int) -> DraftToken | None:
         """Return the token before the cursor, else the one after it."""
@@ -228,7 +246,7 @@ class Draft:
                 attachments[number] = part.attachment
                 pieces.append(token_text(number, part.attachment))
             else:
-                pieces.append(part.text)
+                pieces.append(" " * (len(pieces) == len(attachments) > 0) + part.text)
         text = "".join(pieces)
         if turn.text.startswith("/"):
             at = text.index("/")

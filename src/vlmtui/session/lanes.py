@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import msgspec
 
@@ -21,6 +22,7 @@ from vlmtui.errors import ErrorKind, VlmtuiError
 from vlmtui.inspection.build import comparison_of, fingerprint_of, side_of, with_paths
 from vlmtui.inspection.replay import Comparison, Side
 from vlmtui.registry.schema import Family
+from vlmtui.session.adapters import recorded_folder
 from vlmtui.session.generation import (
     Answer,
     PromptMode,
@@ -271,7 +273,11 @@ def _recorded(comparison: Comparison, side: Side, paths: Mapping[str, str]) -> L
     sampling = side.own or msgspec.structs.replace(comparison.sampling, **side.sampling)
     top = max((len(one.top) for one in side.logprobs), default=0) if side.logprobs else None
     request = GenerateRequest(
-        request_id=new_request_id(), prompt=with_paths(side.request, paths), sampling=sampling, logprobs=top
+        request_id=new_request_id(),
+        prompt=with_paths(side.request, paths),
+        sampling=sampling,
+        logprobs=top,
+        adapter=str(Path(side.adapter).expanduser()) if side.adapter else "",
     )
     return LaneSpec(request=request, sampling=sampling, mode=side.mode, label=side.label)
 
@@ -290,4 +296,10 @@ def _side(lane: Lane, own: dict[str, Number | None], info: EngineInfo, first: Sa
     other = fingerprint_of(lane.info) if lane.info is not None and lane.info is not info else None
     used = lane.request.sampling
     is_alike = msgspec.structs.replace(first, **own) == used
-    return msgspec.structs.replace(side, sampling=own, engine=other, own=None if is_alike else used)
+    return msgspec.structs.replace(
+        side,
+        adapter=recorded_folder(spec.request.adapter),
+        sampling=own,
+        engine=other,
+        own=None if is_alike else used,
+    )

@@ -20,7 +20,10 @@ from vlmtui.inspection.golden import Golden, unfolded
 from vlmtui.inspection.replay import Comparison, EngineFingerprint, engine_of
 from vlmtui.inspection.sequence_diff import common_start
 from vlmtui.media.images import open_prepared
+from vlmtui.registry.match import Model
 from vlmtui.registry.schema import Family
+from vlmtui.session.adapters import find_adapter, takes_adapter, with_adapters
+from vlmtui.session.engines_beside import is_remote
 from vlmtui.session.generation import Answer
 from vlmtui.session.golden import PromptToRecord
 from vlmtui.session.lanes import Lane, Lanes, LaneSpec, lane_spec, recorded_specs
@@ -134,6 +137,19 @@ def golden_case(file: str, golden: Golden, prompt: PromptToRecord, family: Famil
         media.append(msgspec.structs.replace(span, resized=one.resized, grid=one.grid))
     recorded = KnownAnswer(prompt_token_ids=tuple(unfolded(golden.token_ids)), media=tuple(media))
     return ReplayCase(file=file, title=f"{golden.case} {golden.mode}", spec=spec, recorded=recorded)
+
+
+def with_recorded_adapters(cases: Sequence[ReplayCase], models: Sequence[Model]) -> list[Model]:
+    """Return the models, those of this machine so that they take the LoRA adapters that answered then. Blocking: reads
+    a small file of each. Raises VlmtuiError for an adapter that is no longer there."""
+    folders = dict.fromkeys(case.spec.request.adapter for case in cases)
+    adapters = [find_adapter(folder) for folder in folders if folder]
+    return [
+        model
+        if is_remote(model) or all(takes_adapter(model.spec, one) for one in adapters)
+        else with_adapters(model, *adapters)
+        for model in models
+    ]
 
 
 async def answer_cases(

@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from vlmtui.session.conversation import Conversation
     from vlmtui.store.records import ConversationId
     from vlmtui.ui.conversations.screen import ConversationsScreen
+    from vlmtui.ui.models.loading import LoadingScreen
     from vlmtui.ui.widgets.attachment_view import AttachmentView
 
 __all__ = ["ExitReport", "VlmtuiApp"]
@@ -94,7 +95,7 @@ class VlmtuiApp(App[ExitReport | None]):
         self.graphics = Graphics()
         """How pictures are drawn; detected when the app runs in a terminal."""
         self.conversation = holder = services.conversation_holder(self, controller)
-        self.navigator = navigator = AppNavigator(self, self, services, controller, holder.require_chat)
+        self.navigator = navigator = AppNavigator(self, self, services, controller, holder)
         self.models = models = ModelLoading(self, navigator, services, controller, holder)
         self.stored = stored = StoredConversations(self, navigator, services, controller, holder, choose=models.choose)
         self._interrupted = services.interrupted_answers(self, controller, holder, show=stored.show, load=models.load)
@@ -253,6 +254,9 @@ class VlmtuiApp(App[ExitReport | None]):
 
     def on_loading_screen_loaded(self) -> None:
         self.models.loaded()
+
+    def on_loading_screen_typed_ahead(self, event: LoadingScreen.TypedAhead) -> None:
+        self.conversation.typed_ahead = event.text
 
     def on_loading_screen_abort_wanted(self) -> None:
         self.models.abort()

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from vlmtui.session.answer_places import AnswerPlaces
     from vlmtui.session.compared_message import ComparedMessage
     from vlmtui.session.comparison import CompareController
-    from vlmtui.session.conversation import Conversation
+    from vlmtui.session.conversation_holder import ConversationHolder
     from vlmtui.session.cost import EstimateTokens
     from vlmtui.session.fan_out import FanOut
     from vlmtui.session.lane_plan import Plan
@@ -77,14 +77,13 @@ class AppNavigator:
         controls: Controls,
         services: Services,
         engine_controller: EngineController,
-        chat: Callable[[], Conversation],
+        holder: ConversationHolder,
     ) -> None:
-        """`chat` returns the conversation."""
         self._app = app
         self._controls = controls
         self._services = services
         self._engine_controller = engine_controller
-        self._chat = chat
+        self._holder = holder
 
     # -- for the features
 
@@ -372,7 +371,7 @@ class AppNavigator:
         """Return a new screen for the conversation."""
         from vlmtui.ui.chat.screen import ChatScreen
 
-        return ChatScreen(self._services, self, self._engine_controller, self._chat())
+        return ChatScreen(self._services, self, self._engine_controller, self._holder.require_chat())
 
     def _new_models(self) -> Screen[None]:
         return ModelsScreen(self._services, self._engine_controller)
@@ -380,7 +379,7 @@ class AppNavigator:
     def _new_loading(self, model: Model) -> Screen[None]:
         from vlmtui.ui.models.loading import LoadingScreen
 
-        return LoadingScreen(self._engine_controller, model)
+        return LoadingScreen(self._engine_controller, model, typed=self._holder.typed_ahead)
 
     def _show_alone(self, screen: Screen[None]) -> None:
         """Show a screen instead of all others."""

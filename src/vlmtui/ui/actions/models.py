@@ -68,7 +68,6 @@ LOADING = Scope(
             "loading.log",
             "Full log",
             "Show the log on the whole screen, or only part of it.",
-            "z",
             leader="z",
             run="full_log",
             footer=True,

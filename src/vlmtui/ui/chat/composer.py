@@ -101,6 +101,8 @@ class Composer(TextArea):
         elif event.key.startswith("alt+"):
             # The event carries a letter, which the text area would type before bindings are checked.
             event.prevent_default()
+        elif event.is_printable and event.character:
+            self._leave_gap(event.character)
 
     async def _on_paste(self, event: events.Paste) -> None:
         from vlmtui.media.paths import pasted_media
@@ -110,6 +112,14 @@ class Composer(TextArea):
             event.stop()
             event.prevent_default()
             self.post_message(self.PathsPasted(paths))
+        else:
+            self._leave_gap(event.text[:1])
+
+    def _leave_gap(self, first: str) -> None:
+        """Insert a space if `first` is about to be written directly behind the attachments at the start."""
+        is_behind = not self.selected_text and 0 < self.draft.lead_in(self.text) == self.cursor_offset
+        if is_behind and first not in "/@" and not first.isspace():
+            self.insert(" ", self.cursor_location)
 
     def _take_key(self, key: str) -> bool:
         """Handle a key; False to leave it to the text area."""
@@ -230,6 +240,6 @@ class Composer(TextArea):
         if text is None:
             return False
         tokens = "" if self.draft.tokens_in(text) else self.draft.only_tokens()
-        self.text = tokens + text
+        self.text = tokens + " " * bool(tokens and text.strip() and not text[0].isspace()) + text
         self.move_cursor(self.document.end)
         return True

@@ -51,10 +51,12 @@ def _written(turn: Turn, first_number: int | None) -> Content:
     """Return the text with its tokens; control characters visible."""
     pieces: list[Content | tuple[str, str]] = []
     number = first_number
-    for part in turn.parts:
+    for at, part in enumerate(turn.parts):
         match part:
             case Text(text):
-                pieces.append(Content(visible(text)))
+                # As in the composer: the space behind attachments at the start is only for the eye.
+                is_first = at > 0 and all(isinstance(one, Media) for one in turn.parts[:at])
+                pieces.append(Content(" " * is_first + visible(text)))
             case Media(attachment):
                 token = token_text(number, attachment)
                 style = "$accent" if number is not None else "$muted strike"

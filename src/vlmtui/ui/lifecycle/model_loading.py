@@ -144,6 +144,7 @@ class ModelLoading:
     def loaded(self) -> None:
         """The load has finished on screen: show the chat."""
         if self._navigator.shows_a_load():
+            self._holder.take_typed()
             self._navigator.show_chat()
         info = self._engine_controller.info
         for text in info.notes if info is not None else ():
@@ -237,6 +238,7 @@ class ModelLoading:
 
     async def _go_back(self) -> None:
         if await self._engine_controller.go_back():
+            self._holder.take_typed()
             self._navigator.show_chat()
             await self._engine_controller.watch()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from textual import events, on
 from textual.app import ComposeResult
@@ -14,7 +15,7 @@ from textual.widgets import Static
 
 from vlmtui.registry.match import Model
 from vlmtui.session.engine_controller import EngineController, EngineState
-from vlmtui.text import one_line
+from vlmtui.text import one_line, visible
 from vlmtui.ui.actions import bindings
 from vlmtui.ui.keys import with_keys
 from vlmtui.ui.messages import EngineChanged, EngineLogGrew
@@ -25,6 +26,8 @@ from vlmtui.ui.models.stage_list import StageList
 from vlmtui.ui.widgets.footer_bar import FooterBar
 
 _TICK_S = 1.0
+_TYPED_MAX, _TYPED_LINES_MAX = 400, 3
+"""Characters and lines shown of what was typed; all of it is kept."""
 
 
 class LoadingScreen(Screen[None]):
@@ -33,6 +36,12 @@ class LoadingScreen(Screen[None]):
     CSS_PATH = "loading.tcss"
     SCOPE = "loading"
     BINDINGS = bindings(SCOPE)
+
+    @dataclass
+    class TypedAhead(Message):
+        """What was typed for the message that follows the load: all of it."""
+
+        text: str
 
     class Loaded(Message):
         """The engine is ready, and the screen is in front."""
@@ -47,9 +56,16 @@ class LoadingScreen(Screen[None]):
         """Load the same model again after a failure."""
 
     def __init__(
-        self, engine_controller: EngineController, model: Model, *, clock: Callable[[], float] = time.monotonic
+        self,
+        engine_controller: EngineController,
+        model: Model,
+        *,
+        typed: str = "",
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        """`typed`: what was typed while an earlier load was shown."""
         super().__init__()
+        self._typed = typed
         self.engine_controller = engine_controller
         self.model = model
         self._clock = clock
@@ -68,11 +84,33 @@ class LoadingScreen(Screen[None]):
             yield self._failure
             yield Static("Engine log", id="log-title")
             yield self._log_tail
+            yield Static(id="typed", markup=False)
         yield FooterBar()
 
     def on_mount(self) -> None:
         self.set_interval(_TICK_S, self._tick)
         self._refresh()
+        self._show_typed()
+
+    def on_key(self, event: events.Key) -> None:
+        """Keep what is typed for the composer, which is not there yet."""
+        binding = self.active_bindings.get(event.key)
+        if binding is not None and binding.enabled:
+            return
+        if event.is_printable and event.character:
+            self._type(self._typed + event.character)
+        elif event.key == "enter" and self._typed:
+            self._type(self._typed + "\n")
+        elif event.key == "backspace":
+            self._type(self._typed[:-1])
+        else:
+            return
+        event.stop()
+
+    def on_paste(self, event: events.Paste) -> None:
+        """Keep what is pasted, too."""
+        event.stop()
+        self._type(self._typed + event.text)
 
     @on(EngineChanged)
     def _engine_changed(self) -> None:
@@ -115,6 +153,17 @@ class LoadingScreen(Screen[None]):
     def action_full_log(self) -> None:
         """Show the log on the whole screen, or only part of it."""
         self.toggle_class("-full-log")
+
+    def _type(self, text: str) -> None:
+        self._typed = text
+        self._show_typed()
+        self.post_message(self.TypedAhead(text))
+
+    def _show_typed(self) -> None:
+        line = self.query_one("#typed", Static)
+        line.display = bool(self._typed)
+        end = "\n".join(visible(self._typed[-_TYPED_MAX:]).split("\n")[-_TYPED_LINES_MAX:])
+        line.update(f"{end}▏\nWaits in the composer until the model is ready; Enter sends it there.")
 
     @property
     def _failed(self) -> bool:

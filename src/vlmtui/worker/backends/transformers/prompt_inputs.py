@@ -22,6 +22,7 @@ from vlmtui.worker.backends.transformers.media_places import (
 )
 from vlmtui.worker.hf.media_items import MediaItem
 from vlmtui.worker.hf.media_spans import PICTURES, patch_size_of
+from vlmtui.worker.hf.processor_arguments import check_arguments
 from vlmtui.worker.hf.rendering import render_messages
 
 _HINT = "Use exactly one placeholder for each attachment."
@@ -83,6 +84,8 @@ class PromptBuilder:
         processor, for this prompt.
 
         Raises VlmtuiError if placeholders and attachments do not match, or whatever the processor raises."""
+        if items and arguments:
+            check_arguments(self.processor, arguments)
         given = {**self._arguments.mm_processor_kwargs, **(arguments or {})}
         try:
             outputs = self._process(text, items, special_tokens, given)

@@ -51,6 +51,7 @@ from vlmtui.worker.hf.cpu_priority import lower_priority
 from vlmtui.worker.hf.delta_buffer import DeltaBuffer
 from vlmtui.worker.hf.media_items import MediaItem, cached_items, load_items, sound_rate_of
 from vlmtui.worker.hf.media_spans import MODALITIES, MediaSpans, patch_size_of
+from vlmtui.worker.hf.processor_arguments import check_arguments
 from vlmtui.worker.hf.remote_code import pin_remote_code
 from vlmtui.worker.hf.rendering import chat_message, render_messages
 from vlmtui.worker.hf.template_limits import within_limits
@@ -279,7 +280,8 @@ class VllmEngine:
         else:
             parsed = self._render_raw(prompt, items)
             parameters = self._renderer.default_cmpl_tok_params
-        if items and (arguments := request.sampling.extra.get(PROCESSOR)):
+        if items and isinstance(arguments := request.sampling.extra.get(PROCESSOR), dict):
+            check_arguments(self._processor(), arguments)
             parsed["mm_processor_kwargs"] = arguments
         (tokenised,) = await self._renderer.tokenize_prompts_async([parsed], parameters)
         try:

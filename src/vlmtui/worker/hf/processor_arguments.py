@@ -1,0 +1,87 @@
+"""Which arguments a model's processor takes with a request: others are lost in it, or end the engine."""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from vlmtui.domain.dials import ARGUMENTS
+from vlmtui.errors import bad_input
+from vlmtui.text import one_line
+
+FIXED = frozenset(
+    {"data_format", "input_data_format", "merge_size", "patch_size", "return_tensors", "temporal_patch_size"}
+)
+"""Arguments of processors whose value belongs to the weights, or to the engine."""
+_PARTS = ("image_processor", "video_processor", "feature_extractor", "audio_processor")
+_METHODS = ("__init__", "__call__", "preprocess")
+_SCOPES = ("images_kwargs", "videos_kwargs", "audio_kwargs", "text_kwargs")
+_NO_ARGUMENTS = frozenset({"self", "text", "images", "videos", "audio", "audios", "kwargs", "args"}) | FIXED
+
+
+def check_arguments(processor: Any, given: Mapping[str, object]) -> None:
+    """Raise VlmtuiError(BAD_INPUT) for an argument that neither a record of a family nor the processor's signature
+    names, and for one of FIXED. Where a processor takes any argument, as some remote code does, only the latter."""
+    for name in given:
+        if name in FIXED:
+            raise bad_input(
+                f"The processor's {name} can't be set for a request.",
+                hint="The model's weights need the value that they were trained with.",
+            )
+    known = known_arguments(processor)
+    for name in given if known is not None else ():
+        if known is not None and name not in known and name not in ARGUMENTS:
+            near = difflib.get_close_matches(name, known, 3)
+            hint = f"Similar names: {', '.join(near)}." if near else f"Names: {_some(known)}."
+            raise bad_input(f"{type(processor).__name__} has no argument {one_line(name)}.", hint=hint)
+
+
+def known_arguments(processor: Any) -> frozenset[str] | None:
+    """Return the names of the arguments of a processor and its parts; None if it takes any, and does not say which."""
+    parts = [one for one in (processor, *(getattr(processor, name, None) for name in _PARTS)) if one is not None]
+    named: set[str] = set()
+    is_open = False
+    for part in parts:
+        typed = [*_typed(part)]
+        named.update(typed)
+        for method in _METHODS:
+            parameters = _parameters(getattr(type(part), method, None))
+            named.update(one.name for one in parameters if one.kind is not one.VAR_KEYWORD)
+            takes_any = any(one.kind is one.VAR_KEYWORD for one in parameters)
+            is_open = is_open or (takes_any and method == "__call__" and not typed)
+        if part is not processor:
+            named.update(name for name in vars(part) if not name.startswith("_"))
+    return None if is_open else frozenset(named - _NO_ARGUMENTS - {*_PARTS, "tokenizer", "chat_template"})
+
+
+def _typed(part: Any) -> Iterable[str]:
+    """Yield the names in the typed dictionaries by which Transformers declares `**kwargs`."""
+    yield from getattr(getattr(part, "valid_kwargs", None), "__annotations__", {})
+    scopes = getattr(getattr(part, "valid_processor_kwargs", None), "__annotations__", {})
+    for scope in _SCOPES:
+        if scope in scopes:
+            yield scope
+            yield from getattr(_resolved(part, scope), "__annotations__", {})
+
+
+def _resolved(part: Any, scope: str) -> Any:
+    """Return the typed dictionary of a scope, whose annotation may be a text."""
+    import typing
+
+    try:
+        return typing.get_type_hints(part.valid_processor_kwargs).get(scope)
+    except (NameError, TypeError, AttributeError):
+        return None
+
+
+def _parameters(method: Any) -> list[inspect.Parameter]:
+    try:
+        return list(inspect.signature(method).parameters.values())
+    except (TypeError, ValueError):
+        return []
+
+
+def _some(names: Iterable[str]) -> str:
+    return ", ".join(sorted(names)[:30])
