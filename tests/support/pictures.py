@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 
-import av
 import numpy as np
 
 import scenes
+from tests.support.videos import write_video
 from vlmtui.domain.attachment import Attachment
 from vlmtui.media.stage import stage
 
@@ -54,14 +54,3 @@ class Easel:
         path = self._new("clip", "mp4")
         write_video(path, [np.asarray(frame) for frame in scenes.draw_clip(clip, (224, 224))])
         return Picture(path, stage(path, self._store), scenes.describe_clip(clip))
-
-
-def write_video(path: Path, frames: list[np.ndarray], *, fps: int = 4) -> None:
-    """Frames (H, W, 3) uint8, even sizes, as H.264."""
-    with av.open(str(path), "w") as container:
-        stream = container.add_stream("libx264", rate=fps, options={"crf": "10"})
-        stream.height, stream.width = frames[0].shape[:2]
-        stream.pix_fmt = "yuv420p"
-        for frame in frames:
-            container.mux(stream.encode(av.VideoFrame.from_ndarray(frame, format="rgb24")))
-        container.mux(stream.encode())

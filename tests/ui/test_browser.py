@@ -15,7 +15,7 @@ from textual.binding import Binding
 from textual.widget import AwaitMount, Widget
 from textual.widgets import Static
 
-from tests.support.pictures import write_video
+from tests.support.videos import write_video
 from tests.support.waiting import until
 from vlmtui.media.folder import FolderView, MediaFilter, Sort, list_folder
 from vlmtui.session.cost import EstimateTokens

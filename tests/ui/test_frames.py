@@ -14,7 +14,7 @@ from textual.binding import Binding
 from textual.pilot import Pilot
 from textual.widgets import Input, RadioButton, RadioSet, Static
 
-from tests.support.pictures import write_video
+from tests.support.videos import write_video
 from tests.support.waiting import until
 from vlmtui.domain.attachment import Attachment, VideoSampling
 from vlmtui.media import contact_sheet, frames

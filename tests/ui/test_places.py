@@ -14,8 +14,8 @@ from textual.pilot import Pilot
 from textual.strip import Strip
 from textual.widgets import OptionList
 
-from tests.support.pictures import write_video
 from tests.support.scripted_engine import Say
+from tests.support.videos import write_video
 from tests.support.waiting import until
 from tests.ui.conftest import StartChat, picture
 from vlmtui.media.stage import stage

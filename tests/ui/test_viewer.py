@@ -15,7 +15,7 @@ from textual.binding import Binding
 from textual.pilot import Pilot
 from textual.widgets import Static
 
-from tests.support.pictures import write_video
+from tests.support.videos import write_video
 from tests.support.waiting import until
 from vlmtui.domain.attachment import Attachment, VideoSampling
 from vlmtui.media.exif import camera_facts, exif_facts

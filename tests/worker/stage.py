@@ -45,13 +45,19 @@ class Stage:
         return await connect(self.endpoint, client=name, attached=True, timeout_s=10, answer_timeout_s=60, end=nothing)
 
 
-def backend_around(load: Loader) -> Backend:
+def backend_around(load: Loader, *, computes_in_worker: bool = False) -> Backend:
     """A backend that explains failures in its own words."""
 
     async def load_echo(spec: LoadSpec, report: Report) -> HostedEngine:
         return await load(spec)
 
-    return Backend(title="Echo", load=load_echo, explain_load=explain_load, explain_request=explain_request)
+    return Backend(
+        title="Echo",
+        load=load_echo,
+        explain_load=explain_load,
+        explain_request=explain_request,
+        computes_in_worker=computes_in_worker,
+    )
 
 
 def explain_load(error: BaseException, log: Sequence[str], *, name: str) -> VlmtuiError:
@@ -68,14 +74,19 @@ def explain_request(error: BaseException, log: Sequence[str]) -> VlmtuiError:
 
 @asynccontextmanager
 async def serving(
-    short_path: Path, load: Loader, *, keep_alive_s: float | None = None, limits: Limits | None = None
+    short_path: Path,
+    load: Loader,
+    *,
+    keep_alive_s: float | None = None,
+    limits: Limits | None = None,
+    computes_in_worker: bool = False,
 ) -> AsyncIterator[Stage]:
     endpoint = Endpoint.of(Paths.below(short_path), SPEC)
     log = short_path / "worker.log"
     log.write_text("")
     server = make_server(
         SPEC,
-        backend_around(load),
+        backend_around(load, computes_in_worker=computes_in_worker),
         log=log,
         runtime=endpoint.runtime,
         keep_alive_s=keep_alive_s,

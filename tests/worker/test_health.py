@@ -14,6 +14,8 @@ from tests.worker.stage import ready, request, serving
 from vlmtui.domain.engine import LoadSpec
 from vlmtui.worker import health
 from vlmtui.worker.backends.remote.backend import BACKEND
+from vlmtui.worker.backends.transformers.backend import BACKEND as TRANSFORMERS
+from vlmtui.worker.backends.vllm.backend import BACKEND as VLLM
 from vlmtui.worker.health import EngineHealth
 from vlmtui.worker.limits import Limits
 
@@ -91,6 +93,35 @@ async def test_the_status_tells_of_a_stuck_engine_thread(short_path: Path) -> No
 
 def test_the_processor_time_of_children_is_read() -> None:
     assert health.children_cpu_seconds() >= 0
+
+
+async def test_a_long_computation_of_the_workers_own_is_no_hang(short_path: Path) -> None:
+    """As in Transformers, where a long prompt, or many pictures, on a CPU give no token for minutes."""
+    computes, ended = threading.Event(), threading.Event()
+
+    def compute() -> None:
+        computes.wait()
+        while not ended.is_set():
+            sum(range(10_000))
+
+    async def load(spec: LoadSpec) -> EchoEngine:
+        threading.Thread(target=compute, daemon=True).start()
+        return EchoEngine(ended.is_set)
+
+    limits = Limits(shortest_silence_s=0.5)
+    async with serving(short_path, load, limits=limits, computes_in_worker=True) as stage:
+        client = await ready(await stage.client())
+        events = client.generate(request("hold"))
+        await anext(events)
+        while (await client.status()).engine_silent_s <= 0:
+            pass
+        computes.set()
+        while (await client.status()).engine_silent_s > 0:
+            pass
+        ended.set()
+        await events.aclose()
+        await client.close()
+    assert TRANSFORMERS.computes_in_worker and not VLLM.computes_in_worker
 
 
 async def test_processes_at_rest_are_no_hang_where_another_machine_computes(short_path: Path) -> None:

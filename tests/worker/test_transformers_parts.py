@@ -10,6 +10,8 @@ from typing import Any
 import msgspec
 import pytest
 
+from tests.support.engine_site import watch_for_torchvision
+from tests.zoo.recipes.transformers_only import mllama_config
 from vlmtui.domain.engine import LoadSpec, LoadStage
 from vlmtui.domain.sampling import Sampling
 from vlmtui.errors import ErrorKind, VlmtuiError
@@ -18,6 +20,7 @@ from vlmtui.worker.backends.transformers.arguments import read_arguments
 from vlmtui.worker.backends.transformers.failures import explain_load, explain_request
 from vlmtui.worker.backends.transformers.forward_gate import ForwardGate
 from vlmtui.worker.backends.transformers.media_places import runs_of
+from vlmtui.worker.backends.transformers.mllama import cross_attention_note
 from vlmtui.worker.backends.transformers.progress import read_progress
 from vlmtui.worker.backends.transformers.sampling_plan import SamplingPlan, plan_sampling
 from vlmtui.worker.backends.transformers.token_chooser import BatchChooser, Logprobs, TokenChooser, UnlikeAlone
@@ -270,3 +273,11 @@ def test_progress_is_read_from_the_bars() -> None:
 def test_runs_of_positions() -> None:
     assert runs_of([3, 4, 5, 9, 10, 20]) == [[3, 4, 5], [9, 10], [20]]
     assert runs_of([]) == []
+
+
+def test_a_model_that_keeps_images_out_of_its_prompt_says_so() -> None:
+    watch_for_torchvision()
+    from transformers import LlavaConfig
+
+    assert "by cross-attention: each takes one token" in cross_attention_note(mllama_config(263))
+    assert cross_attention_note(LlavaConfig()) == ""

@@ -27,6 +27,14 @@ def children_cpu_seconds() -> float:
     return total
 
 
+def own_cpu_seconds() -> float:
+    """Return the CPU seconds used by the threads of this process, but for the first one, which serves."""
+    with suppress(psutil.Error):
+        threads = psutil.Process().threads()
+        return sum(one.user_time + one.system_time for one in threads if one.id != os.getpid())
+    return 0.0
+
+
 class EngineHealth:
     """Checks two signs of life: the engine's event loop answers a ping; and while requests run, either events arrive
     or the engine's processes use CPU time. A long prefill is therefore no hang, but a stopped or deadlocked process is.
@@ -41,7 +49,7 @@ class EngineHealth:
         cpu_seconds: Callable[[], float] = children_cpu_seconds,
     ) -> None:
         """`ping` has the engine's event loop call back. A silence below `shortest_s` counts as none. `cpu_seconds`
-        (called in a thread) returns the CPU time that the engine's processes have used."""
+        (called in a thread) returns the CPU time that the engine's processes, or threads, have used."""
         self._ping = ping
         self._shortest_s = shortest_s
         self._clock = clock

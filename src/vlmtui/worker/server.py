@@ -53,7 +53,7 @@ from vlmtui.protocol.peer import require_own_peer
 from vlmtui.worker.backends.contract import Backend, LoadStep
 from vlmtui.worker.connection import Connection, listen
 from vlmtui.worker.engine_thread import EngineThread
-from vlmtui.worker.health import EngineHealth
+from vlmtui.worker.health import EngineHealth, children_cpu_seconds, own_cpu_seconds
 from vlmtui.worker.limits import Limits
 from vlmtui.worker.load_observer import LoadObserver
 from vlmtui.worker.log_file import RING_LINES, LogFile
@@ -106,7 +106,11 @@ class WorkerServer:
         self.requests = Requests(
             self.engine, self.runtime, self._end_if_unused, ended_answers=self.limits.ended_answers
         )
-        self._health = EngineHealth(self.engine.ping, shortest_s=self.limits.shortest_silence_s)
+        self._health = EngineHealth(
+            self.engine.ping,
+            shortest_s=self.limits.shortest_silence_s,
+            cpu_seconds=own_cpu_seconds if self.backend.computes_in_worker else children_cpu_seconds,
+        )
         self._metrics = MetricsHistory(
             self.engine.metrics,
             every_s=self._metrics_every_s,

@@ -108,6 +108,15 @@ def test_a_model_that_only_vllm_knows_runs_with_its_own_template(registry: Regis
     model = resolve(registry, str(folder))
     assert not model.listed
     assert "not in the registry" in model.family.note.lower()
+    assert model.spec.backend == "vllm"
+
+
+def test_a_model_that_only_transformers_knows_runs_there(registry: Registry, tmp_path: Path) -> None:
+    folder = a_folder(tmp_path / "new", {"architectures": ["Idefics2ForConditionalGeneration"]})
+    model = resolve(registry, str(folder))
+    assert not model.listed
+    assert "not in the registry" in model.family.note.lower()
+    assert model.spec.backend == "transformers"
 
 
 @pytest.mark.parametrize(

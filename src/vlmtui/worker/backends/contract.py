@@ -127,6 +127,8 @@ class Backend(msgspec.Struct, frozen=True, kw_only=True):
     computes_here: bool = True
     """Whether processes of the worker compute the answers, so that one of them at rest while a request runs has hung.
     Otherwise the backend itself limits how long a request may be silent."""
+    computes_in_worker: bool = False
+    """Whether threads of the worker's own process compute the answers, rather than its children."""
 
 
 def failing_backend(error: VlmtuiError) -> Backend:

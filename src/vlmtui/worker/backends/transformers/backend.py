@@ -21,4 +21,5 @@ BACKEND = Backend(
     read_progress=read_progress,
     explain_load=explain_load,
     explain_request=explain_request,
+    computes_in_worker=True,
 )

@@ -13,7 +13,7 @@ from vlmtui.worker.backends.transformers.adapters import AdapterSwitch
 from vlmtui.worker.backends.transformers.arguments import Arguments
 from vlmtui.worker.backends.transformers.devices import spread_note, spreading
 from vlmtui.worker.backends.transformers.logit_scale import repair_logit_scale
-from vlmtui.worker.backends.transformers.mllama import repair_image_features
+from vlmtui.worker.backends.transformers.mllama import cross_attention_note, repair_image_features
 
 _KEPT = (
     "bos_token_id", "pad_token_id", "decoder_start_token_id", "forced_bos_token_id",
@@ -50,7 +50,7 @@ def load_model(spec: LoadSpec, arguments: Arguments, report: Report) -> LoadedMo
     device = arguments.device or ("cuda" if torch.cuda.is_available() else "cpu")
     report(LoadStep(LoadStage.WEIGHTS, "reading the weights"))
     model = _read_model(spec, config, arguments, device, hub)
-    notes = [note] if (note := spread_note(model)) else []
+    notes = [note for note in (spread_note(model), cross_attention_note(config)) if note]
     if repair_image_features(model):
         notes.append("This version of Transformers takes this model's image features one layer too late; corrected.")
     if repair_logit_scale(model):

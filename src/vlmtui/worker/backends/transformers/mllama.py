@@ -1,4 +1,4 @@
-"""Repairs the image features of Llama 3.2 Vision where Transformers takes them from the wrong layers.
+"""Llama 3.2 Vision: where its images are, and its image features where Transformers takes them from the wrong layers.
 
 The vision tower's `intermediate_layers_indices` count the input of the first layer as 0. Since version 4.57 at the
 latest, Transformers collects the layers' outputs alone, without that input, so each index means one layer too late; the
@@ -13,6 +13,13 @@ from typing import Any
 
 from vlmtui.errors import ErrorKind, VlmtuiError
 from vlmtui.worker.backends.transformers.devices import input_device
+
+
+def cross_attention_note(config: Any) -> str:
+    """Return what the count of tokens does not tell of a model that sees by cross-attention; empty for others."""
+    if not getattr(getattr(config, "text_config", None), "cross_attention_layers", None):
+        return ""
+    return "Images reach this model by cross-attention: each takes one token of the prompt, whatever its size."
 
 
 def repair_image_features(model: Any) -> bool:
