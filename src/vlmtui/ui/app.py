@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from rich.text import Text
 from textual import events, on
-from textual._compositor import CompositorUpdate
 from textual.actions import parse
 from textual.app import App
 from textual.driver import Driver
@@ -39,6 +38,7 @@ from vlmtui.ui.terminal.key_queue import KeyQueue, run_before_keys
 from vlmtui.ui.terminal.query import TerminalQuestion
 from vlmtui.ui.terminal.screenshot import portable_svg
 from vlmtui.ui.terminal.themes import THEMES, VARIABLES, begin_with_theme, theme_name
+from vlmtui.ui.terminal.updates import ScreenUpdates
 from vlmtui.ui.view import Steps
 from vlmtui.ui.widgets.line_editing import EDITS, LINE_EDITS, is_text_area
 
@@ -105,6 +105,7 @@ class VlmtuiApp(App[ExitReport | None]):
         self.key_queue = KeyQueue(self, super().on_event)
         self._broadcast = EngineBroadcast(self, controller)
         self._question = question
+        self._updates = ScreenUpdates(self)
         for theme in THEMES:
             self.register_theme(theme)
         wanted = theme_name(services.settings.theme)
@@ -126,12 +127,14 @@ class VlmtuiApp(App[ExitReport | None]):
 
     def _display(self, screen: Screen[Any], renderable: RenderableType | None) -> None:
         """Show an update of the compositor; through the frame layer where the driver has one."""
-        shows, update = getattr(self._driver, "show", None), cast(object, renderable)
-        is_shown = self._running and not self._closed and not self._batch_count and not self.is_headless
-        if shows is not None and is_shown and isinstance(update, CompositorUpdate) and shows(screen, update):
+        if self._updates.show(screen, renderable):
             self.post_display_hook()
         else:
             super()._display(screen, renderable)
+
+    def _end_batch(self) -> None:
+        super()._end_batch()
+        self._updates.batch_ended()
 
     def get_theme_variable_defaults(self) -> dict[str, str]:
         """Return our own colours, for themes that lack them."""

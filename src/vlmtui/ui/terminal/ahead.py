@@ -12,10 +12,6 @@ from textual.widget import Widget
 
 from vlmtui.ui.terminal.growth import LAID_OUT_AFTER_S, Growth
 
-_DRAWN_AGAIN_AFTER_S = 0.1
-"""Seconds from the layout of texts ahead of it until the whole screen is laid out and drawn once more, unless
-they go on: nothing stays that was told to the terminal between a layout and its drawing. It rarely costs bytes."""
-
 if TYPE_CHECKING:
     from textual._compositor import Compositor
 
@@ -34,7 +30,6 @@ class Ahead:
         self._behind: list[Growth] = []
         """Those that the layout does not have yet."""
         self._timer: asyncio.TimerHandle | None = None
-        self._again: asyncio.TimerHandle | None = None
 
     def __bool__(self) -> bool:
         return bool(self._behind)
@@ -51,6 +46,8 @@ class Ahead:
         layer = getattr(driver, "layer", None)
         if layer is None or screen._layout_required or screen._scroll_required or screen.app.screen is not screen:
             return False
+        if self._compositor._dirty_regions:
+            return False  # the layout is not what the terminal shows
         seen = self._compositor.visible_widgets
         if seen is not self._map:
             self._growths, self._map = {}, seen
@@ -74,9 +71,12 @@ class Ahead:
             screen._refresh_layout()
 
     def catch_up(self) -> bool:
-        """Have the layout that is about to be made take in all lines. Returns whether it was behind."""
+        """Have the layout that is about to be made take in all lines, and draw their views: it compares itself with the
+        one before, which is not what the terminal shows. Returns whether it was behind."""
         behind, self._behind = self._behind, []
         for growth in behind:
+            if growth.view_area:
+                self._compositor._dirty_regions.add(growth.view_area)
             if not growth.widget.is_attached:
                 continue
             growth.widget.refresh(layout=True)
@@ -87,15 +87,7 @@ class Ahead:
                 node._layout_updates += 1
                 if not node.styles.auto_dimensions:
                     break
-        if behind and self._again is None:
-            self._again = asyncio.get_running_loop().call_later(_DRAWN_AGAIN_AFTER_S, self._draw_again)
         return bool(behind)
-
-    def _draw_again(self) -> None:
-        self._again = None
-        screen = self._compositor.root
-        if screen is not None and screen.is_attached and not self._behind:
-            screen.refresh(layout=True)
 
     def _settle_late(self) -> None:
         self._timer = None

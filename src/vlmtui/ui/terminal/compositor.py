@@ -7,7 +7,7 @@ from itertools import pairwise
 from typing import Any, cast
 
 from rich.console import RenderableType
-from textual._compositor import ChopsUpdate, Compositor, ReflowResult
+from textual._compositor import ChopsUpdate, Compositor, CompositorMap, ReflowResult
 from textual.dom import NoScreen
 from textual.geometry import Region, Size
 from textual.screen import Screen
@@ -30,13 +30,33 @@ class FrontCompositor(Compositor):
 
     def reflow(self, parent: Widget, size: Size) -> ReflowResult:
         self.ahead.catch_up()
-        return super().reflow(parent, size)
+        scrolled = self._visible_map
+        result = super().reflow(parent, size)
+        if scrolled is not None:
+            self._mark_changes(scrolled)
+        return result
 
     def reflow_visible(self, parent: Widget, size: Size) -> set[Widget]:
         if self.ahead.catch_up() and isinstance(parent, Screen):
             parent._layout_required = True  # the whole layout follows
             parent.check_idle()
         return super().reflow_visible(parent, size)
+
+    @property
+    def full_map(self) -> CompositorMap:
+        """As Textual's. Where it is brought up to date without a layout, what has changed is drawn with the next one,
+        which will find it in its place."""
+        if self.root is None or not self._full_map_invalidated:
+            return super().full_map
+        shown = self._visible_map if self._visible_map is not None else self._full_map
+        found = super().full_map
+        self._mark_changes(shown)
+        return found
+
+    def _mark_changes(self, shown: CompositorMap) -> None:
+        """Have drawn what is elsewhere than in a layout that the screen shows."""
+        for _, _, seen in _places(shown) ^ _places(self._full_map):
+            self._dirty_regions.add(seen)
 
     def render_update(
         self, full: bool = False, screen_stack: list[Screen[Any]] | None = None, simplify: bool = False
@@ -85,6 +105,12 @@ class FrontCompositor(Compositor):
             if not any(wanted.values()):
                 break
         return chops
+
+
+def _places(layout: CompositorMap) -> set[tuple[Widget, Region, Region]]:
+    """Return where the widgets are that are seen, and the part of each that is."""
+    places = ((widget, one.region, one.clip.intersection(one.region)) for widget, one in layout.items())
+    return {(widget, region, seen) for widget, region, seen in places if seen}
 
 
 def _lines(widget: Widget, region: Region, part: Region) -> list[Strip]:

@@ -37,11 +37,13 @@ class Following(Protocol):
 class Growth:
     """A text at the end of a view that follows it. It is as in the layout of `screen` until the next layout."""
 
-    def __init__(self, widget: Widget, view: Widget, region: Region, area: Region) -> None:
+    def __init__(self, widget: Widget, view: Widget, region: Region, area: Region, view_area: Region) -> None:
         self.widget = widget
         self.view = view
         self.area = area
         """Where the view shows its content on the screen; empty: nothing of the view is seen."""
+        self.view_area = view_area
+        """Where all of the view is, with its scrollbars."""
         self._top = region.y
         """Line of the screen of the text's first line; most often above the view."""
         self._count = region.height
@@ -59,7 +61,7 @@ class Growth:
         if view is None or not widget.size:
             return None
         if view not in seen:
-            return cls(widget, view, Region(), Region())
+            return cls(widget, view, Region(), Region(), Region())
         if not _follows(view) or widget not in seen or not _is_last(widget, view):
             return None
         region, (place, clip) = seen[widget][0], seen[view]
@@ -72,7 +74,7 @@ class Growth:
                 break
             if its_place.intersection(its_clip).overlaps(area) and view not in other.ancestors:
                 return None  # it is in front
-        return cls(widget, view, region, area)
+        return cls(widget, view, region, area, place.intersection(clip))
 
     def show(self, layer: FrameLayer, before: int, now: int, same: int) -> bool:
         """Show the widget's lines, of which there were `before`, are `now`, and the first `same` are as they were.
