@@ -17,6 +17,7 @@ from textual import events
 from textual.pilot import Pilot
 from textual.widgets import Static
 
+from seeing_scenes import adapters, documents, recorded
 from vlmtui.config.settings import Settings
 from vlmtui.domain.engine import LoadStage
 from vlmtui.engine.local.host import WorkerHost
@@ -210,8 +211,8 @@ async def look(app: VlmtuiApp, pilot: Pilot[ExitReport | None]) -> None:
 
 
 async def seeing(app: VlmtuiApp, pilot: Pilot[ExitReport | None]) -> None:
-    """Show what the model sees, what its answer depends on, and where a recorded answer points: the bundled model says
-    no boxes."""
+    """Show what the model sees, what its answer depends on, and where a recorded answer points; pages of a document, a
+    LoRA adapter; reasoning and a sound, recorded."""
     app.run_action_id("seen")
     await until(pilot, lambda: isinstance(app.screen, ModelViewScreen) and app.screen.shown is not None)
     save(app, "seen")
@@ -233,6 +234,11 @@ async def seeing(app: VlmtuiApp, pilot: Pilot[ExitReport | None]) -> None:
     save(app, "places")
     await pilot.press("escape")
     await until(pilot, lambda: isinstance(app.screen, ChatScreen))
+    await new_chat(app, pilot)
+    await documents(app, pilot, until, save)
+    await adapters(app, pilot, until, save)
+    await recorded(app, pilot, until, save, PHOTOGRAPHS / "cat.jpg", RECORDED)
+    await new_chat(app, pilot)
 
 
 async def conversations(app: VlmtuiApp, pilot: Pilot[ExitReport | None]) -> None:

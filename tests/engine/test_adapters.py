@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 from collections.abc import AsyncIterator
 from contextlib import aclosing
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 
 from tests.support.adapters import write_adapter
 from tests.support.asker import Asker
+from tests.support.command_line import CommandLine
 from tests.support.hosts import patient_host
 from vlmtui.domain.backend_choice import BackendChoice
 from vlmtui.domain.conversation import user_turn
@@ -124,3 +126,23 @@ async def test_a_model_loaded_without_lora_says_so(engine: Engine, shapes: Model
         found = [event async for event in events]
     assert isinstance(found[-1], Failed)
     assert found[-1].failure.message == "The model was loaded without LoRA."
+
+
+@pytest.mark.timeout(900)
+def test_a_kept_answer_of_an_adapter_is_repeated_with_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    vlmtui = CommandLine(tmp_path / "home", monkeypatch, capsys)
+    strong = write_adapter(tmp_path / "strong", strength=0.3)
+    kept, without = tmp_path / "kept.json", tmp_path / "without.json"
+    question = ("ask", "What is in this image?", "--image", str(bundled("samples") / "circle.png"))
+    more = ("--max-tokens", "12", "--keep-alive", "0", "--export")
+    assert vlmtui(*question, "--adapter", str(strong), *more, str(kept)).code == 0
+    assert vlmtui(*question, *more, str(without)).code == 0
+    said = [json.loads(one.read_text())["sides"][0] for one in (kept, without)]
+    assert said[0]["adapter"] == str(strong) and said[1]["adapter"] == ""
+    assert said[0]["answer"] != said[1]["answer"]
+    ran = vlmtui("replay", str(kept), str(without), "--json")
+    assert ran.code == 0, ran.out + ran.err
+    results = json.loads(ran.out)["results"]
+    assert [(one["same"], one["answer"]) for one in results] == [(True, one["answer"]) for one in said]

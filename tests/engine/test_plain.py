@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import sys
 from collections.abc import Iterator
@@ -11,6 +12,8 @@ from types import SimpleNamespace
 import pexpect
 import pytest
 
+from tests.support.adapters import write_adapter
+from tests.support.hosts import patient_host
 from tests.support.terminal import search_paths
 from vlmtui.paths import Paths, sample_image
 from vlmtui.plain.commands import REFUSED
@@ -45,7 +48,25 @@ class Person:
 
 @pytest.fixture
 def person(loaded_worker: Paths, tmp_path: Path) -> Iterator[Person]:
-    root = str(loaded_worker.config.parent)
+    yield from at_a_terminal(loaded_worker, tmp_path)
+
+
+@pytest.fixture
+def alone(short_path: Path, tmp_path: Path) -> Iterator[Person]:
+    """A person whose engines are nobody else's."""
+    paths = Paths.below(short_path)
+    yield from at_a_terminal(paths, tmp_path)
+    asyncio.run(end_workers(paths))
+
+
+async def end_workers(paths: Paths) -> None:
+    host = patient_host(paths)
+    for worker in await host.workers.find_all():
+        await host.workers.stop(worker.endpoint)
+
+
+def at_a_terminal(paths: Paths, tmp_path: Path) -> Iterator[Person]:
+    root = str(paths.config.parent)
     env = {"HOME": root, **search_paths(), "TERM": "dumb", "LANG": "C.UTF-8", "VLMTUI_DATA_DIR": root}
     process: pexpect.spawn[bytes] = pexpect.spawn(
         sys.executable,
@@ -99,3 +120,19 @@ def test_every_slash_command_is_reached_or_refused_with_its_reason(person: Perso
         if action.id in REFUSED:
             assert REFUSED[action.id] in told.replace("\n", " "), action.slash
     assert not CONTROL.search(person.raw)
+
+
+@pytest.mark.timeout(900)
+def test_an_adapter_answers_from_then_on(alone: Person, tmp_path: Path) -> None:
+    strong = write_adapter(tmp_path / "loras" / "strong", strength=1.0)
+    alone.says("/set max_tokens 12")
+    alone.says(f"/attach {sample_image()}")
+    assert ANSWER in alone.says(QUESTION)
+    assert f"{strong}: rank 8, for shapes" in alone.says("/adapter").replace("\n", "")
+    told = alone.says(f"/adapter {strong}")
+    assert "shapes is loaded again" in told and "shapes is ready" in told and "Adapter none → strong" in told
+    assert ANSWER not in alone.says("/regenerate"), "random matrices of this strength leave nothing of the answer"
+    assert "strong" in alone.says("/settings")
+    assert "strong → none" in alone.says("/adapter none")
+    assert ANSWER in alone.says("/regenerate")
+    assert not CONTROL.search(alone.raw)

@@ -69,6 +69,47 @@ def test_merged_patches_come_back() -> None:
     assert [one.tobytes() for one in found] == [image.tobytes()]
 
 
+class Cutter:
+    """Cuts patches as an image processor does."""
+
+    image_mean = image_std = (0.5, 0.5, 0.5)
+    patch_size, merge_size, temporal_patch_size = 14, 2, 1
+
+    def __init__(self, *, by_rows: bool) -> None:
+        self.by_rows = by_rows
+
+    def __call__(self, images: list[Image.Image], *, do_resize: bool, return_tensors: str) -> dict[str, Any]:
+        held = values(images[0])
+        rows, columns = held.shape[1] // 28, held.shape[2] // 28
+        blocks = held.reshape(3, rows, 2, 14, columns, 2, 14)
+        order = (1, 2, 4, 5, 0, 3, 6) if self.by_rows else (1, 4, 2, 5, 0, 3, 6)
+        return {"pixel_values": blocks.transpose(order).reshape(rows * columns * 4, -1)}
+
+
+@pytest.mark.parametrize("by_rows", [True, False])
+def test_the_order_of_patches_is_found_by_a_drawing(by_rows: bool) -> None:
+    cutter, image = Cutter(by_rows=by_rows), drawing(84, 56)
+    how = normalisation_of(cutter, "image")
+    assert how.row_by_row is by_rows
+    data = {**cutter([image], do_resize=False, return_tensors="np"), "image_grid_thw": np.array([1, 4, 6])}
+    layout, found = shown(data, how)
+    assert (layout, [one.tobytes() for one in found]) == ("patches", [image.tobytes()])
+
+
+def test_patches_with_a_column_and_row_each_come_back_without_their_padding() -> None:
+    image = drawing(56, 42)
+    flat = values(image).reshape(3, 3, 14, 4, 14).transpose(1, 3, 2, 4, 0).reshape(12, -1)
+    order = np.random.default_rng(0).permutation(12)
+    cells = np.array([(at % 4, at // 4) for at in range(12)])
+    padded = np.concatenate([flat[order], np.zeros((5, flat.shape[1]), np.float32)])
+    places = np.concatenate([cells[order], np.full((5, 2), -1)])
+    layout, found = shown({"pixel_values": padded, "pixel_position_ids": places})
+    assert (layout, [one.tobytes() for one in found]) == ("patches", [image.tobytes()])
+    frames = {"pixel_values_videos": np.stack([padded] * 2), "pixel_position_ids_videos": np.stack([places] * 2)}
+    assert [one.tobytes() for one in shown(frames)[1]] == [image.tobytes()] * 2
+    assert shown({"pixel_values": padded[:, :-1], "pixel_position_ids": places})[1] == []
+
+
 @pytest.mark.parametrize("last", [True, False])
 def test_patches_in_rows_come_back(last: bool) -> None:
     image = drawing(56, 42)

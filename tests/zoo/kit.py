@@ -18,7 +18,6 @@
 - `write_config` saves a config object or a plain dict as `config.json` with the given architecture; `write_json` saves
   any other file (a processor config written by hand), `write_text` a module that `auto_map` names.
 - `text_model` and `vision_model` are the tiny sizes that most families share; keyword arguments add or replace.
-- `prepare=without_onednn` is for models that hand a linear layer a transposed view, which fails on a CPU otherwise.
 - `load_recipes()` imports all modules of `tests.zoo.recipes`, so that `RECIPES` is complete;
   `make_checkpoint(family, folder)` makes one.
 
@@ -139,13 +138,6 @@ def write_tokenizer(
     tokenizer.chat_template = chat_template
     tokenizer.save_pretrained(folder)
     return {token: base.token_to_id(token) for token in added} | {"": base.get_vocab_size()}
-
-
-def without_onednn() -> None:
-    """Have vLLM leave linear layers to torch on a CPU: oneDNN refuses inputs that are not contiguous in memory."""
-    import vllm._custom_ops
-
-    vllm._custom_ops._supports_onednn = False
 
 
 def load_tokenizer(folder: Path) -> Any:

@@ -22,6 +22,7 @@ EXCEPTIONS: dict[str, dict[str, str]] = {
     "aria": {"stop_missing": _TINY},
     "ernie45_vl": {"stop_missing": _TINY},
     "gemma4": {"stop_missing": _TINY},
+    "gemma4_e": {"stop_missing": _TINY},
     "kimi_vl": {"stop_missing": _TINY},
     "phi4_mm": {"stop_missing": _TINY},
     "hyperclovax_seed_vision": {"placeholder_missing": _TEMPLATE},

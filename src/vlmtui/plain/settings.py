@@ -68,6 +68,10 @@ class SettingsCommands:
         if adapter is not None and model is not None and not takes_adapter(model.spec, adapter):
             parts.output.tell(f"{one_line(model.spec.name)} is loaded again, so that it takes adapters.")
             await self._models.choose(with_adapters(model, adapter))
+            loaded = parts.controller.model
+            if loaded is None or not takes_adapter(loaded.spec, adapter):
+                parts.output.tell("The adapter stays as it was.")
+                return
         folder = adapter.folder if adapter is not None else ""
         self._apply(msgspec.structs.replace(parts.chat.settings, adapter=folder))
 

@@ -9,7 +9,6 @@ from tests.zoo.kit import (
     recipe,
     text_model,
     vision_model,
-    without_onednn,
     write_config,
     write_tokenizer,
 )
@@ -94,7 +93,7 @@ def ovis(folder: Path) -> None:
     ).save_pretrained(folder)
 
 
-@recipe("hunyuan_vl", prepare=without_onednn)
+@recipe("hunyuan_vl")
 def hunyuan_vl(folder: Path) -> None:
     """HunyuanOCR: a row of tokens ends with one of its own; vLLM runs it through transformers' own class."""
     from transformers import HunYuanVLConfig, HunYuanVLImageProcessor, HunYuanVLProcessor

@@ -9,7 +9,6 @@ from tests.zoo.kit import (
     recipe,
     text_model,
     vision_model,
-    without_onednn,
     write_json,
     write_tokenizer,
 )
@@ -65,7 +64,7 @@ def phi4_siglip(folder: Path) -> None:
     Siglip2Processor(images, load_tokenizer(folder)).save_pretrained(folder)
 
 
-@recipe("stepvl", remote_code=True, prepare=without_onednn, note="169 tokens an image, whatever its size")
+@recipe("stepvl", remote_code=True, note="169 tokens an image, whatever its size")
 def stepvl(folder: Path) -> None:
     """Step3-VL: a perception encoder and Qwen3."""
     marks = ["<im_start>", "<im_end>", "<patch_start>", "<patch_end>", "<patch_newline>", "<im_patch>"]

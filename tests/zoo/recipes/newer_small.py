@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from tests.zoo.kit import load_tokenizer, recipe, text_model, vision_model, write_config, write_json, write_tokenizer
 from tests.zoo.templates import chat_template, chatml
@@ -37,9 +38,29 @@ def lfm2_vl(folder: Path) -> None:
     Lfm2VlProcessor(images, load_tokenizer(folder)).save_pretrained(folder)
 
 
+@recipe("gemma4_e", video=True, audio=True)
+def gemma4_e(folder: Path) -> None:
+    """The smaller Gemma 4, which hear, too: a conformer of one layer.
+
+    Its first convolution has as many channels as the sound has mel bins, 128: the library computes the width of the
+    next layer from the former, and with other numbers vLLM's linear layer for CPUs writes beyond its memory.
+    """
+    from transformers import Gemma4AudioConfig
+
+    ears = Gemma4AudioConfig(
+        hidden_size=64, num_hidden_layers=1, num_attention_heads=2, subsampling_conv_channels=[128, 8],
+        output_proj_dims=64,
+    )  # fmt: skip
+    _gemma4(folder, ears.to_dict())
+
+
 @recipe("gemma4", video=True)
 def gemma4(folder: Path) -> None:
     """Gemma 4: 70 tokens an image at most, embeddings for every layer."""
+    _gemma4(folder, None)
+
+
+def _gemma4(folder: Path, ears: dict[str, Any] | None) -> None:
     marks = {
         "image_token": "<|image|>", "boi_token": "<|image>", "eoi_token": "<image|>",
         "audio_token": "<|audio|>", "boa_token": "<|audio>", "eoa_token": "<audio|>",
@@ -47,7 +68,7 @@ def gemma4(folder: Path) -> None:
     turns = ("<|turn>", "<turn|>", "<|channel>", "<channel|>", "<|think|>", "<start_of_turn>", "<end_of_turn>")
     template = chat_template(
         {"system": "<|turn>system\n", "user": "<|turn>user\n", "assistant": "<|turn>model\n"},
-        "<turn|>\n", "<|turn>model\n", start="<bos>", image="<|image|>", video="<|video|>",
+        "<turn|>\n", "<|turn>model\n", start="<bos>", image="<|image|>", video="<|video|>", audio="<|audio|>",
     )  # fmt: skip
     ids = write_tokenizer(
         folder, ["<pad>", "<eos>", "<bos>", "<unk>", *marks.values(), "<|video|>", *turns],
@@ -69,7 +90,11 @@ def gemma4(folder: Path) -> None:
         "video_token_id": ids["<|video|>"],
         "boi_token_id": ids["<|image>"],
         "eoi_token_id": ids["<image|>"],
-        "audio_config": None,
+        "audio_token_id": ids["<|audio|>"],
+        "boa_token_id": ids["<|audio>"],
+        "eoa_token_id": ids["<audio|>"],
+        "eoa_token_index": ids["<audio|>"],
+        "audio_config": ears,
         "text_config": text,
         "vision_config": vision,
         "vision_soft_tokens_per_image": 70,
@@ -78,7 +103,7 @@ def gemma4(folder: Path) -> None:
     processor = {
         "processor_class": "Gemma4Processor",
         "image_seq_length": 70,
-        "audio_seq_length": 10,
+        "audio_seq_length": 100,
         "image_processor": {"image_processor_type": "Gemma4ImageProcessor", "max_soft_tokens": 70},
         "video_processor": {"video_processor_type": "Gemma4VideoProcessor", "max_soft_tokens": 70, "num_frames": 4},
         "feature_extractor": {"feature_extractor_type": "Gemma4AudioFeatureExtractor"},

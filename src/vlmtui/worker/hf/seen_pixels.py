@@ -1,9 +1,9 @@
 """Turns the processor's tensors back into pictures: what the model sees of an attachment. Does not import vLLM.
 
 Layouts that are read: whole pictures and tiles `(…, 3, height, width)`; patches of Qwen2-VL's kind, grouped to be
-merged, with a grid of frames, rows and columns; patches in rows of the picture, with rows and columns (`spatial_shapes`
-of SigLIP 2, channels last; `image_grid_hws` of MoonViT, channels first). Their source is the image processors of
-Transformers.
+merged or row by row, with a grid of frames, rows and columns; patches in rows of the picture, with rows and columns
+(`spatial_shapes` of SigLIP 2, channels last; `image_grid_hws` of MoonViT, channels first), or with a column and row
+each (Gemma 4). Their source is the image processors of Transformers.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from vlmtui.domain.attachment import Modality
 from vlmtui.domain.generation import SeenMedium, SeenPicture
 from vlmtui.files import write_private
 from vlmtui.media.images import as_png
+from vlmtui.worker.hf.patch_order import cuts_row_by_row
 
 PICTURES_MAX = 64
 """Most pictures of one attachment that are written; further tiles and frames are left out."""
@@ -36,8 +37,9 @@ _NAMES = (
     "images",
     "video",
 )
-_GRIDS = ("image_grid_thw", "video_grid_thw", "grid_thw")
+_GRIDS = ("image_grid_thw", "video_grid_thw", "grid_thw", "vision_grid_thw")
 _FLAT_GRIDS = ("spatial_shapes", "image_grid_hws", "image_grid_hw", "grid_hws")
+_PLACES = ("pixel_position_ids", "pixel_position_ids_videos")
 _SIDE_MIN = 8
 _NORMALISED_MAX = 16.0
 Floats = np.ndarray[Any, np.dtype[np.float32]]
@@ -51,6 +53,8 @@ class Normalisation(msgspec.Struct, frozen=True):
     patch: int | None = None
     merge: int = 1
     temporal: int = 1
+    row_by_row: bool = False
+    """Whether the patches of a grid follow each other row by row, and not grouped to be merged."""
 
     def pixels(self, values: Floats) -> np.ndarray[Any, np.dtype[np.uint8]]:
         """Return `(3, height, width)` as uint8 `(height, width, 3)`. Unknown: the least value black, the largest
@@ -93,7 +97,8 @@ def normalisation_of(processor: Any, modality: Modality) -> Normalisation:
         mean = std = None
     sizes = [first("patch_size", "encoder_patch_size"), first("merge_size"), first("temporal_patch_size")]
     patch, merge, temporal = (size if isinstance(size, int) else None for size in sizes)
-    return Normalisation(mean, std, patch, merge or 1, temporal or 1)
+    by_rows = patch is not None and cuts_row_by_row(found[0], patch, merge or 1)
+    return Normalisation(mean, std, patch, merge or 1, temporal or 1, by_rows)
 
 
 def pictures_in(data: Mapping[str, Any], how: Normalisation) -> tuple[str, str, Iterator[Floats]]:
@@ -112,6 +117,9 @@ def pictures_in(data: Mapping[str, Any], how: Normalisation) -> tuple[str, str, 
             name,
             _patches_in_rows(_floats(value), rows, how.patch, last=data.get("spatial_shapes") is not None),
         )
+    places = next((data[one] for one in _PLACES if data.get(one) is not None), None)
+    if places is not None and how.patch and not isinstance(value, list | tuple):
+        return "patches", name, _placed_patches(_floats(value), _floats(places), how.patch)
     pictures = list(_whole_pictures(value))
     return ("tiles" if len(pictures) > 1 else "picture" if pictures else ""), name, iter(pictures)
 
@@ -221,7 +229,7 @@ def _layout(layout: str, modality: Modality) -> Literal["", "picture", "tiles", 
 def _merged_patches(values: Floats, grid: Sequence[int], how: Normalisation) -> Iterator[Floats]:
     """Undo `patchify` of Qwen2VLImageProcessor; a picture a frame, the copies of a still picture's only frame once."""
     frames, rows, columns = grid
-    patch, merge, temporal = how.patch or 1, how.merge, how.temporal
+    patch, merge, temporal = how.patch or 1, 1 if how.row_by_row else how.merge, how.temporal
     if values.size == 3 * frames * rows * columns * patch * patch:
         temporal = 1  # openPangu-VL, whose model doubles a still picture's patches
     channels = values.size // max(1, frames * rows * columns * temporal * patch * patch)
@@ -233,6 +241,22 @@ def _merged_patches(values: Floats, grid: Sequence[int], how: Normalisation) -> 
     for at, one in enumerate(laid):
         if frames > 1 or at % temporal == 0 or not np.array_equal(one, laid[at - 1]):
             yield one
+
+
+def _placed_patches(values: Floats, places: Floats, patch: int) -> Iterator[Floats]:
+    """Undo patches, channels last, whose column and row are told; negative ones are padding."""
+    size = 3 * patch * patch
+    if values.shape[-1] != size or values.size // size != places.size // 2:
+        return
+    of_frames = zip(values.reshape(-1, *values.shape[-2:]), places.reshape(-1, *places.shape[-2:]), strict=True)
+    for patches, cells in of_frames:
+        is_used = cells[:, 0] >= 0
+        columns, rows = cells[is_used].astype(int).T
+        if not len(columns):
+            return
+        laid = np.zeros((rows.max() + 1, columns.max() + 1, patch, patch, 3), np.float32)
+        laid[rows, columns] = patches[is_used].reshape(-1, patch, patch, 3)
+        yield laid.transpose(4, 0, 2, 1, 3).reshape(3, laid.shape[0] * patch, laid.shape[1] * patch)
 
 
 def _patches_in_rows(values: Floats, shapes: Sequence[int], patch: int, *, last: bool) -> Iterator[Floats]:

@@ -14,7 +14,8 @@ import psutil
 
 from vlmtui.worker.hf.cpu_cores import bound_cores
 
-WORKER_EXTENSION = f"{__name__}.WorkerExtension"
+WORKER_EXTENSION = f"{__package__}.injected.WorkerExtension"
+"""Where vLLM's worker processes find the class below."""
 CLOSE_LISTENERS = "close_listeners"
 """Name of the method, for `collective_rpc`."""
 BOUND_CORES = "bound_cores"
