@@ -9,6 +9,7 @@ import psutil
 import pytest
 
 from vlmtui.engine.local.client import WorkerClient
+from vlmtui.worker.backends.vllm.cpu_process import taken_cores
 
 pytestmark = pytest.mark.engine
 
@@ -24,6 +25,7 @@ async def test_prompts_are_prepared_on_another_core_than_the_model_computes_on(e
         pytest.skip("vLLM binds its threads on CPUs of two cores and more")
     assert engine.pid is not None
     [server] = psutil.Process(engine.pid).children()
-    [model] = [one for one in server.children(recursive=True) if one.name().startswith("VLLM::Worker")]
+    [model] = [one for one in server.children(recursive=True) if one.name().startswith("VLLM::")]
     assert cores_of(server)
     assert not cores_of(server) & cores_of(model)
+    assert cores_of(model) <= taken_cores()

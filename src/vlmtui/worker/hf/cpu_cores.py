@@ -50,12 +50,12 @@ class Cores:
 CORES = Cores()
 
 
-def bound_cores() -> set[int]:
-    """Return the cores to which threads of this process are bound, one each."""
+def bound_cores(tasks: Path = _TASKS) -> set[int]:
+    """Return the cores to which threads of a process, by default this one, are bound, one each. Raises OSError."""
     if not _IS_LINUX:
         return set()
     found: set[int] = set()
-    for task in _TASKS.iterdir():
+    for task in tasks.iterdir():
         with suppress(OSError):
             cores = os.sched_getaffinity(int(task.name))
             found |= cores if len(cores) == 1 else set()

@@ -26,6 +26,7 @@ from vlmtui.domain.sampling import Sampling
 from vlmtui.errors import ErrorKind, VlmtuiError
 from vlmtui.worker.backends.contract import LoadStep, Report
 from vlmtui.worker.backends.vllm.adapters import AdapterShelf
+from vlmtui.worker.backends.vllm.cpu_process import executor_arguments, start_on_cpu
 from vlmtui.worker.backends.vllm.engine_args import (
     CPU_ENVIRONMENT,
     EAGER_CPU_ENVIRONMENT,
@@ -85,6 +86,7 @@ async def load_engine(spec: LoadSpec, report: Report) -> VllmEngine:
     from vllm import AsyncEngineArgs
     from vllm.v1.engine.async_llm import AsyncLLM
 
+    start = start_on_cpu if on_cpu else AsyncLLM.from_engine_args
     report(LoadStep(LoadStage.CONFIG, "reading the model's config"))
     spec = pin_remote_code(spec)
     known = {field.name for field in fields(AsyncEngineArgs)}
@@ -96,9 +98,10 @@ async def load_engine(spec: LoadSpec, report: Report) -> VllmEngine:
     is_closed = has_no_peers(arguments) and "worker_extension_cls" not in arguments
     extension: dict[str, object] = {"worker_extension_cls": WORKER_EXTENSION} if is_closed else {}
     extension |= config_change(arguments)  # replaces what the record has in `hf_overrides`
+    extension |= executor_arguments(arguments) if on_cpu else {}
     notes: tuple[str, ...] = ()
     try:
-        llm = AsyncLLM.from_engine_args(AsyncEngineArgs(**{**arguments, **extension}))
+        llm = start(AsyncEngineArgs(**{**arguments, **extension}))
     except ValueError as error:  # before any process is started
         own = own_context(str(error))
         if own is None:
@@ -106,7 +109,7 @@ async def load_engine(spec: LoadSpec, report: Report) -> VllmEngine:
         notes = (own_context_note(own, arguments["max_model_len"]),)
         report(LoadStep(LoadStage.CONFIG, notes[0]))
         arguments["max_model_len"] = own
-        llm = AsyncLLM.from_engine_args(AsyncEngineArgs(**{**arguments, **extension}))
+        llm = start(AsyncEngineArgs(**{**arguments, **extension}))
     if is_closed:
         _log.info("closed %s TCP listeners of the engine", sum(await llm.collective_rpc(CLOSE_LISTENERS)))
     engine = VllmEngine(llm, spec, arguments, notes)
