@@ -22,7 +22,7 @@ from pathlib import Path
 from textual.app import App
 from textual.pilot import Pilot
 
-from vlmtui.session.batch.result_table import ResultTable
+from vlmtui.session.batch.result_table import ResultTable, TableLook
 from vlmtui.session.batch.results import StoredResult
 from vlmtui.ui.batch.result_rows import ResultRows
 from vlmtui.ui.batch.screen import BatchScreen
@@ -43,7 +43,9 @@ class Alone:
 
     def ask_again(self, output: Path, result: StoredResult) -> None: ...
 
-    def open_item(self, output: Path, result: StoredResult, *, compares: bool) -> None: ...
+    def open_item(self, output: Path, result: StoredResult) -> None: ...
+
+    def compare_item(self, output: Path, result: StoredResult, look: TableLook) -> None: ...
 
 
 class Host(App[None]):

@@ -35,12 +35,12 @@ class RayBatch:
         items = ({"id": f"{n}", "raw": f"{words[n >= FREE]} {n}"} for n in range(COUNT))
         (self.folder / "in.jsonl").write_text("".join(json.dumps(item) + "\n" for item in items))
 
-    def start(self) -> subprocess.Popen[str]:
+    def start(self, *more: str) -> subprocess.Popen[str]:
         environment = os.environ | {"VLMTUI_DATA_DIR": str(self.folder / "data"), "HOME": str(self.folder)}
         options = ["--model", "shapes", "--backend", "echo", "--engine-arg", f"release={self.release}"]
         command = [sys.executable, "-m", "vlmtui", "batch", "in.jsonl", "-o", "out.jsonl", "--on", "ray"]
         return subprocess.Popen(
-            [*command, "--actors", "2", *options],
+            [*command, "--actors", "2", *options, *more],
             env=environment,
             cwd=self.folder,
             stdin=subprocess.DEVNULL,
@@ -90,4 +90,21 @@ def test_two_actors_answer_all_items_once_though_one_is_killed_in_the_middle(bat
     with batch.start() as process:
         _, error = process.communicate()
     assert f"0 answered · 0 failed · {COUNT} answered before" in error
+    assert len(batch.answers()) == COUNT
+
+
+def test_a_batch_in_which_nothing_goes_on_is_given_up_and_goes_on_later(batch: RayBatch) -> None:
+    with batch.start("--give-up-after", "40s") as process:  # nobody tells the held items to go on
+        _, error = process.communicate()
+    assert process.returncode == 1, error
+    assert "No actor on Ray has loaded or answered anything for 40 seconds." in error
+    assert "What was answered is in out.jsonl. To go on: vlmtui batch in.jsonl -o out.jsonl --on ray" in error
+    assert "Traceback" not in error
+    assert "Started a local Ray" not in error
+    assert set(batch.answers()) == {f"{n}" for n in range(FREE)}
+    batch.release.touch()
+    with batch.start() as process:
+        _, error = process.communicate()
+    assert process.returncode == 0, error
+    assert f"{COUNT - FREE} answered · 0 failed · {FREE} answered before" in error
     assert len(batch.answers()) == COUNT

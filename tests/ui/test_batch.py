@@ -13,7 +13,7 @@ from textual.widgets import Static
 
 from tests.support.waiting import until
 from vlmtui.session.batch.records import BatchCounts, BatchRecord, BatchState
-from vlmtui.session.batch.result_table import ResultFilter, ResultOrder, ResultTable
+from vlmtui.session.batch.result_table import ResultFilter, ResultOrder, ResultTable, TableLook
 from vlmtui.session.batch.results import StoredResult, decode_result
 from vlmtui.session.prompt_report import PromptReport
 from vlmtui.ui.batch.result_rows import ResultRows, row_content
@@ -63,8 +63,11 @@ class Runs:
     def ask_again(self, output: Path, result: StoredResult) -> None:
         self.wanted.append(("again", result.id))
 
-    def open_item(self, output: Path, result: StoredResult, *, compares: bool) -> None:
-        self.wanted.append(("compare" if compares else "chat", result.id))
+    def open_item(self, output: Path, result: StoredResult) -> None:
+        self.wanted.append(("chat", result.id))
+
+    def compare_item(self, output: Path, result: StoredResult, look: TableLook) -> None:
+        self.wanted.append(("compare", result.id))
 
 
 class Host(App[None]):
@@ -174,7 +177,7 @@ async def test_what_a_batch_is_doing_is_shown_and_its_items_are_used(output: Pat
         progress = BatchCounts(done=4, answered=3, failed=1, share=0.5, elapsed_s=2.0)
         app.runs.record = msgspec.structs.replace(app.runs.record, progress=progress)
         await until(pilot, lambda: "running, 2.0 items/s, ~2 seconds left · 4 items" in str(about.content))
-        await pilot.press("P", "r", "down", "c", "e")
+        await pilot.press("p", "r", "down", "c", "e")
         wanted = [("pause", None), ("again", "item-2"), ("compare", "item-1"), ("chat", "item-1")]
         await until(pilot, lambda: app.runs.wanted == wanted)
         app.runs.state = BatchState.PAUSED

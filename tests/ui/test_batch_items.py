@@ -9,6 +9,7 @@ from tests.ui.conftest import StartChat, picture
 from vlmtui.domain.conversation import Media
 from vlmtui.paths import Paths
 from vlmtui.session.batch.records import BatchRecord, BatchRecords
+from vlmtui.session.batch.result_table import ResultOrder
 from vlmtui.session.batch.tally import Tally
 from vlmtui.ui.batch.result_rows import ResultRows
 from vlmtui.ui.batch.screen import BatchScreen
@@ -68,8 +69,18 @@ async def test_an_item_is_compared(chatting: StartChat, tmp_path: Path) -> None:
         chat.app.run_action_id("batch", str(output))
         await chat.until(lambda: isinstance(chat.app.screen, BatchScreen) and bool(chat.app.screen.query(ResultRows)))
         await chat.until(lambda: len(chat.app.screen.query_one(ResultRows).table) == 3)
+        await chat.pilot.press("a")
+        await chat.until(lambda: chat.app.screen.query_one(ResultRows).table.order is ResultOrder.LINE)
         await chat.pilot.press("c")
         await chat.until(lambda: isinstance(chat.app.screen, CompareScreen) and chat.app.screen.is_mounted)
+        await chat.pilot.press("escape")
+        await chat.until(lambda: isinstance(chat.app.screen, BatchScreen) and bool(chat.app.screen.query(ResultRows)))
+        rows = chat.app.screen.query_one(ResultRows)
+        await chat.until(lambda: len(rows.table) == 3)
+        assert rows.table.order is ResultOrder.LINE
+        await chat.pilot.press("escape")
+        await chat.until(lambda: isinstance(chat.app.screen, ChatScreen))
+        assert QUESTION in chat.composer.text
 
 
 async def test_a_batch_that_ended_meanwhile_is_told_once(chatting: StartChat, tmp_path: Path) -> None:

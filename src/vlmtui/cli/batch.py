@@ -24,6 +24,8 @@ from vlmtui.cli.engine_offer import offer_engine
 from vlmtui.cli.interrupts import run_interruptible
 from vlmtui.cli.output import note, print_json
 from vlmtui.cli.raw_prompt import read_raw_prompt
+from vlmtui.cli.ray_watch import LIMIT_S
+from vlmtui.config.duration import parse_duration
 from vlmtui.domain.parameters import find_parameter
 from vlmtui.domain.sampling import Sampling
 from vlmtui.engine.interface import Engine
@@ -185,16 +187,12 @@ class _Job:
     async def _answer_on_ray(self, progress: BatchProgress) -> None:
         arguments, output = self._arguments, self._output
         include = frozenset(_words(arguments.include))
-        run = RayRun(ray_plan(arguments, self._setups[0], self._requests, include))
+        limit = arguments.give_up_after
+        limit_s = LIMIT_S if limit is None else parse_duration(limit)
+        run = RayRun(ray_plan(arguments, self._setups[0], self._requests, include), limit_s=limit_s)
         if arguments.retry_errors:
             output.drop_failed()
-        answering = asyncio.create_task(asyncio.to_thread(run.answer, self._source.items, output, self.tally, progress))
-        try:
-            await asyncio.shield(answering)
-        except asyncio.CancelledError:
-            await asyncio.to_thread(run.stop)
-            await asyncio.wait({answering})
-            raise
+        await run.answer(self._source.items, output, self.tally, progress)
 
     def _remember(self, result: ItemResult) -> None:
         if (sent := sent_item(result)) is not None:
@@ -315,6 +313,8 @@ def _sampling(sampling: Sampling, model: Model, arguments: argparse.Namespace) -
 def _check_usage(arguments: argparse.Namespace) -> None:
     """Raise VlmtuiError(BAD_USAGE) for options that cannot be combined."""
     problem = ""
+    if arguments.give_up_after is not None:
+        parse_duration(arguments.give_up_after)
     unknown = [word for word in _words(arguments.include) if word not in INCLUDES]
     example = ("modality", "image_repeat_prob", "use_different_prompt_per_request", "verify_mm_cache_hit_with_uuids")
     if unknown:

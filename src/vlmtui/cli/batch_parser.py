@@ -111,6 +111,9 @@ def _add_engine(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--actor-cpus", type=float, metavar="N", help="processors of an actor (0.5)")
     group.add_argument("--actor-gpus", type=float, metavar="N", help="GPUs of an actor (as its engine needs)")
     group.add_argument(
+        "--give-up-after", metavar="DUR", help="with --on ray: if no actor loads or answers anything for so long (30m)"
+    )
+    group.add_argument(
         "--max-concurrency", type=_positive, metavar="N", help="most requests at once (default: found while it runs)"
     )
     group.add_argument("--tensor-parallel-size", type=_positive, metavar="N", help="split each layer over N GPUs")

@@ -16,12 +16,14 @@ import pickle
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from functools import partial
 from itertools import islice
 from typing import Any, NamedTuple
 
 import msgspec
 
 from vlmtui.cli.ask_engine import AskSetup, open_loaded, prepare
+from vlmtui.cli.ray_watch import in_own_thread, read_counter, stalled, start_counter, until_still
 from vlmtui.engine.interface import Engine
 from vlmtui.errors import ErrorKind, VlmtuiError
 from vlmtui.session.batch.answered import AnsweredIndex, name_of
@@ -45,11 +47,17 @@ together, or where the record does not say that, so many."""
 _ACTOR_CPUS = 0.5
 """Of the cluster's processors, unless told otherwise. With whole ones, two actors on two processors would leave none
 for the tasks that read the items, and Ray would wait for ever."""
-_ENVIRONMENT = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_BACKEND_LOG_LEVEL": "fatal"}
+_ENVIRONMENT = {
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_BACKEND_LOG_LEVEL": "fatal",
+    "RAY_ENABLE_AUTO_CONNECT": "0",  # a call after the end would begin another Ray
+}
 _LOCAL_CPUS = 4
 """At least so many for a Ray of this machine, for the same reason."""
 _READING_CPUS = 2
 """And so many more than the actors take."""
+_ENDING_S = 20.0
+"""How long Ray may take to end when the batch is given up."""
 
 
 class RayPlan(NamedTuple):
@@ -65,10 +73,13 @@ class RayPlan(NamedTuple):
 
 
 class RayRun:
-    """One run of a batch on Ray. `answer` blocks; `stop` may be called meanwhile."""
+    """One run of a batch on Ray."""
 
-    def __init__(self, plan: RayPlan) -> None:
-        """Raises VlmtuiError if Ray is not installed."""
+    def __init__(self, plan: RayPlan, *, limit_s: float | None) -> None:
+        """limit_s: seconds after which it is given up if no actor does anything. Raises VlmtuiError if Ray is not
+        installed."""
+        for name, value in _ENVIRONMENT.items():  # some are read as Ray is imported
+            os.environ.setdefault(name, value)
         try:
             import ray.data
         except ImportError as error:
@@ -80,16 +91,54 @@ class RayRun:
             ) from error
         self._ray: Any = ray
         self._plan = plan
+        self._limit_s = limit_s
         self._is_stopped = False
+        self._counter: Any = None
+        self._steps = 0
+        """How often this process has handed something to Ray, or got something back."""
 
-    def answer(
+    async def answer(
         self, items: Iterator[BatchItem | BadItem], output: OutputFile, tally: Tally, progress: Progress
     ) -> None:
-        """Answer all items. Raises VlmtuiError."""
+        """Answer all items. Raises VlmtuiError. If it is cancelled, what the actors had not handed over is not
+        answered."""
+        answering = in_own_thread(partial(self._answer, items, output, tally, progress))
+        watching = asyncio.ensure_future(self._until_still())
+        try:
+            await asyncio.wait({answering, watching}, return_when=asyncio.FIRST_COMPLETED)
+            if not answering.done():
+                raise stalled(self._limit_s or 0)
+            await answering
+        finally:
+            watching.cancel()
+            if not answering.done():
+                self._is_stopped = True
+                if self._counter is not None:  # to end Ray while it begins ends this process
+                    ending = in_own_thread(self._ray.shutdown)
+                    await asyncio.wait({answering, ending}, timeout=_ENDING_S)
+
+    async def _until_still(self) -> None:
+        if self._limit_s is None:
+            await asyncio.Event().wait()
+        else:
+            await until_still(self._progress, self._limit_s)
+
+    def _progress(self) -> tuple[int, int | None]:
+        """Return what changes as long as something goes on. Blocking."""
+        counter = self._counter
+        return self._steps, None if counter is None else read_counter(self._ray, counter)
+
+    def _answer(
+        self, items: Iterator[BatchItem | BadItem], output: OutputFile, tally: Tally, progress: Progress
+    ) -> None:
         self._connect()
+        self._counter = start_counter(self._ray)
         try:
             blocks = list(self._blocks(items, output.index))
             for results in self._mapped(blocks) if blocks else ():
+                if self._is_stopped:
+                    return
+                self._steps += 1
                 for lines, counts in map(pickle.loads, results):
                     if lines:
                         output.append(lines)
@@ -103,14 +152,7 @@ class RayRun:
         if not self._is_stopped:
             output.tidy(is_input_read=True)
 
-    def stop(self) -> None:
-        """End the actors; what they had not handed over is not answered."""
-        self._is_stopped = True
-        self._ray.shutdown()
-
     def _connect(self) -> None:
-        for name, value in _ENVIRONMENT.items():
-            os.environ.setdefault(name, value)
         logging.getLogger("ray.data").setLevel(logging.ERROR)
         address = self._plan.arguments["ray_address"]
         options: dict[str, object] = {"log_to_driver": False, "logging_level": "ERROR"}
@@ -127,13 +169,16 @@ class RayRun:
         import pyarrow
 
         while chunk := list(islice(items, self._plan.at_once)):
+            self._steps += 1
             rows = [pickle.dumps(meet_item(index, item)) for item in chunk]
             yield self._ray.put(pyarrow.table({"item": pyarrow.array(rows, pyarrow.large_binary())}))
 
     def _mapped(self, blocks: Sequence[Any]) -> Iterator[list[bytes]]:
         """Yield what the actors return, as it comes."""
         data, arguments = self._ray.data, self._plan.arguments
-        data.DataContext.get_current().enable_progress_bars = False
+        context = data.DataContext.get_current()
+        context.enable_progress_bars = False
+        context.execution_no_progress_timeout_s = -1  # it counts blocks alone, and one may take longer
         has_gpus = bool(self._ray.cluster_resources().get("GPU"))
         gpus = arguments["tensor_parallel_size"] or 1 if has_gpus else 0
         gpus = gpus if arguments["actor_gpus"] is None else arguments["actor_gpus"]
@@ -141,7 +186,7 @@ class RayRun:
             require_gpus(arguments["actors"], gpus, self._ray.cluster_resources().get("GPU", 0))
         mapped = data.from_arrow_refs(list(blocks)).map_batches(
             ItemMapper,
-            fn_constructor_args=(self._plan,),
+            fn_constructor_args=(self._plan, self._counter),
             batch_size=None,
             batch_format="pyarrow",
             compute=data.ActorPoolStrategy(size=arguments["actors"]),
@@ -155,8 +200,9 @@ class RayRun:
 class ItemMapper:
     """An actor: it loads the engine, and answers what Ray gives it."""
 
-    def __init__(self, plan: RayPlan) -> None:
+    def __init__(self, plan: RayPlan, counter: Any) -> None:
         self._plan = plan
+        self._counter = counter
         self._loop = asyncio.new_event_loop()
         self._setup = _setup_of(plan)
         self._place = EnginePlace(self._opened, self._loop.run_until_complete(self._opened()))
@@ -170,7 +216,11 @@ class ItemMapper:
         return pyarrow.table({"result": pyarrow.array([result], pyarrow.large_binary())})
 
     async def _opened(self) -> Engine:
-        return await open_loaded(self._setup, client="batch")
+        return await open_loaded(self._setup, client="batch", progress=self._count)
+
+    def _count(self, *_: object) -> None:
+        """Tell that something goes on here."""
+        self._counter.add.remote()
 
     async def _answered(self, met: Sequence[MetItem]) -> tuple[list[ResultLine], Tally]:
         info = self._place.engine.info
@@ -192,7 +242,9 @@ class ItemMapper:
                 engine=await asyncio.to_thread(engine_parts, info),
                 tally=tally,
             )
-            await BatchRun(feeder, lines, plan.writer, [self._place], disk=disk, tally=tally).run()
+            await BatchRun(
+                feeder, lines, plan.writer, [self._place], disk=disk, tally=tally, progress=self._count
+            ).run()
         return lines.found, tally
 
 

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from vlmtui.domain.sampling import Sampling
     from vlmtui.media.folder import FolderView
     from vlmtui.session.answer_places import AnswerPlaces
+    from vlmtui.session.batch.result_table import TableLook
     from vlmtui.session.compared_message import ComparedMessage
     from vlmtui.session.comparison import CompareController
     from vlmtui.session.conversation_holder import ConversationHolder
@@ -345,8 +346,9 @@ class AppNavigator:
             cache = self._services.paths.thumbnails
             self._app.push_screen(ConversationsScreen(self._services.store, cache=cache, open_id=open_id))
 
-    def show_batch(self, output: Path, runs: RunControl) -> None:
-        """Show the results in a file. `runs` has control of batches. Says why if the file cannot be read."""
+    def show_batch(self, output: Path, runs: RunControl, look: TableLook | None = None) -> None:
+        """Show the results in a file, as they were shown before. `runs` has control of batches. Says why if the file
+        cannot be read."""
         from vlmtui.session.batch.result_table import ResultTable
         from vlmtui.ui.batch.screen import BatchScreen
 
@@ -355,8 +357,8 @@ class AppNavigator:
         except VlmtuiError as error:
             self._controls.tell_error(error)
             return
-        look_again = self._services.delays.batch
-        self._app.push_screen(BatchScreen(table, runs, look_again=look_again, show_inspector=self.show_inspector))
+        again_s, inspect = self._services.delays.batch, self.show_inspector
+        self._app.push_screen(BatchScreen(table, runs, look_again=again_s, show_inspector=inspect, look=look))
 
     def leave_conversations(self) -> bool:
         """Close the list; False if it was closed already."""

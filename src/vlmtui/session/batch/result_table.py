@@ -112,6 +112,16 @@ class _Lines:
         return found
 
 
+class TableLook(msgspec.Struct, frozen=True):
+    """What of a table is looked at, so that it can be shown again as it was."""
+
+    shown: ResultFilter
+    order: ResultOrder
+    text: str
+    row: int
+    """The one that is highlighted."""
+
+
 class ResultTable:
     """The results in a file that a batch may be appending to. `close` it.
 

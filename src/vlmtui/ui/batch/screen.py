@@ -21,7 +21,7 @@ from vlmtui.config.duration import describe_duration
 from vlmtui.errors import VlmtuiError
 from vlmtui.session.batch.formats import target_of
 from vlmtui.session.batch.records import BatchRecord, BatchState
-from vlmtui.session.batch.result_table import ResultFilter, ResultOrder, ResultTable
+from vlmtui.session.batch.result_table import ResultFilter, ResultOrder, ResultTable, TableLook
 from vlmtui.session.batch.results import StoredResult
 from vlmtui.session.prompt_report import PromptReport
 from vlmtui.text import one_line, visible
@@ -47,8 +47,11 @@ class RunControl(Protocol):
     def ask_again(self, output: Path, result: StoredResult) -> None:
         """Ask one item again."""
 
-    def open_item(self, output: Path, result: StoredResult, *, compares: bool) -> None:
-        """Put an item into a new conversation, and compare it."""
+    def open_item(self, output: Path, result: StoredResult) -> None:
+        """Put an item into a new conversation."""
+
+    def compare_item(self, output: Path, result: StoredResult, look: TableLook) -> None:
+        """Put an item into a new conversation and compare it there; then show the table again as it looks now."""
 
 
 class BatchSearch(Input):
@@ -89,10 +92,16 @@ class BatchScreen(Screen[None]):
         *,
         look_again: float,
         show_inspector: Callable[[PromptReport], object],
+        look: TableLook | None = None,
     ) -> None:
-        """`table` is closed with the screen. look_again: seconds between two looks at a file that may be growing."""
+        """`table` is closed with the screen. look_again: seconds between two looks at a file that may be growing.
+        look: how it was when it was shown before."""
         super().__init__()
         self.table = table
+        self._first_row = 0
+        if look is not None:
+            table.shown, table.order, table.text = look.shown, look.order, look.text
+            self._first_row = look.row
         self._runs = runs
         self._run = ""
         """What is known of the batch, for people."""
@@ -115,6 +124,10 @@ class BatchScreen(Screen[None]):
         yield FooterBar()
 
     def on_mount(self) -> None:
+        if self.table.text:
+            search = self.query_one(BatchSearch)
+            search.add_class("-open")
+            search.value = self.table.text
         self._rows.focus()
         run_before_keys(self, partial(self._read, from_top=True))
         self.set_interval(self._look_again, self._look)
@@ -174,6 +187,8 @@ class BatchScreen(Screen[None]):
             shown.append(f"with “{one_line(table.text)}”")
         self.query_one("#shown", Static).update(" · ".join(shown))
         self._rows.results_changed(from_top=event.from_top)
+        if event.from_top and self._first_row:
+            self._rows.highlighted, self._first_row = self._first_row, 0
 
     # -- the highlighted item
 
@@ -198,12 +213,14 @@ class BatchScreen(Screen[None]):
     def action_compare(self) -> None:
         """Compare the highlighted item with a raw prompt, in a new conversation."""
         if (result := self._rows.result) is not None:
-            self._runs.open_item(self.table.path, result, compares=True)
+            table = self.table
+            look = TableLook(table.shown, table.order, table.text, self._rows.highlighted)
+            self._runs.compare_item(table.path, result, look)
 
     def action_edit(self) -> None:
         """Put the highlighted item into a new conversation."""
         if (result := self._rows.result) is not None:
-            self._runs.open_item(self.table.path, result, compares=False)
+            self._runs.open_item(self.table.path, result)
 
     def action_run(self) -> None:
         """Ask the highlighted item again."""

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from vlmtui.session.batch.background import BackgroundBatches
     from vlmtui.session.batch.item_message import MessageOfItem
     from vlmtui.session.batch.records import BatchRecord, BatchState
+    from vlmtui.session.batch.result_table import TableLook
     from vlmtui.session.batch.results import StoredResult
 
 _ANSWERS = "answers.jsonl"
@@ -75,9 +76,13 @@ class BatchRuns:
         """Ask one item again."""
         self._view.start(partial(self._ask_again, output, result), "batches")
 
-    def open_item(self, output: Path, result: StoredResult, *, compares: bool) -> None:
-        """Put an item into a new conversation, and compare it."""
-        self._view.start_dialog(partial(self._open_item, output, result, compares=compares))
+    def open_item(self, output: Path, result: StoredResult) -> None:
+        """Put an item into a new conversation."""
+        self._view.start_dialog(partial(self._open_item, output, result, None))
+
+    def compare_item(self, output: Path, result: StoredResult, look: TableLook) -> None:
+        """Put an item into a new conversation and compare it there; then show the table again as it looked."""
+        self._view.start_dialog(partial(self._open_item, output, result, look))
 
     # -- steps
 
@@ -178,17 +183,19 @@ class BatchRuns:
         except VlmtuiError as error:
             self._view.tell_error(error)
 
-    async def _open_item(self, output: Path, result: StoredResult, *, compares: bool) -> None:
+    async def _open_item(self, output: Path, result: StoredResult, look: TableLook | None) -> None:
+        """Put an item into a new conversation; with the `look` of the table, compare it and show the table again."""
         try:
             message = await self._message(output, result)
-            if message.raw is not None and not compares:
+            if message.raw is not None and look is None:
                 raise bad_input("The item is a raw prompt, which a conversation can't send; compare it instead.")
             await self._put(message, result)
         except VlmtuiError as error:
             self._view.tell_error(error)
             return
-        if compares and (screen := self._navigator.chat_screen()) is not None:
-            screen.comparisons.compare_with(message.raw)
+        if look is not None and (screen := self._navigator.chat_screen()) is not None:
+            show_again = partial(self._navigator.show_batch, output, self, look)
+            screen.comparisons.compare_with(message.raw, show_again)
 
     async def _message(self, output: Path, result: StoredResult) -> MessageOfItem:
         """Return an item as a message. Raises VlmtuiError."""
