@@ -1,10 +1,12 @@
 """Batches: items a second against vLLM's own offline `LLM.generate` and `LLM.chat`, and the client's memory.
 
-`python -m benchmarks.batch [--items N] [--rounds N] [--only throughput|memory]`. Both load the bundled model with the
-same arguments, and answer the same questions about the same picture files, other ones in each round, in turn; what vLLM
-has of them in its caches is forgotten in between. Each reads the files itself. Budget: 0.95 of the items a second of
-the faster of vLLM's two. Then others one at a time, for what a batch gains; and a batch of 1,000 and of 200,000 lines
-in processes of their own, with an engine that only repeats, for their memory: at most 1.3 times as much.
+`python -m benchmarks.batch [--items N] [--rounds N] [--only throughput|memory] [--in-core]`. Both load the bundled model
+with the same arguments, and answer the same questions about the same picture files, other ones in each round, in turn;
+what vLLM has of them in its caches is forgotten in between. Each reads the files itself. Budget: 0.95 of the items a
+second of the faster of vLLM's two. With `--in-core` the model of vLLM's own, too, computes in the engine core's
+process, as our worker has it without a GPU; vLLM by itself gives it another one. Then others one at a time, for what a
+batch gains; and a batch of 1,000 and of 200,000 lines in processes of their own, with an engine that only repeats, for
+their memory: at most 1.3 times as much.
 """
 
 from __future__ import annotations
@@ -115,7 +117,7 @@ def told(now: dict[str, float], before: dict[str, float], count: int) -> str:
     return f"{sum(used.values()):.1f} ({parts})"
 
 
-async def throughput(count: int, rounds: int) -> float:
+async def throughput(count: int, rounds: int, *, in_core: bool) -> float:
     """Print items a second; return the median of the ratios."""
     model = resolve(Registry.bundled(), "shapes")
     ratios, single = [], []
@@ -126,7 +128,7 @@ async def throughput(count: int, rounds: int) -> float:
         async for loaded in engine.load():
             if isinstance(loaded, EngineReady):
                 print(f"worker loaded in {loaded.info.load_s:.0f} s", flush=True)
-        bare = OfflineVllm(Endpoint.named(paths, "benchmark"))
+        bare = OfflineVllm(Endpoint.named(paths, "benchmark"), in_core=in_core)
         await asyncio.to_thread(bare.load)
         for number in range(rounds + 1):
             folder = Path(place) / f"round-{number}"
@@ -185,6 +187,7 @@ def main() -> int:
     parser.add_argument("--items", type=int, default=500)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--only", choices=("memory", "throughput"))
+    parser.add_argument("--in-core", action="store_true")
     parser.add_argument("--memory", nargs=2, help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.memory is not None:
@@ -198,7 +201,7 @@ def main() -> int:
         told_few = f"client: {few:.0f} MiB for {FEW:,} lines, {many:.0f} MiB for {MANY:,}"
         print(f"{told_few}: × {growth:.2f} (budget {MEMORY_BUDGET})", flush=True)
     if args.only != "memory":
-        ratio = asyncio.run(throughput(args.items, args.rounds))
+        ratio = asyncio.run(throughput(args.items, args.rounds, in_core=args.in_core))
         is_kept = is_kept and ratio >= BUDGET
         print(f"ratio   {ratio:.3f} of the items/s of vLLM's offline LLM (budget {BUDGET})")
     return 0 if is_kept else 1

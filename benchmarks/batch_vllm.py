@@ -15,9 +15,11 @@ from vlmtui.engine.local.launcher import worker_environment
 from vlmtui.protocol.endpoint import Endpoint
 from vlmtui.registry.loader import Registry
 from vlmtui.registry.match import resolve
+from vlmtui.worker.backends.vllm.cpu_process import EXECUTOR
 from vlmtui.worker.backends.vllm.engine_args import CPU_ENVIRONMENT, ENVIRONMENT, engine_arguments
 from vlmtui.worker.hf.cpu_priority import NICENESS, lower_priority
 
+_IN_CORE = "in-core"
 _PROMPT = (
     "<|im_start|>system\nYou are a helpful assistant.<|im_end|>\n"
     "<|im_start|>user\n<|vision_start|><|image_pad|><|vision_end|>{question}<|im_end|>\n<|im_start|>assistant\n"
@@ -27,10 +29,11 @@ _PROMPT = (
 class OfflineVllm:
     """The process. Blocking."""
 
-    def __init__(self, endpoint: Endpoint) -> None:
+    def __init__(self, endpoint: Endpoint, *, in_core: bool = False) -> None:
+        """in_core: the model computes in the engine core's process, as in our worker; vLLM by itself starts another."""
         self._results, told = os.pipe()
         environment = {**ENVIRONMENT, **CPU_ENVIRONMENT, **worker_environment(os.environ, endpoint)}
-        command = [sys.executable, "-m", "benchmarks.batch_vllm", str(told)]
+        command = [sys.executable, "-m", "benchmarks.batch_vllm", str(told), *([_IN_CORE] if in_core else [])]
         self._process = subprocess.Popen(
             command,
             env=environment,
@@ -96,7 +99,7 @@ def main() -> int:
     from vllm import LLM, EngineArgs, SamplingParams
     from vllm.platforms import current_platform
 
-    told = int(sys.argv[1])
+    told, in_core = int(sys.argv[1]), _IN_CORE in sys.argv
     spec = resolve(Registry.bundled(), "shapes").spec
     known = {field.name for field in fields(EngineArgs)}
     arguments: dict[str, Any] = engine_arguments(spec, known=known, on_cpu=current_platform.is_cpu())
@@ -104,6 +107,9 @@ def main() -> int:
         lower_priority()
         with suppress(OSError):
             Path("/proc/self/autogroup").write_text(str(NICENESS))
+    if in_core:
+        arguments["distributed_executor_backend"] = EXECUTOR
+        os.environ |= {"OMP_NUM_THREADS": "1", "OMP_PLACES": "{0}", "OMP_PROC_BIND": "true"}  # torch is imported here
     llm = LLM(**arguments)
     parameters = SamplingParams(temperature=0.0, max_tokens=40)
     os.write(told, b"loaded\n")

@@ -28,6 +28,7 @@ SAME_NAMES: set[str] = {
     "explain_request",
 }
 SLEEPS = {
+    "cli/ray_watch.py: sleep in until_still": "that nothing happens is not told by anybody",
     "store/process_lock.py: sleep in alone": "another process holds the lock",
     "ui/chat/attachment_sources.py: sleep in AttachmentSources._watch_inbox": "a folder, maybe over a network",
     "session/batch/runner.py: sleep in BatchRun._write": "answers that end together are flushed together",
@@ -48,6 +49,7 @@ SLEEPS = {
 """Where the source sleeps or looks again and again, and why it has to."""
 BROAD_EXCEPTS = {
     "cli/main.py: except Exception in main": "the edge of the command line",
+    "cli/ray_watch.py: except Exception in in_own_thread.run": "who waits raises it",
     "worker/engine_thread.py: except Exception in EngineThread.start.live": "the edge of a load",
     "worker/engine_thread.py: except Exception in EngineThread._pump": "the edge of a request",
     "worker/server.py: except Exception in WorkerServer._serve": "the edge of the worker's loop",

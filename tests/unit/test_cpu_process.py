@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from vlmtui.worker.backends.vllm.cpu_process import executor_arguments, free_cores, taken_cores
+from vlmtui.worker.backends.vllm.cpu_process import free_cores, taken_cores
 
 _TITLED = """
 import os, sys
@@ -49,7 +49,3 @@ def test_cores_of_engines_are_found_by_their_processes() -> None:
         assert engine.stdout.readline() == b"bound\n"
         assert taken_cores() == others | {core}
         engine.communicate()
-
-
-def test_an_executor_that_somebody_chose_is_kept() -> None:
-    assert executor_arguments({"distributed_executor_backend": "mp"}) == {}

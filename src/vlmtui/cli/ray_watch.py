@@ -44,7 +44,7 @@ def read_counter(ray: Any, counter: Any) -> int | None:
     """Return its count; None if it does not answer. Blocking, for a few seconds at most."""
     try:
         count: int = ray.get(counter.count.remote(), timeout=_ASK_S)
-    except Exception:  # Ray has no common base for what happens when it is overloaded, dying or shut down
+    except (ray.exceptions.RayError, OSError, RuntimeError, ValueError):
         return None
     return count
 
@@ -76,7 +76,7 @@ def in_own_thread(work: Callable[[], _T]) -> asyncio.Future[_T]:
         done: concurrent.futures.Future[_T] = concurrent.futures.Future()
         try:
             done.set_result(work())
-        except BaseException as error:  # handed on
+        except Exception as error:  # who waits raises it
             done.set_exception(error)
         with suppress(RuntimeError):  # the loop is closed
             loop.call_soon_threadsafe(tell, done)

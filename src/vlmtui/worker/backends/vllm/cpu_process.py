@@ -9,7 +9,7 @@ environment, too: with one GPU the model computes in it anyway.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -20,29 +20,25 @@ from vlmtui.worker.hf.cpu_cores import bound_cores
 
 _log = logging.getLogger(__name__)
 
-_BACKEND = "distributed_executor_backend"
-_EXECUTOR = "vllm.v1.executor.uniproc_executor.UniProcExecutor"
+EXECUTOR = "vllm.v1.executor.uniproc_executor.UniProcExecutor"
 """By its path, as vLLM takes the name `uni` for that of the other one on a CPU."""
 _TITLE = "VLLM::"
 
 
-def executor_arguments(engine_args: Mapping[str, object]) -> dict[str, object]:
-    """Return the engine argument for it; none if another one is given, or this vLLM has other parts."""
-    if engine_args.get(_BACKEND) is not None:
-        return {}
-    try:
-        from vllm.utils.ompmultiprocessing import OMPProcessManager  # noqa: F401
-        from vllm.v1.executor.uniproc_executor import UniProcExecutor  # noqa: F401
-    except ImportError:
-        return {}
-    return {_BACKEND: _EXECUTOR}
+def starter(*, on_cpu: bool) -> Callable[[Any], Any]:
+    """Return the function that makes an AsyncLLM of AsyncEngineArgs."""
+    from vllm.v1.engine.async_llm import AsyncLLM
+
+    return _start_on_cpu if on_cpu and _has_parts() else AsyncLLM.from_engine_args
 
 
-def start_on_cpu(engine_args: Any) -> Any:
+def _start_on_cpu(engine_args: Any) -> Any:
     """Return a new AsyncLLM whose engine core has the environment that vLLM would give the model's process."""
     from vllm.usage.usage_lib import UsageContext
     from vllm.v1.engine.async_llm import AsyncLLM
 
+    if engine_args.distributed_executor_backend is None:  # else somebody chose it
+        engine_args.distributed_executor_backend = EXECUTOR
     config = engine_args.create_engine_config(UsageContext.ENGINE_CONTEXT)
     with _bound_threads(config):
         return AsyncLLM.from_vllm_config(
@@ -52,11 +48,21 @@ def start_on_cpu(engine_args: Any) -> Any:
         )
 
 
+def _has_parts() -> bool:
+    """Whether the installed vLLM is built as the one that this was written for."""
+    try:
+        from vllm.utils.ompmultiprocessing import OMPProcessManager  # noqa: F401
+        from vllm.v1.executor.uniproc_executor import UniProcExecutor  # noqa: F401
+    except ImportError:
+        return False
+    return True
+
+
 @contextmanager
 def _bound_threads(config: Any) -> Iterator[None]:
     """Set the variables of OpenMP for processes that are started meanwhile, as `VLLM_CPU_OMP_THREADS_BIND` says; if it
     says nothing, with cores that are free of other engines, where there are enough."""
-    if config.parallel_config.distributed_executor_backend != _EXECUTOR:
+    if config.parallel_config.distributed_executor_backend != EXECUTOR:
         yield
         return
     from vllm.utils.cpu_resource_utils import get_allowed_cpu_list

@@ -26,7 +26,7 @@ from vlmtui.domain.sampling import Sampling
 from vlmtui.errors import ErrorKind, VlmtuiError
 from vlmtui.worker.backends.contract import LoadStep, Report
 from vlmtui.worker.backends.vllm.adapters import AdapterShelf
-from vlmtui.worker.backends.vllm.cpu_process import executor_arguments, start_on_cpu
+from vlmtui.worker.backends.vllm.cpu_process import starter
 from vlmtui.worker.backends.vllm.engine_args import (
     CPU_ENVIRONMENT,
     EAGER_CPU_ENVIRONMENT,
@@ -84,9 +84,8 @@ async def load_engine(spec: LoadSpec, report: Report) -> VllmEngine:
             os.environ.setdefault(name, value)
         lower_priority()
     from vllm import AsyncEngineArgs
-    from vllm.v1.engine.async_llm import AsyncLLM
 
-    start = start_on_cpu if on_cpu else AsyncLLM.from_engine_args
+    start = starter(on_cpu=on_cpu)
     report(LoadStep(LoadStage.CONFIG, "reading the model's config"))
     spec = pin_remote_code(spec)
     known = {field.name for field in fields(AsyncEngineArgs)}
@@ -98,7 +97,6 @@ async def load_engine(spec: LoadSpec, report: Report) -> VllmEngine:
     is_closed = has_no_peers(arguments) and "worker_extension_cls" not in arguments
     extension: dict[str, object] = {"worker_extension_cls": WORKER_EXTENSION} if is_closed else {}
     extension |= config_change(arguments)  # replaces what the record has in `hf_overrides`
-    extension |= executor_arguments(arguments) if on_cpu else {}
     notes: tuple[str, ...] = ()
     try:
         llm = start(AsyncEngineArgs(**{**arguments, **extension}))
