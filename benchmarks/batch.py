@@ -1,12 +1,12 @@
 """Batches: items a second against vLLM's own offline `LLM.generate` and `LLM.chat`, and the client's memory.
 
 `python -m benchmarks.batch [--items N] [--rounds N] [--only throughput|memory] [--in-core]`. Both load the bundled
-model with the same arguments, and answer the same questions about the same picture files, other ones in each round, in turn;
-what vLLM has of them in its caches is forgotten in between. Each reads the files itself. Budget: 0.95 of the items a
-second of the faster of vLLM's two. With `--in-core` the model of vLLM's own, too, computes in the engine core's
-process, as our worker has it without a GPU; vLLM by itself gives it another one. Then others one at a time, for what a
-batch gains; and a batch of 1,000 and of 200,000 lines in processes of their own, with an engine that only repeats, for
-their memory: at most 1.3 times as much.
+model with the same arguments, and answer the same questions about the same picture files, other ones in each round,
+in turn; what vLLM has of them in its caches is forgotten in between. Each reads the files itself. Budget: 0.95 of the
+items a second of the faster of vLLM's two. With `--in-core` the model of vLLM's own, too, computes in the engine
+core's process, as our worker has it without a GPU; vLLM by itself gives it another one. Then others one at a time,
+for what a batch gains; and a batch of 1,000 and of 200,000 lines in processes of their own, with an engine that only
+repeats, for their memory: at most 1.3 times as much.
 """
 
 from __future__ import annotations
