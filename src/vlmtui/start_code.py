@@ -2,7 +2,7 @@
 
 Python finds, checks and reads each module by itself, which takes longer than running most of them. The file is made of
 Python's own compiled files, lies among them, and is used under their condition: a module whose source has another time
-or size is imported as usual.
+or size is imported as usual. It also has what the app's modules compile while they are imported.
 """
 
 from __future__ import annotations
@@ -10,14 +10,16 @@ from __future__ import annotations
 import marshal
 import os
 import sys
-from contextlib import suppress
 from importlib.machinery import ModuleSpec, SourceFileLoader
-from importlib.util import MAGIC_NUMBER, cache_from_source
 from mmap import ACCESS_READ, mmap
 from types import CodeType, ModuleType
 
-_COMPILED_HEADER = 16
-"""Bytes before the code in a compiled file: Python's magic number, flags, time and size of the source."""
+TYPE_CHECKING = False  # what `typing` imports is in the file, too
+if TYPE_CHECKING:
+    from vlmtui.start_compiled import Compiled, StartCompiled
+
+_HEADER = slice(4, 16)
+"""Of a compiled file, behind Python's magic number: flags, time and size of the source."""
 _LENGTH_BYTES = 8
 _Entry = tuple[str, str, bool, bytes, int, int]
 """A module's source and compiled file, whether it is a package, the compiled file's header, where its code is."""
@@ -32,44 +34,59 @@ class StartCode:
         """The modules that were imported when this began."""
         self._entries: dict[str, _Entry] = {}
         self._code = memoryview(b"")
+        self._known: Compiled = ({}, {})
+        self._compiled: StartCompiled | None = None
         self._missed: list[str] = []
         """The modules of this start that were imported as usual."""
 
     @classmethod
     def of_app(cls) -> StartCode:
-        """Return that of this program for this version of Python."""
-        return cls(cache_from_source(f"{os.path.dirname(__file__)}/start_code.all.py"))  # noqa: PTH120
+        """Return that of this program and this version of Python."""
+        own = __spec__.cached or __file__
+        return cls(f"{own.removesuffix('.pyc')}.all")
 
     def begin(self) -> None:
         """Import from the file from now on."""
         self._before = frozenset(sys.modules)
-        self._entries, self._code = self._read()
+        self._entries, self._code, self._known = self._read()
         sys.meta_path.insert(0, self)
+
+    def begin_app(self) -> None:
+        """From now on also take what the app's modules compile from the file."""
+        from vlmtui.start_compiled import StartCompiled
+
+        self._compiled = StartCompiled(self._known)
+        self._compiled.begin()
 
     def end(self) -> None:
         """Import as usual from now on: what was imported until now is what a start needs."""
-        if self in sys.meta_path:
-            sys.meta_path.remove(self)
-            loaded = [(name, sys.modules[name]) for name in sys.modules.keys() - self._before]
-            self._missed = [name for name, one in loaded if type(getattr(one, "__loader__", None)) is SourceFileLoader]
-            self._entries, self._code = {}, memoryview(b"")
+        if self not in sys.meta_path:
+            return
+        sys.meta_path.remove(self)
+        loaded = [(name, sys.modules[name]) for name in sys.modules.keys() - self._before]
+        self._missed = [name for name, one in loaded if type(getattr(one, "__loader__", None)) is SourceFileLoader]
+        self._entries, self._code = {}, memoryview(b"")
+        if self._compiled is not None:
+            self._compiled.end()
 
     @property
     def is_complete(self) -> bool:
-        """Whether the file had all modules of the start that has ended."""
-        return not self._missed
+        """Whether the file had all of the start that has ended."""
+        return not self._missed and (self._compiled is None or self._compiled.is_complete)
 
     def complete(self) -> None:
-        """Add to the file what the start imported as usual. Where it can't be written, starts stay as they are."""
-        found = {name: one for name in self._missed if (one := _compiled(sys.modules[name])) is not None}
-        if not found or sys.dont_write_bytecode:
+        """Add to the file what the start had to find or compile. Where it can't be written, starts stay as they are."""
+        found = {name: one for name in self._missed if (one := _found(sys.modules[name])) is not None}
+        has_compiled = self._compiled is not None and not self._compiled.is_complete
+        if not (found or has_compiled) or sys.dont_write_bytecode:
             return
+        from contextlib import suppress
         from pathlib import Path
 
         from vlmtui.errors import VlmtuiError
         from vlmtui.files import new_file
 
-        entries, code = self._read()
+        entries, code, compiled = self._read()
         pieces: dict[str, tuple[_Entry, bytes | memoryview]] = {
             name: (entry, code[entry[4] : entry[5]]) for name, entry in entries.items() if _is_current(entry)
         }
@@ -77,7 +94,8 @@ class StartCode:
         placed, end = {}, 0
         for name, (entry, piece) in pieces.items():
             placed[name] = (*entry[:4], end, end := end + len(piece))
-        index = marshal.dumps((_made_for(), placed))
+        compiled = self._compiled.all() if self._compiled is not None else compiled
+        index = marshal.dumps((_made_for(), placed, compiled))
         target = Path(self._file)
         with suppress(VlmtuiError), new_file(target.parent, target.name) as new:
             new.file.write(len(index).to_bytes(_LENGTH_BYTES, "little") + index)
@@ -97,24 +115,21 @@ class StartCode:
             spec.submodule_search_locations.append(os.path.dirname(source))  # noqa: PTH120
         return spec
 
-    def _read(self) -> tuple[dict[str, _Entry], memoryview]:
+    def _read(self) -> tuple[dict[str, _Entry], memoryview, Compiled]:
         """Return what is in the file, if it was made for this Python and this search path."""
-        with suppress(OSError, ValueError, EOFError, TypeError):
+        try:
             with open(self._file, "rb") as file:  # noqa: PTH123 - pathlib is not imported yet
                 whole = memoryview(mmap(file.fileno(), 0, access=ACCESS_READ))
             begin = _LENGTH_BYTES + int.from_bytes(whole[:_LENGTH_BYTES], "little")
-            made_for, entries = marshal.loads(whole[_LENGTH_BYTES:begin])
-            if made_for == _made_for():
-                return entries, whole[begin:]
-        return {}, memoryview(b"")
+            made_for, entries, compiled = marshal.loads(whole[_LENGTH_BYTES:begin])
+        except (OSError, ValueError, EOFError, TypeError):
+            return {}, memoryview(b""), ({}, {})
+        return (entries, whole[begin:], compiled) if made_for == _made_for() else ({}, memoryview(b""), ({}, {}))
 
 
-def end_start() -> StartCode | None:
-    """End the import of the start's modules from their file. Return that file; None if there is none."""
-    began = next((finder for finder in sys.meta_path if isinstance(finder, StartCode)), None)
-    if began is not None:
-        began.end()
-    return began
+def this_start() -> StartCode | None:
+    """Return the start that has begun and not ended; None: there is none."""
+    return next((finder for finder in sys.meta_path if isinstance(finder, StartCode)), None)
 
 
 class _Loader(SourceFileLoader):
@@ -132,8 +147,8 @@ class _Loader(SourceFileLoader):
         return code
 
 
-def _made_for() -> tuple[bytes, list[str]]:
-    return MAGIC_NUMBER, sys.path[1:]  # without the folder of the program, or the current one
+def _made_for() -> tuple[str, list[str]]:
+    return sys.version, sys.path[1:]  # without the folder of the program, or the current one
 
 
 def _is_current(entry: _Entry) -> bool:
@@ -141,19 +156,20 @@ def _is_current(entry: _Entry) -> bool:
         found = os.stat(entry[0])  # noqa: PTH116
     except OSError:
         return False
-    time, size = int(found.st_mtime) & 0xFFFFFFFF, found.st_size & 0xFFFFFFFF
-    return entry[3] == MAGIC_NUMBER + bytes(4) + time.to_bytes(4, "little") + size.to_bytes(4, "little")
+    facts = (0, int(found.st_mtime), found.st_size)
+    return entry[3] == b"".join((fact & 0xFFFFFFFF).to_bytes(4, "little") for fact in facts)
 
 
-def _compiled(module: ModuleType) -> tuple[_Entry, bytes] | None:
+def _found(module: ModuleType) -> tuple[_Entry, bytes] | None:
     """Return a module's entry and code, if Python has them in a compiled file."""
     spec = module.__spec__
     if spec is None or spec.origin is None or spec.cached is None:
         return None
     try:
         with open(spec.cached, "rb") as file:  # noqa: PTH123
-            header, code = file.read(_COMPILED_HEADER), file.read()
+            whole = file.read()
     except OSError:
         return None
-    entry = (spec.origin, spec.cached, spec.submodule_search_locations is not None, header, 0, 0)
-    return (entry, code) if _is_current(entry) else None
+    is_package = spec.submodule_search_locations is not None
+    entry = (spec.origin, spec.cached, is_package, whole[_HEADER], 0, 0)
+    return (entry, whole[_HEADER.stop :]) if _is_current(entry) else None

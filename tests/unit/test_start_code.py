@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import collections
+import dataclasses
+import marshal
 import os
+import re
 import subprocess
 import sys
+from collections import namedtuple
+from dataclasses import make_dataclass
 from pathlib import Path
 
 import pytest
 
 from tests.support.terminal import Terminal, search_paths
+from vlmtui.start_compiled import Compiled, StartCompiled
 
 _START = """
 import sys
@@ -17,6 +24,7 @@ sys.path.insert(1, {folder!r})
 from vlmtui.start_code import StartCode
 start = StartCode({file!r})
 start.begin()
+start.begin_app()
 import inspect
 from importlib.resources import files
 import parcel.inner
@@ -25,7 +33,25 @@ import colorsys
 print(parcel.inner.VALUE, type(parcel.inner.__loader__).__name__, start.is_complete)
 print(inspect.getsource(parcel.inner.told).strip(), parcel.__path__ == [{package!r}], parcel.inner.__file__)
 print(files(parcel).joinpath("note.txt").read_text())
+inner = parcel.inner
+print(inner.Spot(1, 2) == inner.Spot(x=1, y=2), inner.Place("a").name, inner.WORD.search("to bE or").span("be"))
 start.complete()
+"""
+
+
+_INNER = """\
+import re
+from collections import namedtuple
+from dataclasses import dataclass
+VALUE = {value}
+def told():
+    return VALUE
+Place = namedtuple("Place", "name")
+@dataclass
+class Spot:
+    x: int
+    y: int
+WORD = re.compile(r"\\b(?P<be>be)\\b", re.IGNORECASE)
 """
 
 
@@ -43,7 +69,7 @@ class Program:
 
     def write(self, value: int, *, at: float = 1_000_000_000) -> None:
         inner = self.package / "inner.py"
-        inner.write_text(f"VALUE = {value}\ndef told():\n    return VALUE\n")
+        inner.write_text(_INNER.format(value=value))
         os.utime(inner, (at, at))
 
     def start(self, *, file: Path | None = None, **env: str) -> list[str]:
@@ -52,12 +78,14 @@ class Program:
         own = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"} | env
         ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=own, check=False)
         assert not ended.stderr
-        told, source, note = ended.stdout.splitlines()[0].split(), ended.stdout.splitlines()[1:-1], ended.stdout
-        assert source[0] == "def told():" and source[1].split() == [
-            "return", "VALUE", "True", str(self.package / "inner.py")
-        ]  # fmt: skip
-        assert note.endswith("noted\n")
-        return told
+        told, *rest = ended.stdout.splitlines()
+        assert rest == [
+            "def told():",
+            f"    return VALUE True {self.package / 'inner.py'}",
+            "noted",
+            "True a (3, 5)",
+        ]
+        return told.split()
 
 
 @pytest.fixture
@@ -70,6 +98,27 @@ def test_the_second_start_imports_from_the_file(program: Program) -> None:
     assert program.start() == ["1", "_Loader", "True"]
     assert program.file.stat().st_mode & 0o777 == 0o600
     assert b"colorsys" not in program.file.read_bytes(), "imported after the start"
+
+
+def test_nothing_is_compiled_that_was_compiled_before(tmp_path: Path) -> None:
+    known: Compiled = ({}, {})
+    for missed in (True, False):
+        compiled = StartCompiled(known)
+        compiled.begin()
+        try:
+            pattern = re.compile(f"{tmp_path}(?P<one>[^b-d]+)|(two)*", re.VERBOSE)  # no other test has it
+            shape = make_dataclass("Shape", [("corners", int)])
+            pair = namedtuple("pair", "left right")
+        finally:
+            compiled.end()
+        assert compiled.is_complete is not missed
+        assert pattern.flags == re.VERBOSE | re.UNICODE and pattern.groupindex == {"one": 1} and pattern.groups == 2
+        found = pattern.match(f"{tmp_path}xyz")
+        assert found is not None and found["one"] == "xyz" and found[2] is None
+        assert repr(shape(corners=3)).endswith("Shape(corners=3)") and tuple(pair(1, 2)) == (1, 2)
+        known = marshal.loads(marshal.dumps(compiled.all()))
+        re.purge()
+    assert not vars(dataclasses).keys() & {"exec"} and not vars(collections).keys() & {"eval"}
 
 
 def test_a_changed_source_is_imported_as_usual_and_then_from_the_file_again(program: Program) -> None:
@@ -117,15 +166,19 @@ def test_the_app_starts_from_its_file_from_the_second_time_on(tmp_path: Path) ->
         "PYTHONPYCACHEPREFIX": str(tmp_path / "compiled"),
     }
 
-    def start() -> Path | None:
+    def start() -> tuple[Path, object]:
         with Terminal([sys.executable, "-m", "vlmtui"], env=env) as terminal:
-            terminal.wait_for("Shapes")
-            terminal.wait_for(lambda _: bool(list(tmp_path.rglob("start_code.all*"))), timeout=20)
+            terminal.wait_for("RAM free")
+            kept = ("start_code*.all", "start_styles*.all")
+            terminal.wait_for(lambda _: all(list(tmp_path.rglob(name)) for name in kept), timeout=20)
+            cells = {(x, y): terminal.screen.buffer[y][x] for y in range(1, 38) for x in range(50)}
             terminal.type("\x11")
             assert terminal.wait_for_end() == 0
-        return next(tmp_path.rglob("start_code.all*"), None)
+        return next(tmp_path.rglob("start_code*.all")), cells
 
-    file = start()
-    assert file is not None and b"vlmtui.ui.models.screen" in file.read_bytes()
+    file, first = start()
+    assert b"vlmtui.ui.models.screen" in file.read_bytes()
     written = file.stat().st_ino
-    assert start() == file and file.stat().st_ino == written, "the second start lacked something"
+    again, second = start()
+    assert again == file and file.stat().st_ino == written, "the second start lacked something"
+    assert second == first, "the styles of the second start are others"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import re
-import shlex
 import sys
 import time
 from collections.abc import AsyncIterator, Iterable, Sequence
@@ -77,8 +76,10 @@ def print_warnings(warnings: Iterable[VlmtuiError]) -> None:
 
 def stay_note(model: str, keep_alive_s: float | None) -> str:
     """Return a note that a model stays loaded, and how to unload it."""
+    from shlex import quote
+
     stays = "until it is stopped" if keep_alive_s is None else f"for {describe_duration(keep_alive_s)}"
-    return f"{model} stays loaded {stays}; `vlmtui stop {shlex.quote(model)}` frees it now."
+    return f"{model} stays loaded {stays}; `vlmtui stop {quote(model)}` frees it now."
 
 
 def print_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:

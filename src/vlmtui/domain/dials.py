@@ -7,7 +7,6 @@ in `Sampling.extra` by vLLM's names.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Container, Iterator, Mapping
 from enum import Enum, auto
 from typing import Literal, NamedTuple, NoReturn
@@ -146,6 +145,8 @@ def read_dial(name: str, text: str, arguments: Mapping[str, ArgumentKind]) -> ob
 def dial_text(dial: str, value: object) -> str:
     """Return a value as it would be typed for a name that `dial_name` gave. Raises VlmtuiError(BAD_INPUT) for a value
     that cannot be typed, such as a date."""
+    import json
+
     if isinstance(value, str) and processor_argument(dial) is None:
         return value
     try:
@@ -226,6 +227,8 @@ def _number(text: str) -> int | float | None:
 
 def _json(text: str) -> object:
     """Return the value of a JSON text; None if it is none."""
+    import json
+
     try:
         return json.loads(text, parse_constant=_refuse_constant)
     except (ValueError, RecursionError):

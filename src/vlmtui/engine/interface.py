@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterator
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
 from vlmtui.domain.engine import EngineInfo, EngineStatus, LoadEvent, LoadSpec
 from vlmtui.domain.failure import Failure
 from vlmtui.domain.generation import EngineEvent, GenerateRequest
-from vlmtui.domain.metrics import MetricsSample
-from vlmtui.domain.model_reading import ModelReading, ReadRequest
 from vlmtui.errors import VlmtuiError
+
+if TYPE_CHECKING:
+    from vlmtui.domain.metrics import MetricsSample
+    from vlmtui.domain.model_reading import ModelReading, ReadRequest
 
 
 class Engine(Protocol):

@@ -6,8 +6,6 @@ import os
 
 import msgspec
 
-from vlmtui.engines.amd_gpus import find_amd_gpus
-
 GIB = 2**30
 
 
@@ -51,6 +49,8 @@ def gib(size: int) -> str:
 
 def _amd_gpus() -> tuple[Gpu, ...]:
     """Return the AMD GPUs that can compute."""
+    from vlmtui.engines.amd_gpus import find_amd_gpus
+
     found = find_amd_gpus(os.environ)
     return tuple(Gpu(*gpu) for gpu in found.gpus) if found.can_compute else ()
 

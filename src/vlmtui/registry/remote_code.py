@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -43,7 +42,7 @@ class RemoteCode(msgspec.Struct, frozen=True, kw_only=True):
         """One SHA-256 over all files of a folder; None for a repository."""
         if self.files is None:
             return None
-        return hashlib.sha256(msgspec.json.encode(sorted(self.files.items()))).hexdigest()
+        return _sha256(msgspec.json.encode(sorted(self.files.items())))
 
 
 def remote_code_of(model: str) -> RemoteCode:
@@ -83,7 +82,7 @@ def _commit(repository: str) -> str | None:
 def _files(folder: Path) -> dict[str, str]:
     """Return the hashes of every Python file below the folder, links included, and of the configs' imports."""
     files = {name: _digest(folder / name) for name in _python_files(folder)}
-    imports = hashlib.sha256(msgspec.json.encode(sorted(_imports(folder)))).hexdigest()
+    imports = _sha256(msgspec.json.encode(sorted(_imports(folder))))
     return {**files, "auto_map": imports}
 
 
@@ -99,7 +98,13 @@ def _python_files(folder: Path) -> list[str]:
 
 
 def _digest(path: Path) -> str:
-    return hashlib.sha256(read_whole(path, bytes_max=_FILE_BYTES_MAX, may_be_empty=True)).hexdigest()
+    return _sha256(read_whole(path, bytes_max=_FILE_BYTES_MAX, may_be_empty=True))
+
+
+def _sha256(data: bytes) -> str:
+    import hashlib  # loads OpenSSL, which is not needed for the first paint
+
+    return hashlib.sha256(data).hexdigest()
 
 
 def _imports(folder: Path) -> Iterator[str]:

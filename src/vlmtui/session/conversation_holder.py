@@ -5,9 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from vlmtui.errors import VlmtuiError
-from vlmtui.session.dials import with_default_parameters
 from vlmtui.session.engine_controller import EngineController
-from vlmtui.session.settings import ChatSettings
 from vlmtui.session.teller import Teller
 from vlmtui.text import one_line
 
@@ -19,6 +17,7 @@ if TYPE_CHECKING:
     from vlmtui.session.async_store import AsyncStore
     from vlmtui.session.conversation import Conversation
     from vlmtui.session.persistence import Recorder
+    from vlmtui.session.settings import ChatSettings
 
 _SETTLE_S = 3.0
 
@@ -136,6 +135,9 @@ class ConversationHolder:
 
     def _first_settings(self, family: Family | None) -> ChatSettings:
         """Return the model's recommended settings, overridden by the user's."""
+        from vlmtui.session.dials import with_default_parameters
+        from vlmtui.session.settings import ChatSettings
+
         settings = self._settings
         sampling = settings.sampling.over(family.sampling if family is not None else None)
         try:

@@ -18,7 +18,7 @@ from vlmtui.config.settings import config_file
 from vlmtui.errors import Remedy, VlmtuiError
 from vlmtui.registry.match import Model
 from vlmtui.session.engine_controller import EngineController, EngineState
-from vlmtui.start_code import end_start
+from vlmtui.start_code import this_start
 from vlmtui.text import one_line, visible
 from vlmtui.ui.actions import ACTIONS, HasActions, bindings
 from vlmtui.ui.keys import KeyBindings, error_text, key_of, spell_key, with_remedy
@@ -36,7 +36,7 @@ from vlmtui.ui.terminal.compositor import FrontCompositor
 from vlmtui.ui.terminal.graphics import Graphics, tones_of
 from vlmtui.ui.terminal.key_queue import KeyQueue, run_before_keys
 from vlmtui.ui.terminal.query import TerminalQuestion
-from vlmtui.ui.terminal.screenshot import portable_svg
+from vlmtui.ui.terminal.start_styles import StartStyles
 from vlmtui.ui.terminal.themes import THEMES, VARIABLES, begin_with_theme, theme_name
 from vlmtui.ui.terminal.updates import ScreenUpdates
 from vlmtui.ui.view import Steps
@@ -106,6 +106,7 @@ class VlmtuiApp(App[ExitReport | None]):
         self._broadcast = EngineBroadcast(self, controller)
         self._question = question
         self._updates = ScreenUpdates(self)
+        self._start_styles = StartStyles()
         for theme in THEMES:
             self.register_theme(theme)
         wanted = theme_name(services.settings.theme)
@@ -114,6 +115,7 @@ class VlmtuiApp(App[ExitReport | None]):
     def run(self, **options: Any) -> ExitReport | None:
         """Run in the terminal, after asking how it draws pictures. Restores the terminal on return."""
         self.graphics = Graphics.detect(self.services.settings.graphics, self._question, tones=tones_of(self))
+        self._start_styles.fill(self.stylesheet)
         return super().run(**options)
 
     def get_driver_class(self) -> type[Driver]:
@@ -350,6 +352,8 @@ class VlmtuiApp(App[ExitReport | None]):
     def export_screenshot(self, *, title: str | None = None, simplify: bool = False) -> str:
         """Return an SVG of the screen that shows each character as it is. Fira Code, which Textual names and has loaded
         from the network, draws `<|im_start|>` with ligatures."""
+        from vlmtui.ui.terminal.screenshot import portable_svg
+
         return portable_svg(super().export_screenshot(title=title, simplify=simplify))
 
     def _begin(self) -> None:
@@ -357,9 +361,12 @@ class VlmtuiApp(App[ExitReport | None]):
         self.call_after_refresh(self._painted)
 
     def _painted(self) -> None:
-        began = end_start()
-        if began is not None and not began.is_complete:
-            self.run_worker(began.complete, thread=True, group="start-code")
+        if (start := this_start()) is not None:
+            start.end()
+            if not start.is_complete:
+                self.run_worker(start.complete, thread=True, group="start-code", exit_on_error=False)
+        if not self.is_headless:
+            self._start_styles.keep(self.stylesheet)
         self.start(self._begin_conversation, "conversation")
 
     async def _begin_conversation(self) -> None:

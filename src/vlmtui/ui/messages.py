@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from textual.message import Message
 
 
-@dataclass
 class EngineChanged(Message):
     """The engine controller changed: load progress, ready, failed, or the engine died."""
 
     bubble = False
 
 
-@dataclass
 class EngineLogGrew(Message):
     """`EngineController.log` has new lines. Posted at most ten times a second."""
 

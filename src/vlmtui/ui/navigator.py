@@ -13,7 +13,6 @@ from textual.screen import Screen, SystemModalScreen
 from vlmtui.errors import VlmtuiError
 from vlmtui.registry.match import Model
 from vlmtui.session.engine_controller import EngineController
-from vlmtui.session.load_checks import LoadCheck, LoadOption
 from vlmtui.text import one_line
 from vlmtui.ui.models.screen import ModelsScreen
 from vlmtui.ui.services import Services
@@ -35,6 +34,7 @@ if TYPE_CHECKING:
     from vlmtui.session.lane_plan import Plan
     from vlmtui.session.lanes import InFlightRequest
     from vlmtui.session.lint import LintReport
+    from vlmtui.session.load_checks import LoadCheck, LoadOption
     from vlmtui.session.model_view import ModelView
     from vlmtui.session.occlusion import OcclusionPlan
     from vlmtui.session.prompt_report import PromptReport

@@ -9,14 +9,17 @@ import sys
 import tempfile
 from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from vlmtui.domain.engine import LoadSpec
-from vlmtui.domain.model_reading import ModelReading, ReadRequest
 from vlmtui.engine.local.launcher import installed_program, linked_package, reader_environment
 from vlmtui.errors import ErrorKind, VlmtuiError
 from vlmtui.paths import Paths, private_dir
+
+if TYPE_CHECKING:
+    from vlmtui.domain.model_reading import ModelReading, ReadRequest
 
 WHOLE_S = 240.0
 """Seconds for the whole process."""
@@ -46,6 +49,8 @@ class LocalModelReader(msgspec.Struct, frozen=True):
         return program.command[0], program.search_path
 
     def _run(self, request: ReadRequest, interpreter: str, home: Path, linked: list[str]) -> ModelReading:
+        from vlmtui.domain.model_reading import ModelReading
+
         with tempfile.TemporaryFile(dir=home) as answer, tempfile.TemporaryFile(dir=home) as log:
             process = subprocess.Popen(
                 [interpreter, "-m", "vlmtui.worker.model_reader"],

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rich.cells import cell_len
@@ -169,17 +168,20 @@ class ModelList(ScrollView):
     highlighted: reactive[int | None] = reactive(None, repaint=False)
     _hovered: reactive[int | None] = reactive(None, repaint=False)
 
-    @dataclass
     class Highlighted(Message):
-        """Another model is highlighted; None: none."""
+        """Another model is highlighted."""
 
-        choice: Choice | None
+        def __init__(self, choice: Choice | None) -> None:
+            """`choice`: None if there is none."""
+            super().__init__()
+            self.choice = choice
 
-    @dataclass
     class Chosen(Message):
         """Load this model."""
 
-        choice: Choice
+        def __init__(self, choice: Choice) -> None:
+            super().__init__()
+            self.choice = choice
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)

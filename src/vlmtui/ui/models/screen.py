@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from textual import on, work
 from textual.app import ComposeResult
 from textual.containers import Horizontal, Vertical, VerticalScroll
 from textual.message import Message
-from textual.screen import Screen
 from textual.widgets import Input, Static
 
 from vlmtui.domain.backend_choice import BackendChoice
@@ -20,20 +18,20 @@ from vlmtui.errors import VlmtuiError
 from vlmtui.registry.hub_cache import downloaded_models
 from vlmtui.registry.match import Model, resolve
 from vlmtui.session.engine_controller import EngineController, EngineState
-from vlmtui.session.load_checks import LoadOption, layout_choice
 from vlmtui.session.model_choices import model_choices
 from vlmtui.text import one_line
 from vlmtui.ui.actions import bindings, line_bindings
 from vlmtui.ui.keys import error_text, key_of
 from vlmtui.ui.messages import EngineChanged
-from vlmtui.ui.models.before_load import BeforeLoadScreen
 from vlmtui.ui.models.model_details import ModelDetails
 from vlmtui.ui.models.model_list import ModelHeader, ModelList
 from vlmtui.ui.services import Services
+from vlmtui.ui.terminal.front_screen import FrontScreen
 from vlmtui.ui.widgets.footer_bar import FooterBar
 
 if TYPE_CHECKING:
     from vlmtui.engine.remote_models import Server
+    from vlmtui.session.load_checks import LoadOption
 
 _WIDE = 100
 """Fewest columns for the details."""
@@ -49,7 +47,7 @@ class ModelFilter(Input):
         self.cursor_blink = False
 
 
-class ModelsScreen(Screen[None]):
+class ModelsScreen(FrontScreen[None]):
     """A filter field that always has the focus, and the models below it."""
 
     CSS_PATH = "screen.tcss"
@@ -57,45 +55,17 @@ class ModelsScreen(Screen[None]):
     SCOPE = "model_list"
     BINDINGS = bindings(SCOPE)
 
-    @dataclass
     class ModelChosen(Message):
-        """Load this model. `machine`: the machine's memory, if known."""
+        """Load this model."""
 
-        model: Model
-        machine: Machine | None = None
+        def __init__(self, model: Model, machine: Machine | None = None) -> None:
+            """`machine`: the machine's memory, if known."""
+            super().__init__()
+            self.model = model
+            self.machine = machine
 
     class LeavePicker(Message):
         """Go back to the chat with the loaded model."""
-
-    @dataclass
-    class MachineMeasured(Message):
-        """The memory of this machine was measured."""
-
-        machine: Machine
-
-    @dataclass
-    class RunningFound(Message):
-        """The running engines were found."""
-
-        running: list[EngineStatus]
-
-    @dataclass
-    class RunningUnknown(Message):
-        """The search for running engines failed."""
-
-        error: VlmtuiError
-
-    @dataclass
-    class ServersFound(Message):
-        """The servers of the settings were asked."""
-
-        servers: list[Server]
-
-    @dataclass
-    class DownloadedFound(Message):
-        """The downloaded models were found."""
-
-        downloaded: list[Model]
 
     def __init__(self, services: Services, engine_controller: EngineController) -> None:
         super().__init__()
@@ -149,34 +119,22 @@ class ModelsScreen(Screen[None]):
     def _choose(self, event: ModelList.Chosen) -> None:
         self.post_message(self.ModelChosen(event.choice.model, self.machine))
 
-    @on(MachineMeasured)
-    def _machine_measured(self, event: MachineMeasured) -> None:
-        self.machine = event.machine
-        self.query_one("#machine", Static).update(event.machine.describe())
+    def _machine_measured(self, machine: Machine) -> None:
+        self.machine = machine
+        self.query_one("#machine", Static).update(machine.describe())
         self._fill()
 
-    @on(DownloadedFound)
-    def _downloaded_found(self, event: DownloadedFound) -> None:
-        self.downloaded = event.downloaded
+    def _downloaded_found(self, downloaded: list[Model]) -> None:
+        self.downloaded = downloaded
         self._fill()
 
-    @on(ServersFound)
-    def _servers_found(self, event: ServersFound) -> None:
-        self.servers = event.servers
-        silent = [f"{one_line(one.name)}: {one_line(str(one.error))}" for one in event.servers if one.error is not None]
+    def _servers_found(self, servers: list[Server]) -> None:
+        self.servers = servers
+        silent = [f"{one_line(one.name)}: {one_line(str(one.error))}" for one in servers if one.error is not None]
         line = self.query_one("#silent", Static)
         line.update("\n".join(silent))
         line.display = bool(silent)
         self._fill()
-
-    @on(RunningFound)
-    def _running_found(self, event: RunningFound) -> None:
-        self.running = event.running
-        self._fill()
-
-    @on(RunningUnknown)
-    def _running_unknown(self, event: RunningUnknown) -> None:
-        self.notify(error_text(self.app, event.error), severity="error", timeout=10, markup=False)
 
     @on(EngineChanged)
     def _engine_changed(self) -> None:
@@ -208,6 +166,9 @@ class ModelsScreen(Screen[None]):
 
     def action_layout(self) -> None:
         """Choose how the highlighted model is spread over the GPUs, and load it so."""
+        from vlmtui.session.load_checks import layout_choice
+        from vlmtui.ui.models.before_load import BeforeLoadScreen
+
         chosen = self.query_one(ModelList).chosen
         check = layout_choice(chosen.model, self.machine) if chosen is not None else None
         if chosen is None or check is None:
@@ -250,7 +211,7 @@ class ModelsScreen(Screen[None]):
 
     @work(thread=True, group="machine")
     def _measure(self) -> None:
-        self.post_message(self.MachineMeasured(Machine.measure()))
+        self.call_later(self._machine_measured, Machine.measure())
 
     @work(thread=True, group="downloaded")
     def _find_downloaded(self) -> None:
@@ -262,7 +223,7 @@ class ModelsScreen(Screen[None]):
                 # Not a vision-language model, or one with an empty config.
                 continue
         if found:
-            self.post_message(self.DownloadedFound(found))
+            self.call_later(self._downloaded_found, found)
 
     @work(thread=True, group="servers")
     def _find_servers(self) -> None:
@@ -271,14 +232,16 @@ class ModelsScreen(Screen[None]):
         engines = self.services.settings.engines
         with ThreadPoolExecutor(len(engines)) as threads:
             found = threads.map(lambda name: look_at_server(self.services.registry, name, engines[name]), engines)
-            self.post_message(self.ServersFound(list(found)))
+            self.call_later(self._servers_found, list(found))
 
     @work(group="running")
     async def _find_running(self) -> None:
         try:
-            self.post_message(self.RunningFound(await self.services.host.running()))
+            self.running = await self.services.host.running()
         except VlmtuiError as error:
-            self.post_message(self.RunningUnknown(error))
+            self.notify(error_text(self.app, error), severity="error", timeout=10, markup=False)
+        else:
+            self._fill()
 
     def _fill(self) -> None:
         controller = self.engine_controller
