@@ -18,13 +18,13 @@ from vlmtui.config.settings import config_file
 from vlmtui.errors import Remedy, VlmtuiError
 from vlmtui.registry.match import Model
 from vlmtui.session.engine_controller import EngineController, EngineState
-from vlmtui.start_code import this_start
 from vlmtui.text import one_line, visible
 from vlmtui.ui.actions import ACTIONS, HasActions, bindings
 from vlmtui.ui.keys import KeyBindings, error_text, key_of, spell_key, with_remedy
 from vlmtui.ui.lifecycle.batch_runs import BatchRuns
 from vlmtui.ui.lifecycle.departure import Departure, ExitReport
 from vlmtui.ui.lifecycle.engine_broadcast import EngineBroadcast
+from vlmtui.ui.lifecycle.first_paint import FirstPaint
 from vlmtui.ui.lifecycle.leftovers import Leftovers
 from vlmtui.ui.lifecycle.model_loading import ModelLoading
 from vlmtui.ui.lifecycle.removed_widgets import comes_of_removal
@@ -36,7 +36,6 @@ from vlmtui.ui.terminal.compositor import FrontCompositor
 from vlmtui.ui.terminal.graphics import Graphics, tones_of
 from vlmtui.ui.terminal.key_queue import KeyQueue, run_before_keys
 from vlmtui.ui.terminal.query import TerminalQuestion
-from vlmtui.ui.terminal.start_styles import StartStyles
 from vlmtui.ui.terminal.themes import THEMES, VARIABLES, begin_with_theme, theme_name
 from vlmtui.ui.terminal.updates import ScreenUpdates
 from vlmtui.ui.view import Steps
@@ -106,7 +105,7 @@ class VlmtuiApp(App[ExitReport | None]):
         self._broadcast = EngineBroadcast(self, controller)
         self._question = question
         self._updates = ScreenUpdates(self)
-        self._start_styles = StartStyles()
+        self._first_paint = FirstPaint(self)
         for theme in THEMES:
             self.register_theme(theme)
         wanted = theme_name(services.settings.theme)
@@ -115,7 +114,7 @@ class VlmtuiApp(App[ExitReport | None]):
     def run(self, **options: Any) -> ExitReport | None:
         """Run in the terminal, after asking how it draws pictures. Restores the terminal on return."""
         self.graphics = Graphics.detect(self.services.settings.graphics, self._question, tones=tones_of(self))
-        self._start_styles.fill(self.stylesheet)
+        self._first_paint.begin()
         return super().run(**options)
 
     def get_driver_class(self) -> type[Driver]:
@@ -358,16 +357,8 @@ class VlmtuiApp(App[ExitReport | None]):
 
     def _begin(self) -> None:
         self.models.begin()
-        self.call_after_refresh(self._painted)
-
-    def _painted(self) -> None:
-        if (start := this_start()) is not None:
-            start.end()
-            if not start.is_complete:
-                self.run_worker(start.complete, thread=True, group="start-code", exit_on_error=False)
-        if not self.is_headless:
-            self._start_styles.keep(self.stylesheet)
-        self.start(self._begin_conversation, "conversation")
+        self.call_after_refresh(self._first_paint.end)
+        self.call_after_refresh(self.start, self._begin_conversation, "conversation")
 
     async def _begin_conversation(self) -> None:
         """After the first paint: open the conversation to continue, and fetch answers finished meanwhile."""
