@@ -140,7 +140,7 @@ def write_chirp(path: Path, rate: int = 16_000) -> Path:
 
 def write_adapter(folder: Path, rank: int = 4) -> Path:
     """Save a LoRA adapter of random matrices for the bundled model, as PEFT does."""
-    folder.mkdir(parents=True)
+    folder.mkdir(parents=True, exist_ok=True)
     config = json.loads((bundled("shapes") / "config.json").read_text())
     text = config.get("text_config", config)
     size, random = text["hidden_size"], np.random.default_rng(1)

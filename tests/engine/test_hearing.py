@@ -30,6 +30,7 @@ title = "Tiny Omni"
 extends = "qwen2_5_omni"
 models = ["{folder}"]
 patterns = []
+parameters_b = 0.001
 
 [engine_args]
 load_format = "dummy"

@@ -80,6 +80,15 @@ def test_a_folder_gives_only_what_was_asked_for(paths: Paths, tmp_path: Path) ->
     assert film.sampling.num_frames == 4
 
 
+def test_pages_of_a_document_with_dots_per_inch(paths: Paths, tmp_path: Path) -> None:
+    page = Image.new("RGB", (400, 200), "red")
+    page.save(tmp_path / "paper.pdf", save_all=True, append_images=[page], resolution=100)
+    found = stage(paths, ("image", f"{tmp_path / 'paper.pdf'}#page=1-2&dpi=50"))
+    assert [(one.page, one.width) for one in found] == [(1, 200), (2, 200)]
+    with pytest.raises(VlmtuiError, match="no document"):
+        stage(paths, ("image", f"{CIRCLE}#dpi=50"))
+
+
 def test_a_page_of_a_document(paths: Paths, tmp_path: Path) -> None:
     scan = tmp_path / "scan.tiff"
     pages = [Image.new("RGB", (8, 6), colour) for colour in ("red", "lime")]

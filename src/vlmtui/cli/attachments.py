@@ -36,9 +36,9 @@ def stage_attachments(
     `many` allows more than 20 files for one argument. Raises VlmtuiError naming the file and the reason.
     """
     return [
-        _stage(paths, kind, source, page, VideoSampling(num_frames=num_frames))
+        _stage(paths, kind, source, page, dots, VideoSampling(num_frames=num_frames))
         for kind, text in given
-        for source, page in _sources(kind, text, many=many)
+        for source, page, dots in _sources(kind, text, many=many)
     ]
 
 
@@ -54,13 +54,13 @@ def user_turn_with_placed(question: str, attachments: Sequence[Attachment]) -> T
     return Turn("user", tuple(parts))
 
 
-def _sources(kind: str, text: str, *, many: bool) -> list[tuple[Path | str, int]]:
-    """Resolve one argument to files and addresses, each with its page."""
+def _sources(kind: str, text: str, *, many: bool) -> list[tuple[Path | str, int, int | None]]:
+    """Resolve one argument to files and addresses, each with its page and the dots per inch chosen for it."""
     from vlmtui.media.gather import ASK_ABOVE, gather
 
-    pages = range(1, 2)
-    if not is_file(Path(text)) and (split := split_pages(text))[1]:
-        text, pages = split
+    pages, dots = range(1, 2), None
+    if not is_file(Path(text)) and (chosen := split_pages(text)).pages:
+        text, pages, dots = chosen
     found = gather(text, base=Path.cwd())
     if found.problems:
         raise found.problems[0]
@@ -74,7 +74,7 @@ def _sources(kind: str, text: str, *, many: bool) -> list[tuple[Path | str, int]
         what = "files" if len(pages) == 1 else "pages"
         message = f"{one_line(text)} matches {count} {what}, more than {ASK_ABOVE}."
         raise bad_input(message, hint="Allow it with --many, or choose fewer.")
-    return [(source, page) for source in sources for page in pages]
+    return [(source, page, dots) for source in sources for page in pages]
 
 
 def _may_be(kind: str, path: Path) -> bool:
@@ -88,7 +88,9 @@ def _may_be(kind: str, path: Path) -> bool:
     return found in _KINDS[kind]
 
 
-def _stage(paths: Paths, kind: str, source: Path | str, page: int, sampling: VideoSampling) -> Attachment:
+def _stage(
+    paths: Paths, kind: str, source: Path | str, page: int, dots: int | None, sampling: VideoSampling
+) -> Attachment:
     """Check and store a file as an image, video or sound. As an image, an animation is reduced to a still picture; as a
     sound, a video to its audio track."""
     file = source if isinstance(source, Path) else _fetched(paths, source)
@@ -96,8 +98,10 @@ def _stage(paths: Paths, kind: str, source: Path | str, page: int, sampling: Vid
         from vlmtui.media.images import stage_image
         from vlmtui.media.stage import file_type, stage
 
-        is_document = file_type(file).kind is Kind.DOCUMENT
-        attachment = (stage if is_document else stage_image)(file, paths.media, page=page)
+        is_drawn = dots is not None or file_type(file).kind is Kind.DOCUMENT
+        attachment = (
+            stage(file, paths.media, page=page, dots=dots) if is_drawn else stage_image(file, paths.media, page=page)
+        )
     elif kind == "audio":
         from vlmtui.media.sound import stage_sound
 

@@ -99,7 +99,7 @@ def _missing(source: MediaSource) -> str:
 
     if source.encoded or is_url(source.place):
         return ""
-    path, _ = with_page(sound_source(Path(source.place)) if source.modality == "audio" else Path(source.place))
+    path = with_page(sound_source(Path(source.place)) if source.modality == "audio" else Path(source.place))[0]
     return "" if is_file(path) else f"{one_line(path.name)} does not exist."
 
 

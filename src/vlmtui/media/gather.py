@@ -89,9 +89,9 @@ class _Search:
             return
         path = word if isinstance(word, Path) else _path(word, self.base)
         failure = _failure(path)
-        name, pages = split_pages(path.name)
-        if failure is not None and pages and _failure(path.with_name(name)) is None:
-            self._add(path.with_name(f"{name}#page={page}") for page in pages)
+        chosen = split_pages(path.name)
+        if failure is not None and chosen.pages and _failure(path.with_name(chosen.file)) is None:
+            self._add(map(path.with_name, chosen.names()))
         elif failure is not None and path.name.endswith(SOUND_OF) and _failure(sound_source(path)) is None:
             self._add([path])
         elif failure is None and path.is_dir():

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 from PIL import Image
 
@@ -14,8 +16,13 @@ _MOVING = frozenset({"GIF", "WEBP", "PNG", "AVIF"})
 """Pillow's formats whose parts are frames; in all others they are pages."""
 _COUNTED_BY_WALKING = frozenset({"GIF", "TIFF"})
 """Formats without a stored count, for which Pillow reads the whole file to count."""
-_PAGES = re.compile(r"(?P<file>.+)#page=(?P<first>[1-9][0-9]{0,5})(?:-(?P<last>[1-9][0-9]{0,5}))?", re.DOTALL)
-"""As web addresses name a page of a document (RFC 8118); a range is our own."""
+_DOTS = "dpi=(?P<{}>[0-9]{{1,5}})"
+_PAGES = re.compile(
+    r"(?P<file>.+)#(?:page=(?P<first>[1-9][0-9]{0,5})(?:-(?P<last>[1-9][0-9]{0,5}))?"
+    rf"(?:&{_DOTS.format('dots')})?|{_DOTS.format('alone')})",
+    re.DOTALL,
+)
+"""As web addresses name a page of a document (RFC 8118); a range, and dots per inch, are our own."""
 
 SOUND_OF = "#sound"
 """Behind the path of a video: its audio track."""
@@ -88,23 +95,40 @@ def _part(kind: str | None) -> str:
     return "frame" if kind in _MOVING else "page"
 
 
-def split_pages(text: str) -> tuple[str, range]:
-    """Split `paper.pdf#page=3-7` into the file and its pages, from 1; without `#page=` the pages are empty. At most
-    PAGES_MAX pages."""
+class ChosenPages(NamedTuple):
+    """What the end of a path such as `paper.pdf#page=3-7&dpi=300` chooses."""
+
+    file: str
+    pages: range
+    """From 1, at most PAGES_MAX; empty: the path chooses nothing."""
+    dots: int | None
+    """Dots per inch."""
+
+    def names(self) -> Iterator[str]:
+        """Yield the name of each page alone: `paper.pdf#page=3&dpi=300`."""
+        dots = f"&dpi={self.dots}" if self.dots is not None else ""
+        yield from (f"{self.file}#page={page}{dots}" for page in self.pages)
+
+
+def split_pages(text: str) -> ChosenPages:
+    """Split a path into the file, its pages, and the dots per inch to draw them with; `#dpi=N` alone is page 1."""
     found = _PAGES.fullmatch(text)
     if found is None:
-        return text, range(0)
-    first = int(found["first"])
+        return ChosenPages(text, range(0), None)
+    first = int(found["first"] or 1)
     last = int(found["last"] or first)
-    return found["file"], range(first, min(last, first + PAGES_MAX - 1) + 1)
+    pages = range(first, min(last, first + PAGES_MAX - 1) + 1)
+    dots = found["dots"] or found["alone"]
+    return ChosenPages(found["file"], pages, int(dots) if dots else None)
 
 
-def with_page(path: Path, page: int = 1) -> tuple[Path, int]:
-    """Return the file and the page of a path such as `paper.pdf#page=3`; a file of that very name comes first."""
-    name, pages = split_pages(path.name)
-    if len(pages) != 1 or path.exists():
-        return path, page
-    return path.with_name(name), pages[0]
+def with_page(path: Path, page: int = 1, dots: int | None = None) -> tuple[Path, int, int | None]:
+    """Return the file, the page and the dots per inch of a path such as `paper.pdf#page=3&dpi=300`; a file of that very
+    name comes first."""
+    chosen = split_pages(path.name)
+    if len(chosen.pages) != 1 or path.exists():
+        return path, page, dots
+    return path.with_name(chosen.file), chosen.pages[0], chosen.dots
 
 
 def sound_source(path: Path) -> Path:

@@ -21,8 +21,10 @@ from vlmtui.reading import read_whole, shown_name, source_text
 BYTES_MAX = 500_000_000
 """Most bytes of a document."""
 DPI = 150.0
+DPI_MIN, DPI_MAX = 10, 1200
 LONGEST = 2000.0
-"""Most pixels of a page's longer side."""
+"""Most pixels of a page's longer side, unless dots per inch are chosen."""
+LONGEST_CHOSEN = 6000.0
 _SECONDS = 120.0
 _POINTS = 72
 
@@ -36,13 +38,15 @@ class _Facts(msgspec.Struct, frozen=True):
     dpi: float
 
 
-def stage_page(path: Path, store: Path, *, page: int = 1) -> Attachment:
+def stage_page(path: Path, store: Path, *, page: int = 1, dots: int | None = None) -> Attachment:
     """Draw a page of a document, from 1, and store it as an image. Blocking. Raises VlmtuiError naming the document.
 
-    At 150 dots per inch, or as many as make the longer side 2,000 pixels.
+    At 150 dots per inch, or as many as make the longer side 2,000 pixels. `dots`: so many, up to 6,000 pixels.
     """
+    if dots is not None and not DPI_MIN <= dots <= DPI_MAX:
+        raise bad_input(f"{shown_name(path)} can't be drawn at {dots} dots per inch.", hint=f"{DPI_MIN} to {DPI_MAX}.")
     data = read_whole(path, bytes_max=BYTES_MAX)
-    facts, png = _rendered(data, path, page)
+    facts, png = _rendered(data, path, page, dots)
     stored = store_bytes(png, store, ".png", name=shown_name(path))
     width, height = (int.from_bytes(png[at : at + 4], "big") for at in (16, 20))
     inches = f"{facts.wide / _POINTS:.3g} × {facts.high / _POINTS:.3g} inches"
@@ -55,7 +59,7 @@ def stage_page(path: Path, store: Path, *, page: int = 1) -> Attachment:
         height=height,
         size_bytes=len(data),
         format="PDF",
-        notes=(page_note("PDF", page, facts.pages), f"drawn at {facts.dpi:.3g} dots per inch ({inches})"),
+        notes=(page_note("PDF", page, facts.pages), f"drawn at {facts.dpi:.0f} dots per inch ({inches})"),
         source=source_text(path),
         page=page,
         pages=facts.pages,
@@ -76,8 +80,9 @@ def page_picture(path: Path, page: int = 1) -> PagePicture:
         return PagePicture(image.convert("RGB"), facts.pages)
 
 
-def _rendered(data: bytes, path: Path, page: int) -> tuple[_Facts, bytes]:
-    command = [sys.executable, "-m", "vlmtui.media.pdf_renderer", str(page), str(DPI), str(LONGEST)]
+def _rendered(data: bytes, path: Path, page: int, dots: int | None = None) -> tuple[_Facts, bytes]:
+    size = (DPI, LONGEST) if dots is None else (float(dots), LONGEST_CHOSEN)
+    command = [sys.executable, "-m", "vlmtui.media.pdf_renderer", str(page), *map(str, size)]
     name = shown_name(path)
     try:
         done = subprocess.run(command, input=data, capture_output=True, timeout=_SECONDS, check=False)

@@ -26,23 +26,32 @@ _SUPPORTED = (
 
 
 def stage(
-    path: Path, store: Path, *, sampling: VideoSampling | None = None, page: int = 1, still: bool = False
+    path: Path,
+    store: Path,
+    *,
+    sampling: VideoSampling | None = None,
+    page: int = 1,
+    dots: int | None = None,
+    still: bool = False,
 ) -> Attachment:
     """Check the file at `path`, convert it if necessary and store it. Blocking: call it in a thread.
 
     Animated GIF, WebP, AVIF and PNG files are staged as videos, or with `still` as an image of their first frame.
-    `page` selects a page of a TIFF or a PDF, from 1; so does `#page=N` behind the path. `#sound` behind the path of a
-    video selects its audio track. `sampling` is for videos only.
+    `page` selects a page of a TIFF or a PDF, from 1, `dots` how many dots per inch a PDF's is drawn with; so do
+    `#page=N` and `&dpi=N` behind the path. `#sound` behind the path of a video selects its audio track. `sampling` is
+    for videos only.
     Raises VlmtuiError (BAD_INPUT) naming the file and why it cannot be attached.
     """
-    path, page = with_page(path, page)
+    path, page, dots = with_page(path, page, dots)
     if path.name.endswith(SOUND_OF) and not path.exists():
         return _stage_sound(sound_source(path), store)
     found = file_type(path)
     if found.kind is Kind.DOCUMENT:
         from vlmtui.media.pdf import stage_page
 
-        return stage_page(path, store, page=page)
+        return stage_page(path, store, page=page, dots=dots)
+    if dots is not None:
+        raise bad_input(f"{shown_name(path)} is no document, which is drawn with dots per inch.")
     if found.kind is Kind.OTHER:
         raise bad_input(f"{shown_name(path)} is {found.title}, not a picture, a video or a sound.", hint=_SUPPORTED)
     if found.kind is Kind.SOUND or is_sound(path, found):

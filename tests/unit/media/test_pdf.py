@@ -56,14 +56,33 @@ def test_pages_are_images_of_their_own(paper: Path, tmp_path: Path) -> None:
 
 
 def test_pages_are_chosen_as_in_web_addresses(paper: Path, tmp_path: Path) -> None:
-    assert split_pages("a.pdf#page=3-7") == ("a.pdf", range(3, 8))
-    assert split_pages("a.pdf#page=0") == ("a.pdf#page=0", range(0))
-    assert len(split_pages("a.pdf#page=1-999999")[1]) == 1000
+    assert split_pages("a.pdf#page=3-7") == ("a.pdf", range(3, 8), None)
+    assert split_pages("a.pdf#page=0") == ("a.pdf#page=0", range(0), None)
+    assert len(split_pages("a.pdf#page=1-999999").pages) == 1000
     found = gather("paper.pdf#page=2-3", base=tmp_path)
     assert [path.name for path in found.paths] == ["paper.pdf#page=2", "paper.pdf#page=3"]
     assert [stage(path, tmp_path / "media").page for path in found.paths] == [2, 3]
     (tmp_path / "paper.pdf#page=2").write_bytes(paper.read_bytes())
-    assert with_page(tmp_path / "paper.pdf#page=2") == (tmp_path / "paper.pdf#page=2", 1)
+    assert with_page(tmp_path / "paper.pdf#page=2") == (tmp_path / "paper.pdf#page=2", 1, None)
+
+
+def test_dots_per_inch_are_chosen_with_the_pages(paper: Path, tmp_path: Path) -> None:
+    assert split_pages("a.pdf#page=3-4&dpi=72") == ("a.pdf", range(3, 5), 72)
+    assert split_pages("a.pdf#dpi=72") == ("a.pdf", range(1, 2), 72)
+    assert split_pages("a.pdf#dpi=") == ("a.pdf#dpi=", range(0), None)
+    found = gather("paper.pdf#page=2-3&dpi=50", base=tmp_path)
+    assert [path.name for path in found.paths] == ["paper.pdf#page=2&dpi=50", "paper.pdf#page=3&dpi=50"]
+    staged = [stage(path, tmp_path / "media") for path in found.paths]
+    assert [(one.page, one.width, one.height) for one in staged] == [(2, 200, 100), (3, 200, 100)]
+    assert stage(tmp_path / "paper.pdf#dpi=900", tmp_path / "media").width == 3600
+    largest = stage(tmp_path / "paper.pdf#page=1&dpi=1200", tmp_path / "media")
+    assert largest.width == 4800 and largest.notes[1] == "drawn at 1200 dots per inch (4 × 2 inches)"
+    for wrong in ("paper.pdf#dpi=9", "paper.pdf#dpi=1201"):
+        with pytest.raises(VlmtuiError, match="dots per inch"):
+            stage(tmp_path / wrong, tmp_path / "media")
+    Image.new("RGB", (9, 9)).save(tmp_path / "a.png")
+    with pytest.raises(VlmtuiError, match="no document"):
+        stage(tmp_path / "a.png#dpi=100", tmp_path / "media")
 
 
 def test_a_folder_does_not_mean_its_documents(paper: Path, tmp_path: Path) -> None:

@@ -231,8 +231,9 @@ def _split_page(place: str) -> tuple[Path, str]:
 
     if place.endswith(SOUND_OF):
         return sound_source(Path(place)), SOUND_OF
-    path, pages = split_pages(place)
-    return Path(path), f"{pages.start}" if path != place else ""
+    chosen = split_pages(place)
+    dots = f"&{chosen.dots}" if chosen.dots is not None else ""
+    return Path(chosen.file), f"{chosen.pages.start}{dots}" if chosen.pages else ""
 
 
 def _remove_abandoned_folders(parent: Path) -> None:
