@@ -30,21 +30,40 @@ _SAMPLES: dict[Modality, str] = {"image": "circle.png", "video": "moving-circle.
 _STRICT_SHOWN = 20
 
 
+class CountedItems:
+    """Items of which it is known how many there are; read them once."""
+
+    def __init__(self, items: Iterator[BatchItem], size: int) -> None:
+        self._items = items
+        self.size = size
+        self.read = 0
+
+    def __iter__(self) -> Iterator[BatchItem]:
+        for item in self._items:
+            self.read += 1
+            yield item
+
+
 class ItemSource(msgspec.Struct, frozen=True):
-    """The items, from the beginning; read them once. reader: of a file."""
+    """The items, from the beginning; read them once. reader: of a file; counted: what tells how many were read."""
 
     items: Iterator[BatchItem | BadItem]
     reader: BatchReader | None = None
+    counted: CountedItems | None = None
 
     def share(self) -> float | None:
         """Return the share of the input that was read, 0 to 1; None if its size is unknown."""
-        return self.reader.read / self.reader.size if self.reader is not None and self.reader.size else None
+        found = self.reader or self.counted
+        return found.read / found.size if found is not None and found.size else None
 
 
 def open_items(arguments: argparse.Namespace, stack: ExitStack) -> ItemSource:
     """Return the items that the command line names. Files are closed with `stack`. Raises VlmtuiError."""
     if arguments.input is None:
-        return ItemSource(_made(arguments))
+        if arguments.num_prompts is None:
+            return ItemSource(_of_files(arguments))
+        counted = CountedItems(_repeated(arguments), arguments.num_prompts)
+        return ItemSource(iter(counted), counted=counted)
     prompts = arguments.prompt or [""]
     kind = batch_format_of(arguments.input, BatchFormat(arguments.input_format) if arguments.input_format else None)
     columns = Columns(parse_columns(arguments.columns), prompts[0])
@@ -103,9 +122,7 @@ def _missing(source: MediaSource) -> str:
     return "" if is_file(path) else f"{one_line(path.name)} does not exist."
 
 
-def _made(arguments: argparse.Namespace) -> Iterator[BatchItem | BadItem]:
-    if arguments.num_prompts is not None:
-        return _repeated(arguments)
+def _of_files(arguments: argparse.Namespace) -> Iterator[BatchItem | BadItem]:
     if not arguments.media:
         message = "IN is missing, and so is --image, --video or --audio."
         raise VlmtuiError(ErrorKind.BAD_USAGE, message, hint="See `vlmtui batch --help`.")

@@ -105,7 +105,9 @@ class InspectorScreen(Screen[None]):
     ) -> None:
         super().__init__()
         self.inspected = inspected
-        self.part: Part = "prompt"
+        has_prompt = inspected.prompt is not None or bool(inspected.prompt_text or inspected.made_here)
+        is_answer_all = bool(inspected.answer) and again is None and not has_prompt
+        self.part: Part = "answer" if is_answer_all else "prompt"
         self.taken: InspectorContent | None = None
         """None until it is computed."""
         self._cache = cache
