@@ -1,7 +1,8 @@
 """The stand-in engine: a real worker with the real guardian and server, whose tokens come at a given pace.
 
 A question `say COUNT RATE NAME` is answered with COUNT tokens of Markdown, RATE a second (0: as fast as they go); the
-first token is `⟨NAME`, the last one `NAME⟩`. Requests are noted in the file $STREAMING_NOTES, a JSON line each.
+first token is `⟨NAME`, the last one `NAME⟩`. `give KIND SIZE NAME` is answered with one of `bad_answers`. Requests are
+noted in the file $STREAMING_NOTES, a JSON line each.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from pathlib import Path
 
 import msgspec
 
+from benchmarks.streaming.bad_answers import pieces
 from tests.support.scripted_engine import prompt_text, scripted_info, scripted_prompt
 from vlmtui.domain.conversation import user_turn
 from vlmtui.domain.engine import LoadSpec
@@ -34,6 +36,7 @@ from vlmtui.worker.backends.contract import Backend, Report
 
 NOTES = "STREAMING_NOTES"
 QUESTION = re.compile(r"say (\d+) (\d+) (\w+)")
+BAD_QUESTION = re.compile(r"give (\w+) (\d+) (\w+)")
 _PARAGRAPHS = """\
 # What is in the picture
 
@@ -122,11 +125,11 @@ class Talker:
     async def generate(self, request: GenerateRequest) -> AsyncGenerator[EngineEvent, None]:
         came = time.monotonic()
         yield scripted_prompt(request)
-        found = QUESTION.findall(prompt_text(request.prompt))
-        if not request.only_render and found:
-            count, rate, name = int(found[-1][0]), int(found[-1][1]), found[-1][2]
+        asked = None if request.only_render else _asked(prompt_text(request.prompt))
+        if asked is not None:
+            name, rate, texts = asked
             first = last = 0.0
-            for number, token in enumerate(tokens(count, name)):
+            for number, token in enumerate(texts):
                 if rate:
                     await asyncio.sleep(max(0.0, came + number / rate - time.monotonic()))
                 elif number % 20 == 0:
@@ -136,6 +139,18 @@ class Talker:
                 yield Delta(request_id=request.request_id, text=token, tokens=1, token_ids=(number,))
             write_note(name, came, first, last)
         yield Finished(request_id=request.request_id, finish_reason="stop", usage=Usage(), timings=Timings())
+
+
+def _asked(prompt: str) -> tuple[str, int, Iterator[str]] | None:
+    """Return the name, the tokens a second and the tokens of the answer to the last question; None: it asks nothing."""
+    said, given = list(QUESTION.finditer(prompt)), list(BAD_QUESTION.finditer(prompt))
+    if given and (not said or given[-1].start() > said[-1].start()):
+        kind, size, name = given[-1].groups()
+        return name, 0, pieces(kind, int(size), name)
+    if not said:
+        return None
+    count, rate, name = said[-1].groups()
+    return name, int(rate), tokens(int(count), name)
 
 
 def write_note(name: str, came: float, first: float, last: float) -> None:

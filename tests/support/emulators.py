@@ -5,13 +5,15 @@ from __future__ import annotations
 import os
 import subprocess
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
+from unittest.mock import patch
 
 import pyte
 from ptyprocess import PtyProcess
+from wcwidth import wcwidth
 
 Cell = tuple[str, ...]
 """What is seen of a cell: its character, colours and attributes."""
@@ -20,12 +22,15 @@ Cell = tuple[str, ...]
 class Pyte:
     """A terminal in this process."""
 
-    def __init__(self, size: tuple[int, int]) -> None:
+    def __init__(self, size: tuple[int, int], *, width_of: Callable[[str], int] = wcwidth) -> None:
+        """`width_of`: how many cells the terminal takes for a character."""
         self._screen = pyte.Screen(*size)
         self._stream = pyte.Stream(self._screen)
+        self._width_of = width_of
 
     def feed(self, text: str) -> None:
-        self._stream.feed(text)
+        with patch.object(pyte.screens, "wcwidth", self._width_of):
+            self._stream.feed(text)
 
     def cells(self) -> list[list[Cell]]:
         """Every line of the screen."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 from textual.content import Content
 from textual.strip import Strip
 from textual.visual import Visual
@@ -9,15 +11,25 @@ from textual.visual import Visual
 from vlmtui.ui.widgets.line_widget import LineWidget
 from vlmtui.ui.widgets.markdown_lines import Lines, MarkdownLines
 
+_AT_ONCE, _PIECE = 32_000, 16_000
+"""Characters that are laid out at once, and of a piece of what is longer; a piece takes about a tenth of a second."""
+_PAUSE_S = 0.05
+"""Least seconds between pieces, as a key takes from the terminal to its letter; half of the time is for others."""
+
 
 class MarkdownText(LineWidget):
-    """One widget, however long the text; only changed lines are redrawn."""
+    """One widget, however long the text; only changed lines are redrawn. Of much text that comes at once the rest
+    follows piece by piece: keys do not wait for all of it."""
 
     DEFAULT_CSS = "MarkdownText { padding: 0; }"
 
     def __init__(self) -> None:
         super().__init__()
         self.source = ""
+        self._begun = ""
+        """The beginning of the text that is laid out so far."""
+        self._goes_on = False
+        """Whether the next piece is due."""
         self._instead = ""
         self._layout_of_source = MarkdownLines()
         self._folds = True
@@ -26,17 +38,27 @@ class MarkdownText(LineWidget):
         """Show this text; control characters must be visible already. `instead`: a line in place of an empty text."""
         if (source, instead) != (self.source, self._instead):
             self.source, self._instead = source, instead
-            self.lines_changed()
+            if not self._goes_on:
+                self._lay_out_more()
 
     def toggle_json(self) -> None:
         """Show long JSON completely, or fold it."""
         self._folds = not self._folds
         self.lay_out_again()
 
+    def _lay_out_more(self) -> None:
+        began_s = time.monotonic()
+        begun = len(self._begun) if self.source.startswith(self._begun) else 0
+        self._goes_on = len(self.source) - begun > _AT_ONCE
+        self._begun = self.source[: begun + _PIECE] if self._goes_on else self.source
+        self.lines_changed()
+        if self._goes_on:
+            self.set_timer(max(_PAUSE_S, time.monotonic() - began_s), self._lay_out_more)
+
     def lines_of(self, width: int) -> Lines:
         if self._instead and not self.source:
             return Content.styled(self._instead, "$muted").wrap(width)[:1]
-        return self._layout_of_source.lay_out(self.source, width, folds=self._folds)
+        return self._layout_of_source.lay_out(self._begun, width, folds=self._folds)
 
     def render_line(self, y: int) -> Strip:
         if self.text_selection is not None:

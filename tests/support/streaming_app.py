@@ -1,0 +1,113 @@
+"""The app while a stand-in engine answers, in a pseudo-terminal, and what Textual draws at the end."""
+
+from __future__ import annotations
+
+import itertools
+import re
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from rich.cells import split_graphemes
+
+from benchmarks.streaming import sessions
+from benchmarks.streaming.engine import read_notes
+from benchmarks.streaming.moments import read_moments
+from benchmarks.streaming.recording import Recording
+from tests.support.emulators import Cell, Pyte
+
+SIZE = (120, 40)
+_SEQUENCE = re.compile(r"(\x1b\[[0-9;?]*[A-Za-z]|\x1b\].*?\x1b\\\\)")
+_MOVE = re.compile(r"\x1b\[([0-9]+);([0-9]+)H")
+_PLAIN = re.compile("[\x20-\x7e─-╿]")
+
+
+class Streaming:
+    """The app while it is asked for answers."""
+
+    def __init__(self, recording: Recording, folder: Path) -> None:
+        self.recording = recording
+        self.folder = folder
+        self._answers = itertools.count(1)
+
+    def ask(self, count: int, rate: int) -> None:
+        question = f"say {count} {rate} n{next(self._answers)}z"
+        self.recording.type(question)
+        self.recording.wait_for(question)
+        self.recording.type("\r")
+
+    def answered(self, count: int) -> bool:
+        return len(read_notes(self.folder / "app.notes")) >= count
+
+    def give(self, kind: str, size: int) -> str:
+        """Ask for one of `benchmarks.streaming.bad_answers`; returns its name."""
+        name = f"n{next(self._answers)}z"
+        question = f"give {kind} {size} {name}"
+        self.recording.type(question)
+        self.recording.wait_for(question)
+        self.recording.type("\r")
+        return name
+
+    def echoes(self, keys: str, *, every_s: float) -> list[float]:
+        """Type letters one by one; returns the seconds until each stood on the screen."""
+        waited = []
+        for number, key in enumerate(keys, 1):
+            typed = self.recording.type(key)
+            waited.append(self.recording.wait_for(keys[:number], timeout_s=90) - typed)
+            time.sleep(every_s)
+        return waited
+
+    def last_drawn(
+        self, *, columns: int, rows: int, within_s: float = 60.0
+    ) -> tuple[list[list[Cell]], list[list[Cell]]]:
+        """Return what a terminal of this size shows of everything that was written, and of what Textual draws, once
+        both have come to rest."""
+        written, screen = self.at_rest(within_s)
+        shown, drawn = Pyte((columns, rows)), Pyte((columns, rows))
+        shown.feed(written)
+        drawn.feed(f"\x1b[?7l\x1b[m\x1b[H\x1b[2J{screen}")
+        return shown.cells(), drawn.cells()
+
+    def at_rest(self, within_s: float = 60.0) -> tuple[str, str]:
+        """Return all that was written and what Textual would write for the whole screen, once both are at rest."""
+        deadline, before = time.monotonic() + within_s, -1
+        while before != self.recording.written or not read_moments(self.folder / "moments"):
+            assert time.monotonic() < deadline, "it never comes to rest"
+            before = self.recording.written
+            time.sleep(1.5)
+        written = b"".join(chunk.data for chunk in self.recording.chunks).decode()
+        return written, read_moments(self.folder / "moments")[-1].screen
+
+
+@contextmanager
+def streaming(folder: Path, size: tuple[int, int] = SIZE) -> Iterator[Streaming]:
+    command = [sys.executable, "-m", "benchmarks.streaming.moments_app", str(folder / "moments"), "1"]
+    env = sessions.session_env(folder, is_app=True)
+    options = ["--model", "shapes", "--graphics", "halfcell"]
+    with Recording([*command, *options], env, size=size) as recording:
+        recording.wait_for("● shapes", timeout_s=120)
+        time.sleep(1.0)
+        yield Streaming(recording, folder)
+
+
+def plain_cells(screen: str) -> dict[tuple[int, int], str]:
+    """Return what stands in which column and row of what Textual would write, by its own count of columns: characters
+    that take one cell in every terminal."""
+    found: dict[tuple[int, int], str] = {}
+    x = y = 0
+    for piece in _SEQUENCE.split(screen):
+        if moved := _MOVE.fullmatch(piece):
+            x, y = int(moved[2]) - 1, int(moved[1]) - 1
+        elif not piece.startswith("\x1b"):
+            text = piece.replace("\n", "")
+            for begin, end, width in split_graphemes(text)[0]:
+                if _PLAIN.fullmatch(text[begin:end]):
+                    found[x, y] = text[begin:end]
+                x += width
+    return found
+
+
+def text_of(cells: list[list[Cell]]) -> str:
+    return "\n".join("".join(cell[0] for cell in row) for row in cells)

@@ -1,0 +1,67 @@
+"""Answers that no layout is made for, at their full size: at the end the terminal shows what Textual draws, memory is
+bounded, and keys are heeded while they come. `-s` prints the figures."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+from wcwidth import wcwidth
+
+from tests.support.emulators import Pyte
+from tests.support.streaming_app import SIZE, plain_cells, streaming, text_of
+
+ECHO_MAX_S = 15.0
+"""The longest that a key may wait for its letter on a busy machine."""
+MEMORY_MAX = 400_000_000
+WITHIN_S = 400.0
+KEYS = "vqxkzjvq"
+
+pytestmark = [pytest.mark.process, pytest.mark.slow]
+
+
+@pytest.mark.parametrize(
+    ("kind", "size"),
+    [("line", 2_000_000), ("words", 100_000), ("table", 500), ("code", 20_000), ("scripts", 2_000)],
+)
+def test_an_answer_that_no_layout_is_made_for(tmp_path: Path, kind: str, size: int) -> None:
+    with streaming(tmp_path) as app:
+        memory, cpu_s, asked = app.recording.memory, app.recording.cpu_s, time.monotonic()
+        name = app.give(kind, size)
+        waited = app.echoes(KEYS, every_s=0.3)
+        app.recording.until(lambda: app.answered(1), "the answer", timeout_s=WITHIN_S)
+        answered = time.monotonic() - asked
+        app.recording.wait_for(f"{name}⟩", timeout_s=WITHIN_S)
+        written, screen = app.at_rest(WITHIN_S)
+        taken = app.recording.memory - memory
+        print(
+            f"\n{kind} {size:,}: answered after {answered:.1f} s, at rest after {time.monotonic() - asked:.1f} s, "
+            f"{app.recording.cpu_s - cpu_s:.1f} s of processor time, {taken / 1e6:.0f} MB more, {len(written):,} "
+            f"characters written, longest wait for a key {max(waited) * 1000:.0f} ms"
+        )
+    terminals = [Pyte(SIZE)]
+    if kind == "scripts":
+        terminals += [Pyte(SIZE, width_of=of_one_cell), Pyte(SIZE, width_of=of_two_cells)]
+    for terminal in terminals:
+        terminal.feed(written)
+        shown = terminal.cells()
+        wrong = [(place, char) for place, char in plain_cells(screen).items() if shown[place[1]][place[0]][0] != char]
+        assert not wrong
+        assert {f"{name}⟩", KEYS} <= set(text_of(shown).split())
+    if kind != "scripts":  # pyte and Textual count the cells of joined emoji in different ways
+        drawn = Pyte(SIZE)
+        drawn.feed(f"\x1b[?7l\x1b[m\x1b[H\x1b[2J{screen}")
+        assert terminals[0].cells() == drawn.cells()
+    assert max(waited) < ECHO_MAX_S, waited
+    assert taken < MEMORY_MAX
+
+
+def of_one_cell(char: str) -> int:
+    """A terminal that takes one cell for an emoji."""
+    return min(1, wcwidth(char)) if ord(char) > 0xFFFF else wcwidth(char)
+
+
+def of_two_cells(char: str) -> int:
+    """A terminal that takes two cells for each part of an emoji, joiners and variants included."""
+    return 2 if ord(char) > 0xFFFF or char in "\u200d\ufe0f" else wcwidth(char)
