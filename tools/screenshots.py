@@ -1,7 +1,8 @@
 """Screenshots of the real app with the real bundled model, as SVG files in `screenshots/`.
 
-`python tools/screenshots.py [120x40 ... tour seeing]`. Loads the model once, then plays the same session at every size,
-or at those that are named; `tour` is the tour alone, `seeing` the screens of what the model saw, at every size.
+`python tools/screenshots.py [120x40 ... tour seeing batch]`. Loads the model once, then plays the same session at every size,
+or at those that are named; `tour` is the tour alone, `seeing` the screens of what the model saw, at every size; `batch`
+the table of a batch.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
 
 from textual import events
@@ -348,6 +350,8 @@ async def main(*names: str) -> None:
             await session(paths, size)
         for size in SIZES if "seeing" in names else ():
             await session(paths, size, only=seeing)
+        if "batch" in names:
+            await session(paths, SIZES[0], only=partial(batch, paths=paths))
         if not names or "tour" in names:
             await tour(paths)
         if not names:

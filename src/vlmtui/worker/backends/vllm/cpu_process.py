@@ -37,7 +37,9 @@ def _start_on_cpu(engine_args: Any) -> Any:
     from vllm.usage.usage_lib import UsageContext
     from vllm.v1.engine.async_llm import AsyncLLM
 
-    if engine_args.distributed_executor_backend is None:  # else somebody chose it
+    sizes = [value for name, value in vars(engine_args).items() if name.endswith("_parallel_size")]
+    is_alone = all(size in (None, 1) for size in sizes)
+    if is_alone and engine_args.distributed_executor_backend is None:  # else somebody chose it
         engine_args.distributed_executor_backend = EXECUTOR
     config = engine_args.create_engine_config(UsageContext.ENGINE_CONTEXT)
     with _bound_threads(config):
