@@ -1,8 +1,8 @@
 """Screenshots of the real app with the real bundled model, as SVG files in `screenshots/`.
 
-`python tools/screenshots.py [120x40 ... tour seeing batch]`. Loads the model once, then plays the same session at every size,
-or at those that are named; `tour` is the tour alone, `seeing` the screens of what the model saw, at every size; `batch`
-the table of a batch.
+`python tools/screenshots.py [120x40 ... tour seeing batch]`. Loads the model once, then plays the same session at
+every size, or at those that are named; `tour` is the tour alone, `seeing` the screens of what the model saw, at every
+size; `batch` the table of a batch.
 """
 
 from __future__ import annotations
