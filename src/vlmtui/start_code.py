@@ -76,9 +76,11 @@ class StartCode:
 
     def complete(self) -> None:
         """Add to the file what the start had to find or compile. Where it can't be written, starts stay as they are."""
+        if sys.dont_write_bytecode or not os.access(os.path.dirname(self._file), os.W_OK):  # noqa: PTH120
+            return
         found = {name: one for name in self._missed if (one := _found(sys.modules[name])) is not None}
         has_compiled = self._compiled is not None and not self._compiled.is_complete
-        if not (found or has_compiled) or sys.dont_write_bytecode:
+        if not (found or has_compiled):
             return
         from contextlib import suppress
         from pathlib import Path
