@@ -1,8 +1,8 @@
 """Screenshots of the real app with the real bundled model, as SVG files in `screenshots/`.
 
-`python tools/screenshots.py [120x40 ... tour seeing batch]`. Loads the model once, then plays the same session at
+`python tools/screenshots.py [120x40 ... tour seeing chat batch]`. Loads the model once, then plays the same session at
 every size, or at those that are named; `tour` is the tour alone, `seeing` the screens of what the model saw, at every
-size; `batch` the table of a batch.
+size; `chat` the chat and the comparison that README shows, `batch` the table of a batch.
 """
 
 from __future__ import annotations
@@ -117,6 +117,23 @@ async def earlier(app: VlmtuiApp, pilot: Pilot[ExitReport | None]) -> None:
         for question in questions:
             await ask(app, pilot, question)
         await new_chat(app, pilot)
+
+
+async def first_pictures(app: VlmtuiApp, pilot: Pilot[ExitReport | None]) -> None:
+    """Draw again what README shows: a chat, and a comparison."""
+    await new_chat(app, pilot)
+    await chat(app, pilot)
+    save(app, "chat")
+    await new_chat(app, pilot)
+    await compare(app, pilot)
+
+
+async def chat(app: VlmtuiApp, pilot: Pilot[ExitReport | None]) -> None:
+    """Ask about two pictures, and about the first again."""
+    for file in (sample_image(), SAMPLES / "two-shapes.png"):
+        await attach(app, pilot, file)
+        await ask(app, pilot, "What is in this image?")
+    await ask(app, pilot, "What was in the first image?")
 
 
 async def compare(app: VlmtuiApp, pilot: Pilot[ExitReport | None]) -> None:
@@ -301,10 +318,7 @@ async def session(
             return
         if not theme and size == SIZES[0]:
             await earlier(app, pilot)
-        for file in (sample_image(), SAMPLES / "two-shapes.png"):
-            await attach(app, pilot, file)
-            await ask(app, pilot, "What is in this image?")
-        await ask(app, pilot, "What was in the first image?")
+        await chat(app, pilot)
         save(app, "chat", suffix)
         if not theme:
             await new_chat(app, pilot)
@@ -350,6 +364,8 @@ async def main(*names: str) -> None:
             await session(paths, size)
         for size in SIZES if "seeing" in names else ():
             await session(paths, size, only=seeing)
+        if "chat" in names:
+            await session(paths, SIZES[0], only=first_pictures)
         if "batch" in names:
             await session(paths, SIZES[0], only=partial(batch, paths=paths))
         if not names or "tour" in names:

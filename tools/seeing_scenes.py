@@ -91,6 +91,9 @@ async def recorded(
             app.run_action_id("toggle_thinking")
             app.run_action_id("boxes")
             await pilot.pause(2)
+            if app.size.height < 30:  # the answer alone fills the screen
+                await pilot.press("pageup")
+                await pilot.pause(0.5)
         else:
             app.run_action_id("inspect")
             await until(pilot, lambda: isinstance(app.screen, InspectorScreen))

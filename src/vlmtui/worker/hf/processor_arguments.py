@@ -16,6 +16,8 @@ FIXED = frozenset(
 )
 """Arguments of processors whose value belongs to the weights, or to the engine."""
 _PARTS = ("image_processor", "video_processor", "feature_extractor", "audio_processor")
+_NAMED = 12
+"""Most names in a hint."""
 _METHODS = ("__init__", "__call__", "preprocess")
 _SCOPES = ("images_kwargs", "videos_kwargs", "audio_kwargs", "text_kwargs")
 _NO_ARGUMENTS = frozenset({"self", "text", "images", "videos", "audio", "audios", "kwargs", "args"}) | FIXED
@@ -84,4 +86,5 @@ def _parameters(method: Any) -> list[inspect.Parameter]:
 
 
 def _some(names: Iterable[str]) -> str:
-    return ", ".join(sorted(names)[:30])
+    """Return some names, those that records know first."""
+    return ", ".join(sorted(names, key=lambda name: (name not in ARGUMENTS, name))[:_NAMED])
