@@ -1,4 +1,4 @@
-"""Writes the table of model families into docs/families.md, from the records and what the zoo has seen of them."""
+"""Writes the two tables of docs/families.md, from the records and what the zoo has seen of the families."""
 
 from __future__ import annotations
 
@@ -21,7 +21,9 @@ _NAMES = {
     "transformers": "Transformers",
     "pinned": "vLLM {}, an engine of its own",
 }
+_CONTROLS = {"stop": "stop token", "logprobs": "log-probabilities", "cancel": "cancel"}
 BEGIN, END = "<!-- families: made by `make families` -->", "<!-- families end -->"
+CASES_BEGIN, CASES_END = "<!-- cases: made by `make families` -->", "<!-- cases end -->"
 
 
 def table() -> str:
@@ -29,15 +31,38 @@ def table() -> str:
     known = known_architectures()
     seen = results()
     lines = [
-        "| family | models | takes | route | verified | answered here on |",
-        "| --- | --- | --- | --- | --- | --- |",
+        "| family | models | takes | route | verified | seen | answered here on |",
+        "| --- | --- | --- | --- | --- | --- | --- |",
     ]
     for family in Registry.bundled().values():
         takes = ", ".join(_takes(modality, one.max_items) for modality, one in family.takes.items())
         models = family.models[0].removeprefix("bundled:")
-        cells = (family.family, models, takes, _route(family, known), _verified(family), _engine(family, seen))
+        engine, saw = _engine(family, seen), _saw(family, seen)
+        cells = (family.family, models, takes, _route(family, known), _verified(family), saw, engine)
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
+
+
+def case_table() -> str:
+    """The table of what each tiny model answered, as Markdown."""
+    columns = ("family", "answered here on", *_CASES.values(), *_CONTROLS.values())
+    lines = [f"| {' | '.join(columns)} |", f"|{' --- |' * len(columns)}"]
+    for name, one in results().items():
+        cases = [_modes(one, case) for case in _CASES]
+        controls = [_control(one, control) for control in _CONTROLS]
+        lines.append(f"| {' | '.join((name, one['engine'], *cases, *controls))} |")
+    return "\n".join(lines)
+
+
+def _modes(result: Mapping[str, Any], case: str) -> str:
+    """The modes in which it answered about these media: `chat, raw`, or a dash."""
+    return ", ".join(mode for mode in ("chat", "raw") if f"{case} {mode}" in result["passed"]) or "–"
+
+
+def _control(result: Mapping[str, Any], name: str) -> str:
+    found = [case for case in _CASES if f"{case} {name}" in result["passed"]]
+    failed = [case for case in _CASES if f"{case} {name}" in result["failed"]]
+    return "failed" if failed else "yes" if found else "not tried"
 
 
 def results() -> dict[str, dict[str, Any]]:
@@ -88,6 +113,18 @@ def _engine(family: Family, seen: Mapping[str, Mapping[str, Any]]) -> str:
     return str(seen[family.family]["engine"]) if family.checked == "engine" and family.family in seen else "–"
 
 
+def _saw(family: Family, seen: Mapping[str, Mapping[str, Any]]) -> str:
+    """How it was found that the model sees what it is shown."""
+    if family.checked == "trained":
+        return "pixels, answer"
+    passed = set(seen[family.family]["passed"]) if family.checked == "engine" and family.family in seen else set()
+    found = {
+        "pixels": "image seen" in passed,
+        "answer": bool(passed & {"image matters", "video matters"}),
+    }
+    return ", ".join(name for name, is_so in found.items() if is_so) or "–"
+
+
 def _verified(family: Family) -> str:
     match family.checked:
         case "trained":
@@ -99,12 +136,16 @@ def _verified(family: Family) -> str:
 
 
 def written(text: str) -> str:
-    """Return the page with the new table. Raises ValueError if its markers are missing."""
-    before, begin, rest = text.partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not (begin and end):
-        raise ValueError(f"docs/families.md has no {BEGIN} … {END}")
-    return f"{before}{BEGIN}\n{table()}\n{END}{after}"
+    """Return the page with the new tables. Raises ValueError if their markers are missing."""
+    return _between(CASES_BEGIN, CASES_END, case_table(), _between(BEGIN, END, table(), text))
+
+
+def _between(begin: str, end: str, new: str, text: str) -> str:
+    before, found, rest = text.partition(begin)
+    _, found_end, after = rest.partition(end)
+    if not (found and found_end):
+        raise ValueError(f"docs/families.md has no {begin} … {end}")
+    return f"{before}{begin}\n{new}\n{end}{after}"
 
 
 if __name__ == "__main__":

@@ -45,8 +45,9 @@ def lively_weights() -> None:
             elif tensor.ndim < 2:
                 tensor.fill_(1.0)  # norms, gates, and what is known of a running mean
             else:
-                numbers = torch.randn(tensor.shape, generator=torch.Generator().manual_seed(count))
-                tensor.copy_(numbers * 1.5 / max(1, tensor[0].numel()) ** 0.5)
+                tensor.normal_(
+                    0, 1.5 / max(1, tensor[0].numel()) ** 0.5, generator=torch.Generator().manual_seed(count)
+                )
 
     loader.initialize_single_dummy_weight = fill
 
@@ -81,7 +82,7 @@ def _two(case: str, folder: Path) -> tuple[Path, Path]:
 
 async def _likeliest(engine: Any, model: Model, shown: Attachment) -> Mapping[int, float]:
     """The log-probabilities of the likeliest first tokens of an answer."""
-    sampling = Sampling(temperature=0.0, max_tokens=1)
+    sampling = Sampling(temperature=0.0, max_tokens=2)  # the last one is the end, whatever is shown, for some models
     turn = user_turn("What is {this}?", [shown])
     request = make_request(model.family, [turn], sampling, logprobs=_CANDIDATES)
     async with aclosing(engine.generate(request)) as events:

@@ -18,8 +18,9 @@ from pathlib import Path
 import pytest
 
 import vlmtui.worker
+from tests.zoo.controls import CONTROLS
 from tests.zoo.kit import load_recipes
-from tests.zoo.trial import MODES, Results, cases
+from tests.zoo.trial import MATTERING, MODES, Results, cases
 from vlmtui.domain.engine import DEFAULT_BACKEND
 from vlmtui.registry.loader import Registry
 from vlmtui.registry.routes import choice_of
@@ -65,6 +66,8 @@ def test_the_family_answers_every_case_in_both_modes(results: dict[str, Results]
     wanted = {"load", *(f"{case} {what}" for case in shown for what in (*MODES, "difference"))}
     if choice_of(Registry.bundled()[name].routes[0]).backend == DEFAULT_BACKEND:  # only vLLM's tensors are compared
         wanted |= {"image seen"} & {f"{case} seen" for case in shown}
+    wanted |= {f"{case} matters" for case in shown if case in MATTERING}
+    wanted |= {f"{shown[0]} {control}" for control in CONTROLS}
     if has_adapters(name):
         wanted |= {f"{case} adapter" for case in shown}
     wanted |= {"audio heard"} & {f"{case} heard" for case in shown}

@@ -7,6 +7,7 @@ import importlib.util
 import os
 import time
 import traceback
+from collections.abc import Awaitable
 from contextlib import aclosing
 from pathlib import Path
 from typing import Any
@@ -15,14 +16,17 @@ import msgspec
 
 from tests.support.sounds import write_tone
 from tests.zoo.adapters import adapter_matters
+from tests.zoo.controls import CONTROLS
 from tests.zoo.difference import difference
 from tests.zoo.heard import heard_as_given
 from tests.zoo.kit import Recipe, make_checkpoint
+from tests.zoo.matters import lively_weights, medium_matters
 from tests.zoo.seen import seen_as_given
+from tests.zoo.weights import save_with_weights
 from vlmtui.domain.adapter_choice import adapter_for
 from vlmtui.domain.attachment import Attachment, Modality
 from vlmtui.domain.conversation import user_turn
-from vlmtui.domain.engine import DEFAULT_BACKEND
+from vlmtui.domain.engine import DEFAULT_BACKEND, TRANSFORMERS_BACKEND
 from vlmtui.domain.generation import Failed, Finished, PromptReady
 from vlmtui.domain.sampling import Sampling
 from vlmtui.engines.records import Engines, pinned_engine
@@ -52,6 +56,10 @@ SHOWN: dict[str, dict[Modality, int]] = {
     "audio": {"audio": 1},
 }
 AV: tuple[Modality, ...] = ("video", "audio")
+MATTERING = ("image", "video")
+"""The cases of which another medium is shown, too."""
+HERE = (DEFAULT_BACKEND, TRANSFORMERS_BACKEND)
+"""The backends whose random weights are large enough that it matters; those of another version's server are not."""
 MODES: tuple[PromptMode, ...] = ("chat", "raw")
 Results = dict[str, str]
 
@@ -95,6 +103,8 @@ def run(recipe: Recipe, family: Family, folder: Path) -> Results:
         if (engine := pinned_engine(Engines(Paths.default()), choice.pinned)) is None:
             return {"load": f"needs vLLM {choice.pinned}"}
         os.environ[SERVER_VARIABLE] = msgspec.json.encode(program_of_record(engine)).decode()
+    if choice is None or choice.backend == DEFAULT_BACKEND:
+        lively_weights()
     if recipe.prepare is not None:
         recipe.prepare()
     return asyncio.run(_run(recipe, family, folder))
@@ -105,6 +115,10 @@ async def _run(recipe: Recipe, family: Family, folder: Path) -> Results:
     try:
         make_checkpoint(recipe.family, folder / "model")
         model = model_for(recipe, family, folder / "model")
+        if model.spec.backend == TRANSFORMERS_BACKEND:
+            save_with_weights(folder / "model")
+            arguments = {**model.spec.engine_args, "load_format": "auto"}
+            model = msgspec.structs.replace(model, spec=msgspec.structs.replace(model.spec, engine_args=arguments))
         engine = await load_backend(model.spec.backend).load(model.spec, lambda *_: None)
     except Exception as error:
         traceback.print_exc()
@@ -122,28 +136,30 @@ async def _run(recipe: Recipe, family: Family, folder: Path) -> Results:
                     traceback.print_exc()
                     results[f"{case} {mode}"] = _said(error)
             if "raw" in prompts and adapter_for(model.spec, SHOWN[case]) is not None:
-                try:
-                    results[f"{case} adapter"] = f"ok {await adapter_matters(engine, model, attachments)}"
-                except Exception as error:
-                    traceback.print_exc()
-                    results[f"{case} adapter"] = _said(error)
+                results[f"{case} adapter"] = await _found(adapter_matters(engine, model, attachments))
             if case == "image" and "chat" in prompts and model.spec.backend == DEFAULT_BACKEND:
-                try:
-                    results["image seen"] = f"ok {await seen_as_given(engine, model, attachments, folder / 'seen')}"
-                except Exception as error:
-                    traceback.print_exc()
-                    results["image seen"] = _said(error)
+                results["image seen"] = await _found(seen_as_given(engine, model, attachments, folder / "seen"))
+            if case in MATTERING and "chat" in prompts and model.spec.backend in HERE:
+                results[f"{case} matters"] = await _found(medium_matters(engine, model, case, folder / "other"))
+            if case == cases(recipe, family)[0] and "chat" in prompts:
+                for name, control in CONTROLS.items():
+                    results[f"{case} {name}"] = await _found(control(engine, model, attachments))
             if case == "audio" and "chat" in prompts:
-                try:
-                    results["audio heard"] = f"ok {await heard_as_given(engine, model, attachments)}"
-                except Exception as error:
-                    traceback.print_exc()
-                    results["audio heard"] = _said(error)
+                results["audio heard"] = await _found(heard_as_given(engine, model, attachments))
             if len(prompts) == len(MODES):
                 results[f"{case} difference"] = f"ok {difference(prompts['chat'], prompts['raw'], attachments)}"
     finally:
         await engine.shutdown()
     return results
+
+
+async def _found(looking: Awaitable[str]) -> str:
+    """`ok …`, or what went wrong."""
+    try:
+        return f"ok {await looking}"
+    except Exception as error:
+        traceback.print_exc()
+        return _said(error)
 
 
 async def _ask(engine: Any, model: Model, attachments: list[Attachment], mode: PromptMode) -> PromptReady:

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -53,13 +52,9 @@ class Phi4MMProcessor(ProcessorMixin):
 
 
 def prepare() -> None:
-    """Make vLLM's vision tower, whose size is fixed in its class, with one of its 27 layers; and its random weights
-    large enough that an adapter changes what comes out."""
-    from vllm.model_executor.model_loader import dummy_loader
+    """Make vLLM's vision tower, whose size is fixed in its class, with one of its 27 layers."""
     from vllm.model_executor.models import phi4mm
 
-    small = dummy_loader.initialize_single_dummy_weight
-    dummy_loader.initialize_single_dummy_weight = partial(small, low=-0.5, high=0.5)
     whole = phi4mm.get_navit_vision_model
     phi4mm.get_navit_vision_model = lambda layer_idx=-1, **facts: whole(0, **facts)
 
