@@ -2,7 +2,7 @@
 
 Python finds, checks and reads each module by itself, which takes longer than running most of them. The file is made of
 Python's own compiled files, lies among them, and is used under their condition: a module whose source has another time
-or size is imported as usual. It also has what the app's modules compile while they are imported.
+or size is imported as usual.
 """
 
 from __future__ import annotations
@@ -13,10 +13,6 @@ import sys
 from importlib.machinery import ModuleSpec, SourceFileLoader
 from mmap import ACCESS_READ, mmap
 from types import CodeType, ModuleType
-
-TYPE_CHECKING = False  # what `typing` imports is in the file, too
-if TYPE_CHECKING:
-    from vlmtui.start_compiled import Compiled, StartCompiled
 
 _HEADER = slice(4, 16)
 """Of a compiled file, behind Python's magic number: flags, time and size of the source."""
@@ -34,8 +30,6 @@ class StartCode:
         """The modules that were imported when this began."""
         self._entries: dict[str, _Entry] = {}
         self._code = memoryview(b"")
-        self._known: Compiled = ({}, {})
-        self._compiled: StartCompiled | None = None
         self._missed: list[str] = []
         """The modules of this start that were imported as usual."""
 
@@ -48,15 +42,8 @@ class StartCode:
     def begin(self) -> None:
         """Import from the file from now on."""
         self._before = frozenset(sys.modules)
-        self._entries, self._code, self._known = self._read()
+        self._entries, self._code = self._read()
         sys.meta_path.insert(0, self)
-
-    def begin_app(self) -> None:
-        """From now on also take what the app's modules compile from the file."""
-        from vlmtui.start_compiled import StartCompiled
-
-        self._compiled = StartCompiled(self._known)
-        self._compiled.begin()
 
     def end(self) -> None:
         """Import as usual from now on: what was imported until now is what a start needs."""
@@ -66,21 +53,18 @@ class StartCode:
         loaded = [(name, sys.modules[name]) for name in sys.modules.keys() - self._before]
         self._missed = [name for name, one in loaded if type(getattr(one, "__loader__", None)) is SourceFileLoader]
         self._entries, self._code = {}, memoryview(b"")
-        if self._compiled is not None:
-            self._compiled.end()
 
     @property
     def is_complete(self) -> bool:
         """Whether the file had all of the start that has ended."""
-        return not self._missed and (self._compiled is None or self._compiled.is_complete)
+        return not self._missed
 
     def complete(self) -> None:
-        """Add to the file what the start had to find or compile. Where it can't be written, starts stay as they are."""
+        """Add to the file what the start had to find. Where it can't be written, starts stay as they are."""
         if sys.dont_write_bytecode or not os.access(os.path.dirname(self._file), os.W_OK):  # noqa: PTH120
             return
         found = {name: one for name in self._missed if (one := _found(sys.modules[name])) is not None}
-        has_compiled = self._compiled is not None and not self._compiled.is_complete
-        if not (found or has_compiled):
+        if not found:
             return
         from contextlib import suppress
         from pathlib import Path
@@ -88,7 +72,7 @@ class StartCode:
         from vlmtui.errors import VlmtuiError
         from vlmtui.files import new_file
 
-        entries, code, compiled = self._read()
+        entries, code = self._read()
         pieces: dict[str, tuple[_Entry, bytes | memoryview]] = {
             name: (entry, code[entry[4] : entry[5]]) for name, entry in entries.items() if _is_current(entry)
         }
@@ -96,8 +80,7 @@ class StartCode:
         placed, end = {}, 0
         for name, (entry, piece) in pieces.items():
             placed[name] = (*entry[:4], end, end := end + len(piece))
-        compiled = self._compiled.all() if self._compiled is not None else compiled
-        index = marshal.dumps((_made_for(), placed, compiled))
+        index = marshal.dumps((_made_for(), placed))
         target = Path(self._file)
         with suppress(VlmtuiError), new_file(target.parent, target.name) as new:
             new.file.write(len(index).to_bytes(_LENGTH_BYTES, "little") + index)
@@ -117,16 +100,16 @@ class StartCode:
             spec.submodule_search_locations.append(os.path.dirname(source))  # noqa: PTH120
         return spec
 
-    def _read(self) -> tuple[dict[str, _Entry], memoryview, Compiled]:
+    def _read(self) -> tuple[dict[str, _Entry], memoryview]:
         """Return what is in the file, if it was made for this Python and this search path."""
         try:
             with open(self._file, "rb") as file:  # noqa: PTH123 - pathlib is not imported yet
                 whole = memoryview(mmap(file.fileno(), 0, access=ACCESS_READ))
             begin = _LENGTH_BYTES + int.from_bytes(whole[:_LENGTH_BYTES], "little")
-            made_for, entries, compiled = marshal.loads(whole[_LENGTH_BYTES:begin])
+            made_for, entries = marshal.loads(whole[_LENGTH_BYTES:begin])
         except (OSError, ValueError, EOFError, TypeError):
-            return {}, memoryview(b""), ({}, {})
-        return (entries, whole[begin:], compiled) if made_for == _made_for() else ({}, memoryview(b""), ({}, {}))
+            return {}, memoryview(b"")
+        return (entries, whole[begin:]) if made_for == _made_for() else ({}, memoryview(b""))
 
 
 def this_start() -> StartCode | None:

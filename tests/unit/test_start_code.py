@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
-import collections
-import dataclasses
-import marshal
 import os
-import re
 import subprocess
 import sys
-from collections import namedtuple
-from dataclasses import make_dataclass
 from pathlib import Path
 
 import pytest
 
 from tests.support.terminal import Terminal, search_paths
-from vlmtui.start_compiled import Compiled, StartCompiled
 
 _START = """
 import sys
@@ -24,7 +17,6 @@ sys.path.insert(1, {folder!r})
 from vlmtui.start_code import StartCode
 start = StartCode({file!r})
 start.begin()
-start.begin_app()
 import inspect
 from importlib.resources import files
 import parcel.inner
@@ -98,27 +90,6 @@ def test_the_second_start_imports_from_the_file(program: Program) -> None:
     assert program.start() == ["1", "_Loader", "True"]
     assert program.file.stat().st_mode & 0o777 == 0o600
     assert b"colorsys" not in program.file.read_bytes(), "imported after the start"
-
-
-def test_nothing_is_compiled_that_was_compiled_before(tmp_path: Path) -> None:
-    known: Compiled = ({}, {})
-    for missed in (True, False):
-        compiled = StartCompiled(known)
-        compiled.begin()
-        try:
-            pattern = re.compile(f"{tmp_path}(?P<one>[^b-d]+)|(two)*", re.VERBOSE)  # no other test has it
-            shape = make_dataclass("Shape", [("corners", int)])
-            pair = namedtuple("pair", "left right")
-        finally:
-            compiled.end()
-        assert compiled.is_complete is not missed
-        assert pattern.flags == re.VERBOSE | re.UNICODE and pattern.groupindex == {"one": 1} and pattern.groups == 2
-        found = pattern.match(f"{tmp_path}xyz")
-        assert found is not None and found["one"] == "xyz" and found[2] is None
-        assert repr(shape(corners=3)).endswith("Shape(corners=3)") and tuple(pair(1, 2)) == (1, 2)
-        known = marshal.loads(marshal.dumps(compiled.all()))
-        re.purge()
-    assert not vars(dataclasses).keys() & {"exec"} and not vars(collections).keys() & {"eval"}
 
 
 def test_a_changed_source_is_imported_as_usual_and_then_from_the_file_again(program: Program) -> None:

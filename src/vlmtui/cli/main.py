@@ -11,7 +11,6 @@ from vlmtui import gc_policy
 from vlmtui.cli.parser import misplaced_option, parser_for
 from vlmtui.cli.streams import drop, is_of_output, is_output_lost, open_missing
 from vlmtui.errors import VlmtuiError
-from vlmtui.start_code import this_start
 
 _COMMANDS = {
     "ask": "ask.ask", "models": "models.models", "prompt": "prompt.prompt", "doctor": "doctor.doctor",
@@ -50,7 +49,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if hasattr(sys.stdout, "reconfigure"):
         sys.stdout.reconfigure(errors="backslashreplace")
     if arguments.command == "app":
-        _hurry()
+        gc_policy.defer_collection()
     try:
         module, _, function = _COMMANDS[arguments.command].partition(".")
         status: int = getattr(importlib.import_module(f"vlmtui.cli.{module}"), function)(arguments)
@@ -71,13 +70,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     except Exception as error:
         return _internal_error(error)
     return status
-
-
-def _hurry() -> None:
-    """Leave out until the app stands what delays its first paint: it ends both."""
-    gc_policy.defer_collection()
-    if (start := this_start()) is not None:
-        start.begin_app()
 
 
 def _output_lost(error: OSError | None = None) -> int:
