@@ -46,11 +46,11 @@ TOKENS = 8
 FAMILIES = (
     "qwen2_vl", "qwen2_5_vl", "qwen3_vl", "llava", "llava-next", "llava-onevision", "mantis", "pixtral_hf", "mistral3",
     "idefics3", "smolvlm", "blip-2", "glm4_1v", "glm4_5v", "glm_ocr",
-    "aya_vision", "exaone4_5", "granite4_vision",
+    "aya_vision", "exaone4_5", "granite4_vision", "command_a_vision",
 )  # fmt: skip
 """The families that are known to be alike."""
 MORE = (
-    "qwen3_vl_moe", "command_a_vision", "llama4", "paddleocr_vl", "hunyuan_vl",
+    "qwen3_vl_moe", "llama4", "paddleocr_vl", "hunyuan_vl",
     "gemma4", "gemma3n", "qwen3_5", "paligemma", "gemma3", "lightonocr",
 )  # fmt: skip
 """Compared for the page, too, alike or not."""
