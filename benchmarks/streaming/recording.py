@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import select
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -17,6 +18,9 @@ import pyte
 from ptyprocess import PtyProcess
 
 _FRAMES_ASKED, _FRAMES_YES = b"\x1b[?2026$p", b"\x1b[?2026;2$y"
+_SWITCH_S = 0.0002
+"""Longest time for which decoding what came keeps the reading thread from noting when the next bytes come; five
+milliseconds without."""
 _DEVICE_ASKED, _DEVICE_IS = b"\x1b[c", b"\x1b[?62;c"
 
 
@@ -46,6 +50,7 @@ class Recording:
         size: tuple[int, int] = (120, 40),
         link: Link | None = None,
     ) -> None:
+        sys.setswitchinterval(_SWITCH_S)
         columns, rows = size
         self.chunks: list[Chunk] = []
         self.started = time.monotonic()
