@@ -4,8 +4,8 @@
 
 Every task is asked twice: through the chat template and as a raw prompt. Earlier turns of a conversation hold the
 wanted answers; the last one is asked. Exits 1 where a share of fully right answers is below its threshold, or where the
-chat template and the raw prompt give different tokens. The rows on boxes are measured where they are named: the model
-that is bundled has not learnt to say boxes.
+chat template and the raw prompt give different tokens. `--tasks box any` measures the adapter `boxes`, in square and in
+all pictures. The row `boxes`, of several shapes, is measured only where it is named, too: that has not been learnt.
 """
 
 from __future__ import annotations
@@ -14,9 +14,11 @@ import argparse
 import base64
 import io
 import itertools
+import json
 import os
 import re
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,6 +28,7 @@ import numpy as np
 import scenes
 
 MODEL = Path(__file__).parent.parent / "src" / "vlmtui" / "bundled" / "shapes"
+ADAPTER = MODEL / "adapters" / "boxes"
 SHOWN = {"image": "<|vision_start|><|image_pad|><|vision_end|>", "video": "<|vision_start|><|video_pad|><|vision_end|>"}
 
 
@@ -43,8 +46,11 @@ class Row:
     """Which turn is asked; None: the last."""
     most: int = 3
     """The most shapes in a scene."""
+    square: bool = False
+    """Whether all pictures are square; their sides are as long as the longer sides of others."""
     overlap: float | None = None
-    """For boxes: the least intersection over union with the box that is meant. The numbers need not be the same."""
+    """For boxes, which the adapter says: the least intersection over union with the box that is meant. The numbers need
+    not be the same."""
 
 
 ROWS = {
@@ -55,7 +61,8 @@ ROWS = {
     "earlier": Row("question about an earlier image", "earlier", 0.95),
     "thing": Row("question about one thing in an image", "one", 0.75, about_one_thing=True, turn=2),
     "text": Row("no image", "text", 0.95, None, turn=1),
-    "box": Row("box of a single shape, IoU 0.8", "box", 0.95, None, turn=1, most=1, overlap=0.8),
+    "box": Row("box of a single shape, square, IoU 0.8", "box", 0.95, None, turn=1, most=1, overlap=0.8, square=True),
+    "any": Row("box of a single shape, any aspect, IoU 0.8", "box", 0.8, None, turn=1, most=1, overlap=0.8),
     "boxes": Row("box of one of three shapes, IoU 0.7", "box", 0.8, None, overlap=0.7),
 }
 CHUNK = 100
@@ -89,7 +96,8 @@ def exam(name: str, index: int) -> Exam:
     sizes: list[scenes.Size] = []
     for part in (part for turn in turns for part in turn.parts):
         if isinstance(part, scenes.Scene):
-            sizes.append(scenes.random_size(rng))
+            size = scenes.random_size(rng)
+            sizes.append((max(size), max(size)) if row.square else size)
             media.append(scenes.draw(part, sizes[-1]))
         elif isinstance(part, scenes.Clip):
             sizes.append(scenes.random_size(rng, high=480))
@@ -116,7 +124,7 @@ def is_right(name: str, wanted: str, text: str) -> bool:
     return overlap([int(number) for number in meant.groups()], [int(number) for number in said.groups()]) >= least
 
 
-def overlap(one: list[int], other: list[int]) -> float:
+def overlap(one: Sequence[float], other: Sequence[float]) -> float:
     """Return the intersection over union of two boxes (left, top, right, bottom)."""
     across = max(0, min(one[2], other[2]) - max(one[0], other[0]))
     down = max(0, min(one[3], other[3]) - max(one[1], other[1]))
@@ -170,8 +178,8 @@ def frames_url(frames: Any) -> str:
     return "data:video/jpeg;base64," + ",".join(texts)
 
 
-def engine(model: Path) -> Any:
-    """vLLM with the model; small settings on a CPU, the defaults on a GPU."""
+def engine(model: Path, adapter: Path | None = None) -> Any:
+    """vLLM with the model, loaded for an adapter if one is given; small settings on a CPU, the defaults on a GPU."""
     os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", "1")
     os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
@@ -179,24 +187,28 @@ def engine(model: Path) -> Any:
     from vllm import LLM
 
     cpu: dict[str, Any] = {"dtype": "float32", "enforce_eager": True, "gpu_memory_utilization": 0.3, "max_num_seqs": 16}
+    rank = json.loads((adapter / "adapter_config.json").read_text())["r"] if adapter is not None else 0
+    able = {"enable_lora": True, "max_lora_rank": rank, "max_loras": 2} if rank else {}
     return LLM(
-        model=str(model), max_model_len=2048, limit_mm_per_prompt={"image": 8, "video": 2},
+        model=str(model), max_model_len=2048, limit_mm_per_prompt={"image": 8, "video": 2}, **able,
         **({} if torch.cuda.is_available() else cpu),
     )  # fmt: skip
 
 
-def run(llm: Any, task: str, count: int, show: int) -> dict[str, Any]:
+def run(llm: Any, task: str, count: int, show: int, adapter: Path) -> dict[str, Any]:
     """Return the correct answers per mode, and the number of prompts whose tokens differ between the modes."""
     from vllm import SamplingParams
+    from vllm.lora.request import LoRARequest
 
+    lora = LoRARequest(adapter.name, 1, str(adapter)) if ROWS[task].overlap is not None else None
     sampling = SamplingParams(temperature=0.0, max_tokens=700)
     right = {"chat": 0, "raw": 0}
     differ = 0
     for start in range(0, count, CHUNK):
         tests = [exam(task, index) for index in range(start, min(count, start + CHUNK))]
         answers = {
-            "chat": llm.chat([chat_messages(test) for test in tests], sampling, use_tqdm=False),
-            "raw": llm.generate([raw_prompt(test) for test in tests], sampling, use_tqdm=False),
+            "chat": llm.chat([chat_messages(one) for one in tests], sampling, use_tqdm=False, lora_request=lora),
+            "raw": llm.generate([raw_prompt(one) for one in tests], sampling, use_tqdm=False, lora_request=lora),
         }
         for mode, outputs in answers.items():
             for test, output in zip(tests, outputs, strict=True):
@@ -218,13 +230,15 @@ def main() -> int:
     parser.add_argument("--model", type=Path, default=MODEL)
     learnt = [name for name, row in ROWS.items() if row.overlap is None]
     parser.add_argument("--tasks", nargs="+", choices=list(ROWS), default=learnt, help="without: all but the boxes")
+    parser.add_argument("--adapter", type=Path, default=ADAPTER, help="the one that says boxes")
     parser.add_argument("--show", type=int, default=3, help="wrong answers to print per task")
     args = parser.parse_args()
-    llm = engine(args.model)
+    says_boxes = any(ROWS[task].overlap is not None for task in args.tasks)
+    llm = engine(args.model, args.adapter if says_boxes else None)
     failed = False
     lines = []
     for task in args.tasks:
-        result = run(llm, task, args.n, args.show)
+        result = run(llm, task, args.n, args.show, args.adapter)
         for mode in ("chat", "raw"):
             share = result[mode] / args.n
             below = share < ROWS[task].least

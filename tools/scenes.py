@@ -4,9 +4,11 @@ A scene is one to three shapes in distinct cells of a 3 x 3 grid on a plain back
 Everything is random but reproducible: pass the generator of `rng_for`, whose namespaces keep the seeds of training,
 evaluation and samples apart. Needs only Pillow and the standard library.
 
-Where a shape is, an answer says as Qwen2-VL does: `<|box_start|>(x1,y1),(x2,y2)<|box_end|>` after the shape's name, in
-thousandths of the picture's width and height, to the nearest five: the last digit would be noise. That depends on the
-size it is drawn at, so `conversation` leaves a mark in such an answer and `with_boxes` puts the numbers there.
+Where a shape is, an answer says as Qwen-VL does: `<ref>red circle</ref><box>(x1,y1),(x2,y2)</box>`, in thousandths of
+the picture's width and height, to the nearest five (the last digit would be noise) and with three digits each: where
+some had one or two, the digits of the next number were miscounted. (Qwen2-VL has special tokens instead of these tags.
+The bundled model's tokenizer has none, and would need twice as many tokens to spell them.) A box depends on the size
+that the picture is drawn at, so `conversation` leaves a mark for it and `with_boxes` puts the numbers there.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ from __future__ import annotations
 import io
 import math
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Literal
@@ -40,6 +43,8 @@ PLACES: tuple[str, ...] = (
 )  # fmt: skip
 DIRECTIONS: dict[str, tuple[int, int]] = {"left": (-1, 0), "right": (1, 0), "up": (0, -1), "down": (0, 1)}
 MAX_ASPECT = 4.0
+STEP = 5
+"""Thousandths to which the numbers of a box are rounded."""
 
 
 def rng_for(split: Split, *keys: object) -> Random:
@@ -305,7 +310,7 @@ def draw_clip(clip: Clip, size: Size) -> list[Image.Image]:
     return frames
 
 
-TASKS: tuple[str, ...] = ("one", "many", "video", "earlier", "text", "box")
+TASKS: tuple[str, ...] = ("one", "many", "video", "earlier", "text")
 NO_IMAGE = "There is no image. Please attach one."
 UNKNOWN = "I only describe drawn shapes. Attach an image or a short video and ask me what is in it."
 MARKDOWN = """# Shapes
@@ -491,7 +496,7 @@ def specific(rng: Random, scene: Scene) -> tuple[str, str]:
 
 def box_mark(name: str, image: int, shape: int) -> str:
     """Return the answer's part that says where a shape is; `with_boxes` replaces the mark in it."""
-    return f"<|object_ref_start|>{name}<|object_ref_end|><|box_start|>{{box {image} {shape}}}<|box_end|>"
+    return f"<ref>{name}</ref><box>{{box {image} {shape}}}</box>"
 
 
 def about_box(rng: Random, scene: Scene, image: int) -> tuple[str, str]:
@@ -509,6 +514,12 @@ def about_box(rng: Random, scene: Scene, image: int) -> tuple[str, str]:
     return question, "".join(box_mark(one, image, i) for i, one in found) or f"There is no {name}."
 
 
+def thousandths(box: Sequence[float]) -> str:
+    """Return a box, given as shares of width and height, as `(left,top),(right,bottom)` with three digits each."""
+    left, top, right, bottom = (min(1000 - STEP, STEP * round(share * 1000 / STEP)) for share in box)
+    return f"({left:03},{top:03}),({right:03},{bottom:03})"
+
+
 def with_boxes(talk: Conversation, sizes: list[Size]) -> Conversation:
     """Put the boxes into the answers of a conversation whose pictures are drawn at `sizes`, in order."""
     shown = [part for turn in talk.turns for part in turn.parts if not isinstance(part, str)]
@@ -517,8 +528,7 @@ def with_boxes(talk: Conversation, sizes: list[Size]) -> Conversation:
         image, shape = int(mark[1]), int(mark[2])
         scene = shown[image]
         assert isinstance(scene, Scene)
-        left, top, right, bottom = (5 * round(share * 200) for share in boxes(scene, sizes[image])[shape])
-        return f"({left},{top}),({right},{bottom})"
+        return thousandths(boxes(scene, sizes[image])[shape])
 
     turns = [replace(turn, answer=re.sub(r"\{box (\d+) (\d+)\}", numbers, turn.answer)) for turn in talk.turns]
     return Conversation(turns, talk.system)
@@ -603,7 +613,7 @@ def _follow_up(rng: Random, scenes: list[Scene]) -> Turn:
 
 
 def conversation(rng: Random, task: str, most: int = 3) -> Conversation:
-    """A random conversation of one of `TASKS`; `most` is the largest number of shapes in a scene."""
+    """A random conversation of one of `TASKS`, or about boxes (`box`); `most`: the most shapes in a scene."""
     talk = Conversation()
     if rng.random() < 0.06:
         talk.system = rng.choice(("You are a helpful assistant.", "Be brief.", "Answer in English.", other_text(rng)))

@@ -16,10 +16,8 @@ Muon for the matrices of the blocks came last, together with clearer drawings; n
 
 Three rows of image tokens at the least, whatever the aspect: with two of them wide pictures were read badly.
 
-Boxes are not learnt yet by the bundled model. From its weights, on a large GPU (`--device cuda --feeders 14 --larger 6
---look 0.12 --peak 1.2e-3`, 11 steps a second): after 12 minutes a linear probe of the image tokens finds the edges with
-IoU 0.8 for 89 % of the shapes, but the answers only for half of those in square pictures, fewer in wide ones, and
-questions about earlier images had become 5 % worse. It wants an hour, and fewer boxes at the end.
+Boxes are no part of it: an adapter says them (`tools/train_boxes.py`). A try to train them into the model itself, for
+12 minutes on a large GPU, got half of them right and made questions about earlier images 5 % worse.
 
 What is still weak: a question about one thing among several (its colour, its place). A phase with many such questions
 about one picture made everything else worse; another 84 minutes of the last mixture made them better, too.
@@ -33,7 +31,6 @@ import math
 import multiprocessing
 import os
 import queue
-import re
 import shutil
 import signal
 import tempfile
@@ -62,8 +59,6 @@ SPECIALS = (
     "<|endoftext|>", "<|im_start|>", "<|im_end|>", "<|vision_start|>", "<|vision_end|>",
     "<|vision_pad|>", "<|image_pad|>", "<|video_pad|>",
 )  # fmt: skip
-MARKS = ("<|object_ref_start|>", "<|object_ref_end|>", "<|box_start|>", "<|box_end|>")
-"""Qwen2-VL's tokens around a name and its box: not special here, so that they stay in an answer's text."""
 CHAT_TEMPLATE = """{%- for message in messages -%}
 <|im_start|>{{ message['role'] }}
 {% if message['content'] is string %}{{ message['content'] }}{% else %}{% for part in message['content'] -%}
@@ -79,8 +74,8 @@ CHAT_TEMPLATE = """{%- for message in messages -%}
 {%- if add_generation_prompt -%}<|im_start|>assistant
 {% endif -%}
 """
-BATCH = {"one": 20, "many": 9, "video": 12, "earlier": 9, "text": 10, "box": 16, "look": 64}
-LONGEST = {"one": 156, "many": 330, "earlier": 350, "video": 165, "box": 300}
+BATCH = {"one": 20, "many": 9, "video": 12, "earlier": 9, "text": 10, "look": 64}
+LONGEST = {"one": 156, "many": 330, "earlier": 350, "video": 165}
 """Longest sequences, in tokens, of most batches: less padding, so more steps."""
 CELLS = 0.5
 """Weight of the loss that only teaches the vision tower."""
@@ -94,8 +89,6 @@ STRETCHED = 0.3
 """The share of the pictures that are not square whose aspect is far from 1, so that these are seen often enough."""
 FULL = 0.62
 """The share of the time after which scenes and conversations have their full variety."""
-BOXES = 0.8
-"""The share of the time after which most steps are about boxes, one batch each."""
 Grid = tuple[int, int]
 
 
@@ -117,12 +110,6 @@ def build_tokenizer() -> Tokenizer:
     )
     tokenizer.train_from_iterator(texts, trainer)
     tokenizer.add_special_tokens([AddedToken(token, special=True, normalized=False) for token in SPECIALS])
-    return with_marks(tokenizer)
-
-
-def with_marks(tokenizer: Tokenizer) -> Tokenizer:
-    """Add the tokens around a box to a tokenizer that has none."""
-    tokenizer.add_tokens([AddedToken(token, special=False, normalized=False) for token in MARKS])
     return tokenizer
 
 
@@ -155,8 +142,7 @@ class Batch:
     places of every unit (units, 9, 2), all -1 for clips; `edges` the left, top, right and bottom of the shapes there
     (units, 9, 4), as shares of width and height; `moves` holds, per grid, the direction of every unit (units,),
     -1 where nothing moves; `order` names, for every unit in reading order, its grid and
-    its index there. `boxes` holds, for every box in an answer, its row, the index of its `<|box_start|>` and its edges
-    (boxes, 6).
+    its index there.
     """
 
     task: str
@@ -168,7 +154,6 @@ class Batch:
     edges: dict[Grid, Any]
     moves: dict[Grid, Any]
     order: list[tuple[Grid, int]]
-    boxes: Any
 
 
 def grid_of(size: scenes.Size) -> Grid:
@@ -252,7 +237,6 @@ class Maker:
                 for part in turn.parts
                 if not isinstance(part, str)
             ]
-            talk = scenes.with_boxes(talk, [size for _, size in shown])
             row = self._row(talk, [(grid_of(size), units_of(part)) for part, size in shown])
             if len(row[0]) > limit:
                 continue
@@ -271,19 +255,8 @@ class Maker:
             ids[i, : len(tokens)], wanted[i, : len(tokens)], positions[:, i, : len(tokens)] = tokens, turns, places
         kept = ({grid: np.stack(units) for grid, units in table.items()} for table in (frames, cells, edges))
         seen, known, drawn = kept
-        found = [box for i, row in enumerate(rows) for box in self._boxes(i, row[0])]
-        boxes = np.array(found, np.float32).reshape(-1, 6)
         going = {grid: np.array(directions) for grid, directions in moves.items()}
-        return Batch(task, ids, wanted, positions, seen, known, drawn, going, order, boxes)
-
-    def _boxes(self, row: int, ids: list[int]) -> list[list[float]]:
-        """Return the rows of `Batch.boxes` for the tokens of a row."""
-        start, end = (self.tokenizer.token_to_id(mark) for mark in MARKS[2:])
-        found = []
-        for at in (at for at, token in enumerate(ids) if token == start):
-            text = self.tokenizer.decode(ids[at + 1 : ids.index(end, at)])
-            found.append([row, at, *(int(number) / 1000 for number in re.findall(r"\d+", text))])
-        return found
+        return Batch(task, ids, wanted, positions, seen, known, drawn, going, order)
 
     @staticmethod
     def _size(rng: Random, square: float) -> scenes.Size:
@@ -355,15 +328,13 @@ def plan(rng: Random, step: int, progress: float) -> list[tuple[str, int, float]
     if progress < LOOK_FIRST:
         return [("look", 3, 0.4)]
     if progress < 0.4:
-        weights, limits, square, ones = (45, 10, 20, 10, 15, 20), (25, 25, 50), 0.5, 1.0
+        weights, limits, square, ones = (45, 10, 20, 10, 15), (25, 25, 50), 0.5, 1.0
     elif progress < FULL:
-        weights, limits, square, ones = (6, 34, 20, 30, 10, 30), (0, 20, 80), 0.3, 0.6
+        weights, limits, square, ones = (6, 34, 20, 30, 10), (0, 20, 80), 0.3, 0.6
     else:
-        weights, limits, square, ones = (16, 26, 16, 32, 10, 60), (15, 15, 70), 0.25, 0.5
+        weights, limits, square, ones = (16, 26, 16, 32, 10), (15, 15, 70), 0.25, 0.5
     most = rng.choices((1, 2, 3), limits)[0]
     first = "one" if rng.random() < ones else rng.choice(("many", "earlier"))
-    if progress >= BOXES:
-        return [("box" if rng.random() < 0.4 else rng.choices(scenes.TASKS, weights)[0], most, square)]
     tasks = [(first, most, square), (rng.choices(scenes.TASKS, weights)[0], most, square)]
     return tasks + [("look", 3, square)] * (progress < FULL and step % 4 == 0)
 
@@ -392,8 +363,8 @@ class Student:
         width = model.config.vision_config.hidden_size
         self.colour, self.kind = (torch.nn.Linear(width, 1 + len(names)) for names in (scenes.COLOURS, scenes.KINDS))
         self.motion = torch.nn.Linear(width, len(scenes.DIRECTIONS))
-        self.edges, self.box = torch.nn.Linear(width, 4), torch.nn.Linear(model.config.text_config.hidden_size, 4)
-        self.heads = torch.nn.ModuleList([self.colour, self.kind, self.motion, self.edges, self.box]).to(device)
+        self.edges = torch.nn.Linear(width, 4)
+        self.heads = torch.nn.ModuleList([self.colour, self.kind, self.motion, self.edges]).to(device)
 
     def look(self, frames: Any, grid: Grid) -> torch.Tensor:
         """Image tokens (units, rows * columns, hidden) of uint8 frames (units, 1 or 2, height, width, 3)."""
@@ -439,20 +410,8 @@ class Student:
             mask = (ids == config.image_token_id) | (ids == config.video_token_id)
             embedded = embedded.masked_scatter(mask[..., None].expand_as(embedded), seen)
         hidden = inner.language_model(inputs_embeds=embedded, position_ids=positions, use_cache=False).last_hidden_state
-        if len(batch.boxes):
-            cells = cells + self.box_loss(hidden, batch.boxes)
         asked = wanted[:, 1:] > 0
         return self.model.lm_head(hidden[:, :-1][asked]), ids[:, 1:][asked], cells
-
-    def box_loss(self, hidden: torch.Tensor, boxes: Any) -> torch.Tensor:
-        """How badly the hidden state (B, L, hidden) at the start of a box tells its edges.
-
-        Only training uses this: a linear head makes the language model look at the right place, and at its edges,
-        long before all digits of the answer can be right.
-        """
-        table = torch.from_numpy(boxes).to(self.device)
-        read = self.box(hidden[table[:, 0].long(), table[:, 1].long()])
-        return 2 * EDGES * functional.smooth_l1_loss(read, table[:, 2:], beta=0.005)
 
     def move_loss(self, looks: torch.Tensor, moves: Any) -> torch.Tensor:
         """How badly the image tokens (units, tokens, hidden) of two frames tell which way something moved between them.
@@ -643,7 +602,7 @@ class Run:
             model = Qwen2VLForConditionalGeneration.from_pretrained(
                 start, dtype=torch.float32, attn_implementation="sdpa"
             )
-            return with_marks(Tokenizer.from_file(str(start / "tokenizer.json"))), model
+            return Tokenizer.from_file(str(start / "tokenizer.json")), model
         tokenizer = Tokenizer.from_str(state["tokenizer"]) if state else build_tokenizer()
         return tokenizer, build_model(tokenizer)
 
@@ -651,7 +610,7 @@ class Run:
     def stage(self) -> float:
         """Return the stage of the curriculum. A run that started from a trained model has only a short first stage."""
         if self.args.start:
-            return 0.0 if self.progress < self.args.look else max(BOXES, self.progress)
+            return 0.0 if self.progress < self.args.look else max(FULL, self.progress)
         return self.progress
 
     @property

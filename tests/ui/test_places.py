@@ -23,6 +23,7 @@ from vlmtui.registry.loader import Registry
 from vlmtui.registry.match import model_of
 from vlmtui.session.answer_places import AnswerPlaces, places_of
 from vlmtui.session.prompt_report import PromptReport
+from vlmtui.ui.chat import inspections
 from vlmtui.ui.chat.transcript import Transcript
 from vlmtui.ui.seeing.places_screen import PlacesScreen
 from vlmtui.ui.terminal.graphics import Graphics, GraphicsMode
@@ -161,6 +162,13 @@ async def test_a_thousand_marks_are_bearable(tmp_path: Path) -> None:
         assert app.places.query_one(OptionList).option_count == 1000
 
 
+@pytest.fixture
+def without_record(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have no record say how the model writes places, as that of the bundled model does."""
+    monkeypatch.setattr(inspections, "family_of", lambda *_: None)
+
+
+@pytest.mark.usefixtures("without_record")
 async def test_the_chat_opens_it_for_the_last_answer(chatting: StartChat, tmp_path: Path) -> None:
     async with chatting([Say(BOXES)], [Say("A cat.")]) as chat:
         await chat.paste(str(picture(tmp_path)))
@@ -185,6 +193,10 @@ async def test_the_familys_own_prompt_for_a_place_is_written(
 ) -> None:
     async with chatting() as chat:
         await chat.send("/locate the cat")
+        await chat.until(lambda: chat.composer.text == "Locate the cat.")
+        await chat.pilot.press("ctrl+u")
+        monkeypatch.setattr(chat.app.engine_controller, "model", model_of(Registry.bundled()["llava"]))
+        await chat.send("/locate the cat")
         await chat.until(lambda: "No record says how" in chat.notes)
         qwen = model_of(Registry.bundled()["qwen2_5_vl"])
         monkeypatch.setattr(chat.app.engine_controller, "model", qwen)
@@ -200,6 +212,7 @@ def test_a_prompt_for_a_place_names_what_is_looked_for(family: str) -> None:
     assert not grounding.prompt or grounding.prompt.count("{what}") == 1
 
 
+@pytest.mark.usefixtures("without_record")
 async def test_boxes_are_drawn_on_the_small_picture_and_removed(chatting: StartChat, tmp_path: Path) -> None:
     async with chatting([Say(BOXES)], [Say("A cat.")], size=(100, 40)) as chat:
         await chat.paste(str(picture(tmp_path)))

@@ -18,7 +18,15 @@ from vlmtui.domain.sampling import Sampling
 from vlmtui.errors import VlmtuiError
 from vlmtui.registry.loader import Registry
 from vlmtui.registry.match import resolve
-from vlmtui.session.adapters import find_adapter, list_adapters, rank_for, takes_adapter, with_adapters
+from vlmtui.session.adapters import (
+    find_adapter,
+    folders_near,
+    list_adapters,
+    offered_adapters,
+    rank_for,
+    takes_adapter,
+    with_adapters,
+)
 from vlmtui.session.generation import make_request
 from vlmtui.session.lanes import planned_specs
 from vlmtui.session.likelihood import LaneScore, TokenDrop, verdict
@@ -41,6 +49,17 @@ def test_a_folder_with_a_lora_is_an_adapter(tmp_path: Path) -> None:
     assert (adapter.name, adapter.rank, adapter.base) == ("ocr", 8, "owner/base")
 
 
+def test_the_bundled_models_adapter_has_a_name_and_is_found_beside_it() -> None:
+    adapter = find_adapter("bundled:boxes")
+    assert (adapter.name, adapter.base) == ("boxes", "shapes")
+    model = resolve(REGISTRY, "shapes")
+    assert takes_adapter(with_adapters(model, adapter).spec, adapter)
+    assert adapter in list_adapters(Path(model.spec.model) / "adapters")
+    for name in ("bundled:gone", "bundled:../samples", "bundled:"):
+        with pytest.raises(VlmtuiError, match="There is no adapter"):
+            find_adapter(name)
+
+
 def test_the_adapters_of_a_folder_are_listed_where_it_is_none_itself(tmp_path: Path) -> None:
     make(tmp_path / "b")
     make(tmp_path / "a")
@@ -50,6 +69,18 @@ def test_the_adapters_of_a_folder_are_listed_where_it_is_none_itself(tmp_path: P
     with pytest.raises(VlmtuiError, match="is no adapter") as raised:
         find_adapter(str(tmp_path))
     assert raised.value.hint == "Adapters in it: a, b."
+
+
+def test_the_adapters_beside_a_model_are_offered_with_those_near(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    beside = make(tmp_path / "model" / "adapters" / "ocr")
+    near = make(tmp_path / "here" / "loras" / "mine")
+    monkeypatch.chdir(tmp_path / "here")
+    offered = offered_adapters(folders_near("", str(tmp_path / "model")))
+    assert [adapter.folder for adapter in offered] == [str(near), str(beside)]
+    make(tmp_path / "here" / "owner" / "model" / "adapters" / "a-name-is-no-folder")
+    assert [adapter.folder for adapter in offered_adapters(folders_near("", "owner/model"))] == [str(near)]
 
 
 @pytest.mark.parametrize(

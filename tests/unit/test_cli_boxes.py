@@ -58,7 +58,7 @@ def test_boxes_are_drawn_on_the_picture_and_listed_in_its_pixels(
 @pytest.mark.parametrize(
     ("more", "words"),
     [
-        (("--boxes", "out.png"), "does not say how its models write coordinates"),
+        (("--model", "llava", "--boxes", "out.png"), "does not say how its models write coordinates"),
         (("--boxes", "out.png", "--boxes-like", "qwen9"), "no family"),
         (("--boxes-like", "qwen3_vl"), "goes with --boxes"),
         (("--boxes", "out.png", "--mode", "both"), "one answer"),
@@ -115,7 +115,7 @@ def test_timed_points_lie_on_the_frame_of_their_time(cli: CommandLine, tmp_path:
 
 def test_boxes_of_an_unknown_convention_in_a_video_are_left_out(cli: CommandLine, tmp_path: Path) -> None:
     video = str(bundled("samples") / "moving-circle.mp4")
-    more = ("--video", video, "--boxes", str(tmp_path / "out.png"), "--json")
+    more = ("--model", "llava-onevision", "--video", video, "--boxes", str(tmp_path / "out.png"), "--json")
     ran = cli("ask", ANSWER, *more)
     assert ran.code == 0, ran.err
     assert json.loads(ran.out)["boxes"] == [] and "1 boxes are left out" in ran.err

@@ -59,7 +59,9 @@ class SettingsCommands:
         require_capability(parts.controller.info, "lora")
         if not argument:
             parts.output.tell(f"Adapter: {one_line(now) or 'none'}")
-            for one in await asyncio.to_thread(offered_adapters, folders_near(now)):
+            model = parts.controller.model
+            near = folders_near(now, model.spec.model if model is not None else "")
+            for one in await asyncio.to_thread(offered_adapters, near):
                 parts.output.tell(f"  {one_line(one.folder)}: {one.facts}")
             parts.output.tell("/adapter FOLDER answers with the one in a folder, /adapter none without one.")
             return

@@ -10,6 +10,7 @@ import msgspec
 
 from vlmtui.domain.engine import LoadSpec
 from vlmtui.errors import VlmtuiError, bad_input
+from vlmtui.paths import bundled_model
 from vlmtui.reading import is_file, is_folder, read_struct
 from vlmtui.registry.match import Model
 from vlmtui.text import one_line
@@ -18,6 +19,9 @@ NONE = "none"
 """Stands for no adapter."""
 RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
 """What vLLM takes as `max_lora_rank`."""
+BUNDLED = "bundled:"
+"""Before the name of an adapter that ships with the bundled model."""
+_ADAPTERS = "adapters"
 _CONFIG = "adapter_config.json"
 _CONFIG_BYTES_MAX = 1_000_000
 _LISTED_MAX = 20
@@ -54,11 +58,13 @@ class Adapter(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def find_adapter(text: str) -> Adapter:
-    """Return the adapter in a folder, relative to the current one or with `~`. Blocking: reads one small file.
+    """Return the adapter in a folder, relative to the current one or with `~`, or one of the bundled model's own by
+    its name: `bundled:boxes`. Blocking: reads one small file.
 
     Raises VlmtuiError: no folder, no adapter (the adapters in its subfolders are listed), or not a LoRA.
     """
-    folder = Path(text).expanduser().absolute()
+    shipped = text.removeprefix(BUNDLED) if text.startswith(BUNDLED) else ""
+    folder = bundled_model() / _ADAPTERS / Path(shipped).name if shipped else Path(text).expanduser().absolute()
     if not is_folder(folder):
         raise bad_input(f"There is no adapter {one_line(text)}.", hint=f"Give the folder that has {_CONFIG}.")
     if not is_file(folder / _CONFIG):
@@ -93,11 +99,13 @@ def rank_for(adapters: Sequence[Adapter]) -> int:
     return next(rank for rank in RANKS if rank >= highest)
 
 
-def folders_near(adapter: str) -> list[Path]:
-    """Return the folders in which adapters are looked for: that of the one in use, the current one, and `adapters` and
-    `loras` in it."""
+def folders_near(adapter: str, model: str = "") -> list[Path]:
+    """Return the folders in which adapters are looked for: that of the one in use, the current one, `adapters` and
+    `loras` in it, and `adapters` in the model's folder. `model`: the loaded model's folder, or its name."""
     here = Path.cwd()
-    return [*([Path(adapter).parent] if adapter else []), here, here / "adapters", here / "loras"]
+    own = [Path(adapter).parent] if adapter else []
+    beside = [Path(model) / _ADAPTERS] if Path(model).is_absolute() else []
+    return [*own, here, here / _ADAPTERS, here / "loras", *beside]
 
 
 def offered_adapters(folders: Iterable[Path]) -> list[Adapter]:

@@ -63,8 +63,9 @@ class AdapterActions:
     async def _from_list(self) -> str | None:
         """Return the folder that the user chose, or `none`; None if that was cancelled."""
         now = self._chat.settings.adapter
-        found = await asyncio.to_thread(offered_adapters, folders_near(now))
         model = self._controller.model
+        near = folders_near(now, model.spec.model if model is not None else "")
+        found = await asyncio.to_thread(offered_adapters, near)
         own = ", ".join(one_line(one.name) for one in adapters_of(model.spec)) if model is not None else ""
         lines = [f"{'○' if now else '●'} {f'The model’s own: {own}' if own else 'No adapter'}"]
         lines += [f"{'●' if one.folder == now else '○'} {one.name} · {one.facts}" for one in found]
