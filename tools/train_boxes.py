@@ -12,8 +12,8 @@ read after two layers and after three, and what the digits before leave of the n
 layer only has to spell it. That layer needs steep changes for this, so it learns three times as fast. Muon halved the
 heads' loss within a hundred steps of AdamW's best; a rate above 1e-3 is noise.
 
-The shipped one took 10,700 steps in 110 minutes on two busy cores, in eleven parts between which most of what is told here
-was found out; the script has what the last parts had and was not run from beginning to end in one piece. `--resume`
+The shipped one took 10,700 steps in 110 minutes on two busy cores, in eleven parts between which most of this was
+found out; the script has what the last parts had and was not run from beginning to end in one piece. `--resume`
 goes on from the checkpoint, and the learning rate falls anew.
 """
 

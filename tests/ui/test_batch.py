@@ -177,7 +177,7 @@ async def test_what_a_batch_is_doing_is_shown_and_its_items_are_used(output: Pat
         progress = BatchCounts(done=4, answered=3, failed=1, share=0.5, elapsed_s=2.0)
         app.runs.record = msgspec.structs.replace(app.runs.record, progress=progress)
         await until(pilot, lambda: "running, 2.0 items/s, ~2 seconds left · 4 items" in str(about.content))
-        await pilot.press("p", "r", "down", "c", "e")
+        await pilot.press("P", "r", "down", "c", "e")
         wanted = [("pause", None), ("again", "item-2"), ("compare", "item-1"), ("chat", "item-1")]
         await until(pilot, lambda: app.runs.wanted == wanted)
         app.runs.state = BatchState.PAUSED

@@ -24,7 +24,7 @@ from vlmtui.ui.keys import KeyBindings, error_text, key_of, spell_key, with_reme
 from vlmtui.ui.lifecycle.batch_runs import BatchRuns
 from vlmtui.ui.lifecycle.departure import Departure, ExitReport
 from vlmtui.ui.lifecycle.engine_broadcast import EngineBroadcast
-from vlmtui.ui.lifecycle.first_paint import FirstPaint
+from vlmtui.ui.lifecycle.first_paint import first_paint_ended
 from vlmtui.ui.lifecycle.leftovers import Leftovers
 from vlmtui.ui.lifecycle.model_loading import ModelLoading
 from vlmtui.ui.lifecycle.removed_widgets import comes_of_removal
@@ -105,7 +105,6 @@ class VlmtuiApp(App[ExitReport | None]):
         self._broadcast = EngineBroadcast(self, controller)
         self._question = question
         self._updates = ScreenUpdates(self)
-        self._first_paint = FirstPaint(self)
         for theme in THEMES:
             self.register_theme(theme)
         wanted = theme_name(services.settings.theme)
@@ -114,7 +113,6 @@ class VlmtuiApp(App[ExitReport | None]):
     def run(self, **options: Any) -> ExitReport | None:
         """Run in the terminal, after asking how it draws pictures. Restores the terminal on return."""
         self.graphics = Graphics.detect(self.services.settings.graphics, self._question, tones=tones_of(self))
-        self._first_paint.begin()
         return super().run(**options)
 
     def get_driver_class(self) -> type[Driver]:
@@ -357,7 +355,7 @@ class VlmtuiApp(App[ExitReport | None]):
 
     def _begin(self) -> None:
         self.models.begin()
-        self.call_after_refresh(self._first_paint.end)
+        self.call_after_refresh(first_paint_ended, self)
         self.call_after_refresh(self.start, self._begin_conversation, "conversation")
 
     async def _begin_conversation(self) -> None:

@@ -9,7 +9,7 @@ import pytest
 from tests.support.amd_machines import amd_machine, use_vram, write_card
 from vlmtui.cli import checks
 from vlmtui.engine import machine
-from vlmtui.engines import amd_memory, hardware
+from vlmtui.engines import amd_gpus, amd_memory, hardware
 from vlmtui.engines.amd_gpus import AmdGpu, AmdGpus, find_amd_gpus
 from vlmtui.engines.amd_memory import amd_memory_of
 from vlmtui.engines.hardware import Hardware
@@ -113,7 +113,7 @@ def test_set_up_says_what_to_do_with_amd_gpus() -> None:
 
 def test_memory_doctor_and_set_up_know_amd_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
     found = AmdGpus((AmdGpu("AMD Instinct MI300X", 190 * GIB, 192 * GIB),) * 2)
-    for module in (machine, checks, hardware):
+    for module in (amd_gpus, checks, hardware):
         monkeypatch.setattr(module, "find_amd_gpus", lambda _environment: found)
     monkeypatch.setattr(machine, "_nvidia_gpus", tuple)
     monkeypatch.setattr(checks, "_gpu_names", list)
@@ -125,7 +125,7 @@ def test_memory_doctor_and_set_up_know_amd_gpus(monkeypatch: pytest.MonkeyPatch)
 
 def test_gpus_that_cannot_compute_are_named_but_not_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     found = AmdGpus((AmdGpu("AMD Instinct MI300X", 190 * GIB, 192 * GIB),), can_compute=False)
-    for module in (machine, checks):
+    for module in (amd_gpus, checks):
         monkeypatch.setattr(module, "find_amd_gpus", lambda _environment: found)
     monkeypatch.setattr(machine, "_nvidia_gpus", tuple)
     monkeypatch.setattr(checks, "_gpu_names", list)

@@ -62,7 +62,7 @@ BATCH = Scope(
             "batch_results.pause",
             "Pause, go on",
             "Stop the batch, which keeps what is answered; or go on with it where it stopped.",
-            "p,P",
+            "P",
             footer=True,
         ),
         Action("batch_results.copy", "Copy", "Copy the item's answer to your clipboard.", "y", leader="y"),
