@@ -140,7 +140,7 @@ def test_the_app_starts_from_its_file_from_the_second_time_on(tmp_path: Path) ->
     def start() -> tuple[Path, object]:
         with Terminal([sys.executable, "-m", "vlmtui"], env=env) as terminal:
             terminal.wait_for("RAM free")
-            terminal.wait_for(lambda _: list(tmp_path.rglob("start_code*.all")), timeout=20)
+            terminal.wait_for(lambda _: any(tmp_path.rglob("start_code*.all")), timeout=20)
             cells = {(x, y): terminal.screen.buffer[y][x] for y in range(1, 38) for x in range(50)}
             terminal.type("\x11")
             assert terminal.wait_for_end() == 0
