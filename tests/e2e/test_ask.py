@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.support.hosts import patient_host
-from tests.support.machine import Machine
+from tests.support.machine import Machine, new_machine
 from vlmtui.domain.conversation import user_turn
 from vlmtui.domain.generation import Delta, Failed, GenerateRequest
 from vlmtui.domain.prompt import ChatPrompt
@@ -31,12 +30,8 @@ QUESTION = "What is in this image?"
 
 @pytest.fixture(scope="module")
 def machine() -> Iterator[Machine]:
-    with tempfile.TemporaryDirectory(prefix="vlmtui-test-") as folder:
-        machine = Machine(Path(folder))
+    with new_machine() as machine:
         yield machine
-        code, _, error = machine.run("stop", "--all")
-        assert code == 0, error
-        assert machine.processes() == []
 
 
 def said(answer: dict[str, object]) -> str:

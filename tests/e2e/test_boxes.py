@@ -6,7 +6,6 @@ How often the boxes are right is measured by `tools/eval_shapes.py --tasks box`.
 from __future__ import annotations
 
 import json
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,7 @@ from PIL import Image
 
 import scenes
 from eval_shapes import overlap
-from tests.support.machine import Machine
+from tests.support.machine import Machine, new_machine
 
 pytestmark = [pytest.mark.engine, pytest.mark.e2e]
 
@@ -27,11 +26,8 @@ IOU = 0.8
 
 @pytest.fixture(scope="module")
 def machine() -> Iterator[Machine]:
-    with tempfile.TemporaryDirectory(prefix="vlmtui-test-") as folder:
-        machine = Machine(Path(folder))
+    with new_machine() as machine:
         yield machine
-        code, _, error = machine.run("stop", "--all")
-        assert code == 0, error
 
 
 class Drawing:

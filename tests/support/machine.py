@@ -6,7 +6,10 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import psutil
@@ -61,3 +64,14 @@ class Machine:
         while left := self.processes():
             assert time.monotonic() < deadline, [process.cmdline() for process in left]
             psutil.wait_procs(left, timeout=0.1)
+
+
+@contextmanager
+def new_machine() -> Iterator[Machine]:
+    """A machine of which nothing is left running at the end."""
+    with tempfile.TemporaryDirectory(prefix="vlmtui-test-") as folder:
+        machine = Machine(Path(folder))
+        yield machine
+        code, _, error = machine.run("stop", "--all")
+        assert code == 0, error
+        assert machine.processes() == []
