@@ -31,7 +31,7 @@ def hub(short_path: Path, shapes: Model, monkeypatch: pytest.MonkeyPatch) -> Ite
     """Has the bundled model, for a machine with an empty cache."""
     for name in ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE", "HF_HUB_CACHE", "http_proxy", "HTTP_PROXY", "all_proxy"):
         monkeypatch.delenv(name, raising=False)
-    files = {path.name: path.read_bytes() for path in Path(shapes.spec.model).iterdir()}
+    files = {path.name: path.read_bytes() for path in Path(shapes.spec.model).iterdir() if path.is_file()}
     with serving(files) as hub:
         monkeypatch.setenv("HF_ENDPOINT", hub.url)
         monkeypatch.setenv("HF_HOME", str(short_path / "hf"))

@@ -25,7 +25,7 @@ QUESTION = "What is in this image?"
 ANSWER = "A red circle"
 CONTROL = re.compile(rb"[\x00-\x06\x0b-\x0c\x0e-\x1f\x7f]")
 """What a terminal that only appends has no use for; readline rings no bell, and edits with backspaces."""
-PROMPT = re.compile(rb"\r\n(?:edit \d+ )?(?:\[[^\]\r\n]+\])*> (?:What is in this image\?)?$")
+PROMPT = re.compile(rb"\r\n(?:edit \d+ )?(?:\[[^\]\r\n]+\])*> (?:What is in this image\?|Locate each object\.)?$")
 ASKED = re.compile(rb"(?:\(Enter: none\): |Conversation: |Enter: no change\): |Answer: |\[y/N\] |seed=1,2,3: )$")
 """What a command asks, to which Enter alone is an answer."""
 
