@@ -15,6 +15,7 @@ from textual import events
 from textual.css.model import RuleSet
 from textual.css.stylesheet import Stylesheet
 from textual.css.types import CSSLocation
+from textual.dom import DOMNode
 from textual.pilot import Pilot
 from textual.screen import Screen
 
@@ -55,6 +56,11 @@ _SIZES = (None, 2.2, 7.6, 14.8, 72.7)
 _CONTEXTS = (4096, 32768, 131072)
 
 
+def turns_of(node: DOMNode) -> list[AssistantTurn]:
+    """Return the answers, without the hidden one that waits for the next message."""
+    return [turn for turn in node.query(AssistantTurn) if turn.display]
+
+
 @dataclass
 class Chat:
     """The app with its chat screen shown."""
@@ -87,7 +93,7 @@ class Chat:
 
     def shown(self) -> str:
         """The text that the newest answer was told to show; `screen_text` is what can be read."""
-        return self.screen.query(AssistantTurn).last().query_one(MarkdownText).source
+        return turns_of(self.screen)[-1].query_one(MarkdownText).source
 
     def screen_text(self) -> str:
         """What a reader sees, line by line."""
@@ -109,7 +115,7 @@ class Chat:
         count = len(self.controller.exchanges)
         await self.send(text)
         await self.until(lambda: len(self.controller.exchanges) > count and not self.last.is_running)
-        await self.until(lambda: self.screen.query(AssistantTurn).last().is_finished)
+        await self.until(lambda: turns_of(self.screen)[-1].is_finished)
 
     async def lead(self, key: str) -> None:
         """The leader, then a key, and wait until the strip is gone."""

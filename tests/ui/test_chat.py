@@ -8,13 +8,12 @@ import pytest
 from textual.widgets import Static
 
 from tests.support.scripted_engine import Die, Fail, Hold
-from tests.ui.conftest import StartChat
+from tests.ui.conftest import StartChat, turns_of
 from vlmtui.domain.failure import Failure
 from vlmtui.domain.generation import Cancelled, Failed, Finished
 from vlmtui.domain.prompt import ChatPrompt
 from vlmtui.errors import ErrorKind
 from vlmtui.session.engine_controller import EngineState
-from vlmtui.ui.chat.assistant_turn import AssistantTurn
 from vlmtui.ui.chat.side_pane import FactsLine
 from vlmtui.ui.chat.status_bar import StatusBar
 from vlmtui.ui.widgets.confirm import ConfirmScreen
@@ -120,7 +119,7 @@ async def test_new_chat_forgets_and_copy_copies(chatting: StartChat) -> None:
         await chat.until(lambda: chat.app.clipboard == "The answer.")
         await chat.pilot.press("ctrl+n")
         await chat.until(lambda: chat.controller.exchanges == [])
-        assert not chat.screen.query(AssistantTurn)
+        assert not turns_of(chat.screen)
         await chat.say("second")
         sent = chat.host.engine.requests[-1].prompt
         assert isinstance(sent, ChatPrompt)

@@ -10,10 +10,9 @@ from textual.widgets import Input, TextArea
 from tests.support.pictures import Easel
 from tests.support.scripted_engine import Die, ScriptedHost
 from tests.support.waiting import until, until_chat
-from tests.ui.conftest import AppPilot, MakeApp
+from tests.ui.conftest import AppPilot, MakeApp, turns_of
 from tests.ui.test_screens_look import LOOKS, Look, SnapCompare, of, still
 from vlmtui.ui.app import VlmtuiApp
-from vlmtui.ui.chat.assistant_turn import AssistantTurn
 from vlmtui.ui.chat.side_pane import FactsLine
 from vlmtui.ui.settings.screen import SettingsScreen
 
@@ -49,8 +48,8 @@ def test_a_conversation(snap_compare: SnapCompare, make_app: MakeApp, tmp_path: 
         await until(pilot, lambda: len(chat.staged) == 1)
         for number, text in enumerate(("What is this?", "And now?"), 1):
             await pilot.press(*(char if char != " " else "space" for char in text), "enter")
-            await until(pilot, lambda number=number: len(app.screen.query(AssistantTurn)) == number)  # type: ignore[misc]
-            last = app.screen.query(AssistantTurn).last()
+            await until(pilot, lambda number=number: len(turns_of(app.screen)) == number)  # type: ignore[misc]
+            last = turns_of(app.screen)[-1]
             await until(pilot, lambda last=last: last.is_finished)  # type: ignore[misc]
         await until(pilot, lambda: bool(app.screen.query(".failure")))
         await until(pilot, lambda: "Stop" not in last_row(app) and "Compare" in last_row(app))

@@ -10,8 +10,7 @@ from textual._compositor import Compositor
 from textual.screen import Screen
 from textual.widget import Widget
 
-from tests.ui.conftest import Chat, StartChat, picture
-from vlmtui.ui.chat.assistant_turn import AssistantTurn
+from tests.ui.conftest import Chat, StartChat, picture, turns_of
 from vlmtui.ui.chat.composer import Composer
 from vlmtui.ui.compare.screen import CompareScreen
 from vlmtui.ui.terminal.compositor import FrontCompositor
@@ -81,7 +80,7 @@ async def scroll_and_mark(chat: Chat) -> None:
 async def test_a_message_that_has_just_been_removed_is_left_out(chatting: StartChat) -> None:
     async with chatting([ANSWER]) as chat:
         await chat.say("What is this?")
-        turn = chat.screen.query(AssistantTurn).last()
+        turn = turns_of(chat.screen)[-1]
         parent, compositor = turn.parent, chat.screen._compositor
         assert isinstance(parent, Widget)
         turn._detach()

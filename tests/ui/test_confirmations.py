@@ -139,4 +139,4 @@ async def test_a_message_reads_as_it_was_written(chatting: StartChat, tmp_path: 
         await chat.paste(str(picture(tmp_path)))
         await chat.until(lambda: chat.composer.text == "[Image #1]")
         await chat.say(" Which is bigger?")
-        assert str(chat.screen.query_one(UserText).content) == "[Image #1] Which is bigger?"
+        assert str(chat.screen.query_one("IllustratedTurn UserText", UserText).content) == "[Image #1] Which is bigger?"

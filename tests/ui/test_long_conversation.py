@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.waiting import until, until_chat
-from tests.ui.conftest import Chat, MakeApp, StartChat, picture
+from tests.ui.conftest import Chat, MakeApp, StartChat, picture, turns_of
 from tests.unit.store.made import bulk
 from vlmtui.config.settings import Settings
 from vlmtui.domain.conversation import user_turn
@@ -16,7 +16,6 @@ from vlmtui.domain.generation import Delta, Finished, Timings, Usage
 from vlmtui.media.stage import stage
 from vlmtui.session.exchange import Exchange
 from vlmtui.session.generation import Answer
-from vlmtui.ui.chat.assistant_turn import AssistantTurn
 from vlmtui.ui.chat.transcript import LIVE_MAX, Transcript
 from vlmtui.ui.widgets.attachment_view import AttachmentView
 
@@ -54,7 +53,7 @@ async def test_the_widgets_are_bounded(make_app: MakeApp, tmp_path: Path) -> Non
         for exchange in exchanges[-ONE_BY_ONE:]:
             await transcript.add(exchange)
             assert len(app.screen.query("*")) <= WIDGETS_MAX
-        assert 1 < len(app.screen.query(AssistantTurn)) <= LIVE_MAX
+        assert 1 < len(turns_of(app.screen)) <= LIVE_MAX
         await until(pilot, lambda: bool(app.screen.query(AttachmentView)))
         await until(pilot, lambda: not any(worker.is_running for worker in app.workers if worker.group == "thumbnail"))
         assert len(app.screen.query("*")) <= WIDGETS_MAX

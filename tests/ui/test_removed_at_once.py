@@ -8,7 +8,7 @@ import pytest
 from textual.css.query import NoMatches
 from textual.widgets import Static
 
-from tests.ui.conftest import StartChat
+from tests.ui.conftest import StartChat, turns_of
 from vlmtui.session.generation import Answer
 from vlmtui.ui.chat.assistant_turn import AssistantTurn
 
@@ -22,7 +22,7 @@ async def test_an_answer_that_is_removed_as_it_comes_ends_nothing(chatting: Star
             await mounting
             await removing
         await chat.pilot.pause()
-        assert not chat.app.screen.query(AssistantTurn)
+        assert not turns_of(chat.app.screen)
 
 
 async def test_a_chat_that_is_left_before_it_stands_ends_nothing(chatting: StartChat) -> None:

@@ -10,7 +10,7 @@ from textual.widget import Widget
 from textual.widgets import Static
 
 from tests.support.scripted_engine import Fail, Hold, Step
-from tests.ui.conftest import StartChat
+from tests.ui.conftest import StartChat, turns_of
 from vlmtui.domain.failure import Failure
 from vlmtui.domain.generation import Cancelled, Timings, Usage
 from vlmtui.errors import ErrorKind
@@ -118,7 +118,7 @@ async def test_another_model_goes_on_with_the_conversation(chatting: StartChat) 
     async with chatting(["The answer."]) as chat:
         await chat.say("first")
         chat.app.navigator.show_chat()
-        await chat.until(lambda: isinstance(chat.app.screen, ChatScreen) and bool(chat.screen.query(AssistantTurn)))
+        await chat.until(lambda: isinstance(chat.app.screen, ChatScreen) and bool(turns_of(chat.screen)))
         await chat.until(lambda: chat.shown() == "The answer.")
 
 
@@ -224,7 +224,7 @@ async def test_a_long_conversation_is_whole_on_another_screen(chatting: StartCha
         for number in range(count):
             await chat.say(f"question {number}")
         for live in (LIVE_MAX, 1):
-            assert len(chat.screen.query(AssistantTurn)) == live
+            assert len(turns_of(chat.screen)) == live
             transcript = chat.screen.query_one(Transcript)
             transcript.scroll_home(animate=False)
             await chat.until(lambda: "Answer 0." in chat.screen_text() and "Answer 2." in chat.screen_text())
@@ -235,4 +235,4 @@ async def test_a_long_conversation_is_whole_on_another_screen(chatting: StartCha
             await chat.until(lambda: f"Answer {count - 1}." in chat.screen_text())
             chat.app.navigator.show_chat()
             await chat.until(lambda: isinstance(chat.app.screen, ChatScreen))
-            await chat.until(lambda: bool(chat.screen.query(AssistantTurn)))
+            await chat.until(lambda: bool(turns_of(chat.screen)))

@@ -17,13 +17,12 @@ from textual.pilot import Pilot
 from textual.widget import Widget
 
 from tests.support.waiting import until
-from tests.ui.conftest import picture
+from tests.ui.conftest import picture, turns_of
 from vlmtui.domain.conversation import user_turn
 from vlmtui.domain.generation import Delta, Finished, Timings, Usage
 from vlmtui.media.stage import stage
 from vlmtui.session.exchange import Exchange
 from vlmtui.session.generation import Answer
-from vlmtui.ui.chat.assistant_turn import AssistantTurn
 from vlmtui.ui.chat.past_answer import PastAnswer
 from vlmtui.ui.chat.transcript import Transcript
 from vlmtui.ui.chat.windowing import (
@@ -188,7 +187,7 @@ async def test_a_long_conversation_opens_at_its_end_with_few_widgets(tmp_path: P
     async with conversation(tmp_path, [exchange(number) for number in range(COUNT)]) as long:
         assert f"Answer {COUNT - 1}." in long.text()
         assert long.widgets <= WIDGETS_MAX
-        assert len(long.app.query(AssistantTurn)) == 1, "only the newest can still change"
+        assert len(turns_of(long.app)) == 1, "only the newest can still change"
         assert long.transcript.is_following
 
 
@@ -306,7 +305,7 @@ async def test_an_answer_that_ends_out_of_sight_is_whole_when_one_is_back(tmp_pa
         await long.transcript.add(running)
         await long.settled()
         await long.page_up_to(f"question {COUNT - 70}.")
-        assert not any(turn.answer is running.answer for turn in long.app.query(AssistantTurn))
+        assert not any(turn.answer is running.answer for turn in turns_of(long.app))
         running.answer.take(Delta(request_id="running", text="All of it.", tokens=2))
         running.answer.take(ended(running.answer))
         long.transcript.finish(running)

@@ -39,7 +39,7 @@ SLEEPS = {
     "worker/server.py: sleep in WorkerServer._follow_log": "a file that other programs write",
     "worker/server.py: sleep in WorkerServer._watch_engine": "what is idle or lost is found by its age",
     "cli/output.py: sleep in LoadLine._tick": "a clock on the screen",
-    "ui/chat/assistant_turn.py: set_interval in AssistantTurn.on_mount": "a clock on the screen",
+    "ui/chat/assistant_turn.py: set_interval in AssistantTurn._follow": "a clock on the screen",
     "ui/chat/status_bar.py: set_interval in StatusBar.on_mount": "an engine does not tell what memory it uses",
     "ui/compare/compare_pane.py: set_interval in AnswerPane.begin": "a clock on the screen",
     "ui/compare/fan_out.py: set_interval in FanOutScreen.on_mount": "a clock on the screen",

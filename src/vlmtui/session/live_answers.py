@@ -33,6 +33,7 @@ class _RunningAnswer:
     before: Answer | None = None
     """The partial answer before the takeover; it stays if the engine has less."""
     sent: asyncio.Event = field(default_factory=asyncio.Event)
+    begun: asyncio.Event = field(default_factory=asyncio.Event)
     over: asyncio.Event = field(default_factory=asyncio.Event)
 
 
@@ -114,6 +115,11 @@ class LiveAnswers:
         if exchange in self._running_answers:
             await self._running_answers[exchange].sent.wait()
 
+    async def wait_until_begun(self, exchange: Exchange) -> None:
+        """Wait until its answer has text, or an outcome."""
+        if exchange in self._running_answers:
+            await self._running_answers[exchange].begun.wait()
+
     async def wait_until_over(self, exchange: Exchange) -> None:
         """Wait until its answer has an outcome."""
         if exchange in self._running_answers:
@@ -139,7 +145,8 @@ class LiveAnswers:
         await self._follow(engine, exchange, engine.generate(exchange.request))
 
     async def _follow(self, engine: Engine, exchange: Exchange, events: AsyncGenerator[EngineEvent, None]) -> None:
-        answer, before = exchange.answer, self._running_answers[exchange].before
+        answer, running = exchange.answer, self._running_answers[exchange]
+        before = running.before
         try:
             async with aclosing(events):
                 async for event in events:
@@ -154,6 +161,8 @@ class LiveAnswers:
                         await check_end(answer, event, record.sampling)
                     answer.take(event)
                     self._recorder.touch()
+                    if answer.pieces:
+                        running.begun.set()
         finally:
             if exchange.is_running and not self._is_detached:
                 answer.take(broken_off(answer.request_id))
@@ -203,8 +212,8 @@ class LiveAnswers:
                 await holder.forget(pending.answer.request_id)
 
         self._recorder.spawn(store())
-        running.sent.set()
-        running.over.set()
+        for event in (running.sent, running.begun, running.over):
+            event.set()
         self._notify(AnswerEnded(exchange))
 
 

@@ -73,6 +73,16 @@ class AssistantTurn(Vertical):
         return super()._size_updated(size, virtual_size, container_size, layout=False)
 
     def on_mount(self) -> None:
+        if self.display:
+            self._follow()
+
+    def begin(self, answer: Answer, marks: Callable[[], Content]) -> None:
+        """Show an answer in a widget that was mounted hidden."""
+        self.answer, self._marks = answer, marks
+        self.display = True
+        self._follow()
+
+    def _follow(self) -> None:
         self.answer.on_event = self._grew
         self._clock = self.set_interval(1.0, self._show)
         self._show()
@@ -96,7 +106,7 @@ class AssistantTurn(Vertical):
             return
         self._clock.stop()
         await self.query("ThinkingBlock, .facts, .failure").remove()
-        self.on_mount()
+        self._follow()
 
     @property
     def is_finished(self) -> bool:

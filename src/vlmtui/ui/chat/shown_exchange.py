@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 
 from textual.content import Content
 from textual.widget import Widget
@@ -55,6 +56,11 @@ def branch_marks(exchange: Exchange) -> Content:
             said = Content.styled(f" {part.value} {place.position}/{place.count} ", _STYLE)
             marks.append(Content.assemble(back, said, on))
     return Content.styled(" · ", _STYLE).join(marks)
+
+
+def marks_later(exchange: Exchange) -> Callable[[], Content]:
+    """Return what returns them whenever they are needed."""
+    return partial(branch_marks, exchange)
 
 
 def weight_of(exchange: Exchange) -> int:

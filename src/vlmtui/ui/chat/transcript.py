@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from itertools import takewhile
 from pathlib import Path
 
@@ -20,11 +19,12 @@ from vlmtui.ui.chat import windowing
 from vlmtui.ui.chat.anchored_scroll import AnchoredScroll
 from vlmtui.ui.chat.assistant_turn import AssistantTurn
 from vlmtui.ui.chat.marked import Marked, Part
+from vlmtui.ui.chat.next_turn import NextTurn
 from vlmtui.ui.chat.past_answer import PastAnswer
 from vlmtui.ui.chat.shown_exchange import (
     ShownExchange,
-    branch_marks,
     clicked_part,
+    marks_later,
     media_of,
     weight_of,
     widgets_of,
@@ -98,6 +98,7 @@ class Transcript(AnchoredScroll):
         self._waits_for_older = False
         self._end_seen = True
         self._look_timer: Timer | None = None
+        self._next = NextTurn(self)
         self._changing = asyncio.Lock()
 
     def on_mount(self) -> None:
@@ -182,6 +183,7 @@ class Transcript(AnchoredScroll):
         shown = self._find(exchange)
         if shown is not None and isinstance(shown.answer, AssistantTurn):
             shown.answer.finish()
+        self._look_soon()
 
     def has(self, exchange: Exchange) -> bool:
         """Return whether the exchange is loaded, with or without widgets."""
@@ -240,7 +242,7 @@ class Transcript(AnchoredScroll):
             if shown is not None and isinstance(shown.answer, AssistantTurn):
                 await shown.answer.restart(exchange.answer)
             elif shown is not None:
-                await self._replace(shown, AssistantTurn(exchange.answer, partial(branch_marks, exchange)))
+                await self._replace(shown, AssistantTurn(exchange.answer, marks_later(exchange)))
         if self.marked is None:
             self._follow_end()
 
@@ -259,6 +261,7 @@ class Transcript(AnchoredScroll):
             self._media_above = 0
             self._has_older, self._waits_for_older = True, False
             self.ends_here = True
+            self._next = NextTurn(self)
             await self.remove_children()
 
     def show_empty(self, empty: bool) -> None:
@@ -268,6 +271,7 @@ class Transcript(AnchoredScroll):
         if empty:
             # An anchored view that is not full is scrolled to above its top.
             self.scroll_home(animate=False, force=True)
+        self._look_soon()
 
     def show_end(self) -> None:
         """Scroll to the end and follow it; ends the selection."""
@@ -300,6 +304,8 @@ class Transcript(AnchoredScroll):
         if not self.is_attached:
             return
         async with self._changing:
+            if not any(exchange.is_running for exchange in self._exchanges[-1:]):
+                await self._next.prepare()
             view = self._view()
             if view is None:
                 return
@@ -326,17 +332,20 @@ class Transcript(AnchoredScroll):
         self.ends_here = window.last == len(self._exchanges)
         if window == old:
             return
-        first, last = max(old.first, window.first), min(old.last, window.last)
+        end = self._next.first
+        begun = self._next.begin(self._exchanges[-1]) if live and self.ends_here else None
+        rest = window if begun is None else Window(window.first, window.last - 1)
+        first, last = max(old.first, rest.first), min(old.last, rest.last)
         if first >= last:
-            first = last = window.last
+            first = last = rest.last
         kept = [shown for place, shown in enumerate(self._shown, start=old.first) if first <= place < last]
         gone = [shown for place, shown in enumerate(self._shown, start=old.first) if not first <= place < last]
-        above = self._made(Window(window.first, first), live=live)
-        below = self._made(Window(last, window.last), live=live)
-        self._shown = [*above, *kept, *below]
+        above = self._made(Window(rest.first, first), live=live)
+        below = self._made(Window(last, rest.last), live=live)
+        self._shown = [*above, *kept, *below, *filter(None, [begun])]
         with self.app.batch_update():
             await self._remove(gone)
-            await self.mount_all(widgets_of(above), before=kept[0].user if kept else None)
+            await self.mount_all(widgets_of(above), before=end if not kept else kept[0].user)
             await self.mount_all(widgets_of(below), after=kept[-1].answer if kept else None)
         if self.marked is not None:
             self._show_mark(go=False)
@@ -349,9 +358,9 @@ class Transcript(AnchoredScroll):
             is_live = live or exchange.is_running or exchange is self._exchanges[-1]
             is_open = self._thinking_open.pop(exchange, None)
             answer: AssistantTurn | PastAnswer = (
-                AssistantTurn(exchange.answer, partial(branch_marks, exchange))
+                AssistantTurn(exchange.answer, marks_later(exchange))
                 if is_live
-                else PastAnswer(exchange.answer, partial(branch_marks, exchange), thinking_open=is_open)
+                else PastAnswer(exchange.answer, marks_later(exchange), thinking_open=is_open)
             )
             user = user_turn_widget(exchange.user, first_number=number, cache=self._cache)
             made.append(ShownExchange(exchange, number, user, answer))
@@ -376,10 +385,8 @@ class Transcript(AnchoredScroll):
         for shown in self._shown[:-LIVE_MAX]:
             turn = shown.answer
             if isinstance(turn, AssistantTurn) and not shown.exchange.is_running:
-                past = PastAnswer(
-                    turn.answer, partial(branch_marks, shown.exchange), thinking_open=turn.is_thinking_open
-                )
-                await self._replace(shown, past)
+                is_open = turn.is_thinking_open
+                await self._replace(shown, PastAnswer(turn.answer, marks_later(shown.exchange), thinking_open=is_open))
 
     async def _replace(self, shown: ShownExchange, answer: AssistantTurn | PastAnswer) -> None:
         before, shown.answer = shown.answer, answer

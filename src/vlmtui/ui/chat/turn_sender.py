@@ -25,6 +25,8 @@ from vlmtui.ui.navigation import Navigator
 _SENT_WITHIN_S = 0.05
 """How long a new message waits to be shown until it is stored and sent: whatever the loop does meanwhile delays the
 store's thread. A slow disk does not hide it."""
+_BEGUN_WITHIN_S = 0.01
+"""How long a sent message waits for the first token, to be drawn together with it."""
 
 
 class SenderView(ChatView, Protocol):
@@ -202,7 +204,11 @@ class TurnSender:
     async def _show_exchange(self, exchange: Exchange, *, rebuild: bool) -> None:
         with self._view.app.batch_update():
             await self._view.show_exchange(exchange, rebuild=rebuild)
-        self._view.show_frame()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_BEGUN_WITHIN_S):
+                await self._chat.answers.wait_until_begun(exchange)
+        if self._view.is_attached:
+            self._view.show_frame()
 
     async def _answer(self, exchange: Exchange) -> None:
         engine = self._engine_controller.engine

@@ -46,6 +46,11 @@ class UserText(Static):
     def __init__(self, turn: Turn, *, first_number: int | None) -> None:
         super().__init__(_written(turn, first_number), classes="said", markup=False)
 
+    def begin(self, turn: Turn) -> None:
+        """Show a turn without attachments in a hidden widget."""
+        self.update(_written(turn, None))
+        self.display = True
+
 
 def _written(turn: Turn, first_number: int | None) -> Content:
     """Return the text with its tokens; control characters visible."""

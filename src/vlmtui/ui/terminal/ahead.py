@@ -80,13 +80,7 @@ class Ahead:
             if not growth.widget.is_attached:
                 continue
             growth.widget.refresh(layout=True)
-            for node in growth.widget.ancestors:
-                if not isinstance(node, Widget):
-                    break
-                node._clear_arrangement_cache()
-                node._layout_updates += 1
-                if not node.styles.auto_dimensions:
-                    break
+            forget_layout(growth.widget)
         return bool(behind)
 
     def _settle_late(self) -> None:
@@ -94,3 +88,14 @@ class Ahead:
         screen = self._compositor.root
         if screen is not None and screen.is_attached:
             self.settle()
+
+
+def forget_layout(widget: Widget) -> None:
+    """Have the widgets around this one lay out their children again, as Textual does before it asks for a layout."""
+    for node in widget.ancestors:
+        if not isinstance(node, Widget):
+            break
+        node._clear_arrangement_cache()
+        node._layout_updates += 1
+        if not node.styles.auto_dimensions:
+            break

@@ -5,7 +5,9 @@ from __future__ import annotations
 import time
 
 from textual.screen import Screen, ScreenResultType
+from textual.widget import Widget
 
+from vlmtui.ui.terminal.ahead import forget_layout
 from vlmtui.ui.terminal.compositor import FrontCompositor
 
 
@@ -33,7 +35,24 @@ class FrontScreen(Screen[ScreenResultType]):
     def show_frame(self) -> None:
         """Draw what has changed now, instead of at the next tick of the screen's timer."""
         self._held_until_s = float("-inf")
-        self.call_next(self._on_timer_update)
+        self.call_next(self._draw_now)
+
+    def _draw_now(self) -> None:
+        self._take_requests(self)
+        self._on_timer_update()
+
+    def _take_requests(self, widget: Widget) -> None:
+        """Note which of a widget and those in it are to be drawn or laid out: their messages are behind others."""
+        if widget._repaint_required and widget is not self:
+            widget._repaint_required = False
+            self._dirty_widgets.add(widget)
+        if widget._layout_required and widget is not self:
+            widget._layout_required = False
+            self._layout_required = True
+            forget_layout(widget)
+        for child in widget._nodes:
+            if child.display:
+                self._take_requests(child)
 
     def _on_timer_update(self) -> None:
         if time.monotonic() >= self._held_until_s:
