@@ -10,13 +10,15 @@ import pytest
 
 from vlmtui.engine.local.client import WorkerClient
 from vlmtui.worker.backends.vllm.cpu_process import taken_cores
+from vlmtui.worker.hf.cpu_cores import BESIDE, bound_cores
 
 pytestmark = pytest.mark.engine
 
 
-def cores_of(process: psutil.Process) -> set[int]:
-    tasks = (int(task.name) for task in Path(f"/proc/{process.pid}/task").iterdir())
-    return {core for task in tasks for core in os.sched_getaffinity(task)}
+def cores_of(process: psutil.Process, name: str = "") -> set[int]:
+    """Return the cores of the threads of a process, of those alone that have this name."""
+    tasks = [task for task in Path(f"/proc/{process.pid}/task").iterdir() if name in (task / "comm").read_text()]
+    return {core for task in tasks for core in os.sched_getaffinity(int(task.name))}
 
 
 async def test_prompts_are_prepared_on_another_core_than_the_model_computes_on(engine: WorkerClient) -> None:
@@ -26,6 +28,9 @@ async def test_prompts_are_prepared_on_another_core_than_the_model_computes_on(e
     assert engine.pid is not None
     [server] = psutil.Process(engine.pid).children()
     [model] = [one for one in server.children(recursive=True) if one.name().startswith("VLLM::")]
+    computing = bound_cores(Path(f"/proc/{model.pid}/task"))
+    assert computing
+    assert computing <= taken_cores()
     assert cores_of(server)
-    assert not cores_of(server) & cores_of(model)
-    assert cores_of(model) <= taken_cores()
+    assert not cores_of(server) & computing
+    assert cores_of(model, BESIDE) == cores_of(server)  # the threads to which requests come, and from which tokens go

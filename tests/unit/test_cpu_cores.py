@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from vlmtui.worker.hf.cpu_cores import Cores, bound_cores
+from vlmtui.worker.hf.cpu_cores import BESIDE, Cores, bound_cores, run_beside
 
 pytestmark = pytest.mark.skipif(
     not hasattr(os, "sched_getaffinity") or len(os.sched_getaffinity(0)) < 2, reason="needs two cores, and Linux"
@@ -81,5 +81,23 @@ def test_cores_to_which_a_thread_is_bound() -> None:
     thread.start()
     stands.wait()
     assert core in bound_cores()
+    waits.set()
+    thread.join()
+
+
+def test_threads_that_do_not_compute_run_beside_those_that_do() -> None:
+    every = os.sched_getaffinity(0)
+    model, other = {max(every)}, {min(every)}
+    os.sched_setaffinity(0, model)
+    waits = threading.Event()
+    thread = threading.Thread(target=waits.wait)
+    thread.start()
+    assert thread.native_id is not None
+    assert os.sched_getaffinity(thread.native_id) == model
+    run_beside(other)
+    assert os.sched_getaffinity(0) == model
+    assert os.sched_getaffinity(thread.native_id) == other
+    assert Path(f"/proc/self/task/{thread.native_id}/comm").read_text().strip() == BESIDE
+    assert bound_cores() == model  # the cores that another engine leaves alone
     waits.set()
     thread.join()

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 _TASKS = Path("/proc/self/task")
+BESIDE = "beside-model"
+"""The name of threads that were moved away from a model's cores. 15 letters at most."""
+_ZEROMQ = "ZMQbg"
 _IS_LINUX = sys.platform.startswith("linux")
 
 
@@ -51,12 +55,30 @@ CORES = Cores()
 
 
 def bound_cores(tasks: Path = _TASKS) -> set[int]:
-    """Return the cores to which threads of a process, by default this one, are bound, one each. Raises OSError."""
+    """Return the cores to which threads that compute in a process, by default this one, are bound, one each. Raises
+    OSError."""
     if not _IS_LINUX:
         return set()
     found: set[int] = set()
     for task in tasks.iterdir():
         with suppress(OSError):
             cores = os.sched_getaffinity(int(task.name))
-            found |= cores if len(cores) == 1 else set()
+            found |= cores if len(cores) == 1 and not _name(task).startswith((BESIDE, _ZEROMQ)) else set()
     return found
+
+
+def run_beside(cores: set[int]) -> None:
+    """Move this process's threads that do not compute to these cores: Python's own but the main one, and ZeroMQ's."""
+    if not _IS_LINUX:
+        return
+    python = {str(thread.native_id) for thread in threading.enumerate() if thread is not threading.main_thread()}
+    for task in _TASKS.iterdir():
+        with suppress(OSError):  # it has ended
+            if task.name in python:
+                (task / "comm").write_text(BESIDE)
+            if task.name in python or _name(task).startswith(_ZEROMQ):
+                os.sched_setaffinity(int(task.name), cores)
+
+
+def _name(task: Path) -> str:
+    return (task / "comm").read_text()

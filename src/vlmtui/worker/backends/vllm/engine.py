@@ -46,7 +46,12 @@ from vlmtui.worker.backends.vllm.scoring import scored_delta, scoring_parameters
 from vlmtui.worker.backends.vllm.seen_media import seen_media
 from vlmtui.worker.backends.vllm.slice_arguments import count_slices_of_requests
 from vlmtui.worker.backends.vllm.video_arguments import keep_arguments_apart
-from vlmtui.worker.backends.vllm.worker_extension import BOUND_CORES, CLOSE_LISTENERS, WORKER_EXTENSION
+from vlmtui.worker.backends.vllm.worker_extension import (
+    BOUND_CORES,
+    CLOSE_LISTENERS,
+    RUN_BESIDE,
+    WORKER_EXTENSION,
+)
 from vlmtui.worker.hf.cpu_cores import CORES
 from vlmtui.worker.hf.cpu_priority import lower_priority
 from vlmtui.worker.hf.delta_buffer import DeltaBuffer
@@ -122,7 +127,9 @@ async def _warm_up(engine: VllmEngine, llm: Any, *, is_bound: bool) -> None:
     cache_environment()
     if is_bound:
         taken = {core for found in await llm.collective_rpc(BOUND_CORES) for core in found}
-        _log.info("the model computes on the cores %s, prompts are prepared on %s", sorted(taken), CORES.leave(taken))
+        left = CORES.leave(taken)
+        await llm.collective_rpc(RUN_BESIDE, args=(sorted(left),))
+        _log.info("the model computes on the cores %s, prompts are prepared on %s", sorted(taken), left)
 
 
 class VllmEngine:
