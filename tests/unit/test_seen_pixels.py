@@ -123,6 +123,29 @@ def test_patches_in_rows_come_back(last: bool) -> None:
     assert [one.tobytes() for one in found] == [image.tobytes()]
 
 
+def test_strips_of_patches_come_back() -> None:
+    """MiniCPM-V's `reshape_by_patch`; a tile may be padded at the end."""
+    images = drawing(56, 42), drawing(42, 28)
+    strips = []
+    for image in images:
+        rows, columns = image.height // 14, image.width // 14
+        held = values(image).reshape(3, rows, 14, columns, 14).transpose(0, 2, 1, 3, 4)
+        strips.append(np.pad(held.reshape(3, 14, -1), ((0, 0), (0, 0), (0, 14 * (12 - rows * columns)))))
+    layout, found = shown({"pixel_values": strips, "tgt_sizes": np.array([[3, 4], [2, 3]])})
+    assert (layout, [one.tobytes() for one in found]) == ("tiles", [image.tobytes() for image in images])
+    assert shown({"pixel_values": strips, "tgt_sizes": np.array([[3, 4]])})[1] == []
+    assert shown({"pixel_values": strips[:1], "tgt_sizes": np.array([[3, 5]])})[1] == []
+
+
+@pytest.mark.parametrize("beside", ["image_input_idx", "image_token_pooling"])
+def test_square_tiles_of_patches_come_back(beside: str) -> None:
+    images = drawing(56, 56), drawing(56, 56)
+    tiles = [values(one).reshape(3, 4, 14, 4, 14).transpose(1, 3, 2, 4, 0).reshape(16, -1) for one in images]
+    layout, found = shown({"images": np.stack(tiles), beside: np.zeros((2, 4))})
+    assert (layout, [one.tobytes() for one in found]) == ("tiles", [image.tobytes() for image in images])
+    assert shown({"images": np.stack(tiles)[:, :-1], beside: np.zeros((2, 4))})[1] == []
+
+
 @pytest.mark.parametrize(
     "data",
     [

@@ -21,8 +21,15 @@ from vlmtui.worker.hf.media_items import load_items
 
 IMAGENET = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 """Mean and deviation of InternVL's processor, which does not tell them."""
+_CLIP = (0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711)
+_NONE, _HALF = ((0.0,) * 3, (1.0,) * 3), ((0.5,) * 3, (0.5,) * 3)
+UNTOLD = {"Step3VLProcessor": _CLIP, "LlamaNemotronNanoVLProcessor": _NONE}
+"""Of other processors of vLLM that do not tell them. Those that the recipes write have halves."""
 LIKE_MAX = 12.0
 """Most levels of 255 by which the most similar picture may differ from the attachment in the mean, by scaling."""
+
+OTHERWISE_RESIZED = ("Ovis2_5Processor",)
+"""Their image processor, called by itself, makes other sizes."""
 
 
 async def seen_as_given(engine: Any, model: Model, attachments: list[Attachment], folder: Path) -> str:
@@ -55,6 +62,8 @@ async def seen_as_given(engine: Any, model: Model, attachments: list[Attachment]
 def _levels_apart(pictures: list[Image.Image], tensor: Any, processor: Any, layout: str) -> float:
     """The most by which a value of the tensor differs from that of the pictures, in levels of 255."""
     own = getattr(processor, "image_processor", processor)
+    if _is_of_recipe(processor, own) or type(processor).__name__ in OTHERWISE_RESIZED:
+        return _values_apart(pictures, tensor)
     is_raw = "uint8" in str(getattr(tensor, "dtype", "")) or float(tensor[0].max()) > 16  # the model normalises
     if layout == "patches":
         # The library's own processor cuts the pictures into patches again.
@@ -65,7 +74,8 @@ def _levels_apart(pictures: list[Image.Image], tensor: Any, processor: Any, layo
             again = again[0]
         held = held.reshape(again.shape)
         return float(np.abs(again - held).max()) * (1 if is_raw else 255 * max(own.image_std))
-    mean, std = IMAGENET if not hasattr(own, "image_mean") else (own.image_mean, own.image_std)
+    untold = UNTOLD.get(type(processor).__name__, IMAGENET)
+    mean, std = untold if not hasattr(own, "image_mean") else (own.image_mean, own.image_std)
     if not getattr(own, "do_normalize", True):
         mean, std = (0.0,) * 3, (1.0,) * 3
     tensors = tensor if isinstance(tensor, list) else [tensor]
@@ -75,6 +85,20 @@ def _levels_apart(pictures: list[Image.Image], tensor: Any, processor: Any, layo
         mean, std = (0.0,) * 3, (1 / 255,) * 3
     shown = held.transpose(0, 2, 3, 1) * np.asarray(std) + np.asarray(mean)
     return max(float(np.abs(one * 255 - np.asarray(two)).max()) for one, two in zip(shown, pictures, strict=True))
+
+
+def _is_of_recipe(processor: Any, own: Any) -> bool:
+    modules = type(processor).__module__, type(own).__module__
+    return any(one.startswith("transformers_modules") for one in modules) and not hasattr(own, "image_mean")
+
+
+def _values_apart(pictures: list[Image.Image], tensor: Any) -> float:
+    """The same for values in any order: the largest difference between the sorted ones."""
+    tensors = tensor if isinstance(tensor, list) else [tensor]
+    held = np.sort(np.concatenate([one.float().numpy().ravel() for one in tensors]))
+    shown = np.sort(np.concatenate([np.asarray(one, np.float32).ravel() for one in pictures]))
+    mean, std = _HALF
+    return float(np.abs((held * std[0] + mean[0]) * 255 - shown).max())
 
 
 def _difference(one: Image.Image, other: Image.Image) -> float:

@@ -3,7 +3,8 @@
 Layouts that are read: whole pictures and tiles `(…, 3, height, width)`; patches of Qwen2-VL's kind, grouped to be
 merged or row by row, with a grid of frames, rows and columns; patches in rows of the picture, with rows and columns
 (`spatial_shapes` of SigLIP 2, channels last; `image_grid_hws` of MoonViT, channels first), or with a column and row
-each (Gemma 4). Their source is the image processors of Transformers.
+each (Gemma 4); strips of patches with rows and columns (`tgt_sizes` of MiniCPM-V); square tiles of patches, channels
+last (Molmo). Their source is the image processors of Transformers, of vLLM, and of the models' repositories.
 """
 
 from __future__ import annotations
@@ -37,8 +38,11 @@ _NAMES = (
     "images",
     "video",
 )
-_GRIDS = ("image_grid_thw", "video_grid_thw", "grid_thw", "vision_grid_thw")
+_GRIDS = ("image_grid_thw", "video_grid_thw", "grid_thw", "vision_grid_thw", "grids", "video_grids")
 _FLAT_GRIDS = ("spatial_shapes", "image_grid_hws", "image_grid_hw", "grid_hws")
+_STRIPS = ("tgt_sizes", "video_tgt_sizes")
+_SQUARES = ("image_input_idx", "image_token_pooling", "video_token_pooling")
+"""What Molmo's processors give beside tiles of patches."""
 _PLACES = ("pixel_position_ids", "pixel_position_ids_videos")
 _SIDE_MIN = 8
 _NORMALISED_MAX = 16.0
@@ -95,7 +99,11 @@ def normalisation_of(processor: Any, modality: Modality) -> Normalisation:
     scale = first("rescale_factor")
     if first("do_rescale") is False or (isinstance(scale, float) and abs(scale - 1 / 255) > 1e-6):
         mean = std = None
-    sizes = [first("patch_size", "encoder_patch_size"), first("merge_size"), first("temporal_patch_size")]
+    sizes = [
+        first("patch_size", "encoder_patch_size"),
+        first("merge_size", "hidden_stride"),
+        first("temporal_patch_size"),
+    ]
     patch, merge, temporal = (size if isinstance(size, int) else None for size in sizes)
     by_rows = patch is not None and cuts_row_by_row(found[0], patch, merge or 1)
     return Normalisation(mean, std, patch, merge or 1, temporal or 1, by_rows)
@@ -117,6 +125,11 @@ def pictures_in(data: Mapping[str, Any], how: Normalisation) -> tuple[str, str, 
             name,
             _patches_in_rows(_floats(value), rows, how.patch, last=data.get("spatial_shapes") is not None),
         )
+    strips = next((_whole(data[one]) for one in _STRIPS if data.get(one) is not None), ())
+    if strips:
+        return "tiles" if len(strips) > 2 else "picture", name, _strips(value, strips)
+    if any(data.get(one) is not None for one in _SQUARES) and not isinstance(value, list | tuple):
+        return "tiles", name, _square_tiles(_floats(value))
     places = next((data[one] for one in _PLACES if data.get(one) is not None), None)
     if places is not None and how.patch and not isinstance(value, list | tuple):
         return "patches", name, _placed_patches(_floats(value), _floats(places), how.patch)
@@ -280,17 +293,41 @@ def _patches_in_rows(values: Floats, shapes: Sequence[int], patch: int, *, last:
         yield laid.reshape(3, rows * patch, columns * patch)
 
 
-def _whole_pictures(value: Any) -> Iterator[Floats]:
+def _strips(value: Any, shapes: Sequence[int]) -> Iterator[Floats]:
+    """Undo `reshape_by_patch` of MiniCPM-V: `(3, patch, patches × patch)`, the patches of a tile row by row."""
+    strips = list(_whole_pictures(value, side_min=1))
+    if len(strips) != len(shapes) // 2:
+        return
+    for strip, rows, columns in zip(strips, shapes[::2], shapes[1::2], strict=True):
+        channels, patch, length = strip.shape
+        if length < rows * columns * patch:
+            return
+        laid = strip[:, :, : rows * columns * patch].reshape(channels, patch, rows, columns, patch)
+        yield laid.transpose(0, 2, 1, 3, 4).reshape(channels, rows * patch, columns * patch)
+
+
+def _square_tiles(values: Floats) -> Iterator[Floats]:
+    """Undo the patches of Molmo: tiles of as many rows as columns, `(tiles, patches, patch × patch × 3)`."""
+    if values.ndim != 3:
+        return
+    rows, patch = round(values.shape[1] ** 0.5), round((values.shape[2] / 3) ** 0.5)
+    if rows * rows != values.shape[1] or 3 * patch * patch != values.shape[2]:
+        return
+    for tile in values.reshape(-1, rows, rows, patch, patch, 3):
+        yield tile.transpose(4, 0, 2, 1, 3).reshape(3, rows * patch, rows * patch)
+
+
+def _whole_pictures(value: Any, *, side_min: int = _SIDE_MIN) -> Iterator[Floats]:
     if isinstance(value, list | tuple):
         for one in value:
-            yield from _whole_pictures(one)
+            yield from _whole_pictures(one, side_min=side_min)
         return
     values = _floats(value)
     if values.ndim < 3:
         return
     if values.shape[-3] not in (1, 3) and values.shape[-1] in (1, 3):
         values = np.moveaxis(values, -1, -3)
-    if values.shape[-3] in (1, 3) and min(values.shape[-2:]) >= _SIDE_MIN:
+    if values.shape[-3] in (1, 3) and min(values.shape[-2:]) >= side_min:
         yield from values.reshape(-1, *values.shape[-3:])
 
 

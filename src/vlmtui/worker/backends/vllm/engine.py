@@ -197,7 +197,7 @@ class VllmEngine:
             rendered = await self._render(request, items, is_sent=False)
             ready = self._prompt_ready(request, rendered)
             if request.view:
-                seen = await asyncio.to_thread(seen_media, rendered, self._processor(), request)
+                seen = await seen_media(request, items, rendered, self._processor(), self._render)
                 ready = msgspec.structs.replace(ready, seen=seen)
             yield ready
             yield _finished(request.request_id, "stop", None)

@@ -2,42 +2,69 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import asyncio
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from vlmtui.domain.generation import GenerateRequest, SeenMedium
 from vlmtui.errors import bad_input
 from vlmtui.paths import is_private_dir
+from vlmtui.worker.hf.blank_media import BLACK, WHITE, blank_items, measured
+from vlmtui.worker.hf.media_items import MediaItem
 from vlmtui.worker.hf.media_spans import PICTURES
 from vlmtui.worker.hf.seen_pixels import normalisation_of, write_seen
 
 
-def seen_media(rendered: Mapping[str, Any], processor: Any, request: GenerateRequest) -> tuple[SeenMedium, ...]:
-    """Write the pictures of every attachment into the request's folder. `rendered` is the engine's input. Blocking.
+class Render(Protocol):
+    """Makes the engine's input of a request and its attachments."""
 
-    Raises VlmtuiError if the folder is not private, or a file cannot be written.
+    async def __call__(self, request: GenerateRequest, items: list[MediaItem], *, is_sent: bool) -> Any: ...
+
+
+async def seen_media(
+    request: GenerateRequest, items: list[MediaItem], rendered: Mapping[str, Any], processor: Any, render: Render
+) -> tuple[SeenMedium, ...]:
+    """Write the pictures of every attachment into the request's folder. `rendered` is the engine's input.
+
+    A processor that does not say how it normalises is given black and white attachments. Raises VlmtuiError if the
+    folder is not private, or a file cannot be written.
     """
+    seen = await asyncio.to_thread(_write, request, rendered, (), processor)
+    if all(medium.is_exact for medium in seen):
+        return seen
+    blank = [await render(request, blank_items(items, level), is_sent=False) for level in (BLACK, WHITE)]
+    return await asyncio.to_thread(_write, request, rendered, blank, processor)
+
+
+def _write(
+    request: GenerateRequest, rendered: Mapping[str, Any], blank: Sequence[Mapping[str, Any]], processor: Any
+) -> tuple[SeenMedium, ...]:
     folder = Path(request.view)
     if not folder.is_absolute() or not is_private_dir(folder):
         raise bad_input("The folder for what the model sees is not a private folder of yours.")
-    return tuple(_seen(rendered, processor, folder, request.request_id, request.values))
+    return tuple(_seen(rendered, blank, processor, folder, request.request_id, request.values))
 
 
 def _seen(
-    rendered: Mapping[str, Any], processor: Any, folder: Path, prefix: str, with_values: bool
+    rendered: Mapping[str, Any],
+    blank: Sequence[Mapping[str, Any]],
+    processor: Any,
+    folder: Path,
+    prefix: str,
+    with_values: bool,
 ) -> Iterator[SeenMedium]:
     prefix = "".join(char for char in prefix if char.isascii() and char.isalnum())[:64]
     for modality in PICTURES:
-        items = (rendered.get("mm_kwargs") or {}).get(modality, ())
+        items = _data(rendered, modality)
+        blanks = [_data(one, modality) for one in blank]
         places = (rendered.get("mm_placeholders") or {}).get(modality, ())
         how = normalisation_of(processor, modality)
-        for index, item in enumerate(items):
-            data = {name: element.data for name, element in (item or {}).items() if element.data is not None}
+        for index, data in enumerate(items):
             ranges = _runs(places[index]) if index < len(places) else []
             yield write_seen(
                 data,
-                how,
+                measured(how, *(one[index] for one in blanks)) if blanks else how,
                 modality=modality,
                 index=index,
                 ranges=ranges,
@@ -45,6 +72,14 @@ def _seen(
                 prefix=prefix,
                 with_values=with_values,
             )
+
+
+def _data(rendered: Mapping[str, Any], modality: str) -> list[dict[str, Any]]:
+    """Return the processor's tensors of each attachment."""
+    items = (rendered.get("mm_kwargs") or {}).get(modality, ())
+    return [
+        {name: element.data for name, element in (item or {}).items() if element.data is not None} for item in items
+    ]
 
 
 def _runs(place: Any) -> list[tuple[int, int]]:
