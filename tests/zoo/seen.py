@@ -89,7 +89,8 @@ def _levels_apart(pictures: list[Image.Image], tensor: Any, processor: Any, layo
 
 def _is_of_recipe(processor: Any, own: Any) -> bool:
     modules = type(processor).__module__, type(own).__module__
-    return any(one.startswith("transformers_modules") for one in modules) and not hasattr(own, "image_mean")
+    halves = tuple(getattr(own, "image_mean", _HALF[0])) == _HALF[0]
+    return any(one.startswith("transformers_modules") for one in modules) and halves
 
 
 def _values_apart(pictures: list[Image.Image], tensor: Any) -> float:
