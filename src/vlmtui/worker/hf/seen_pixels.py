@@ -20,9 +20,11 @@ import numpy as np
 from PIL import Image
 
 from vlmtui.domain.attachment import Modality
-from vlmtui.domain.generation import SeenMedium, SeenPicture
+from vlmtui.domain.generation import GenerateRequest, SeenMedium, SeenPicture
+from vlmtui.errors import bad_input
 from vlmtui.files import write_private
 from vlmtui.media.images import as_png
+from vlmtui.paths import is_private_dir
 from vlmtui.worker.hf.patch_order import cuts_row_by_row
 
 PICTURES_MAX = 64
@@ -107,6 +109,14 @@ def normalisation_of(processor: Any, modality: Modality) -> Normalisation:
     patch, merge, temporal = (size if isinstance(size, int) else None for size in sizes)
     by_rows = patch is not None and cuts_row_by_row(found[0], patch, merge or 1)
     return Normalisation(mean, std, patch, merge or 1, temporal or 1, by_rows)
+
+
+def view_folder(request: GenerateRequest) -> Path:
+    """Return the folder that the pictures go into. Raises VlmtuiError if it is not private."""
+    folder = Path(request.view)
+    if not folder.is_absolute() or not is_private_dir(folder):
+        raise bad_input("The folder for what the model sees is not a private folder of yours.")
+    return folder
 
 
 def pictures_in(data: Mapping[str, Any], how: Normalisation) -> tuple[str, str, Iterator[Floats]]:

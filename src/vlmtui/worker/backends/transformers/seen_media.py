@@ -7,13 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from vlmtui.domain.generation import GenerateRequest, SeenMedium
-from vlmtui.errors import bad_input
-from vlmtui.paths import is_private_dir
 from vlmtui.worker.backends.transformers.media_places import item_tensors
 from vlmtui.worker.backends.transformers.prompt_inputs import PromptInputs
 from vlmtui.worker.hf.media_items import MediaItem
 from vlmtui.worker.hf.media_spans import PICTURES
-from vlmtui.worker.hf.seen_pixels import normalisation_of, write_seen
+from vlmtui.worker.hf.seen_pixels import normalisation_of, view_folder, write_seen
 
 
 def seen_media(
@@ -23,10 +21,7 @@ def seen_media(
 
     Raises VlmtuiError if the folder is not private, or a file cannot be written.
     """
-    folder = Path(request.view)
-    if not folder.is_absolute() or not is_private_dir(folder):
-        raise bad_input("The folder for what the model sees is not a private folder of yours.")
-    return tuple(_seen(inputs, items, processor, folder, request.request_id, request.values))
+    return tuple(_seen(inputs, items, processor, view_folder(request), request.request_id, request.values))
 
 
 def _seen(

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from vlmtui.domain.generation import GenerateRequest, SeenMedium
-from vlmtui.errors import bad_input
-from vlmtui.paths import is_private_dir
 from vlmtui.worker.hf.blank_media import BLACK, WHITE, blank_items, measured
 from vlmtui.worker.hf.media_items import MediaItem
 from vlmtui.worker.hf.media_spans import PICTURES
-from vlmtui.worker.hf.seen_pixels import normalisation_of, write_seen
+from vlmtui.worker.hf.seen_pixels import normalisation_of, view_folder, write_seen
 
 
 class Render(Protocol):
@@ -40,38 +37,26 @@ async def seen_media(
 def _write(
     request: GenerateRequest, rendered: Mapping[str, Any], blank: Sequence[Mapping[str, Any]], processor: Any
 ) -> tuple[SeenMedium, ...]:
-    folder = Path(request.view)
-    if not folder.is_absolute() or not is_private_dir(folder):
-        raise bad_input("The folder for what the model sees is not a private folder of yours.")
-    return tuple(_seen(rendered, blank, processor, folder, request.request_id, request.values))
-
-
-def _seen(
-    rendered: Mapping[str, Any],
-    blank: Sequence[Mapping[str, Any]],
-    processor: Any,
-    folder: Path,
-    prefix: str,
-    with_values: bool,
-) -> Iterator[SeenMedium]:
-    prefix = "".join(char for char in prefix if char.isascii() and char.isalnum())[:64]
+    folder = view_folder(request)
+    prefix = "".join(char for char in request.request_id if char.isascii() and char.isalnum())[:64]
+    seen = []
     for modality in PICTURES:
-        items = _data(rendered, modality)
         blanks = [_data(one, modality) for one in blank]
         places = (rendered.get("mm_placeholders") or {}).get(modality, ())
         how = normalisation_of(processor, modality)
-        for index, data in enumerate(items):
-            ranges = _runs(places[index]) if index < len(places) else []
-            yield write_seen(
+        for index, data in enumerate(_data(rendered, modality)):
+            written = write_seen(
                 data,
                 measured(how, *(one[index] for one in blanks)) if blanks else how,
                 modality=modality,
                 index=index,
-                ranges=ranges,
+                ranges=_runs(places[index]) if index < len(places) else [],
                 folder=folder,
                 prefix=prefix,
-                with_values=with_values,
+                with_values=request.values,
             )
+            seen.append(written)
+    return tuple(seen)
 
 
 def _data(rendered: Mapping[str, Any], modality: str) -> list[dict[str, Any]]:
