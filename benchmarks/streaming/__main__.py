@@ -1,11 +1,12 @@
 """What streaming answers cost: the app against a bare Textual chat, in turn, in one run.
 
-`python -m benchmarks.streaming [--rounds N] [--quick] [--peers FOLDER] [--install-peers]`, about eleven minutes. Both
+`python -m benchmarks.streaming [--rounds N] [--quick] [--begin] [--peers FOLDER] [--install-peers]`: 11 minutes. Both
 run in pseudo-terminals of 120×40, with the stand-in engine in a real worker; each of N rounds (5) plays one session of
 each. The medians of both, the median of the ratios of each round and the budgets are printed; exits 1 outside a budget.
 Single sessions follow: compare, fan-out, a while in which nothing happens, a screen of 200×60, a link of 1 Mbit/s and
 100 ms, memory, and chat programs of others where they are installed (`peers`). `--quick`: one round, 120×40 alone,
-without slow links, memory and peers (two minutes). CPU is the program's own processor time, without the worker's.
+without slow links, memory and peers (two minutes). `--begin`: only from Enter to the first token (four minutes).
+CPU is the program's own processor time, without the worker's.
 """
 
 from __future__ import annotations
@@ -141,10 +142,18 @@ def show(lines: Sequence[Line]) -> list[Line]:
     return list(lines)
 
 
+def verdict(lines: Sequence[Line]) -> int:
+    """Print what is outside its budget; returns the exit status."""
+    over = [line.name for line in lines if not line.is_within]
+    print(f"outside the budget: {', '.join(over)}" if over else "all within the budgets")
+    return 1 if over else 0
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, help="5; with --quick 1")
     parser.add_argument("--quick", action="store_true", help="120×40 alone, without slow links, memory and peers")
+    parser.add_argument("--begin", action="store_true", help="only from Enter to the first token on the screen")
     parser.add_argument("--peers", type=Path, metavar="FOLDER", help="where each has an environment of its own")
     parser.add_argument("--install-peers", action="store_true", help="make the environments that FOLDER lacks, by pip")
     options = parser.parse_args()
@@ -157,6 +166,8 @@ def main() -> int:
     print(f"| {'-' * 42} | {'-' * 8} | {'-' * 8} | {'-' * 8} | {'-' * 9} | ---- |")
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
+        if options.begin:
+            return verdict(show(both(sessions.begin, folder / "begin", rounds)))
         found = show(first_paint(folder / "paint", 1 if options.quick else _PAINTS))
         chats = both(sessions.chat, folder / "chat", rounds)
         echo = {line.name: line.app for line in chats}
@@ -169,9 +180,7 @@ def main() -> int:
             found += show(alone(sessions.memory(folder / "memory")))
             installed = options.peers.resolve() if options.peers is not None else None
             print(*peers_rows(folder / "peers", installed, echo), sep="\n", flush=True)
-    over = [line.name for line in found if not line.is_within]
-    print(f"outside the budget: {', '.join(over)}" if over else "all within the budgets")
-    return 1 if over else 0
+    return verdict(found)
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ import os
 import statistics
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
@@ -173,10 +173,22 @@ def chat(folder: Path, *, is_app: bool) -> Figures:
         "key echo idle p95, ms": p95(idle_echo),
         "key echo streaming p50, ms": statistics.median(typing.echoes),
         "key echo streaming p95, ms": p95(typing.echoes),
-        "Enter to the engine, ms": statistics.median((each.note.came - each.asked) * 1000 for each in short),
-        "first token to the screen, ms": statistics.median((each.first - each.note.first) * 1000 for each in short),
+        **_beginnings(short),
         "last token of 3,000, ms": (unpaced.last - unpaced.note.last) * 1000,
         "quit, ms": ended,
+    }
+
+
+def begin(folder: Path, *, is_app: bool) -> Figures:
+    """Nine short answers: from Enter to the engine, and from its first token to the screen."""
+    with session(folder, is_app=is_app) as one:
+        return _beginnings([one.ask(20, 100) for _ in range(9)])
+
+
+def _beginnings(streams: Sequence[Stream]) -> Figures:
+    return {
+        "Enter to the engine, ms": statistics.median((each.note.came - each.asked) * 1000 for each in streams),
+        "first token to the screen, ms": statistics.median((each.first - each.note.first) * 1000 for each in streams),
     }
 
 

@@ -236,3 +236,18 @@ async def test_a_long_conversation_is_whole_on_another_screen(chatting: StartCha
             chat.app.navigator.show_chat()
             await chat.until(lambda: isinstance(chat.app.screen, ChatScreen))
             await chat.until(lambda: bool(turns_of(chat.screen)))
+
+
+async def test_a_message_is_shown_in_widgets_that_were_mounted_before(chatting: StartChat) -> None:
+    def spare() -> list[AssistantTurn]:
+        return [turn for turn in chat.screen.query(AssistantTurn) if not turn.display]
+
+    async with chatting(["One."], ["Two."]) as chat:
+        for question, answer in (("first", "One."), ("second", "Two.")):
+            await chat.until(lambda: len(spare()) == 1)
+            (waiting,) = spare()
+            await chat.say(question)
+            assert turns_of(chat.screen)[-1] is waiting
+            await chat.until(lambda: question in chat.screen_text() and answer in chat.screen_text())  # noqa: B023
+        await chat.pilot.press("ctrl+n")
+        await chat.until(lambda: not turns_of(chat.screen) and len(spare()) == 1)

@@ -38,7 +38,10 @@ class FrontScreen(Screen[ScreenResultType]):
         self.call_next(self._draw_now)
 
     def _draw_now(self) -> None:
-        self._take_requests(self)
+        if self.is_current and not self.app._batch_count:
+            self._take_requests(self)
+            if self._layout_required:
+                self._scroll_required = False  # else Textual would move what is laid out, and no more
         self._on_timer_update()
 
     def _take_requests(self, widget: Widget) -> None:
