@@ -20,8 +20,7 @@ from vlmtui.worker.backends.vllm.engine_args import CPU_ENVIRONMENT, ENVIRONMENT
 from vlmtui.worker.hf.cpu_priority import NICENESS, lower_priority
 
 _IN_CORE = "in-core"
-_PROMPT = (
-    "<|im_start|>system\nYou are a helpful assistant.<|im_end|>\n"
+_PROMPT = (  # as the chat template makes it: another prompt has other answers, of another length
     "<|im_start|>user\n<|vision_start|><|image_pad|><|vision_end|>{question}<|im_end|>\n<|im_start|>assistant\n"
 )
 

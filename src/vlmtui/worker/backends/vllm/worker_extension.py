@@ -51,8 +51,8 @@ class WorkerExtension:
     def run_beside(self, cores: list[int]) -> None:
         """Have the threads that receive requests and send tokens run on these cores, if the model computes here.
 
-        On the model's core they wait for the processor and for the interpreter, which the model lets go only for
-        moments, or after 5 ms each time: a request took 50 ms to be let in, and the engine was never full."""
+        On the model's core they wait for the processor, and for the interpreter, which the model lets go only for
+        moments, or after 5 ms each time."""
         run_beside(set(cores))
         sys.setswitchinterval(_SWITCH_S)
 
