@@ -194,18 +194,6 @@ async def test_a_frame_that_is_wanted_in_a_batch_is_drawn_after_it(monkeypatch: 
         await assert_drawn(parts)
 
 
-async def test_a_frame_that_is_wanted_while_a_view_scrolls_has_what_was_laid_out(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    async with drawn(monkeypatch) as parts:
-        parts.screen.query_one("#above", Static).update("above\nit")
-        parts.screen._scroll_required = True
-        parts.screen.show_frame()
-        await settled()
-        assert "it" in shown(parts)
-        await assert_drawn(parts)
-
-
 @pytest.mark.parametrize("seed", range(6))
 async def test_random_changes_are_drawn(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
     random = Random(seed)

@@ -25,7 +25,7 @@ from vlmtui.ui.navigation import Navigator
 _SENT_WITHIN_S = 0.05
 """How long a new message waits to be shown until it is stored and sent: whatever the loop does meanwhile delays the
 store's thread. A slow disk does not hide it."""
-_BEGUN_WITHIN_S = 0.01
+_BEGUN_WITHIN_S = 0.02
 """How long a sent message waits for the first token, to be drawn together with it."""
 
 
