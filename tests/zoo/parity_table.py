@@ -15,7 +15,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "parity.md"
 RESULTS = Path(__file__).parents[1] / "data" / "parity_results.json"
 _HEAD = "| family | prompts | text, ids, image tokens | pixels | likeliest next tokens | answer | |\n"
 _EXACT = (Stage.TEXT, Stage.TOKENS, Stage.PLACES)
-ALIKE, SAME_NUMBERS = "alike", "same numbers"
+ALIKE, SAME_NUMBERS, TOO_CERTAIN = "alike", "same numbers", "too certain to tell"
 _INTRODUCTION = """# Families in vLLM and in Transformers
 
 Written by `make parity ARGS="--page"`, from `tests/data/parity_results.json`. Each family is a tiny model of its true
@@ -38,7 +38,7 @@ class FamilyParity(msgspec.Struct, frozen=True, kw_only=True):
     stages: dict[str, tuple[StageOutcome, float | None]] = {}
     """By stage: the worst outcome of all prompts, and the largest difference."""
     verdict: str = ""
-    """`alike`, `same numbers`, or empty."""
+    """`alike`, `same numbers`, `too certain to tell`, or empty."""
     first: str = ""
     """The first stage that differs, and how."""
     failed: str = ""
@@ -60,6 +60,8 @@ def found_of(cases: Sequence[CaseParity] | str) -> FamilyParity:
     first = min(bad, key=lambda case: list(Stage).index(case.first.stage) if case.first else 0, default=None)
     differing = {name for name, (outcome, _) in stages.items() if outcome is StageOutcome.DIFFERS}
     verdict = "" if errors or differing - {Stage.PIXELS.value} else SAME_NUMBERS if differing else ALIKE
+    if verdict and all(stages[stage.value][1] == 0.0 for stage in (Stage.NEXT_TOKEN, Stage.ANSWER)):
+        verdict = TOO_CERTAIN
     return FamilyParity(
         prompts=len(cases),
         stages=stages,
@@ -131,6 +133,8 @@ def _number(one: FamilyParity, stage: Stage) -> str:
 
 
 def _reason(name: str, one: FamilyParity) -> str:
+    if one.verdict == TOO_CERTAIN:
+        return "Its random weights give one token all the probability, whatever comes before it."
     family = Registry.bundled().get(name)
     known = [f"{known.stage}: {known.why}" for known in family.differences] if family is not None else []
     return " ".join(known) or f"`{(one.failed or one.first)[:160]}`"
