@@ -180,9 +180,9 @@ def chat(folder: Path, *, is_app: bool) -> Figures:
 
 
 def begin(folder: Path, *, is_app: bool) -> Figures:
-    """Nine short answers: from Enter to the engine, and from its first token to the screen."""
+    """Five short answers, as in `chat`: from Enter to the engine, and from its first token to the screen."""
     with session(folder, is_app=is_app) as one:
-        return _beginnings([one.ask(20, 100) for _ in range(9)])
+        return _beginnings([one.ask(20, 100) for _ in range(5)])
 
 
 def _beginnings(streams: Sequence[Stream]) -> Figures:
