@@ -17,6 +17,8 @@ import tempfile
 from pathlib import Path
 
 MOST = 10
+SLOWEST = ("--durations=60", "--durations-min=5")
+"""Tell which tests take the time of the whole run."""
 _TESTS_FAILED = 1  # pytest.ExitCode.TESTS_FAILED
 
 
@@ -27,7 +29,7 @@ def pytest(*arguments: str) -> int:
 def main(arguments: list[str]) -> int:
     with tempfile.TemporaryDirectory() as folder:
         listed = Path(folder) / "failed"
-        status = pytest(f"--list-failed={listed}", *arguments)
+        status = pytest(f"--list-failed={listed}", *SLOWEST, *arguments)
         failed = listed.read_text("utf-8").splitlines() if listed.exists() else []
     if status != _TESTS_FAILED or not 0 < len(failed) <= MOST:
         return status

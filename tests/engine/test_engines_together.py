@@ -31,6 +31,7 @@ from vlmtui.worker.backends.vllm.cpu_process import taken_cores
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(1200)]
 HALF = "here dtype=bfloat16"
+ANSWER = "A red circle in the center."
 PLAN = plan_of("engine", ("here", HALF))
 
 
@@ -52,7 +53,14 @@ def fan_out(controller: EngineController, engines: LaneEngines, folder: Path) ->
     return FanOut(PLAN, family, [turn], Sampling(max_tokens=24), controller.engine, engines=engines)
 
 
-async def test_two_dtypes_answer_at_once_and_one_after_the_other(
+def comparison(controller: EngineController, shapes: Model, folder: Path) -> CompareController:
+    picture = stage(bundled("samples") / "circle.png", Paths.below(folder).media)
+    turn = Turn("user", (Media(picture), Text("What is this?")))
+    given = ComparisonInput((turn,), shapes.family, controller.require_info(), Sampling(max_tokens=24))
+    return CompareController(given, RawDraft())
+
+
+async def test_two_dtypes_answer_and_are_compared_at_once_and_one_after_the_other(
     host: WorkerHost, shapes: Model, tmp_path: Path
 ) -> None:
     controller = EngineController(host, keep_alive_s=0, on_change=lambda: None)
@@ -60,79 +68,56 @@ async def test_two_dtypes_answer_at_once_and_one_after_the_other(
     await controller.start(shapes)
     assert controller.error is None, controller.error
     unloaded: list[Model] = []
-    trust = TrustStore(Paths.below(tmp_path))
 
-    async def engines() -> LaneEngines:
-        return await engines_of(
-            {str(one): str(one) for one in PLAN.values}, controller, Registry.bundled(), {}, trust, unloaded.append
-        )
-
-    together = await engines()
-    asked = fan_out(controller, together, tmp_path)
-    await asked.run()
-    assert [lane.answer.text for lane in asked.lanes] == ["A red circle in the center."] * 2
-    records = [fingerprint_of(lane.info) for lane in asked.lanes if lane.info is not None]
-    assert [one.dtype.removeprefix("torch.") for one in records] == ["float32", "bfloat16"]
-    assert len(await host.running()) == 2 and not unloaded
-    if records[0].device == "cpu" and not others and len(os.sched_getaffinity(0)) == 2:
-        assert taken_cores() == os.sched_getaffinity(0), "each engine computes on a core of its own"
-    prompts = [lane.answer.prompt for lane in asked.lanes]
-    assert prompts[0] is not None and prompts[1] is not None and prompts[0].token_ids == prompts[1].token_ids
-
-    await controller.make_room()
-    await controller.return_to(shapes)
-    assert [one.spec for one in await host.running()] == [shapes.spec]
-    turns = await engines()
-    turns.one_by_one = not memory_need(turns.to_load, Machine((), GIB // 4)).fits
-    assert turns.one_by_one
-    asked = fan_out(controller, turns, tmp_path)
-    await asked.run()
-    assert [lane.answer.text for lane in asked.lanes] == ["A red circle in the center."] * 2
-    assert unloaded == [shapes]
-    assert [one.spec.engine_args["dtype"] for one in await host.running()] == ["bfloat16"]
-    await controller.return_to(unloaded[0])
-    assert [one.spec for one in await host.running()] == [shapes.spec]
-    await controller.abort()
-
-
-async def test_chat_and_raw_are_compared_on_two_dtypes_at_once_and_one_after_the_other(
-    host: WorkerHost, shapes: Model, tmp_path: Path
-) -> None:
-    controller = EngineController(host, keep_alive_s=0, on_change=lambda: None)
-    await controller.start(shapes)
-    assert controller.error is None and controller.engine is not None, controller.error
-    unloaded: list[Model] = []
-    names = {"chat": "here", "raw": HALF}
-    picture = stage(bundled("samples") / "circle.png", Paths.below(tmp_path).media)
-    turn = Turn("user", (Media(picture), Text("What is this?")))
-    compared = CompareController(
-        ComparisonInput((turn,), shapes.family, controller.require_info(), Sampling(max_tokens=24)), RawDraft()
-    )
-    compared.draft.fill(*await compared.template_text(controller.require_engine))
-
-    async def answered(one_by_one: bool) -> list[str]:
+    async def engines(names: dict[str, str], *, one_by_one: bool) -> LaneEngines:
         trust = TrustStore(Paths.below(tmp_path))
-        engines = await engines_of(names, controller, Registry.bundled(), {}, trust, unloaded.append)
-        engines.one_by_one = one_by_one and not memory_need(engines.to_load, Machine((), GIB // 4)).fits
-        assert engines.one_by_one == one_by_one
-        compared.engines = engines
-        compared.prepare()
-        compared.begin(controller.require_engine())
-        await compared.answer()
-        failures = [side.answer.failure for side in compared.sides if side.answer is not None]
-        assert failures == [None, None]
-        facts = [compared.engine_facts(side) for side in compared.sides]
+        found = await engines_of(names, controller, Registry.bundled(), {}, trust, unloaded.append)
+        found.one_by_one = one_by_one and not memory_need(found.to_load, Machine((), GIB // 4)).fits
+        assert found.one_by_one == one_by_one
+        return found
+
+    async def fanned_out(*, one_by_one: bool) -> None:
+        names = {str(one): str(one) for one in PLAN.values}
+        asked = fan_out(controller, await engines(names, one_by_one=one_by_one), tmp_path)
+        await asked.run()
+        assert [lane.answer.text for lane in asked.lanes] == [ANSWER] * 2
+        records = [fingerprint_of(lane.info) for lane in asked.lanes if lane.info is not None]
+        assert [one.dtype.removeprefix("torch.") for one in records] == ["float32", "bfloat16"]
+        prompts = [lane.answer.prompt for lane in asked.lanes]
+        assert prompts[0] is not None and prompts[1] is not None and prompts[0].token_ids == prompts[1].token_ids
+        if not one_by_one and records[0].device == "cpu" and not others and len(os.sched_getaffinity(0)) == 2:
+            assert taken_cores() == os.sched_getaffinity(0), "each engine computes on a core of its own"
+
+    async def compared(*, one_by_one: bool) -> None:
+        side = comparison(controller, shapes, tmp_path)
+        side.draft.fill(*await side.template_text(controller.require_engine))
+        side.engines = await engines({"chat": "here", "raw": HALF}, one_by_one=one_by_one)
+        side.prepare()
+        side.begin(controller.require_engine())
+        await side.answer()
+        answers = [one.answer for one in side.sides if one.answer is not None]
+        assert [(one.failure, one.text) for one in answers] == [(None, ANSWER)] * 2
+        facts = [side.engine_facts(one) for one in side.sides]
         assert ["float32" in facts[0], "bfloat16" in facts[1]] == [True, True], facts
-        document = compared.document()
+        document = side.document()
         assert document.sides[0].prompt_token_ids == document.sides[1].prompt_token_ids
         assert document.sides[1].engine is not None and "bfloat16" in document.sides[1].engine.dtype
-        return [side.answer.text for side in compared.sides if side.answer is not None]
 
-    assert await answered(one_by_one=False) == ["A red circle in the center."] * 2
+    async def running() -> list[object]:
+        return [one.spec.engine_args.get("dtype") for one in await host.running()]
+
+    own = shapes.spec.engine_args.get("dtype")
+    await fanned_out(one_by_one=False)
+    await compared(one_by_one=False)
     assert len(await host.running()) == 2 and not unloaded
+
     await controller.make_room()
     await controller.return_to(shapes)
-    assert await answered(one_by_one=True) == ["A red circle in the center."] * 2
-    assert unloaded == [shapes]
-    assert [one.spec.engine_args["dtype"] for one in await host.running()] == ["bfloat16"]
+    assert await running() == [own]
+    await fanned_out(one_by_one=True)
+    assert (await running(), unloaded) == (["bfloat16"], [shapes])
+    await controller.return_to(unloaded[0])
+    assert await running() == [own]
+    await compared(one_by_one=True)
+    assert (await running(), unloaded) == (["bfloat16"], [shapes, shapes])
     await controller.abort()
