@@ -33,6 +33,7 @@ from vlmtui.ui.models.screen import ModelsScreen
 from vlmtui.ui.navigator import AppNavigator
 from vlmtui.ui.services import Services
 from vlmtui.ui.terminal.compositor import FrontCompositor
+from vlmtui.ui.terminal.front_screen import FrontScreen
 from vlmtui.ui.terminal.graphics import Graphics, tones_of
 from vlmtui.ui.terminal.key_queue import KeyQueue, run_before_keys
 from vlmtui.ui.terminal.query import TerminalQuestion
@@ -123,6 +124,10 @@ class VlmtuiApp(App[ExitReport | None]):
         from vlmtui.ui.terminal.driver import NonBlockingDriver
 
         return NonBlockingDriver
+
+    def get_default_screen(self) -> Screen[Any]:
+        """Return the screen below all others. Textual's own would be drawn whole whenever something else is."""
+        return FrontScreen(id="_default")
 
     def _display(self, screen: Screen[Any], renderable: RenderableType | None) -> None:
         """Show an update of the compositor; through the frame layer where the driver has one."""

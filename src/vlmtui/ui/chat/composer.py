@@ -11,7 +11,9 @@ from rich.style import Style
 from rich.text import Text
 from textual import events
 from textual.document._document import Document, EditResult, Location, Selection
+from textual.geometry import Region
 from textual.message import Message
+from textual.strip import Strip
 from textual.widgets import TextArea
 
 from vlmtui.session.draft import Draft
@@ -84,6 +86,8 @@ class Composer(TextArea):
             placeholder="Message, or / for commands",
         )
         self.prompts = prompts
+        self._look: tuple[object, ...] = ()
+        """Of which the text area has its styles."""
         self.menu_is_open = False
         """Set by the screen: the arrow keys go to the menu."""
 
@@ -145,6 +149,14 @@ class Composer(TextArea):
                 return False
         return True
 
+    def render_lines(self, crop: Region) -> list[Strip]:
+        """As Textual's, which looks for its styles at each drawing."""
+        look = id(self._theme), self.app.theme, self.rich_style, frozenset(self.pseudo_classes)
+        if look == self._look:
+            return super(TextArea, self).render_lines(crop)
+        self._look = look
+        return super().render_lines(crop)
+
     def get_line(self, line_index: int) -> Text:
         line = super().get_line(line_index)
         style = Style(color=self.app.theme_variables.get("accent"), bold=True)
@@ -172,7 +184,8 @@ class Composer(TextArea):
     def put_text(self, text: str, cursor: int) -> None:
         """Replace the text; `cursor` is an offset. Clears the undo history."""
         self.text = text
-        self.move_cursor(self._location_of(cursor))
+        if cursor:
+            self.move_cursor(self._location_of(cursor))
 
     def take_away(self, text: str) -> None:
         """Remove a text from the start; the cursor moves to the end of the rest."""

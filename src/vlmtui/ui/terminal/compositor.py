@@ -32,6 +32,7 @@ class FrontCompositor(Compositor):
         self.ahead.catch_up()
         scrolled = self._visible_map
         result = super().reflow(parent, size)
+        self._full_map_invalidated = False  # it is what was laid out; Textual lays out again for whoever asks for it
         if scrolled is not None:
             self._mark_changes(scrolled)
         return result

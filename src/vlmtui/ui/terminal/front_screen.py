@@ -14,8 +14,8 @@ from vlmtui.ui.terminal.compositor import FrontCompositor
 class FrontScreen(Screen[ScreenResultType]):
     """A screen with this compositor."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, *, id: str | None = None) -> None:
+        super().__init__(id=id)
         self._compositor = FrontCompositor()
         self._held_until_s = float("-inf")
 
@@ -27,6 +27,11 @@ class FrontScreen(Screen[ScreenResultType]):
             return False
         stack = self.app.screen_stack
         return not any(screen.styles.background.a == 1 for screen in stack[stack.index(self) + 1 :])
+
+    @property
+    def holds_frames(self) -> bool:
+        """Whether nothing is drawn now."""
+        return time.monotonic() < self._held_until_s
 
     def hold_frames(self, seconds: float) -> None:
         """Draw nothing for this long, or until `show_frame`."""
@@ -58,5 +63,5 @@ class FrontScreen(Screen[ScreenResultType]):
                 self._take_requests(child)
 
     def _on_timer_update(self) -> None:
-        if time.monotonic() >= self._held_until_s:
+        if not self.holds_frames:
             super()._on_timer_update()
