@@ -37,12 +37,15 @@ COLUMNS = tuple(f"{case} {mode}" for case in SHOWN for mode in MODES)
 
 
 def fork_engines() -> None:
-    """Have the engine's own processes forked off this one, too: that saves two more imports of vLLM a family.
+    """Have the engine's own processes forked off this one, too: that saves three more imports of vLLM a family.
 
     vLLM insists on spawning them on a CPU, and has a good reason only where threads run already.
     """
+    from vllm.model_executor.models import registry
+
     real = multiprocessing.get_context
     multiprocessing.get_context = lambda method=None: real("fork")  # type: ignore[assignment]
+    registry._run_in_subprocess = lambda ask: ask()  # about a model's class: each has one more import of vLLM
 
 
 def in_a_child(
