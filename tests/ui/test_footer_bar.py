@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 from textual.app import App, ComposeResult
 from textual.binding import Binding
 
@@ -96,3 +97,13 @@ async def test_a_click_presses_the_key_that_is_there_and_the_mouse_tells_what_it
         await pilot.hover(offset=(place.right + 5, place.y))
         await until(pilot, lambda: app.bar.styles.pointer == "default")
         assert app.done == ["Second"]
+
+
+async def test_items_of_a_wider_terminal_are_drawn_as_far_as_they_go() -> None:
+    app = Small()
+    async with app.run_test(size=(20, 5)) as pilot:
+        await until(pilot, lambda: app.said == ["First", "Second"])
+        first, second = app.bar.items
+        app.bar.items = [first, first, first, msgspec.structs.replace(second, title="")]
+        strip = app.bar.render_line(0)
+        assert strip.cell_length == 20 and strip.text.startswith(" a First")

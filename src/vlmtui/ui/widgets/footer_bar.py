@@ -87,7 +87,9 @@ class FooterBar(Widget):
         widths = [run.cell_length for run in runs]
         widths[-1:] = [max(0, room - sum(widths[:-1]))]  # up to the end
         drawn = zip(runs or [Content()], widths, strict=True)
-        return Strip.join(Visual.to_strips(self, run, width, 1, style)[0] for run, width in drawn)
+        # A terminal that has just become narrow is drawn before the items are chosen anew: they do not all fit.
+        strips = (Visual.to_strips(self, run, width, 1, style)[0] for run, width in drawn if width)
+        return Strip.join(strips).crop(0, room)
 
     def _drawn(self, item: FooterItem) -> Content:
         drawn = _drawn(item)
