@@ -6,13 +6,15 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
 from tests.support.scripted_engine import Hold, Step
 from tests.support.toy_prompts import use_chat_template
 from tests.ui.conftest import Chat, StartChat, picture
-from vlmtui.ui.compare.compare_pane import PromptPane
+from vlmtui.ui.compare.aligned_turns import AlignedTurns
+from vlmtui.ui.compare.compare_pane import AnswerPane, PromptPane
 from vlmtui.ui.compare.diff_view import DiffView
 from vlmtui.ui.compare.plain_text import PlainText
 from vlmtui.ui.compare.raw_editor import RawEditor
@@ -203,6 +205,31 @@ async def test_differing_words_are_marked_while_they_come(after: StartTurns) -> 
         hold.set()
         await turns.until(lambda: turns.screen.controller.is_over)
         await turns.until(lambda: (turns.marked("chat"), turns.marked("raw")) == (["red"], ["blue"]))
+
+
+async def test_answers_that_grow_leave_the_turns_as_they_are_laid_out(
+    after: StartTurns, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    holds = [asyncio.Event() for _ in range(10)]
+    lines: list[Step] = [step for number, hold in enumerate(holds) for step in (f"Line {number}\n", Hold(hold))]
+    async with after(0, answers=[lines, lines]) as turns:
+        await turns.until(lambda: turns.row_of("The last one?") >= 0)
+        await turns.chat.pilot.press("ctrl+r")
+        lay_out, heights = Mock(), set()
+        monkeypatch.setattr(AlignedTurns, "lay_out", lay_out)
+        views = turns.screen.query("AnswerPane LineScroll")
+        for number, hold in enumerate(holds):
+            await turns.until(
+                lambda number=number: all(f"Line {number}" in pane.shown for pane in turns.screen.query(AnswerPane))  # type: ignore[misc]
+            )
+            await turns.chat.pilot.pause()
+            heights |= {view.size.height for view in views}
+            hold.set()
+        assert lay_out.call_count <= 2, "more than for what was checked meanwhile"
+        assert heights <= {4, 8, 12}
+        await turns.until(lambda: turns.screen.controller.is_over)
+        await turns.until(lambda: {view.size.height for view in views} == {11})
+        assert turns.row_of("The last one?") == turns.right_row_of("The last one?")
 
 
 async def test_a_tall_screen_shows_the_prompts_above_their_difference(after: StartTurns) -> None:

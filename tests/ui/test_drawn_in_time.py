@@ -11,13 +11,17 @@ from typing import Any
 
 import pytest
 from rich.console import RenderableType
+from textual._compositor import ReflowResult
 from textual.app import App, ComposeResult
 from textual.content import Content
 from textual.drivers.headless_driver import HeadlessDriver
+from textual.geometry import Size
 from textual.screen import Screen
+from textual.widget import Widget
 from textual.widgets import Static
 
 from vlmtui.ui.chat.anchored_scroll import AnchoredScroll
+from vlmtui.ui.terminal.compositor import FrontCompositor
 from vlmtui.ui.terminal.frame_layer import FrameLayer
 from vlmtui.ui.terminal.front_screen import FrontScreen
 from vlmtui.ui.terminal.updates import ScreenUpdates
@@ -191,6 +195,34 @@ async def test_a_frame_that_is_wanted_in_a_batch_is_drawn_after_it(monkeypatch: 
             await settled()
         await settled()
         assert "it" in shown(parts)
+        await assert_drawn(parts)
+
+
+async def test_a_change_that_was_told_is_in_a_frame_that_is_wanted_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with drawn(monkeypatch) as parts:
+        for selector, text in (("#box", "changed"), ("#above", "above\nit")):
+            parts.screen.query_one(selector, Static).update(text)
+            parts.screen.query_one(selector, Static)._check_refresh()  # as its own loop does, before the screen's
+        parts.screen.show_frame()
+        assert {"changed", "it"} <= set(shown(parts))
+        await settled()
+        await assert_drawn(parts)
+
+
+async def test_what_grows_is_laid_out_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    layouts: list[Size] = []
+    reflow = FrontCompositor.reflow
+
+    def count(self: FrontCompositor, parent: Widget, size: Size) -> ReflowResult:
+        layouts.append(size)
+        return reflow(self, parent, size)
+
+    async with drawn(monkeypatch) as parts:
+        monkeypatch.setattr(FrontCompositor, "reflow", count)
+        parts.screen.query_one("#above", Static).update("above\nit")
+        await settled()
+        assert len(layouts) == 1
+        assert {"above", "it"} <= set(shown(parts))
         await assert_drawn(parts)
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from textual.app import ComposeResult
 from textual.containers import Vertical
 from textual.content import Content
-from textual.geometry import Region, Size
+from textual.geometry import Region
 from textual.strip import Strip
 from textual.timer import Timer
 from textual.widgets import Static
@@ -67,10 +67,6 @@ class AssistantTurn(Vertical):
     def render_lines(self, crop: Region) -> list[Strip]:
         """Return what is seen around the children. Blank lines need not be drawn anew whenever the answer grows."""
         return super().render_lines(crop) if self.has_class("-marked") else blank_lines(self, crop)
-
-    def _size_updated(self, size: Size, virtual_size: Size, container_size: Size, layout: bool = True) -> bool:
-        """As Textual's, without a second layout after each growth, which would find everything in its place."""
-        return super()._size_updated(size, virtual_size, container_size, layout=False)
 
     def on_mount(self) -> None:
         if self.display:
@@ -135,9 +131,14 @@ class AssistantTurn(Vertical):
         self._is_due = True
         wait_s = self._shown_at + max(REFRESH_S, self._took_s * (1 + _REST)) - time.monotonic()
         if wait_s > 0:
-            asyncio.get_running_loop().call_later(wait_s, self.call_next, self._show)
+            asyncio.get_running_loop().call_later(wait_s, self.call_next, self.show_due)
         else:
-            self.call_next(self._show)
+            self.call_next(self.show_due)
+
+    def show_due(self) -> None:
+        """Show now what came, if it would be shown soon."""
+        if self._is_due:
+            self._show()
 
     def _let_go(self) -> None:
         if self.answer.on_event == self._grew:

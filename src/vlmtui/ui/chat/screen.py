@@ -327,7 +327,7 @@ class ChatScreen(FrontScreen[None]):
         self.show_queue()
 
     async def show_exchange(self, exchange: Exchange, *, rebuild: bool) -> None:
-        """Show a new exchange. `rebuild`: exchanges after the edited message are gone."""
+        """Show a new exchange, with the next `show_begun`. `rebuild`: exchanges after the edited message are gone."""
         if rebuild:
             await self.transcript.clear()
             await self._fill_transcript()
@@ -335,10 +335,14 @@ class ChatScreen(FrontScreen[None]):
             if len(self.chat.exchanges) == 1:  # the welcome panel goes
                 await self.query_one(ChatFrame).show_head()
             await self.transcript.add(exchange, media_above=self.chat.attachments_above)
-        self.call_after_refresh(self._show_begun)
+
+    def show_begun(self, exchange: Exchange) -> None:
+        """Draw what has changed now, with all that the exchange's answer has; then show what follows from it."""
+        self.transcript.show_due(exchange)
+        self.show_frame()
+        self.call_later(self._show_begun)
 
     async def _show_begun(self) -> None:
-        """After a new exchange was drawn, show what follows from it."""
         if self.query(StatusBar):  # else the chat is being left
             await self.query_one(ChatFrame).show_head()
             self.show_status()

@@ -34,6 +34,15 @@ class ShownExchange:
         return self.user if part is Part.MESSAGE else self.answer
 
 
+def answer_widget(
+    exchange: Exchange, *, is_live: bool, thinking_open: bool | None = None
+) -> AssistantTurn | PastAnswer:
+    """Return a widget that grows, or a cheaper one. `thinking_open`: whether its reasoning was open."""
+    if is_live:
+        return AssistantTurn(exchange.answer, marks_later(exchange))
+    return PastAnswer(exchange.answer, marks_later(exchange), thinking_open=thinking_open)
+
+
 def clicked_part(shown: Iterable[ShownExchange], widget: Widget, told: dict[str, object]) -> tuple[Marked, int] | None:
     """Return the message or answer that a click was on, and the branch that is wanted: -1 the one before, 1 the next
     one, else 0. `told`: what the clicked text says of itself, as made by `branch_marks`."""

@@ -23,8 +23,8 @@ from vlmtui.ui.chat.next_turn import NextTurn
 from vlmtui.ui.chat.past_answer import PastAnswer
 from vlmtui.ui.chat.shown_exchange import (
     ShownExchange,
+    answer_widget,
     clicked_part,
-    marks_later,
     media_of,
     weight_of,
     widgets_of,
@@ -126,10 +126,8 @@ class Transcript(AnchoredScroll):
             self.post_message(self.EndSeen(seen))
 
     async def add(self, *exchanges: Exchange, media_above: int = 0) -> None:
-        """Add exchanges at the end, and scroll there.
-
-        `media_above`: for the first ones, the number of attachments before them.
-        """
+        """Add exchanges at the end, and scroll there. `media_above`: for the first ones, the number of attachments
+        before them."""
         async with self._changing:
             if not self._exchanges:
                 self._media_above = media_above
@@ -168,8 +166,7 @@ class Transcript(AnchoredScroll):
         include from before the loaded exchanges."""
         async with self._changing:
             self._media_above = media_above
-            numbers = self._numbers(self._window)
-            for shown, number in zip(self._shown, numbers, strict=True):
+            for shown, number in zip(self._shown, self._numbers(self._window), strict=True):
                 if number != shown.first_number:
                     before, shown.first_number = shown.user, number
                     shown.user = user_turn_widget(shown.exchange.user, first_number=number, cache=self._cache)
@@ -180,10 +177,14 @@ class Transcript(AnchoredScroll):
 
     def finish(self, exchange: Exchange) -> None:
         """Note that the exchange's answer has ended."""
-        shown = self._find(exchange)
-        if shown is not None and isinstance(shown.answer, AssistantTurn):
-            shown.answer.finish()
+        if (turn := self._live(exchange)) is not None:
+            turn.finish()
         self._look_soon()
+
+    def show_due(self, exchange: Exchange) -> None:
+        """Show now what the exchange's answer would show soon."""
+        if (turn := self._live(exchange)) is not None:
+            turn.show_due()
 
     def has(self, exchange: Exchange) -> bool:
         """Return whether the exchange is loaded, with or without widgets."""
@@ -238,27 +239,23 @@ class Transcript(AnchoredScroll):
     async def restart(self, exchange: Exchange) -> None:
         """Show a new answer for the exchange."""
         async with self._changing:
-            shown = self._find(exchange)
-            if shown is not None and isinstance(shown.answer, AssistantTurn):
-                await shown.answer.restart(exchange.answer)
-            elif shown is not None:
-                await self._replace(shown, AssistantTurn(exchange.answer, marks_later(exchange)))
+            if (turn := self._live(exchange)) is not None:
+                await turn.restart(exchange.answer)
+            elif (shown := self._find(exchange)) is not None:
+                await self._replace(shown, answer_widget(exchange, is_live=True))
         if self.marked is None:
             self._follow_end()
 
     def toggle_thinking(self) -> bool:
         """Show or hide the reasoning of the selected answer, or else the latest; False if there is none."""
-        if self.marked is not None:
-            marked = self._find(self.marked.exchange)
-            return marked is not None and marked.answer.toggle_thinking()
-        return any(shown.answer.toggle_thinking() for shown in reversed(self._shown))
+        asked = [self._find(self.marked.exchange)] if self.marked is not None else self._shown[::-1]
+        return any(shown.answer.toggle_thinking() for shown in asked if shown is not None)
 
     async def clear(self) -> None:
         async with self._changing:
             self._exchanges, self._weights, self._shown = [], [], []
             self._thinking_open.clear()
-            self._window = Window(0, 0)
-            self._media_above = 0
+            self._window, self._media_above = Window(0, 0), 0
             self._has_older, self._waits_for_older = True, False
             self.ends_here = True
             self._next = NextTurn(self)
@@ -345,8 +342,10 @@ class Transcript(AnchoredScroll):
         self._shown = [*above, *kept, *below, *filter(None, [begun])]
         with self.app.batch_update():
             await self._remove(gone)
-            await self.mount_all(widgets_of(above), before=end if not kept else kept[0].user)
-            await self.mount_all(widgets_of(below), after=kept[-1].answer if kept else None)
+            if above:
+                await self.mount_all(widgets_of(above), before=end if not kept else kept[0].user)
+            if below:
+                await self.mount_all(widgets_of(below), after=kept[-1].answer if kept else None)
         if self.marked is not None:
             self._show_mark(go=False)
 
@@ -357,11 +356,7 @@ class Transcript(AnchoredScroll):
         for exchange, number in zip(exchanges, self._numbers(window), strict=True):
             is_live = live or exchange.is_running or exchange is self._exchanges[-1]
             is_open = self._thinking_open.pop(exchange, None)
-            answer: AssistantTurn | PastAnswer = (
-                AssistantTurn(exchange.answer, marks_later(exchange))
-                if is_live
-                else PastAnswer(exchange.answer, marks_later(exchange), thinking_open=is_open)
-            )
+            answer = answer_widget(exchange, is_live=is_live, thinking_open=is_open)
             user = user_turn_widget(exchange.user, first_number=number, cache=self._cache)
             made.append(ShownExchange(exchange, number, user, answer))
         return made
@@ -386,7 +381,7 @@ class Transcript(AnchoredScroll):
             turn = shown.answer
             if isinstance(turn, AssistantTurn) and not shown.exchange.is_running:
                 is_open = turn.is_thinking_open
-                await self._replace(shown, PastAnswer(turn.answer, marks_later(shown.exchange), thinking_open=is_open))
+                await self._replace(shown, answer_widget(shown.exchange, is_live=False, thinking_open=is_open))
 
     async def _replace(self, shown: ShownExchange, answer: AssistantTurn | PastAnswer) -> None:
         before, shown.answer = shown.answer, answer
@@ -398,3 +393,7 @@ class Transcript(AnchoredScroll):
 
     def _find(self, exchange: Exchange) -> ShownExchange | None:
         return next((shown for shown in reversed(self._shown) if shown.exchange is exchange), None)
+
+    def _live(self, exchange: Exchange) -> AssistantTurn | None:
+        shown = self._find(exchange)
+        return shown.answer if shown is not None and isinstance(shown.answer, AssistantTurn) else None

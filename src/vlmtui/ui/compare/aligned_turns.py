@@ -36,6 +36,8 @@ class AlignedTurns:
         self._rows = TurnRows([], frozenset(), [(0, 0)], 0)
         self._starts: list[int] = []
         """Offsets of the raw prompt's lines."""
+        self._laid_out_for: tuple[object, ...] = ()
+        """The measures on which they depend."""
         self._is_folded = True
         self._is_new = True
         self._is_scrolling = False
@@ -52,6 +54,11 @@ class AlignedTurns:
         self._is_folded = not self._is_folded
         self.lay_out()
 
+    def resized(self) -> None:
+        """Fill the rows again if they depend on what has changed: an answer that grows makes both prompts shorter."""
+        if self._measures != self._laid_out_for:
+            self.lay_out()
+
     def lay_out(self) -> None:
         """Fill the rows, for the sizes of both prompts."""
         if self._text != self._editor.text:
@@ -67,6 +74,7 @@ class AlignedTurns:
             self._rows = turn_rows(list(self._blocks()), text.text_width)
             lines = [*self._rows.lines, *[Content()] * self._below()]
             self._pane.show_lines(lines, self._rows.barred)
+        self._laid_out_for = self._measures
         if self._is_beside:
             self._begin()
             text.call_after_refresh(self._right_scrolled)
@@ -75,6 +83,10 @@ class AlignedTurns:
         else:
             text.call_after_refresh(text.scroll_to, y=at, animate=False)
         self._is_new = False
+
+    @property
+    def _measures(self) -> tuple[object, ...]:
+        return self._pane.size.width, self._editor.size.width, self._is_beside, self._below()
 
     @property
     def _is_beside(self) -> bool:

@@ -27,6 +27,8 @@ REFRESH_S = 0.1
 """Shortest interval in seconds between updates of the text."""
 _COUNT_EVERY_S = 0.5
 """Interval in seconds between updates of the number of tokens."""
+_ROOM = 4
+"""Lines by which the room of a running answer grows: each time the whole screen is laid out anew."""
 _STYLES = {"text": "", "special": "bold $secondary", "media": "bold $accent on $panel"}
 _DETAIL_MAX = 400
 
@@ -159,9 +161,12 @@ class AnswerPane(Vertical):
             return
         fresh = answer.pieces[self._pieces :]
         self._pieces += len(fresh)
+        view, text = self.query_one(LineScroll), self.query_one(PlainText)
         if fresh:
-            self.query_one(LineScroll).follows_end = True
-            self.query_one(PlainText).show(self.shown + visible("".join(fresh)), grows=answer.outcome is None)
+            view.follows_end = True
+            text.show(self.shown + visible("".join(fresh)), grows=answer.outcome is None)
+            if not view.show_vertical_scrollbar:
+                view.styles.min_height = -(-text.line_count // _ROOM) * _ROOM
             self.post_message(self.Grown())
         facts = self.query_one(".facts", Static)
         if answer.outcome is None:
@@ -175,8 +180,8 @@ class AnswerPane(Vertical):
             return
         self.post_message(self.Grown())
         facts.update(answer_line(answer))
-        self.query_one(PlainText).show(self.shown)
-        self.query_one(LineScroll).follows_end = False
+        text.show(self.shown)
+        view.follows_end, view.styles.min_height = False, 0
         self._show_failure(answer)
         if self._timer is not None:
             self._timer.stop()

@@ -156,7 +156,7 @@ class CompareScreen(SidesScreen):
     @on(PromptPane.Resized)
     @on(RawEditor.Resized)
     def _pane_resized(self) -> None:
-        self.call_after_refresh(self._turns.lay_out)
+        self.call_after_refresh(self._turns.resized)
 
     @on(RawPane.NoFix)
     def _no_fix(self) -> None:

@@ -33,6 +33,11 @@ class FrontCompositor(Compositor):
         scrolled = self._visible_map
         result = super().reflow(parent, size)
         self._full_map_invalidated = False  # it is what was laid out; Textual lays out again for whoever asks for it
+        for widget, place in self.layers:
+            # Before Textual does so, and then wants a second layout for each that has grown, which would find all in
+            # place but what is at the end of a view that follows it.
+            at_end = widget._anchored
+            widget._size_updated(place.region.size, place.virtual_size, place.container_size, layout=at_end)
         if scrolled is not None:
             self._mark_changes(scrolled)
         return result

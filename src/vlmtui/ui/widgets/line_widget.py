@@ -49,10 +49,6 @@ class LineWidget(Widget):
     def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
         return len(self._lines_at(width))
 
-    def _size_updated(self, size: Size, virtual_size: Size, container_size: Size, layout: bool = True) -> bool:
-        """As Textual's, without a second layout after each growth, which would find everything in its place."""
-        return super()._size_updated(size, virtual_size, container_size, layout=False)
-
     def render(self) -> Content:
         return Content("\n").join(self._lines_at(self.content_size.width))
 
@@ -83,6 +79,11 @@ class LineWidget(Widget):
         strip = strips[0].adjust_cell_length(width, beside)
         self._drawn[y] = line, filtered(self, strip)
         return self._drawn[y][1]
+
+    @property
+    def line_count(self) -> int:
+        """How many lines it has at its width."""
+        return len(self._lines_at(self.content_size.width))
 
     def lines_changed(self) -> None:
         """Repaint the lines that changed, and lay out again if their number did."""
