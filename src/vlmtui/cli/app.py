@@ -85,11 +85,15 @@ def _wanted_conversation(store: AsyncStore, arguments: argparse.Namespace) -> Re
     """Return the conversation to resume, or None. Raises VlmtuiError if it does not exist."""
     if not arguments.app_continue and arguments.app_resume is None:
         return None
-    from vlmtui.cli.conversations import find_conversation
     from vlmtui.session.resume import resume_point
 
     def find(store: Store) -> ResumePoint:
-        wanted = store.last() if arguments.app_continue else find_conversation(store, arguments.app_resume)
+        if arguments.app_continue:
+            wanted = store.last()
+        else:
+            from vlmtui.cli.conversations import find_conversation  # with all that exports them
+
+            wanted = find_conversation(store, arguments.app_resume)
         if wanted is None:
             raise bad_input("There is no conversation to continue yet.")
         return resume_point(store, wanted)

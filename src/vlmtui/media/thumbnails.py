@@ -9,12 +9,18 @@ from pathlib import Path
 
 import msgspec
 from PIL import Image
+from PIL.JpegImagePlugin import JpegImageFile
+from PIL.PngImagePlugin import PngImageFile
 
 from vlmtui.domain.attachment import Attachment, VideoSampling
 from vlmtui.errors import bad_input
 from vlmtui.files import write_private
 from vlmtui.media.images import DECODER_ERRORS
 from vlmtui.reading import shown_name
+
+# Where one of these is not imported, Pillow imports all of its forty formats.
+_PNG = PngImageFile.format
+_STORED = JpegImageFile.format, _PNG
 
 KEPT_MAX = 512
 """Most thumbnails on disk; the least recently used are deleted first."""
@@ -28,7 +34,7 @@ def thumbnail(attachment: Attachment, cache: Path, size_px: tuple[int, int]) -> 
     file is missing or damaged.
     """
     kept = cache / f"{_key(attachment, size_px)}.png"
-    with suppress(*DECODER_ERRORS), Image.open(kept, formats=("PNG",)) as image:
+    with suppress(*DECODER_ERRORS), Image.open(kept, formats=(_PNG,)) as image:
         image.load()
         kept.touch()
         return image.convert("RGB")
@@ -50,7 +56,7 @@ def _key(attachment: Attachment, size_px: tuple[int, int]) -> str:
 def _of_image(attachment: Attachment, size_px: tuple[int, int]) -> Image.Image:
     path = Path(attachment.path)
     try:
-        with Image.open(path, formats=("JPEG", "PNG")) as image:
+        with Image.open(path, formats=_STORED) as image:
             # `draft` lets libjpeg decode at an eighth to half of the size, which is most of the work for a large photo.
             image.draft("RGB", (size_px[0] * 2, size_px[1] * 2))
             small = image.convert("RGB")
