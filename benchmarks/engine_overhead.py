@@ -164,7 +164,7 @@ async def alone(told: int) -> None:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--rounds", type=int, default=11)
     parser.add_argument("--equal-priority", action="store_true")
     parser.add_argument("--alone", type=int, help=argparse.SUPPRESS)
     args = parser.parse_args()

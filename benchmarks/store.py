@@ -21,7 +21,9 @@ from vlmtui.store.store import Store
 
 SHORT, LONG = 20, 2_000
 WINDOW_BUDGET = 1.5
-CHECKSUMS_BUDGET = 1.25
+CHECKSUMS_BUDGET = 1.75
+"""The row and the clock's row are written once more: a tenth each of what an append takes where the disk takes nothing;
+the sums of both are as much again."""
 APPENDS, APPENDED = 40, "some words of an answer, a second's worth of them or so; " * 6
 
 

@@ -12,8 +12,8 @@ from vlmtui.errors import VlmtuiError
 from vlmtui.protocol.codec import oversized
 from vlmtui.protocol.messages import MAX_MESSAGE_BYTES
 
-_REST_S = 0.03
-"""Seconds: as the engine's thread, which sends 30 times a second what came until then."""
+_REST_S = 0.05
+"""Seconds: as the engine's thread, which sends 20 times a second what came until then."""
 
 _MUCH = 16_384
 """Bytes read at once, from which on the other side is ahead: there is nothing to wait for."""

@@ -12,6 +12,10 @@ from vlmtui.domain.generation import EngineEvent, GenerateRequest
 from vlmtui.domain.metrics import EngineMetrics
 from vlmtui.errors import ErrorKind, VlmtuiError
 
+DELTA_S = 1 / 20
+"""Least seconds between two deltas of an answer that is read along; the first is sent at once. The screen shows ten
+frames a second."""
+
 
 class HostedEngine(Protocol):
     """A loaded engine. Call its methods only in the event loop it was loaded in."""

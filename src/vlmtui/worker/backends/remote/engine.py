@@ -25,7 +25,7 @@ from vlmtui.domain.generation import (
 from vlmtui.domain.metrics import EngineMetrics
 from vlmtui.domain.prompt import ChatPrompt, RawPrompt, attachments_of
 from vlmtui.errors import VlmtuiError
-from vlmtui.worker.backends.contract import LoadStep, Report
+from vlmtui.worker.backends.contract import DELTA_S, LoadStep, Report
 from vlmtui.worker.backends.remote.address import server_address
 from vlmtui.worker.backends.remote.answer_stream import StreamedPart, of_another, part_of, unfinished
 from vlmtui.worker.backends.remote.bodies import MediaPart, read_media
@@ -64,8 +64,6 @@ _UNKNOWN_FAMILY = (
 )
 _TEXT_MAX = 32_000_000
 """Characters of an answer."""
-_DELTA_S = 1 / 30
-"""Minimum seconds between two deltas; the first is sent at once."""
 
 
 async def connect_to_server(spec: LoadSpec, report: Report) -> RemoteEngine:
@@ -210,7 +208,7 @@ class RemoteEngine:
                         raise endless(self._api.shown)
                     last = part if part.token_ids else last
                     buffer.add(part)
-                    if (now := time.monotonic()) - sent_at >= _DELTA_S:
+                    if (now := time.monotonic()) - sent_at >= DELTA_S:
                         yield await buffer.flush()
                         sent_at = now
         except VlmtuiError:

@@ -1,4 +1,4 @@
-"""Collects the parts of an answer until the next delta is sent: a client draws some thirty times a second."""
+"""Collects the parts of an answer until the next delta is sent: a client draws ten times a second."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ from vlmtui.domain.generation import (
 from vlmtui.domain.prompt import ChatPrompt, MessagesPrompt, Prompt, attachments_of
 from vlmtui.domain.sampling import Sampling
 from vlmtui.errors import ErrorKind, VlmtuiError
-from vlmtui.worker.backends.contract import LoadStep, Report
+from vlmtui.worker.backends.contract import DELTA_S, LoadStep, Report
 from vlmtui.worker.backends.transformers.answer_reader import AnswerPiece, AnswerReader
 from vlmtui.worker.backends.transformers.answer_run import first_scores, run_answers
 from vlmtui.worker.backends.transformers.arguments import Arguments, read_arguments
@@ -47,8 +47,6 @@ from vlmtui.worker.hf.template_limits import within_limits
 from vlmtui.worker.hf.vocabulary import VocabularyReader
 
 _log = logging.getLogger(__name__)
-_DELTA_S = 1 / 30
-"""Minimum seconds between two deltas; the first is sent at once."""
 
 
 async def load_engine(spec: LoadSpec, report: Report) -> TransformersEngine:
@@ -131,7 +129,7 @@ class TransformersEngine:
             async for piece in pieces:
                 buffer.add(piece)
                 now = time.monotonic()
-                if buffer and (now - sent_at >= _DELTA_S or reader.reason is not None):
+                if buffer and (now - sent_at >= DELTA_S or reader.reason is not None):
                     yield buffer.flush()
                     sent_at = now
         if buffer:

@@ -24,7 +24,7 @@ from vlmtui.domain.metrics import METRIC_NAMES, EngineMetrics, parse_metrics
 from vlmtui.domain.prompt import ChatPrompt, MessagesPrompt, RawPrompt, attachments_of
 from vlmtui.domain.sampling import Sampling
 from vlmtui.errors import ErrorKind, VlmtuiError
-from vlmtui.worker.backends.contract import LoadStep, Report
+from vlmtui.worker.backends.contract import DELTA_S, LoadStep, Report
 from vlmtui.worker.backends.vllm.adapters import AdapterShelf
 from vlmtui.worker.backends.vllm.cpu_process import starter
 from vlmtui.worker.backends.vllm.engine_args import (
@@ -65,8 +65,6 @@ from vlmtui.worker.hf.vocabulary import VocabularyReader
 
 _log = logging.getLogger(__name__)
 
-_DELTA_S = 1 / 30
-"""Minimum seconds between two deltas; the first is sent at once."""
 _DEATH_CHECK_S = 0.25
 """Seconds between checks of vLLM's `errored` flag."""
 _WARM_UP_PICTURE = Image.new("RGB", (112, 112), "gray")
@@ -231,7 +229,7 @@ class VllmEngine:
             last, output = result, result.outputs[0]
             buffer.add(output)
             now = time.monotonic()
-            if buffer and (now - sent_at >= _DELTA_S or result.finished):
+            if buffer and (now - sent_at >= DELTA_S or result.finished):
                 yield buffer.flush()
                 sent_at = now
         reason = output.finish_reason if output is not None else None
