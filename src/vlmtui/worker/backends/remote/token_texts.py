@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import difflib
+import time
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any, get_args
@@ -16,6 +17,9 @@ from vlmtui.worker.backends.remote.http_errors import Unanswered
 
 _AT_ONCE = 16
 """Requests for the texts of tokens at the same time."""
+_DEAF_TIMES = 10
+"""How many times as long as a question waited in vain no other is asked: a server that stands still may have sent
+hundreds of tokens before, and each would wait."""
 _PROMPTS_MAX = 64
 """Prompts whose text is remembered."""
 
@@ -30,14 +34,13 @@ class TokenTexts:
         self._prompts: dict[tuple[int, ...], str] = {}
         self._special: dict[str, int | None] = {}
         self._gate = asyncio.Semaphore(_AT_ONCE)
-        self._is_deaf = False
-        """Whether a question was not answered in time: the others of the same time are not asked then."""
+        self._deaf_until_s = float("-inf")
+        """When it is asked again, after a question that was not answered in time."""
 
     async def entries(self, ids: Iterable[int]) -> Vocabulary:
         """Return the tokens with these ids. A token that the server does not tell, or not in time, is left out: names
         do not hold up an answer."""
         wanted = set(ids)
-        self._is_deaf = False
         await asyncio.gather(*(self._ask(one) for one in wanted - self._known.keys()))
         return {one: self._known[one] for one in wanted if one in self._known}
 
@@ -67,12 +70,13 @@ class TokenTexts:
 
     async def _ask(self, token_id: int) -> None:
         async with self._gate:
-            if self._is_deaf:
+            if time.monotonic() < self._deaf_until_s:
                 return
             try:
                 text = await self._decoded((token_id,), self._api.stall_s)
             except VlmtuiError as error:
-                self._is_deaf = isinstance(error, Unanswered)
+                if isinstance(error, Unanswered):
+                    self._deaf_until_s = time.monotonic() + _DEAF_TIMES * self._api.stall_s
                 return
         self._known[token_id] = Token(text=text, special=is_special(text))
 
