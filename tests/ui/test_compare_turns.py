@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import partial
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -64,6 +65,10 @@ class Turns:
         """The words of an answer that are marked."""
         text = self.screen.query_one(f"#{side}-answer PlainText", PlainText)
         return [line.plain[span.start : span.end] for line in text.lines_of(100) for span in line.spans]
+
+    def both_show(self, text: str) -> bool:
+        """Whether both answers hold a text."""
+        return all(text in pane.shown for pane in self.screen.query(AnswerPane))
 
     def row_of(self, sought: str) -> int:
         return next((at for at, row in enumerate(self.rows) if sought in row), -1)
@@ -219,9 +224,7 @@ async def test_answers_that_grow_leave_the_turns_as_they_are_laid_out(
         monkeypatch.setattr(AlignedTurns, "lay_out", lay_out)
         views = turns.screen.query("AnswerPane LineScroll")
         for number, hold in enumerate(holds):
-            await turns.until(
-                lambda number=number: all(f"Line {number}" in pane.shown for pane in turns.screen.query(AnswerPane))  # type: ignore[misc]
-            )
+            await turns.until(partial(turns.both_show, f"Line {number}"))
             await turns.chat.pilot.pause()
             heights |= {view.size.height for view in views}
             hold.set()
