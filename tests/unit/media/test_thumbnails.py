@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -77,3 +79,20 @@ def test_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for width in range(10, 20):
         thumbnail(attachment, tmp_path / "cache", (width, 10))
     assert len(list((tmp_path / "cache").iterdir())) == 3
+
+
+def test_it_imports_few_of_pillows_formats(tmp_path: Path) -> None:
+    corners((40, 30)).save(tmp_path / "a.png")
+    program = """
+import sys
+from pathlib import Path
+from vlmtui.domain.attachment import Attachment
+from vlmtui.media.thumbnails import thumbnail
+folder = Path(sys.argv[1])
+made = Attachment(modality="image", name="a.png", path=str(folder / "a.png"), sha256="0", width=40, height=30,
+                  size_bytes=1, format="PNG")
+for _ in range(2):  # made, and read again
+    thumbnail(made, folder / "cache", (20, 15))
+assert "PIL.TiffImagePlugin" not in sys.modules, "all formats were imported"
+"""
+    subprocess.run([sys.executable, "-c", program, str(tmp_path)], check=True)
