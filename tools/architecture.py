@@ -1,8 +1,8 @@
 """Measure the structure of the source: `python tools/architecture.py [CHECKOUT ...] [--list]`.
 
 Prints a table with one column a checkout (the current one without an argument): lines and files, deep inheritance,
-names that mean two things, key bindings outside the action table, assignments to an exchange's fields from outside,
-sleeps and polls, and what no import contract covers. `--list` names every finding. `tests/unit/test_architecture.py`
+key bindings outside the action table, assignments to an exchange's fields from outside, sleeps and polls, and modules
+that no import contract covers. `--list` names every finding. `tests/unit/test_architecture.py`
 holds the limits.
 
 Only source text is read: nothing is imported, and the standard library is enough. What cannot be known from the source
@@ -21,8 +21,6 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
-FILE_LINES_MAX = 400
-FUNCTION_LINES_MAX = 45
 COPY_NODES_MIN = 40
 """From this many syntax nodes on, two functions with the same body are a copy and no coincidence."""
 
@@ -141,24 +139,6 @@ class House:
             ]
 
 
-def long_files(house: House, limit: int = FILE_LINES_MAX) -> list[Place]:
-    """Files with more than `limit` lines."""
-    return [Place(one.path, 1, f"{one.lines} lines") for one in house.modules if one.lines > limit]
-
-
-def long_functions(house: House, limit: int = FUNCTION_LINES_MAX) -> list[Place]:
-    """Functions with more than `limit` lines, decorators and docstring included."""
-    found = []
-    for module in house.modules:
-        for part in module.functions:
-            node = part.node
-            first = min([node.lineno, *(one.lineno for one in node.decorator_list)])
-            count = (node.end_lineno or first) - first + 1
-            if count > limit:
-                found.append(Place(module.path, node.lineno, f"{part.name} has {count} lines"))
-    return found
-
-
 def deep_classes(house: House, limit: int = 1) -> list[Place]:
     """Classes with more than `limit` classes of ours between them and the library's.
 
@@ -171,19 +151,6 @@ def deep_classes(house: House, limit: int = 1) -> list[Place]:
             module = next(one for one in house.modules if one.name == name.rpartition(".")[0])
             found.append(Place(module.path, node.lineno, f"{node.name} stands on {depth} classes of ours"))
     return sorted(found)
-
-
-def collisions(house: House) -> dict[str, list[str]]:
-    """Public classes and functions at the top of more than one module, with the modules. `main` is what every entry
-    point is called."""
-    places: dict[str, list[str]] = defaultdict(list)
-    for module in house.modules:
-        for node in module.tree.body:
-            if isinstance(node, (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)) and not node.name.startswith(
-                "_"
-            ):
-                places[node.name].append(module.name)
-    return {name: found for name, found in sorted(places.items()) if len(set(found)) > 1 and name != "main"}
 
 
 def bindings_outside(house: House, table: str = "vlmtui.ui.actions") -> list[Place]:
@@ -357,12 +324,7 @@ def measure(checkout: Path) -> dict[str, list[str]]:
     tests = House.read(checkout, "tests")
     changes, sleeping, sleeping_tests = exchange_changes(house), sleeps(house), sleeps(tests)
     rows: dict[str, Iterable[object]] = {
-        f"files longer than {FILE_LINES_MAX} lines": long_files(house),
-        f"functions longer than {FUNCTION_LINES_MAX} lines": long_functions(house),
         "classes above depth 1 (of our own)": deep_classes(house),
-        "public names that mean several things": [
-            f"{name}: {', '.join(places)}" for name, places in collisions(house).items()
-        ],
         "`Binding(` outside the action table": bindings_outside(house),
         "assignments to exchange fields": changes,
         "… files that do so": sorted({place.path for place in changes}),
